@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from look import after_looks, histogram
+from look import after_looks
 from regret import COUNTS
 from scipy.stats import norm
 
@@ -54,7 +54,7 @@ def private(l0: int, k: int, counted: bool) -> Iterator[Cell]:
     for name, shape in COUNTS.items():
         counts = np.rint(np.asarray(shape, dtype=float))
         ours = Shape.of(shape).outcome(plan.mechanisms, k, plan.sensitivity, counted, DRAWS).loss
-        if counted and worth_a_look(histogram(name, l0), k, budget, "auto"):
+        if counted and worth_a_look(k, budget, Sensitivity(l0=l0), "private", "auto"):
             ours = float(np.mean(after_looks(name, l0, k, budget)))
         sigma, above = gaussian(l0, 1.0, DELTA)
         half, half_above = gaussian(l0, 0.5, DELTA / 2)

@@ -45,10 +45,10 @@ def loss(name: str, plan: Plan) -> float:
 def after_looks(name: str, l0: int | None, k: int, budget: Budget, like: Any = None) -> list[float]:
     """The losses of plans after seeded looks."""
     data, look = histogram(name, l0), Look(k, budget)
-    planned = partial(plan_topk, k, sensitivity=data.sensitivity)
+    planned = partial(plan_topk, k, sensitivity=data.sensitivity, like=like)
     seeds = [np.random.default_rng([*name.encode(), l0 or 0, k, number]) for number in range(LOOKS)]
     seen = [look.mechanism.release(at_ranks(data, k), seed) for seed in seeds]
-    return [loss(name, look.plan(one, data.sensitivity, planned, look.rest, like)) for one in seen]
+    return [loss(name, look.plan(one, data.sensitivity, planned, look.rest)) for one in seen]
 
 
 def factors(budget: Budget) -> dict[tuple[str, int | None, int], float]:
@@ -58,7 +58,7 @@ def factors(budget: Budget) -> dict[tuple[str, int | None, int], float]:
         plan = plan_topk(k, budget, sensitivity=Sensitivity(l0=l0))
         for name in COUNTS:
             found[name, l0, k] = 1.0
-            if worth_a_look(histogram(name, l0), k, budget, "auto"):
+            if worth_a_look(k, budget, Sensitivity(l0=l0), "private", "auto"):
                 found[name, l0, k] = float(np.mean(after_looks(name, l0, k, budget))) / loss(name, plan)
     return found
 

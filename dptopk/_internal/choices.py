@@ -17,6 +17,8 @@ Counts = Literal["auto", "gaussian", "laplace", "box", "none"]
 ChargeAs = Literal["bounded_range", "clocks"]
 # How the top k are found: select, then count; noise on all counts; or all labels drawn at once.
 Method = Literal["auto", "peel", "threshold", "whole"]
+# A private look before the plan: where it is worth its cost, for a share of ε in (0, 1), or none.
+LookShare = Literal["auto"] | float | None
 # How much work a bound may take: about a quarter of a second, a few seconds, half a minute of one processor.
 Effort = Literal["quick", "normal", "thorough"]
 # What a set of confidence intervals promises: for all rows at once, for the share of rows missed, or for a named row.

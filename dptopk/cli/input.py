@@ -24,6 +24,7 @@ from dptopk.datasets import EventsStore, Segments, read_counts, read_labels
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning import TwoPhasePlan
+from dptopk.planning.probe import LookedPlan
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
@@ -246,8 +247,8 @@ class Source(Columns):
 
 
 def _rows(plan: Plan) -> int | None:
-    """How many rows of a histogram a plan looks at."""
-    return plan.phases[0].mechanism.floor_rank
+    """How many rows of a histogram a plan looks at; None for all of them."""
+    return None if isinstance(plan, LookedPlan) else plan.phases[0].mechanism.floor_rank
 
 
 def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines: bool) -> list[Any]:

@@ -34,6 +34,15 @@ EffortOption = Annotated[
 ]
 Domain = Annotated[Path | None, typer.Option(help="Text file of public labels, one a line; absent ones have count 0.")]
 Seed = Annotated[int | None, typer.Option(help="Reproducible noise: for tests, not for production.")]
+
+
+def _share(text: str) -> float | str | None:
+    """What --look says; what is neither of its words nor a number is refused by name of the option."""
+    return None if text == "none" else text if text == "auto" else float(text)
+
+
+LOOK = "Plan by a private look at a few ranks, for this share of ε; auto: where it is worth its cost."
+Look = Annotated[Any, typer.Option(metavar="[auto|none|SHARE]", parser=_share, help=LOOK)]
 Quiet = Annotated[
     bool,
     typer.Option("--quiet", "-q", callback=be_quiet, is_eager=True, help="Only the answer, and nothing beside it."),
@@ -272,9 +281,3 @@ def listed_names(**arguments: str) -> list[str]:
             f"--{option} must be names with commas alone between them, such as 'eu,us', got {text!r}"
         )
     return names
-
-
-def warn(warnings: list[str]) -> None:
-    """Say on standard error what is doubtful; nothing is refused."""
-    for warning in warnings:
-        tell(f"Warning: {warning}", typer.colors.YELLOW)

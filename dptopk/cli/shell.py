@@ -72,6 +72,12 @@ def tell(line: str, colour: str | None = None) -> None:
         typer.secho(visible(line), fg=colour, err=True)
 
 
+def warn(warnings: list[str]) -> None:
+    """Say on standard error what is doubtful; nothing is refused."""
+    for warning in warnings:
+        tell(f"Warning: {warning}", typer.colors.YELLOW)
+
+
 def fail(message: str, code: int = 2) -> typer.Exit:
     """Say what is wrong on standard error; raise what this returns."""
     typer.secho(f"Error: {visible(message)}", fg=typer.colors.RED, err=True)

@@ -14,16 +14,14 @@ import typer
 
 from dptopk._internal import validate
 from dptopk._internal.formatting import describe_l0, format_lower
-from dptopk.cli.options import EVENTS, LEDGER, Asked, Columns, Domain, Output, Paying, Quiet, Seed, listed_names, warn
-from dptopk.cli.shell import fail, working
+from dptopk.cli.options import EVENTS, LEDGER, Asked, Columns, Domain, Look, Output, Paying, Quiet, Seed, listed_names
+from dptopk.cli.shell import fail, warn, working
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from dptopk.cli.input import Source
     from dptopk.costs import Budget
-    from dptopk.histogram.histogram import Histogram, Sensitivity
+    from dptopk.histogram.histogram import Sensitivity
     from dptopk.ledger.dataset import DatasetState
     from dptopk.planning import Plan
     from dptopk.release.release import Release
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 SEGMENTS = "By segment"
 # How the answers of segments can be written.
 BY_SEGMENT = ("table", "csv", "json")
+NOT_BY_SEGMENT = "--plot, --reuse, --accuracy or --look SHARE"
 
 
 def topk(
@@ -50,9 +49,7 @@ def topk(
         typer.Option(metavar="τ", help="One user moves one count by at most τ (default: the ledger's, or 1)."),
     ] = None,
     domain: Domain = None,
-    look: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Plan by a private look at a few ranks, for this share of ε.")
-    ] = None,
+    look: Look = "auto",
     seed: Seed = None,
     count_capped: Annotated[
         bool,
@@ -96,7 +93,7 @@ def topk(
 
     Of events (--user-col, --item-col) τ is enforced, private labels are found under a cap of Δ labels of one user (100
     where nothing is said), and what was found is counted without that cap; --count-capped, --method, --d-bar, --fit,
-    --accuracy, --look and Laplace noise ask for one phase, in which Δ holds for the counts too. In a table of
+    --accuracy, --look SHARE and Laplace noise ask for one phase, in which Δ holds for the counts too. In a table of
     counts the caps must hold already: it does not tell users apart.
     """
     import numpy as np
@@ -104,6 +101,7 @@ def topk(
     from dptopk.cli.input import Source, spooled
     from dptopk.cli.output import check_answer
     from dptopk.planning import plan_topk
+    from dptopk.planning.probe import LookedPlan, plan_with_look
     from dptopk.session.session import Session, selections_charged_as
 
     if reuse and paying.ledger is None:
@@ -113,8 +111,6 @@ def topk(
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
         raise InvalidParameter("--reuse: standard input is another source each time; name a file")
-    if look is not None and (paying.ledger, segment_by, asked.accuracy, asked.rho) != (None,) * 4:
-        raise InvalidParameter("--look takes no --ledger, --segment-by, --accuracy or --rho")
     listed = [] if segments is None else listed_names(segments=segments)
     by: dict[str, Any] = {"segment_by": segment_by, "segments": listed, "segments_per_user": segments_per_user}
     labels: dict[str, Any] = {"known_domain": asked.known_domain, "domain": domain, "count_capped": count_capped}
@@ -124,28 +120,30 @@ def topk(
     caps = caps_of(per_label_cap, _labels(asked, columns), state)
     charge_as: Any = "auto" if state is None else selections_charged_as(state.account)
     planned = partial(plan_topk, **asked.planned, sensitivity=caps, domain=given.kind, charge_as=charge_as)
-    open_ = look is None and _leaves_open(asked, state)
-    plans = _in_phases(planned, two=open_ and given.finds, min_users=min_users)
+    share = isinstance(look, float)
+    two = not share and _leaves_open(asked, state) and given.finds
+    plans = _in_phases(planned, two=two, min_users=min_users)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     account: dict[str, Any] = {"ledger": book, "dataset": paying.dataset, "analyst": paying.analyst, "rng": rng}
     account |= {"version": data_version, "source": None if book is None else given.stated()}
     if given.segment_by is not None:
-        if output.plot is not None or reuse or asked.accuracy is not None or output.output_format not in BY_SEGMENT:
-            raise InvalidParameter("--segment-by takes --format table, csv or json, and no --plot, --reuse, --accuracy")
+        if output.plot or reuse or share or asked.accuracy is not None or output.output_format not in BY_SEGMENT:
+            raise InvalidParameter(f"--segment-by takes --format table, csv or json, and no {NOT_BY_SEGMENT}")
         _by_segment(given, plans, total["budget"], asked, account, output)
         return
     with working("planning"):
-        plan = plans(**total)
+        plan = plans(**total) if two else plan_with_look(look, planned, **total)
     _checked(plan, asked)
-    histogram = given.read(plan) if look is None else given.counted(plan.sensitivity)  # a look needs every row
+    histogram = given.read(plan)
     left: list[str] = []
     if book is None:
-        plan, release = _looked(look, plan, planned, histogram, rng)
+        plan, release = plan.run(histogram, rng)
     else:
         session = Session(histogram, **account)
         if not reuse and session.answered(plan):
-            warn(["this very question was answered before, and is paid for again; --reuse gives that answer, free"])
-        release = session.run(plan, reuse=reuse)
+            what = "the look of this question" if isinstance(plan, LookedPlan) else "this very question"
+            warn([f"{what} was answered before, and is paid for again; --reuse gives that answer, free"])
+        plan, release = session.run_plan(plan, reuse=reuse)
         left = session.remaining().lines()
     about = _about(str(source), plan.sensitivity, state, data_version)
     _written(plan, release, output, left, about, in_ledger=book is not None)
@@ -166,20 +164,6 @@ def _about(source: str, caps: Sensitivity, state: DatasetState | None, version: 
     moved = f"one {unit}, who can affect {describe_l0(caps.l0)}, changing each count by at most {caps.linf}"
     about = {"Data set": name, "Date": datetime.now().astimezone().date().isoformat(), "Protected": moved}
     return about | ({} if version is None else {"Data version": version})
-
-
-def _looked(
-    share: float | None, plan: Plan, planned: partial[Plan], histogram: Histogram, rng: np.random.Generator | None
-) -> tuple[Plan, Release]:
-    """The answer; by a look for a share of ε and the plan by it for what is left, where one was asked for."""
-    if share is None:
-        return plan, plan.release(histogram, rng)
-    from dptopk.planning.probe import Look, at_ranks
-
-    look = Look(plan.k, plan.budget, share)
-    seen = look.mechanism.release(at_ranks(histogram, look.k), rng)
-    plan = look.plan(seen, histogram.sensitivity, planned, look.rest)
-    return look.total(plan), look.on(plan.release(histogram, rng), seen.charge)
 
 
 def _delta(asked: Asked, state: DatasetState | None) -> float | None:

@@ -165,6 +165,10 @@ class Plan:
         answer = shown(released, self.k, self.counted)
         return replace(answer, charge=joined(charges.values()), phases=charges, note="; ".join(notes))
 
+    def run(self, histogram: Histogram, rng: Generator | None = None) -> tuple[Plan, Release]:
+        """The plan that ran, which a look before it may decide, and its answer, as ``release`` makes it."""
+        return self, self.release(histogram, rng)
+
     def check(self, histogram: Histogram) -> None:
         """Refuse a histogram that the plan was not made for.
 

@@ -8,26 +8,27 @@ so whatever is asked afterwards at (ε', δ), chosen by what was seen, is (ε + 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import LookShare
 from dptopk._internal.rounding import decimal, round_down, sum_up
-from dptopk.costs import Budget, Charge
+from dptopk.costs import ApproxDP, Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
 from dptopk.mechanisms.base import add_remove
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.plan import joined
+from dptopk.planning.plan import Plan, joined
 from dptopk.planning.request import floor_digits
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
-    from dptopk.planning.plan import Plan
+    from numpy.random import Generator
 
 Array = np.ndarray[Any, Any]
 # What is looked at, in multiples of k, beside the largest count.
@@ -72,16 +73,18 @@ class Look:
         k: of the question.
         budget: of the look and the answer together: ε's and δ's add up to it.
         share: of ε, in (0, 1), for the look.
+        optional: whether the answer may do without, where an account does not cover both.
     """
 
     k: int
     budget: Budget
     share: float = PROBE_SHARE
+    optional: bool = False
 
     def __post_init__(self) -> None:
         validate.assign(self, k=validate.count(k=self.k), share=validate.probability(allow_zero=False, look=self.share))
-        if validate.instance(Budget, budget=self.budget).rho is not None:
-            raise InvalidParameter("look: needs a budget in ε and δ, not in ρ")
+        if not isinstance(self.budget, Budget) or self.budget.rho is not None:
+            raise InvalidParameter("look: needs a budget in ε and δ, not in ρ, and no accuracy")
 
     @property
     def mechanism(self) -> Box:
@@ -94,18 +97,16 @@ class Look:
         exact = decimal(self.budget.epsilon) - decimal(self.mechanism.epsilon)
         return Budget(round_down(exact), self.budget.delta)
 
-    def plan(
-        self, seen: Release, sensitivity: Sensitivity, planned: Callable[..., Plan], rest: Budget, like: Any = None
-    ) -> Plan:
+    def plan(self, seen: Release, sensitivity: Sensitivity, planned: partial[Plan], rest: Budget) -> Plan:
         """The plan that does best on what a look leaves open: that for it, the usual one, or that for a given shape.
 
         Args:
             seen: the release of ``at_ranks`` by ``mechanism``.
             sensitivity: of the histogram.
-            planned: plan_topk with all arguments but the budget and ``like``.
+            planned: plan_topk with all arguments but the budget; with ``like=``, the shape that the look checks.
             rest: the budget of the plan.
-            like: as for plan_topk.
         """
+        like = planned.keywords.get("like")
         counts = dict(zip(seen.labels, np.asarray(seen.counts).tolist(), strict=True))
         noisy = np.array([counts[f"rank {rank}"] for rank in ranks(self.k)])
         nothing = noisy[0] < STDS_SEEN * self.mechanism.noise_std(sensitivity, labels=len(noisy))
@@ -137,6 +138,65 @@ class Look:
         note = f"planned after a look at the counts of the ranks {named} with noise, for {looked}"
         total, notes = joined([looked, answer.charge]), "; ".join(filter(None, (answer.note, note)))
         return replace(answer, charge=total, phases={"look": looked, **answer.phases}, note=notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookedPlan(Plan):
+    """A look and the plan by it, as one question; what it predicts is what the plan without the look does.
+
+    Whatever plan a look leads to, both together are (ε, δ)-DP: so their charge is known before any data is seen.
+
+    Attributes:
+        look: what comes first.
+        planned: plan_topk with all arguments but the budget.
+        usual: the plan for what the look leaves of the budget, made without it.
+    """
+
+    look: Look
+    planned: partial[Plan]
+    usual: Plan
+
+    @property
+    def charge(self) -> Charge:
+        """The total (ε, δ)."""
+        return Charge({ApproxDP(self.budget.epsilon, self.budget.delta): 1})
+
+    def check(self, histogram: Histogram) -> None:
+        """Refuse what ``Plan.check`` refuses, and a histogram that was cut to its top rows."""
+        super().check(histogram)
+        at_ranks(histogram, self.k)
+
+    def run(self, histogram: Histogram, rng: Generator | None = None) -> tuple[Plan, Release]:
+        """The plan by the look, with the guarantee of both, and the answer, with what each of them cost."""
+        self.check(histogram)
+        seen = self.look.mechanism.release(at_ranks(histogram.with_sensitivity(self.sensitivity), self.k), rng)
+        plan = self.look.plan(seen, self.sensitivity, self.planned, self.look.rest)
+        return self.look.total(plan), self.look.on(plan.release(histogram, rng), seen.charge)
+
+    def release(self, histogram: Histogram, rng: Generator | None = None, *, average: bool = True) -> Release:  # noqa: ARG002
+        """The answer of ``run``, at the charge that covers every plan; ``average`` has no effect: nothing is left."""
+        return replace(self.run(histogram, rng)[1], charge=self.charge)
+
+
+def plan_with_look(look: LookShare, planned: partial[Plan], *, whole: bool = True, **total: Any) -> Plan:
+    """The plan of a question, a LookedPlan if a look comes first: decided by public facts alone.
+
+    Args:
+        look: "auto" for a look where it is worth its cost, a share of ε in (0, 1), or None.
+        planned: plan_topk with all arguments but the total.
+        whole: whether a look is possible: all rows are at hand, and an account may cover it.
+        total: budget=, or accuracy= and delta=.
+
+    Raises:
+        InvalidParameter: for a share of ε, where the total is none of ε; as plan_topk.
+    """
+    told, budget = planned.keywords, total.get("budget")
+    facts = {name: told[name] for name in ("k", "sensitivity", "domain", "counts")}
+    if look is None or (look == "auto" and not (whole and worth_a_look(budget=budget, **facts))):
+        return planned(**total)
+    first = Look(told["k"], budget, PROBE_SHARE if look == "auto" else look, optional=look == "auto")
+    usual = planned(budget=first.rest, like=None)
+    return LookedPlan(**vars(first.total(usual)), look=first, planned=planned, usual=usual)
 
 
 def shapes(
@@ -201,9 +261,9 @@ def _falling(counts: Array) -> Array:
     return falling
 
 
-def worth_a_look(histogram: Histogram, k: int, budget: Budget, counts: Any) -> bool:
+def worth_a_look(k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None) -> bool:
     """Whether a probe is worth its cost for most data, by public facts only (docs/notes/utility.md)."""
-    touched = histogram.sensitivity.l0 or math.inf
+    touched = sensitivity.l0 or math.inf
     several = touched >= LEAST_LABELS and k < MOST_ROWS * touched
-    shown = counts not in (None, "none") and histogram.domain == "private" and budget.rho is None
-    return several and shown and histogram.complete and k <= MOST_LABELS
+    shown = counts not in (None, "none") and domain == "private" and budget is not None and budget.rho is None
+    return several and shown and k <= MOST_LABELS

@@ -203,9 +203,13 @@ class DatasetSpec:
     @property
     def finds(self) -> bool:
         """Whether labels are found under a cap and counted without it: for a budget that is spent freely alone."""
+        return self.user is not None and self.domain == "private" and not (self.count_capped or self.top) and self.free
+
+    @property
+    def free(self) -> bool:
+        """Whether the budget is spent freely, and not on registered costs."""
         shares = [self.terms] if self.terms.shares is None else self.terms.shares.values()
-        free = not any(isinstance(share, Charge) or getattr(share, "registered", None) for share in shares)
-        return self.user is not None and self.labels is None and not self.count_capped and self.top is None and free
+        return not any(isinstance(share, Charge) or getattr(share, "registered", None) for share in shares)
 
     @property
     def several(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning import Plan, TwoPhasePlan
+from dptopk.planning.probe import LookedPlan
 from dptopk.service.questions import Prepared, Single
 
 
@@ -21,6 +22,7 @@ def error_bar(made: Plan) -> float | None:
     Of an answer to the same plan on made-up data of k labels with large counts. Where more than k labels pass a
     threshold the intervals of the k that are shown are a little wider, since the others competed with them.
     """
+    made = made.usual if isinstance(made, LookedPlan) else made
     if not made.counted or made.domain == "public":  # there they follow from the number of labels as well
         return None
     counts = [2**40 + (made.k - place) * 2**30 for place in range(made.k)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dptopk._internal import validate
-from dptopk._internal.choices import Counts, Method
+from dptopk._internal.choices import Counts, LookShare, Method
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.lru import LRUCache
 from dptopk.costs import Charge
@@ -22,6 +23,7 @@ from dptopk.ledger.entries import normal
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.named import mechanism_of, names
 from dptopk.planning import Plan, plan_topk, plan_two_phases
+from dptopk.planning.probe import LookedPlan, plan_with_look
 from dptopk.planning.request import total_of
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
@@ -30,7 +32,7 @@ from dptopk.service.messages import in_words
 MOST_ROWS = 1000  # of one histogram
 MOST_LABELS = 20_000  # of all segments together
 Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # of a budget, in ε or ρ
-UNSAID = {"segments", "rho"}  # what is not written down where it is empty: earlier versions did not have it
+UNSAID = {"segments", "rho", "look"}  # what is not written down where it is empty: earlier versions did not have it
 Value = str | int | float | bool | dict[str, Any] | None
 
 
@@ -121,6 +123,7 @@ class TopK(Question):
     counts: Counts = "auto"
     method: Method = "auto"
     d_bar: int | None = Field(default=None, ge=1, le=1000 * MOST_ROWS)
+    look: LookShare = Field(default=None, description="A share of epsilon for a private look that the plan is made by.")
 
     @property
     def total(self) -> dict[str, Any]:
@@ -143,7 +146,8 @@ class TopK(Question):
         Raises:
             InvalidParameter: when nothing fits.
         """
-        if spec.finds and self.counts != "laplace" and (self.accuracy, self.method, self.d_bar) == (None, "auto", None):
+        one = (self.accuracy, self.method, self.d_bar) != (None, "auto", None) or isinstance(self.look, float)
+        if spec.finds and self.counts != "laplace" and not one:
             asked: dict[str, Any] = {"counts": self.counts, "per_label_cap": spec.per_label_cap}
             asked |= {"labels_per_user": spec.labels_per_user or "auto", "profile": True}
             return plan_two_phases(self.k, **self.total, **asked)
@@ -154,7 +158,8 @@ class TopK(Question):
             options["d_bar"] = self.d_bar or min(max(10 * self.k, 100), spec.top - 1)
         # Selections one by one: a filter has no price for clocks, and a registration for other questions no tokens.
         options["charge_as"] = "bounded_range"
-        return plan_topk(self.k, sensitivity=spec.sensitivity, domain=spec.domain, **self.total, **options)
+        planned = partial(plan_topk, k=self.k, sensitivity=spec.sensitivity, domain=spec.domain, **options)
+        return plan_with_look(self.look, planned, whole=spec.top is None and spec.free, **self.total)
 
 
 class Named(Body):
@@ -276,7 +281,8 @@ def charge_of(spec: DatasetSpec, question: Question, prepared: Prepared) -> Char
 
 def recorded(question: Question, prepared: Prepared) -> dict[str, Any]:
     """Return the record of a question in its charge: enough to draw the answer after everything else is lost."""
-    text = " then ".join(map(str, prepared.mechanisms)) + (" in each segment" if question.segments else "")
+    looked = ("a look", "a plan by it") if isinstance(prepared, LookedPlan) else prepared.mechanisms
+    text = " then ".join(map(str, looked)) + (" in each segment" if question.segments else "")
     record: dict[str, Any] = {"text": text, "question": question.plain()}
     if isinstance(prepared, Plan):
         record["phases"] = [

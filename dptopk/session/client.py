@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from dptopk._internal import validate
-from dptopk._internal.choices import Counts, Method
+from dptopk._internal.choices import Counts, LookShare, Method
 from dptopk._internal.formatting import html_table
 from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.remaining import Remaining
@@ -129,6 +129,7 @@ class Client:
         counts: Counts | None = None,
         method: Method | None = None,
         d_bar: int | None = None,
+        look: LookShare = None,
         where: Mapping[str, str] | None = None,
         key: str | None = None,
     ) -> Release:
@@ -143,6 +144,8 @@ class Client:
                 as plan_topk. With ``accuracy``, which is one of counts, None is "auto".
             method: as for plan_topk.
             d_bar: as for plan_topk.
+            look: as for ``Session.top_k``, but None unless it is asked for: one charge of the whole (ε, δ) then covers
+                the look and whatever plan it leads to, and several such answers cost the sum of their ε's and δ's.
             where: column -> value, out of the data set's public lists.
             key: names the question: a later call with the same key, from anywhere, gives the same answer and costs
                 nothing. None = a new one, or that of the same question when its outcome is not known.
@@ -153,7 +156,7 @@ class Client:
             LedgerError: the service could not store an answer for as long as ``patience``; ask again with the same key.
             ServiceError: any other refusal.
         """
-        options = {"delta": delta, "counts": counts, "method": method, "d_bar": d_bar, "where": where}
+        options = {"delta": delta, "counts": counts, "method": method, "d_bar": d_bar, "look": look, "where": where}
         return self._one("/topk", _asked(k, budget, accuracy, options), key)
 
     def top_k_each(
@@ -174,7 +177,7 @@ class Client:
             budget: the (ε, δ) of one segment's answer.
             accuracy: as for ``top_k``.
             key: as for ``top_k``.
-            options: delta, counts, method, d_bar, where, as for ``top_k``.
+            options: delta, counts, method, d_bar, look, where, as for ``top_k``.
         """
         return self._each("/topk", _asked(k, budget, accuracy, options) | _segments(segments), key)
 

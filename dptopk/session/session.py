@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk._internal.choices import Counts
+from dptopk._internal.choices import Counts, LookShare
 from dptopk._internal.formatting import html_table
 from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.account import Account
@@ -29,7 +29,7 @@ from dptopk.mechanisms import KnownLaplace
 from dptopk.mechanisms.base import Mechanism, finite_l0
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import Plan, default_d_bar, plan_topk
-from dptopk.planning.probe import PROBE_SHARE, Look, at_ranks, worth_a_look
+from dptopk.planning.probe import LookedPlan, at_ranks, plan_with_look
 from dptopk.release.release import Release
 from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget, covers_both
 from dptopk.session.prepared_query import PreparedQuery, mechanisms_of
@@ -229,8 +229,10 @@ class Session:
 
         Args:
             mechanism: as for ``run``.
-            options: as for ``run``; False without a ledger.
+            options: as for ``run``; False without a ledger. Of a plan after a look, whether it has that of the look.
         """
+        if isinstance(mechanism, LookedPlan):
+            return self._book.has_answer(self._sorted_counts(mechanism)[1])
         question = PreparedQuery.of(mechanism, self._histogram, options, average=False)
         return self._book.has_answer(question.fingerprint(self._source))
 
@@ -334,7 +336,7 @@ class Session:
         *,
         budget: Budget,
         counts: Counts | None = None,
-        look: Literal["auto"] | float | None = "auto",
+        look: LookShare = "auto",
         reuse: bool = False,
         **options: Any,
     ) -> Release:
@@ -364,38 +366,44 @@ class Session:
             options.setdefault("d_bar", default_d_bar(k))  # a fact known beforehand: only the top is at hand
         options.setdefault("charge_as", selections_charged_as(self._book.account()))
         planned = partial(
-            plan_topk, k, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
+            plan_topk, k=k, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
         )
-        if look is None or (look == "auto" and not worth_a_look(histogram, k, budget, counts)):
-            return self.run(planned(budget=budget), reuse=reuse)
-        return self._looked(Look(k, budget, PROBE_SHARE if look == "auto" else look), planned, look == "auto", reuse)
+        return self.run_plan(plan_with_look(look, planned, whole=histogram.complete, budget=budget), reuse=reuse)[1]
 
-    def _looked(self, look: Look, planned: partial[Plan], may_do_without: bool, reuse: bool) -> Release:
-        """A look, and the plan by it; one that the account covers for certain is made before anything is charged."""
+    def run_plan(self, plan: Plan, *, reuse: bool = False) -> tuple[Plan, Release]:
+        """The plan that ran and its answer; a look before it and the plan by it are charged one after the other.
+
+        A plan that the account covers for certain is made before the look is charged.
+        """
+        if not isinstance(plan, LookedPlan):
+            return plan, self.run(plan, reuse=reuse)
         self._here()
-        like = planned.keywords.pop("like", None)
-        sorted_counts = at_ranks(self._histogram, look.k)
-        question = PreparedQuery.of(look.mechanism, sorted_counts, {})
-        query = question.fingerprint(canonical_json([self._source or self._histogram.identity, "sorted counts"]))
+        look, question, query = plan.look, *self._sorted_counts(plan)
         # A filter sets half of its δ aside: after a look, which needs none, that half is what a whole answer can have.
         rests = look.rest, Budget(look.rest.epsilon, look.rest.delta / 2)
         if reuse and (known := self._book.stored(query)) is not None:  # both may have been paid for
-            for plan in (look.plan(known, self._histogram.sensitivity, planned, rest, like) for rest in rests):
-                if self.answered(plan):
-                    return look.on(self.run(plan, reuse=True), known.charge)
+            for then in (look.plan(known, plan.sensitivity, plan.planned, rest) for rest in rests):
+                if self.answered(then):
+                    return look.total(then), look.on(self.run(then, reuse=True), known.charge)
         account, price = self._book.account(), question.charge
         for rest in rests:
-            before = planned(budget=rest)
+            before = plan.usual if rest is rests[0] else plan.planned(budget=rest, like=None)
             if covers_both(account, price, before.charge):
                 break
         else:
-            if may_do_without:
-                return self.run(planned(budget=look.budget, like=like), reuse=reuse)
+            if look.optional:
+                return self.run_plan(plan.planned(budget=look.budget), reuse=reuse)
             raise BudgetExceeded(Charge.join(price, before.charge), account.remaining())
         seen = self._answer(question, query, reuse=reuse)
-        plan = look.plan(seen, self._histogram.sensitivity, planned, rest, like)
-        plan = plan if self._book.account().can_spend(plan.charge) else before
-        return look.on(self.run(plan, reuse=reuse), seen.charge)
+        then = look.plan(seen, plan.sensitivity, plan.planned, rest)
+        then = then if self._book.account().can_spend(then.charge) else before
+        return look.total(then), look.on(self.run(then, reuse=reuse), seen.charge)
+
+    def _sorted_counts(self, plan: LookedPlan) -> tuple[PreparedQuery, str]:
+        """What the look of a plan asks, and its fingerprint."""
+        question = PreparedQuery.of(plan.look.mechanism, at_ranks(self._histogram, plan.k), {})
+        source = canonical_json([self._source or self._histogram.identity, "sorted counts"])
+        return question, question.fingerprint(source)
 
     def stream(
         self, name: str, mechanism: ContinualTopK, *, path: str | Path, calendar: Calendar | None = None

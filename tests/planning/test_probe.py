@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from dptopk import Box, Budget, Histogram, InvalidParameter, Ledger, Sensitivity, Session, plan_topk
 from dptopk.accounting.bounds import compose
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.probe import Look, at_ranks, ranks, shapes, worth_a_look
+from dptopk.planning.probe import Look, LookedPlan, at_ranks, plan_with_look, ranks, shapes
 from dptopk.planning.shape import Outcome, _averages
 
 TOTAL = Budget(1, 1e-6)
@@ -41,7 +42,9 @@ def test_a_table_without_its_small_rows_is_not_looked_at():
     swapped = Histogram(["a"], [9], sensitivity=Sensitivity(neighbours="replace_one"))
     with pytest.raises(InvalidParameter, match="neighbours"):
         at_ranks(swapped, 1)
-    assert not worth_a_look(cut, 5, TOTAL, "auto")
+    planned = partial(plan_topk, k=5, sensitivity=cut.sensitivity, domain="private", counts="auto")
+    assert isinstance(plan_with_look("auto", planned, budget=TOTAL), LookedPlan)
+    assert not isinstance(plan_with_look("auto", planned, whole=False, budget=TOTAL), LookedPlan)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, math.nan, "much"])
@@ -128,7 +131,7 @@ def test_what_is_not_seen_changes_no_plan():
     words, look = _words([12] * 40, l0=20), Look(5, TOTAL, 0.05)
     seen = look.mechanism.release(at_ranks(words, 5), np.random.default_rng(1))
     planned = []
-    look.plan(seen, words.sensitivity, lambda **asked: planned.append(asked) or "plan", look.rest)
+    look.plan(seen, words.sensitivity, partial(lambda **asked: planned.append(asked) or "plan"), look.rest)
     assert planned == [{"budget": look.rest, "like": None}]
     assert look.rest.epsilon == 0.95
 
@@ -142,7 +145,7 @@ def test_a_shape_that_is_wrong_is_found_out():
     def planned(budget, like):
         return plan_topk(5, budget, method=names[isinstance(like, Mixture)])
 
-    plan = look.plan(seen, words.sensitivity, planned, look.rest, like=[1e5, 1e4])
+    plan = look.plan(seen, words.sensitivity, partial(planned, like=[1e5, 1e4]), look.rest)
     assert plan.design == names[True]
 
 
