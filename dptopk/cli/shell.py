@@ -90,6 +90,7 @@ _INVALID = re.compile(r"Invalid value for '([^']*)'.*?: (.*)", re.DOTALL)
 _WORDS = (
     (r"Input should be a valid integer.*|.* is not a valid integer", "must be a whole number"),
     (r"Input should be a valid number.*|.* is not a valid float", "must be a number"),
+    (r"Value error, could not convert string to float.*", "must be auto, none or a number"),
     (r"Input should be greater than or equal to (.*)", r"must be at least \1"),
     (r"Input should be less than or equal to (.*)", r"must be at most \1"),
     (r"Value error, .* is not one of (.*)", r"must be one of \1"),

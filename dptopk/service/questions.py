@@ -87,7 +87,7 @@ class Question(Body):
 
     def plain(self) -> dict[str, Any]:
         """As JSON; ``question_of`` reads it."""
-        return {name: value for name, value in self.model_dump().items() if value or name not in UNSAID}
+        return {name: value for name, value in self.model_dump().items() if value not in (None, {}) or name not in UNSAID}
 
     def fingerprint(self, spec: DatasetSpec) -> str:
         """A hash of the question and the data set; equal for equal questions."""

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from dptopk import Budget, Sensitivity, plan_topk
+from dptopk import Budget, Ledger, Sensitivity, plan_topk
 from dptopk.cli import app
 from dptopk.cli.shell import EXIT_CODES
 from dptopk.costs import Charge
@@ -100,6 +100,49 @@ def test_a_look_is_part_of_the_guarantee(counts):
     refused = topk(counts, "--k", 10, "--accuracy", 5, "--delta", 1e-6, "--look", 0.25)
     assert refused.exit_code == 2
     assert "look" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_look_comes_first_where_it_is_worth_its_cost(counts):
+    """As in a session: by default, without options; not where a user touches few labels, nor where none is wanted."""
+    asked = ("--k", 10, "--epsilon", 1, "--delta", 1e-6, "--seed", 1, "--format", "json")
+    for options, looks in ((), True), (("--look", "none"), False), (("--labels-per-user", 2), False):
+        told = json.loads(topk(counts, *asked, *options).stdout)
+        assert ("look" in told["phases"]) == looks, options
+        assert ("planned after a look at the counts of the ranks 1, 10, 20, 40, 100" in told["note"]) == looks
+        assert told["guarantee"]["epsilon"] <= 1
+        assert told["guarantee"]["bound"].endswith("after a look") == looks
+    segments = ("--segment-by", "word", "--segments", "the,and", "--look", 0.1)
+    refused = topk(counts, *asked, *segments)
+    assert refused.exit_code == 2
+    assert "--look SHARE" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_look_is_paid_by_a_ledger_as_a_session_pays_it(counts, tmp_path):
+    """Two charges; both answers are given again together; where its cost is not registered there is none."""
+    book, own = f"{tmp_path}/ledger.db", ("--labels-per-user", 20)
+    init = ("ledger", "init", book, "--delta", 1e-6, *own)
+    assert run(*init, "--dataset", "free", "--epsilon", 1).exit_code == 0
+    assert run(*init, "--dataset", "tokens", "--registered", "50*BR(0.2) + 50*DP(0.2) + 50*GDP(0.1)").exit_code == 0
+    asked = (*own, "--k", 5, "--counts", "box", "--format", "json", "--ledger", book, "--analyst", "ann")
+    free = (*asked, "--dataset", "free", "--epsilon", 0.5, "--delta", 1e-7)
+    first, again, third = (topk(counts, *free, *more) for more in ((), ("--reuse",), ()))
+    told, repeated = json.loads(first.stdout), json.loads(again.stdout)
+    assert next(iter(told["phases"])) == "look"
+    assert told["guarantee"]["epsilon"] <= 0.5
+    assert repeated["rows"] == told["rows"]
+    with Ledger(book) as ledger:
+        assert len(ledger.history("free")) == 4  # the look and the answer, of the first and the third
+        assert ledger.state("free").account.epsilon() <= 1
+    assert "the look of this question was answered before" in third.stderr
+    tokens = (*asked, "--dataset", "tokens", "--epsilon", 0.5, "--delta", 1e-7, "--method", "peel")
+    refused = topk(counts, *tokens, "--look", 0.1)
+    assert refused.exit_code == 3, refused.output
+    auto, without = (topk(counts, *tokens, *more) for more in ((), ("--look", "none")))
+    assert (auto.exit_code, auto.stderr) == (without.exit_code, without.stderr)
+    with Ledger(book) as ledger:
+        assert ledger.history("tokens") == []
 
 
 def test_a_domain_file_names_the_public_labels(counts, tmp_path):

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dptopk import Box, Budget, Histogram, InvalidParameter, Ledger, Sensitivity, Session, plan_topk
+from dptopk import ApproxDP, Box, Budget, Charge, Histogram, InvalidParameter, Ledger, Sensitivity, Session, plan_topk
 from dptopk.accounting.bounds import compose
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.probe import Look, LookedPlan, at_ranks, plan_with_look, ranks, shapes
@@ -63,6 +63,67 @@ def test_shapes_fall_from_what_was_seen():
     assert np.abs(open_.counts[:, 0] - 9000).max() < 150
     assert np.median([shape.counts[9] for shape in open_.shapes]) == pytest.approx(925, abs=60)
     assert (open_.counts == shapes(seen, 10, Box(epsilon=0.5), 1, 120).counts).all()
+
+
+@pytest.mark.parametrize(
+    ("look", "changed", "looks"),
+    [
+        ("auto", {}, True),
+        ("auto", {"sensitivity": Sensitivity(l0=20)}, True),
+        ("auto", {"sensitivity": Sensitivity(l0=9)}, False),
+        ("auto", {"domain": "public"}, False),
+        ("auto", {"counts": None}, False),
+        ("auto", {"k": 101}, False),
+        ("auto", {"accuracy": 9.0, "delta": 1e-6}, False),
+        ("auto", {"budget": Budget(rho=0.1, delta=1e-6)}, False),
+        ("auto", {"whole": False}, False),
+        (None, {}, False),
+        (0.1, {"domain": "public", "counts": None}, True),
+        (0.1, {"accuracy": 9.0, "delta": 1e-6}, None),
+    ],
+    ids=str,
+)
+def test_whether_a_look_comes_first_is_decided_by_public_facts(monkeypatch, look, changed, looks):
+    made = []
+    monkeypatch.setattr(Look, "total", lambda *_: made.append(True) or Stub())
+    monkeypatch.setattr("dptopk.planning.probe.LookedPlan", lambda **fields: fields["look"])
+    facts = {"k": 5, "sensitivity": Sensitivity(), "domain": "private", "counts": "auto"}
+    planned = partial(lambda **asked: asked, **facts | {name: changed[name] for name in facts.keys() & changed})
+    total = {name: changed[name] for name in changed.keys() - facts} or {"budget": TOTAL}
+    total = total if total.keys() != {"whole"} else total | {"budget": TOTAL}
+    if looks is None:
+        with pytest.raises(InvalidParameter, match="look"):
+            plan_with_look(look, planned, **total)
+        return
+    first = plan_with_look(look, planned, **total)
+    assert isinstance(first, Look) == looks == bool(made)
+    if looks:
+        assert (first.optional, first.share) == (look == "auto", 0.035 if look == "auto" else look)
+
+
+class Stub:
+    """A plan without fields."""
+
+
+def test_one_charge_covers_a_look_and_whatever_plan_it_leads_to():
+    """The total, known before; each plan that a look leads to fits in it, and is said with what was paid."""
+    words = _words((3e4 / np.arange(1, 300)).astype(int), l0=20)
+    planned = partial(plan_topk, k=5, sensitivity=words.sensitivity, domain="private", counts="auto")
+    plan = plan_with_look("auto", planned, budget=TOTAL)
+    assert plan.charge == Charge({ApproxDP(1, 1e-6): 1})
+    assert plan.epsilon <= 1
+    ran, answer = plan.run(words, np.random.default_rng(4))
+    assert plan.usual.epsilon <= ran.epsilon <= 1
+    assert ran.epsilon >= plan.look.mechanism.epsilon + 0.9
+    assert compose(answer.charge, delta=1e-6).epsilon <= 1
+    assert next(iter(answer.phases)) == "look"
+    released = plan.release(words, np.random.default_rng(4))
+    assert (released.charge, released.labels, released.phases) == (plan.charge, answer.labels, answer.phases)
+    cut = Histogram(words.labels, words.counts, sensitivity=words.sensitivity, complete=False)
+    session = Session(cut, budget=TOTAL)
+    with pytest.raises(InvalidParameter, match="look"):
+        session.run(plan)
+    assert session.report().empty
 
 
 def test_several_shapes_are_compared_by_their_mean():
