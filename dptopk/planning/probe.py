@@ -190,11 +190,11 @@ def plan_with_look(look: LookShare, planned: partial[Plan], *, whole: bool = Tru
     Raises:
         InvalidParameter: for a share of ε, where the total is none of ε; as plan_topk.
     """
-    told, budget = planned.keywords, total.get("budget")
-    facts = {name: told[name] for name in ("k", "sensitivity", "domain", "counts")}
-    if look is None or (look == "auto" and not (whole and worth_a_look(budget=budget, **facts))):
+    told = planned.keywords | total
+    facts: dict[str, Any] = {name: told.get(name) for name in ("k", "budget", "sensitivity", "domain", "counts")}
+    if look is None or (look == "auto" and not (whole and worth_a_look(**facts))):
         return planned(**total)
-    first = Look(told["k"], budget, PROBE_SHARE if look == "auto" else look, optional=look == "auto")
+    first = Look(facts["k"], facts["budget"], PROBE_SHARE if look == "auto" else look, optional=look == "auto")
     usual = planned(budget=first.rest, like=None)
     return LookedPlan(**vars(first.total(usual)), look=first, planned=planned, usual=usual)
 

@@ -32,7 +32,8 @@ from dptopk.service.messages import in_words
 MOST_ROWS = 1000  # of one histogram
 MOST_LABELS = 20_000  # of all segments together
 Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # of a budget, in ε or ρ
-UNSAID = {"segments", "rho", "look"}  # what is not written down where it is empty: earlier versions did not have it
+# What is not written down: earlier versions did not have it.
+UNSAID: list[tuple[str, Any]] = [("segments", {}), ("rho", None), ("look", None)]
 Value = str | int | float | bool | dict[str, Any] | None
 
 
@@ -87,7 +88,7 @@ class Question(Body):
 
     def plain(self) -> dict[str, Any]:
         """As JSON; ``question_of`` reads it."""
-        return {name: value for name, value in self.model_dump().items() if value not in (None, {}) or name not in UNSAID}
+        return {name: value for name, value in self.model_dump().items() if (name, value) not in UNSAID}
 
     def fingerprint(self, spec: DatasetSpec) -> str:
         """A hash of the question and the data set; equal for equal questions."""
