@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 SEGMENTS = "By segment"
 # How the answers of segments can be written.
 BY_SEGMENT = ("table", "csv", "json")
-NOT_BY_SEGMENT = "--plot, --reuse, --accuracy or --look SHARE"
 
 
 def topk(
@@ -101,7 +100,7 @@ def topk(
     from dptopk.cli.input import Source, spooled
     from dptopk.cli.output import check_answer
     from dptopk.planning import plan_topk
-    from dptopk.planning.probe import LookedPlan, plan_with_look
+    from dptopk.planning.probe import with_look
     from dptopk.session.session import Session, selections_charged_as
 
     if reuse and paying.ledger is None:
@@ -122,17 +121,17 @@ def topk(
     planned = partial(plan_topk, **asked.planned, sensitivity=caps, domain=given.kind, charge_as=charge_as)
     share = isinstance(look, float)
     two = not share and _leaves_open(asked, state) and given.finds
-    plans = _in_phases(planned, two=two, min_users=min_users)
+    plans = _in_phases(planned, two=two, min_users=min_users, profile=look is not None)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     account: dict[str, Any] = {"ledger": book, "dataset": paying.dataset, "analyst": paying.analyst, "rng": rng}
     account |= {"version": data_version, "source": None if book is None else given.stated()}
     if given.segment_by is not None:
         if output.plot or reuse or share or asked.accuracy is not None or output.output_format not in BY_SEGMENT:
-            raise InvalidParameter(f"--segment-by takes --format table, csv or json, and no {NOT_BY_SEGMENT}")
+            raise InvalidParameter("--segment-by: --format table, csv or json; no --plot, --reuse, --accuracy, --look")
         _by_segment(given, plans, total["budget"], asked, account, output)
         return
     with working("planning"):
-        plan = plans(**total) if two else plan_with_look(look, planned, **total)
+        plan = plans(**total) if two else with_look(look, planned, **total)()
     _checked(plan, asked)
     histogram = given.read(plan)
     left: list[str] = []
@@ -141,8 +140,7 @@ def topk(
     else:
         session = Session(histogram, **account)
         if not reuse and session.answered(plan):
-            what = "the look of this question" if isinstance(plan, LookedPlan) else "this very question"
-            warn([f"{what} was answered before, and is paid for again; --reuse gives that answer, free"])
+            warn(["this very question, or its look, was answered before and is paid for again; --reuse gives it, free"])
         plan, release = session.run_plan(plan, reuse=reuse)
         left = session.remaining().lines()
     about = _about(str(source), plan.sensitivity, state, data_version)
@@ -212,7 +210,7 @@ def _labels(asked: Asked, columns: Columns) -> int | None:
     return 1 if columns.one_row_per_user else asked.labels_per_user
 
 
-def _in_phases(planned: partial[Plan], *, two: bool, min_users: int) -> Callable[..., Plan]:
+def _in_phases(planned: partial[Plan], *, two: bool, min_users: int, profile: bool) -> Callable[..., Plan]:
     """The same question, in two phases where it may be; a stated cap is that under which labels are found."""
     from dptopk.planning import plan_two_phases
 
@@ -223,7 +221,7 @@ def _in_phases(planned: partial[Plan], *, two: bool, min_users: int) -> Callable
     same: dict[str, Any] = {name: planned.keywords[name] for name in ("k", "counts", "users")}
     caps = planned.keywords["sensitivity"]
     same |= {"labels_per_user": caps.l0 or "auto", "per_label_cap": caps.linf}
-    return partial(plan_two_phases, **same, min_users=min_users, profile=True)
+    return partial(plan_two_phases, **same, min_users=min_users, profile=profile)
 
 
 def _by_segment(

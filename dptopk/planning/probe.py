@@ -156,6 +156,12 @@ class LookedPlan(Plan):
     planned: partial[Plan]
     usual: Plan
 
+    @classmethod
+    def of(cls, look: Look, planned: partial[Plan]) -> LookedPlan:
+        """A look, and ``planned`` for what it leaves."""
+        usual = planned(budget=look.rest, like=None)
+        return cls(**vars(look.total(usual)), look=look, planned=planned, usual=usual)
+
     @property
     def charge(self) -> Charge:
         """The total (ε, δ)."""
@@ -178,8 +184,8 @@ class LookedPlan(Plan):
         return replace(self.run(histogram, rng)[1], charge=self.charge)
 
 
-def plan_with_look(look: LookShare, planned: partial[Plan], *, whole: bool = True, **total: Any) -> Plan:
-    """The plan of a question, a LookedPlan if a look comes first: decided by public facts alone.
+def with_look(look: LookShare, planned: partial[Plan], *, whole: bool = True, **total: Any) -> partial[Plan]:
+    """What plans a question: ``planned``, or a LookedPlan if a look comes first, by public facts alone.
 
     Args:
         look: "auto" for a look where it is worth its cost, a share of ε in (0, 1), or None.
@@ -188,15 +194,14 @@ def plan_with_look(look: LookShare, planned: partial[Plan], *, whole: bool = Tru
         total: budget=, or accuracy= and delta=.
 
     Raises:
-        InvalidParameter: for a share of ε, where the total is none of ε; as plan_topk.
+        InvalidParameter: for a share of ε, where the total is none of ε.
     """
-    told = planned.keywords | total
-    facts: dict[str, Any] = {name: told.get(name) for name in ("k", "budget", "sensitivity", "domain", "counts")}
+    about = ("k", "budget", "sensitivity", "domain", "counts")
+    facts: dict[str, Any] = {name: (planned.keywords | total).get(name) for name in about}
     if look is None or (look == "auto" and not (whole and worth_a_look(**facts))):
-        return planned(**total)
+        return partial(planned, **total)
     first = Look(facts["k"], facts["budget"], PROBE_SHARE if look == "auto" else look, optional=look == "auto")
-    usual = planned(budget=first.rest, like=None)
-    return LookedPlan(**vars(first.total(usual)), look=first, planned=planned, usual=usual)
+    return partial(LookedPlan.of, first, planned)
 
 
 def shapes(

@@ -23,7 +23,7 @@ from dptopk.ledger.entries import normal
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.named import mechanism_of, names
 from dptopk.planning import Plan, plan_topk, plan_two_phases
-from dptopk.planning.probe import LookedPlan, plan_with_look
+from dptopk.planning.probe import LookedPlan, with_look
 from dptopk.planning.request import total_of
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
@@ -160,7 +160,7 @@ class TopK(Question):
         # Selections one by one: a filter has no price for clocks, and a registration for other questions no tokens.
         options["charge_as"] = "bounded_range"
         planned = partial(plan_topk, k=self.k, sensitivity=spec.sensitivity, domain=spec.domain, **options)
-        return plan_with_look(self.look, planned, whole=spec.top is None and spec.free, **self.total)
+        return with_look(self.look, planned, whole=spec.top is None and spec.free, **self.total)()
 
 
 class Named(Body):

@@ -61,10 +61,10 @@ def read_events(
 def plan_of_events(both: EventCounts, k: int, budget: Budget, account: Any, options: dict[str, Any]) -> TwoPhasePlan:
     """The plan of two phases for these histograms; ``options`` are those of plan_two_phases, or refused.
 
-    With a profile where there is one, and where an account of registered costs takes its looks.
+    With a profile where there is one, but for ``look=None``, and where an account of registered costs takes its looks.
     """
     under = both.under_cap.sensitivity
-    if options.pop("look", None) not in (None, "auto"):
+    if (look := options.pop("look", "auto")) not in (None, "auto"):
         raise InvalidParameter(f"look: a look is for one phase; {ONE_PHASE}")
     if others := options.keys() - TAKEN:
         raise InvalidParameter(f"{sorted(others)[0]}: of one phase; {ONE_PHASE}")
@@ -74,7 +74,7 @@ def plan_of_events(both: EventCounts, k: int, budget: Budget, account: Any, opti
     if find == "auto" and under.l2 is None:
         find = "counts"
     planned = partial(plan_two_phases, k, budget, per_label_cap=both.sensitivity.linf, find=find, **options)
-    if both.profile is not None:
+    if both.profile is not None and look is not None:
         plan = planned(profile=True)
         if not isinstance(account, Accountant) or account.can_spend(plan.charge):
             return plan

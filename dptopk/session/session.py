@@ -29,7 +29,7 @@ from dptopk.mechanisms import KnownLaplace
 from dptopk.mechanisms.base import Mechanism, finite_l0
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import Plan, default_d_bar, plan_topk
-from dptopk.planning.probe import LookedPlan, at_ranks, plan_with_look
+from dptopk.planning.probe import LookedPlan, at_ranks, with_look
 from dptopk.release.release import Release
 from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget, covers_both
 from dptopk.session.prepared_query import PreparedQuery, mechanisms_of
@@ -368,7 +368,7 @@ class Session:
         planned = partial(
             plan_topk, k=k, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
         )
-        return self.run_plan(plan_with_look(look, planned, whole=histogram.complete, budget=budget), reuse=reuse)[1]
+        return self.run_plan(with_look(look, planned, whole=histogram.complete, budget=budget)(), reuse=reuse)[1]
 
     def run_plan(self, plan: Plan, *, reuse: bool = False) -> tuple[Plan, Release]:
         """The plan that ran and its answer; a look before it and the plan by it are charged one after the other.

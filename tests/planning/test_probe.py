@@ -12,7 +12,7 @@ import pytest
 from dptopk import ApproxDP, Box, Budget, Charge, Histogram, InvalidParameter, Ledger, Sensitivity, Session, plan_topk
 from dptopk.accounting.bounds import compose
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.probe import Look, LookedPlan, at_ranks, plan_with_look, ranks, shapes
+from dptopk.planning.probe import Look, LookedPlan, at_ranks, ranks, shapes, with_look
 from dptopk.planning.shape import Outcome, _averages
 
 TOTAL = Budget(1, 1e-6)
@@ -43,8 +43,8 @@ def test_a_table_without_its_small_rows_is_not_looked_at():
     with pytest.raises(InvalidParameter, match="neighbours"):
         at_ranks(swapped, 1)
     planned = partial(plan_topk, k=5, sensitivity=cut.sensitivity, domain="private", counts="auto")
-    assert isinstance(plan_with_look("auto", planned, budget=TOTAL), LookedPlan)
-    assert not isinstance(plan_with_look("auto", planned, whole=False, budget=TOTAL), LookedPlan)
+    assert isinstance(with_look("auto", planned, budget=TOTAL)(), LookedPlan)
+    assert not isinstance(with_look("auto", planned, whole=False, budget=TOTAL)(), LookedPlan)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, math.nan, "much"])
@@ -93,9 +93,9 @@ def test_whether_a_look_comes_first_is_decided_by_public_facts(monkeypatch, look
     total = total if total.keys() != {"whole"} else total | {"budget": TOTAL}
     if looks is None:
         with pytest.raises(InvalidParameter, match="look"):
-            plan_with_look(look, planned, **total)
+            with_look(look, planned, **total)
         return
-    first = plan_with_look(look, planned, **total)
+    first = with_look(look, planned, **total)()
     assert isinstance(first, Look) == looks == bool(made)
     if looks:
         assert (first.optional, first.share) == (look == "auto", 0.035 if look == "auto" else look)
@@ -109,7 +109,7 @@ def test_one_charge_covers_a_look_and_whatever_plan_it_leads_to():
     """The total, known before; each plan that a look leads to fits in it, and is said with what was paid."""
     words = _words((3e4 / np.arange(1, 300)).astype(int), l0=20)
     planned = partial(plan_topk, k=5, sensitivity=words.sensitivity, domain="private", counts="auto")
-    plan = plan_with_look("auto", planned, budget=TOTAL)
+    plan = with_look("auto", planned, budget=TOTAL)()
     assert plan.charge == Charge({ApproxDP(1, 1e-6): 1})
     assert plan.epsilon <= 1
     ran, answer = plan.run(words, np.random.default_rng(4))
