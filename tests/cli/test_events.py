@@ -76,6 +76,7 @@ def test_a_look_comes_first_where_no_cap_is_stated(events, more):
         shown = " ".join(run("topk", events, *asked, "--k", 40, "--format", "table").stdout.split())
         assert "4. count: as the looks chose, at the charge of every choice charged GDP(" in shown
         assert "Split:" not in shown
+        assert list(answer(run("topk", events, *asked, "--k", 40, "--look", "none"))["phases"]) == ["find", "count"]
 
 
 @pytest.mark.parametrize("form", ["table", "html"])

@@ -286,7 +286,8 @@ def test_a_look_chooses_the_way_and_the_answer_says_so(few, events):
 
 def test_no_look_where_it_does_not_pay_or_something_is_stated(few):
     session = Session.from_events(few, **COLUMNS, budget=Budget(9.0, 1e-5))
-    for k, options in ((5, {}), (60, {"share": 0.4}), (60, {"find": "weights"}), (60, {"min_users": 3})):
+    stated: list[dict] = [{"share": 0.4}, {"find": "weights"}, {"min_users": 3}, {"look": None}]
+    for k, options in ((5, {}), *((60, one) for one in stated)):
         answer = session.top_k(k, budget=BUDGET, **options)
         assert list(answer.phases) == ["find", "count"]
     assert list(session.top_k(60, budget=BUDGET, counts=None).phases) == ["find", "count"]
