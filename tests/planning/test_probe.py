@@ -83,26 +83,22 @@ def test_shapes_fall_from_what_was_seen():
     ],
     ids=str,
 )
-def test_whether_a_look_comes_first_is_decided_by_public_facts(monkeypatch, look, changed, looks):
-    made = []
-    monkeypatch.setattr(Look, "total", lambda *_: made.append(True) or Stub())
-    monkeypatch.setattr("dptopk.planning.probe.LookedPlan", lambda **fields: fields["look"])
+def test_whether_a_look_comes_first_is_decided_by_public_facts(look, changed, looks):
     facts = {"k": 5, "sensitivity": Sensitivity(), "domain": "private", "counts": "auto"}
-    planned = partial(lambda **asked: asked, **facts | {name: changed[name] for name in facts.keys() & changed})
-    total = {name: changed[name] for name in changed.keys() - facts} or {"budget": TOTAL}
-    total = total if total.keys() != {"whole"} else total | {"budget": TOTAL}
+    planned = partial(plan_topk, **facts | {name: changed[name] for name in facts.keys() & changed})
+    total = {name: changed[name] for name in changed.keys() - facts}
+    total |= {"budget": TOTAL} if "accuracy" not in total and "budget" not in total else {}
     if looks is None:
         with pytest.raises(InvalidParameter, match="look"):
             with_look(look, planned, **total)
         return
-    first = with_look(look, planned, **total)()
-    assert isinstance(first, Look) == looks == bool(made)
+    planning = with_look(look, planned, **total)
+    assert (planning.func == LookedPlan.of) == looks
     if looks:
-        assert (first.optional, first.share) == (look == "auto", 0.035 if look == "auto" else look)
-
-
-class Stub:
-    """A plan without fields."""
+        assert (planning.args[0].optional, planning.args[0].share) == (
+            look == "auto",
+            0.035 if look == "auto" else look,
+        )
 
 
 def test_one_charge_covers_a_look_and_whatever_plan_it_leads_to():
