@@ -9,8 +9,9 @@ from inspect import signature
 import pandas as pd
 import pytest
 
-from dptopk import Budget, Client, InvalidParameter, KnownGaussian, KnownLaplace, UnknownGumbel
+from dptopk import Budget, Client, InvalidParameter, KnownGaussian, KnownLaplace, Session, UnknownGumbel
 from dptopk.cli.options import Asked
+from dptopk.cli.topk import topk
 from dptopk.costs import Charge, PureDP
 from dptopk.datasets import Segments
 from dptopk.errors import BudgetExceeded, LedgerError
@@ -277,6 +278,8 @@ def test_the_parts_of_a_question_have_one_name_and_one_default():
     shared = (planned.keys() & asked.keys()) - {"k", "fit"}
     assert shared == {"accuracy", "delta", "counts", "users", "d_bar", "method", "effort"}
     assert {name: asked[name].default for name in shared} == {name: planned[name].default for name in shared}
-    assert http.keys() - planned.keys() == totals | {"where", "segments"}
+    assert http.keys() - planned.keys() == totals | {"where", "segments", "look"}
+    assert {signature(asks).parameters["look"].default for asks in (Session.top_k, topk)} == {"auto"}
+    assert (http["look"].default, client["look"].default) == (None, None)  # docs/service.md says why
     assert all(http[name].default == planned[name].default for name in ("accuracy", "counts", "d_bar", "method"))
     assert client.keys() - {"self", "key", "budget"} == (http.keys() | {"where"}) - totals - {"segments"}
