@@ -140,7 +140,7 @@ def topk(
     else:
         session = Session(histogram, **account)
         if not reuse and session.answered(plan):
-            warn(["this very question, or its look, was answered before and is paid for again; --reuse gives it, free"])
+            warn(["this question, or its look, was answered before and is paid again; --reuse gives that answer, free"])
         plan, release = session.run_plan(plan, reuse=reuse)
         left = session.remaining().lines()
     about = _about(str(source), plan.sensitivity, state, data_version)
