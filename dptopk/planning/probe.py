@@ -157,7 +157,7 @@ class LookedPlan(Plan):
     usual: Plan
 
     @classmethod
-    def of(cls, look: Look, planned: partial[Plan]) -> LookedPlan:
+    def of(cls, look: Look, planned: partial[Plan]) -> Plan:
         """A look, and ``planned`` for what it leaves."""
         usual = planned(budget=look.rest, like=None)
         return cls(**vars(look.total(usual)), look=look, planned=planned, usual=usual)
