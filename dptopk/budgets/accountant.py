@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dptopk._internal import validate
+from dptopk._internal.formatting import format_lower, format_upper
 from dptopk._internal.rounding import round_down
 from dptopk.accounting import bounds
 from dptopk.accounting.registry import Bound
@@ -108,7 +109,8 @@ class Accountant(Account):
             raise IncompatibleCosts(f"registered for {self.registered.neighbours}, charged for {charge.neighbours}")
         with self._here():
             if Fraction(charge.delta) > self._delta_left:
-                short = f"its delta {charge.delta:.6g} is more than the {float(self._delta_left):.6g} that are left"
+                asked, left = format_upper(charge.delta), format_lower(float(self._delta_left))
+                short = f"its delta {asked} is more than the {left} that are left"
                 raise BudgetExceeded(charge, self.remaining(), short)
             if all(times <= self._left[cost] for cost, times in charge):
                 return {"tokens": [[str(cost), str(cost), times] for cost, times in charge]}

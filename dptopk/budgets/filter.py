@@ -23,7 +23,7 @@ from typing import Literal
 
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, NEIGHBOURS, Effort, Neighbours
-from dptopk._internal.formatting import format_lower
+from dptopk._internal.formatting import format_lower, format_upper
 from dptopk._internal.rounding import decimal, round_down, smaller_of
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting import bounds
@@ -219,7 +219,7 @@ class Filter(Account):
         if self._covered(taken):
             return taken
         if taken.failures > left:
-            short = f"{float(taken.failures):.6g} asked for, {float(left):.6g} left"
+            short = f"{format_upper(float(taken.failures))} asked for, {format_lower(float(left))} left"
             aside = f"{self.failure_delta:.6g} set aside (failure_delta)"
             raise BudgetExceeded(charge, self.remaining(), f"the failure delta is used up: {short} of the {aside}")
         total = "epsilon" if self.budget.rho is None else "rho"

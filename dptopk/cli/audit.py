@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import runpy
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -53,7 +54,10 @@ def audit(
         raise InvalidParameter("give exactly one of --claim and --epsilon")
     stated = Budget(epsilon, delta) if epsilon is not None else Charge.parse(claim or "")
     world = World(Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain)
-    report = search(load(mechanism), stated, world=world, seconds=seconds)
+    audited = load(mechanism)
+    if not callable(audited) and not hasattr(audited, "many"):
+        raise InvalidParameter("mechanism: an audit takes a function of a dict of counts, dptopk attest a mechanism")
+    report = search(audited, stated, world=world, seconds=seconds)
     typer.echo(readable_json(asdict(report)) if as_json else f"{report}\n", nl=False)
     raise typer.Exit(1 if report.finding else 0)
 
@@ -68,8 +72,10 @@ def load(place: str) -> Any:
     if not home or not name:
         raise InvalidParameter(f"mechanism must be module:name or file.py:name, got {place!r}")
     try:
-        return (runpy.run_path(home) if home.endswith(".py") else vars(importlib.import_module(home)))[name]
-    except KeyError:
-        raise InvalidParameter(f"mechanism: there is no {name!r} in {home!r}") from None
-    except (ImportError, OSError) as error:
+        file = home.endswith(".py")
+        module: Any = SimpleNamespace(**runpy.run_path(home)) if file else importlib.import_module(home)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the code of a user does
         raise InvalidParameter(f"mechanism: cannot load {place!r}: {error}") from None
+    if not hasattr(module, name):
+        raise InvalidParameter(f"mechanism: there is no {name!r} in {home!r}")
+    return getattr(module, name)

@@ -168,7 +168,7 @@ def show(
     from dptopk.cli.target import check_target, replacing
 
     if plot is not None:
-        check_target(plot, name="plot", inputs=book.files)
+        check_target(plot, name="plot", inputs=book.files(book.url))
         check_picture(plot)
     with book.open(read_only=True) as ledger:
         names = ledger.datasets() if dataset is None else (dataset,)
@@ -202,10 +202,12 @@ def verify(
     from dptopk.ledger.heads import witness_at
     from dptopk.ledger.ledger import Ledger
 
+    if head is not None and book.head_file is not None:
+        raise InvalidParameter("give one of --head and --head-file: an exported head, or where heads are stored")
     place = head or book.head_file
     known = None if place is None else witness_at(place).read()
     if place is not None and known is None:
-        raise InvalidParameter(f"--head: {Path(place).name!r} does not exist")
+        raise InvalidParameter(f"--head{'' if head else '-file'}: {Path(place).name!r} does not exist")
     found = Ledger.inspect_file(book.url, key=book.key, head=None if known is None else asdict(known))
     whole = f"{found.entries} entries: the chain is whole."
     typer.echo("\n".join(visible(line) for line in found.problems) or whole)
@@ -246,7 +248,7 @@ def export(
     """Write all entries as JSON lines, or the head that later proves that no tail was cut off."""
     from dptopk.cli.target import check_target, opened
 
-    check_target(out, inputs=book.files)
+    check_target(out, inputs=book.files(book.url))
     with book.open(read_only=True) as ledger:
         lines = iter([ledger.head()]) if head else (asdict(entry) for entry in ledger.entries())
         with opened(out) as file:

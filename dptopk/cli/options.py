@@ -209,6 +209,10 @@ class Chain:
 
         return Ledger(url, key=self.key, head_file=self.head_file, create=create, **options)
 
+    def files(self, url: str | None) -> list[str | Path | None]:
+        """A SQLite ledger, its journals and what it is checked with: no command may write an answer over them."""
+        return [*(f"{url}{ending}" for ending in ("", "-journal", "-wal", "-shm")), self.key_file, self.head_file]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Book(Chain):
@@ -219,12 +223,6 @@ class Book(Chain):
     def open(self, **options: Any) -> Ledger:
         """Open it."""
         return self.opened(self.url, **options)
-
-    @property
-    def files(self) -> tuple[str | Path | None, ...]:
-        """A SQLite ledger, its journals and what it is checked with: no command may write an answer over them."""
-        journals = (f"{self.url}{ending}" for ending in ("-journal", "-wal", "-shm"))
-        return self.url, *journals, self.key_file, self.head_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,8 +239,8 @@ class Paying(Chain):
     analyst: Annotated[str | None, typer.Option(help="Who asks.", rich_help_panel=LEDGER)] = None
 
     def __post_init__(self) -> None:
-        if self.ledger is None and (self.dataset, self.analyst, self.key_file) != (None,) * 3:
-            raise InvalidParameter("--key-file, --dataset and --analyst need --ledger")
+        if self.ledger is None and (self.dataset, self.analyst, self.key_file, self.head_file) != (None,) * 4:
+            raise InvalidParameter("--dataset, --analyst, --key-file and --head-file need --ledger")
         if self.ledger is not None and (self.dataset is None or self.analyst is None):
             raise InvalidParameter("--ledger needs --dataset and --analyst: what is asked about, and who asks")
 

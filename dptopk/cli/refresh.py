@@ -42,8 +42,8 @@ def refresh(
     """
     from dptopk.datasets import EventsStore
 
-    if (ledger is None) != (dataset is None):
-        raise InvalidParameter("--ledger and --dataset go together")
+    if (ledger is None) != (dataset is None) or (ledger is None and chain != Chain()):
+        raise InvalidParameter("--ledger and --dataset go together; --key-file and --head-file need both")
     given = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "portable": portable or None}
     given |= {"partitions": partitions or None, "days_per_user": days_per_user}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

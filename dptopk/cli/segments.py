@@ -20,6 +20,7 @@ from dptopk.cli.shell import tell
 from dptopk.cli.target import opened, write
 from dptopk.costs import Budget
 from dptopk.datasets import segments_charge
+from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from dptopk.cli.options import Output
@@ -37,6 +38,8 @@ def plan_each(planned: Callable[[Budget], Plan], budget: Budget, segments: int, 
     """
     if per_user == 1:
         return planned(budget)
+    if budget.rho is not None:
+        raise InvalidParameter("--rho is for segments with --segments-per-user 1; give --epsilon")
 
     @cache
     def plan(epsilon: float) -> Plan:

@@ -111,7 +111,7 @@ def answer(
     from dptopk.session.stream import StreamSession
 
     validate.probability(allow_zero=False, confidence=to.confidence)
-    check_target(to.out, inputs=[stream, source, ledger, chain.key_file])
+    check_target(to.out, inputs=[stream, source, *chain.files(ledger)])
     with chain.opened(ledger) as book:
         asked = StreamSession.open(book, stream)
         number = asked.calendar.number(day)

@@ -69,7 +69,7 @@ class Terms(Limit):
         if not self.share:
             return super().arguments()
         if (self.registered, self.epsilon, self.rho, self.failure_delta) != (None,) * 4:
-            raise InvalidParameter("give --share alone, without --registered, --epsilon and --rho")
+            raise InvalidParameter("give --share alone, without --registered, --epsilon, --rho and --failure-delta")
         return {"shares": dict(map(_share, self.share)), "delta": self.delta}
 
 

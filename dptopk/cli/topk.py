@@ -105,7 +105,7 @@ def topk(
 
     if reuse and paying.ledger is None:
         raise InvalidParameter("--reuse needs --ledger")
-    check_answer(output, [source, domain, paying.ledger, paying.key_file])
+    check_answer(output, [source, domain, *paying.files(paying.ledger)])
     if output.plot is not None and asked.counts == "none":
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
@@ -178,7 +178,7 @@ def _delta(asked: Asked, state: DatasetState | None) -> float | None:
         return asked.delta
     if rho and asked.rho is not None:
         return float(format_lower(most * min(asked.rho / rho[0], 1.0)))
-    share = (asked.epsilon or math.inf) / state.account.epsilon()
+    share = (asked.epsilon or math.sqrt(2 * (asked.rho or math.inf))) / state.account.epsilon()  # ε costs ρ = ε²/2
     return float(most if share >= 1 else most * share / 2)
 
 

@@ -34,7 +34,7 @@ MOST_LABELS = 20_000  # of all segments together
 Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # of a budget, in ε or ρ
 # What is not written down: earlier versions did not have it.
 UNSAID: list[tuple[str, Any]] = [("segments", {}), ("rho", None), ("look", None)]
-Value = str | int | float | bool | dict[str, Any] | None
+Labels = Annotated[list[str | int | float | bool | dict[str, Any] | None], Field(min_length=1, max_length=MOST_ROWS)]
 
 
 class Prepared(Protocol):
@@ -175,12 +175,8 @@ class Run(Question):
     """One mechanism by name; for counts of certain labels, which."""
 
     mechanism: Named
-    labels: list[Value] | None = Field(
-        default=None, max_length=MOST_ROWS, description="Count only these: public labels, or ones released before."
-    )
-    ranking: list[Value] | None = Field(
-        default=None, max_length=MOST_ROWS, description="For CountMLE: labels released before, the first first."
-    )
+    labels: Labels | None = Field(default=None, description="Count only these: public labels, or ones released before.")
+    ranking: Labels | None = Field(default=None, description="For CountMLE: labels released before, the first first.")
     action: ClassVar[str] = "run"
 
     def model_post_init(self, _: Any) -> None:

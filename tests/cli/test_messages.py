@@ -247,7 +247,7 @@ WRONG = {
     "ledger accept-restore good.db --reason ''": "--reason must be non-empty text",
     "ledger verify nofile.db": "cannot open the ledger 'nofile.db'",
     "ledger verify good.db --head nohead": "--head: 'nohead' does not exist",
-    "ledger verify good.db --head-file nohead": "--head: 'nohead' does not exist",
+    "ledger verify good.db --head-file nohead": "--head-file: 'nohead' does not exist",
     "ledger verify good.db --head c.csv": "--head: 'c.csv' is not an exported head|ledger export",
     "ledger export good.db --out good.db": "--out|'good.db'",
     "ledger backup good.db --out good.db": "'good.db' exists already",
@@ -257,6 +257,22 @@ WRONG = {
     "serve broken.toml": "'broken.toml' is not TOML",
     "serve broken.toml --port x": "--port must be a whole number, got 'x'",
     "serve broken.toml --port 99999999": "--port must be at most 65535",
+    # of ρ, of a ledger's files, and of code that cannot be loaded
+    "topk c.csv --k 2 --rho 0.1 --delta 1e-6 --segment-by day --segments mon,tue": "--rho|--segments-per-user 1",
+    "T --head-file h.json": "--head-file need --ledger",
+    "L --out good.db-wal": "--out|'good.db-wal'|lost",
+    "L --head-file h.txt --out h.txt": "--out|'h.txt'|lost",
+    "refresh s.db e.csv --data-version 1 --user-col user --item-col item --head-file h.json": "--head-file need",
+    "ledger verify good.db --head h.json --head-file h.json": "one of --head and --head-file",
+    "ledger init s.db --dataset d --delta 1e-6 --share ann=1,1e-7 --failure-delta 1e-8": "--share|--failure-delta",
+    "audit raises.py:f --epsilon 1": "cannot load 'raises.py:f'",
+    "audit keys.py:f --epsilon 1": "cannot load 'keys.py:f'",
+    "audit exits.py:f --epsilon 1": "cannot load 'exits.py:f'",
+    "audit broken.py:f --epsilon 1": "cannot load 'broken.py:f'",
+    "audit keys.py --epsilon 1": "module:name",
+    "audit .x:f --epsilon 1": "cannot load '.x:f'",
+    "audit plain.py:nothing --epsilon 1": "no 'nothing' in 'plain.py'",
+    "audit plain.py:mechanism --epsilon 1": "function of a dict",
 }
 CODES = {"L --k 4": 2, "L --epsilon 3": 3}
 # Words of a library, of an engine, or of the innards.
@@ -288,6 +304,11 @@ FILES = {
     "unnamed.toml": 'epsilon=1\ndelta=1e-6\n[[query]]\nk=10\n',
     "unknown.toml": 'epsilon=1\ndelta=1e-6\n[[query]]\nname="a"\nkay=3\n',
     "texts.toml": 'epsilon="one"\ndelta=1e-6\n[[query]]\nname="a"\nk=3\n',
+    "raises.py": "f = (1).nothing\n",
+    "keys.py": "f = {}['f']\n",
+    "exits.py": "raise SystemExit(0)\n",
+    "broken.py": "f = (\n",
+    "plain.py": "from dptopk import KnownLaplace\nmechanism = KnownLaplace(epsilon=1.0)\n",
     "key": "0123456789abcdef0123456789abcdef",
 }  # fmt: skip
 
