@@ -290,3 +290,12 @@ class TestFilter:
     def test_bad_options(self, options: dict[str, float]) -> None:
         with pytest.raises(InvalidParameter):
             Filter(Budget(1.0, 1e-6), **options)
+
+
+@pytest.mark.parametrize(
+    "account", [Filter(Budget(1, 2e-9)), Accountant(Charge({PureDP(0.1): 1}, delta=1e-9), delta=1e-6)]
+)
+def test_a_refusal_states_no_less_than_was_asked_for_and_no_more_than_is_left(account):
+    """To six digits, 1.2345612e-7 would be told as a smaller number."""
+    with pytest.raises(BudgetExceeded, match=r"1\.23457e-07 .* 1e-09"):
+        account.spend(Charge({PureDP(0.1): 1}, delta=1.2345612e-07))

@@ -7,7 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from dptopk import KnownLaplace
 from dptopk.cli import app
+from dptopk.cli.audit import load
 
 MECHANISM = """
 def honest(counts):
@@ -53,3 +55,8 @@ def test_wrong_arguments_are_one_line(run, arguments):
     found = run(*arguments)
     assert found.exit_code == 2
     assert "Traceback" not in found.output
+
+
+def test_a_name_that_a_module_gives_when_asked_is_found():
+    """As the faces of this package do: it is not among the module's variables before."""
+    assert load("dptopk:KnownLaplace") is KnownLaplace

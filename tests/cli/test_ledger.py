@@ -9,8 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli import app
-from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.cli.options import Asked
+from dptopk.cli.topk import _delta
+from dptopk.costs import BoundedRange, Budget, Charge, PureDP
 from dptopk.datasets import macbeth_counts
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.ledger import Ledger
 
 RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
@@ -304,3 +307,12 @@ def test_verify_takes_the_head_file_for_a_head(tmp_path):
     ledger.write_bytes(older)
     assert run("ledger", "verify", ledger).exit_code == 0
     assert run("ledger", "verify", ledger, "--head-file", head).exit_code == 1
+
+
+def test_a_question_in_rho_leaves_delta_to_later_ones_of_a_ledger_in_epsilon(tmp_path):
+    """Without --delta it takes a part of the ledger's, as a question in ε does: a pure ε costs ρ = ε²/2."""
+    with Ledger(tmp_path / "l.db") as ledger:
+        ledger.create_dataset("d", budget=Budget(3, 1e-5), unit="user", version="1", sensitivity=Sensitivity(1, 1))
+        state = ledger.state("d")
+        assert _delta(Asked(k=2, rho=0.045), state) == _delta(Asked(k=2, epsilon=0.3), state) == pytest.approx(5e-7)
+        assert _delta(Asked(k=2, accuracy=9.0), state) == _delta(Asked(k=2, rho=9.0), state) == 1e-5

@@ -219,6 +219,14 @@ def test_a_number_that_is_not_finite_is_refused_by_name(name):
         question_of(given)
 
 
+@pytest.mark.parametrize("name", ["labels", "ranking"])
+def test_a_list_of_no_labels_is_refused(name):
+    """It would cost nothing: entries of the ledger without end."""
+    mechanism = {"name": "KnownLaplace", "epsilon": 0.1}
+    with pytest.raises(InvalidParameter, match=f"{name} must have at least 1 entries"):
+        question_of({"mechanism": mechanism, name: []})
+
+
 IN_RHO = """
 ledger = "ledger.db"
 
