@@ -240,7 +240,7 @@ class Paying(Chain):
 
     def __post_init__(self) -> None:
         if self.ledger is None and (self.dataset, self.analyst, self.key_file, self.head_file) != (None,) * 4:
-            raise InvalidParameter("--dataset, --analyst, --key-file and --head-file need --ledger")
+            raise InvalidParameter("--key-file, --head-file, --dataset and --analyst need --ledger")
         if self.ledger is not None and (self.dataset is None or self.analyst is None):
             raise InvalidParameter("--ledger needs --dataset and --analyst: what is asked about, and who asks")
 

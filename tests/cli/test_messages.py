@@ -259,7 +259,7 @@ WRONG = {
     "serve broken.toml --port 99999999": "--port must be at most 65535",
     # of ρ, of a ledger's files, and of code that cannot be loaded
     "topk c.csv --k 2 --rho 0.1 --delta 1e-6 --segment-by day --segments mon,tue": "--rho|--segments-per-user 1",
-    "T --head-file h.json": "--head-file need --ledger",
+    "T --head-file h.json": "--head-file, --dataset and --analyst need --ledger",
     "L --out good.db-wal": "--out|'good.db-wal'|lost",
     "L --head-file h.txt --out h.txt": "--out|'h.txt'|lost",
     "refresh s.db e.csv --data-version 1 --user-col user --item-col item --head-file h.json": "--head-file need",
