@@ -22,7 +22,7 @@ app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="The ledger: budgets,
 Dataset = Annotated[str, typer.Option("--dataset", help="Name of the dataset.")]
 CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a
 history that the accountant would have refused; keys and stored answers that are no longer found; pages and indexes that
-the database itself finds damaged. With an exported head (--head) also a tail that was cut off.
+the database itself finds damaged. With a head (--head or --head-file) also a tail that was cut off.
 """
 CAN_NOT_DETECT = {
     False: """What it cannot find: without a key, anyone who can write the file can rewrite it from some entry on and

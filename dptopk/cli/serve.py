@@ -45,6 +45,8 @@ def serve(
 
     if demo == (catalog is not None):
         raise InvalidParameter("give a catalog, or --demo")
+    if demo and (check or apply or reload):
+        raise InvalidParameter("--check, --apply and --reload are for a catalog, not for --demo")
     if catalog is not None and (check or apply or reload):
         _operate(catalog, reason if apply else None, reload=reload)
         return

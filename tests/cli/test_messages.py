@@ -253,6 +253,7 @@ WRONG = {
     "ledger backup good.db --out good.db": "'good.db' exists already",
     "ledger analyst list nofile.toml": "'nofile.toml'",
     "serve": "--demo",
+    "serve --demo --check": "--check|for a catalog",
     "serve nofile.toml": "'nofile.toml'",
     "serve broken.toml": "'broken.toml' is not TOML",
     "serve broken.toml --port x": "--port must be a whole number, got 'x'",
