@@ -257,7 +257,7 @@ def shown(released: Release, k: int, counted: bool) -> Release:
             counts=released.counts[order],
             measured=None if released.measured is None else released.measured[order],
         )
-    released = released.top(k)
+    released = released.top(k, planned=True)
     return released if counted else replace(released, counts=None, measured=None, measurement=None)
 
 

@@ -130,13 +130,13 @@ class Measurement:
         """Whether rows were selected by these same noisy values."""
         return self.cut or self.threshold is not None
 
-    def kept(self, values: np.ndarray[Any, Any], rows: int) -> Measurement:
+    def kept(self, values: Array, rows: int, *, planned: bool) -> Measurement:
         """The measurement when of these released values, the largest first, only the first ``rows`` are shown.
 
         Two draws of bounded noise move a value by at most 2·bound: one further than twice that below the last one shown
-        is never shown (docs/notes/intervals.md, "Counts that passed").
+        is never shown (docs/notes/intervals.md, "Counts that passed"), if ``planned``: rows were not chosen by values.
         """
-        bound = self.noise.bound
+        bound = self.noise.bound if planned else None
         near = len(values) if bound is None else int((values >= values[:rows].min(initial=2**62) - 4 * bound).sum())
         return replace(self, cut=True, passed=near if near < len(values) else self.passed or len(values))
 

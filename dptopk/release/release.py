@@ -75,13 +75,18 @@ class Release:
         drawn |= {"sensitivity": histogram.sensitivity, "capped": histogram.capped, "source": histogram.identity}
         return cls(seeded=rng is not None, **drawn)
 
-    def top(self, k: int) -> Release:
-        """The first k rows of this answer; post-processing, and intervals know that the rest was left out."""
+    def top(self, k: int, *, planned: bool = False) -> Release:
+        """The first k rows of this answer; post-processing, and intervals know that the rest was left out.
+
+        Args:
+            k: how many; where the values chose it, only intervals of kind "simultaneous" hold.
+            planned: k was fixed before the values were drawn; bounded noise then has narrower intervals.
+        """
         if k >= len(self):
             return self
         counts, measured = (None if column is None else column[:k] for column in (self.counts, self.measured))
         law = self.measurement
-        measurement = None if law is None or self.counts is None else law.kept(self.counts, k)
+        measurement = None if law is None or self.counts is None else law.kept(self.counts, k, planned=planned)
         return replace(self, labels=self.labels[:k], counts=counts, measured=measured, measurement=measurement)
 
     def intervals(self, *, confidence: float = CONFIDENCE, kind: Intervals = "simultaneous") -> pd.DataFrame:

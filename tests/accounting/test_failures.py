@@ -54,6 +54,17 @@ def test_no_lower_bound_is_above_what_is_attained(epsilon, count, bad, x):
         assert max(lowers) > 0.9 * x
 
 
+@pytest.mark.parametrize("text", ["DP(1.0)", "DP(1.0) + DP(0.5)", "DGauss(1.0, 1)", "3*BR(0.5)", "DP(0.5) + 2*BR(0.5)"])
+def test_failures_that_use_up_delta_leave_room_below(text):
+    """Masses 1/2 and 1/4 add up to δ = 3/4 above; what is attained is 5/8, and has 1/3 left for the rest."""
+    rest = Charge.parse(text)
+    charge = Charge.join(rest, Charge({ApproxDP(0.0, 0.25): 1}, delta=0.5))
+    for interaction in ("batch", "setwise"):
+        least = compose(rest, delta=0.3333, interaction=interaction).epsilon
+        for found in every_bound(charge, delta=0.75, interaction=interaction):
+            assert found.lower is None or found.lower <= least < found.epsilon, found.name
+
+
 def test_a_filter_may_spend_its_failures_at_once():
     charge = Charge({ApproxDP(0.1, 0.1): 2})
     at_once = Charge({ApproxDP(0.2, 0.2): 1})

@@ -83,7 +83,7 @@ def missed(mechanism, alpha, wrong=1.0, keep=None, data=COUNTS):
         assert counts.tolist() == [truth[label] for label in labels]
     for (labels, values), probability in total.items():
         release = Release(labels, np.array(values), None, mechanism, ONE, measurement=measurement)
-        release = release if keep is None else release.top(keep)
+        release = release if keep is None else release.top(keep, planned=True)
         labels = release.labels
         for kind in ("simultaneous", "fcr"):
             table = release.intervals(confidence=1 - alpha, kind=kind)
@@ -116,7 +116,9 @@ def test_of_bounded_noise_only_values_that_may_be_the_largest_count(counts, monk
     mechanism, alpha = TruncatedLaplace(epsilon=1.0, delta=0.1), 0.55
     data = Histogram(list("abc"), counts, sensitivity=ONE)
     assert max(missed(mechanism, alpha, keep=1, data=data)) <= alpha
-    monkeypatch.setattr(Measurement, "kept", lambda self, values, rows: replace(self, cut=True, passed=rows))
+    monkeypatch.setattr(
+        Measurement, "kept", lambda self, values, rows, planned: replace(self, cut=True, passed=rows)
+    )
     assert (missed(mechanism, alpha, keep=1, data=data)[0] > alpha) == (counts[0] == counts[1])
 
 
@@ -124,13 +126,33 @@ def test_values_far_below_do_not_widen_bounded_intervals():
     mechanism = TruncatedLaplace(epsilon=1.0, delta=1e-6)
     measurement = mechanism.measurement(ONE)
     bound, values = measurement.noise.bound, np.array([900, 600, 500, 400])
-    assert measurement.kept(values, 2).passed == 2 + sum(values[2:] >= 600 - 4 * bound)
-    assert measurement.kept(np.array([900, 600, 600 - 4 * bound, 100]), 2).passed == 3
-    assert measurement.kept(np.array([900, 600, 601 - bound]), 2).passed == 3
-    twice = measurement.kept(np.array([900, 850, 849, 848, 100]), 3)
+
+    def passed(*values, of=measurement, rows=2):
+        return of.kept(np.array(values), rows, planned=True).passed
+
+    assert passed(*values) == 2 + sum(values[2:] >= 600 - 4 * bound)
+    assert passed(900, 600, 600 - 4 * bound, 100) == 3
+    assert passed(900, 600, 601 - bound) == 3
+    twice = measurement.kept(np.array([900, 850, 849, 848, 100]), 3, planned=True)
     assert twice.passed == 4
-    assert twice.kept(np.array([900, 850, 849]), 2).passed == 4  # of what was left out, one may be shown
-    assert SparseGaussian(sigma=5.0, delta=1e-6).measurement(ONE).kept(values, 2).passed == 4
+    assert passed(900, 850, 849, of=twice) == 4  # of what was left out, one may be shown
+    assert passed(*values, of=SparseGaussian(sigma=5.0, delta=1e-6).measurement(ONE)) == 4
+
+
+def test_a_cut_chosen_by_the_values_narrows_no_interval():
+    """Of one count 4T above n others: a cut behind it only where it leads by more shows it where its noise is high."""
+    measurement = TruncatedLaplace(epsilon=1.0, delta=1e-6).measurement(ONE)
+    release = Release(tuple("abcd"), np.array([900, 600, 500, 400]), None, None, ONE, measurement=measurement)
+    assert [release.top(1, planned=planned).measurement.passed for planned in (True, False)] == [1, 4]
+    planned = release.top(3, planned=True)
+    assert planned.measurement.passed == 3
+    assert planned.top(1).measurement.passed == 3
+    wide, narrow = (release.top(1, planned=planned).intervals() for planned in (False, True))
+    assert wide.high[0] == release.intervals().high[0] > narrow.high[0]
+    answer = plan_topk(1, Budget(1.0, 1e-6), sensitivity=ONE, method="threshold").release(
+        Histogram(list("abcd"), [900, 600, 500, 400], sensitivity=ONE), np.random.default_rng(0)
+    )
+    assert answer.measurement.passed == 1
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ class OptimumCurve(Curve):
             lower = math.exp(min(point.log_value - point.error, 0.0)) * (1 - 1e-15 * (2 - point.log_value))
             return Answer(float(exp_up(point.upper)), max(lower, 0.0))
         if query.delta <= 0:
-            return Answer(self.epsilon_max, self._below(self.epsilon_max, 0.0))
+            return Answer(self.epsilon_max, self._below(self.epsilon_max, query.delta_below))
         upper = self._root(_log_down(query.delta))
         return Answer(upper, self._below(upper, query.delta_below), CUT_BY_TIME if late() else "")
 

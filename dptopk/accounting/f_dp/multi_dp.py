@@ -180,9 +180,10 @@ class MixtureCurve(Curve):
         if query.epsilon is not None:
             at = np.array([query.epsilon])
             return Answer(float(self.delta(at)[0]), float(self.lower.delta_lower(at)[0]), self.note)
-        if query.delta == 0:  # the largest loss has a positive mass, however small
-            return Answer(self.epsilon_max, math.nextafter(self.epsilon_max, 0.0), self.note)
-        return Answer(float(self.epsilon(query.delta)), self._lower_epsilon(query.delta_below), self.note)
+        upper = float(self.epsilon(query.delta)) if query.delta else self.epsilon_max
+        # The largest loss has a positive mass, however small.
+        none_below = math.nextafter(self.epsilon_max, 0.0)
+        return Answer(upper, self._lower_epsilon(query.delta_below) if query.delta_below else none_below, self.note)
 
     def _lower_epsilon(self, delta: float) -> float:
         """An ε at which δ is certainly above the one asked for: found by the root finder, then checked."""

@@ -180,7 +180,7 @@ class _ContinuousCurve(Curve):
             return upper
         if query.epsilon is not None:
             return Answer(upper.value, math.exp(float(self.log_lower(np.array([query.epsilon]))[0])))
-        if query.delta <= 0:
+        if query.delta_below <= 0:
             return Answer(upper.value, upper.value)
         target = np.array([math.log(query.delta_below) * (1 - 1e-13) + 1e-13])
         inner = float(smallest_where(self.log_lower, target, np.inf)[0])
