@@ -116,9 +116,7 @@ def test_of_bounded_noise_only_values_that_may_be_the_largest_count(counts, monk
     mechanism, alpha = TruncatedLaplace(epsilon=1.0, delta=0.1), 0.55
     data = Histogram(list("abc"), counts, sensitivity=ONE)
     assert max(missed(mechanism, alpha, keep=1, data=data)) <= alpha
-    monkeypatch.setattr(
-        Measurement, "kept", lambda self, values, rows, planned: replace(self, cut=True, passed=rows)
-    )
+    monkeypatch.setattr(Measurement, "kept", lambda self, values, rows, planned: replace(self, cut=True, passed=rows))
     assert (missed(mechanism, alpha, keep=1, data=data)[0] > alpha) == (counts[0] == counts[1])
 
 
