@@ -54,7 +54,9 @@ def test_no_lower_bound_is_above_what_is_attained(epsilon, count, bad, x):
         assert max(lowers) > 0.9 * x
 
 
-@pytest.mark.parametrize("text", ["DP(1.0)", "DP(1.0) + DP(0.5)", "DGauss(1.0, 1)", "3*BR(0.5)", "DP(0.5) + 2*BR(0.5)"])
+@pytest.mark.parametrize(
+    "text", ["DP(1.0)", "DP(1.0) + DP(0.5)", "DGauss(1.0, 1)", "DGauss(3e5, 9)", "3*BR(0.5)", "DP(0.5) + 2*BR(0.5)"]
+)
 def test_failures_that_use_up_delta_leave_room_below(text):
     """Masses 1/2 and 1/4 add up to δ = 3/4 above; what is attained is 5/8, and has 1/3 left for the rest."""
     rest = Charge.parse(text)
