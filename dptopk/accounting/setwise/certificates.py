@@ -111,7 +111,7 @@ def proven(charge: Charge, delta: float, run: Run, left: float) -> Certificate:
     entries += [_closed_form(cost, times, step, reach) for cost, times in curve.rest if cost not in gaussian.costs]
     entries += [_closed_form(cost, times, step, reach) for cost, times in _one_gaussian(gaussian).items()]
     if curve.concentrated.costs:
-        pairs.append(run.concentrated(step, Charge()))
+        pairs.append(run.concentrated(step, curve.concentrated))
         entries.append(_together(curve.concentrated) | _ends(-pairs[-1].losses[-1], pairs[-1].losses[-1], step))
     run = replace(run, query=replace(run.query, delta=left))
     epsilon = run.of_product([*curve.parts, *pairs], step) * (1 + tuning.CHECKER_ROOM / 100)

@@ -11,11 +11,13 @@ nowhere below the bounds it came from.
 | n equal ranges | the value function of their recursion, from a ladder that is kept |
 | a few different ranges | the value function over all multisets that may be left |
 | all ZCDP and CDP costs | the convex minorant of the Rényi conversion; for x < 0 by symmetry |
+| many small ZCDP costs | one Gaussian (Theorem G) |
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -29,6 +31,8 @@ from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
 from dptopk.costs import Charge
+
+LARGEST_RHO = 0.5  # of a cost in Theorem G
 
 
 @dataclass(frozen=True)
@@ -147,3 +151,24 @@ def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:
     left = 1 - np.exp(-np.arange(1, last + 1) * h) * (1 - right[1:]) * (1 - 64 * ROUNDOFF)
     values = np.concatenate([np.minimum(left * (1 + 8 * ROUNDOFF), 1.0)[::-1], right])
     return pair_above(nodes, np.maximum(values, FLOOR), h)
+
+
+def concentrated_gaussian(costs: Mapping[float, int]) -> float:
+    """An upper bound on the variance of a Gaussian loss whose profile is at least that of zCDP costs, ξ = 0.
+
+    A step on a Gaussian of variance s comes to at most sqrt(s') = sqrt(s) + ρ (1 + β)/sqrt(s) for s >= ρ, and the game
+    ends at most at the Gaussian of any variance s_0 >= max ρ. The sum of all ρ²/s is at most an integral and the first
+    terms of its error, whatever the order (docs/notes/setwise.md, Theorem G). The best s_0 of a few is taken.
+
+    Args:
+        costs: the ρ's of the costs, in (0, LARGEST_RHO], with counts.
+    """
+    rho, total = max(costs), math.fsum(times * one for one, times in costs.items())
+    start = rho * np.linspace(1.0, 8.0, 71)
+    slope = 2 * rho / start  # a of the theorem
+    longer = 1 + rho / 4 + rho**2 / start  # at least 1 + β
+    beta = np.expm1(rho / 8 + rho * slope / 6) * np.exp(rho / 4 * (longer + slope * longer**2 / 4))
+    largest, whole = rho * (1 + beta), total * (1 + beta)
+    share = largest / start
+    variances = start + 2 * whole + largest * (np.log1p(2 * whole / start) + share + share**2 / 3) / 2
+    return float(variances.min()) * (1 + 128 * ROUNDOFF)

@@ -15,14 +15,15 @@ the product of the dominating pairs.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from dptopk._internal.rounding import outward
-from dptopk.accounting.cost_models.conversions import pure_sum
+from dptopk._internal.rounding import ROUNDOFF, outward
+from dptopk.accounting.cost_models.conversions import converted, pure_sum
 from dptopk.accounting.cost_models.dominating_pairs import (
     DOMINATED,
     MOST_BINOMIAL_COPIES,
@@ -32,6 +33,7 @@ from dptopk.accounting.cost_models.dominating_pairs import (
     loss_components,
 )
 from dptopk.accounting.curves import Answer, Curve, Query
+from dptopk.accounting.gaussian.composition import gaussian
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY_ADDENDS
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
@@ -39,19 +41,27 @@ from dptopk.accounting.pld.tilt import log_peak
 from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.groups import GroupPair, concentrated_pair, equal_ranges_pair, mixed_ranges_pair
+from dptopk.accounting.setwise.groups import (
+    LARGEST_RHO,
+    GroupPair,
+    concentrated_gaussian,
+    concentrated_pair,
+    equal_ranges_pair,
+    mixed_ranges_pair,
+)
 from dptopk.accounting.setwise.partition import Group, partition
 from dptopk.accounting.setwise.randomized_rounding import weighted_ranges_pair
 from dptopk.accounting.setwise.recursion import FLOOR
 from dptopk.accounting.setwise.strategies import last_ranges, steps_from_below, strategy, with_gaussians
 from dptopk.accounting.setwise.two_outcomes import two_outcomes_delta
 from dptopk.accounting.work import USED_UP, OutOfTime
-from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, PureDP
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP, sum_up
 from dptopk.errors import NotApplicable
 
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
 SMALLEST_RANGE, LARGEST_RANGE = 1e-9, 100.0
 SMALLEST_ORDER = 1e-290
+LARGEST_SMOOTHED = 1e6  # variance of a Gaussian instead of zCDP costs: rounding stays small
 MANY_RANGES = 150  # of more different ones than this no strategy is played by a recursion
 AS_FINE_AS_IT_GETS = "the bracket cannot be made as narrow as asked"
 
@@ -99,7 +109,8 @@ class SetwiseCurve(Curve):
         if len(self.ranges) > tuning.MOST_RANGES:
             return self._merged(query)
         search = _Search(self, query)
-        if search.value <= FLOOR or not (self.ranges or self.rest.costs):
+        several = self.smoothed is not None and self.smoothed[1].costs
+        if search.value <= FLOOR or not (self.ranges or self.rest.costs or several):
             return search.by_conversion()
         return search.run()
 
@@ -181,6 +192,27 @@ class SetwiseCurve(Curve):
         return math.fsum(n * e * e for e, n in self.ranges.items()) / 4 + curvature
 
     @cached_property
+    def smoothed(self) -> tuple[Charge, Charge] | None:
+        """(one Gaussian cost for the small zCDP costs by Theorem G, the other concentrated costs), if it may help."""
+        # ξ + ρα <= (ξ + ρ) α for α > 1.
+        rhos = {cost: sum_up(list(converted(cost, "exact_zcdp"))) for cost in self.concentrated.costs}
+        total = math.fsum(n * rhos[cost] for cost, n in self.concentrated)
+        top = max((rho for rho in rhos.values() if rho <= LARGEST_RHO), default=0.0)
+        found, least = None, math.inf
+        for halvings in range(tuning.SMOOTHED_CUTS if top and self.concentrated.count > 1 else 0):
+            small = {cost: n for cost, n in self.concentrated if 0 < rhos[cost] <= top / 2**halvings}
+            together: Counter[float] = Counter()
+            for cost, n in small.items():
+                together[rhos[cost]] += n
+            variance = concentrated_gaussian(together) if small else math.inf
+            about = variance + tuning.SMOOTHED * 2 * (total - math.fsum(rho * n for rho, n in together.items()))
+            if about < least and SMALLEST_LOSS < variance < LARGEST_SMOOTHED:
+                least = about
+                gaussian_cost = GaussianDP(math.sqrt(variance) * (1 + 4 * ROUNDOFF))
+                found = Charge({gaussian_cost: 1}), Charge({c: n for c, n in self.concentrated if c not in small})
+        return found
+
+    @cached_property
     def _beside(self) -> Charge:
         return Charge({**self.rest.costs, **self.concentrated.costs})
 
@@ -235,7 +267,7 @@ class Run:
         factors = sum(part.factors() for part in curve.parts) + 8 * len(self.groups)
         above = math.fsum(group.work for group in self.groups) + math.fsum(part.work() for part in curve.parts)
         above += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
-        above += tuning.WORK_PER_CURVE * bool(curve.concentrated.costs)
+        above += tuning.WORK_PER_CURVE * (bool(curve.concentrated.costs) + (curve.smoothed is not None))
         own = min((group.largest / group.steps for group in self.groups), default=math.inf)
         above += tuning.WORK_PER_PLACE * tuning.WINDOW / 2 * math.sqrt(self.variance) / own
         if not curve.ranges or not curve.bracketed(self.query):
@@ -276,8 +308,13 @@ class Run:
         # The ranges beside the concentrated costs, or all of them by one Rényi curve: whichever is better.
         for inside in [Charge()] if not pairs or not curve.parts else [Charge(), Charge(_costs(curve.ranges))]:
             others = [] if inside.costs else pairs
-            least = min(least, self.of_product([*curve.parts, *others, self.concentrated(step, inside)], step))
-        return least
+            conversion = self.concentrated(step, Charge.join(curve.concentrated, inside))
+            least = min(least, self.of_product([*curve.parts, *others, conversion], step))
+        if curve.smoothed is None:
+            return least
+        gaussian, left = curve.smoothed
+        conversions = [self.concentrated(step, left)] if left.costs else []
+        return min(least, self.of_product([*curve.parts, *pairs, *loss_components(gaussian), *conversions], step))
 
     def lattice_step(self, pairs: Sequence[GroupPair]) -> float:
         """The step of the product's lattice: that of the groups if all have the same, else one fine enough to split."""
@@ -294,11 +331,10 @@ class Run:
             step = query.epsilon / math.ceil(query.epsilon / step)
         return step
 
-    def concentrated(self, step: float, inside: Charge) -> GroupPair:
-        """The pair of the concentrated costs together with others."""
+    def concentrated(self, step: float, together: Charge) -> GroupPair:
+        """The pair of concentrated costs, perhaps together with others, by their Rényi curve."""
         reach = self.guess if self.query.epsilon is None else self.query.epsilon
         reach += tuning.CONCENTRATED_REACH * math.sqrt(self.variance)
-        together = Charge({**self.curve.concentrated.costs, **inside.costs})
         return concentrated_pair(together, max(step, reach / tuning.CONCENTRATED_POINTS), reach)
 
     def of_product(self, parts: Sequence[LossComponent], step: float) -> float:
@@ -432,7 +468,9 @@ class _Search:
         return None
 
     def by_conversion(self) -> Answer:
-        """Concentrated costs only: the conversion itself, which is nearly attained."""
+        """Concentrated costs only: the conversion itself, nearly attained for one cost, or the Gaussian of many."""
+        if self.curve.smoothed is not None:
+            self.value = min(self.value, gaussian(self.curve.smoothed[0]).answer(self.query).value)
         if self.value > FLOOR and self.query.lower:
             below = self.planned(self.wanted, 1.0).below(self.value)
             self.lower = max(min(below, self.value), 0.0)

@@ -39,6 +39,9 @@ ORDERS, ZOOMS, FEW_ORDERS = 60, 5, 12
 MOST_RANGES = 200
 # The curve of concentrated costs: standard deviations beyond what is asked, points at most.
 CONCENTRATED_REACH, CONCENTRATED_POINTS = 8.0, 2**15
+# The conversion of zCDP costs is worth about a Gaussian with this multiple of the variance 2 Σ ρ. Costs above a cut are
+# left to it; cuts are the largest ρ, halved up to this often.
+SMOOTHED, SMOOTHED_CUTS = 1.15, 10
 # A strategy's ε is looked for up to this many standard deviations below the upper bound; once it is within SETTLED
 # tolerances, no other strategy is tried.
 STRATEGY_REACH, SETTLED = 5.0, 4.0
