@@ -11,7 +11,7 @@ nowhere below the bounds it came from.
 | n equal ranges | the value function of their recursion, from a ladder that is kept |
 | a few different ranges | the value function over all multisets that may be left |
 | all ZCDP and CDP costs | the convex minorant of the Rényi conversion; for x < 0 by symmetry |
-| many small ZCDP costs | one Gaussian (Theorem G) |
+| many small ZCDP costs | one Gaussian (Theorem H) |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
 from dptopk.costs import Charge
 
-LARGEST_RHO = 0.5  # of a cost in Theorem G
+LARGEST_RHO = 0.5  # of a cost in Theorem H
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def concentrated_gaussian(costs: Mapping[float, int]) -> float:
 
     A step on a Gaussian of variance s comes to at most sqrt(s') = sqrt(s) + ρ (1 + β)/sqrt(s) for s >= ρ, and the game
     ends at most at the Gaussian of any variance s_0 >= max ρ. The sum of all ρ²/s is at most an integral and the first
-    terms of its error, whatever the order (docs/notes/setwise.md, Theorem G). The best s_0 of a few is taken.
+    terms of its error, whatever the order (docs/notes/setwise.md, Theorem H). The best s_0 of a few is taken.
 
     Args:
         costs: the ρ's of the costs, in (0, LARGEST_RHO], with counts.

@@ -193,7 +193,7 @@ class SetwiseCurve(Curve):
 
     @cached_property
     def smoothed(self) -> tuple[Charge, Charge] | None:
-        """(one Gaussian cost for the small zCDP costs by Theorem G, the other concentrated costs), if it may help."""
+        """(one Gaussian cost for the small zCDP costs by Theorem H, the other concentrated costs), if it may help."""
         # ξ + ρα <= (ξ + ρ) α for α > 1.
         rhos = {cost: sum_up(list(converted(cost, "exact_zcdp"))) for cost in self.concentrated.costs}
         total = math.fsum(n * rhos[cost] for cost, n in self.concentrated)

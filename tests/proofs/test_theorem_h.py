@@ -1,4 +1,4 @@
-"""Theorem G: steps of zCDP costs on a Gaussian, against concrete laws, the certificate of the proof and all orders."""
+"""Theorem H: steps of zCDP costs on a Gaussian, against concrete laws, the certificate of the proof and all orders."""
 
 from __future__ import annotations
 
