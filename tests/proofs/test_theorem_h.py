@@ -103,18 +103,22 @@ def test_the_sum_covers_every_order(rhos: tuple[float, ...]) -> None:
         return max(variances)
 
     bound = concentrated_gaussian({rho: rhos.count(rho) for rho in rhos})
-    assert 2 * sum(rhos) < min(worst(start) for start in starts[::5]) <= bound
+    assert 2 * sum(rhos) < min(worst(start) for start in starts[::10]) <= bound
 
 
 @pytest.mark.parametrize(
     ("text", "width"),
-    [("156*ZCDP(0.00245)", 9e-3), ("300*ZCDP(0.001) + 200*ZCDP(0.002)", 5e-3), ("10000*CDP(0.0001, 0.01415)", 2e-3)],
+    [
+        ("156*ZCDP(0.00245)", 9e-3),
+        pytest.param("300*ZCDP(0.001) + 200*ZCDP(0.002)", 5e-3, marks=pytest.mark.slow),
+        pytest.param("10000*CDP(0.0001, 0.01415)", 2e-3, marks=pytest.mark.slow),
+    ],
 )
 def test_many_small_costs_are_nearly_gaussian(text: str, width: float) -> None:
     """The bracket is far narrower than the 7% between a Gaussian and the conversion."""
     charge = Charge.parse(text)
     found = compose(charge, delta=1e-6)
-    assert 0 < found.epsilon / found.lower - 1 < width
+    assert 0 < found.epsilon / (found.lower or 0.0) - 1 < width
     assert found.epsilon < compose(charge, delta=1e-6, bound="renyi").epsilon * 0.95
     at = SetwiseCurve.of(charge).answer(Query(epsilon=found.epsilon, lower=False))
     assert at.value == pytest.approx(1e-6, rel=1e-6)
@@ -130,8 +134,9 @@ def test_randomised_response_needs_more_than_the_sum_of_variances() -> None:
     assert profile(mpmath.mpf(2 * n * rho), 0) < reached < profile(concentrated_gaussian({rho: n}), 0)
 
 
+@pytest.mark.slow
 def test_one_large_cost_is_left_to_the_conversion() -> None:
     """Beside a large cost the small ones are still one Gaussian."""
     charge = Charge.parse("1000*ZCDP(0.001) + 3*ZCDP(0.2) + ZCDP(0.1, xi=0.01)")
     found = compose(charge, delta=1e-6)
-    assert found.lower < found.epsilon < 0.99 * compose(charge, delta=1e-6, bound="renyi").epsilon
+    assert (found.lower or 0.0) < found.epsilon < 0.99 * compose(charge, delta=1e-6, bound="renyi").epsilon
