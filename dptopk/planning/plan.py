@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Domain
@@ -77,6 +77,11 @@ class Plan:
     def fixed(self) -> bool:
         """Whether these mechanisms run: not where a look may choose others, at the same charge."""
         return True
+
+    @property
+    def asked(self) -> list[Any]:
+        """What tells its question from others with the same mechanisms and charge, for a stored answer."""
+        return [self.k, self.counted, str(self.sensitivity)]
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:

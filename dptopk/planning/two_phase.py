@@ -80,6 +80,11 @@ class TwoPhasePlan(Plan):
         return not self.looks
 
     @property
+    def asked(self) -> list[Any]:
+        """As for a Plan, and under what and for how many users labels are found."""
+        return [*super().asked, str(self.under), self.min_users]
+
+    @property
     def reading(self) -> dict[str, Any]:
         """The options of ``event_counts`` for the histograms that this plan runs on."""
         return {"labels_per_user": self.under.l0, "weights": self.weights, "profile": bool(self.looks)}
@@ -142,6 +147,8 @@ class TwoPhasePlan(Plan):
                 raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
         if self.looks and both.profile is None:
             raise InvalidParameter("histogram has no profile of users: read the events with profile=True")
+        if self.looks:
+            by_profile.ways(self)  # of a budget so small that one of them has no noise: before the looks are charged
         self.mechanisms[0].check(self._findable(both))
 
     def _findable(self, both: EventCounts) -> Histogram:

@@ -174,8 +174,10 @@ class LedgerBudget:
         return replace(release, note="; ".join(filter(None, (release.note, lost))))
 
     def account(self) -> Account:
-        """The data set's account as it is now: a copy that spends nothing."""
+        """The analyst's account of the data set as it is now: a copy that spends nothing."""
         account = self._ledger.state(self._dataset).account
+        with suppress(BudgetExceeded):  # who has no share can have stored answers
+            account = account.account(self._analyst)
         return account.only(*self._segments) if self._segments and isinstance(account, Parallel) else account
 
     def declare(self, segments: Segments) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from dptopk.budgets.accountant import Accountant
 from dptopk.costs import Budget
 from dptopk.datasets.events import events_histogram
 from dptopk.datasets.store import EventsStore
@@ -13,7 +13,7 @@ from dptopk.datasets.two_counts import event_counts
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram
-from dptopk.planning import TwoPhasePlan, plan_two_phases
+from dptopk.planning import Plan, TwoPhasePlan, plan_two_phases
 from dptopk.planning.two_phase import CAPS
 
 if TYPE_CHECKING:
@@ -58,10 +58,13 @@ def read_events(
     return events_histogram(table, labels_per_user=labels_per_user, **options)
 
 
-def plan_of_events(both: EventCounts, k: int, budget: Budget, account: Any, options: dict[str, Any]) -> TwoPhasePlan:
+def plan_of_events(
+    both: EventCounts, k: int, budget: Budget, taken: Callable[[Plan], bool], options: dict[str, Any]
+) -> TwoPhasePlan:
     """The plan of two phases for these histograms; ``options`` are those of plan_two_phases, or refused.
 
-    With a profile where there is one, but for ``look=None``, and where an account of registered costs takes its looks.
+    With a profile where there is one, but for ``look=None`` and where the plan without it alone is ``taken``: one that
+    can be charged, or is not charged again.
     """
     under = both.under_cap.sensitivity
     if (look := options.pop("look", "auto")) not in (None, "auto"):
@@ -74,8 +77,8 @@ def plan_of_events(both: EventCounts, k: int, budget: Budget, account: Any, opti
     if find == "auto" and under.l2 is None:
         find = "counts"
     planned = partial(plan_two_phases, k, budget, per_label_cap=both.sensitivity.linf, find=find, **options)
-    if both.profile is not None and look is not None:
-        plan = planned(profile=True)
-        if not isinstance(account, Accountant) or account.can_spend(plan.charge):
-            return plan
-    return planned(labels_per_user=under.l0 or 1)
+    usual = partial(planned, labels_per_user=under.l0 or 1)
+    if both.profile is None or look is None:
+        return usual()
+    looking = planned(profile=True)
+    return looking if taken(looking) or not taken(without := usual()) else without

@@ -71,7 +71,7 @@ class PreparedQuery:
         if self.options.get("utilities") is not None:
             return ""
         histogram, plan = self.histogram, self.mechanism
-        planned = [plan.k, plan.counted, str(plan.sensitivity)] if isinstance(plan, Plan) else []
+        planned = plan.asked if isinstance(plan, Plan) else []
         named = {name: [to_plain(label) for label in _names(value)] for name, value in self.options.items()}
         size = histogram.domain_size if histogram.domain == "public" else None
         about = [str(histogram.sensitivity), histogram.domain, size, histogram.complete, histogram.limit]

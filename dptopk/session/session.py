@@ -516,7 +516,11 @@ class EventsSession(Session):
         from dptopk.session.events import plan_of_events
 
         both = validate.instance(EventCounts, histogram=self._histogram)
-        plan = plan_of_events(both, k, budget, self._book.account(), options | {"counts": counts})
+
+        def taken(plan: Plan) -> bool:
+            return (reuse and self.answered(plan)) or self._book.account().can_spend(plan.charge)
+
+        plan = plan_of_events(both, k, budget, taken, options | {"counts": counts})
         return self.run(plan, reuse=reuse)
 
 

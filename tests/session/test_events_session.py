@@ -361,3 +361,40 @@ def test_all_other_labels_are_one_row_with_a_charge_of_its_own():
         with pytest.raises(InvalidParameter, match="of all other labels"):
             Session(other, budget=BUDGET).other(shown, epsilon=0.1)
     assert session.remaining().epsilon_spent > 1
+
+
+def test_a_stored_answer_is_for_the_same_cap_and_least_number_of_users(events, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create_dataset("clicks", budget=Budget(20.0, 1e-4), version="1")
+    paying = {"ledger": ledger, "dataset": "clicks", "analyst": "ann", "source": "clicks"}
+    spent = []
+    for cap, least in ((5, 1), (5, 1), (5, 2900), (8, 1)):
+        session = Session.from_events(events, **COLUMNS, **paying, labels_per_user=cap)
+        answer = session.top_k(40, budget=BUDGET, min_users=least, reuse=True)
+        assert f"at most {cap} labels of one user" in answer.note
+        assert bool(len(answer)) == (least == 1)
+        spent.append(sum(ledger.spent("clicks").costs.values()))
+    assert spent == [2, 2, 4, 6]
+
+
+def test_a_budget_without_noise_for_a_way_is_refused_before_the_looks_are_charged(few):
+    tiny = Budget(2e-7, 1e-9)
+    plan, session = plan_two_phases(40, tiny, profile=True), Session.from_events(few, **COLUMNS, budget=BUDGET)
+    assert plan.looks
+    with pytest.raises(InvalidParameter, match="mu="):
+        session.run(plan)
+    assert session.report().empty
+
+
+def test_shares_of_registered_costs_and_stored_answers_say_whether_to_look(few, tmp_path):
+    looking, usual = (plan_two_phases(60, BUDGET, profile=profile).charge for profile in (True, False))
+    ledger = Ledger(tmp_path / "ledger.db")
+    shares = {"ann": usual, "bob": Charge.join(looking, usual), "reserve": usual}
+    ledger.create_dataset("clicks", shares=shares, delta=1e-5, version="1")
+    for analyst, charge in (("ann", usual), ("bob", looking)):
+        paying = {"ledger": ledger, "dataset": "clicks", "analyst": analyst, "source": "clicks"}
+        session = Session.from_events(few, **COLUMNS, **paying, labels_per_user="auto")
+        first = session.top_k(60, budget=BUDGET)
+        assert first.charge == charge
+        again = session.top_k(60, budget=BUDGET, reuse=True)
+        assert (again.labels, again.counts.tolist()) == (first.labels, first.counts.tolist())
