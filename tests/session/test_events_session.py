@@ -383,7 +383,7 @@ def test_a_budget_without_noise_for_a_way_is_refused_before_the_looks_are_charge
     assert plan.looks
     with pytest.raises(InvalidParameter, match="mu="):
         session.run(plan)
-    assert session.report().empty
+    assert session.remaining().epsilon_spent == 0
 
 
 def test_shares_of_registered_costs_and_stored_answers_say_whether_to_look(few, tmp_path):
