@@ -179,7 +179,13 @@ class LookedPlan(Plan):
         plan = self.look.plan(seen, self.sensitivity, self.planned, self.look.rest)
         return self.look.total(plan), self.look.on(plan.release(histogram, rng), seen.charge)
 
-    def release(self, histogram: Histogram, rng: Generator | None = None, *, average: bool = True) -> Release:  # noqa: ARG002
+    def release(
+        self,
+        histogram: Histogram,
+        rng: Generator | None = None,
+        *,
+        average: bool = True,  # noqa: ARG002
+    ) -> Release:
         """The answer of ``run``, at the charge that covers every plan; ``average`` has no effect: nothing is left."""
         return replace(self.run(histogram, rng)[1], charge=self.charge)
 

@@ -72,7 +72,7 @@ def test_what_runs_is_at_most_what_is_charged(epsilon):
 def test_selections_run_at_the_smaller_of_float_and_decimal(name, monkeypatch):
     """0.1 is above 1/10 and 0.3 below 3/10: every rate that reaches a sampler is checked."""
     from dptopk import mechanisms
-    from dptopk.mechanisms import canonical, joint
+    from dptopk.mechanisms import joint_selection
     from dptopk.mechanisms.samplers import exponential_race
 
     rates = []
@@ -89,8 +89,7 @@ def test_selections_run_at_the_smaller_of_float_and_decimal(name, monkeypatch):
         raise Stop
 
     monkeypatch.setattr(exponential_race.Race, "__init__", raced)
-    for module in (canonical, joint):
-        monkeypatch.setattr(module, "draw_answer", caught)
+    monkeypatch.setattr(joint_selection, "draw_answer", caught)
     for epsilon in (0.1, 0.3):
         options = {"utility_range": 1.0} if name == "Exponential" else {"k": 1}
         with pytest.raises(Stop):
