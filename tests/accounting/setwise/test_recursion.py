@@ -253,6 +253,22 @@ def test_multisets_of_one_size_together_are_as_good_as_alone() -> None:
     assert together.top == expected.top
 
 
+def test_beyond_the_largest_loss_no_further_chords_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of states share a window; where one of them is 0 it is 0, not what rounding made of it in each step."""
+    tried, looked_at = bellman_step._Cells.out_of_order, [0, 0]
+
+    def counted(cells: Any) -> Any:
+        some, offsets = tried(cells)
+        looked_at[0] += len(some)
+        looked_at[1] += cells.first.size
+        return some, offsets
+
+    monkeypatch.setattr(bellman_step._Cells, "out_of_order", counted)
+    ranges = {0.0289: 3, 0.0386: 4, 0.07: 2}
+    solve(Rules.of(ranges, 60, upper=True, reach=7.5), tuple(ranges.values()))
+    assert looked_at[0] < 0.5 * looked_at[1]
+
+
 @pytest.mark.slow
 def test_a_ladder_is_the_same_however_it_is_climbed() -> None:
     rules = Rules.of({0.1: 1}, 10, upper=True)
