@@ -201,7 +201,7 @@ def solve(rules: Rules, counts: State) -> Layer:
                 left = Layer(before.first, before.values[origin], before.top[origin], rules.h, rules.upper)
                 # Bellman: V is the largest value over the cost that is played first.
                 best[some] = np.maximum(best[some], rules.step(left, part, window))
-        # Beyond a state's largest loss V is 0. Left as computed it is not quite convex there, which takes many more chords.
+        # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which takes many more chords.
         best[np.arange(window[0], window[1] + 1) >= tops[found][:, None]] = FLOOR * rules.upper
         before = Layer(window[0], best, tops[found][:, None], rules.h, rules.upper)
         rows[found] = np.arange(len(found))
