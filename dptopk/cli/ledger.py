@@ -113,7 +113,7 @@ def limit(book: Book, dataset: Dataset, analyst: Annotated[str, typer.Option()],
 def set_version(
     book: Book, dataset: Dataset, version: Annotated[str, typer.Option(help="The new version of the data.")]
 ) -> None:
-    """Record that the data changed: stored answers end, budgets go on."""
+    """Record that the data changed: stored answers are no longer given, budgets stay as they are."""
     with book.open() as ledger:
         ledger.set_version(dataset, version)
     typer.echo(f"Dataset {dataset!r} is at version {version!r}.")
@@ -123,7 +123,7 @@ def set_version(
 def rekey(
     book: Book, new_key_file: Annotated[Path, typer.Option(help="File with the secret that it is to have.")]
 ) -> None:
-    """Give the hash chain another secret, after verifying all of it; stop the service first."""
+    """Change the secret of the hash chain, after verifying all of it; stop the service first."""
     from dptopk.ledger.keys import read_key
 
     secret = read_key(**{"new-key-file": new_key_file})
@@ -138,19 +138,19 @@ def rekey(
 
 @app.command("accept-restore")
 def accept_restore(book: Book, reason: Annotated[str, typer.Option(help="Why; it is recorded.")]) -> None:
-    """Go on with a ledger put back to an older state, on purpose: recorded, with the head that is given up."""
+    """Accept a ledger that was restored to an older state: recorded, with the head that is given up."""
     from dptopk.ledger.ledger import Ledger
 
     lost = Ledger.accept_restore(book.url, reason=reason, head_file=book.head_file, key=book.key)
     if lost is None:
         typer.echo(
             "Accepted. What leads to keys and stored answers was written anew from the log. Where the file had lost "
-            "its write-ahead log, what was charged there counts nowhere: renew the budgets, and allow for it."
+            "its write-ahead log, what was charged there is not counted: renew the budgets, and allow for it."
         )
         return
     typer.echo(
         f"Accepted. Entries up to {lost['seq']} were written before this state was put back and are lost; what they "
-        "charged counts nowhere: renew the budgets with terms that allow for it (dptopk ledger renew), and start "
+        "charged is not counted: renew the budgets with terms that allow for it (dptopk ledger renew), and start "
         "every process anew that has the ledger open."
     )
 

@@ -202,9 +202,9 @@ class Ledger(Reader):
         key: str | bytes | None = None,
         network: bool = False,
     ) -> dict[str, Any] | None:
-        """Go on with a ledger that was put back to an older state, or lost its log: an explicit, recorded act.
+        """Accept a ledger that was restored to an older state, or lost its log: an explicit, recorded act.
 
-        An entry says so, with the head that is given up. What the lost entries charged is unknown, and counts nowhere:
+        An entry says so, with the head that is given up. What the lost entries charged is unknown, and not counted:
         unless no answer was given after the copy was made, renew the budgets with terms that allow for it. Rows that
         lead to keys and answers are written anew. Processes that have the ledger open go on refusing.
 

@@ -58,7 +58,7 @@ def _files(catalog: Catalog) -> Iterator[Finding]:
     if catalog.key_file is None:
         yield Finding("key_file: the ledger's chain has no key: who can write it can forge it")
     if catalog.head_file is None:
-        yield Finding("head_file: without one an old copy of the ledger is not found out")
+        yield Finding("head_file: without one an old copy of the ledger is not detected")
 
 
 def _head(catalog: Catalog) -> Any:
@@ -118,7 +118,7 @@ def _ledger(catalog: Catalog) -> Iterator[Finding]:
             for name in set(ledger.datasets()) & set(catalog.datasets):
                 limits = set(map(canonical, catalog.datasets[name].limits))
                 for analyst in set(ledger.state(name).limits) - limits:
-                    yield Finding(f"datasets.{name}: the ledger has a limit of {analyst!r} besides")
+                    yield Finding(f"datasets.{name}: the ledger also has a limit of {analyst!r}")
     finally:
         if tables is not None:
             tables.close()

@@ -276,7 +276,7 @@ def release(service: Worker, person: Asking, spec: Dataset, entry: Annotated[int
 @router.post("/datasets/{dataset}/versions", responses=_ADMIN)
 @queued
 def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> dict[str, Any]:
-    """The data changed: later questions read the new version; budgets go on."""
+    """The data changed: later questions read the new version; budgets stay as they are."""
     version = valid_name(version=new.version)
     service.reports.ledger.set_version(spec.name, version)
     service.tables.change(service.access.note(person.analyst, "version", spec.name, "done", {"version": version}))

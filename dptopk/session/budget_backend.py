@@ -84,7 +84,7 @@ class InMemoryBudget:
         if not self.declared(segments):
             raise InvalidParameter(
                 "segments: others were declared before, or others may spend from this budget; give the session a "
-                "Budget, or an accounts.Parallel with an account for each segment"
+                "Budget, or a dptopk.budgets.Parallel with an account for each segment"
             )
 
     def declared(self, segments: Segments) -> bool:

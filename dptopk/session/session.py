@@ -264,7 +264,7 @@ class Session:
 
         Raises:
             InvalidParameter: for segments that a user may share; for other segments than were declared before; for a
-                budget that others may spend from: give the session a Budget, or an ``accounts.Parallel``.
+                budget that others may spend from: give the session a Budget, or an ``dptopk.budgets.Parallel``.
 
         >>> from dptopk import Budget, KnownLaplace, Sensitivity
         >>> one = Sensitivity(l0=1)
