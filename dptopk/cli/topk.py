@@ -90,10 +90,11 @@ def topk(
 
     Labels are private unless --known-domain or --domain says otherwise; of private labels fewer than k may come out.
 
-    Of events (--user-col, --item-col) τ is enforced, private labels are found under a cap of Δ labels of one user (100
-    where nothing is said), and what was found is counted without that cap; --count-capped, --method, --d-bar, --fit,
-    --accuracy, --look SHARE and Laplace noise ask for one phase, in which Δ holds for the counts too. In a table of
-    counts the caps must hold already: it does not tell users apart.
+    Of events (--user-col, --item-col) τ is enforced, private labels are found under a cap of Δ labels of one user, and
+    what was found is counted without that cap. If Δ is not stated it is 100 (10 where τ is above 1), or a private look
+    chooses one phase under a smaller cap. --count-capped, --method, --d-bar, --fit, --accuracy, --look SHARE and
+    Laplace noise ask for one phase, in which Δ holds for the counts too. In a table of counts the caps must hold
+    already: it does not tell users apart.
     """
     import numpy as np
 
