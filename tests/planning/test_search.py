@@ -124,7 +124,7 @@ def test_accuracy_first(options):
     assert plan.noise_std < again.noise_std
     last = plan.mechanisms[-1]
     noise = KnownLaplace(epsilon=last.epsilon) if isinstance(last, TruncatedLaplace) else last
-    assert noise.half_width(plan.sensitivity, confidence=0.95) <= 10
+    assert noise.count_width(plan.sensitivity, confidence=0.95) <= 10
     assert "±10" in plan.explain()
 
 

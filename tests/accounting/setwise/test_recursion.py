@@ -18,7 +18,7 @@ from dptopk.accounting.setwise import atoms, bellman_step, tuning
 from dptopk.accounting.setwise.atoms import Atoms
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.accounting.setwise.partition import partition
-from dptopk.accounting.setwise.recursion import Ladder, Layer, Rules, solve, solve_in_order
+from dptopk.accounting.setwise.recursion import FLOOR, Ladder, Layer, Rules, solve, solve_in_order
 from dptopk.accounting.setwise.steps import common_grid, rounding_noise
 from dptopk.accounting.work import OutOfTime, within
 
@@ -277,7 +277,11 @@ def test_a_ladder_is_the_same_however_it_is_climbed() -> None:
         here, there = at_once.value(n), in_steps.value(n)
         assert here.first == there.first
         assert (here.values == there.values).all()
-        assert (here.values == solve(rules, (n,)).values).all()
+        whole = solve(rules, (n,)).values
+        below = np.arange(here.first, here.first + here.values.size) < n * 10  # the largest loss; beyond it is 0
+        assert (here.values == whole)[below].all()
+        assert (here.values[~below] <= FLOOR * (1 + 1e-12)).all()
+        assert (whole[~below] == FLOOR).all()
         at_once = Ladder(rules)
 
 
