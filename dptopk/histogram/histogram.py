@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = np.ndarray[Any, Any]
-# So many unlisted labels can take part in a selection.
+# The most unlisted labels that can take part in a selection.
 LARGEST_DOMAIN = 2**62
 
 
