@@ -5,6 +5,8 @@ H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x. Node values joined
   BR(epsilon), in groups: the file holds node values V of each state, a multiset that may be left or a sum of weights. V must bound,
          for each range that may be played, the sup over a <= u <= a e^epsilon of the chord between a and a e^epsilon, at u, of V of
          the state after it. With weights, coins round each range to one that has a weight (docs/notes/setwise.md, Theorem E).
+  Renyi: zCDP, CDP and BR costs by the sum of their Renyi curves. Smoothed: small zCDP and CDP costs by one Gaussian, whose
+         variance is computed here (docs/notes/setwise.md, Theorem H).
   others: the profile in closed form, of all copies of a cost together.
 On the common lattice masses are rounded up to integers / 2^BITS and multiplied as polynomials; what is cut off moves up.
 All numbers are balls (flint) or intervals (numpy, one float outward after each operation)."""
@@ -21,7 +23,7 @@ def need(truth, what):  # an assert would be gone under python -O
         sys.exit(f"refused: {what}")
 def whole(*values):
     need(all(type(x) is int and x >= 1 for x in values), "counts must be integers from 1 on")
-def number(*values, most=math.inf):
+def number(*values, most=1e308):
     need(all(type(x) in (int, float) and 0 <= x <= most for x in values), "a number outside its range")
 ball = lambda x: arb(fmpq(*Fraction(x).as_integer_ratio()))
 class I:  # intervals of float arrays
@@ -134,19 +136,39 @@ def expected(f, rows, u, anchors):
         values = values + mass * row
     return start, values.hi
 symmetric = lambda profile: lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
-def zcdp(f):
-    xi, rho = ball(f["xi"]), ball(f["rho"])
-    def conversion(x):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
-        lam = np.geomspace(1e-3, 1e4, 2000)
-        for _ in range(2):
-            log = lam * (f["xi"] + f["rho"] * (1 + lam) - float(x)) - (1 + lam) * np.log1p(1 / lam) - np.log(lam)
-            best = float(lam[np.argmin(log)])
-            lam = best * np.geomspace(0.99, 1.01, 101)
-        a = 1 + ball(best)
-        return min(arb(1), (((a - 1) * (xi + rho * a - ball(x))).exp() / (a - 1) * (1 - 1 / a) ** a).upper())
+def bounded_range_moment(t, epsilon):  # of the worst pair of two losses, epsilon apart: the largest e^(-t epsilon) z^t (a - b z)
+    b = (t * epsilon).expm1() / epsilon.expm1()
+    a = 1 + epsilon.exp() * b
+    return (a / (1 + t)).log() + t * (t * a / ((1 + t) * b)).log() - t * epsilon
+# Of a cost: a bound on ln E e^(tL), t > 0, and a rho such that it is rho-zCDP.
+MOMENTS = {"ZCDP": lambda t, rho, xi: t * (xi + rho * (1 + t)), "CDP": lambda t, mu, tau: t * mu + (t * tau) ** 2 / 2,
+           "BR": bounded_range_moment}  # fmt: skip
+RHO = {"ZCDP": lambda rho, xi: rho + xi, "CDP": lambda mu, tau: max(mu, tau * tau / 2)}
+def renyi(f):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
+    costs = [(MOMENTS[kind], [ball(x) for x in values], n) for kind, *values, n in f["costs"]]
+    log = lambda t: sum((moment(t, *values) * n for moment, values, n in costs), -t.log() - (1 + t) * (1 + 1 / t).log())
+    orders = np.geomspace(1e-3, 1e4, 2000)
+    rough = np.array([float(log(ball(t))) for t in orders])
+    def conversion(x):
+        k = min(max(int(np.argmin(rough - orders * float(x))), 1), len(orders) - 2)
+        before, here, after = rough[k - 1 : k + 2] - orders[k - 1 : k + 2] * float(x)
+        vertex = (before - after) / 2 / (before - 2 * here + after)  # of the parabola through the three
+        t = ball(orders[k] * (orders[1] / orders[0]) ** (vertex if abs(vertex) < 1 else 0))
+        return min(arb(1), (log(t) - t * ball(x)).exp().upper())
     return symmetric(conversion)
-def gaussian(f):  # all of them together are one Gaussian
-    mu, cdf = ball(f["mu"]) * ball(f["count"]).sqrt(), lambda z: (1 + (z / arb(2).sqrt()).erf()) / 2
+def smoothed(f):
+    """The Gaussian of Theorem H, for the best of some starts s, none of them below the largest rho."""
+    rhos = [(RHO[kind](*map(Fraction, values)), n) for kind, *values, n in f["costs"]]
+    need(0 < max(rhos)[0] <= Fraction(1, 2), "the largest rho of a smoothed factor must be above 0, at most 1/2")
+    rho, total = ball(max(rhos)[0]), ball(sum(one * n for one, n in rhos))
+    def variance(s):
+        a, b = 2 * rho / s, 1 + rho / 4 + rho**2 / s
+        beta = (rho / 8 + rho * a / 6).expm1() * (rho / 4 * (b + a * b**2 / 4)).exp()
+        r, whole = (1 + beta) * rho, (1 + beta) * total
+        return s + 2 * whole + r / 2 * ((1 + 2 * whole / s).log() + r / s + r**2 / (3 * s**2))
+    return gaussian(min(variance(rho * (10 + k) / 10).upper() for k in range(71)).sqrt())
+def gaussian(mu):
+    cdf = lambda z: (1 + (z / arb(2).sqrt()).erf()) / 2
     return lambda x: cdf(mu / 2 - ball(x) / mu) - ball(x).exp() * cdf(-mu / 2 - ball(x) / mu)
 def of_sum(f, masses, first, infinite, loss):
     """Of f["count"] copies of a law on the integers, whose sum s has the exact, rising loss(s)."""
@@ -170,9 +192,16 @@ def discrete_gaussian(f):
     tail = weights[-1] / (1 - (-ball(reach / (s * s))).exp())  # of one side, at least
     masses = [w / (2 * sum(weights, arb(0)) - 1) for w in weights]
     return of_sum(f, masses[:0:-1] + masses, -reach, integer(2 * tail), lambda y: a * (2 * y + f["count"] * a) / (2 * s * s))
-PROFILES = {"DP": pure, "GDP": gaussian, "DGauss": discrete_gaussian, "ZCDP": zcdp}
-PARAMETERS = {"BR": [], "DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"], "ZCDP": ["xi", "rho"]}
-TERM = r"(?:(\d+)\*)?(\w+)\(([^()]*)\)"
+gaussians = lambda f: gaussian(ball(f["mu"]) * ball(f["count"]).sqrt())  # all of them together are one
+PROFILES = {"DP": pure, "GDP": gaussians, "DGauss": discrete_gaussian, "Renyi": renyi, "Smoothed": smoothed}
+PARAMETERS = {"DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"]}
+NUMBERS = r"[-+.\de]+(?:, (?:xi=)?[-+.\de]+)?"
+TERM = rf"(?:(\d+)\*)?(\w+)\(({NUMBERS})\)"
+def listed_in(f):
+    """What a factor is made of: a kind, its numbers, a count."""
+    if f["kind"] in PARAMETERS:
+        return [(f["kind"], *(f[name] for name in PARAMETERS[f["kind"]]), f["count"])]
+    return [("BR", epsilon, count) for epsilon, count in f["ranges"]] if f["kind"] == "BR" else f["costs"]
 def same_charge(c):
     """What the text of the charge states, the factors, failures and bad events add up to."""
     listed, stated, text = {("delta",): Fraction(c["bad"])}, {}, c["charge"]
@@ -180,22 +209,18 @@ def same_charge(c):
         sums[key] = sums.get(key, 0) + amount
     for d, n in c["failures"]:
         add(listed, ("failure", Fraction(d)), n)
-    for f in c["factors"]:
-        values = [Fraction(f[name]) for name in PARAMETERS[f["kind"]]]
-        for epsilon, count in f.get("ranges", []) if f["kind"] == "BR" else []:
-            add(listed, ("BR", Fraction(epsilon)), count)
-        if f["kind"] == "ZCDP":
-            add(listed, ("xi",), values[0] * f["count"]), add(listed, ("rho",), values[1] * f["count"])
-        elif f["kind"] == "GDP":
-            add(listed, ("GDP",), values[0] ** 2 * f["count"])
-        elif f["kind"] != "BR":
-            add(listed, (f["kind"], *values), f["count"])
+    for kind, *values, n in (cost for f in c["factors"] for cost in listed_in(f)):
+        values = [Fraction(value) for value in values]
+        if kind == "GDP":
+            add(listed, ("GDP",), values[0] ** 2 * n)
+        else:  # one by one: no sum of zCDP costs says what each of them is
+            add(listed, (kind, *values), n)
     need(re.fullmatch(rf"0|{TERM}(?: \+ {TERM})*(?: \[[a-z_, ]+\])?", text), "the charge's text cannot be read")
     for times, name, arguments in re.findall(TERM, text):
         n, values = int(times or 1), [abs(Fraction(float(value.split("=")[-1]))) for value in arguments.split(",")]
         parts = {"delta": [((name,), values[0] * n)], "ADP": [(("DP", values[0]), n), (("failure", values[-1]), n)],
                  "GDP": [(("GDP",), values[0] ** 2 * n)],
-                 "ZCDP": [(("rho",), values[0] * n), (("xi",), sum(values[1:]) * n)]}  # fmt: skip
+                 "ZCDP": [(("ZCDP", values[0], sum(values[1:])), n)]}  # fmt: skip
         for key, amount in parts.get(name, [((name, *values), n)]):
             add(stated, key, amount)
     need(all(listed.get(key, 0) >= amount for key, amount in stated.items()), "the text states more than the factors")
@@ -229,19 +254,17 @@ def power(square, k, width):
     return total
 def main(path):
     c = json.load(open(path, encoding="utf-8"))
+    need(c.get("format") == 4, f"a file of format {c.get('format')}; this program reads format 4")
     number(c["epsilon"]), number(c["bad"], c["delta"], *(d for d, _ in c["failures"]), most=1), whole(*(n for _, n in c["failures"]))
     step, x, total, costs = Fraction(c["step"]), ball(c["epsilon"]), (fmpz_poly([ONE]), 0, fmpz(0)), []
     need(step > 0, "the lattice's step must be above 0")
     for f in c["factors"]:
-        values = [f[name] for name in PARAMETERS[f["kind"]]]
-        if f["kind"] == "BR":
-            number(*(e for e, _ in f["ranges"])), whole(*(count for _, count in f["ranges"]))
-            costs += [f"{count} BR {epsilon}" for epsilon, count in f["ranges"]]
-        else:
-            number(*values), whole(f["count"], f.get("shift", 1))
-            costs.append(f"{f['count']} {f['kind']} {' '.join(map(str, values))}")
+        for kind, *values, count in listed_in(f):
+            number(*values), whole(count)
+            costs.append(f"{count} {kind} {' '.join(map(str, values))}")
+        whole(f.get("shift", 1))
         # Only ranges may be multiplied fewer times than there are of them: parts of ``size`` of them are groups.
-        profiles = bounded_range(f) if f["kind"] == "BR" else [(PROFILES[f["kind"]](f), f["count"] if f["kind"] == "ZCDP" else 1)]
+        profiles = bounded_range(f) if f["kind"] == "BR" else [(PROFILES[f["kind"]](f), 1)]
         for profile, k in profiles:
             total = times(total, power(pair(profile, step, f["low"], f["high"]), k, c["width"]), c["width"])
     same_charge(c)

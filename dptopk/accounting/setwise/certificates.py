@@ -23,7 +23,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Effort
-from dptopk._internal.rounding import EPS, Floats, round_up
+from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.curves import Query
 from dptopk.accounting.registry import Certificate, split_failure
 from dptopk.accounting.setwise import tuning
@@ -35,21 +35,22 @@ from dptopk.accounting.setwise.randomized_rounding import Money
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules
 from dptopk.accounting.setwise.weights import window_of
 from dptopk.accounting.work import Work
-from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
+from dptopk.costs import CDP, ZCDP, ApproxDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import NotApplicable, NotCertified
 
-FORMAT = 3
+FORMAT = 4
 LARGEST_LOSS = 600.0  # of a node: the checker's intervals are floats
 SMALLEST_DELTA = 1e-11  # below, the float products that propose ε lose their digits
 LOW_BITS = 2**24 - 1  # of a node value, 0 in the file
 BEYOND_TOPS = 2**40  # a node right of all others: beyond the last stored value the checker goes on with that value
 
-# Of the costs with a closed form: their name in the file, and what is stated of them.
-PARAMETERS: dict[type[Cost], tuple[str, tuple[str, ...]]] = {
-    PureDP: ("DP", ("epsilon",)),
-    GaussianDP: ("GDP", ("mu",)),
-    DiscreteGaussianDP: ("DGauss", ("scale", "shift")),
+# Of the costs with a closed form, and of others: what the file states of them.
+PARAMETERS: dict[type[Cost], tuple[str, ...]] = {
+    PureDP: ("epsilon",),
+    GaussianDP: ("mu",),
+    DiscreteGaussianDP: ("scale", "shift"),
 }
+LISTED = {ZCDP: ("rho", "xi"), CDP: ("mu", "tau"), BoundedRange: ("epsilon",)}
 Entry = dict[str, Any]
 State = tuple[int, ...]
 
@@ -60,7 +61,7 @@ def certify(
     """A certificate that a charge, spent in any order and adaptively, is (ε, δ)-DP.
 
     Args:
-        charge: of PureDP, ApproxDP, BoundedRange, GaussianDP, DiscreteGaussianDP and ZCDP costs.
+        charge: of PureDP, ApproxDP, BoundedRange, GaussianDP, DiscreteGaussianDP, ZCDP and CDP costs.
         delta: in [1e-11, 1).
         aim: the ε of ``compose``; where another bound than the set-wise one found it, runs are finer.
         rtol: as for ``compose``.
@@ -80,7 +81,7 @@ def certify(
         raise NotCertified(f"delta must leave {SMALLEST_DELTA:g} in addition to the charge's own failures")
     if not rest.costs:
         return _file(charge, 0.0, delta, [], 1.0, 1)
-    others = [cost for cost, _ in rest if not isinstance(cost, (*PARAMETERS, BoundedRange, ZCDP))]
+    others = [cost for cost, _ in rest if not isinstance(cost, (*PARAMETERS, *LISTED))]
     if others or len(rest.of(BoundedRange)) > tuning.MOST_RANGES:
         raise NotCertified(f"certificates do not take {type(others[0]).__name__ if others else 'this many ranges'}")
     try:
@@ -106,18 +107,24 @@ def proven(charge: Charge, delta: float, run: Run, left: float) -> Certificate:
     recorded = [_recorded(group, reach) for group in run.groups]
     pairs = [pair for _, found in recorded for pair in found]
     step = run.lattice_step(pairs)
-    entries = [one | _ends(one["low"] * one["step"], one["high"] * one["step"], step) for one, _ in recorded]
+    run = replace(run, query=replace(run.query, delta=left))
+    found = {run.of_split(*split, pairs, step): split for split in run.splits()}
+    smoothed, together = found[min(found)]
+    groups = [] if together.of(BoundedRange) else [entry for entry, _ in recorded]
+    entries = [one | _ends(one["low"] * one["step"], one["high"] * one["step"], step) for one in groups]
     gaussian = Charge(curve.rest.of(GaussianDP))
     entries += [_closed_form(cost, times, step, reach) for cost, times in curve.rest if cost not in gaussian.costs]
     entries += [_closed_form(cost, times, step, reach) for cost, times in _one_gaussian(gaussian).items()]
-    if curve.concentrated.costs:
-        pairs.append(run.concentrated(step, curve.concentrated))
-        entries.append(_together(curve.concentrated) | _ends(-pairs[-1].losses[-1], pairs[-1].losses[-1], step))
-    run = replace(run, query=replace(run.query, delta=left))
-    epsilon = run.of_product([*curve.parts, *pairs], step) * (1 + tuning.CHECKER_ROOM / 100)
+    small = Charge({cost: times for cost, times in curve.concentrated if cost not in together.costs})
+    for cost in smoothed.costs:
+        like = _closed_form(cost, 1, step, reach)
+        entries.append(_listed("Smoothed", small) | {end: like[end] for end in ("low", "high")})
+    if together.costs:
+        last = run.concentrated(step, together).losses[-1]
+        entries.append(_listed("Renyi", together) | _ends(-last, last, step))
     window = 2 * (reach + tuning.CERTIFIED_LEFT) * math.sqrt(run.variance)
     width = math.ceil(window / step) + max(entry["high"] for entry in entries)
-    return _file(charge, epsilon, delta, entries, step, width)
+    return _file(charge, min(found) * (1 + tuning.CHECKER_ROOM / 100), delta, entries, step, width)
 
 
 def _one_gaussian(charge: Charge) -> Mapping[Cost, int]:
@@ -138,8 +145,8 @@ def _ends(low: float, high: float, step: float) -> Entry:
 
 def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
     """A cost of which the checker knows the profile, all copies of it together."""
-    kind, names = PARAMETERS[type(cost)]
-    entry: Entry = {"kind": kind, "count": times} | {name: getattr(cost, name) for name in names}
+    entry: Entry = {"kind": cost.symbol, "count": times}
+    entry |= {name: getattr(cost, name) for name in PARAMETERS[type(cost)]}
     if isinstance(cost, PureDP):
         top, spread, noise = times * cost.epsilon, cost.epsilon, 1.0
         mean = times * spread * math.tanh(spread / 2)
@@ -151,12 +158,10 @@ def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
     return entry | _ends(max(mean - far * spread, -top), min(mean + far * spread, top), step)
 
 
-def _together(charge: Charge) -> Entry:
-    """One statement for all zCDP costs."""
-    entry: Entry = {"kind": "ZCDP", "count": 1}
-    for name in ("xi", "rho"):
-        entry[name] = round_up(sum((Fraction(getattr(cost, name)) * times for cost, times in charge), Fraction(0)))
-    return entry
+def _listed(kind: str, charge: Charge) -> Entry:
+    """Costs that are bounded together, as they are."""
+    rows = [[cost.symbol, *(getattr(cost, name) for name in LISTED[type(cost)]), times] for cost, times in charge]
+    return {"kind": kind, "costs": rows}
 
 
 def _recorded(group: Group, reach: float) -> tuple[Entry, list[GroupPair]]:

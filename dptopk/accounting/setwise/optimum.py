@@ -299,22 +299,26 @@ class Run:
         return found
 
     def above(self) -> float:
-        """The upper bound."""
-        curve, pairs = self.curve, self.pairs()
+        """The upper bound, but for one Rényi curve of everything: that is what the refinement begins with."""
+        pairs = self.pairs()
         step = self.lattice_step(pairs)
-        if not curve.concentrated.costs:
-            return self.of_product([*curve.parts, *pairs], step)
-        least = math.inf
-        # The ranges beside the concentrated costs, or all of them by one Rényi curve: whichever is better.
-        for inside in [Charge()] if not pairs or not curve.parts else [Charge(), Charge(_costs(curve.ranges))]:
-            others = [] if inside.costs else pairs
-            conversion = self.concentrated(step, Charge.join(curve.concentrated, inside))
-            least = min(least, self.of_product([*curve.parts, *others, conversion], step))
-        if curve.smoothed is None:
-            return least
-        gaussian, left = curve.smoothed
-        conversions = [self.concentrated(step, left)] if left.costs else []
-        return min(least, self.of_product([*curve.parts, *pairs, *loss_components(gaussian), *conversions], step))
+        splits = [split for split in self.splits() if split[1].count < self.curve.whole.count]
+        return min((self.of_split(*split, pairs, step) for split in splits), default=math.inf)
+
+    def splits(self) -> list[tuple[Charge, Charge]]:
+        """(a Gaussian cost for small zCDP costs, what is bounded by one Rényi curve), of which the best one counts."""
+        curve = self.curve
+        together = [curve.concentrated]
+        if curve.concentrated.costs and curve.ranges:
+            together.append(Charge.join(curve.concentrated, Charge(_costs(curve.ranges))))
+        return [(Charge(), one) for one in together] + ([curve.smoothed] if curve.smoothed else [])
+
+    def of_split(self, smoothed: Charge, together: Charge, pairs: Sequence[GroupPair], step: float) -> float:
+        """The bound of one of the splits; ``pairs`` are those of the ranges."""
+        parts = [*self.curve.parts, *([] if together.of(BoundedRange) else pairs), *loss_components(smoothed)]
+        if together.costs:
+            parts.append(self.concentrated(step, together))
+        return self.of_product(parts, step)
 
     def lattice_step(self, pairs: Sequence[GroupPair]) -> float:
         """The step of the product's lattice: that of the groups if all have the same, else one fine enough to split."""
