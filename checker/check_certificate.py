@@ -136,13 +136,10 @@ def expected(f, rows, u, anchors):
         values = values + mass * row
     return start, values.hi
 symmetric = lambda profile: lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
-def bounded_range_moment(t, epsilon):  # of the worst pair of two losses, epsilon apart: the largest e^(-t epsilon) z^t (a - b z)
-    b = (t * epsilon).expm1() / epsilon.expm1()
-    a = 1 + epsilon.exp() * b
-    return (a / (1 + t)).log() + t * (t * a / ((1 + t) * b)).log() - t * epsilon
-# Of a cost: a bound on ln E e^(tL), t > 0, and a rho such that it is rho-zCDP.
+rise = lambda x: (x.sinh() / x).log()
+# Of a cost: a bound on ln E e^(tL) for t > 0, the one of ranges being their worst pair's; a rho such that it is rho-zCDP.
 MOMENTS = {"ZCDP": lambda t, rho, xi: t * (xi + rho * (1 + t)), "CDP": lambda t, mu, tau: t * mu + (t * tau) ** 2 / 2,
-           "BR": bounded_range_moment}  # fmt: skip
+           "BR": lambda t, e: (1 + t) * rise((1 + t) * e / 2) - t * rise(t * e / 2) - rise(e / 2)}
 RHO = {"ZCDP": lambda rho, xi: rho + xi, "CDP": lambda mu, tau: max(mu, tau * tau / 2)}
 def renyi(f):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
     costs = [(MOMENTS[kind], [ball(x) for x in values], n) for kind, *values, n in f["costs"]]
@@ -158,6 +155,7 @@ def renyi(f):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid
     return symmetric(conversion)
 def smoothed(f):
     """The Gaussian of Theorem H, for the best of some starts s, none of them below the largest rho."""
+    need(f["costs"] and all(kind in RHO for kind, *_ in f["costs"]), "a smoothed factor is of zCDP and CDP costs")
     rhos = [(RHO[kind](*map(Fraction, values)), n) for kind, *values, n in f["costs"]]
     need(0 < max(rhos)[0] <= Fraction(1, 2), "the largest rho of a smoothed factor must be above 0, at most 1/2")
     rho, total = ball(max(rhos)[0]), ball(sum(one * n for one, n in rhos))
@@ -253,7 +251,8 @@ def power(square, k, width):
         k, square = k >> 1, times(square, square, width) if k > 1 else square
     return total
 def main(path):
-    c = json.load(open(path, encoding="utf-8"))
+    with open(path, encoding="utf-8") as file:
+        c = json.load(file)
     need(c.get("format") == 4, f"a file of format {c.get('format')}; this program reads format 4")
     number(c["epsilon"]), number(c["bad"], c["delta"], *(d for d, _ in c["failures"]), most=1), whole(*(n for _, n in c["failures"]))
     step, x, total, costs = Fraction(c["step"]), ball(c["epsilon"]), (fmpz_poly([ONE]), 0, fmpz(0)), []

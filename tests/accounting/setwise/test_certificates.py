@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
+import math
 import subprocess
 import sys
 import zlib
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 
-from dptopk import CDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, NotCertified, PureDP, compose
+from dptopk import (
+    ZCDP,
+    BoundedRange,
+    Charge,
+    DiscreteGaussianDP,
+    DiscreteLaplaceDP,
+    GaussianDP,
+    NotCertified,
+    PureDP,
+    compose,
+)
 from dptopk.accounting.curves import Query
 from dptopk.accounting.setwise import certificates
+from dptopk.accounting.setwise.groups import LARGEST_RHO, concentrated_gaussian
 from dptopk.accounting.setwise.optimum import SetwiseCurve
 from dptopk.accounting.setwise.partition import Group
 from dptopk.accounting.setwise.randomized_rounding import RoundingLevels
@@ -45,7 +59,7 @@ def test_a_charge_of_every_kind_is_certified_near_the_best_bound(mixed, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("charge", ["25*DP(0.1)", "30*BR(0.1)", "ZCDP(0.125)"])
+@pytest.mark.parametrize("charge", ["25*DP(0.1)", "30*BR(0.1)", "ZCDP(0.125)", "9*CDP(0.01, 0.2)"])
 def test_one_kind_alone(charge, tmp_path):
     """KOV's number, a group of selections, one zCDP cost: as compose has them, to a thousandth."""
     best = compose(Charge.parse(charge), delta=1e-6, certificate=True)
@@ -247,7 +261,7 @@ def closed():
 @pytest.mark.slow
 def test_the_checker_says_what_it_checked(closed, tmp_path):
     result = check(closed, tmp_path)
-    assert result.stdout.startswith("valid: 25 DP 0.1; 2 DGauss 6.0 2; 1 GDP 0.3; 1 ZCDP 0.0 0.03")
+    assert result.stdout.startswith("valid: 25 DP 0.1; 2 DGauss 6.0 2; 1 GDP 0.3; 3 ZCDP 0.01 0.0")
 
 
 @pytest.mark.slow
@@ -283,7 +297,7 @@ def test_the_checker_checks_without_asserts_too(closed, tmp_path):
 
 def test_the_checker_is_short_and_knows_nothing_of_the_package():
     source = CHECKER.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 255
+    assert len(source.splitlines()) <= 280
     assert "import dptopk" not in source
     assert "from dptopk" not in source
 
@@ -291,7 +305,7 @@ def test_the_checker_is_short_and_knows_nothing_of_the_package():
 @pytest.mark.parametrize(
     ("charge", "arguments"),
     [
-        (Charge({CDP(0.1, 0.3): 1}), {"delta": 1e-6}),
+        (Charge({DiscreteLaplaceDP(10.0, 1): 1}), {"delta": 1e-6}),
         (Charge({BoundedRange(0.1): 5}), {"delta": 1e-12}),
         (Charge({BoundedRange(0.1): 5}), {"epsilon": 1.0}),
         (Charge({BoundedRange(0.1): 5}, delta=1e-6), {"delta": 1e-6}),
@@ -301,3 +315,171 @@ def test_the_checker_is_short_and_knows_nothing_of_the_package():
 def test_what_cannot_be_certified_is_said(charge, arguments):
     with pytest.raises(NotCertified):
         compose(charge, certificate=True, **arguments)
+
+
+@pytest.fixture(scope="module")
+def checker():
+    spec = importlib.util.spec_from_file_location("check_certificate", CHECKER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def refused(checker, text, tmp_path, capsys):
+    """What the checker, in this process, says of a file that it does not accept."""
+    path = tmp_path / "certificate.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises((SystemExit, ArithmeticError, LookupError, TypeError, ValueError)) as reason:
+        checker.main(path)
+    assert capsys.readouterr().out == ""
+    return str(reason.value)
+
+
+CONCENTRATED = "30*ZCDP(0.002) + 4*ZCDP(0.001, xi=2e-05) + 3*CDP(0.0011, 0.05)"
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Small zCDP and CDP costs, which are one Gaussian by Theorem H."""
+    text = certificates.certify(Charge.parse(CONCENTRATED), delta=1e-6).text
+    (factor,) = json.loads(text)["factors"]
+    assert factor["kind"] == "Smoothed"
+    return text
+
+
+def test_many_small_costs_are_certified_as_one_gaussian(small, tmp_path):
+    best = compose(Charge.parse(CONCENTRATED), delta=1e-6)
+    assert best.epsilon < json.loads(small)["epsilon"] < best.epsilon * (1 + 1e-4)
+    assert best.epsilon < 0.97 * compose(Charge.parse(CONCENTRATED), delta=1e-6, bound="renyi").epsilon
+    result = check(small, tmp_path)
+    assert result.stdout.startswith("valid: 4 ZCDP 0.001 2e-05; 30 ZCDP 0.002 0.0; 3 CDP 0.0011 0.05")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("charge", "kinds"),
+    [
+        ("50*DP(0.1) + 100*ZCDP(0.001)", ["DP", "Smoothed"]),
+        ("20*BR(0.1) + 100*ZCDP(0.001) + ZCDP(0.02) + ADP(0.1, 1e-9)", ["BR", "DP", "Smoothed", "Renyi"]),
+        ("3*BR(0.5) + 2*BR(0.3) + ZCDP(0.1)", ["Renyi"]),
+        ("2*BR(0.1) + DP(0.3) + ZCDP(0.0005)", ["DP", "Renyi"]),
+    ],
+)
+def test_concentrated_costs_beside_others(charge, kinds, tmp_path):
+    """The Gaussian, the conversion of what is larger, or one Rényi curve with the ranges: as compose has it."""
+    best = compose(Charge.parse(charge), delta=1e-6, certificate=True)
+    assert [factor["kind"] for factor in json.loads(best.certificate.text)["factors"]] == kinds
+    assert best.epsilon <= best.certificate.epsilon <= best.epsilon * (1 + 1e-3)
+    assert check(best.certificate.text, tmp_path).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_a_random_charge_with_zcdp_costs_is_certified_as_it_is_composed(seed, tmp_path):
+    rng = np.random.default_rng(1000 + seed)
+    rhos = [float(f"{rho:.3g}") for rho in 10 ** rng.uniform(-4, -1, rng.integers(1, 4))]
+    charge = Charge.join(random_charge(rng), Charge({ZCDP(rho): int(rng.integers(1, 15)) for rho in rhos}))
+    delta = float(10 ** rng.uniform(-9, -4))
+    best = compose(charge, delta=delta, certificate=True)
+    assert best.lower <= best.certificate.epsilon <= best.epsilon * (1 + 1e-3)
+    assert check(best.certificate.text, tmp_path).returncode == 0
+
+
+def cost(column, value):
+    """Another number of the first listed cost."""
+
+    def edit(content):
+        content["factors"][0]["costs"][0][column] = value
+
+    return edit
+
+
+def a_gaussian_instead(content):
+    variance = 2 * (30 * 0.002 + 4 * 0.00102 + 3 * 0.0011)
+    ends = {end: content["factors"][0][end] for end in ("low", "high")}
+    content["factors"] = [{"kind": "GDP", "count": 1, "mu": variance**0.5} | ends]
+
+
+@pytest.mark.parametrize(
+    ("reason", "edits"),
+    [
+        ("states more than", [cost(1, 0.0009), cost(2, 1e-5), cost(0, "CDP"), cost(-1, 3), a_gaussian_instead]),
+        ("states more than", [lambda content: content["factors"][0]["costs"].pop(0)]),
+        ("outside its range", [cost(1, value) for value in ("0.001", -0.001, math.nan, math.inf, None, True, [])]),
+        ("counts must be", [cost(-1, value) for value in (0, -4, 4.0, 3.5, True, "4", math.nan, None)]),
+        ("zCDP and CDP", [cost(0, "BR"), cost(0, "GDP"), lambda content: content["factors"][0].update(costs=[])]),
+        ("largest rho", [lambda content: content["factors"][0].update(costs=[["ZCDP", 0, 0, 4]])]),
+        ("only bounded by", [cost(-1, 10**30), lambda content: content["factors"].append(content["factors"][0])]),
+        ("only bounded by", [lambda content: content.update(epsilon=content["epsilon"] * (1 - 2e-3))]),
+        ("only bounded by", [lambda content: content["factors"][0].update(kind="Renyi")]),
+    ],
+)
+def test_changed_small_costs_are_refused(small, reason, edits, checker, tmp_path, capsys):
+    for edit in edits:
+        assert reason in refused(checker, change(small, edit), tmp_path, capsys)
+
+
+@pytest.mark.parametrize("stated", ["40*ZCDP(0.0015)", "ZCDP(0.06)", "30*ZCDP(0.001) + 30*ZCDP(0.001)"])
+def test_costs_are_stated_one_by_one(stated, checker, tmp_path, capsys):
+    """As many small costs as a large one adds up to are worth less: sums say nothing."""
+    true = certificates.certify(Charge({ZCDP(0.002): 30}), delta=1e-6).text
+    changed = change(true, lambda content: content.update(charge=stated))
+    assert "states more" in refused(checker, changed, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("charge", ["2*ZCDP(0.6)", "2*ZCDP(0.3, xi=0.3)"])
+def test_theorem_h_is_for_small_costs(charge, checker, tmp_path, capsys):
+    """Each is refused as a part of a Gaussian, whose ε would be less."""
+    true = certificates.certify(Charge.parse(charge), delta=1e-6).text
+    changed = change(true, lambda content: content["factors"][0].update(kind="Smoothed"))
+    assert "largest rho" in refused(checker, changed, tmp_path, capsys)
+
+
+def test_another_format_is_refused(checker, tmp_path, capsys):
+    true = certificates.certify(Charge({PureDP(0.1): 2}), delta=1e-6).text
+    changed = change(true, lambda content: content.update(format=3))
+    assert refused(checker, changed, tmp_path, capsys).endswith("a file of format 3; this program reads format 4")
+
+
+@pytest.mark.parametrize("rhos", [{0.5: 1}, {0.01: 2, 0.5: 1}, {1e-4: 1000, 0.003: 40}, {1e-9: 10**6, 1e-7: 3}])
+def test_the_checker_computes_the_variance_of_theorem_h(checker, rhos, monkeypatch):
+    """By quadrature and the plain exponential at forty digits; the float of compose is a little above."""
+    monkeypatch.setattr(checker, "gaussian", lambda mu: mu)
+    mu = checker.smoothed({"costs": [["ZCDP", rho, 0, count] for rho, count in rhos.items()]})
+    assert max(rhos) <= LARGEST_RHO
+    with mpmath.workdps(40):
+        rho = mpmath.mpf(max(rhos))
+
+        def variance(k, logarithm):
+            s = rho + rho * k / 10
+            b = 1 + rho / 4 + rho**2 / s
+            kappa = rho / 8 + rho * (2 * rho / s) / 6
+            beta = (mpmath.exp(kappa) - 1) * mpmath.exp(rho / 4 * (b + (2 * rho / s) * b**2 / 4))
+            r = (1 + beta) * rho
+            twice = 2 * (1 + beta) * sum(mpmath.mpf(one) * count for one, count in rhos.items())
+            return s + twice + r / 2 * (logarithm(s, twice) + r / s + r**2 / (3 * s**2))
+
+        def area(s, twice):
+            ends = [0, *(s * 4**k for k in range(20) if s * 4**k < twice), twice]
+            return mpmath.quad(lambda u: 1 / (s + u), ends)
+
+        best = min(range(71), key=lambda k: variance(k, lambda s, twice: mpmath.log(1 + twice / s)))
+        mine = mpmath.mpf((mu**2).mid().str(40, radius=False))
+        assert abs(mine / variance(best, area) - 1) < 1e-20
+        assert mine <= concentrated_gaussian(rhos) <= mine * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 3.0])
+@pytest.mark.parametrize("order", [0.01, 1.0, 50.0])
+def test_the_checker_knows_the_moments_of_a_range(checker, epsilon, order):
+    """No law with two losses ε apart has a larger one, and one of them attains it."""
+    moment = mpmath.mpf(checker.MOMENTS["BR"](checker.ball(order), checker.ball(epsilon)).mid().str(45, radius=False))
+    with mpmath.workdps(60):
+        e, t = mpmath.mpf(epsilon), mpmath.mpf(order)
+
+        def of(top):
+            p = mpmath.expm1(e - top) / (mpmath.exp(e - top) - mpmath.exp(-top))
+            return mpmath.log(p * mpmath.exp(t * top) + (1 - p) * mpmath.exp(t * (top - e)))
+
+        values = [of(e * k / 128) for k in range(1, 128)]
+        assert moment * (1 - mpmath.mpf(10) ** -3) < max(values) <= moment
