@@ -108,8 +108,8 @@ def proven(charge: Charge, delta: float, run: Run, left: float) -> Certificate:
     pairs = [pair for _, found in recorded for pair in found]
     step = run.lattice_step(pairs)
     run = replace(run, query=replace(run.query, delta=left))
-    found = {run.of_split(*split, pairs, step): split for split in run.splits()}
-    smoothed, together = found[min(found)]
+    bounds = {run.of_split(*split, pairs, step): split for split in run.splits()}
+    smoothed, together = bounds[min(bounds)]
     groups = [] if together.of(BoundedRange) else [entry for entry, _ in recorded]
     entries = [one | _ends(one["low"] * one["step"], one["high"] * one["step"], step) for one in groups]
     gaussian = Charge(curve.rest.of(GaussianDP))
@@ -124,7 +124,7 @@ def proven(charge: Charge, delta: float, run: Run, left: float) -> Certificate:
         entries.append(_listed("Renyi", together) | _ends(-last, last, step))
     window = 2 * (reach + tuning.CERTIFIED_LEFT) * math.sqrt(run.variance)
     width = math.ceil(window / step) + max(entry["high"] for entry in entries)
-    return _file(charge, min(found) * (1 + tuning.CHECKER_ROOM / 100), delta, entries, step, width)
+    return _file(charge, min(bounds) * (1 + tuning.CHECKER_ROOM / 100), delta, entries, step, width)
 
 
 def _one_gaussian(charge: Charge) -> Mapping[Cost, int]:
