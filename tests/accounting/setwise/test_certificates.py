@@ -483,3 +483,22 @@ def test_the_checker_knows_the_moments_of_a_range(checker, epsilon, order):
 
         values = [of(e * k / 128) for k in range(1, 128)]
         assert moment * (1 - mpmath.mpf(10) ** -3) < max(values) <= moment
+
+
+@pytest.mark.parametrize(
+    ("charge", "moment", "rho"),
+    [("ZCDP(0.25, xi=0.5)", 4.5, 0.75), ("CDP(0.5, 2.0)", 19.5, 2.0), ("CDP(3.0, 2.0)", 27, 3)],
+)
+def test_the_checker_converts_concentrated_costs(checker, charge, moment, rho):
+    """ln E e^{3L} of each, a ρ such that it is ρ-zCDP, and the δ of several at some ε, as the package has it."""
+    (cost,) = Charge.parse(charge).costs
+    numbers = [getattr(cost, name) for name in certificates.LISTED[type(cost)]]
+    assert checker.MOMENTS[cost.symbol](3, *numbers) == moment
+    assert checker.RHO[cost.symbol](*numbers) == rho
+    profile = checker.renyi({"costs": [[cost.symbol, *numbers, 2], ["BR", 0.5, 3], ["ZCDP", 0.01, 0.0, 1]]})
+    together = Charge({cost: 2, BoundedRange(0.5): 3, ZCDP(0.01): 1})
+    for x in (2.0, 8.0, 30.0):
+        best = compose(together, epsilon=x, bound="renyi").delta
+        delta = float(profile(x))
+        assert best * (1 - 1e-9) <= delta <= best * (1 + 1e-6)
+        assert float(profile(-x)) == pytest.approx(1 - math.exp(-x) * (1 - delta), abs=1e-14)
