@@ -37,6 +37,10 @@ def check_target(out: Path | None, *, name: str = "out", inputs: Iterable[Path |
     for path in inputs:
         if path is not None and _same(out, Path(str(path).removeprefix("sqlite:///"))):
             raise InvalidParameter(f"--{name}: {str(out)!r} is read by this very command, and would be lost")
+    from dptopk.ledger.heads import lock_beside
+
+    if lock_beside(out).exists():
+        raise InvalidParameter(f"--{name}: {str(out)!r} is the head file of a ledger; name another file")
     try:
         with _beside(out):
             pass

@@ -90,7 +90,7 @@ class HeadFile:
         """
         beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
         try:
-            with _held(self.path.with_name(f".{self.path.name}.lock")):
+            with _held(lock_beside(self.path)):
                 if self.read() != old:
                     return False
                 file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -105,6 +105,11 @@ class HeadFile:
                 beside.unlink(missing_ok=True)
             raise LedgerError(f"the head could not be written to {self.path.name!r}: {error.strerror}") from None
         return True
+
+
+def lock_beside(path: Path) -> Path:
+    """The file that is locked while a head file is replaced; it stays, so it tells a head file from an exported head."""
+    return path.with_name(f".{path.name}.lock")
 
 
 @contextmanager

@@ -151,6 +151,22 @@ def test_verify_says_what_it_can_and_cannot_detect(ledger, ask, tmp_path):
     assert "tail is missing" in cut.output
 
 
+def test_nothing_is_written_over_the_head_file_of_a_ledger(tmp_path):
+    """Not even by a command that was not told of it: a restored ledger would then pass for the newest one."""
+    path, live, exported = tmp_path / "l.db", tmp_path / "live.json", tmp_path / "exported.json"
+    made = run("ledger", "init", path, "--dataset", "d", "--registered", "DP(0.1)", "--delta", 0, "--head-file", live)
+    assert made.exit_code == 0, made.output
+    for _ in range(2):
+        assert run("ledger", "export", path, "--head", "--out", exported).exit_code == 0
+    before = live.read_bytes()
+    for head in (["--head"], []):
+        refused = run("ledger", "export", path, *head, "--out", live)
+        assert refused.exit_code == 2
+        assert "--out" in refused.output
+        assert "head file of a ledger" in refused.output
+    assert live.read_bytes() == before == exported.read_bytes()
+
+
 @pytest.mark.slow
 def test_a_changed_entry_is_found(ledger, ask):
     ask()
