@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dptopk._internal.formatting import format_upper, visible
+from dptopk._internal.formatting import visible
 from dptopk._internal.json_text import canonical_json, readable_json
 from dptopk.cli.options import Book, Cap, PerUser, listed_names
 from dptopk.cli.shell import Subgroup
@@ -60,7 +60,7 @@ def init(
     test: Annotated[bool, typer.Option("--test", help="A new ledger is for tests: takes fixed seeds.")] = False,
 ) -> None:
     """Open the account of a dataset, in a new or an existing ledger."""
-    from dptopk.cli.ledger_view import moved
+    from dptopk.cli.ledger_view import guarantee, moved
     from dptopk.histogram.histogram import Sensitivity
 
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
@@ -82,7 +82,7 @@ def init(
             raise InvalidParameter("--test: this ledger exists, and was not made for tests")
         ledger.create_dataset(dataset, sensitivity=sensitivity, unit=unit, version=version, **given)
         made = ledger.state(dataset)
-        typer.echo(f"Dataset {dataset!r}: {visible(moved(made))}. Guarantee: {_guarantee(made)}")
+        typer.echo(f"Dataset {dataset!r}: {visible(moved(made))}. Guarantee: {guarantee(made)}")
     if "registered" in given:
         typer.echo(f"Registered: {given['registered']}")
 
@@ -184,14 +184,6 @@ def show(
         if plot is not None:
             with replacing(plot) as file:
                 view.plot(ledger.state(names[0]), ledger.history(names[0]), file, plot.suffix[1:].lower())
-
-
-def _guarantee(state: Any) -> str:
-    terms = state.terms
-    delta = terms["budget"][1] if "budget" in terms else terms["delta"]
-    total = f"({format_upper(state.account.epsilon())}, {delta:g})-DP for everything, at every moment"
-    rho = terms["budget"][2:] if "budget" in terms else []
-    return f"{rho[0]:g}-zCDP but for failures of at most {delta / 2:g}; {total}" if rho else total
 
 
 @app.command()

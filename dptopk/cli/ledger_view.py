@@ -46,7 +46,7 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         lines.append(f"segments by {state.segments['by']}, each with the whole budget: {names}")
     so_far = f"ε about {summary.epsilon_spent:.4g} of {summary.epsilon_total:.4g}"
     lines += [
-        f"guarantee: ({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for everything, at every moment",
+        f"guarantee: {guarantee(state)}",
         f"so far:    {so_far} (a reading, not a guarantee); {summary.share:.1%} of the budget is used",
         f"remaining: {state.account.remaining()}",
         f"spent:     {rounded_up(state.spent())}",
@@ -94,6 +94,15 @@ def _balance(state: DatasetState) -> Table:
 def moved(state: DatasetState) -> str:
     """What one unit can move, in words."""
     return f"one {state.unit} moves {describe_l0(state.sensitivity.l0)}, each by at most {state.sensitivity.linf}"
+
+
+def guarantee(state: DatasetState) -> str:
+    """What holds of all answers together, in words."""
+    from dptopk.ledger.disclosure import zcdp_of
+
+    summary, zcdp = state.account.summary(), "{rho:g}-zCDP but for failures of at most {failure_delta:g}; "
+    in_rho = zcdp.format(**of) if (of := zcdp_of(state.terms)) else ""
+    return f"{in_rho}({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for everything, at every moment"
 
 
 def _analysts(state: DatasetState) -> Table:

@@ -76,7 +76,7 @@ def guarantee(plan: Plan) -> str:
     return (
         f"Total: ({format_upper(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "
         f"({plan.bound.source}), for a {plan.domain} domain; one user can affect {describe_l0(sensitivity.l0)}, "
-        f"changing each count by at most {sensitivity.linf}."
+        f"changing each count by at most {sensitivity.linf}." + "".join(f" {line}" for line in plan.told_in_rho)
     )
 
 
@@ -142,15 +142,22 @@ def plan_as_dict(plan: Plan, confidence: float, *, alternatives: bool) -> dict[s
     }
     if plan.counted:
         made["half_width"] = counting.count_width(plan.sensitivity, labels=plan.k, confidence=confidence)
+    made |= _in_rho(plan)
     if alternatives:
         rows = plan.alternatives.astype(object)
         made["alternatives"] = rows.where(rows.notna(), None).to_dict("records")  # JSON has no NaN
     return made
 
 
+def _in_rho(plan: Plan) -> dict[str, float]:
+    """The ρ that a plan takes and the ρ of its budget, where that is in ρ."""
+    return dict(zip(("rho", "rho_budget"), plan.in_rho or (), strict=False))
+
+
 def as_dict(plan: Plan, release: Release, confidence: float) -> dict[str, Any]:
     """An answer with its intervals and its guarantee, JSON-safe."""
     guarantee = {"epsilon": plan.bound.epsilon, "delta": plan.budget.delta, "bound": plan.bound.name}
+    guarantee |= _in_rho(plan)
     return with_intervals(release, confidence) | {"guarantee": guarantee}
 
 

@@ -59,6 +59,7 @@ def statement(ledger: Reader, dataset: str, about: Mapping[str, str] | None = No
             "flavor": "approximate differential privacy" if total.delta else "pure differential privacy",
             "epsilon": total.epsilon_total,
             "delta": total.delta,
+            **zcdp_of(state.terms),
             "holds": "for everything released under this budget together, at every moment",
             "renewals": state.renewals,
             "charged_ever": str(state.spent(lifetime=True)),
@@ -91,6 +92,12 @@ def statement(ledger: Reader, dataset: str, about: Mapping[str, str] | None = No
     }
 
 
+def zcdp_of(terms: Mapping[str, Any]) -> dict[str, float]:
+    """The ρ of a budget in ρ, and the δ within which it may fail; empty for other terms."""
+    rho = terms.get("budget", [])[2:]
+    return {"rho": rho[0], "failure_delta": terms["filter"]["failure_delta"]} if rho else {}
+
+
 def statement_page(made: Mapping[str, Any]) -> str:
     """The same as one HTML page that needs nothing from elsewhere."""
     title = f"Privacy statement: {escape(made['basic']['dataset'])}"
@@ -103,6 +110,8 @@ def statement_page(made: Mapping[str, Any]) -> str:
 
 def _lines(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Rows (name, value) of nested parts."""
+    if name.endswith("budget") and isinstance(part, list):  # as Budget.terms writes it: ε and δ, or null, δ and ρ
+        part = {key: value for key, value in zip(("epsilon", "delta", "rho"), part, strict=False) if value is not None}
     if not isinstance(part, Mapping | list) or not part:
         yield name.replace("_", " "), "not stated" if part is None else part
         return

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from dptopk.accounting.bounds import compose
 from dptopk.budgets.filter import Filter
-from dptopk.costs import ZCDP, Budget, Charge
+from dptopk.costs import ZCDP, Budget, Charge, sum_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.planning.plan import Plan
 
@@ -32,11 +33,11 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
     for _ in range(MOST_RESCALINGS):
         made = plan(Budget(epsilon, delta))
         try:
-            used = math.fsum(times * (filter_.price(cost)[0] or 0.0) for cost, times in made.charge)
+            used = sum_up([sum_up({filter_.price(cost)[0] or 0.0: times}) for cost, times in made.charge])
         except IncompatibleCosts as reason:
             raise InvalidParameter(f"budget: a plan in rho needs costs of zCDP: {reason}; name a method") from None
         if filter_.can_spend(made.charge) and (best is None or made.epsilon > best.epsilon):
-            best = made
+            best = replace(made, in_rho=(used, rho))
             if used >= ENOUGH_OF_BUDGET * rho:
                 break
         epsilon *= math.sqrt(rho / used) * (1 - 1e-3)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Domain
-from dptopk._internal.formatting import describe_l0, format_upper, html_lines, numbered, percent
+from dptopk._internal.formatting import describe_l0, format_lower, format_upper, html_lines, numbered, percent
 from dptopk.accounting.registry import Bound
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
@@ -51,6 +51,7 @@ class Plan:
         outcome: what it is expected to do on the shape that was given, if one was.
         swapped: the chance that the label of rank 2k is placed before that of rank k, on that shape or on 10⁴/rank.
         users: how many users there are, where that is public.
+        in_rho: of a budget in ρ: the ρ that the costs take, an upper bound, and that of the budget.
     """
 
     k: int
@@ -66,6 +67,7 @@ class Plan:
     outcome: Outcome | None = None
     swapped: float | None = None
     users: int | None = None
+    in_rho: tuple[float, float] | None = None
     compared: Callable[[], pd.DataFrame] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -113,6 +115,16 @@ class Plan:
     def appearing(self) -> str:
         """From which true count on a label appears, in words; empty in a public domain."""
         return appearing(self.mechanisms[0], self.sensitivity)
+
+    @property
+    def told_in_rho(self) -> list[str]:
+        """What a budget in ρ spends and has left, in a line; none where the budget is in ε."""
+        if self.in_rho is None:
+            return []
+        spent, total = self.in_rho
+        failing = f" but for failures of at most {self.charge.delta:g}" if self.charge.delta else ""
+        left = format_lower(max(total - spent, 0.0), 2)
+        return [f"In ρ: {format_upper(spent, 4)}-zCDP{failing}; of the budget's ρ = {total:g} this leaves {left}."]
 
     @property
     def warnings(self) -> list[str]:
@@ -229,6 +241,7 @@ class Plan:
             f"Split: {self.split}",
             f"Together: ({format_upper(spent.epsilon)}, {total.delta:g})-DP by {spent.name} ({spent.source})",
             f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, {total.delta:g})",
+            *self.told_in_rho,
         ]
         lines += [f"Warning: {doubt}" for doubt in self.warnings]
         return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from dptopk import Budget, Charge, Histogram, KnownLaplace, Ledger, PureDP, Sensitivity, Session
 from dptopk.cli.app import app
+from dptopk.cli.ledger_view import guarantee
 from dptopk.errors import InvalidParameter
 from dptopk.ledger import statement
 from dptopk.ledger.disclosure import STATED, statement_page
@@ -76,3 +78,17 @@ def test_the_command(path):
     assert run("--format", "html").output.startswith("<!DOCTYPE html>")
     assert run("--about", "population").exit_code == 2
     assert run("--about", "x=y").exit_code == 2
+
+
+def test_a_budget_in_rho_is_stated(tmp_path):
+    """With its own part for failures, by which it is ρ-zCDP, and not half of its δ."""
+    with Ledger(tmp_path / "l.db") as ledger:
+        ledger.create_dataset("d", budget=Budget(rho=0.25, delta=1e-6), failure_delta=1e-7)
+        made = statement(ledger, "d")
+        shown = guarantee(ledger.state("d"))
+    assert made["guarantee"]["rho"] == 0.25
+    assert made["guarantee"]["failure_delta"] == 1e-7
+    assert shown.startswith("0.25-zCDP but for failures of at most 1e-07; (")
+    page = statement_page({"basic": {"dataset": "d"}, "accounting": {"terms": made["accounting"]["terms"]}})
+    assert "not stated" not in page
+    assert re.search(r"terms, budget, rho</td><td[^>]*>0.25<", page)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -240,3 +242,16 @@ def test_box_counts_of_private_labels_are_charged_for_any_number_of_them():
         assert len(release) == found
         assert plan.charge.includes(release.charge)
         assert (PureDP(plan.mechanisms[1].epsilon) in release.charge.costs) == (found > 0)
+
+
+def test_a_plan_in_rho_says_what_it_takes_of_its_budget():
+    """One pure cost ε: ε tanh(ε/2)-zCDP (docs/notes/zcdp-constants.md); its δ is a failure."""
+    plan = plan_topk(2, Budget(rho=0.5, delta=1e-6), sensitivity=Sensitivity(l0=1))
+    ((cost, times),) = plan.charge
+    assert (type(cost), times) == (PureDP, 1)
+    exact = cost.epsilon * math.tanh(cost.epsilon / 2)
+    spent, total = plan.in_rho
+    assert exact <= spent <= exact * (1 + 1e-6) <= total == 0.5
+    assert f"In ρ: {math.ceil(spent * 1e4) / 1e4}-zCDP" in plan.explain()
+    assert "failures of at most 5e-07; of the budget's ρ = 0.5 this leaves 0.000" in plan.explain()
+    assert plan_topk(2, Budget(1.0, 1e-6), sensitivity=Sensitivity(l0=1)).in_rho is None
