@@ -108,7 +108,7 @@ class HeadFile:
 
 
 def lock_beside(path: Path) -> Path:
-    """The file that is locked while a head file is replaced; it stays, so it tells a head file from an exported head."""
+    """The file that is locked while a head file is replaced; it stays, so it tells it from an exported head."""
     return path.with_name(f".{path.name}.lock")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Domain
+from dptopk.budgets.accountant import Accountant
 from dptopk.costs import Budget, Charge
 from dptopk.datasets import read_labels
 from dptopk.errors import DptopkError, InvalidParameter
@@ -202,8 +203,13 @@ class DatasetSpec:
 
     @property
     def finds(self) -> bool:
-        """Whether labels are found under a cap and counted without it: for a budget that is spent freely alone."""
-        return self.user is not None and self.domain == "private" and not (self.count_capped or self.top) and self.free
+        """Whether labels may be found under a cap and counted without it."""
+        return self.user is not None and self.domain == "private" and not (self.count_capped or self.top)
+
+    def covers(self, charge: Charge) -> bool:
+        """Whether an unspent budget pays for a charge by its kind: it is spent freely, or such costs are registered."""
+        registered = self.terms.registered
+        return self.free or (registered is not None and Accountant(registered, self.terms.delta).can_spend(charge))
 
     @property
     def free(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Protocol
@@ -22,7 +23,7 @@ from dptopk.histogram.labels import from_plain
 from dptopk.ledger.entries import normal
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.named import mechanism_of, names
-from dptopk.planning import Plan, plan_topk, plan_two_phases
+from dptopk.planning import Plan, TwoPhasePlan, plan_topk, plan_two_phases
 from dptopk.planning.probe import LookedPlan, with_look
 from dptopk.planning.request import total_of
 from dptopk.release.release import Release
@@ -150,8 +151,11 @@ class TopK(Question):
         one = (self.accuracy, self.method, self.d_bar) != (None, "auto", None) or isinstance(self.look, float)
         if spec.finds and self.counts != "laplace" and not one:
             asked: dict[str, Any] = {"counts": self.counts, "per_label_cap": spec.per_label_cap}
-            asked |= {"labels_per_user": spec.labels_per_user or "auto", "profile": True}
-            return plan_two_phases(self.k, **self.total, **asked)
+            asked |= {"labels_per_user": spec.labels_per_user or "auto", "profile": spec.free}
+            with nullcontext() if spec.free else suppress(InvalidParameter):
+                made = plan_two_phases(self.k, **self.total, **asked)
+                if spec.covers(made.charge):
+                    return made
         options: dict[str, Any] = {"counts": self.counts, "method": self.method, "d_bar": self.d_bar}
         if spec.top is not None:
             if self.d_bar is not None and self.d_bar >= spec.top:
@@ -306,6 +310,8 @@ def revived(spec: DatasetSpec, plans: Plans, record: Mapping[str, Any], charged:
             )
             prepared = replace(prepared, phases=phases)
         same = str(charge_of(spec, question, prepared)) == str(charged)
+        if isinstance(prepared, Plan):  # phases of one kind of plan do not run as those of the other
+            same &= isinstance(prepared, TwoPhasePlan) == (prepared.phases[0].name == "find")
     except DptopkError as error:  # the catalog or this version no longer offers it
         raise LedgerError(f"the question that was charged cannot be put again ({error}); its charge stays") from None
     if not same:  # that what runs costs no more is checked again when the answer is stored

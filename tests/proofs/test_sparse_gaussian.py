@@ -20,7 +20,7 @@ from .test_mutants import exactly, mutant
 
 
 def levels_for(mechanism, sensitivity):
-    """Counts of a label that is alone, of one that may pass or not, and of one that surely passes."""
+    """Counts of a label that is alone, of one that may pass or not, and of one that always passes."""
     linf, threshold = sensitivity.linf, mechanism.threshold_offset(sensitivity)
     far = threshold + math.ceil(6 * mechanism.sigma * linf)
     return (0, *range(1, linf + 1), threshold, threshold + linf, far, far + linf)
@@ -34,7 +34,7 @@ def test_the_divergence_stays_below_the_charge_and_attains_it(sigma, delta, linf
     found = divergence(mechanism, world)
     promised = np.array([delta_of(mechanism.charge(sensitivity), epsilon) for epsilon in EPSILONS])
     assert (found <= promised + TOLERANCE).all()
-    assert found == pytest.approx(promised, abs=2 * TOLERANCE)  # a label alone, or one that surely passes, or both
+    assert found == pytest.approx(promised, abs=2 * TOLERANCE)  # a label alone, or one that always passes, or both
 
 
 @pytest.mark.slow

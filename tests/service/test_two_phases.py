@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from dptopk import InvalidParameter
-from dptopk.planning import Plan, TwoPhasePlan
+from dptopk import Budget, InvalidParameter, LedgerError
+from dptopk.planning import Plan, TwoPhasePlan, plan_two_phases
 from dptopk.service.catalog import Catalog
 from dptopk.service.preview import preview
-from dptopk.service.questions import TopK, charge_of
+from dptopk.service.questions import Plans, TopK, charge_of, recorded, revived
 
 from .conftest import Server
 
@@ -61,16 +61,35 @@ def test_what_is_answered_in_two_phases(tmp_path, lines, asked, two):
         assert made.under.l0 == (2 if lines else 100)
 
 
-def test_a_ledger_of_registered_costs_or_of_no_events_is_answered_in_one(tmp_path):
-    registered = catalog(tmp_path, "labels_per_user = 2", budget='{ registered = "9*DP(0.1)", delta = 1e-5 }')
-    assert not registered.datasets["events"].finds
-    shares = '{ shares = { ann = { registered = "9*DP(0.1)" }, reserve = { registered = "DP(0.1)" } }, delta = 1e-5 }'
-    assert not catalog(tmp_path, "labels_per_user = 2", budget=shares).datasets["events"].finds
+def test_registered_costs_or_no_events_are_answered_in_one(tmp_path):
+    capped = "labels_per_user = 2"
+    shares = '{ shares = { ann = { registered = "9*DP(1)" }, reserve = { registered = "DP(0.1)" } }, delta = 1e-5 }'
+    for budget in ('{ registered = "9*DP(0.1)", delta = 1e-5 }', shares):
+        spec = catalog(tmp_path, capped, budget=budget).datasets["events"]
+        assert not isinstance(TopK(**TOP).prepared(spec), TwoPhasePlan)
     (tmp_path / "labels.txt").write_text("x\ny\n", encoding="utf-8")
     with pytest.raises(InvalidParameter, match="count_capped is for private labels of events"):
         catalog(tmp_path, 'labels = "labels.txt"', "count_capped = true")
     with pytest.raises(InvalidParameter, match="count_capped must be true or false"):
         catalog(tmp_path, "count_capped = 1")
+
+
+def test_registered_costs_of_two_phases_are_answered_in_two_without_looks(tmp_path):
+    """The plan that was registered is the one that is charged; its phases never run as those of another plan."""
+    planned = plan_two_phases(2, Budget(1.0, 1e-6), labels_per_user=2)
+    budget = f'{{ registered = "{planned.charge.times(3)}", delta = 1e-5 }}'
+    spec = catalog(tmp_path, "labels_per_user = 2", budget=budget).datasets["events"]
+    question = TopK(**TOP)
+    made = question.prepared(spec)
+    assert isinstance(made, TwoPhasePlan)
+    assert made.charge == planned.charge
+    assert revived(spec, Plans(), recorded(question, made), made.charge)[1] == made
+    assert not isinstance(TopK(**TOP | {"epsilon": 5.0}).prepared(spec), TwoPhasePlan)
+    capped = catalog(tmp_path, "labels_per_user = 2", "count_capped = true").datasets["events"]
+    for mine, other in ((spec, capped), (capped, spec)):
+        before = question.prepared(other)
+        with pytest.raises(LedgerError, match="charge stays"):
+            revived(mine, Plans(), recorded(question, before), before.charge)
 
 
 @pytest.mark.slow

@@ -116,14 +116,14 @@ def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
     """
     left, levels = math.ceil(LEFTWARDS * cells), len(pair.P)
     x: Floats = step * np.arange(-left, cells + 1.0)
-    surely, expected = _round(pair, len(x), step)
+    revealed, expected = _round(pair, len(x), step)
     # A row for each level from which on the user may still play. In front: H(0) = 1, for the cell that ends at the
     # first node; at the end, a cell without a slope.
     nodes = np.ones((levels, len(x) + 2))
     nodes[:, 1:-1] = np.maximum(-np.expm1(x), 0)
     nodes[:, -1] = nodes[:, -2]
     for _ in range(labels):
-        played = ((expected @ nodes.ravel()).reshape(levels, -1) + surely) * ROUND
+        played = ((expected @ nodes.ravel()).reshape(levels, -1) + revealed) * ROUND
         for level in range(levels - 2, -1, -1):
             np.maximum(played[level], played[level + 1], out=played[level])
         np.minimum(played, 1.0, out=nodes[:, 1:-1])

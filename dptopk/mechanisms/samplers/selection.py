@@ -190,15 +190,15 @@ def _prune(arrivals: Arrivals, found: Arrivals | None, need: int) -> tuple[float
 
     The labels in ``arrivals`` differ; those ``found`` in crowds may have rung repeatedly.
     """
-    surely = arrivals.score - arrivals.doubt
+    certain = arrivals.score - arrivals.doubt
     if found is not None:
         # Of a label's rings the one with the largest certain score stands for it.
         order = np.argsort(found.doubt - found.score)
         _, earliest = np.unique(found.labels[order], return_index=True)
-        surely = np.concatenate((surely, (found.score - found.doubt)[order[earliest]]))
-    if surely.size <= need:
-        return (float(surely.min()) if surely.size == need else -math.inf), arrivals, found
-    least = float(np.partition(surely, surely.size - need)[surely.size - need])
+        certain = np.concatenate((certain, (found.score - found.doubt)[order[earliest]]))
+    if certain.size <= need:
+        return (float(certain.min()) if certain.size == need else -math.inf), arrivals, found
+    least = float(np.partition(certain, certain.size - need)[certain.size - need])
     return least, _reaching(arrivals, least), _reaching(found, least) if found else None
 
 

@@ -145,7 +145,7 @@ function promise(made) {
   $("go").disabled = Boolean(total.refused || (mine && mine.refused));
 }
 
-// How an answer's error bar will look, at a count that is surely released: made up, no data takes part.
+// How an answer's error bar will look, at a count that is certainly released: made up, no data takes part.
 function foreseen(made) {
   const bar = made.error_bar ?? made.half_width;
   const count = Math.ceil(Math.max(2 * (made.appears_at || 0), 4 * bar, 10));
