@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dptopk.errors import InvalidParameter
 
+LARGEST = 2**62  # of counts, labels and caps: sums of two fit int64
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
 
@@ -82,14 +83,17 @@ def probability(*, allow_zero: bool = True, **arguments: Any) -> float:
     return number + 0.0
 
 
-def count(*, at_least: int = 1, **arguments: Any) -> int:
-    """Return the one argument as an int of at least ``at_least``; integral floats are refused."""
+def count(*, at_least: int = 1, at_most: int | None = None, **arguments: Any) -> int:
+    """Return the one argument as an int from ``at_least`` to ``at_most``; integral floats are refused."""
     ((name, value),) = arguments.items()
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InvalidParameter(f"{name} must be an integer, got {value!r}", parameter=name)
     number = int(value)
     if number < at_least:
         raise InvalidParameter(f"{name} must be at least {at_least}, got {number}", parameter=name)
+    if at_most is not None and number > at_most:
+        most = f"2^{at_most.bit_length() - 1}" if at_most == LARGEST else at_most
+        raise InvalidParameter(f"{name} must be at most {most}, got {number}", parameter=name)
     return number
 
 

@@ -110,6 +110,7 @@ def compose(
     2.07906
     """
     question = _CompositionQuery(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower)
+    bound = validate.member(("best", *names()), bound=bound)
     with within(max_seconds):
         alone = guarded() or len(charge.costs) > MANY_DIFFERENT  # of a clock, or too large to remember
         found = _answer(question, bound) if alone else _remembered(question, effort, bound)
@@ -132,9 +133,7 @@ def _certificate(question: _CompositionQuery, aim: float, effort: Effort) -> Cer
 def _answer(question: _CompositionQuery, bound: str) -> Bound:
     """The answer of one bound, or the smallest of all that are valid."""
     if bound != "best":
-        spec = _registry().get(bound)
-        if spec is None:
-            raise InvalidParameter(f"bound must be 'best' or one of {', '.join(names())}; got {bound!r}")
+        spec = _registry()[bound]
         reason = question.why_not(spec)
         if reason:
             raise IncompatibleCosts(f"bound {bound!r} does not apply: {reason}")

@@ -15,7 +15,7 @@ fixed at creation or, where nothing was said of it, by the first charge, which n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -438,7 +438,9 @@ def _declared(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
     Raises:
         InvalidParameter: when there are none, or one is no cost.
     """
-    if not all(isinstance(cost, Cost) for cost in costs):
+    if isinstance(ranges, str | bytes) or not isinstance(ranges, Iterable):
+        raise InvalidParameter(f"ranges must be a list of numbers, got {type(ranges).__name__}")
+    if not isinstance(costs, Iterable) or not all(isinstance(cost, Cost) for cost in costs):
         raise InvalidParameter("costs must be a list of costs such as DiscreteGaussianDP(20, 1)")
     kinds = {validate.positive(ranges=each) for each in ranges}
     kinds |= {cost.epsilon for cost in costs if isinstance(cost, BoundedRange)}

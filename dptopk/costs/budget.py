@@ -40,7 +40,7 @@ class Budget:
     def epsilon(self) -> float:
         """The total ε."""
         if self._epsilon is None:
-            raise InvalidParameter(f"this takes a budget in epsilon and delta, got {self}")
+            raise InvalidParameter(f"budget must be in epsilon and delta here, got {self}", parameter="budget")
         return self._epsilon
 
     def terms(self) -> list[float | None]:

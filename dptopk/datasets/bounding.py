@@ -65,9 +65,8 @@ class Bounds:
         for name in ("labels_per_user", "total_per_user"):
             if getattr(self, name) is not None:
                 validate.assign(self, **{name: validate.count(**{name: getattr(self, name)})})
-        validate.assign(self, per_label_cap=validate.count(per_label_cap=self.per_label_cap))
-        if self.per_label_cap > LARGEST_CAP:
-            raise InvalidParameter(f"per_label_cap must be at most {LARGEST_CAP}, got {self.per_label_cap}")
+        cap = validate.count(per_label_cap=self.per_label_cap, at_most=LARGEST_CAP)
+        validate.assign(self, per_label_cap=cap)
         validate.member(CHOICES, choose=self.choose)
         if not isinstance(self.key, str):
             raise InvalidParameter(f"key must be text, got {type(self.key).__name__}")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = np.ndarray[Any, Any]
-# The most unlisted labels that can take part in a selection.
-LARGEST_DOMAIN = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +45,9 @@ class Sensitivity:
     l2: int | None = field(default=None, metadata={"optional": True})
 
     def __post_init__(self) -> None:
-        l0 = None if self.l0 is None else validate.count(l0=self.l0)
-        l2 = None if self.l2 is None else validate.count(l2=self.l2)
-        validate.assign(self, linf=validate.count(linf=self.linf), l0=l0, l2=l2)
-        for name, value in (("linf", self.linf), ("l0", self.l0 or 1), ("l2", self.l2 or 1)):
-            if value > LARGEST_DOMAIN:  # of counts and of labels
-                raise InvalidParameter(f"{name} must be at most 2^62, got {value}")
+        for name in ("linf", "l0", "l2"):
+            if (value := getattr(self, name)) is not None or name == "linf":
+                validate.assign(self, **{name: validate.count(at_most=validate.LARGEST, **{name: value})})
         validate.member(NEIGHBOURS, neighbours=self.neighbours)
 
     def __repr__(self) -> str:
@@ -316,7 +311,10 @@ def _within(rows: Array, counts: Array, domain: Any) -> tuple[Array, Array, _Ran
         validate.count(domain_size=len(domain), at_least=0)
         kept = np.array([label in names for label in rows.tolist()], dtype=bool)
         return rows[kept], counts[kept], names
-    public = as_labels(domain)
+    try:
+        public = as_labels(domain)
+    except InvalidParameter as error:
+        raise InvalidParameter(f"domain must be 'private', 'public' or the public labels: {error}") from None
     place = {identity(label): row for row, label in enumerate(public.tolist())}
     places = np.array([place.get(identity(label), -1) for label in rows.tolist()], dtype=np.int64)
     whole = np.zeros(len(public), dtype=np.int64)
@@ -338,11 +336,9 @@ def _unlisted(
         raise InvalidParameter("domain_size is known only for a public domain")
     if absent_label is None and not numbered:
         raise InvalidParameter("domain_size: labels without a row need names; pass domain=labels, or absent_label")
-    size = validate.count(domain_size=size, at_least=0)
+    size = validate.count(domain_size=size, at_least=0, at_most=validate.LARGEST)
     if size < rows:  # how many rows there are may be private
         raise InvalidParameter("domain_size must be at least the number of rows")
-    if size > LARGEST_DOMAIN:
-        raise InvalidParameter(f"domain_size must be at most 2^62, got {size}")
     return size, None if numbered else absent_label
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, get_args
 
 import numpy as np
@@ -78,11 +78,9 @@ class ContinualTopK:
     error: Error = "max"
 
     def __post_init__(self) -> None:
-        validate.parameters(self, delta=validate.probability)
+        validate.parameters(self, delta=validate.probability, days=partial(validate.count, at_most=LARGEST_DAYS))
         validate.member(tuple(FACTORISATIONS), factorisation=self.factorisation)
         validate.member(get_args(Error), error=self.error)
-        if self.days > LARGEST_DAYS:
-            raise InvalidParameter(f"days={self.days} is too large: at most {LARGEST_DAYS}")
 
     def charge(
         self,

@@ -78,7 +78,7 @@ class Request:
             k=number_of_labels(self.k),
             sensitivity=add_remove(self.sensitivity),
             domain=validate.member(DOMAINS, domain=self.domain),
-            d_bar=validate.count(at_least=self.k, d_bar=self.d_bar),
+            d_bar=validate.count(at_least=self.k, at_most=validate.LARGEST, d_bar=self.d_bar),
             counts=validate.member(COUNTS, counts=self.counts),
             fit=validate.instance(bool, fit=self.fit),
             charge_as=validate.member(("auto", *CHARGES), charge_as=self.charge_as),
@@ -114,9 +114,7 @@ class Request:
 
 def number_of_labels(k: int) -> int:
     """k, if a plan may have as many: from 1 to 10^6."""
-    if (asked := validate.count(k=k)) > 10**6:
-        raise InvalidParameter(f"k must be at most 10^6, got {asked}", parameter="k")
-    return asked
+    return validate.count(k=k, at_most=10**6)
 
 
 def total_of(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE, Counts
+from dptopk._internal.choices import CONFIDENCE, COUNTS, Counts
 from dptopk._internal.formatting import describe_l0, format_upper
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
@@ -290,7 +290,8 @@ def plan_two_phases(
         raise InvalidParameter("find='weights': users add at most 1 to a label; per_label_cap must be 1")
     cap = CAPS[weights] if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
     share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
-    min_users = validate.count(min_users=min_users)
+    min_users, per_label_cap = validate.count(min_users=min_users), validate.count(per_label_cap=per_label_cap)
+    counts = None if counts is None else validate.member(COUNTS, counts=counts)
     if budget.rho is not None:
         told: dict[str, Any] = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "counts": counts}
         told |= {"share": share, "find": find, "min_users": min_users, "users": users, "profile": profile}

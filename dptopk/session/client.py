@@ -379,7 +379,8 @@ class ClientStream:
 
 def _stream(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict[str, Any]:
     """A stream as JSON."""
-    return {"k": k, "days": days, **_part(budget), **calendar}
+    total = {"epsilon": validate.instance(Budget, budget=budget).epsilon, "delta": budget.delta}
+    return {"k": k, "days": days, **total, **calendar}
 
 
 def _passing(error: DptopkError) -> bool:

@@ -23,7 +23,7 @@ from dptopk.costs import Budget, Charge, ExponentialClockDP
 from dptopk.datasets.segments import Segments
 from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.histogram.event_counts import EventCounts
-from dptopk.histogram.histogram import LARGEST_DOMAIN, Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import to_plain
 from dptopk.mechanisms import KnownLaplace
 from dptopk.mechanisms.base import Mechanism, finite_l0
@@ -471,7 +471,7 @@ class Session:
             raise InvalidParameter("complete: the total of all other labels needs the whole histogram")
         total = sum(histogram.counts.tolist()) - sum(histogram.count_of(list(shown.labels)).tolist())
         moved = Sensitivity(linf=histogram.sensitivity.linf * most, l0=1)
-        total = min(total, LARGEST_DOMAIN - 1)  # moves by no more than the total does
+        total = min(total, validate.LARGEST - 1)  # moves by no more than the total does
         rest = Histogram([name], [total], sensitivity=moved, domain="public", capped=histogram.capped)
         question = PreparedQuery.of(KnownLaplace(epsilon=epsilon), rest, {})
         without = [self._source or histogram.identity, "other", *map(to_plain, shown.labels)]

@@ -104,7 +104,7 @@ def test_a_k_that_no_plan_takes_is_asked_for_again(monkeypatch):
     monkeypatch.setattr(guide.Prompt, "ask", lambda *_, **__: next(answers))
     console = Console(record=True, file=io.StringIO())
     assert guide._ask(console, "How many", "10", lambda text: number_of_labels(int(text))) == 7
-    assert "k must be at most 10^6, got 2000000" in console.export_text()
+    assert "k must be at most 1000000, got 2000000" in console.export_text()
 
 
 @pytest.mark.slow

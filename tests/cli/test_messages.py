@@ -52,7 +52,7 @@ WRONG = {
     f"topk c.csv --k -3 {EPS}": "--k must be at least 1, got -3",
     f"topk c.csv --k ten {EPS}": "--k must be a whole number, got 'ten'",
     f"topk c.csv --k 1.5 {EPS}": "--k must be a whole number, got '1.5'",
-    f"topk c.csv --k 2000000 {EPS}": "--k must be at most 10^6, got 2000000",
+    f"topk c.csv --k 2000000 {EPS}": "--k must be at most 1000000, got 2000000",
     f"topk c.csv {EPS}": "'--k'|--help",
     "topk c.csv --k 2": "--epsilon|--accuracy",
     "topk c.csv --k 2 --epsilon 1": "--delta must be above 0|1/(10 users)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dptopk import (
     Accountant,
     Budget,
     Charge,
+    Client,
     CountMLE,
     Exponential,
     Histogram,
@@ -25,17 +27,54 @@ from dptopk import (
     Sensitivity,
     Session,
     UnknownGumbel,
+    calibrate,
+    compose,
     mechanisms,
+    plan_continual,
     plan_topk,
 )
+from dptopk.budgets import Filter
 from dptopk.cli import app
 from dptopk.datasets import read_counts, read_labels
 from dptopk.ledger.state import FORMAT
 from dptopk.mechanisms.named import names
+from dptopk.planning import plan_two_phases
 
 SENSITIVITY = Sensitivity(l0=2)
 PUBLIC = Histogram(["a", "b"], [9000, 5000], sensitivity=SENSITIVITY, domain="public")
 NOISE = KnownLaplace(epsilon=0.1)
+
+
+COSTS = Charge({PureDP(0.1): 3})
+RELEASE = NOISE.release(PUBLIC, np.random.default_rng(1))
+WORDS: dict[str, tuple[Callable[..., Any], str]] = {
+    "compose": (lambda **one: compose(COSTS, delta=1e-6, **one), "bound effort interaction"),
+    "calibrate": (lambda **one: calibrate(lambda x: Charge({PureDP(x): 3}), Budget(1), **one), "bound effort"),
+    "plan": (lambda **one: plan_topk(2, Budget(1, 1e-6), **one), "counts method effort charge_as domain d_bar"),
+    "two phases": (lambda **one: plan_two_phases(2, Budget(1, 1e-6), **one), "counts find share per_label_cap"),
+    "stream": (lambda **one: plan_continual(2, 5, Budget(1, 1e-6), sensitivity=SENSITIVITY, **one), "error days_apart"),
+    "filter": (lambda **one: Filter(Budget(1, 1e-6), **one), "method ranges costs neighbours effort"),
+    "histogram": (lambda **one: Histogram(["a"], [1], **one), "domain domain_size"),
+    "charge": (lambda **one: Charge(COSTS.costs, **one), "neighbours adaptive"),
+    "intervals": (RELEASE.intervals, "kind confidence"),
+    "session": (lambda **one: Session(PUBLIC, budget=Budget(9)).top_k(1, budget=Budget(1), **one), "counts look"),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "argument"), [(f, word) for f, (_, words) in WORDS.items() for word in words.split()]
+)
+def test_an_argument_that_is_no_word_or_number_of_its_kind_is_refused_by_name(function: str, argument: str) -> None:
+    for wrong in ({"best": 1}, b"best", 10**40 + 0.5, "nope", 7.5, {"best"}):
+        with pytest.raises(InvalidParameter, match=argument):
+            WORDS[function][0](**{argument: wrong})
+
+
+def test_a_stream_of_a_service_in_rho_is_refused_before_anything_is_sent() -> None:
+    client = Client("http://127.0.0.1:9", "token", dataset="d", patience=1e-3)
+    for ask in (client.stream_price, lambda *one, **more: client.stream("s", *one, **more)):
+        with pytest.raises(InvalidParameter, match="budget must be in epsilon and delta"):
+            ask(2, 5, budget=Budget(rho=0.1, delta=1e-6))
 
 
 def test_nothing_is_charged_for_a_question_that_cannot_run() -> None:

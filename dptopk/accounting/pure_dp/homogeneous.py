@@ -19,7 +19,7 @@ from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, PureDP, sum_up
-from dptopk.errors import InvalidParameter, NotApplicable
+from dptopk.errors import NotApplicable
 
 
 def all_pure(charge: Charge) -> bool:
@@ -113,8 +113,7 @@ def optimal_dp_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Float
 
 
 def _optimal(epsilon: float, count: int) -> LossCurve:
-    if validate.count(count=count) > MOST_SUMMED_OUTCOMES:
-        raise InvalidParameter(f"count must be at most {MOST_SUMMED_OUTCOMES}, got {count}")
+    count = validate.count(count=count, at_most=MOST_SUMMED_OUTCOMES)
     return homogeneous(validate.positive(epsilon=epsilon), count, attained=True)
 
 

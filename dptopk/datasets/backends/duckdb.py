@@ -71,9 +71,7 @@ class DuckDB:
 
     def __post_init__(self) -> None:
         threads = None if self.threads is None else validate.count(threads=self.threads)
-        passes = None if self.passes is None else validate.count(passes=self.passes)
-        if passes is not None and passes > MOST_PASSES:
-            raise InvalidParameter(f"passes must be at most {MOST_PASSES}, got {passes}", parameter="passes")
+        passes = None if self.passes is None else validate.count(passes=self.passes, at_most=MOST_PASSES)
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):
             raise InvalidParameter(

@@ -38,7 +38,6 @@ from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints
 Real = Fraction | float
 _BATCH = 64  # mean number of rings in a batch of a crowd
 _SAMPLE = 1 << 16
-_MOST_LABELS = 1 << 62  # labels: their numbers fit int64
 _LEAST_RATE = Fraction(1, 10**290)  # smaller rates are not floats of full precision
 _LARGEST_RATE = Fraction(sys.float_info.max)
 
@@ -256,9 +255,7 @@ def gumbel_top_k(
     array([1, 3])
     """
     values = _as_values(counts=counts)
-    k, absent = _validate.count(k=k), _validate.count(absent=absent, at_least=0)
-    if absent > _MOST_LABELS:
-        raise InvalidParameter(f"absent must be at most 2^62, got {absent}")
+    k, absent = _validate.count(k=k), _validate.count(absent=absent, at_least=0, at_most=_validate.LARGEST)
     rate = selection_rate(epsilon, linf)
     if stop is not None:
         stop = stop if isinstance(stop, Fraction) else Fraction(_validate.finite(stop=stop))
