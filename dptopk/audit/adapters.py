@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dptopk._internal.choices import Domain
 from dptopk.audit.worlds import Counts
+from dptopk.errors import DptopkError, InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
+
+
+@contextmanager
+def told_by_type(mechanism: Any) -> Iterator[None]:
+    """Refuse a mechanism whose own code fails: its name and the type of the error, and nothing that it saw.
+
+    Raises:
+        InvalidParameter: instead of any error that is not one of dptopk's.
+    """
+    try:
+        yield
+    except DptopkError:
+        raise
+    except (Exception, SystemExit) as error:
+        name = getattr(mechanism, "__name__", type(mechanism).__name__)
+        raise InvalidParameter(f"mechanism: {name} raised {type(error).__name__} on a small histogram") from error
 
 
 @dataclass(frozen=True)
@@ -43,4 +62,8 @@ def from_mechanism(mechanism: Any, sensitivity: Sensitivity, *, domain: Domain =
 
 def from_opendp(measurement: Any, *, vector: bool = False) -> Callable[[Counts], Any]:
     """A measurement of OpenDP on a hash map of counts, or (``vector``) on the vector of counts of a public domain."""
-    return lambda counts: measurement(list(counts.values()) if vector else dict(counts))
+    return partial(_asked, measurement, vector)
+
+
+def _asked(measurement: Any, vector: bool, counts: Counts) -> Any:
+    return measurement(list(counts.values()) if vector else dict(counts))

@@ -18,7 +18,7 @@ from typing import Any
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.rounding import round_up
-from dptopk.audit.adapters import from_mechanism
+from dptopk.audit.adapters import from_mechanism, told_by_type
 from dptopk.audit.claims import Claim
 from dptopk.audit.worlds import World
 from dptopk.costs import Charge
@@ -178,11 +178,12 @@ def _listed(mechanism: Mechanism, world: World, counts: Counts, least: int, most
     def draw(bits: Listing) -> str:
         return _text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
 
-    try:
-        mechanism.check(histogram)
-        return outcomes(draw, least, most)
-    except (AttributeError, TypeError) as error:
-        raise InvalidParameter(f"mechanism: its law cannot be listed: {error}") from error
+    with told_by_type(mechanism):
+        try:
+            mechanism.check(histogram)
+            return outcomes(draw, least, most)
+        except (AttributeError, TypeError) as error:
+            raise InvalidParameter(f"mechanism: its law cannot be listed: {error}") from error
 
 
 def _text(release: Release) -> str:
@@ -193,7 +194,8 @@ def _text(release: Release) -> str:
 
 
 def _given(mechanism: Any, world: World, counts: Counts) -> Law:
-    law: Mapping[Any, Any] = mechanism.law(world.named(counts))
+    with told_by_type(mechanism):
+        law: Mapping[Any, Any] = mechanism.law(world.named(counts))
     units = {answer: ONE if isinstance(mass, Fraction | int) else ONE - ONE // 10**12 for answer, mass in law.items()}
     masses = {repr(answer): int(Fraction(mass) * units[answer]) for answer, mass in law.items()}
     if len(masses) != len(law) or min(masses.values(), default=0) < 0 or sum(masses.values()) > ONE:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk.audit.adapters import told_by_type
 from dptopk.audit.claims import Claim
 from dptopk.audit.evidence import Answer, Event, Finding, best_event, bounds_of, features, tally
 from dptopk.audit.worlds import Counts, Pair, World
@@ -93,7 +94,7 @@ def audit(
         A Report. No finding proves nothing; a finding is a proof at confidence 1 - alpha.
 
     Raises:
-        InvalidParameter: for arguments outside their ranges.
+        InvalidParameter: for arguments outside their ranges; for a mechanism that fails, with the type of its error.
     """
     world = World() if world is None else world
     validate.positive(seconds=seconds)
@@ -186,8 +187,9 @@ class _Search:
         self.draws += draws
         many = getattr(self.mechanism, "many", None)
         answers: Iterable[Any]
-        answers = many(histogram, draws) if many else (self.mechanism(dict(histogram)) for _ in range(draws))
-        counted = Counter(normal(answer) for answer in answers)
+        with told_by_type(self.mechanism):
+            answers = many(histogram, draws) if many else (self.mechanism(dict(histogram)) for _ in range(draws))
+            counted = Counter(normal(answer) for answer in answers)
         for answer in counted:
             wrong = malformed(answer)
             if wrong and self.flaw is None:
