@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 
 Counts = dict[str, int]
+MOST = 4_000_000  # histograms, or these times changes by one user
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -42,7 +45,7 @@ class World:
     near: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        validate.positive(labels=self.labels)
+        validate.count(labels=self.labels, at_most=len(LETTERS))
         validate.positive(largest=self.largest)
 
     def levels(self) -> list[int]:
@@ -67,6 +70,7 @@ class World:
     def _moves(self) -> list[tuple[int, ...]]:
         """Return the changes tried for one user: the whole linf on up to l0 labels, and 1 on one label."""
         linf, touched = self.sensitivity.linf, self.sensitivity.touched(self.labels) or self.labels
+        self._few(sum(math.comb(self.labels, size) for size in range(touched + 1)))
         found = {
             tuple(linf if i in chosen else 0 for i in range(self.labels))
             for size in range(1, touched + 1)
@@ -83,8 +87,18 @@ class World:
         return {name: count for name, count in zip(LETTERS, counts, strict=False) if count or self.public}
 
     def histograms(self) -> list[tuple[int, ...]]:
-        """The counts of all histograms with these levels."""
+        """The counts of all histograms with these levels.
+
+        Raises:
+            InvalidParameter: where there are too many of them, or of their neighbours.
+        """
+        self._few((len(self.levels()) * (1 + self.sensitivity.linf)) ** self.labels)
         return list(itertools.product(self.levels(), repeat=self.labels))
+
+    def _few(self, number: int) -> None:
+        """Refuse a world that memory does not hold."""
+        if number > MOST:
+            raise InvalidParameter(f"labels={self.labels} are too many with these caps and counts; take fewer")
 
     def neighbours(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """All pairs of them that differ by one user: (without, with)."""

@@ -219,9 +219,9 @@ class Filter(Account):
         if self._covered(taken):
             return taken
         if taken.failures > left:
-            short = f"{format_upper(float(taken.failures))} asked for, {format_lower(float(left))} left"
-            aside = f"{self.failure_delta:.6g} set aside (failure_delta)"
-            raise BudgetExceeded(charge, self.remaining(), f"the failure delta is used up: {short} of the {aside}")
+            short = f"its delta {format_upper(float(taken.failures))} is more than the {format_lower(float(left))} left"
+            aside = f"{self.failure_delta:.6g} set aside for the deltas of questions (failure_delta)"
+            raise BudgetExceeded(charge, self.remaining(), f"{short} of the {aside}")
         total = "epsilon" if self.budget.rho is None else "rho"
         raise BudgetExceeded(charge, self.remaining(), f"the {total} is used up: what fits is {self.remaining()}")
 

@@ -36,14 +36,14 @@ def attest(
     """
     from dptopk.audit.attestation import attest as attested
     from dptopk.audit.worlds import World
-    from dptopk.costs import Charge
+    from dptopk.cli.terms import costs_of
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.mechanisms.named import parse_mechanism
 
     named = parse_mechanism(mechanism) if "(" in mechanism else load(mechanism)
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
     world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
-    found = attested(named, world, claim=None if claim is None else Charge.parse(claim))
+    found = attested(named, world, claim=None if claim is None else costs_of(claim, "--claim"))
     typer.echo(str(found))
     if out is not None:
         try:

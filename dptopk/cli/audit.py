@@ -47,12 +47,13 @@ def audit(
     """
     from dptopk.audit.search import audit as search
     from dptopk.audit.worlds import World
-    from dptopk.costs import Budget, Charge
+    from dptopk.cli.terms import costs_of
+    from dptopk.costs import Budget
     from dptopk.histogram.histogram import Sensitivity
 
     if (claim is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of --claim and --epsilon")
-    stated = Budget(epsilon, delta) if epsilon is not None else Charge.parse(claim or "")
+    stated = Budget(epsilon, delta) if epsilon is not None else costs_of(claim or "", "--claim")
     world = World(Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain)
     audited = load(mechanism)
     if not callable(audited) and not hasattr(audited, "many"):
@@ -75,7 +76,7 @@ def load(place: str) -> Any:
         file = home.endswith(".py")
         module: Any = SimpleNamespace(**runpy.run_path(home)) if file else importlib.import_module(home)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the code of a user does
-        raise InvalidParameter(f"mechanism: cannot load {place!r}: {error}") from None
+        raise InvalidParameter(f"mechanism: cannot load {place!r}: {type(error).__name__}: {error}") from None
     if not hasattr(module, name):
         raise InvalidParameter(f"mechanism: there is no {name!r} in {home!r}")
     return getattr(module, name)

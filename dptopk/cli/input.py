@@ -178,6 +178,8 @@ class Source(Columns):
         try:
             frame = read_counts(self.path, **columns, separator=self.separator, encoding=self.encoding, where=where)
         except InvalidParameter as error:
+            if error.parameter == "where" and f"no column {self.segment_by!r}" in str(error):
+                raise InvalidParameter(str(error).removeprefix("where: "), parameter="segment") from None
             if error.parameter not in columns:
                 raise
             hint = "if a row is an event, name --user-col and --item-col"

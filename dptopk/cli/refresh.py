@@ -48,7 +48,7 @@ def refresh(
     given |= {"partitions": partitions or None, "days_per_user": days_per_user}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if settings and user is None:
-        raise InvalidParameter("its bounds are fixed when a store is made: name --user-col and --item-col")
+        raise InvalidParameter("bounds are fixed when a store is made, with --user-col and --item-col; leave them out")
     with EventsStore(store, user=user, item=item, **settings) as events:
         if version not in events.versions[-1:]:
             events.append(partition, version=version)

@@ -67,6 +67,7 @@ def create(
     from dptopk.session.session import Session
     from dptopk.session.stream import LATE, Calendar
 
+    calendar = Calendar(first_day=first_day, time_zone=time_zone, late=LATE[late == "left-out"])
     book, state = paying.account()
     public: Any = "private" if domain is None else read_labels(domain)
     like = Histogram({}, sensitivity=caps_of(per_label_cap, labels_per_user, state), domain=public)
@@ -79,7 +80,6 @@ def create(
     lines = _about(mechanism, like, delta)
     if book is not None:
         session = Session(like, ledger=book, dataset=paying.dataset, analyst=paying.analyst, unit=unit)
-        calendar = Calendar(first_day=first_day, time_zone=time_zone, late=LATE[late == "left-out"])
         session.stream(stream.stem, mechanism, path=stream, calendar=calendar)
         lines += [*session.remaining().lines(), f"Day 1 is {calendar.name(1)}."]
     for line in lines:
@@ -117,7 +117,7 @@ def answer(
         number = asked.calendar.number(day)
         release = asked.stored(number)
         if release is None and source is None:
-            raise InvalidParameter(f"--day: {day} was not answered; name its data")
+            raise InvalidParameter(f"--day: day {day} was not answered yet; give the file with its data")
         if release is None and source is not None:
             release = _asked(asked, number, source, partition, columns)
         assert release is not None  # noqa: S101 - one of the three

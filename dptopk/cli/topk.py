@@ -128,7 +128,9 @@ def topk(
     account |= {"version": data_version, "source": None if book is None else given.stated()}
     if given.segment_by is not None:
         if output.plot or reuse or share or asked.accuracy is not None or output.output_format not in BY_SEGMENT:
-            raise InvalidParameter("--segment-by: --format table, csv or json; no --plot, --reuse, --accuracy, --look")
+            raise InvalidParameter(
+                "--segment-by takes --format table, csv or json, and no --plot, --reuse, --accuracy or --look SHARE"
+            )
         _by_segment(given, plans, total["budget"], asked, account, output)
         return
     with working("planning"):
@@ -216,7 +218,10 @@ def _in_phases(planned: partial[Plan], *, two: bool, min_users: int, profile: bo
     from dptopk.planning import plan_two_phases
 
     if not two and min_users != 1:
-        raise InvalidParameter("--min-users: of two phases, which private labels of events with --user-col have")
+        raise InvalidParameter(
+            "--min-users is for private labels of events (--user-col) that are answered in two phases; leave out the "
+            "options that ask for one (dptopk topk --help)"
+        )
     if not two:
         return planned
     same: dict[str, Any] = {name: planned.keywords[name] for name in ("k", "counts", "users")}

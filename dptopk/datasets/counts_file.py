@@ -195,7 +195,7 @@ def read_counts(
     for role, column in (("label", label), ("count", count), *(("where", column) for column in file.where)):
         if column not in frame.columns:
             alone = reader is _csv and len(frame.columns) == 1
-            hint = "; it has only one column: is it separated by another character?" if alone else ""
+            hint = "; it has only one column: name the character that separates columns" if alone else ""
             raise InvalidParameter(f"{role}: {name!r} has no column {column!r}{hint}", parameter=role)
     for column, value in file.where.items():
         frame = frame[frame[column].map(str) == value]
@@ -236,7 +236,8 @@ def _read(reader: Callable[[_File], Any], file: _File) -> Any:
     except InvalidParameter:
         raise
     except UnicodeError:
-        raise InvalidParameter(f"source: {name!r} is not {file.encoding} text; name its encoding") from None
+        told = f"{name!r} is not {file.encoding} text; name its encoding, such as 'latin-1'"
+        raise InvalidParameter(told, parameter="encoding") from None
     except pd.errors.EmptyDataError:
         raise InvalidParameter(f"source: {name!r} cannot be read as {file.kind[1:]}: it is empty") from None
     except OSError as error:

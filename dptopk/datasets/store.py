@@ -123,9 +123,10 @@ class EventsStore:
     ) -> None:
         duckdb = imported("duckdb", extra="data")
         self.path = Path(path)
+        self._not_one = f"{self.path.name!r} is no store of events"
         new = not self.path.exists()
         if new and (user is None or item is None):
-            raise InvalidParameter(f"path: there is no store {str(path)!r}; name user and item to make one")
+            raise InvalidParameter(f"path: there is no store {str(path)!r}; name its columns user and item to make one")
         wanted = None
         if user is not None or item is not None:
             Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key)  # refuses what is wrong
@@ -141,7 +142,7 @@ class EventsStore:
             self.path.unlink()  # DuckDB wants to make the file itself: that the folder can be written is known now
         old = os.umask(0o077)
         try:
-            self._file = without_data("path", "it is no store of events", partial(duckdb.connect, str(self.path)))
+            self._file = without_data("path", self._not_one, partial(duckdb.connect, str(self.path)))
         finally:
             os.umask(old)
         try:
@@ -168,7 +169,7 @@ class EventsStore:
 
     def _open(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
         read = partial(self._file.execute, "SELECT content FROM settings")
-        ((content,),) = without_data("path", "it is no store of events", read).fetchall()
+        ((content,),) = without_data("path", self._not_one, read).fetchall()
         settings: dict[str, Any] = json.loads(content)
         if settings["format"] != FORMAT:
             raise InvalidParameter(f"path: the store has format {settings['format']}, this version reads {FORMAT}")

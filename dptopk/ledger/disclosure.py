@@ -46,7 +46,7 @@ def statement(ledger: Reader, dataset: str, about: Mapping[str, str] | None = No
     """
     stated = dict(about or {})
     if not stated.keys() <= set(STATED):
-        raise InvalidParameter(f"about takes {', '.join(STATED)}")
+        raise InvalidParameter(f"about must name {', '.join(STATED)}")
     for name, text in stated.items():
         plain_text(**{name: text})
     state, head = ledger.state(dataset), ledger.head()

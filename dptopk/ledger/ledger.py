@@ -274,7 +274,7 @@ class Ledger(Reader):
         if segments is not None and version is None:
             raise InvalidParameter("version must be given with segments: in the next one users may have moved")
         if seeded and not self.test:
-            raise LedgerError("a release with a fixed seed may be written only to a ledger created for tests")
+            raise LedgerError("a release with a fixed seed (rng, --seed) is only for a ledger that was made for tests")
         body = {"charge": str(charge), "mechanism": described, "query": query, "seeded": bool(seeded)}
         with self._journal.write() as log:
             state = self._now.dataset(dataset)

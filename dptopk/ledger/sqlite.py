@@ -136,7 +136,7 @@ class SQLite:
     def backup(self, path: Path) -> None:
         """Copy the file as of one moment into a new one."""
         if path.exists() or path.is_symlink():
-            raise LedgerError(f"{path.name!r} exists already")
+            raise LedgerError(f"{path.name!r} exists already; name a new file")
         copy = LedgerFile.at(path)
         copy.make()
         source = self._connect()

@@ -151,8 +151,8 @@ class Mechanism(ABC):
         if not parameters.keys() <= taken.keys():
             raise InvalidParameter(f"mechanism: {cls.__name__} takes {', '.join(sorted(taken))}")
         needed = {name for name, part in taken.items() if part.default is MISSING and part.default_factory is MISSING}
-        if not needed <= parameters.keys():
-            raise InvalidParameter(f"mechanism: {cls.__name__} needs more of {', '.join(sorted(taken))}")
+        if missing := sorted(needed - parameters.keys()):
+            raise InvalidParameter(f"mechanism: {cls.__name__} needs {', '.join(missing)} too")
         return cls(**parameters)
 
 

@@ -55,7 +55,7 @@ def plan_continual(
     ('optimal', 6)
     """
     if not validate.instance(Budget, budget=budget).delta:
-        raise InvalidParameter("budget: Gaussian noise needs a delta above 0")
+        raise InvalidParameter("budget.delta must be above 0: Gaussian noise needs a δ", parameter="delta")
     delta = FAILURE_SHARE * budget.delta
     if labels is not None:
         labels, delta = validate.count(labels=labels), 0.0

@@ -89,7 +89,7 @@ class Request:
             share = validate.probability(allow_zero=False, selection_share=self.selection_share)
             validate.assign(self, selection_share=share)
         if self.accuracy is not None and self.counts == "none":
-            raise InvalidParameter("accuracy refers to counts: it cannot be requested without counts")
+            raise InvalidParameter("accuracy must be left out where no counts are asked for: it is that of counts")
         if self.domain == "private" and self.delta == 0:
             raise InvalidParameter(
                 "budget.delta must be above 0: hiding which labels exist needs a δ; 1/(10 users) is a common choice",

@@ -107,7 +107,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     if isinstance(budget, Budget) and budget.rho is not None:
         return _in_rho(budget, locals())
     if domain == "public" and d_bar is not None:
-        raise InvalidParameter("d_bar is for private domains: in a public domain every label takes part")
+        raise InvalidParameter("d_bar must be left out in a public domain: every label takes part")
     epsilon, accuracy, total = _total(budget, accuracy, delta)
     request = Request(
         k=validate.count(k=k),
@@ -304,7 +304,7 @@ def _nothing_fits(request: Request) -> str:
         return "method='threshold' needs a limit on the labels of one user"
     if request.counts == "gaussian" and request.delta == 0:
         return "budget.delta must be above 0 for counts='gaussian'; use counts='laplace'"
-    return f"no design fits this method and these counts: {'; '.join(sorted(reasons))}"
+    return f"method={request.method!r} does not go with counts={request.counts!r}: {'; '.join(sorted(reasons))}"
 
 
 def _total(

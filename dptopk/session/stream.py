@@ -60,7 +60,9 @@ class Calendar:
             return validate.count(day=int(day))
         if self.first_day is None:
             raise InvalidParameter(f"day={day!r}: this stream has no first_day, so its days have only numbers")
-        return validate.count(day=(_date(day=day) - _date(first_day=self.first_day)).days + 1)
+        if (number := (_date(day=day) - _date(first_day=self.first_day)).days + 1) < 1:
+            raise InvalidParameter(f"day {day} is before day 1 of the stream, {self.first_day}", parameter="day")
+        return number
 
     def name(self, number: int) -> str:
         """The date of a day, or its number."""

@@ -107,7 +107,7 @@ def test_a_missed_day_is_refused_until_it_is_said_to_be_empty(session, path, dra
     stream.answer("2026-02-27", day(tea=900))
     with pytest.raises(InvalidParameter, match=r"day 2 \(2026-02-28\).*empty histogram"):
         stream.answer("2026-03-01", day(tea=1))
-    with pytest.raises(InvalidParameter, match="day must be at least 1"):
+    with pytest.raises(InvalidParameter, match="before day 1 of the stream, 2026-02-27"):
         stream.answer("2026-02-26", day(tea=1))
     with pytest.raises(InvalidParameter, match="must be a date"):
         stream.answer("yesterday", day(tea=1))

@@ -78,12 +78,12 @@ def certify(
     rest, failure = split_failure(charge)
     left = (delta - charge.delta - failure) / (1 - failure) if failure < 1 else 0.0
     if left < SMALLEST_DELTA:
-        raise NotCertified(f"delta must leave {SMALLEST_DELTA:g} in addition to the charge's own failures")
+        raise NotCertified(f"a certificate needs a delta of {SMALLEST_DELTA:g} above the charge's own failures")
     if not rest.costs:
         return _file(charge, 0.0, delta, [], 1.0, 1)
     others = [cost for cost, _ in rest if not isinstance(cost, (*PARAMETERS, *LISTED))]
     if others or len(rest.of(BoundedRange)) > tuning.MOST_RANGES:
-        raise NotCertified(f"certificates do not take {type(others[0]).__name__ if others else 'this many ranges'}")
+        raise NotCertified(f"there is no certificate for {type(others[0]).__name__ if others else 'this many ranges'}")
     try:
         curve = SetwiseCurve.of(rest)
     except NotApplicable as reason:
