@@ -270,8 +270,7 @@ def test_the_published_patterns_of_thirty_days(monkeypatch):
         assert n_times < exact
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["tree", "square_root", "daily"])
+@pytest.mark.parametrize("kind", [pytest.param("tree", marks=pytest.mark.slow), "square_root", "daily"])
 def test_labels_that_only_the_days_of_one_user_have_stay_hidden(kind, monkeypatch):
     """Exactly, as above: any days of the user, with thresholds for one day and for all days."""
     days, sigma, sensitivity = 3, 0.6, Sensitivity(l0=1)

@@ -157,6 +157,18 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(events):
     assert session.remaining().to_dict()["epsilon_left"] == 1
 
 
+def test_wide_error_bars_cover_the_true_counts_and_not_those_of_capped_data(events, truth):
+    both = Session.from_events(events, **COLUMNS, labels_per_user=2, weights=False, budget=BUDGET).histogram
+    plan = plan_two_phases(5, BUDGET, labels_per_user=2, find="threshold", counts="gaussian")
+    table = plan.release(both, np.random.default_rng(6)).intervals(confidence=1 - 1e-9)
+    capped = dict(zip(both.under_cap.labels.tolist(), both.under_cap.counts.tolist(), strict=True))
+    assert len(table)
+    assert all(
+        low <= truth[label] <= high for label, low, high in table[["label", "low", "high"]].itertuples(index=False)
+    )
+    assert any(capped[label] < low for label, low in table[["label", "low"]].itertuples(index=False))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "find", "counts"),

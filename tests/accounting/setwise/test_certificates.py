@@ -92,6 +92,12 @@ def test_a_random_charge_is_certified_as_it_is_composed(seed, tmp_path):
     assert check(best.certificate.text, tmp_path).returncode == 0
 
 
+def test_equal_gaussians_are_certified_as_they_are_composed():
+    """Without the file and its checker: repeated factors once cost several times as much."""
+    charge = Charge.parse("16*GDP(0.1)")
+    assert certificates.certify(charge, delta=1e-6).epsilon <= 1.001 * compose(charge, delta=1e-6).epsilon
+
+
 def test_one_cost_more_costs_one_more():
     """251 ranges in groups, where 250 fit one: the groups hold 251, not 500."""
     fewer, more = (certificates.certify(Charge({BoundedRange(0.1): n}), delta=1e-6).epsilon for n in (250, 251))
