@@ -131,10 +131,13 @@ def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
     raise InvalidParameter(f"{name} must be one of {listed}; got {value!r}", parameter=name)
 
 
-# What an argument of this name must be, in every cost and every mechanism.
+# What an argument of this name must be, in every dataclass that is validated as a whole.
 RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("k", "d_bar", "days", "days_per_user", "days_apart", "shift", "labels"), count),
+    **dict.fromkeys(("labels_per_user", "total_per_user", "threads", "times", "segments", "segments_per_user"), count),
+    **dict.fromkeys(("linf", "l0", "l2"), partial(count, at_most=LARGEST)),
     **dict.fromkeys(("epsilon", "sigma", "scale", "mu", "tau", "rho", "utility_range", "divergence"), positive),
+    **dict.fromkeys(("weight", "accuracy", "locked"), positive),
     "order": positive,
     "first": positive,
     "delta": partial(probability, allow_zero=False),

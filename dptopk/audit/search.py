@@ -23,7 +23,6 @@ from dptopk.audit.claims import Claim
 from dptopk.audit.evidence import Answer, Event, Finding, best_event, bounds_of, features, tally
 from dptopk.audit.worlds import Counts, Pair, World
 from dptopk.costs import Budget, Charge
-from dptopk.errors import InvalidParameter
 from dptopk.release.release import Release
 
 Mechanism = Callable[[Counts], Any]
@@ -98,8 +97,7 @@ def audit(
     """
     world = World() if world is None else world
     validate.positive(seconds=seconds)
-    if not 0 < alpha < 1:
-        raise InvalidParameter(f"alpha must be in (0, 1), got {alpha}")
+    validate.probability(allow_zero=False, alpha=alpha)
     stated = Claim.of(claim)
     rng = np.random.default_rng() if rng is None else rng
     most = math.inf if draws is None else validate.count(draws=draws)

@@ -99,7 +99,9 @@ def renew(
 
 
 @app.command()
-def limit(book: Book, dataset: Dataset, analyst: Annotated[str, typer.Option()], terms: Limit) -> None:
+def limit(
+    book: Book, dataset: Dataset, analyst: Annotated[str, typer.Option(help="Whose part it is.")], terms: Limit
+) -> None:
     """Limit one analyst inside a dataset's budget."""
     given = terms.arguments()
     with book.open() as ledger:

@@ -76,8 +76,8 @@ def guarantee(plan: Plan) -> str:
     return (
         f"Total: ({format_upper(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "
         f"({plan.bound.source}), for a {plan.domain} domain; one user can affect {describe_l0(sensitivity.l0)}, "
-        f"changing each count by at most {sensitivity.linf}." + "".join(f" {line}" for line in plan.told_in_rho)
-    )
+        f"changing each count by at most {sensitivity.linf}. {plan.told_in_rho}"
+    ).rstrip()
 
 
 def write_release(

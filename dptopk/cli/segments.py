@@ -73,9 +73,8 @@ def write_segments(
     """
     said = (
         f"Total: ({format_upper(bound.epsilon, 4)}, {bound.delta:g})-DP at most, by {bound.name} ({bound.source}), for "
-        f"{numbered(len(answers), 'segment')}, a user in at most {per_user} of them."
-        + "".join(f" {line}" for line in plan.told_in_rho)
-    )
+        f"{numbered(len(answers), 'segment')}, a user in at most {per_user} of them. {plan.told_in_rho}"
+    ).rstrip()
     out, confidence = to.out, to.confidence
     if to.output_format == "json":
         text: dict[str, Any] = {

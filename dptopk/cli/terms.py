@@ -29,7 +29,7 @@ class Limit:
         float | None, typer.Option(help="Instead of --epsilon: the total ρ of zCDP; half of δ is for failures.")
     ] = None
     failure_delta: Annotated[
-        float | None, typer.Option(help="With --epsilon: how much of δ is for thresholds and failures (half of it).")
+        float | None, typer.Option(help="With --epsilon or --rho: how much of δ is for thresholds and failures.")
     ] = None
 
     def arguments(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Terms(Limit):
         list[str] | None,
         typer.Option(
             metavar="NAME=SHARE",
-            help="Instead of both, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, δ), 'ann=0.5,1e-7'; "
+            help="Instead of these, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, δ), 'ann=0.5,1e-7'; "
             "'reserve' is for everybody else. All are fixed now; the guarantee is for all of them together.",
         ),
     ] = None

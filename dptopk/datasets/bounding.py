@@ -62,11 +62,7 @@ class Bounds:
     total_per_user: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("labels_per_user", "total_per_user"):
-            if getattr(self, name) is not None:
-                validate.assign(self, **{name: validate.count(**{name: getattr(self, name)})})
-        cap = validate.count(per_label_cap=self.per_label_cap, at_most=LARGEST_CAP)
-        validate.assign(self, per_label_cap=cap)
+        validate.parameters(self, per_label_cap=partial(validate.count, at_most=LARGEST_CAP))
         validate.member(CHOICES, choose=self.choose)
         if not isinstance(self.key, str):
             raise InvalidParameter(f"key must be text, got {type(self.key).__name__}")

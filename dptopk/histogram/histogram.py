@@ -45,9 +45,7 @@ class Sensitivity:
     l2: int | None = field(default=None, metadata={"optional": True})
 
     def __post_init__(self) -> None:
-        for name in ("linf", "l0", "l2"):
-            if (value := getattr(self, name)) is not None or name == "linf":
-                validate.assign(self, **{name: validate.count(at_most=validate.LARGEST, **{name: value})})
+        validate.parameters(self)
         validate.member(NEIGHBOURS, neighbours=self.neighbours)
 
     def __repr__(self) -> str:

@@ -279,8 +279,7 @@ def known(histogram: Histogram, mechanism: Any, k: int = 0) -> Histogram:
     if k > histogram.domain_size:
         labels = numbered(histogram.domain_size, "label")
         raise InvalidParameter(f"k={k} is more than the {labels} of the public domain")
-    if k > LARGEST_NAMING:
-        raise InvalidParameter(f"k must be at most {LARGEST_NAMING}, got {k}")
+    validate.count(k=k, at_least=0, at_most=LARGEST_NAMING)
     return histogram
 
 

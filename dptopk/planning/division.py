@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -71,15 +71,10 @@ class BudgetItem:
     domain: Domain = "private"
 
     def __post_init__(self) -> None:
-        validate.text(name=self.name), validate.member(("topk", "counts"), kind=self.kind)
-        validate.count(k=self.k), validate.count(times=self.times), validate.count(segments=self.segments)
-        validate.positive(weight=self.weight), validate.member(DOMAINS, domain=self.domain)
-        if self.accuracy is not None:
-            validate.positive(accuracy=self.accuracy)
-        if self.locked is not None:
-            validate.positive(locked=self.locked)
-            if self.accuracy is not None:
-                raise InvalidParameter(f"{self.name}: give accuracy or locked, not both")
+        validate.parameters(self, name=validate.text, domain=partial(validate.member, DOMAINS))
+        validate.member(("topk", "counts"), kind=self.kind)
+        if None not in (self.accuracy, self.locked):
+            raise InvalidParameter(f"{self.name}: give accuracy or locked, not both")
 
     @property
     def sensitivity(self) -> Sensitivity:

@@ -117,14 +117,13 @@ class Plan:
         return appearing(self.mechanisms[0], self.sensitivity)
 
     @property
-    def told_in_rho(self) -> list[str]:
-        """What a budget in ρ spends and has left, in a line; none where the budget is in ε."""
-        if self.in_rho is None:
-            return []
-        spent, total = self.in_rho
+    def told_in_rho(self) -> str:
+        """What a budget in ρ spends and has left, in words; empty where the budget is in ε."""
+        spent, total = self.in_rho or (0.0, 0.0)
         failing = f" but for failures of at most {self.charge.delta:g}" if self.charge.delta else ""
         left = format_lower(max(total - spent, 0.0), 2)
-        return [f"In ρ: {format_upper(spent, 4)}-zCDP{failing}; of the budget's ρ = {total:g} this leaves {left}."]
+        told = f"In ρ: {format_upper(spent, 4)}-zCDP{failing}; of the budget's ρ = {total:g} this leaves {left}."
+        return told if self.in_rho else ""
 
     @property
     def warnings(self) -> list[str]:
@@ -241,7 +240,7 @@ class Plan:
             f"Split: {self.split}",
             f"Together: ({format_upper(spent.epsilon)}, {total.delta:g})-DP by {spent.name} ({spent.source})",
             f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, {total.delta:g})",
-            *self.told_in_rho,
+            *filter(None, [self.told_in_rho]),
         ]
         lines += [f"Warning: {doubt}" for doubt in self.warnings]
         return "\n".join(lines)

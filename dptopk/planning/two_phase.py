@@ -233,7 +233,7 @@ class TwoPhasePlan(Plan):
                 *(() if self.counted else ("The noisy counts choose and order the labels, and are not shown.",)),
                 f"Split: {self.split}",
                 f"Together: ({format_upper(self.bound.epsilon)}, {self.budget.delta:g})-DP by {self.bound.name}",
-                *self.told_in_rho,
+                *filter(None, [self.told_in_rho]),
                 *(f"Warning: {doubt}" for doubt in self.warnings),
             ]
         )

@@ -204,8 +204,7 @@ class Run(Question):
         """
         mechanism = mechanism_of(self.mechanism.model_dump())
         for name, most in (("k", MOST_ROWS), ("d_bar", MOST_LABELS)):
-            if (getattr(mechanism, name, None) or 0) > most:
-                raise InvalidParameter(f"{name} must be at most {most} here, got {getattr(mechanism, name)}")
+            validate.count(at_most=most, **{name: getattr(mechanism, name, None) or 1})
         options = {
             name: [from_plain(label) for label in given]
             for name, given in (("labels", self.labels), ("ranking", self.ranking))

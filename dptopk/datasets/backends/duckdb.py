@@ -70,14 +70,12 @@ class DuckDB:
     passes: int | None = None
 
     def __post_init__(self) -> None:
-        threads = None if self.threads is None else validate.count(threads=self.threads)
-        passes = None if self.passes is None else validate.count(passes=self.passes, at_most=MOST_PASSES)
+        validate.parameters(self, passes=partial(validate.count, at_most=MOST_PASSES))
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):
             raise InvalidParameter(
                 f"memory_limit must be a size such as '4GB', got {limit!r}", parameter="memory_limit"
             )
-        validate.assign(self, passes=passes, threads=threads)
 
     def connect(self) -> Any:
         """A new in-memory connection with these settings."""
