@@ -6,7 +6,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, get_args
@@ -21,7 +21,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import as_labels, from_plain, identity, to_plain
 from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, copies, finite_l0
-from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
+from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise, triangular
 from dptopk.mechanisms.samplers.noise import gaussian_law
 from dptopk.mechanisms.samplers.participation import Error, Participation
 from dptopk.mechanisms.samplers.random import Array, Ints, Rng, random_bits
@@ -145,7 +145,20 @@ class ContinualTopK:
     @property
     def measurements(self) -> Factorisation:
         """Return what is measured on each day."""
-        return factorise(self.factorisation, self.participation, self.error)
+        return self.__dict__.get("_measured") or factorise(self.factorisation, self.participation, self.error)
+
+    def measured_by(self, strategy: Sequence[Sequence[int]], unit: int) -> ContinualTopK:
+        """The same mechanism with the measurements that a state has: another version's solver may find others.
+
+        Raises:
+            InvalidParameter: for measurements that cost more than its own.
+        """
+        weights = np.array(strategy, dtype=np.int64)
+        if weights.shape != (self.days, self.days) or self.participation.energy(weights) > unit**2:
+            raise InvalidParameter("state: its measurements are not those of such a mechanism")
+        made = replace(self)
+        made.__dict__["_measured"] = triangular(weights, unit)
+        return made
 
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
         """Upper bound on the standard deviation of a total's noise before rounding: on a day, or the worst one."""
@@ -416,6 +429,8 @@ class Stream:
             "public": self.public,
             "names": [to_plain(name) for name in self.names],
             "strategy": self._digest,
+            "weights": self._plan.strategy.tolist() if self.mechanism.factorisation == "optimal" else None,
+            "unit": self._plan.unit,
             "days": [[each.tolist() for each in day] for day in self._came],
             "measured": self._measured[self._plan.measured_on < self.day, : len(self.names)].tolist(),
             "given": self._given,
@@ -434,6 +449,8 @@ class Stream:
         """
         try:
             names, day = [from_plain(name) for name in plain["names"]], int(plain["day"])
+            if plain.get("weights") is not None:  # earlier states had none
+                mechanism = mechanism.measured_by(plain["weights"], int(plain["unit"]))
             stream = cls(mechanism, sensitivity, bool(plain["public"]), names, rng, day)
             stream._given = list(map(str, plain["given"]))
             stream._came = [(np.array(rows, dtype=np.int64), np.array(n, dtype=np.int64)) for rows, n in plain["days"]]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dptopk import Budget, Charge, Histogram, InvalidParameter, Sensitivity, compose, plan_continual
-from dptopk.mechanisms import ContinualTopK
+from dptopk.mechanisms import ContinualTopK, continual
 from dptopk.mechanisms.continual import Stream
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS
 
@@ -195,6 +195,43 @@ def test_a_state_is_gone_on_from_by_what_made_it_alone(other):
         Stream.from_dict(state, ContinualTopK(**made | other), ONE)
     with pytest.raises(InvalidParameter, match="state"):
         Stream.from_dict(state, ContinualTopK(**made), Sensitivity(linf=2, l0=1))
+
+
+def test_a_state_goes_on_with_its_own_measurements_when_the_solver_finds_others(monkeypatch):
+    """As after an upgrade: the sums of later days are those that were charged, checked by hand, and no solver runs."""
+    made = {"k": 4, "days": 5, "sigma": 1e-3, "delta": 1e-6, "factorisation": "optimal"}
+    mechanism = ContinualTopK(**made)
+    weights = mechanism.measurements.strategy
+    assert (weights == np.tril(weights)).all()
+    stream = mechanism.stream(ONE, rng=np.random.default_rng(1))
+    stream.release(day(DAYS[0]))
+    state = json.loads(json.dumps(stream.to_dict()))
+    square_root = continual.factorise("square_root", mechanism.participation, "max")
+    monkeypatch.setattr(continual, "factorise", lambda *_: square_root)
+    former = {name: value for name, value in state.items() if name != "weights"}
+    with pytest.raises(InvalidParameter, match="factorises it otherwise"):
+        Stream.from_dict(former, ContinualTopK(**made), ONE)
+    changed = json.loads(json.dumps(state))
+    changed["weights"][4][0] -= 1
+    larger = state | {"weights": (2 * weights).tolist()}
+    for wrong in (changed, larger, state | {"weights": [[1]]}, state | {"unit": 1}):
+        with pytest.raises(InvalidParameter, match="state"):
+            Stream.from_dict(wrong, ContinualTopK(**made), ONE)
+    again = Stream.from_dict(state, ContinualTopK(**made), ONE, np.random.default_rng(2))
+    answers = [again.release(day(counts)) for counts in DAYS[1:5]]
+    assert dict(zip(answers[-1].labels, answers[-1].counts.tolist(), strict=True)) == dict(truth(5, 4))
+    noisy = np.array(again.to_dict()["measured"])[:, again.names.index("b")]
+    exact = weights @ [counts.get("b", 0) for counts in DAYS[:5]]
+    assert np.abs(noisy - exact).max() <= 8 * 1e-3 * mechanism.measurements.unit + 1
+    assert Stream.from_dict(again.to_dict(), mechanism, ONE).day == 5
+
+
+def test_a_state_of_before_the_measurements_were_written_is_read():
+    mechanism = ContinualTopK(k=1, days=4, sigma=1.0, factorisation="optimal")
+    state = mechanism.stream(ONE, labels=["a"]).to_dict()
+    del state["weights"], state["unit"]
+    again = Stream.from_dict(state, mechanism, ONE).to_dict()
+    assert again["weights"] == mechanism.measurements.strategy.tolist()
 
 
 def test_a_day_that_fails_counts_once_when_it_is_asked_for_again(monkeypatch):

@@ -90,11 +90,22 @@ def factorise(kind: Kind, participation: Participation, error: Error = "max") ->
         factor *= min(unit / np.sqrt(energy), 1) * (1 - 1e-6)
     if kind == "tree":  # every weight is the same
         return Factorisation(whole, _tree_totals(days) / whole.max(), unit)
-    if (np.diagonal(whole) <= 0).any():
-        raise InvalidParameter(f"factorisation={kind!r} does not suit {days} days")
+    return triangular(whole, unit)
+
+
+def triangular(strategy: Array, unit: int) -> Factorisation:
+    """The factorisation of these measurements, a row for each day, that are made on the row's own day.
+
+    Raises:
+        InvalidParameter: where they do not determine the totals.
+    """
     from scipy.linalg import solve_triangular
 
-    return Factorisation(whole, solve_triangular(whole.T.astype(float), np.tri(days).T, lower=False).T, unit)
+    if (np.diagonal(strategy) <= 0).any() or np.triu(strategy, 1).any():
+        raise InvalidParameter(f"factorisation: these measurements do not suit {len(strategy)} days")
+    return Factorisation(
+        strategy, solve_triangular(strategy.T.astype(float), np.tri(len(strategy)).T, lower=False).T, unit
+    )
 
 
 def _optimal(participation: Participation, error: Error) -> Array:
