@@ -9,7 +9,6 @@ import typer
 
 from dptopk.cli.audit import Labels, Listed, Touched, load
 from dptopk.cli.options import Cap
-from dptopk.errors import InvalidParameter
 
 
 def attest(
@@ -36,19 +35,18 @@ def attest(
     """
     from dptopk.audit.attestation import attest as attested
     from dptopk.audit.worlds import World
+    from dptopk.cli.target import check_target
     from dptopk.cli.terms import costs_of
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.mechanisms.named import parse_mechanism
 
+    check_target(out)
     named = parse_mechanism(mechanism) if "(" in mechanism else load(mechanism)
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
     world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
     found = attested(named, world, claim=None if claim is None else costs_of(claim, "--claim"))
     typer.echo(str(found))
     if out is not None:
-        try:
-            found.write(out)
-        except OSError as error:
-            raise InvalidParameter(f"--out: cannot write {str(out)!r}: {error.strerror}") from None
+        found.write(out)
         typer.echo(f"Check it with: python check_attestation.py {out}")
     raise typer.Exit(0 if found.holds else 1)

@@ -20,6 +20,7 @@ LATELY = 2000  # entries in which ``show`` looks for recent charges
 app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="The ledger: budgets, and every charge against them.")
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Name of the dataset.")]
+Analyst = Annotated[str, typer.Option(help="Whose part of the budget it is.")]
 CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a
 history that the accountant would have refused; keys and stored answers that are no longer found; pages and indexes that
 the database itself finds damaged. With a head (--head or --head-file) also a tail that was cut off.
@@ -99,9 +100,7 @@ def renew(
 
 
 @app.command()
-def limit(
-    book: Book, dataset: Dataset, analyst: Annotated[str, typer.Option(help="Whose part it is.")], terms: Limit
-) -> None:
+def limit(book: Book, dataset: Dataset, analyst: Analyst, terms: Limit) -> None:
     """Limit one analyst inside a dataset's budget."""
     given = terms.arguments()
     with book.open() as ledger:

@@ -142,23 +142,17 @@ def plan_as_dict(plan: Plan, confidence: float, *, alternatives: bool) -> dict[s
     }
     if plan.counted:
         made["half_width"] = counting.count_width(plan.sensitivity, labels=plan.k, confidence=confidence)
-    made |= _in_rho(plan)
+    made |= dict(plan.in_rho)
     if alternatives:
         rows = plan.alternatives.astype(object)
         made["alternatives"] = rows.where(rows.notna(), None).to_dict("records")  # JSON has no NaN
     return made
 
 
-def _in_rho(plan: Plan) -> dict[str, float]:
-    """The ρ that a plan takes and the ρ of its budget, where that is in ρ."""
-    return dict(zip(("rho", "rho_budget"), plan.in_rho or (), strict=False))
-
-
 def as_dict(plan: Plan, release: Release, confidence: float) -> dict[str, Any]:
     """An answer with its intervals and its guarantee, JSON-safe."""
     guarantee = {"epsilon": plan.bound.epsilon, "delta": plan.budget.delta, "bound": plan.bound.name}
-    guarantee |= _in_rho(plan)
-    return with_intervals(release, confidence) | {"guarantee": guarantee}
+    return with_intervals(release, confidence) | {"guarantee": guarantee | dict(plan.in_rho)}
 
 
 def with_intervals(release: Release, confidence: float) -> dict[str, Any]:

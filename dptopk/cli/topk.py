@@ -59,8 +59,7 @@ def topk(
         ),
     ] = False,
     min_users: Annotated[
-        int,
-        typer.Option(help="Never show a label that fewer users have (in two phases).", rich_help_panel=EVENTS),
+        int, typer.Option(help="Never show a label that fewer users have (in two phases).", rich_help_panel=EVENTS)
     ] = 1,
     segment_by: Annotated[
         str | None, typer.Option(help="Column: an answer for each segment.", rich_help_panel=SEGMENTS)
@@ -129,7 +128,7 @@ def topk(
     if given.segment_by is not None:
         if output.plot or reuse or share or asked.accuracy is not None or output.output_format not in BY_SEGMENT:
             raise InvalidParameter(
-                "--segment-by takes --format table, csv or json, and no --plot, --reuse, --accuracy or --look SHARE"
+                "--segment-by: --format table, csv or json; no --plot, --reuse, --accuracy, --look SHARE"
             )
         _by_segment(given, plans, total["budget"], asked, account, output)
         return
@@ -218,10 +217,7 @@ def _in_phases(planned: partial[Plan], *, two: bool, min_users: int, profile: bo
     from dptopk.planning import plan_two_phases
 
     if not two and min_users != 1:
-        raise InvalidParameter(
-            "--min-users is for private labels of events (--user-col) that are answered in two phases; leave out the "
-            "options that ask for one (dptopk topk --help)"
-        )
+        raise InvalidParameter("--min-users is for events answered in two phases; leave out what asks for one (--help)")
     if not two:
         return planned
     same: dict[str, Any] = {name: planned.keywords[name] for name in ("k", "counts", "users")}

@@ -56,8 +56,7 @@ class Charge:
     ) -> None:
         if costs is not None and not isinstance(costs, Mapping):
             raise InvalidParameter("costs must be a mapping from cost to count")
-        if not isinstance(adaptive, bool):
-            raise InvalidParameter(f"adaptive must be True or False, got {adaptive!r}")
+        validate.instance(bool, adaptive=adaptive)
         kept = {}
         for cost, times in (costs or {}).items():
             if type(cost) not in _RANK:

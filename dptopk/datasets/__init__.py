@@ -3,10 +3,7 @@
 from dptopk.budgets.parallel import segments_charge as segments_charge
 from dptopk.datasets.backends.base import Backend as Backend
 from dptopk.datasets.backends.duckdb import DuckDB as DuckDB
-from dptopk.datasets.backends.registration import (
-    check_backend as check_backend,
-    register_backend as register_backend,
-)
+from dptopk.datasets.backends.registration import check_backend as check_backend, register_backend as register_backend
 from dptopk.datasets.backends.spark import Spark as Spark
 from dptopk.datasets.bounding import Bounds as Bounds
 from dptopk.datasets.clipping import (
@@ -14,11 +11,7 @@ from dptopk.datasets.clipping import (
     clipping_loss as clipping_loss,
     users_by_labels as users_by_labels,
 )
-from dptopk.datasets.counts_file import (
-    columns_of as columns_of,
-    read_counts as read_counts,
-    read_labels as read_labels,
-)
+from dptopk.datasets.counts_file import columns_of as columns_of, read_counts as read_counts, read_labels as read_labels
 from dptopk.datasets.events import events_histogram as events_histogram
 from dptopk.datasets.segments import Segments as Segments, segment_histograms as segment_histograms
 from dptopk.datasets.store import EventsStore as EventsStore

@@ -64,8 +64,7 @@ class Bounds:
     def __post_init__(self) -> None:
         validate.parameters(self, per_label_cap=partial(validate.count, at_most=LARGEST_CAP))
         validate.member(CHOICES, choose=self.choose)
-        if not isinstance(self.key, str):
-            raise InvalidParameter(f"key must be text, got {type(self.key).__name__}")
+        validate.instance(str, key=self.key)
         if self.key.encode("utf-8", "replace") != self.key.encode("utf-8", "surrogatepass"):
             raise InvalidParameter("key must be text that UTF-8 can hold")
         if self.choose == "random":

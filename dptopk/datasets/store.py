@@ -223,8 +223,7 @@ class EventsStore:
             InvalidParameter: for a version that is there already, and as events_histogram; never for a value of the
                 data, except that a column may not be text in one partition and integer in another.
         """
-        if not isinstance(version, str) or not version:
-            raise InvalidParameter("version must be a text that is not empty")
+        validate.text(version=version)
         if version in self.versions:
             raise InvalidParameter(f"version: {version!r} was appended before")
         columns = {role: self._settings[role] for role in ("user", "item", "weight")}

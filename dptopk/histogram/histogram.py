@@ -6,7 +6,7 @@ import copy
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,8 +45,7 @@ class Sensitivity:
     l2: int | None = field(default=None, metadata={"optional": True})
 
     def __post_init__(self) -> None:
-        validate.parameters(self)
-        validate.member(NEIGHBOURS, neighbours=self.neighbours)
+        validate.parameters(self, neighbours=partial(validate.member, NEIGHBOURS))
 
     def __repr__(self) -> str:
         weighted = "" if self.l2 is None else f", l2={self.l2}"

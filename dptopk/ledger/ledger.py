@@ -269,8 +269,7 @@ class Ledger(Reader):
         validate.instance(Charge, charge=charge)
         analyst, described = analyst_name(analyst), normal(mechanism=mechanism)
         for name, text in (("query", query), ("once", once)):
-            if not isinstance(text, str):
-                raise InvalidParameter(f"{name} must be text, got {type(text).__name__}")
+            validate.instance(str, **{name: text})
         if segments is not None and version is None:
             raise InvalidParameter("version must be given with segments: in the next one users may have moved")
         if seeded and not self.test:

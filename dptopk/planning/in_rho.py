@@ -37,7 +37,7 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
         except IncompatibleCosts as reason:
             raise InvalidParameter(f"budget: a plan in rho needs costs of zCDP: {reason}; name a method") from None
         if filter_.can_spend(made.charge) and (best is None or made.epsilon > best.epsilon):
-            best = replace(made, in_rho=(used, rho))
+            best = replace(made, in_rho=(("rho", used), ("rho_budget", rho)))
             if used >= ENOUGH_OF_BUDGET * rho:
                 break
         epsilon *= math.sqrt(rho / used) * (1 - 1e-3)

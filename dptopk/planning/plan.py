@@ -51,7 +51,7 @@ class Plan:
         outcome: what it is expected to do on the shape that was given, if one was.
         swapped: the chance that the label of rank 2k is placed before that of rank k, on that shape or on 10⁴/rank.
         users: how many users there are, where that is public.
-        in_rho: of a budget in ρ: the ρ that the costs take, an upper bound, and that of the budget.
+        in_rho: of a budget in ρ: the "rho" that the costs take, an upper bound, and the "rho_budget".
     """
 
     k: int
@@ -67,7 +67,7 @@ class Plan:
     outcome: Outcome | None = None
     swapped: float | None = None
     users: int | None = None
-    in_rho: tuple[float, float] | None = None
+    in_rho: tuple[tuple[str, float], ...] = ()
     compared: Callable[[], pd.DataFrame] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -119,11 +119,12 @@ class Plan:
     @property
     def told_in_rho(self) -> str:
         """What a budget in ρ spends and has left, in words; empty where the budget is in ε."""
-        spent, total = self.in_rho or (0.0, 0.0)
+        if not self.in_rho:
+            return ""
+        spent, total = dict(self.in_rho).values()
         failing = f" but for failures of at most {self.charge.delta:g}" if self.charge.delta else ""
         left = format_lower(max(total - spent, 0.0), 2)
-        told = f"In ρ: {format_upper(spent, 4)}-zCDP{failing}; of the budget's ρ = {total:g} this leaves {left}."
-        return told if self.in_rho else ""
+        return f"In ρ: {format_upper(spent, 4)}-zCDP{failing}; of the budget's ρ = {total:g} this leaves {left}."
 
     @property
     def warnings(self) -> list[str]:

@@ -90,7 +90,7 @@ WRONG = {
     "T --look 2": "--look must be in (0, 1)",
     "T --look nan": "--look must be finite",
     "T --look much": "--look must be auto, none or a number, got 'much'",
-    "E --look 0.5 --min-users 2": "--min-users is for|two phases",
+    "E --look 0.5 --min-users 2": "--min-users is for events answered in two phases",
     # what is written
     "T --format nope": "--format must be one of|'markdown'|'nope'",
     "T --format parquet": "--format|--out",
@@ -145,7 +145,7 @@ WRONG = {
     "T --segment-by day --segments eu": "--segment-by: 'c.csv' has no column 'day'",
     "T --segments-per-user 1": "--segments-per-user needs --segment-by",
     "T --segment-by label --segments a --segments-per-user 0": "--segments-per-user must be at least 1",
-    "T --segment-by label --segments a --format html": "--segment-by takes --format|--look SHARE",
+    "T --segment-by label --segments a --format html": "--segment-by: --format|--look SHARE",
     # a ledger
     "T --dataset d": "need --ledger",
     "T --reuse": "--reuse needs --ledger",

@@ -266,11 +266,11 @@ def test_how_much_of_delta_is_for_failures_is_said_when_the_budget_is_made(tmp_p
     ledger, question = Ledger(tmp_path / "l.db"), Charge({PureDP(0.1): 1}, delta=8e-7)
     ledger.create_dataset("even", budget=Budget(1, 1e-6))
     ledger.charge("even", "ann", Charge({PureDP(0.1): 1}, delta=1e-9))  # a first charge of more would divide δ itself
-    with pytest.raises(BudgetExceeded, match="failure delta"):
+    with pytest.raises(BudgetExceeded, match="set aside for the deltas"):
         ledger.charge("even", "ann", question)
     ledger.create_dataset("most", budget=Budget(1, 1e-6), failure_delta=9e-7)
     ledger.charge("most", "ann", question)
-    with pytest.raises(BudgetExceeded, match="failure delta"):
+    with pytest.raises(BudgetExceeded, match="set aside for the deltas"):
         ledger.charge("most", "ann", question)
     ledger.renew("even", reason="too little for thresholds", budget=Budget(1, 1e-6), failure_delta=8e-7)
     ledger.set_limit("even", "ann", budget=Budget(0.5, 9e-7), failure_delta=8e-7)

@@ -250,8 +250,8 @@ def test_a_plan_in_rho_says_what_it_takes_of_its_budget():
     ((cost, times),) = plan.charge
     assert (type(cost), times) == (PureDP, 1)
     exact = cost.epsilon * math.tanh(cost.epsilon / 2)
-    spent, total = plan.in_rho
+    spent, total = dict(plan.in_rho).values()
     assert exact <= spent <= exact * (1 + 1e-6) <= total == 0.5
     assert f"In ρ: {math.ceil(spent * 1e4) / 1e4}-zCDP" in plan.explain()
     assert "failures of at most 5e-07; of the budget's ρ = 0.5 this leaves 0.000" in plan.explain()
-    assert plan_topk(2, Budget(1.0, 1e-6), sensitivity=Sensitivity(l0=1)).in_rho is None
+    assert plan_topk(2, Budget(1.0, 1e-6), sensitivity=Sensitivity(l0=1)).told_in_rho == ""

@@ -220,14 +220,7 @@ def _first(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) ->
 
 
 def gumbel_top_k(
-    counts: npt.ArrayLike,
-    k: int,
-    *,
-    epsilon: float,
-    linf: float,
-    bits: Bits,
-    absent: int = 0,
-    stop: Real | None = None,
+    counts: npt.ArrayLike, k: int, *, epsilon: float, linf: float, bits: Bits, absent: int = 0, stop: Real | None = None
 ) -> Selection:
     """Select k labels as Gumbel top-k does: k times one of the rest, with probability ∝ e^{epsilon·count/linf}.
 
