@@ -128,7 +128,7 @@ def topk(
     if given.segment_by is not None:
         if output.plot or reuse or share or asked.accuracy is not None or output.output_format not in BY_SEGMENT:
             raise InvalidParameter(
-                "--segment-by: --format table, csv or json; no --plot, --reuse, --accuracy, --look SHARE"
+                "--segment-by takes table, csv or json, no --plot, --reuse, --accuracy or --look SHARE"
             )
         _by_segment(given, plans, total["budget"], asked, account, output)
         return

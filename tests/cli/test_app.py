@@ -115,7 +115,7 @@ def test_a_look_comes_first_where_it_is_worth_its_cost(counts):
     segments = ("--segment-by", "word", "--segments", "the,and", "--look", 0.1)
     refused = topk(counts, *asked, *segments)
     assert refused.exit_code == 2
-    assert "no --plot, --reuse, --accuracy, --look SHARE" in refused.stderr
+    assert "no --plot, --reuse, --accuracy or --look SHARE" in refused.stderr
 
 
 @pytest.mark.slow

@@ -145,7 +145,7 @@ WRONG = {
     "T --segment-by day --segments eu": "--segment-by: 'c.csv' has no column 'day'",
     "T --segments-per-user 1": "--segments-per-user needs --segment-by",
     "T --segment-by label --segments a --segments-per-user 0": "--segments-per-user must be at least 1",
-    "T --segment-by label --segments a --format html": "--segment-by: --format|--look SHARE",
+    "T --segment-by label --segments a --format html": "--segment-by takes|--look SHARE",
     # a ledger
     "T --dataset d": "need --ledger",
     "T --reuse": "--reuse needs --ledger",
