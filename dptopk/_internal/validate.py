@@ -46,11 +46,11 @@ def finite(**arguments: Any) -> float:
     """Return the one argument as a finite float, or raise InvalidParameter naming it."""
     ((name, value),) = arguments.items()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidParameter(f"{name} must be a real number, got {value!r}", parameter=name)
+        raise InvalidParameter(f"{name} must be a real number, got {value!r:.80}", parameter=name)
     try:
         number = float(value)
     except OverflowError:
-        raise InvalidParameter(f"{name} must be finite, got {value!r}", parameter=name) from None
+        raise InvalidParameter(f"{name} must be finite, got {value!r:.80}", parameter=name) from None
     if not math.isfinite(number):
         raise InvalidParameter(f"{name} must be finite, got {number}", parameter=name)
     return number
@@ -87,7 +87,7 @@ def count(*, at_least: int = 1, at_most: int | None = None, **arguments: Any) ->
     """Return the one argument as an int from ``at_least`` to ``at_most``; integral floats are refused."""
     ((name, value),) = arguments.items()
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise InvalidParameter(f"{name} must be an integer, got {value!r}", parameter=name)
+        raise InvalidParameter(f"{name} must be an integer, got {value!r:.80}", parameter=name)
     number = int(value)
     if number < at_least:
         raise InvalidParameter(f"{name} must be at least {at_least}, got {number}", parameter=name)
@@ -128,7 +128,7 @@ def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
         if isinstance(value, str) and value == choice:
             return choice
     listed = ", ".join(repr(choice) if " " in choice else choice for choice in choices)
-    raise InvalidParameter(f"{name} must be one of {listed}; got {value!r}", parameter=name)
+    raise InvalidParameter(f"{name} must be one of {listed}; got {value!r:.80}", parameter=name)
 
 
 # What an argument of this name must be, in every dataclass that is validated as a whole.

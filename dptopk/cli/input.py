@@ -228,21 +228,16 @@ class Source(Columns):
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
         two = plan.reading | {"count_capped": False} if isinstance(plan, TwoPhasePlan) else {}
         bounds = self._bounds(plan.sensitivity, _rows(plan)) | two
-        of: dict[str, Any] = {
-            "segment": self.segment_by,
-            "segments": names,
-            "segments_per_user": self.segments_per_user,
-        }
+        of: dict[str, Any] = {"segment": self.segment_by, "segments": names}
+        of["segments_per_user"] = self.segments_per_user
         with working("bounding contributions") as report:
             return datasets.segment_histograms(self.path, **bounds, **of, progress=report)
 
     def _bounds(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
         """How events are bounded: the caps, and at most ``top`` rows."""
         options: dict[str, Any] = {"user": self.user, "item": self.item, "where": self.conditions or None}
-        options |= {
-            "labels_per_user": 1 if self.one_row_per_user else sensitivity.l0,
-            "per_label_cap": sensitivity.linf,
-        }
+        options["labels_per_user"] = 1 if self.one_row_per_user else sensitivity.l0
+        options["per_label_cap"] = sensitivity.linf
         if self.memory_limit is not None or self.passes is not None:
             options["engine"] = datasets.DuckDB(memory_limit=self.memory_limit, passes=self.passes)
         return options | {"top": top}

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dptopk.errors import DptopkError, LedgerError
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.entries import Entry
 from dptopk.ledger.files import LedgerFile
 from dptopk.ledger.postgresql import PostgreSQL
@@ -81,6 +81,8 @@ class Store:
         network: bool = False,
         ahead: bool = False,
     ) -> None:
+        if not isinstance(url, str | Path):
+            raise InvalidParameter(f"url must be a path or the URL of a database, got {type(url).__name__}")
         self.key = key
         self.read_only = read_only
         self.made = next(_made)
@@ -206,9 +208,7 @@ def _sqlite_file(url: str, network: bool) -> LedgerFile | None:
     """The file of a SQLite ledger; None for another database."""
     if not url.startswith("sqlite:") and "://" in url:
         return None
-    path = url
-    if url.startswith("sqlite:"):
-        path = url.removeprefix("sqlite:///")
-        if path == url or not path or path == ":memory:" or path.startswith("file:") or "?" in path:
-            raise LedgerError("a SQLite ledger is a file: give its path, without options")
+    path = url.removeprefix("sqlite:///")
+    if path in ("", ":memory:") or path.startswith(("file:", "sqlite:")) or (path != url and "?" in path):
+        raise LedgerError("a SQLite ledger is a file: give its path, without options")
     return LedgerFile.at(path, network=network)

@@ -70,6 +70,20 @@ def test_an_argument_that_is_no_word_or_number_of_its_kind_is_refused_by_name(fu
             WORDS[function][0](**{argument: wrong})
 
 
+@pytest.mark.parametrize("url", [None, 5, b"ledger.db"])
+def test_a_ledger_is_at_a_path(url: Any) -> None:
+    """A variable that is not set must not become a file of that name, with a budget of its own."""
+    with pytest.raises(InvalidParameter, match="url"):
+        Ledger(url)
+
+
+def test_what_a_message_repeats_is_cut() -> None:
+    for wrong in (10**400, ["secret"] * 1000):
+        with pytest.raises(InvalidParameter) as caught:
+            Budget(wrong)  # type: ignore[arg-type]
+        assert len(str(caught.value)) < 150
+
+
 def test_a_stream_of_a_service_in_rho_is_refused_before_anything_is_sent() -> None:
     client = Client("http://127.0.0.1:9", "token", dataset="d", patience=1e-3)
     for ask in (client.stream_price, lambda *one, **more: client.stream("s", *one, **more)):

@@ -128,6 +128,8 @@ def test_a_path_stands_for_itself(tmp_path):
     [
         "sqlite://",
         "sqlite:///:memory:",
+        ":memory:",
+        "file:ledger.db",
         "sqlite:///file:x?nolock=1&uri=true",
         "sqlite:///x.db?vfs=unix-none",
         "mysql://x",
