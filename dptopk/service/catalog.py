@@ -208,8 +208,8 @@ class DatasetSpec:
 
     def covers(self, charge: Charge) -> bool:
         """Whether an unspent budget pays for a charge by its kind: it is spent freely, or such costs are registered."""
-        registered = self.terms.registered
-        return self.free or (registered is not None and Accountant(registered, self.terms.delta).can_spend(charge))
+        registered, delta = self.terms.registered, self.terms.delta or 0.0
+        return self.free or (registered is not None and Accountant(registered, delta).can_spend(charge))
 
     @property
     def free(self) -> bool:
