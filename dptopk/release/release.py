@@ -206,22 +206,29 @@ class Release:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Release:
-        """The release that ``to_dict`` wrote; the mechanism comes back as its dictionary."""
-        rows, sensitivity = plain["rows"], dict(plain["sensitivity"])
-        sensitivity.pop("name")
-        return cls(
-            labels=tuple(from_plain(row["label"]) for row in rows),
-            counts=np.array([row["count"] for row in rows]) if rows and "count" in rows[0] else None,
-            charge=Charge.parse(plain["charge"]),
-            mechanism=plain["mechanism"],
-            sensitivity=Sensitivity(**sensitivity),
-            seeded=plain["seeded"],
-            phases={name: Charge.parse(charge) for name, charge in plain["phases"].items()},
-            note=plain["note"],
-            measured=np.array([row["measured"] for row in rows]) if rows and "measured" in rows[0] else None,
-            measurement=None if plain.get("measurement") is None else Measurement.from_dict(plain["measurement"]),
-            capped=plain.get("capped", False),
-        )
+        """The release that ``to_dict`` wrote; the mechanism comes back as its dictionary.
+
+        Raises:
+            InvalidParameter: for anything else.
+        """
+        try:
+            rows, sensitivity = plain["rows"], dict(plain["sensitivity"])
+            sensitivity.pop("name")
+            return cls(
+                labels=tuple(from_plain(row["label"]) for row in rows),
+                counts=np.array([row["count"] for row in rows]) if rows and "count" in rows[0] else None,
+                charge=Charge.parse(plain["charge"]),
+                mechanism=plain["mechanism"],
+                sensitivity=Sensitivity(**sensitivity),
+                seeded=plain["seeded"],
+                phases={name: Charge.parse(charge) for name, charge in plain["phases"].items()},
+                note=plain["note"],
+                measured=np.array([row["measured"] for row in rows]) if rows and "measured" in rows[0] else None,
+                measurement=None if plain.get("measurement") is None else Measurement.from_dict(plain["measurement"]),
+                capped=plain.get("capped", False),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidParameter("plain: not a release that to_dict wrote") from error
 
     def to_arrow(self) -> Any:
         """The table as a pyarrow.Table; its schema metadata carries the charge.

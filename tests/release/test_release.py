@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
+import pytest
 
-from dptopk import Histogram, KnownGumbel, KnownLaplace
+from dptopk import Histogram, InvalidParameter, KnownGumbel, KnownLaplace
 from dptopk.costs import BoundedRange, Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.release.release import Release
@@ -72,3 +73,18 @@ def test_a_sensitivity_of_weights_is_read_back_and_none_is_not_written():
         made = replace(release(None), sensitivity=sensitivity, mechanism=KnownLaplace(epsilon=1.0))
         assert ("l2" in made.to_dict()["sensitivity"]) == (sensitivity.l2 is not None)
         assert Release.from_dict(made.to_dict()).sensitivity == sensitivity
+
+
+def test_what_is_no_release_is_refused():
+    plain = release(np.array([5, 2])).to_dict()
+    assert Release.from_dict(plain).charge == CHARGE
+    for wrong in (
+        {},
+        None,
+        [],
+        plain | {"rows": [{"rank": 1}]},
+        plain | {"sensitivity": None},
+        plain | {"charge": "X"},
+    ):
+        with pytest.raises(InvalidParameter):
+            Release.from_dict(wrong)
