@@ -269,7 +269,7 @@ class TestFilter:
     def test_failures_have_their_own_budget(self) -> None:
         budget = Filter(Budget(2.0, 1e-6), failure_delta=1e-7)
         budget.spend(Charge({ApproxDP(0.1, 5e-8): 1}, delta=4e-8))
-        with pytest.raises(BudgetExceeded, match="failure delta"):
+        with pytest.raises(BudgetExceeded, match="failure_delta"):
             budget.spend(Charge({ApproxDP(0.1, 5e-8): 1}))
         budget.refund(Charge({ApproxDP(0.1, 5e-8): 1}))
         assert budget.share_left == 1.0

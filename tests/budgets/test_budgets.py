@@ -125,12 +125,12 @@ def test_the_first_charge_divides_delta_and_no_later_one():
     late = Accountant.filter(Budget(1, 1e-6))
     late.spend(Charge({PureDP(1e-3): 1}))
     late.refund(Charge({PureDP(1e-3): 1}))
-    with pytest.raises(BudgetExceeded, match="failure delta"):  # nothing is in the sums, but an answer may have come
+    with pytest.raises(BudgetExceeded, match="failure_delta"):  # nothing is in the sums, but an answer may have come
         late.spend(WHOLE)
     with pytest.raises(InvalidParameter, match="after the first"):
         late.apply(WHOLE, Accountant.filter(Budget(1, 1e-6)).quote(WHOLE))
     named = Accountant.filter(Budget(1, 1e-6), failure_delta=5e-7)
-    with pytest.raises(BudgetExceeded, match="failure delta"):
+    with pytest.raises(BudgetExceeded, match="failure_delta"):
         named.spend(WHOLE)
     again = Filter.of_terms(budget.terms())
     again.restore(budget.state())
@@ -143,7 +143,7 @@ def test_a_choice_after_answers_is_closed(tmp_path):
     one = Sensitivity(l0=1)
     with Ledger(tmp_path / "ledger.db", create=True) as ledger:
         ledger.create_dataset("s", budget=Budget(1, 1e-6), segments={"r": ["x", "y"]}, sensitivity=one)
-        with pytest.raises(BudgetExceeded, match="failure delta"):
+        with pytest.raises(BudgetExceeded, match="failure_delta"):
             ledger.charge("s", "ann", WHOLE)
         ledger.create_dataset("d", budget=Budget(2, 1e-5), sensitivity=one)
         ledger.charge("d", "ann", WHOLE)
@@ -221,7 +221,7 @@ class TestRho:
         assert budget.epsilon() == compose(budget.group(), delta=1e-6).epsilon
         with pytest.raises(BudgetExceeded, match=r"rho up to 0\.025"):
             budget.spend(Charge({ZCDP(0.03): 1}))
-        with pytest.raises(BudgetExceeded, match="failure delta"):
+        with pytest.raises(BudgetExceeded, match="failure_delta"):
             budget.spend(Charge({}, delta=6e-7))
         assert Accountant.filter(Budget(rho=1)).fits(Charge({ZCDP(0.1): 1})) == 10
 
