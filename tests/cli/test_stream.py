@@ -175,5 +175,5 @@ def test_what_a_refusal_advises_is_an_option_of_the_command(tmp_path, ledger, st
     day = tmp_path / "semi.csv"
     day.write_text("label;count\ntea;900\n", encoding="ascii")
     asked = ("stream", "answer", stream, day, "--ledger", ledger, "--day", 2)
-    assert "separated" in run(*asked, exit_code=2)
+    assert "separates" in run(*asked, exit_code=2)
     assert "tea" in run(*asked, "--sep", ";")
