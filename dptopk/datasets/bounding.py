@@ -98,7 +98,8 @@ def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Seq
         return _under_total(_ranked(source, events, bounds, within), bounds, within)
     if bounds.labels_per_user is not None:
         ranked = _ranked(source, events, bounds, within)
-        return ranked.filter(ranked.place < bounds.labels_per_user)
+        few = ranked.nth <= bounds.labels_per_user if "nth" in ranked.columns else ranked.place < bounds.labels_per_user
+        return ranked.filter(few)
     if bounds.per_label_cap == 1:
         return _counting(events).select(*within, "user", "item").distinct().mutate(value=1)
     return _amounts_under(events, bounds, within)
@@ -173,7 +174,13 @@ def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
     *lots, _ = hash_ranks(source, events.user, events.item, bounds)
     each, drawn = _each_user(events, within), {f"lot{n}": lot for n, lot in enumerate(lots)}
     events = events.select(*each, "item", **drawn)  # nothing else is sorted, such as the users' texts
-    window = ibis.window(group_by=each, order_by=[*drawn, "item"])
+    order: dict[str, Any] = {"group_by": each, "order_by": [*drawn, "item"]}
+    if source.backend.unhashed is not None:
+        events = events.select(*each, *drawn, "item", unhashed=source.backend.unhashed()).distinct()
+        # A running count, since Ibis writes row_number() - 1, at whose limit PostgreSQL does not stop.
+        numbered = events.mutate(nth=events.count().over(ibis.window(**order, preceding=None, following=0)))
+        return numbered.mutate(place=numbered.nth - 1, value=1)
+    window = ibis.window(**order)
     ranked = events.mutate(place=ibis.dense_rank().over(window), before=events.item.lag().over(window))
     return ranked.filter(~ranked.item.identical_to(ranked.before)).mutate(value=1)
 

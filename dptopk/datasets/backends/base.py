@@ -44,6 +44,8 @@ class Backend:
             earlier one. For engines on which several statements are faster than one: 64-bit codes that no two texts
             share stand for the texts of users and labels. None = a histogram is always one statement.
         peers: whether dense_rank gives equal rows the same place; else pairs are grouped before they are ranked.
+        unhashed: a constant of a type that can be sorted and not hashed: DISTINCT of rows with it sorts them, in the
+            order in which they are ranked next. None = repeated events are ranked too, with equal places.
         full: whether an error of the engine says that its memory is too small; a query of fewer users may then fit.
 
     >>> Backend(name="duckdb").peers
@@ -57,6 +59,7 @@ class Backend:
     digest: Callable[[Any], Any] = digits_of_ibis
     keep: Callable[[Any, str, Any], Any] | None = None
     peers: bool = True
+    unhashed: Callable[[], Any] | None = None
     full: Callable[[Exception], bool] = lambda _: False
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ def _decode(data: Any) -> Any:
 
 
 def _mix(*columns: Any) -> Any:
-    """The hashes of the texts, chained by their seeds.
+    """The hashes of texts and of the halves of integers, chained by their seeds.
 
     PostgreSQL has no hash of several values or of bytes, and its hash of 64-bit integers folds them to 32 bits first.
     """
@@ -24,9 +24,19 @@ def _mix(*columns: Any) -> Any:
 
     mixed = ibis.literal(0, "int64")
     for column in columns:
-        text = _decode(column) if column.type().is_binary() else column.cast("string")
-        mixed = builtin("hashtextextended", ("string", "int64"), "int64")(text, mixed)
+        if column.type().is_integer():
+            wide = column.cast("int64")
+            for half in (wide >> 32, wide & (2**32 - 1)):
+                mixed = builtin("hashint8extended", ("int64", "int64"), "int64")(half, mixed)
+        else:
+            text = _decode(column) if column.type().is_binary() else column
+            mixed = builtin("hashtextextended", ("string", "int64"), "int64")(text, mixed)
     return mixed
+
+
+def _unhashed() -> Any:
+    """The empty list of words, made when the query is planned: else DISTINCT hashes rows, which are then sorted."""
+    return builtin("tsvectorin", ("string",), "string")("")
 
 
 def _digest(text: Any) -> Any:
@@ -34,4 +44,4 @@ def _digest(text: Any) -> Any:
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
 
 
-POSTGRES = Backend(name="postgres", encode=_encode, decode=_decode, mix=_mix, digest=_digest)
+POSTGRES = Backend(name="postgres", encode=_encode, decode=_decode, mix=_mix, digest=_digest, unhashed=_unhashed)
