@@ -167,6 +167,22 @@ def test_the_hash_of_the_engine_itself(table):
     assert sum(count for _, count in native[0]) == sum(count for _, count in rows(events_histogram(table, **options)))
 
 
+def test_events_are_sorted_once_and_ranked_up_to_the_cap(connection, table):
+    """Repeated events go in the order of the ranking, no grouping before it; a place beyond the cap ends the ranking."""
+    asked = []
+    source = OpenTable(table, lambda asks: asked.append(asks) or connection.to_pyarrow(asks), POSTGRES)
+    for user in ("member", "number"):
+        events_histogram(source, **OPTIONS | {"user": user, "portable": False})
+        with connection.con.cursor() as cursor:
+            cursor.execute("EXPLAIN " + ibis.to_sql(asked[-1], dialect="postgres"))
+            before, _, below = "\n".join(row[0] for row in cursor.fetchall()).partition("WindowAgg")
+            cursor.execute("SELECT current_setting('server_version_num')::int >= 150000")
+            stops = cursor.fetchone()[0]
+        assert below.count("Unique") == below.count("Sort  (") == 1
+        assert "HashAggregate" not in below
+        assert ("Run Condition" in below) == stops
+
+
 def test_numbers_that_are_none_and_settings_that_write_dates(connection):
     with connection.con.cursor() as cursor:
         cursor.execute("CREATE TEMP TABLE odd (u int, i date, w numeric)")

@@ -43,6 +43,7 @@ class Backend:
         keep: of a connection, a name and an expression: a temporary table of this name with its rows, instead of an
             earlier one. For engines on which several statements are faster than one: 64-bit codes that no two texts
             share stand for the texts of users and labels. None = a histogram is always one statement.
+        bytewise: whether texts of which no two different ones are equal are sorted by their bytes, as fast as those.
         peers: whether dense_rank gives equal rows the same place; else pairs are grouped before they are ranked.
         unhashed: a constant of a type that can be sorted and not hashed: DISTINCT of rows with it sorts them, in the
             order in which they are ranked next. None = repeated events are ranked too, with equal places.
@@ -58,6 +59,7 @@ class Backend:
     mix: Callable[..., Any] | None = None
     digest: Callable[[Any], Any] = digits_of_ibis
     keep: Callable[[Any, str, Any], Any] | None = None
+    bytewise: bool = False
     peers: bool = True
     unhashed: Callable[[], Any] | None = None
     full: Callable[[Exception], bool] = lambda _: False
@@ -123,9 +125,9 @@ class OpenTable:
         return any(value is None or value for value in answer.to_pylist()[0].values())
 
     def person(self, name: str, column: Any) -> Any:
-        """A column of users, each by one of the texts that the engine takes for this user; else as ``exact``."""
+        """A column of users, each by one of the texts that the engine takes for this user; else as it is compared."""
         if not self.coarse(name):
-            return self.exact(column)
+            return column if self.backend.bytewise else self.exact(column)
         exact = self.exact(column)
         return exact.first().over(group_by=column, order_by=exact)
 

@@ -27,7 +27,7 @@ def _mix(*columns: Any) -> Any:
     return builtin("xxhash64", tuple(column.type() for column in columns), "int64")(*columns)
 
 
-SPARK = Backend(name="pyspark", encode=_encode, decode=_decode, mix=_mix)
+SPARK = Backend(name="pyspark", encode=_encode, decode=_decode, mix=_mix, bytewise=True)
 
 
 @dataclass(frozen=True, kw_only=True)
