@@ -216,6 +216,15 @@ def test_users_under_a_collation(session):
         assert sum(found.counts) == 2
 
 
+def test_texts_of_users_stay_texts_where_no_two_are_equal(session):
+    """Their order is that of their bytes as it is; labels, which leave the engine, are made bytes."""
+    frame = session.createDataFrame([("a", "x")], ["u", "i"])
+    with Spark(session=session).open(frame, columns=None, table_name=None) as source:
+        column = source.table.u
+        assert source.person("u", column) is column
+        assert source.exact(column).type().is_binary()
+
+
 def test_files_of_a_folder_that_differ_in_type_are_refused(session, tmp_path):
     """As on DuckDB: else one file's types would be everybody's."""
     asked = {"user": "u", "item": "i", "labels_per_user": 2, "engine": Spark(session=session)}
