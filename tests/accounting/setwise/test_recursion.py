@@ -219,6 +219,21 @@ def test_what_replaces_the_outside_of_a_window_lies_above() -> None:
     assert part.extended(last - 12, last - 12)[0] < 0.5 * part.values[-1]
 
 
+@pytest.mark.parametrize(("N", "count"), [(100, 6), (270, 4)])
+def test_chords_from_below_are_found_near_the_largest_loss(N: int, count: int) -> None:
+    """There the best offset jumps between the nodes that are sampled: a strategy worth nothing came of it."""
+    rules = Rules.of({0.4: 1}, N, upper=False)
+    layer, geometry = rules.nothing_left(), bellman_step._geometry(N, rules.h, -1)
+    for played in range(1, count + 1):
+        window = rules.windows(np.array([[played]]))[0].tolist()
+        around, n = layer.extended(window[0] - N, window[1] + N), window[1] - window[0] + 1
+        ends = np.arange(n)[:, None] + N - np.arange(N + 1)
+        best = (geometry.near * around[ends] + geometry.far * around[ends + N]).max(axis=1)
+        found = rules.step(layer, 0, window)
+        assert found[best > 1e-12] == pytest.approx(best[best > 1e-12], rel=1e-6)
+        layer = Layer(window[0], found, played * N, rules.h, upper=False)
+
+
 def test_several_functions_are_stepped_as_each_is_alone() -> None:
     """Rows with kinks and tails in different places: bounds in any case, and hardly wider than alone."""
     N, h = 12, 0.02
