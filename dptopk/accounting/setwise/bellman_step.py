@@ -180,7 +180,7 @@ def _trial_points(values: Floats, n: int, geometry: _Geometry) -> list[tuple[int
     cuts = [*picks[:-1:each].tolist(), n]
     seen = [best[..., i * each : (i + 1) * each + 1] for i in range(blocks)]
     # Between neighbouring samples the best offset may lie beyond both, about as far as it changes.
-    ends = [tuning.END_SAMPLES + int(np.abs(np.diff(near)).max()) for near in seen]
+    ends = [max(tuning.END_SAMPLES, int(np.abs(np.diff(near)).max())) for near in seen]
     return [
         (begin, end, max(int(near.min()) - beyond, 0), min(int(near.max()) + beyond, N))
         for (begin, end), near, beyond in zip(pairwise(cuts), seen, ends, strict=True)
