@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import MemoryFull, OpenTable, without_data
@@ -210,13 +210,11 @@ def label_counts(
     within: Sequence[str] = (),
     sums: Mapping[str, str] = COUNT,
     progress: Progress | None = None,
-) -> Any:
-    """The counts (pyarrow.Table: ``within``, item, ``sums``), cut to the ``top`` rows of each value of ``within``.
+) -> dict[str, Any]:
+    """The counts (columns ``within``, item, ``sums``), cut to the ``top`` rows of each value of ``within``.
 
     In several passes each user is in one part, so the bounds hold as in a single pass, and the parts' counts add up.
     """
-    import pyarrow as pa
-
     keys = [*within, "item"]
     if bounds.labels_per_user is not None and _codes(source, events, "user") is not None:
         events = events.mutate(person=code(source, events.user))
@@ -235,7 +233,9 @@ def label_counts(
             if names is not None:
                 total = _cut(total, top, within, ties=True).join(names, "item")
                 total = total.select(*within, *sums, item=total["name"])
-            rows = _run(source, _cut(total, top, within)).select([*keys, *sums])
+            narrow = {name: total[name].cast("int32") for name in sums if name in PROFILE}
+            rows = _cut(total.mutate(**narrow), top, within).select(*keys, *sums)
+            columns = _asked(source, partial(source.columns, rows))
             break
         except MemoryFull:
             if source.passes is not None or parts >= MOST_PARTS:
@@ -243,8 +243,7 @@ def label_counts(
             parts *= 2
     if progress is not None and parts == 1:
         progress(1, 1)
-    text = [field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in rows.schema]
-    return rows.cast(pa.schema(text))
+    return cast("dict[str, Any]", columns)
 
 
 def _added_up(

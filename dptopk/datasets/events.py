@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram
+from dptopk.histogram.histogram import Array, Histogram
+from dptopk.histogram.labels import label_order
 
 
 def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
@@ -106,8 +110,21 @@ def _each_row(_source: Any, events: Any, **_: Any) -> Any:
     return events.mutate(value=1)
 
 
-def to_histogram(counted: Any, bounds: Bounds, top: int | None, *, capped: bool = True) -> Histogram:
+def in_order(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """The columns, largest counts first and ties by label; in an order of their own, not in that of an engine's threads.
+
+    Noise is drawn row after row, so that a seeded answer depends on their order.
+    """
+    order = label_order(columns["item"])
+    falling = columns["count"].max(initial=0) - columns["count"][order]
+    order = order[np.argsort(falling, kind="stable")]
+    ordered = {name: column[order] for name, column in columns.items()}
+    ordered["item"].flags.writeable = False  # a Histogram need not copy it
+    return ordered
+
+
+def to_histogram(counted: Mapping[str, Any], bounds: Bounds, top: int | None, *, capped: bool = True) -> Histogram:
     """A private-domain histogram of the columns item and count; whether it is whole is decided by ``top`` alone."""
-    labels = counted["item"].to_pandas().to_numpy()
-    counts = counted["count"].to_pandas().to_numpy()
-    return Histogram(labels, counts, sensitivity=bounds.sensitivity, complete=top is None, limit=top, capped=capped)
+    counted = in_order(counted)
+    facts: dict[str, Any] = {"sensitivity": bounds.sensitivity, "complete": top is None, "limit": top}
+    return Histogram(counted["item"], counted["count"], **facts, capped=capped)

@@ -151,12 +151,13 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     pairs = zip(listed, values, strict=True)
     clipped = weight is not None or per_label_cap > 1
 
-    def histogram(rows: Any) -> Histogram:
+    def histogram(value: Any) -> Histogram:
+        rows = {name: column[counted["segment"] == value] for name, column in counted.items()}
         if count_capped:
             return to_histogram(rows, bounds, top)
         return beside(rows, bounds, weights=weights, clipped=clipped)
 
-    histograms = {name: histogram(_rows_of(counted, value)) for name, value in pairs}
+    histograms = {name: histogram(value) for name, value in pairs}
     return Segments(histograms, min(s, len(listed)), by=segment)
 
 
@@ -202,10 +203,3 @@ def _contributions(source: OpenTable, events: Any, bounds: Bounds, each: Contrib
         placed = visits.mutate(place=place)
         events = events.semi_join(placed.filter(placed.place < s), ["user", "segment"])
     return each(source, events, bounds, within=("segment",))
-
-
-def _rows_of(counted: Any, segment: Any) -> Any:
-    """The rows of one segment."""
-    import pyarrow.compute as pc
-
-    return counted.filter(pc.equal(counted["segment"], segment))

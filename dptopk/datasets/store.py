@@ -27,9 +27,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json
-from dptopk.datasets.backends.base import imported, without_data
+from dptopk.datasets.backends.base import gathered, imported, without_data
 from dptopk.datasets.backends.duckdb import DUCKDB
 from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import DIGITS, PROFILE, Bounds, contributions
@@ -295,19 +297,15 @@ class EventsStore:
         Raises:
             InvalidParameter: for a version that was not appended, or a store that does not hold partitions.
         """
-        import pyarrow as pa
-
         if top is not None:
             top = validate.count(top=top)
         rows = "kept" if partition is None else f"days WHERE place = {self._place(partition)}"
         if not self.versions:
-            empty = {"item": pa.array([], pa.string()), "count": pa.array([], pa.int64())}
-            return to_histogram(pa.table(empty), self.bounds, top)
+            return to_histogram(_empty("count"), self.bounds, top)
         limit = "" if top is None else f"LIMIT {top}"
         order = f"GROUP BY item ORDER BY count DESC, item {limit}"
         query = f"SELECT item, sum(amount)::BIGINT AS count FROM {rows} {order}"  # noqa: S608
-        counted = self._file.sql(query).to_arrow_table()
-        return to_histogram(counted, self.bounds, top)
+        return to_histogram(_columns(self._file.sql(query)), self.bounds, top)
 
     @property
     def days_per_user(self) -> int | None:
@@ -326,15 +324,13 @@ class EventsStore:
         return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
 
     def both(self, labels_per_user: int, *, weights: bool = False, profile: bool = False) -> tuple[Any, Bounds]:
-        """All events' counts and those under a cap on labels (pyarrow.Table: item, count, capped), and its bounds.
+        """All events' counts and those under a cap on labels (columns item, count, capped), and its bounds.
 
         ``weights``: sums of weights instead of the second; ``profile``: the columns PROFILE too.
 
         Raises:
             InvalidParameter: when the store was made with a cap: what lies above it was not stored.
         """
-        import pyarrow as pa
-
         bounds = self.bounds
         if bounds.labels_per_user is not None:
             raise InvalidParameter(
@@ -344,12 +340,11 @@ class EventsStore:
         under = replace(bounds, labels_per_user=labels_per_user)
         kind = self._kinds()
         if not kind:
-            sums = dict.fromkeys(("count", "capped", *(PROFILE if profile else ())), pa.array([], pa.int64()))
-            return pa.table({"item": pa.array([], pa.string()), **sums}), under
+            return _empty("count", "capped", *(PROFILE if profile else ())), under
         each = _WEIGHT if weights else "amount"
         options = {"code": _CODE[kind[1]], "lot": _LOT[bounds.portable], "each": each}
         query = _BOTH.format(**options, more=_PROFILE if profile else "")
-        return self._file.sql(query, params=_values(under)).to_arrow_table(), under
+        return _columns(self._file.sql(query, params=_values(under))), under
 
     def _kinds(self) -> list[str]:
         """The types of user, item and amount as they are stored; none before the first partition."""
@@ -375,6 +370,16 @@ class EventsStore:
             self._file.rollback()
             raise
         self._file.commit()
+
+
+def _empty(*sums: str) -> dict[str, Any]:
+    return {"item": np.array([], dtype=object)} | dict.fromkeys(sums, np.array([], dtype=np.int64))
+
+
+def _columns(relation: Any) -> dict[str, Any]:
+    import pyarrow as pa
+
+    return gathered(pa.RecordBatchReader.from_stream(relation))
 
 
 def _values(bounds: Bounds) -> dict[str, Any]:

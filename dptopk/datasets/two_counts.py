@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import PROFILE, Bounds, Progress, both, label_counts
+from dptopk.datasets.events import in_order
 from dptopk.datasets.store import EventsStore
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
@@ -91,19 +93,14 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     return beside(counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1)
 
 
-def beside(counted: Any, under: Bounds, *, weights: bool, clipped: bool) -> EventCounts:
-    """Of the columns item, count and capped, perhaps PROFILE (pyarrow.Table); ``clipped``: sums were cut at linf."""
-    columns = {name: counted[name].to_pandas().to_numpy() for name in counted.column_names}
-
-    def present(name: str, sensitivity: Sensitivity) -> Histogram:
-        there = columns[name] > 0
-        return Histogram(columns["item"][there], columns[name][there], sensitivity=sensitivity, capped=True)
-
-    found = present("capped", finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights))
+def beside(columns: Mapping[str, Any], under: Bounds, *, weights: bool, clipped: bool) -> EventCounts:
+    """Of the columns item, count and capped, perhaps PROFILE; ``clipped``: sums were cut at linf."""
+    columns = in_order(columns)
     moved, looked = Sensitivity(linf=under.per_label_cap), list[Any]()
+    everything = Histogram(columns["item"], columns["count"], sensitivity=moved, capped=clipped)
+    finding = finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)
     if PROFILE.keys() <= columns.keys():
         users = -np.diff([int(columns[f"above_{cell}"].sum()) for cell in CELLS], append=0)
         looked.append(Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public"))
-        looked.append({cap: present(f"under_{cap}", Sensitivity(l0=cap)) for cap in NARROW})
-    everything = Histogram(columns["item"], columns["count"], sensitivity=moved, capped=clipped)
-    return EventCounts.beside(everything, found, *looked)
+        looked.append({cap: columns[f"under_{cap}"] for cap in NARROW})
+    return EventCounts.beside(everything, everything.recounted(columns["capped"], finding), *looked)

@@ -19,21 +19,25 @@ class EventCounts(Histogram):
         under_cap: the histogram of the events of at most l0 labels of each user, or the sums of their users' weights;
             which labels of a user, is decided by this user's own rows (docs/notes/two-phases.md).
         profile: how many users are in each of CELLS, by their number of labels; None where it was not asked for.
-        narrow: beside a profile: cap -> the counts of the events under that cap.
+        narrow: beside a profile: cap -> the counts of the events under that cap, of the same labels.
     """
 
     under_cap: Histogram
     profile: Histogram | None = None
-    narrow: dict[int, Histogram]
+    narrow: dict[int, Any]
 
     @classmethod
     def beside(
         cls, everything: Histogram, under_cap: Histogram, profile: Any = None, narrow: Any = None
     ) -> EventCounts:
         """These histograms as one: of the same users' events, whole and, but for a profile, private."""
-        made = cls(everything.labels, everything.counts, sensitivity=everything.sensitivity, capped=everything.capped)
-        made.__dict__.update(under_cap=under_cap, profile=profile, narrow=narrow or {})
+        made = cls.__new__(cls)
+        made.__dict__.update(everything.__dict__, under_cap=under_cap, profile=profile, narrow=narrow or {})
         return made
+
+    def under(self, cap: int) -> Histogram:
+        """The histogram of the events under one of the narrow caps."""
+        return self.recounted(self.narrow[cap], Sensitivity(l0=cap))
 
 
 def finding_sensitivity(labels_per_user: int, per_label_cap: int, *, weights: bool) -> Sensitivity:

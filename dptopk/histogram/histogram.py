@@ -188,6 +188,13 @@ class Histogram:
         wider.__dict__["sensitivity"] = sensitivity
         return wider
 
+    def recounted(self, counts: Array, sensitivity: Sensitivity) -> Histogram:
+        """Return a private histogram of other counts, cut off at a bound, of those of the labels that have some."""
+        there = counts > 0
+        labels = self.labels if there.all() else self.labels[there]
+        labels.flags.writeable = False  # is not copied
+        return Histogram(labels, counts[there], sensitivity=sensitivity, capped=True)
+
     def __len__(self) -> int:
         """Number of rows (for a private domain this number is itself private)."""
         return len(self.counts)
@@ -271,7 +278,7 @@ class Histogram:
         check_distinct(labels)
         wanted = {identity(label): place for place, label in enumerate(labels)}
         rows = np.full(len(labels), -1, dtype=np.int64)
-        if self._labels is None or self._labels.dtype != object:
+        if self._labels is None or self._labels.dtype.kind == "i":
             asked = [label for label in wanted if type(label) is int and label in INT64]
             if self._labels is None:
                 found = [(label, label) for label in asked if 0 <= label < len(self.counts)]
@@ -281,7 +288,7 @@ class Histogram:
             for label, row in found:
                 rows[wanted[label]] = row
             return rows
-        for row, label in enumerate(self._labels.tolist()):
+        for row, label in enumerate(self._labels):
             place = wanted.get(identity(label))
             if place is not None:
                 rows[place] = row

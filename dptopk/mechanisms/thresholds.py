@@ -145,7 +145,7 @@ class FromData(Mechanism):
         if not validate.instance(Histogram, histogram=histogram).complete:
             name = type(self).__name__
             raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
-        present = np.flatnonzero(histogram.counts)
+        present: Any = slice(None) if histogram.counts.all() else np.flatnonzero(histogram.counts)
         return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
 
     def check(self, histogram: Histogram) -> None:

@@ -118,7 +118,7 @@ def answer(plan: Any, both: EventCounts, rng: np.random.Generator | None) -> Rel
     looked = both.profile, at_ranks(both, plan.k, FACTORS)
     seen = [look.mechanism.release(each, rng) for look, each in zip(plan.looks, looked, strict=True)]
     way, promise = chosen(plan, *seen)
-    made = way.release(both if len(way.phases) > 1 else both.narrow[way.sensitivity.l0], rng)
+    made = way.release(both if len(way.phases) > 1 else both.under(way.sensitivity.l0), rng)
     price, named = Charge.join(*(look.charge for look in plan.looks)), ", ".join(map(str, ranks(plan.k, FACTORS)))
     why = f"a look, for {price}, at how many labels users have and at the counts of the ranks {named}; {promise}"
     phases = {phase.name: phase.charge for phase in (*plan.looks, *plan.phases)}

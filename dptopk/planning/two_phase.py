@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
+
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, COUNTS, Counts
 from dptopk._internal.formatting import describe_l0, format_upper
@@ -161,8 +163,7 @@ class TwoPhasePlan(Plan):
         if not self._hidden:
             return found
         hidden = min(self._hidden, LARGEST_COUNT)  # no count is as large
-        there = found.counts > hidden
-        return Histogram(found.labels[there], found.counts[there] - hidden, sensitivity=self.under, capped=found.capped)
+        return found.recounted(np.maximum(found.counts - hidden, 0), self.under)
 
     def release(
         self,

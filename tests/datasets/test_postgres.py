@@ -113,7 +113,7 @@ WEIGHTED = {"user": "member", "item": "article", "labels_per_user": 3, "key": "k
 
 def all_of(both):
     """Every histogram of an EventCounts, as sorted rows."""
-    looked = (both.profile, *both.narrow.values()) if both.profile is not None else ()
+    looked = (both.profile, *map(both.under, both.narrow)) if both.profile is not None else ()
     return [sorted(rows(each)) for each in (both, both.under_cap, *looked)]
 
 
@@ -144,9 +144,9 @@ def test_one_user_moves_weights_and_profile_as_they_say(connection, table):
         assert sum(move > 0 for move in moved.values()) <= 3
         cells = before.profile.counts - after.profile.counts
         assert sorted(cells) == [0] * (len(cells) - 1) + [1]
-        for cap, narrow in before.narrow.items():
-            less = dict(rows(after.narrow[cap]))
-            moves = [count - less.get(name, 0) for name, count in rows(narrow)]
+        for cap in before.narrow:
+            less = dict(rows(after.under(cap)))
+            moves = [count - less.get(name, 0) for name, count in rows(before.under(cap))]
             assert set(moves) <= {0, 1}
             assert sum(moves) <= cap
 

@@ -193,9 +193,9 @@ def test_a_profile_counts_every_user_in_one_cell(options):
     cells, totals = profiled(frame)
     assert made.profile.counts.tolist() == cells
     assert made.profile.sensitivity == Sensitivity(l0=1)
-    assert {cap: sum(narrow.counts) for cap, narrow in made.narrow.items()} == totals
-    for cap, narrow in made.narrow.items():
-        assert (narrow.sensitivity, narrow.capped) == (Sensitivity(l0=cap), True)
+    assert {cap: sum(made.under(cap).counts) for cap in made.narrow} == totals
+    for cap in made.narrow:
+        assert (made.under(cap).sensitivity, made.under(cap).capped) == (Sensitivity(l0=cap), True)
     without = event_counts(frame, **options)
     assert (without.profile, without.narrow) == (None, {})
     assert (as_dict(made), as_dict(made.under_cap)) == (as_dict(without), as_dict(without.under_cap))
@@ -207,9 +207,9 @@ def test_one_user_moves_one_cell_by_one_and_narrow_counts_by_their_cap():
     for user in frame["user"].unique():
         after = event_counts(frame[frame["user"] != user], **COLUMNS, labels_per_user=4, weights=True, profile=True)
         assert sorted(before.profile.counts - after.profile.counts) == [0] * (len(CELLS) - 1) + [1]
-        for cap, narrow in before.narrow.items():
-            less = as_dict(after.narrow[cap])
-            moves = [count - less.get(item, 0) for item, count in as_dict(narrow).items()]
+        for cap in before.narrow:
+            less = as_dict(after.under(cap))
+            moves = [count - less.get(item, 0) for item, count in as_dict(before.under(cap)).items()]
             assert set(moves) <= {0, 1}
             assert sum(moves) <= cap
 
@@ -223,7 +223,7 @@ def test_a_profile_of_a_store_of_segments_and_of_nothing(tmp_path):
         store.append(frame[200:], version="2")
         stored, made = event_counts(store, **options), event_counts(frame, **COLUMNS, **options)
     assert stored.profile.counts.tolist() == made.profile.counts.tolist() == profiled(frame)[0]
-    assert all(as_dict(stored.narrow[cap]) == as_dict(made.narrow[cap]) for cap in NARROW)
+    assert all(as_dict(stored.under(cap)) == as_dict(made.under(cap)) for cap in NARROW)
     apart = frame.assign(segment=frame["user"] % 2)
     found = segment_histograms(apart, **COLUMNS, segment="segment", segments=[0, 1], count_capped=False, **options)
     for name, both in found.items():

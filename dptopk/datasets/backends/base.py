@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import Parameter, Signature
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from dptopk.errors import InvalidParameter
 
+Array = np.ndarray[Any, Any]
 _LOG = logging.getLogger(__name__)
+# Rows that are Python objects at one time.
+BATCH = 2**16
 
 # Case, accents, two spellings of one letter, what is not printed, spaces at the end.
 ALIKE = (("a", "A"), ("a", "á"), ("é", "e\u0301"), ("a", "a\x01"), ("a", "a "))
@@ -78,6 +83,8 @@ class OpenTable:
     Attributes:
         table: the events, one row an event.
         run: takes an Ibis expression, returns a pyarrow.Table.
+        stream: takes an Ibis expression and a function of a pyarrow.RecordBatchReader, which is given its rows, and
+            returns what that makes of them: nothing else is in memory. None: by ``run``.
         backend: what its engine does in its own way.
         passes: into how many parts the users are split, one query each, so that a query fits in memory; None = one,
             and more where the engine says that its memory is full.
@@ -97,12 +104,19 @@ class OpenTable:
     collated: bool = True
     keep: Callable[[str, Any], Any] | None = None
     together: Callable[[Any], Any] = lambda events: events
+    stream: Callable[[Any, Callable[[Any], Any]], Any] | None = None
 
     def __enter__(self) -> OpenTable:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def columns(self, expression: Any) -> dict[str, Array]:
+        """The rows of an expression by columns."""
+        if self.stream is not None:
+            return cast("dict[str, Array]", self.stream(expression, gathered))
+        return gathered(self.run(expression).to_reader())
 
     def exact(self, column: Any) -> Any:
         """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling would name all."""
@@ -150,6 +164,39 @@ class OpenTable:
         if self.backend.mix is None:
             raise InvalidParameter(f"the backend {self.backend.name!r} has no hash function")
         return self.backend.mix(*columns)
+
+
+def gathered(batches: Any) -> dict[str, Array]:
+    """The columns of a pyarrow.RecordBatchReader, in the smallest types that hold them: most labels in 16 bytes."""
+    import pyarrow as pa
+
+    parts = {field.name: [_array(pa.array([], field.type))] for field in batches.schema}
+    for batch in batches:
+        for start in range(0, batch.num_rows, BATCH):
+            for name, column in zip(parts, batch.slice(start, BATCH).columns, strict=True):
+                parts[name].append(_array(column))
+    return {name: _joined(parts.pop(name)) for name in list(parts)}
+
+
+def _joined(parts: list[Array]) -> Array:
+    """The parts as one array, each of them dropped when it is in there."""
+    joined = np.empty(sum(map(len, parts)), dtype=np.result_type(*parts))
+    end = joined.size
+    while parts:
+        last = parts.pop()
+        joined[end - len(last) : end] = last
+        end -= len(last)
+    return joined
+
+
+def _array(column: Any) -> Array:
+    """Bytes are texts in UTF-8."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type) or pa.types.is_decimal(column.type):  # as DuckDB gives sums
+        array: Array = column.cast(pa.int64() if pa.types.is_decimal(column.type) else column.type).to_numpy()
+        return array if array.min(initial=0) < 0 else array.astype(np.min_scalar_type(array.max(initial=0)))
+    return np.array(column.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=np.dtypes.StringDType())
 
 
 @cache

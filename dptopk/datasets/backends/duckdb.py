@@ -41,6 +41,13 @@ def _keep(connection: Any, name: str, expression: Any) -> Any:
     return connection.create_table(name, expression, temp=True)
 
 
+def _stream(connection: Any, expression: Any, take: Callable[[Any], Any]) -> Any:
+    import pyarrow as pa
+
+    connection.create_view("dptopk_rows", expression, overwrite=True)
+    return take(pa.RecordBatchReader.from_stream(connection.con.sql("FROM dptopk_rows")))
+
+
 def _full(error: Exception) -> bool:
     return type(error).__name__ == "OutOfMemoryException"
 
@@ -99,6 +106,7 @@ class DuckDB:
         collated = False  # our own connection compares bytes, and only a database says otherwise for a column
         read, run = FRAMES.get(library(table)), connection.to_pyarrow
         keep: Callable[[str, Any], Any] = partial(_keep, connection)
+        stream: Callable[..., Any] = partial(_stream, connection)
         if read is not None:
             found = _framed(connection, read(table, columns))
         else:
@@ -106,10 +114,12 @@ class DuckDB:
             opened(files.kind, partial(files.tell_apart, columns))
             collated = files.kind == "database"
             found = opened(files.kind, lambda: _FILES[files.kind](connection, files, table_name))
-            run, keep = files.steady(run), files.steady(keep)
+            run, keep, stream = files.steady(run), files.steady(keep), files.steady(stream)
             if files.kind in _PARSED:
                 found = _once(keep, found, columns)
-        return OpenTable(found, run, DUCKDB, self.passes, connection.disconnect, collated=collated, keep=keep)
+        return OpenTable(
+            found, run, DUCKDB, self.passes, connection.disconnect, collated=collated, keep=keep, stream=stream
+        )
 
 
 def _once(keep: Callable[[str, Any], Any], found: Any, columns: Sequence[str] | None) -> Any:
