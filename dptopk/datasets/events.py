@@ -111,9 +111,9 @@ def _each_row(_source: Any, events: Any, **_: Any) -> Any:
 
 
 def in_order(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """The columns, largest counts first and ties by label; in an order of their own, not in that of an engine's threads.
+    """The columns, largest counts first, ties by label: an order that no engine's threads decide.
 
-    Noise is drawn row after row, so that a seeded answer depends on their order.
+    Noise is drawn row after row, so that a seeded answer depends on it.
     """
     order = label_order(columns["item"])
     falling = columns["count"].max(initial=0) - columns["count"][order]

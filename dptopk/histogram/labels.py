@@ -61,7 +61,8 @@ def _own(label: Any) -> Any:
 def as_labels(labels: Any) -> np.ndarray[Any, Any]:
     """Distinct labels as an array of their own: int64 if all are integers, else objects; shape (n,).
 
-    An array of NumPy's StringDType remains one, which needs a fifth of the memory.
+    An array of NumPy's StringDType remains one, which needs a fifth of the memory; it is copied, but for one that owns
+    its texts and that nobody can write to.
 
     Raises:
         InvalidParameter: for labels that are missing, repeated, not hashable, or that nothing puts in an order (two
@@ -75,7 +76,7 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
             if np.unique(array).size < array.size:
                 raise InvalidParameter("labels must be distinct: a label is repeated")
             return array
-    if getattr(labels, "dtype", None) == TEXT and labels.ndim == 1:
+    if isinstance(labels, np.ndarray) and labels.dtype == TEXT and labels.ndim == 1:
         array = labels if labels.base is None and not labels.flags.writeable else labels.copy()
         hashes = np.sort(np.fromiter(map(hash, array), np.int64, array.size))
         if (hashes[1:] == hashes[:-1]).any():
@@ -145,7 +146,9 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     >>> label_order(np.array(["b", 10, "a", 9], dtype=object)).tolist()
     [3, 1, 2, 0]
     """
-    if labels.dtype.kind in "iu" or labels.dtype == TEXT:
+    # NumPy compares texts by code points as Python does, but only up to a NUL.
+    plain = labels.dtype == TEXT and not any("\0" in label for label in labels)
+    if plain or labels.dtype.kind in "iu":
         return np.argsort(labels, kind="stable")
     texts = all(type(label) is str for label in labels)  # distinct, so texts alone decide
     keys = labels.tolist() if texts else list(map(_key, labels))
