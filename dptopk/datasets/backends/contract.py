@@ -204,7 +204,7 @@ def windows_rank_as_said(tried: Tried) -> None:
 
 
 def the_cut_is_by_count_then_label(tried: Tried) -> None:
-    """The largest counts come back in falling order, ties in the order of the labels' bytes."""
+    """A cut leaves the largest counts, of equal ones the first in the order of the labels' bytes."""
     items = ("b", "B", "\uffff", "😀", "ä", "a", "Z")
     times = (3, 2, 2, 2, 2, 2, 1)
     events = [(user, item) for item, n in zip(items, times, strict=True) for user in range(n)]
