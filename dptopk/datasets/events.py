@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -110,20 +109,20 @@ def _each_row(_source: Any, events: Any, **_: Any) -> Any:
     return events.mutate(value=1)
 
 
-def in_order(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """The columns, largest counts first, ties by label: an order that no engine's threads decide.
+def in_order(columns: dict[str, Array]) -> dict[str, Array]:
+    """The columns, which are used up, largest counts first, ties by label: an order that no engine's threads decide.
 
     Noise is drawn row after row, so that a seeded answer depends on it.
     """
     order = label_order(columns["item"])
     falling = columns["count"].max(initial=0) - columns["count"][order]
     order = order[np.argsort(falling, kind="stable")]
-    ordered = {name: column[order] for name, column in columns.items()}
+    ordered = {name: columns.pop(name)[order] for name in list(columns)}  # never all of them twice
     ordered["item"].flags.writeable = False  # a Histogram need not copy it
     return ordered
 
 
-def to_histogram(counted: Mapping[str, Any], bounds: Bounds, top: int | None, *, capped: bool = True) -> Histogram:
+def to_histogram(counted: dict[str, Any], bounds: Bounds, top: int | None, *, capped: bool = True) -> Histogram:
     """A private-domain histogram of the columns item and count; whether it is whole is decided by ``top`` alone."""
     counted = in_order(counted)
     facts: dict[str, Any] = {"sensitivity": bounds.sensitivity, "complete": top is None, "limit": top}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -93,7 +92,7 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     return beside(counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1)
 
 
-def beside(columns: Mapping[str, Any], under: Bounds, *, weights: bool, clipped: bool) -> EventCounts:
+def beside(columns: dict[str, Any], under: Bounds, *, weights: bool, clipped: bool) -> EventCounts:
     """Of the columns item, count and capped, perhaps PROFILE; ``clipped``: sums were cut at linf."""
     columns = in_order(columns)
     moved, looked = Sensitivity(linf=under.per_label_cap), list[Any]()
