@@ -256,7 +256,7 @@ def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines:
     """
     if json_lines:
         return [_json_label(line) for line in lines]
-    if not len(labels) or labels.dtype == object:
+    if not len(labels) or labels.dtype.kind != "i":
         return list(lines)
     try:
         return [int(line) for line in lines]

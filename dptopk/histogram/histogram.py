@@ -64,7 +64,7 @@ class Sensitivity:
 
 
 class Histogram:
-    """A histogram and what is known about it in advance; it cannot be changed, and shares no memory with the caller.
+    """A histogram and what is known about it in advance; it cannot be changed, nor can the memory that it shares.
 
     Args:
         labels: distinct labels, shape (n,): any hashable values, kept as the objects they are; None = the integers
