@@ -324,6 +324,24 @@ def test_duckdb_says_when_its_memory_is_full():
         events_histogram(rows, user="user", item="item", labels_per_user=2, engine=DuckDB(memory_limit="1MB", passes=1))
 
 
+def test_a_memory_that_is_full_while_batches_are_read_is_told(monkeypatch):
+    from dptopk.datasets.backends import base
+
+    seen, gathered = [], base.gathered
+
+    def tight(batches):
+        seen.append(1)
+        if len(seen) < 3:
+            raise OSError("Out of Memory Error: could not allocate block of size 256.0 KiB")
+        return gathered(batches)
+
+    monkeypatch.setattr(base, "gathered", tight)
+    rows = frame(random_events(np.random.default_rng(5), 300))
+    options = {"user": "user", "item": "item", "labels_per_user": 2}
+    again = as_dict(events_histogram(rows, **options))
+    assert (again, len(seen)) == (as_dict(events_histogram(rows, **options)), 4)
+
+
 def test_missing_users_and_items_are_dropped():
     rows = frame([("a", "x"), (None, "x"), ("b", None), ("", "x")])
     histogram = events_histogram(rows, user="user", item="item", labels_per_user=1)

@@ -42,6 +42,7 @@ def _keep(connection: Any, name: str, expression: Any) -> Any:
 
 
 def _stream(connection: Any, expression: Any, take: Callable[[Any], Any]) -> Any:
+    """A query gives its rows as it finds them; a result would be there twice, in DuckDB and in Arrow."""
     import pyarrow as pa
 
     connection.create_view("dptopk_rows", expression, overwrite=True)
@@ -49,7 +50,8 @@ def _stream(connection: Any, expression: Any, take: Callable[[Any], Any]) -> Any
 
 
 def _full(error: Exception) -> bool:
-    return type(error).__name__ == "OutOfMemoryException"
+    """While batches are read, Arrow raises errors of its own with DuckDB's text."""
+    return type(error).__name__ == "OutOfMemoryException" or "Out of Memory Error" in str(error)
 
 
 DUCKDB = Backend(name="duckdb", encode=_encode, decode=_decode, mix=_mix, keep=_keep, full=_full)
