@@ -44,7 +44,7 @@ def test_binary_rubbish_and_missing_files_are_refused(tmp_path, ending):
     with pytest.raises(InvalidParameter, match="source"):
         read_counts(path, label="word", count="n")
     path.write_bytes(bytes(range(128, 256)) * 10)
-    with pytest.raises(InvalidParameter, match=r"source|label"):
+    with pytest.raises(InvalidParameter, match=r"encoding|source|label"):
         read_counts(path, label="word", count="n")
     path.write_bytes(b"")
     if ending != ".jsonl":  # which has no header: a table without rows is empty
