@@ -127,16 +127,14 @@ def both(
     import ibis
 
     found = _ranked(source, events, bounds, within)
-    found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, found.value, 0))
-    if profile:
-        there = {name: found.place < at if sign == "<" else found.place == at for name, (sign, at) in PROFILE.items()}
-        found = found.mutate(**{name: ibis.ifelse(one, 1, 0) for name, one in there.items()})
-    if not weights:
-        return found
-    labels = (found.capped > 0).sum().over(ibis.window(group_by=_each_user(found, within)))
-    found = found.mutate(labels=labels)  # at least 1; the root of a small integer is rounded to no larger integer
-    weight = (ibis.literal(WEIGHT**2) // found.labels).cast("float64").sqrt().floor().cast("int64")
-    return found.mutate(capped=ibis.ifelse(found.capped > 0, weight, 0))
+    capped = found.value
+    if weights:  # the labels first: the engine sorts no column for them that is made below
+        found = found.mutate(labels=found.count().over(ibis.window(group_by=_each_user(found, within))))
+        under = ibis.least(found.labels, bounds.labels_per_user)  # the root of a small integer rounds to no larger one
+        capped = (ibis.literal(WEIGHT**2) // under).cast("float64").sqrt().floor().cast("int64")
+    there = {name: found.place < at if sign == "<" else found.place == at for name, (sign, at) in PROFILE.items()}
+    looked = {name: ibis.ifelse(one, 1, 0) for name, one in there.items() if profile}
+    return found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, capped, 0), **looked)
 
 
 def _each_user(rows: Any, within: Sequence[str]) -> list[str]:
@@ -165,8 +163,8 @@ def _ranked(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str
 def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
     """``_ranked`` where a label counts once: one window over the events, no grouping.
 
-    In the order by lot and item the rows of one label stand together, so that ``dense_rank`` numbers labels and the
-    first row of each is the one that differs from the row before it.
+    In the order by lot and item the rows of one label are peers: ``dense_rank`` numbers labels, and only the first row
+    of each has as many rows before it as its label has.
     """
     import ibis
 
@@ -181,8 +179,9 @@ def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
         numbered = events.mutate(nth=events.count().over(ibis.window(**order, preceding=None, following=0)))
         return numbered.mutate(place=numbered.nth - 1, value=1)
     window = ibis.window(**order)
-    ranked = events.mutate(place=ibis.dense_rank().over(window), before=events.item.lag().over(window))
-    return ranked.filter(~ranked.item.identical_to(ranked.before)).mutate(value=1)
+    numbers = {"place": ibis.dense_rank(), "label": ibis.rank(), "row": ibis.row_number()}
+    ranked = events.mutate(**{name: number.over(window) for name, number in numbers.items()})
+    return ranked.filter(ranked.row == ranked.label).mutate(value=1)
 
 
 def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
@@ -216,8 +215,8 @@ def label_counts(
     In several passes each user is in one part, so the bounds hold as in a single pass, and the parts' counts add up.
     """
     keys = [*within, "item"]
-    if bounds.labels_per_user is not None and _codes(source, events, "user") is not None:
-        events = events.mutate(person=code(source, events.user))
+    if bounds.labels_per_user is not None:
+        events = _persons(source, events)
     names = None if bounds.portable else _codes(source, events, "item")
     events = source.together(events if names is None else events.mutate(item=code(source, events.item)))
 
@@ -266,6 +265,20 @@ def _added_up(
             progress(part + 1, parts)
     total = ibis.union(*done)
     return total.group_by(keys).agg(**{name: total[name].sum() for name in sums})
+
+
+def _persons(source: OpenTable, events: Any) -> Any:
+    """The events with a column ``person``, one for one with ``user``, where there is one that the engine sorts faster.
+
+    A text has its code, and an integer its last 32 bits where these are all that is in use.
+    """
+    if source.keep is None:
+        return events
+    if not events.user.type().is_integer():
+        return events if _codes(source, events, "user") is None else events.mutate(person=code(source, events.user))
+    (ends,) = _run(source, events.agg(low=events.user.min(), high=events.user.max())).to_pylist()
+    narrow = ends["low"] is not None and -(2**31) <= ends["low"] and ends["high"] < 2**31
+    return events.mutate(person=events.user.cast("int32")) if narrow else events
 
 
 def _codes(source: OpenTable, events: Any, role: str) -> Any:
