@@ -132,9 +132,15 @@ def both(
         found = found.mutate(labels=found.count().over(ibis.window(group_by=_each_user(found, within))))
         under = ibis.least(found.labels, bounds.labels_per_user)  # the root of a small integer rounds to no larger one
         capped = (ibis.literal(WEIGHT**2) // under).cast("float64").sqrt().floor().cast("int64")
+    found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, capped, 0))
+    if not profile:
+        return found
+    # Added up where the place is on the same side of all numbers: the least place of these stands for them.
+    cuts = sorted({at + step for sign, at in PROFILE.values() for step in (0, sign == "=")}, reverse=True)
+    cell = ibis.cases(*((found.place >= cut, cut) for cut in cuts), else_=0)
+    found = found.group_by(*within, "item", place=cell).agg(value=found.value.sum(), capped=found.capped.sum())
     there = {name: found.place < at if sign == "<" else found.place == at for name, (sign, at) in PROFILE.items()}
-    looked = {name: ibis.ifelse(one, 1, 0) for name, one in there.items() if profile}
-    return found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, capped, 0), **looked)
+    return found.mutate(**{name: ibis.ifelse(one, found.value, 0) for name, one in there.items()})
 
 
 def _each_user(rows: Any, within: Sequence[str]) -> list[str]:
