@@ -129,7 +129,11 @@ def both(
     found = _ranked(source, events, bounds, within)
     capped = found.value
     if weights:  # the labels first: the engine sorts no column for them that is made below
-        found = found.mutate(labels=found.count().over(ibis.window(group_by=_each_user(found, within))))
+        each = _each_user(found, within)
+        if source.keep is None:
+            found = found.mutate(labels=found.count().over(ibis.window(group_by=each)))
+        else:
+            found = found.inner_join(found.group_by(each).agg(labels=found.count()), each)
         under = ibis.least(found.labels, bounds.labels_per_user)  # the root of a small integer rounds to no larger one
         capped = (ibis.literal(WEIGHT**2) // under).cast("float64").sqrt().floor().cast("int64")
     found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, capped, 0))
