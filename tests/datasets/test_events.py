@@ -296,6 +296,26 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
     assert asked.count("user") == 4 * 3
 
 
+@pytest.mark.parametrize("ends", [(-(2**31), 2**31 - 1), (0, 2**31), (-(2**31) - 1, 2**32 + 7)])
+def test_users_of_32_bits_are_sorted_as_such_and_others_stay_apart(ends, monkeypatch):
+    from dptopk.datasets import bounding
+
+    drawn, ranks = [], bounding._first_events
+
+    def watched(source, events, *rest):
+        drawn.append(str(events["person"].type()) if "person" in events.columns else None)
+        return ranks(source, events, *rest)
+
+    monkeypatch.setattr(bounding, "_first_events", watched)
+    rows = [(user, f"i{item}") for user in (*ends, 7) for item in range(6)]
+    options = {"user": "user", "item": "item", "key": "k"}
+    found = as_dict(events_histogram(frame(rows), **options, labels_per_user=2))
+    assert drawn == ["int32" if -(2**31) <= ends[0] and ends[1] < 2**31 else None]
+    assert sum(found.values()) == 6
+    monkeypatch.setattr(bounding, "_persons", lambda _, events: events)
+    assert as_dict(events_histogram(frame(rows), **options, labels_per_user=2)) == found
+
+
 @pytest.mark.parametrize("top", [None, 5])
 def test_texts_that_fill_the_memory_are_counted_without_codes(top, monkeypatch):
     from dptopk.datasets import bounding

@@ -201,6 +201,29 @@ def test_a_profile_counts_every_user_in_one_cell(options):
     assert (as_dict(made), as_dict(made.under_cap)) == (as_dict(without), as_dict(without.under_cap))
 
 
+def test_a_profile_is_summed_from_few_rows_of_each_label_and_is_exact_at_the_ends_of_cells(monkeypatch):
+    from dptopk.datasets import two_counts
+
+    degrees = sorted({max(at + step, 1) for at in (*CELLS, *NARROW) for step in (-1, 0, 1)} | {260})
+    pairs = [(user, item) for user, degree in enumerate(degrees) for item in range(degree)]
+    frame, rows = pd.DataFrame(pairs, columns=["user", "item"]), []
+    made = two_counts.both
+
+    def counted(source, *rest, **options):
+        found = made(source, *rest, **options)
+        rows.extend(source.run(found.group_by("item").agg(rows=found.count()))["rows"].to_pylist())
+        return found
+
+    monkeypatch.setattr(two_counts, "both", counted)
+    found = event_counts(frame, **COLUMNS, labels_per_user=20, weights=True, profile=True)
+    cells, totals = profiled(frame)
+    assert found.profile.counts.tolist() == cells
+    assert {cap: sum(narrow.counts) for cap, narrow in found.narrow.items()} == totals
+    assert found.counts.sum() == len(pairs)
+    assert found.under_cap.counts.sum() == sum(min(d, 20) * math.isqrt(10_000 // min(d, 20)) for d in degrees)
+    assert max(rows) <= len({*CELLS, *NARROW, *(cell + 1 for cell in CELLS)}) < len(degrees)
+
+
 def test_one_user_moves_one_cell_by_one_and_narrow_counts_by_their_cap():
     frame = events(9, rows=90, users=7)
     before = event_counts(frame, **COLUMNS, labels_per_user=4, weights=True, profile=True)

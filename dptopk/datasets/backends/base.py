@@ -49,7 +49,7 @@ class Backend:
             earlier one. For engines on which several statements are faster than one: 64-bit codes that no two texts
             share stand for the texts of users and labels. None = a histogram is always one statement.
         bytewise: whether texts of which no two different ones are equal are sorted by their bytes, as fast as those.
-        peers: whether dense_rank gives equal rows the same place; else pairs are grouped before they are ranked.
+        peers: whether rank and dense_rank give equal rows one place; else pairs are grouped before they are ranked.
         unhashed: a constant of a type that can be sorted and not hashed: DISTINCT of rows with it sorts them, in the
             order in which they are ranked next. None = repeated events are ranked too, with equal places.
         full: whether an error of the engine says that its memory is too small; a query of fewer users may then fit.
