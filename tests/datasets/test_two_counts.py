@@ -218,7 +218,7 @@ def test_a_profile_is_summed_from_few_rows_of_each_label_and_is_exact_at_the_end
     found = event_counts(frame, **COLUMNS, labels_per_user=20, weights=True, profile=True)
     cells, totals = profiled(frame)
     assert found.profile.counts.tolist() == cells
-    assert {cap: sum(narrow.counts) for cap, narrow in found.narrow.items()} == totals
+    assert {cap: sum(found.under(cap).counts) for cap in found.narrow} == totals
     assert found.counts.sum() == len(pairs)
     assert found.under_cap.counts.sum() == sum(min(d, 20) * math.isqrt(10_000 // min(d, 20)) for d in degrees)
     assert max(rows) <= len({*CELLS, *NARROW, *(cell + 1 for cell in CELLS)}) < len(degrees)
