@@ -209,6 +209,14 @@ class Filter(Account):
         """The prices of the costs of a charge."""
         return {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}
 
+    def takes(self, charge: Charge) -> RunningTotals:
+        """What a charge takes by the prices of its costs, also where that is not covered.
+
+        Raises:
+            IncompatibleCosts: when a cost has no price on any metric.
+        """
+        return RunningTotals.of(charge, self._priced(charge), self._metrics)
+
     def _taken(self, charge: Charge, record: Record) -> RunningTotals:
         """What a charge takes by a record of its prices, if that is covered.
 
@@ -273,14 +281,13 @@ class Filter(Account):
         try:
             if repetitions == 1:
                 return self.can_spend(charge)
-            one = RunningTotals.of(charge, self._priced(charge), self._metrics)
+            one = self.takes(charge)
         except DptopkError:
             return False
         return self._covered(one, repetitions)  # a refusal in words takes far longer
 
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
-        failures = RunningTotals.of(charge, self._priced(charge), self._metrics).failures
-        return repetitions * failures <= self._failures_left
+        return repetitions * self.takes(charge).failures <= self._failures_left
 
     def apply(self, charge: Charge, record: Record) -> None:
         """Add the prices of a record to the sums; see ``Account.apply``."""

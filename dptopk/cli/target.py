@@ -39,8 +39,8 @@ def check_target(out: Path | None, *, name: str = "out", inputs: Iterable[Path |
             raise InvalidParameter(f"--{name}: {str(out)!r} is read by this very command, and would be lost")
     from dptopk.ledger.heads import lock_beside
 
-    if lock_beside(out).exists():
-        raise InvalidParameter(f"--{name}: {str(out)!r} is the head file of a ledger; name another file")
+    if os.path.exists(lock := lock_beside(out)):  # noqa: PTH110 - Path.exists fails where a name is too long
+        raise InvalidParameter(f"--{name}: {str(out)!r} is the head file of a ledger ({lock.name!r} is beside it)")
     try:
         with _beside(out):
             pass

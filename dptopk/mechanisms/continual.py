@@ -21,7 +21,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import as_labels, from_plain, identity, to_plain
 from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, copies, finite_l0
-from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise, triangular
+from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise, triangular, unit_of
 from dptopk.mechanisms.samplers.noise import gaussian_law
 from dptopk.mechanisms.samplers.participation import Error, Participation
 from dptopk.mechanisms.samplers.random import Array, Ints, Rng, random_bits
@@ -151,10 +151,12 @@ class ContinualTopK:
         """The same mechanism with the measurements that a state has: another version's solver may find others.
 
         Raises:
-            InvalidParameter: for measurements that cost more than its own.
+            InvalidParameter: where it is not "optimal", for another unit than its own (the noise would have another
+                scale), and for measurements that move by more than the unit.
         """
-        weights = np.array(strategy, dtype=np.int64)
-        if weights.shape != (self.days, self.days) or self.participation.energy(weights) > unit**2:
+        weights, user = np.array(strategy, dtype=np.int64), self.participation
+        own = self.factorisation == "optimal" and unit == unit_of(user)
+        if not own or weights.shape != (self.days, self.days) or user.energy(weights) > unit**2:
             raise InvalidParameter("state: its measurements are not those of such a mechanism")
         made = replace(self)
         made.__dict__["_measured"] = triangular(weights, unit)

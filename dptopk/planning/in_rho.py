@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
+from dptopk._internal.rounding import round_up
 from dptopk.accounting.bounds import compose
 from dptopk.budgets.filter import Filter
-from dptopk.costs import ZCDP, Budget, Charge, sum_up
+from dptopk.costs import ZCDP, Budget, Charge
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.planning.plan import Plan
 
@@ -33,11 +35,12 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
     for _ in range(MOST_RESCALINGS):
         made = plan(Budget(epsilon, delta))
         try:
-            used = sum_up([sum_up({filter_.price(cost)[0] or 0.0: times}) for cost, times in made.charge])
+            taken = filter_.takes(made.charge)
         except IncompatibleCosts as reason:
             raise InvalidParameter(f"budget: a plan in rho needs costs of zCDP: {reason}; name a method") from None
+        used, failures = round_up(sum(taken.sums.values(), Fraction())), round_up(taken.failures)
         if filter_.can_spend(made.charge) and (best is None or made.epsilon > best.epsilon):
-            best = replace(made, in_rho=(("rho", used), ("rho_budget", rho)))
+            best = replace(made, in_rho=(("rho", used), ("rho_budget", rho), ("failure_delta", failures)))
             if used >= ENOUGH_OF_BUDGET * rho:
                 break
         epsilon *= math.sqrt(rho / used) * (1 - 1e-3)

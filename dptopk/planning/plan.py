@@ -51,7 +51,8 @@ class Plan:
         outcome: what it is expected to do on the shape that was given, if one was.
         swapped: the chance that the label of rank 2k is placed before that of rank k, on that shape or on 10⁴/rank.
         users: how many users there are, where that is public.
-        in_rho: of a budget in ρ: the "rho" that the costs take, an upper bound, and the "rho_budget".
+        in_rho: of a budget in ρ: the "rho" that the costs take and the "failure_delta" of all that may fail, both
+            upper bounds, and the "rho_budget".
     """
 
     k: int
@@ -121,8 +122,8 @@ class Plan:
         """What a budget in ρ spends and has left, in words; empty where the budget is in ε."""
         if not self.in_rho:
             return ""
-        spent, total = dict(self.in_rho).values()
-        failing = f" but for failures of at most {self.charge.delta:g}" if self.charge.delta else ""
+        spent, total, delta = dict(self.in_rho).values()
+        failing = f" but for failures of at most {format_upper(delta)}" if delta else ""
         left = format_lower(max(total - spent, 0.0), 2)
         return f"In ρ: {format_upper(spent, 4)}-zCDP{failing}; of the budget's ρ = {total:g} this leaves {left}."
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk.budgets.parallel import Parallel
-from dptopk.costs import Charge
+from dptopk.costs import Charge, GaussianDP
 from dptopk.datasets.store import EventsStore
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -245,8 +245,15 @@ class StreamSession:
                 )
             data = data.histogram(partition=partition)
         stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self.rng)
+        own = stream.mechanism is not self.mechanism  # measurements of the file: found by whatever version began it
+        if own and _mu(stream.charge) > _mu(spend.charge) * (1 + 1e-9):
+            raise LedgerError("the measurements in the stream's file cost more than was charged: create another stream")
         release = stream.release(data)
         turn.append(number, partition, secrets.token_hex(16), release.to_dict(), stream.to_dict())
+
+
+def _mu(charge: Charge) -> float:
+    return max((cost.mu for cost in charge.of(GaussianDP)), default=0.0)
 
 
 def mechanism_in(terms: dict[str, Any]) -> ContinualTopK:

@@ -167,6 +167,13 @@ def test_nothing_is_written_over_the_head_file_of_a_ledger(tmp_path):
     assert live.read_bytes() == before == exported.read_bytes()
 
 
+def test_a_name_too_long_for_the_file_of_a_lock_is_refused_in_words(tmp_path):
+    out = tmp_path / ("x" * 250)
+    refused = run("ledger", "export", tmp_path / "l.db", "--out", out)
+    assert refused.exit_code == 2
+    assert f"--out: {str(out)!r} cannot be written" in "".join(refused.output.splitlines())
+
+
 @pytest.mark.slow
 def test_a_changed_entry_is_found(ledger, ask):
     ask()

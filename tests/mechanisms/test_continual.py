@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -224,6 +225,22 @@ def test_a_state_goes_on_with_its_own_measurements_when_the_solver_finds_others(
     exact = weights @ [counts.get("b", 0) for counts in DAYS[:5]]
     assert np.abs(noisy - exact).max() <= 8 * 1e-3 * mechanism.measurements.unit + 1
     assert Stream.from_dict(again.to_dict(), mechanism, ONE).day == 5
+
+
+@pytest.mark.parametrize("factorisation", ["optimal", "square_root", "daily"])
+def test_a_state_of_another_unit_or_of_a_fixed_factorisation_has_no_measurements_of_its_own(factorisation):
+    """Noise of a smaller scale is less Gaussian: at sigma = 0.3 and a unit of 1 it costs μ = 5.3, the stream 3.3."""
+    mechanism = ContinualTopK(k=1, days=4, sigma=0.3, factorisation=factorisation)
+    state = mechanism.stream(ONE, labels=["a"]).to_dict()
+    for unit, weight in ((1, 1), (10**400, 1), (state["unit"], state["unit"])):
+        weights = weight * np.eye(4, dtype=np.int64)
+        digest = hashlib.sha256(weights.tobytes()).hexdigest()
+        made = state | {"unit": unit, "weights": weights.tolist(), "strategy": digest}
+        if (factorisation, unit) == ("optimal", state["unit"]):
+            assert Stream.from_dict(made, mechanism, ONE).charge == ContinualTopK(k=1, days=4, sigma=0.3).charge(ONE)
+            continue
+        with pytest.raises(InvalidParameter, match="state"):
+            Stream.from_dict(made, mechanism, ONE)
 
 
 def test_a_state_of_before_the_measurements_were_written_is_read():

@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from dptopk._internal.formatting import format_upper
 from dptopk.accounting.bounds import compose
+from dptopk.budgets.filter import Filter
 from dptopk.costs import Budget, PureDP
 from dptopk.datasets import macbeth
 from dptopk.errors import InvalidParameter
@@ -250,8 +252,23 @@ def test_a_plan_in_rho_says_what_it_takes_of_its_budget():
     ((cost, times),) = plan.charge
     assert (type(cost), times) == (PureDP, 1)
     exact = cost.epsilon * math.tanh(cost.epsilon / 2)
-    spent, total = dict(plan.in_rho).values()
+    spent, total, failing = dict(plan.in_rho).values()
     assert exact <= spent <= exact * (1 + 1e-6) <= total == 0.5
+    assert failing == plan.charge.delta
     assert f"In ρ: {math.ceil(spent * 1e4) / 1e4}-zCDP" in plan.explain()
     assert "failures of at most 5e-07; of the budget's ρ = 0.5 this leaves 0.000" in plan.explain()
     assert plan_topk(2, Budget(1.0, 1e-6), sensitivity=Sensitivity(l0=1)).told_in_rho == ""
+
+
+def test_a_plan_in_rho_tells_the_failures_inside_of_its_costs():
+    """A threshold with Gaussian noise is ρ-zCDP but for δ, which is a part of its cost and not of the charge's delta."""
+    budget = Budget(rho=3.0, delta=1e-3)
+    plan = plan_topk(3, budget, sensitivity=Sensitivity(l0=3), counts="gaussian", method="threshold")
+    account = Filter(budget)
+    account.spend(plan.charge)
+    failing = dict(plan.in_rho)["failure_delta"]
+    assert plan.charge.delta == 0 < account.summary().delta * 1e-3 < failing <= account.failure_delta
+    assert f"-zCDP but for failures of at most {format_upper(failing)};" in plan.told_in_rho
+    account = Filter(budget, failure_delta=failing)
+    assert account.can_spend(plan.charge)
+    assert not Filter(budget, failure_delta=failing * (1 - 1e-9)).can_spend(plan.charge)

@@ -23,11 +23,12 @@ from dptopk import (
 from dptopk._internal.json_text import fingerprint
 from dptopk.datasets import EventsStore
 from dptopk.ledger import store as ledger_store
-from dptopk.mechanisms import ContinualTopK
+from dptopk.mechanisms import ContinualTopK, continual
 from dptopk.mechanisms.continual import Stream
+from dptopk.mechanisms.samplers.factorisation import triangular
 from dptopk.session import Calendar, StreamSession
 from dptopk.session.budget_backend import LedgerBudget
-from dptopk.session.stream_file import StreamFile
+from dptopk.session.stream_file import StreamFile, Turn
 
 ONE = Sensitivity(l0=1)
 MECHANISM = ContinualTopK(k=2, days=4, sigma=5.0, delta=1e-6)
@@ -351,6 +352,21 @@ def test_another_process_that_was_faster_with_other_terms_is_not_undercharged(le
     with pytest.raises(InvalidParameter, match="other terms"):
         session.stream("daily", DEAR, path=path.with_name("dear.stream"))
     assert ledger.spent("sales") == MECHANISM.charge(ONE)
+
+
+def test_measurements_that_cost_more_than_was_charged_draw_nothing(ledger, path, session, draws, monkeypatch):
+    """The charge is written, the file is not, and the version that makes it finds measurements that use all of μ."""
+    mechanism = ContinualTopK(k=2, days=4, sigma=5.0, delta=1e-6, factorisation="optimal")
+    best = mechanism.measurements
+    with monkeypatch.context() as former:
+        less = triangular(best.strategy - np.eye(4, dtype=np.int64), best.unit)
+        former.setattr(continual, "factorise", lambda *_: less)
+        former.setattr(Turn, "begin", lambda *_: None)
+        session.stream("daily", mechanism, path=path)
+    stream = session.stream("daily", mechanism, path=path)
+    with pytest.raises(LedgerError, match="cost more than was charged"):
+        stream.answer(1, day(tea=900))
+    assert draws == []
 
 
 def test_a_key_that_was_used_for_something_else_pays_for_no_stream(ledger, session, path):

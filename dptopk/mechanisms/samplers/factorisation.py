@@ -79,9 +79,7 @@ def _energy(plan: Factorisation, participation: Participation) -> int:
 def factorise(kind: Kind, participation: Participation, error: Error = "max") -> Factorisation:
     """The factorisation of that name, in whole numbers: the energy is at most unit², and just below."""
     real = FACTORISATIONS[kind](participation, error)
-    days = participation.days
-    # Of many days of a user weights are smaller: units are then finer, so that rounding stays below a 32nd of a count.
-    unit = 1 << (5 + days.bit_length() + participation.most.bit_length() // 2)
+    days, unit = participation.days, unit_of(participation)
     scaled = real / np.sqrt(participation.energy(real))
     factor, energy = float(unit), np.inf
     while energy > unit**2:
@@ -91,6 +89,11 @@ def factorise(kind: Kind, participation: Participation, error: Error = "max") ->
     if kind == "tree":  # every weight is the same
         return Factorisation(whole, _tree_totals(days) / whole.max(), unit)
     return triangular(whole, unit)
+
+
+def unit_of(participation: Participation) -> int:
+    """The unit: of many days of a user weights are smaller, so it is finer, and rounding is below a 32nd of a count."""
+    return 1 << (5 + participation.days.bit_length() + participation.most.bit_length() // 2)
 
 
 def triangular(strategy: Array, unit: int) -> Factorisation:
@@ -103,9 +106,8 @@ def triangular(strategy: Array, unit: int) -> Factorisation:
 
     if (np.diagonal(strategy) <= 0).any() or np.triu(strategy, 1).any():
         raise InvalidParameter(f"factorisation: these measurements do not suit {len(strategy)} days")
-    return Factorisation(
-        strategy, solve_triangular(strategy.T.astype(float), np.tri(len(strategy)).T, lower=False).T, unit
-    )
+    totals = solve_triangular(strategy.T.astype(float), np.tri(len(strategy)).T, lower=False).T
+    return Factorisation(strategy, totals, unit)
 
 
 def _optimal(participation: Participation, error: Error) -> Array:
