@@ -137,9 +137,7 @@ RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("labels_per_user", "total_per_user", "threads", "times", "segments", "segments_per_user"), count),
     **dict.fromkeys(("linf", "l0", "l2"), partial(count, at_most=LARGEST)),
     **dict.fromkeys(("epsilon", "sigma", "scale", "mu", "tau", "rho", "utility_range", "divergence"), positive),
-    **dict.fromkeys(("weight", "accuracy", "locked"), positive),
-    "order": positive,
-    "first": positive,
+    **dict.fromkeys(("weight", "accuracy", "locked", "order", "first"), positive),
     "delta": partial(probability, allow_zero=False),
 }
 

@@ -395,12 +395,8 @@ class Filter(Account):
     def remaining(self) -> str:
         """Describe what is left."""
         epsilon, delta = format_lower(self.epsilon_left(), 4), format_lower(round_down(self._failures_left), 4)
-        rho = (
-            ""
-            if self.budget.rho is None
-            else f"rho up to {format_lower(self._room(self._metrics[Zcdp.name]), 4)}, such as "
-        )
-        return f"{rho}epsilon up to {epsilon}, with delta up to {delta}"
+        rho = "" if self.budget.rho is None else format_lower(self._room(self._metrics[Zcdp.name]), 4)
+        return f"{rho and f'rho up to {rho}, such as '}epsilon up to {epsilon}, with delta up to {delta}"
 
     def _room(self, metric: Metric) -> float:
         """Return what is left on a metric, as a number that the metric does not read as more."""

@@ -100,8 +100,8 @@ def guarantee(state: DatasetState) -> str:
     """What holds of all answers together, in words."""
     from dptopk.ledger.disclosure import zcdp_of
 
-    summary, zcdp = state.account.summary(), "{rho:g}-zCDP but for failures of at most {failure_delta:g}; "
-    in_rho = zcdp.format(**of) if (of := zcdp_of(state.terms)) else ""
+    summary, zcdp = state.account.summary(), [format_upper(each) for each in zcdp_of(state.terms).values()]
+    in_rho = "{}-zCDP but for failures of at most {}; ".format(*zcdp) if zcdp else ""
     return f"{in_rho}({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for everything, at every moment"
 
 

@@ -458,10 +458,9 @@ class Stream:
             stream._came = [(np.array(rows, dtype=np.int64), np.array(n, dtype=np.int64)) for rows, n in plain["days"]]
             old = stream._plan.measured_on < day
             measured = np.array(plain["measured"], dtype=np.int64).reshape(int(old.sum()), len(names))
-            fits = 0 <= day <= mechanism.days
-            fits = fits and len(stream._rows) == len(names) and len(stream._came) == len(stream._given) == day
             made_by = (str(mechanism), str(sensitivity), stream._digest)
-            fits = fits and (plain["mechanism"], plain["sensitivity"], plain["strategy"]) == made_by
+            fits = (plain["mechanism"], plain["sensitivity"], plain["strategy"]) == made_by
+            fits &= len(stream._rows) == len(names) and len(stream._came) == len(stream._given) == day <= mechanism.days
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
         if not fits:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 
 from dptopk._internal.rounding import round_up
 from dptopk.accounting.bounds import compose
@@ -28,8 +27,7 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
     Raises:
         InvalidParameter: when no plan fits.
     """
-    filter_ = Filter(budget)
-    delta = budget.delta / 2 or REPORTED_AT
+    filter_, delta = Filter(budget), budget.delta / 2 or REPORTED_AT
     rho, epsilon = budget.rho or 0.0, compose(Charge({ZCDP(budget.rho or 0.0): 1}), delta=delta).epsilon
     best: Plan | None = None
     for _ in range(MOST_RESCALINGS):
@@ -38,7 +36,7 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
             taken = filter_.takes(made.charge)
         except IncompatibleCosts as reason:
             raise InvalidParameter(f"budget: a plan in rho needs costs of zCDP: {reason}; name a method") from None
-        used, failures = round_up(sum(taken.sums.values(), Fraction())), round_up(taken.failures)
+        used, failures = round_up(*taken.sums.values()), round_up(taken.failures)  # a budget in rho has one metric
         if filter_.can_spend(made.charge) and (best is None or made.epsilon > best.epsilon):
             best = replace(made, in_rho=(("rho", used), ("rho_budget", rho), ("failure_delta", failures)))
             if used >= ENOUGH_OF_BUDGET * rho:

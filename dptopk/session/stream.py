@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json, fingerprint
@@ -168,9 +168,7 @@ class StreamSession:
         with self._turn() as turn:
             if turn.answer(number) is None:
                 self._draw(turn, number, data, self.calendar.name(number) if partition is None else partition)
-        release = self.stored(number)
-        assert release is not None  # noqa: S101 - it was committed
-        return release
+        return cast("Release", self.stored(number))  # it was committed
 
     def stored(self, day: int | str | date) -> Release | None:
         """The answer of a day that was answered before, or None; nothing is drawn."""
@@ -245,8 +243,8 @@ class StreamSession:
                 )
             data = data.histogram(partition=partition)
         stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self.rng)
-        own = stream.mechanism is not self.mechanism  # measurements of the file: found by whatever version began it
-        if own and _mu(stream.charge) > _mu(spend.charge) * (1 + 1e-9):
+        # With measurements of the file, which another version's solver may have found after the charge.
+        if stream.mechanism is not self.mechanism and _mu(stream.charge) > _mu(spend.charge) * (1 + 1e-9):
             raise LedgerError("the measurements in the stream's file cost more than was charged: create another stream")
         release = stream.release(data)
         turn.append(number, partition, secrets.token_hex(16), release.to_dict(), stream.to_dict())

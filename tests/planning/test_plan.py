@@ -261,7 +261,7 @@ def test_a_plan_in_rho_says_what_it_takes_of_its_budget():
 
 
 def test_a_plan_in_rho_tells_the_failures_inside_of_its_costs():
-    """A threshold with Gaussian noise is ρ-zCDP but for δ, which is a part of its cost and not of the charge's delta."""
+    """A threshold with Gaussian noise is ρ-zCDP but for δ, a part of its cost and not of the charge's delta."""
     budget = Budget(rho=3.0, delta=1e-3)
     plan = plan_topk(3, budget, sensitivity=Sensitivity(l0=3), counts="gaussian", method="threshold")
     account = Filter(budget)
