@@ -36,7 +36,8 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
             taken = filter_.takes(made.charge)
         except IncompatibleCosts as reason:
             raise InvalidParameter(f"budget: a plan in rho needs costs of zCDP: {reason}; name a method") from None
-        used, failures = round_up(*taken.sums.values()), round_up(taken.failures)  # a budget in rho has one metric
+        (exact,) = taken.sums.values()  # a budget in rho has one metric
+        used, failures = round_up(exact), round_up(taken.failures)
         if filter_.can_spend(made.charge) and (best is None or made.epsilon > best.epsilon):
             best = replace(made, in_rho=(("rho", used), ("rho_budget", rho), ("failure_delta", failures)))
             if used >= ENOUGH_OF_BUDGET * rho:
