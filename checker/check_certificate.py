@@ -144,7 +144,7 @@ RHO = {"ZCDP": lambda rho, xi: rho + xi, "CDP": lambda mu, tau: max(mu, tau * ta
 def renyi(f):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
     costs = [(MOMENTS[kind], [ball(x) for x in values], n) for kind, *values, n in f["costs"]]
     log = lambda t: sum((moment(t, *values) * n for moment, values, n in costs), -t.log() - (1 + t) * (1 + 1 / t).log())
-    orders = np.geomspace(1e-3, 1e4, 2000)
+    orders = np.geomspace(1e-3, 1e9, 2000)
     rough = np.array([float(log(ball(t))) for t in orders])
     def conversion(x):
         k = min(max(int(np.argmin(rough - orders * float(x))), 1), len(orders) - 2)
@@ -166,7 +166,7 @@ def smoothed(f):
         return s + 2 * whole + r / 2 * ((1 + 2 * whole / s).log() + r / s + r**2 / (3 * s**2))
     return gaussian(min(variance(rho * (10 + k) / 10).upper() for k in range(71)).sqrt())
 def gaussian(mu):
-    cdf = lambda z: (1 + (z / arb(2).sqrt()).erf()) / 2
+    cdf = lambda z: (-z / arb(2).sqrt()).erfc() / 2  # not 1 + erf: e^x multiplies its error
     return lambda x: cdf(mu / 2 - ball(x) / mu) - ball(x).exp() * cdf(-mu / 2 - ball(x) / mu)
 def of_sum(f, masses, first, infinite, loss):
     """Of f["count"] copies of a law on the integers, whose sum s has the exact, rising loss(s)."""
@@ -216,8 +216,8 @@ def same_charge(c):
     need(re.fullmatch(rf"0|{TERM}(?: \+ {TERM})*(?: \[[a-z_, ]+\])?", text), "the charge's text cannot be read")
     for times, name, arguments in re.findall(TERM, text):
         n, values = int(times or 1), [abs(Fraction(float(value.split("=")[-1]))) for value in arguments.split(",")]
-        parts = {"delta": [((name,), values[0] * n)], "ADP": [(("DP", values[0]), n), (("failure", values[-1]), n)],
-                 "GDP": [(("GDP",), values[0] ** 2 * n)],
+        parts = {"delta": [((name, *values[1:]), values[0] * n)], "ADP": [(("DP", values[0]), n), (("failure", values[-1]), n)],
+                 "GDP": [((name, *values[1:]), values[0] ** 2 * n)],
                  "ZCDP": [(("ZCDP", values[0], sum(values[1:])), n)]}  # fmt: skip
         for key, amount in parts.get(name, [((name, *values), n)]):
             add(stated, key, amount)

@@ -114,7 +114,9 @@ def test_a_charge_that_states_more_than_the_factors_is_refused(text, tmp_path):
     assert check(change(true, lambda content: content.update(charge=text)), tmp_path).returncode == 1
 
 
-@pytest.mark.parametrize(("text", "code"), [("2*GDP(0.1) + GDP(0.2)", 0), ("2*GDP(0.1) + GDP(0.21)", 1)])
+@pytest.mark.parametrize(
+    ("text", "code"), [("2*GDP(0.1) + GDP(0.2)", 0), ("2*GDP(0.1) + GDP(0.21)", 1), ("2*GDP(0.1) + GDP(0.2, 9)", 1)]
+)
 def test_gaussians_of_several_kinds_are_one(text, code, tmp_path):
     true = certificates.certify(Charge.parse("2*GDP(0.1) + GDP(0.2)"), delta=1e-6).text
     assert check(change(true, lambda content: content.update(charge=text)), tmp_path).returncode == code
@@ -508,3 +510,25 @@ def test_the_checker_converts_concentrated_costs(checker, charge, moment, rho):
         delta = float(profile(x))
         assert best * (1 - 1e-9) <= delta <= best * (1 + 1e-6)
         assert float(profile(-x)) == pytest.approx(1 - math.exp(-x) * (1 - delta), abs=1e-14)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 1.0, 25.0])
+def test_the_checker_knows_a_gaussian_to_forty_digits(checker, mu):
+    """At losses of hundreds too, where e^x times a small tail is what counts."""
+    profile = checker.gaussian(checker.ball(mu))
+    for deviations in (-3, 0, 5):
+        x = mu * mu / 2 + deviations * mu
+        found = profile(x)
+        with mpmath.workdps(300):
+            m, y = mpmath.mpf(mu), mpmath.mpf(x)
+            true = mpmath.ncdf(m / 2 - y / m) - mpmath.exp(y) * mpmath.ncdf(-m / 2 - y / m)
+            assert abs(mpmath.mpf(found.str(60, radius=False)) / true - 1) < mpmath.mpf(10) ** -40
+            assert found.rel_accuracy_bits() > 133
+
+
+@pytest.mark.parametrize("rho", [1e-13, 1e-9, 1e-3, 50.0])
+def test_the_checker_finds_the_order_of_the_smallest_costs(checker, rho):
+    """Of three zCDP costs: the smaller, the higher the order."""
+    charge = Charge({ZCDP(rho): 3})
+    best = compose(charge, delta=1e-6, bound="renyi")
+    assert float(checker.renyi({"costs": [["ZCDP", rho, 0.0, 3]]})(best.epsilon)) < 1e-6 * (1 + 1e-6)
