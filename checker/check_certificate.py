@@ -144,7 +144,7 @@ RHO = {"ZCDP": lambda rho, xi: rho + xi, "CDP": lambda mu, tau: max(mu, tau * ta
 def renyi(f):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
     costs = [(MOMENTS[kind], [ball(x) for x in values], n) for kind, *values, n in f["costs"]]
     log = lambda t: sum((moment(t, *values) * n for moment, values, n in costs), -t.log() - (1 + t) * (1 + 1 / t).log())
-    orders = np.geomspace(1e-3, 1e9, 2000)
+    orders = np.geomspace(1e-3, 1e9, 3500)
     rough = np.array([float(log(ball(t))) for t in orders])
     def conversion(x):
         k = min(max(int(np.argmin(rough - orders * float(x))), 1), len(orders) - 2)
