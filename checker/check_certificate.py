@@ -139,7 +139,9 @@ symmetric = lambda profile: lambda x: profile(x) if x >= 0 else 1 - ball(x).exp(
 rise = lambda x: (x.sinh() / x).log()
 # Of a cost: a bound on ln E e^(tL) for t > 0, the one of ranges being their worst pair's; a rho such that it is rho-zCDP.
 MOMENTS = {"ZCDP": lambda t, rho, xi: t * (xi + rho * (1 + t)), "CDP": lambda t, mu, tau: t * mu + (t * tau) ** 2 / 2,
-           "BR": lambda t, e: (1 + t) * rise((1 + t) * e / 2) - t * rise(t * e / 2) - rise(e / 2)}
+           "BR": lambda t, e: (1 + t) * rise((1 + t) * e / 2) - t * rise(t * e / 2) - rise(e / 2),
+           "DP": lambda t, e: (((1 + t) * e).exp() + (-t * e).exp()).log() - (1 + e.exp()).log(),
+           "GDP": lambda t, mu: t * (1 + t) * mu**2 / 2, "DGauss": lambda t, scale, shift: t * (1 + t) * (shift / scale) ** 2 / 2}
 RHO = {"ZCDP": lambda rho, xi: rho + xi, "CDP": lambda mu, tau: max(mu, tau * tau / 2)}
 def renyi(f):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
     costs = [(MOMENTS[kind], [ball(x) for x in values], n) for kind, *values, n in f["costs"]]
@@ -259,9 +261,8 @@ def main(path):
     need(step > 0, "the lattice's step must be above 0")
     for f in c["factors"]:
         for kind, *values, count in listed_in(f):
-            number(*values), whole(count)
+            number(*values), whole(count, *(values[1:] if kind == "DGauss" else []))
             costs.append(f"{count} {kind} {' '.join(map(str, values))}")
-        whole(f.get("shift", 1))
         # Only ranges may be multiplied fewer times than there are of them: parts of ``size`` of them are groups.
         profiles = bounded_range(f) if f["kind"] == "BR" else [(PROFILES[f["kind"]](f), 1)]
         for profile, k in profiles:

@@ -195,12 +195,13 @@ class SetwiseCurve(Curve):
     def smoothed(self) -> tuple[Charge, Charge] | None:
         """(one Gaussian cost for the small zCDP costs by Theorem H, the other concentrated costs), if it may help."""
         # ξ + ρα <= (ξ + ρ) α for α > 1.
-        rhos = {cost: sum_up(list(converted(cost, "exact_zcdp"))) for cost in self.concentrated.costs}
-        total = math.fsum(n * rhos[cost] for cost, n in self.concentrated)
+        costs = self.concentrated.of(ZCDP, CDP)
+        rhos = {cost: sum_up(list(converted(cost, "exact_zcdp"))) for cost in costs}
+        total = math.fsum(n * rhos[cost] for cost, n in costs.items())
         top = max((rho for rho in rhos.values() if rho <= LARGEST_RHO), default=0.0)
         found, least = None, math.inf
         for halvings in range(tuning.SMOOTHED_CUTS if top and self.concentrated.count > 1 else 0):
-            small = {cost: n for cost, n in self.concentrated if 0 < rhos[cost] <= top / 2**halvings}
+            small = {cost: n for cost, n in costs.items() if 0 < rhos[cost] <= top / 2**halvings}
             together: Counter[float] = Counter()
             for cost, n in small.items():
                 together[rhos[cost]] += n

@@ -138,7 +138,7 @@ HALVINGS = 14  # of the logarithm of the mass
 
 # ---- certificates: what is proposed to the checker, which proves it -------------------------------------------------
 AS_GOOD = 3e-4  # relative: a run this close to the best is the one that is certified
-CERTIFIED_TRIES, CERTIFIED_FINER = 3, 30.0  # runs are finer by this factor while another bound is ahead
+CERTIFIED_AGAIN, CERTIFIED_FINER = 2, 30.0  # further runs, finer by this factor, while another bound is ahead
 CERTIFIED_LEFT = 5.0  # standard deviations of the product that are kept below the mean
 CHECKER_LIFT = 100  # in units of rounding, of a node value in each step: more than the checker's intervals are wide
 CHECKER_ROOM = 1e-5  # relative, of δ: left for the checker's rounding

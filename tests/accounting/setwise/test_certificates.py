@@ -371,6 +371,7 @@ def test_many_small_costs_are_certified_as_one_gaussian(small, tmp_path):
         ("20*BR(0.1) + 100*ZCDP(0.001) + ZCDP(0.02) + ADP(0.1, 1e-9)", ["BR", "DP", "Smoothed", "Renyi"]),
         ("3*BR(0.5) + 2*BR(0.3) + ZCDP(0.1)", ["Renyi"]),
         ("2*BR(0.1) + DP(0.3) + ZCDP(0.0005)", ["DP", "Renyi"]),
+        ("18*BR(0.147) + 154*DP(0.6) + 112*CDP(0.0973, 0.242) + DGauss(9, 2)", ["Renyi"]),
     ],
 )
 def test_concentrated_costs_beside_others(charge, kinds, tmp_path):
@@ -491,6 +492,31 @@ def test_the_checker_knows_the_moments_of_a_range(checker, epsilon, order):
 
         values = [of(e * k / 128) for k in range(1, 128)]
         assert moment * (1 - mpmath.mpf(10) ** -3) < max(values) <= moment
+
+
+@pytest.mark.parametrize("order", [0.25, 1.0, 50.0])
+@pytest.mark.parametrize("charge", ["DP(0.001)", "DP(2.0)", "DGauss(1.5, 2)"])
+def test_the_checker_knows_the_moments_of_pairs(checker, charge, order):
+    """Of randomised response exactly, of a discrete Gaussian from above: where the tilted law is one, exactly."""
+    (cost,) = Charge.parse(charge).costs
+    numbers = [checker.ball(getattr(cost, name)) for name in certificates.LISTED[type(cost)]]
+    with mpmath.workdps(60):
+        moment = mpmath.mpf(checker.MOMENTS[cost.symbol](checker.ball(order), *numbers).mid().str(45, radius=False))
+        if cost.symbol == "DP":
+            e = mpmath.mpf(cost.epsilon)
+            law = [(mpmath.exp(e), e), (mpmath.mpf(1), -e)]
+        else:
+            s, a = mpmath.mpf(cost.scale), cost.shift
+            law = [(mpmath.exp(-(z**2) / (2 * s**2)), (2 * z * a + a**2) / (2 * s**2)) for z in range(-200, 200)]
+        true = mpmath.log(mpmath.fsum(p * mpmath.exp(order * loss) for p, loss in law))
+        true -= mpmath.log(mpmath.fsum(p for p, _ in law))
+        assert true * (1 - mpmath.mpf(10) ** -30) <= moment
+        if cost.symbol == "DP" or order >= 1:
+            assert moment <= true * (1 + mpmath.mpf(10) ** -30)
+
+
+def test_a_gaussian_has_the_moments_of_its_zcdp(checker):
+    assert checker.MOMENTS["GDP"](3, 0.5) == checker.MOMENTS["ZCDP"](3, 0.125, 0.0)
 
 
 @pytest.mark.parametrize(
