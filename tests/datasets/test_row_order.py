@@ -156,7 +156,7 @@ def test_a_label_may_hold_a_nul():
 @pytest.mark.parametrize("columns", [{}, {"item": pa.int64()}, {"item": pa.uint64(), "user": pa.int8()}], ids=str)
 def test_columns_of_batches(columns):
     """As engines give them: sums as decimals, bytes for texts, negative numbers, more than 64 bits hold with a sign."""
-    values = [2**64 - 1, 3] if columns.get("item") == pa.uint64() else [-5, 70000] if columns else [b"b", "a\u00e4"]
+    values = [2**64 - 1, 3] if columns.get("item") == pa.uint64() else [-5, 2**60 + 1] if columns else [b"b", "a\u00e4"]
     kinds = {"item": pa.binary(), "count": pa.decimal128(38, 0)} | columns
     given = {"item": values, "count": [2**40, 0], "user": [1, -1]}
     table = pa.table({name: pa.array(given[name], kind) for name, kind in kinds.items()})

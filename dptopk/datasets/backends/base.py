@@ -195,7 +195,9 @@ def _array(column: Any) -> Array:
 
     if pa.types.is_integer(column.type) or pa.types.is_decimal(column.type):  # as DuckDB gives sums
         array: Array = column.cast(pa.int64() if pa.types.is_decimal(column.type) else column.type).to_numpy()
-        return array if array.min(initial=0) < 0 else array.astype(np.min_scalar_type(array.max(initial=0)))
+        fits = np.min_scalar_type(array.max(initial=0))
+        # Beside negative numbers of another part, unsigned ones of 64 bits would all become floating-point numbers.
+        return array if array.min(initial=0) < 0 or fits.itemsize == 8 else array.astype(fits)
     return np.array(column.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=np.dtypes.StringDType())
 
 
