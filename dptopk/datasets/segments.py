@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dptopk._internal import validate
 from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Charge
@@ -147,17 +149,18 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         counted = label_counts(
             source, events, contribute, bounds, top=top, within=("segment",), sums=sums, progress=progress
         )
-    values = fitted if names is None else range(len(fitted))
-    pairs = zip(listed, values, strict=True)
+    places = {value: place for place, value in enumerate(fitted if names is None else range(len(fitted)))}
+    # Compared as Python does: NumPy ends a text at a NUL.
+    found = np.array([places.get(value, -1) for value in counted["segment"].tolist()], dtype=np.int64)
     clipped = weight is not None or per_label_cap > 1
 
-    def histogram(value: Any) -> Histogram:
-        rows = {name: column[counted["segment"] == value] for name, column in counted.items()}
+    def histogram(place: int) -> Histogram:
+        rows = {name: column[found == place] for name, column in counted.items()}
         if count_capped:
             return to_histogram(rows, bounds, top)
         return beside(rows, bounds, weights=weights, clipped=clipped)
 
-    histograms = {name: histogram(value) for name, value in pairs}
+    histograms = {name: histogram(place) for place, name in enumerate(listed)}
     return Segments(histograms, min(s, len(listed)), by=segment)
 
 

@@ -24,7 +24,7 @@ from dptopk import (
 pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 
-from dptopk.datasets import DuckDB, Segments, events_histogram, segment_histograms, segments_charge
+from dptopk.datasets import DuckDB, Segments, events_histogram, segment_histograms, segments, segments_charge
 
 COLUMNS = ["user", "item", "segment"]
 OPTIONS = {"user": "user", "item": "item", "segment": "segment"}
@@ -197,3 +197,14 @@ def test_text_that_no_column_holds_is_refused_by_name():
         events_histogram(events, where={"part": "\udcff"}, **options)
     with pytest.raises(InvalidParameter, match="key"):
         events_histogram(events, key="\udcff", **options)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_segments_that_differ_after_a_nul(monkeypatch, by_name):
+    """NumPy compares texts up to one; by name, as on engines that keep no tables, and by number."""
+    if by_name:
+        monkeypatch.setattr(segments, "_numbers", lambda *_: None)
+    names = [f"n{end}" for end in ("", "\0", "\0b", "\0a", "\0b\0")]
+    rows = pd.DataFrame({"user": range(5), "item": list("vwxyz"), "segment": names})
+    found = segment_histograms(rows, **OPTIONS, segments=names, segments_per_user=1, labels_per_user=1)
+    assert [as_dict(histogram) for histogram in found.values()] == [{item: 1} for item in "vwxyz"]
