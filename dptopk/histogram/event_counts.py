@@ -19,7 +19,8 @@ class EventCounts(Histogram):
         under_cap: the histogram of the events of at most l0 labels of each user, or the sums of their users' weights;
             which labels of a user, is decided by this user's own rows (docs/notes/two-phases.md).
         profile: how many users are in each of CELLS, by their number of labels; None where it was not asked for.
-        narrow: beside a profile: cap -> the counts of the events under that cap, of the same labels.
+        narrow: beside a profile: cap -> the counts of the events under that cap, of the same labels, in integers as
+            narrow as hold them; ``under(cap).counts`` has 64 bits, for arithmetic.
     """
 
     under_cap: Histogram

@@ -161,6 +161,10 @@ class Histogram:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a Histogram cannot be changed: {name}")
 
+    def __deepcopy__(self, _memo: Any) -> Histogram:
+        """Itself, as it cannot be changed; NumPy 2.0 crashes where it copies an array of its texts in depth."""
+        return self
+
     @classmethod
     def from_pandas(cls, df: pd.DataFrame, *, label: str, count: str, **options: Any) -> Histogram:
         """The histogram in two columns of a data frame; ``options`` are those of Histogram.
@@ -205,7 +209,7 @@ class Histogram:
 
     @cached_property
     def labels(self) -> Array:
-        """The labels of the rows, shape (n,)."""
+        """The labels of the rows, shape (n,): integers, objects, or texts of events as NumPy's StringDType."""
         return np.arange(len(self.counts)) if self._labels is None else self._labels
 
     @property

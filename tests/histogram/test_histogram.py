@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 
@@ -218,3 +219,8 @@ def test_labels_come_with_their_counts_from_everyday_objects():
     for nothing in (["the"], None, "the"):
         with pytest.raises(InvalidParameter, match="counts"):
             Histogram(nothing)
+
+
+def test_a_copy_in_depth_is_the_histogram_itself():
+    texts = Histogram(np.array(["a", "b" * 40], dtype=np.dtypes.StringDType()), [2, 1])
+    assert copy.deepcopy([texts])[0] is texts
