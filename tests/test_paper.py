@@ -180,7 +180,7 @@ def test_words_on_unknown_domains_beside_weighted_noise():
 
 
 def test_words_on_the_code():
-    _says("A checker of 278 lines", "an independent program of 277 lines")
+    _says("A checker of 278 lines", "an independent program of 278 lines")
     assert len((ROOT / "checker" / "check_certificate.py").read_text(encoding="utf-8").splitlines()) == 278
     _says("108\\,(4+\\eps)\\Bigl(1+\\frac{NE}{E-1}\\Bigr)u", "60+3\\eps+4N(105+3\\eps)\\frac{E}{E-1}")
     unit = 2.0**-53

@@ -159,7 +159,7 @@ def test_a_full_disk_after_the_draw_keeps_the_answer(counts, tmp_path):
 def test_files_of_other_habits(tmp_path):
     excel = tmp_path / "excel.csv"
     excel.write_bytes("label;count\nM\xfcller;900\n".encode("cp1252"))
-    for arguments, hint in (((), "encoding"), (("--encoding", "cp1252"), "another character")):
+    for arguments, hint in (((), "encoding"), (("--encoding", "cp1252"), "character that separates")):
         result = run("topk", excel, *BASE, *arguments)
         assert result.exit_code == 2
         assert hint in result.output
