@@ -64,7 +64,9 @@ class Sensitivity:
 
 
 class Histogram:
-    """A histogram and what is known about it in advance; it cannot be changed, nor can the memory that it shares.
+    """A histogram and what is known about it in advance; it cannot be changed.
+
+    Its memory is its own, but for an array of texts (NumPy's StringDType) that was given read-only.
 
     Args:
         labels: distinct labels, shape (n,): any hashable values, kept as the objects they are; None = the integers
