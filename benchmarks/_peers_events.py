@@ -53,7 +53,7 @@ def section(smoke: bool) -> str:
             ratio = f"{mine[1] / theirs[1]:.2f}"
             rows.append(
                 [
-                    f"{events:,}, {each} a user",
+                    f"{events:,}, {each} a user{', named by text' if made != path else ''}",
                     *(_peers.seconds(x) for x in (theirs[0], mine[0], theirs[1], mine[1])),
                     ratio,
                 ]
