@@ -139,6 +139,7 @@ def test_no_count_is_ever_written_down(server, caplog):
         told = [eve.get(path).text for path in ("/v1/audit", "/v1/metrics", "/v1/datasets/words/spending")]
         told += [ann.get("/v1/datasets/words").text, ann.post("/v1/datasets/words/plan", json=ASKED).text, caplog.text]
     released = {row["count"] for row in answer["release"]["rows"]}
+    released |= {end for bar in answer["intervals"] for end in (bar["low"], bar["high"])}  # one may be the count
     for word, count in WORDS:
         assert count in released or str(count) not in str(answer)
         assert not any(str(count) in text or word in text for text in told)
