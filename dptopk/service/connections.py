@@ -1,6 +1,6 @@
 """Connections that are opened and say nothing: uvicorn itself waits for the head of a request for ever.
 
-Only so many are open at a time: one more, and the oldest that says nothing ends.
+The number of open ones is limited: where one more comes, the oldest that says nothing ends.
 """
 
 from __future__ import annotations

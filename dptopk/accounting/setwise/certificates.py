@@ -68,7 +68,7 @@ def certify(
         effort: as for ``compose``.
 
     Returns:
-        A certificate of an upper bound ε, that of ``optimal_setwise`` but for rounding.
+        A certificate of an upper bound ε: that of ``optimal_setwise`` or of one Rényi curve, but for rounding.
 
     Raises:
         NotCertified: for other costs, or a δ outside this range or within 1e-11 of the charge's own failures.

@@ -121,7 +121,7 @@ def test_tokens_by_steps():
 
 
 def test_published_numbers():
-    """Counts with noise of ε = 1 and τ = 100: 27.8 and 71.5 in place of 30.0 and 83.5."""
+    """Counts with noise of ε = 1 and τ = 100: 27.8 and 71.5 instead of 30.0 and 83.5."""
     for count, own, pure in ((30, 27.78, 29.99), (100, 71.55, 83.53)):  # the brackets: 71.546 to 71.548
         assert compose(Charge({DiscreteLaplaceDP(100.0, 100): count}), delta=1e-6).epsilon == pytest.approx(
             own, abs=0.01

@@ -230,7 +230,7 @@ def test_mixed_costs_against_enumeration() -> None:
 
 
 def test_the_bracket_notices_a_wrong_side() -> None:
-    """Rounding up in place of down is caught: its δ exceeds the exact one by far more than the tolerances above."""
+    """Rounding up instead of down is caught: its δ exceeds the exact one by far more than the tolerances above."""
     pairs = [randomised_response(np.full(20, 0.11))]
     above = product(pairs, step=0.05, tilt=2.0, side=1).delta(1.2)
     below = product(pairs, step=0.05, tilt=2.0, side=-1).delta(1.2)
