@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run test test-slow test-all lint types check browser service-torture deploy-check figures measure bench docs docs-check \
+.PHONY: run test test-slow test-all lowest lint types check browser service-torture deploy-check figures figures-quick doc-figures proofs measure bench docs docs-check \
   paper paper-numbers package-check clean
 
 run: $(VENV)/.run-ready
@@ -25,9 +25,28 @@ test-slow: $(VENV)/.test-ready
 # Every test.
 test-all: test test-slow
 
+# The quick tests of what users call, at the lowest versions that pyproject.toml promises; LOWEST: which.
+# (test_schema.py needs schemathesis, which asks for newer versions.)
+LOWEST = tests/cli tests/session tests/histogram tests/release tests/datasets tests/service
+LOWEST_BIN := build/lowest/bin
+lowest: build/lowest/.ready
+	$(LOWEST_BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -p no:cacheprovider -m "not slow" \
+	  -W ignore::DeprecationWarning --ignore tests/service/test_schema.py $(LOWEST)
+
+build/lowest/.ready: pyproject.toml
+	rm -rf build/lowest
+	$(PYTHON) -m venv build/lowest
+	$(LOWEST_BIN)/python -m pip install --quiet uv
+	$(LOWEST_BIN)/uv pip install --quiet --python $(LOWEST_BIN)/python --resolution lowest-direct \
+	  --only-binary :all: --editable '.[data,plots,serve]'
+	$(LOWEST_BIN)/uv pip install --quiet --python $(LOWEST_BIN)/python \
+	  httpx hypothesis mpmath psutil pytest pytest-xdist
+	@touch $@
+
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/density.py
 
 types: $(VENV)/.test-ready
 	$(BIN)/mypy
@@ -62,6 +81,22 @@ deploy-check: $(VENV)/.test-ready
 
 figures: $(VENV)/.test-ready
 	$(BIN)/dptopk reproduce all --out figures
+
+# The pictures of the docs, from what `make figures` made.
+doc-figures: $(VENV)/.test-ready
+	$(BIN)/python scripts/doc_figures.py figures
+
+# Every figure with few points, in two processes: that each is made, not its numbers.
+figures-quick: $(VENV)/.test-ready
+	$(BIN)/dptopk reproduce all --quick --force --jobs 2 --out build/figures-quick
+
+# The theorems of proofs/ in Coq 8.16 of Debian 12, which is installed where it is missing (as root).
+COQ = coq libcoq-mathcomp-ssreflect libcoq-mathcomp-algebra libcoq-mathcomp-algebra-tactics \
+  libcoq-mathcomp-analysis
+proofs:
+	@command -v coqc >/dev/null || [ "$$(id -u)" != 0 ] || (apt-get update -q && \
+	  apt-get install -y -q --no-install-recommends $(COQ))
+	$(PYTHON) scripts/check_proofs.py
 
 # What is measured, by a script of benchmarks/; most write their page of docs/ and take minutes. Its options: ARGS.
 SCRIPT = $(firstword $(wildcard benchmarks/$(WHAT).py benchmarks/bench_$(WHAT).py))

@@ -1,4 +1,6 @@
-"""What the comparisons with other libraries share: which of them are here, timings that adapt, Markdown tables."""
+"""What the comparisons with other libraries share: which of them are here, timings that adapt,
+Markdown tables.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,16 @@ def missing(name: str) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module(PEERS[name])
-    except Exception as error:  # noqa: BLE001 - a peer may fail in any way; the table says how
+    except Exception as error:  # noqa: BLE001
         reason = str(error).split(" (")[0]
         return f"{version} does not import: {reason}"
     return None
 
 
 def median_seconds(run: Callable[[], Any], repeats: int = 5) -> float:
-    """Median of several runs after one that is not counted; of one run where that takes longer than LONG."""
+    """Median of several runs after one that is not counted; of one run where that takes longer than
+    LONG.
+    """
     first = once(run)
     return first if first > LONG else statistics.median(once(run) for _ in range(repeats))
 
@@ -58,7 +62,10 @@ def seconds(value: float | None) -> str:
     """A time as three digits with its unit; an en dash where there is none."""
     if value is None:
         return "–"
-    unit, factor = next((pair for pair in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)) if value * pair[1] >= 1), ("µs", 1e6))
+    unit, factor = next(
+        (pair for pair in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)) if value * pair[1] >= 1),
+        ("µs", 1e6),
+    )
     return f"{float(f'{value * factor:.3g}'):g} {unit}"
 
 
@@ -72,7 +79,10 @@ def machine() -> str:
     """Processor, memory, system; no names of hosts or paths."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    model = next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB of memory, {platform.system()}"
 
@@ -83,7 +93,9 @@ def load() -> str:
 
 
 def peak_growth(code: str) -> float | None:
-    """MiB by which the memory (RSS) of a fresh process grows at most while ``run()`` of ``code`` runs; Linux only."""
+    """MiB by which the memory (RSS) of a fresh process grows at most while ``run()`` of ``code``
+    runs; Linux only.
+    """
     if not Path("/proc/self/clear_refs").exists():
         return None
     script = (
@@ -95,5 +107,7 @@ def peak_growth(code: str) -> float | None:
         "Path('/proc/self/clear_refs').write_text('5')  # forget the peak of the preparation\n"
         "before = memory('VmRSS')\nrun()\nprint((memory('VmHWM') - before) / 1024)"
     )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True
+    )
     return float(done.stdout.split()[-1])

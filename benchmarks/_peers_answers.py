@@ -1,4 +1,6 @@
-"""Whole answers without δ beside the published mechanisms: an excerpt of docs/notes/whole-answers.md."""
+"""Whole answers without δ beside the published mechanisms: an excerpt of
+docs/notes/whole-answers.md.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def section(smoke: bool) -> str:
         for mechanism in MECHANISMS:
             rng = np.random.default_rng(11)
             runs = range(2 if smoke else 20)
-            chosen = [whole_answers.errors(counts, K, draws[mechanism](counts, K, rng))[0] for _ in runs]
+            chosen = [
+                whole_answers.errors(counts, K, draws[mechanism](counts, K, rng))[0] for _ in runs
+            ]
             medians.append(f"{np.median(chosen):,.0f}")
         rows.append([name, *medians])
         if smoke and len(rows) == 2:

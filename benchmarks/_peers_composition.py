@@ -14,7 +14,8 @@ from dptopk.costs import BoundedRange, Charge, Cost, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
 DELTA = 1e-6
-PATIENCE = 40.0  # seconds; where ten times as many would take a peer longer it is not asked (dptopk has a deadline)
+# seconds; where ten times as many would take a peer longer it is not asked (dptopk has a deadline)
+PATIENCE = 40.0
 
 
 def by_dptopk(charge: Charge) -> tuple[float, str]:
@@ -28,7 +29,9 @@ def by_dp_accounting(charge: Charge) -> tuple[float, str]:
 
 
 def by_opendp(charge: Charge) -> tuple[float, str]:
-    """Its own composition of measurements whose maps are ε²/8, ε²/2 and μ²/2, and its own conversion."""
+    """Its own composition of measurements whose maps are ε²/8, ε²/2 and μ²/2, and its own
+    conversion.
+    """
     import opendp.prelude as dp
 
     dp.enable_features("contrib", "honest-but-curious")
@@ -36,10 +39,14 @@ def by_opendp(charge: Charge) -> tuple[float, str]:
 
     def one(cost: Cost) -> dp.Measurement:
         if isinstance(cost, PureDP):
-            pure = dp.m.make_user_measurement(*space, dp.max_divergence(), lambda _: 0, lambda d: d * cost.epsilon)
+            pure = dp.m.make_user_measurement(
+                *space, dp.max_divergence(), lambda _: 0, lambda d: d * cost.epsilon
+            )
             return dp.c.make_pureDP_to_zCDP(pure)
         rho = cost.epsilon**2 / 8 if isinstance(cost, BoundedRange) else cost.mu**2 / 2
-        return dp.m.make_user_measurement(*space, dp.zero_concentrated_divergence(), lambda _: 0, lambda _: rho)
+        return dp.m.make_user_measurement(
+            *space, dp.zero_concentrated_divergence(), lambda _: 0, lambda _: rho
+        )
 
     parts = [measurement for cost, times in charge for measurement in [one(cost)] * times]
     return dp.c.make_zCDP_to_approxDP(dp.c.make_composition(parts)).map(1).epsilon(DELTA), ""
@@ -76,24 +83,41 @@ def cases(smoke: bool) -> dict[str, list[Charge]]:
         "k × DP(0.1)": [Charge({PureDP(0.1): k}) for k in sizes],
         "k × BR(0.1)": [Charge({BoundedRange(0.1): k}) for k in (*sizes, *many)],
         "k × GDP(0.1)": [Charge({GaussianDP(0.1): k}) for k in sizes],
-        "k different DP(0.05…0.15)": [Charge(dict.fromkeys(map(PureDP, different[:k]), 1)) for k in sizes],
-        "k different GDP(0.05…0.15)": [Charge(dict.fromkeys(map(GaussianDP, different[:k]), 1)) for k in sizes[:2]],
+        "k different DP(0.05…0.15)": [
+            Charge(dict.fromkeys(map(PureDP, different[:k]), 1)) for k in sizes
+        ],
+        "k different GDP(0.05…0.15)": [
+            Charge(dict.fromkeys(map(GaussianDP, different[:k]), 1)) for k in sizes[:2]
+        ],
         "k/2 BR(0.1), k/4 DP(0.1), k/4 GDP(0.1)": [
-            Charge({BoundedRange(0.1): k // 2, PureDP(0.1): k // 4, GaussianDP(0.1): k // 4}) for k in sizes
+            Charge({BoundedRange(0.1): k // 2, PureDP(0.1): k // 4, GaussianDP(0.1): k // 4})
+            for k in sizes
         ],
     }
 
 
 def section(smoke: bool) -> str:
-    tools = {name: run for name, (peer, run) in TOOLS.items() if peer is None or _peers.missing(peer) is None}
-    header = ["costs", "k", *(f"{name}: ε" for name in tools), "certified to", *(f"{name}: time" for name in tools)]
+    tools = {
+        name: run
+        for name, (peer, run) in TOOLS.items()
+        if peer is None or _peers.missing(peer) is None
+    }
+    header = [
+        "costs",
+        "k",
+        *(f"{name}: ε" for name in tools),
+        "certified to",
+        *(f"{name}: time" for name in tools),
+    ]
     rows, last = [], dict.fromkeys(tools, 0.0)
     for title, charges in cases(smoke).items():
         last = dict.fromkeys(tools, 0.0)
         for charge in charges:
             epsilons, times, width = [], [], ""
             for name, run in tools.items():
-                epsilon, spent, certified = measure(run, charge, 0.0 if name == "dptopk" else last[name])
+                epsilon, spent, certified = measure(
+                    run, charge, 0.0 if name == "dptopk" else last[name]
+                )
                 growth = f" (×{spent / last[name]:.2g})" if spent and last[name] else ""
                 last[name] = spent or PATIENCE
                 width = certified or width
@@ -103,8 +127,12 @@ def section(smoke: bool) -> str:
     return _peers.table(header, rows)
 
 
-def measure(run: Callable[[Charge], tuple[float, str]], charge: Charge, before: float) -> tuple[str, float | None, str]:
-    """ε, seconds and certified width; seconds are None where the library refuses or would take too long."""
+def measure(
+    run: Callable[[Charge], tuple[float, str]], charge: Charge, before: float
+) -> tuple[str, float | None, str]:
+    """ε, seconds and certified width; seconds are None where the library refuses or would take too
+    long.
+    """
     if before * 10 > PATIENCE:
         return "not run", None, ""
     kept: list[tuple[float, str]] = []
@@ -112,7 +140,7 @@ def measure(run: Callable[[Charge], tuple[float, str]], charge: Charge, before: 
         spent = _peers.median_seconds(lambda: kept.append(run(charge)), 3)
     except (IncompatibleCosts, KeyError):
         return "refused", None, ""
-    except Exception as error:  # noqa: BLE001 - a peer may fail in any way; the table says how
+    except Exception as error:  # noqa: BLE001
         return f"fails ({type(error).__name__})", None, ""
     epsilon, width = kept[-1]
     return f"{epsilon:.5g}", spent, width

@@ -1,4 +1,6 @@
-"""Events to a bounded histogram against COUNT(DISTINCT member) of the same engine on the same file."""
+"""Events to a bounded histogram against COUNT(DISTINCT member) of the same engine on the same
+file.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ LABELS_PER_USER = 20
 TOP = 251
 THREADS = 2
 PEER = (
-    "SELECT article, count(DISTINCT member) AS n FROM read_parquet(?) GROUP BY article ORDER BY n DESC, article LIMIT ?"
+    "SELECT article, count(DISTINCT member) AS n FROM read_parquet(?) GROUP BY article ORDER "
+    "BY n DESC, article LIMIT ?"
 )
 
 
@@ -32,7 +35,9 @@ def processor(run: Callable[[], Any]) -> tuple[float, float]:
 def section(smoke: bool) -> str:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for events, each in ((100_000, 100),) if smoke else ((1_000_000, 100), (10_000_000, 100), (10_000_000, 3)):
+        for events, each in (
+            ((100_000, 100),) if smoke else ((1_000_000, 100), (10_000_000, 100), (10_000_000, 3))
+        ):
             path = Path(folder) / f"{events}-{each}.parquet"
             made = path if each == 100 else path.with_suffix(".numbers")
             make_events(made, events=events, users=events // each, items=100_000, exponent=1.1)
@@ -42,10 +47,14 @@ def section(smoke: bool) -> str:
 
             def peer(path: Path = path) -> None:
                 with duckdb.connect() as engine:
-                    engine.execute(f"SET threads = {THREADS}").execute(PEER, [str(path), TOP]).fetchall()
+                    engine.execute(f"SET threads = {THREADS}").execute(
+                        PEER, [str(path), TOP]
+                    ).fetchall()
 
             def ours(path: Path = path) -> None:
-                events_histogram(path, user="member", item="article", labels_per_user=LABELS_PER_USER, top=TOP)
+                events_histogram(
+                    path, user="member", item="article", labels_per_user=LABELS_PER_USER, top=TOP
+                )
 
             for run in (peer, ours):
                 run()  # not counted
@@ -58,5 +67,11 @@ def section(smoke: bool) -> str:
                     ratio,
                 ]
             )
-    header = ["events", "COUNT(DISTINCT): wall", "dptopk: wall", "COUNT(DISTINCT): processor", "dptopk: processor"]
+    header = [
+        "events",
+        "COUNT(DISTINCT): wall",
+        "dptopk: wall",
+        "COUNT(DISTINCT): processor",
+        "dptopk: processor",
+    ]
     return _peers.table([*header, "ratio of processor time"], rows)

@@ -13,7 +13,8 @@ from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k
 
 K, EPSILON = 25, 0.1
-# Counts of d labels, and the most labels that OpenDP is timed on: beyond, its time is extrapolated in proportion.
+# Counts of d labels, and the most labels that OpenDP is timed on: beyond, its time is extrapolated
+# in proportion.
 SHAPES: dict[str, tuple[Callable[[int], np.ndarray], int]] = {
     "10⁶ / rank": (lambda d: 10**6 // np.arange(1, d + 1), 10**5),
     "uniform in 0…999": (lambda d: np.random.default_rng(2).integers(0, 1000, d), 10**6),
@@ -36,7 +37,9 @@ def opendps(counts: np.ndarray) -> Callable[[], Any]:
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T=int))
     metric = dp.linf_distance(T=int, monotonic=True)
-    measurement = dp.m.make_noisy_top_k(domain, metric, dp.zero_concentrated_divergence(), k=K, scale=1 / EPSILON)
+    measurement = dp.m.make_noisy_top_k(
+        domain, metric, dp.zero_concentrated_divergence(), k=K, scale=1 / EPSILON
+    )
     listed = counts.tolist()
     return lambda: measurement(listed)
 
@@ -53,12 +56,23 @@ run = selection.{who}(counts)
 def section(smoke: bool, here: str) -> str:
     sizes = (10**4, 10**5) if smoke else (10**4, 10**5, 10**6, 10**7)
     peer = _peers.missing("opendp") is None
-    rows = [row for shape in SHAPES for row in rows_of(shape, sizes, 10**4 if smoke else 10**7, peer)]
+    rows = [
+        row for shape in SHAPES for row in rows_of(shape, sizes, 10**4 if smoke else 10**7, peer)
+    ]
     listed = next(iter(SHAPES.values()))[0](10**5)
     unlisted = _peers.median_seconds(ours(listed, absent=10**12))
     rows.append(["10⁶ / rank", "10⁵ listed, 10¹² absent", _peers.seconds(unlisted), "–", "–", "–"])
-    header = ["counts", "labels", "dptopk (exact, secure)", "NumPy (floats, not secure)", "OpenDP", "OpenDP / dptopk"]
-    growth = {"dptopk": (10**6, "ours"), "NumPy": (10**6, "numpys")} | ({"OpenDP": (10**4, "opendps")} if peer else {})
+    header = [
+        "counts",
+        "labels",
+        "dptopk (exact, secure)",
+        "NumPy (floats, not secure)",
+        "OpenDP",
+        "OpenDP / dptopk",
+    ]
+    growth = {"dptopk": (10**6, "ours"), "NumPy": (10**6, "numpys")} | (
+        {"OpenDP": (10**4, "opendps")} if peer else {}
+    )
     memory = []
     for name, (size, who) in growth.items():
         grown = _peers.peak_growth(MEMORY.format(here=here, d=size, who=who))
@@ -72,7 +86,10 @@ def rows_of(shape: str, sizes: tuple[int, ...], cap: int, peer: bool) -> list[li
     rows, per_label = [], None
     for d in sizes:
         counts = make(d)
-        mine, plainly = _peers.median_seconds(ours(counts)), _peers.median_seconds(numpys(counts), 3)
+        mine, plainly = (
+            _peers.median_seconds(ours(counts)),
+            _peers.median_seconds(numpys(counts), 3),
+        )
         theirs, mark = None, ""
         if peer and d <= min(largest, cap):
             theirs = _peers.median_seconds(opendps(counts), 3)
@@ -80,5 +97,13 @@ def rows_of(shape: str, sizes: tuple[int, ...], cap: int, peer: bool) -> list[li
         elif per_label is not None:
             theirs, mark = per_label * d, " (extrapolated)"
         ratio = "–" if theirs is None else f"{theirs / mine:,.0f}"
-        rows.append([shape, f"{d:,}", *map(_peers.seconds, (mine, plainly)), _peers.seconds(theirs) + mark, ratio])
+        rows.append(
+            [
+                shape,
+                f"{d:,}",
+                *map(_peers.seconds, (mine, plainly)),
+                _peers.seconds(theirs) + mark,
+                ratio,
+            ]
+        )
     return rows

@@ -23,7 +23,9 @@ def _once(run: Callable[[], Any]) -> float:
 
 
 def peak_bytes(run: Callable[[], Any]) -> int:
-    """Return the most memory that the run held at once, beyond what was held before; NumPy's arrays count."""
+    """Return the most memory that the run held at once, beyond what was held before; NumPy's arrays
+    count.
+    """
     tracemalloc.start()
     try:
         run()
@@ -34,7 +36,10 @@ def peak_bytes(run: Callable[[], Any]) -> int:
 
 def load() -> str:
     """Return a line about how busy the machine was: medians taken on a busy one say little."""
-    return f"load averages {', '.join(f'{x:.1f}' for x in os.getloadavg())} on {os.cpu_count()} processors"
+    return (
+        f"load averages {', '.join(f'{x:.1f}' for x in os.getloadavg())} on {os.cpu_count()} "
+        f"processors"
+    )
 
 
 def table(title: str, header: list[str], rows: list[list[str]]) -> None:

@@ -1,7 +1,9 @@
-"""Audits of mechanisms known to be broken, and of ours, into docs/notes/audit-results.md: `make measure WHAT=audits`.
+"""Audits of mechanisms known to be broken, and of ours, into docs/notes/audit-results.md: `make
+measure WHAT=audits`.
 
-OpenDP's thresholds release counts that *reach* the threshold and account for those *above* it; permute-and-flip is not
-bounded range; the truncated Gaussian of CR 2022, Algorithm 2 compares with a threshold that carries no noise.
+OpenDP's thresholds release counts that *reach* the threshold and account for those *above* it;
+permute-and-flip is not bounded range; the truncated Gaussian of CR 2022, Algorithm 2 compares with
+a threshold that carries no noise.
 """
 
 from __future__ import annotations
@@ -56,7 +58,11 @@ def permute_and_flip():
         scores = {label: count + random.expovariate(1.0) for label, count in counts.items()}
         return max(scores, key=scores.get)
 
-    return choose, Charge({BoundedRange(1.0): 1}), World(public=True, sensitivity=Sensitivity(l0=None))
+    return (
+        choose,
+        Charge({BoundedRange(1.0): 1}),
+        World(public=True, sensitivity=Sensitivity(l0=None)),
+    )
 
 
 def published_truncated_gaussian(sigma=3.0, bound=9):
@@ -87,7 +93,10 @@ BROKEN = {
     "CR 2022, Algorithm 2": published_truncated_gaussian,
     "an answer that may repeat a label": repeated_label,
 }
-CLAIM = "This note supports the claim that `dptopk audit` finds broken mechanisms and finds nothing in ours."
+CLAIM = (
+    "This note supports the claim that `dptopk audit` finds broken mechanisms and finds "
+    "nothing in ours."
+)
 ANY = Sensitivity()
 OURS = [  # mechanism, domain, sensitivity
     (KnownGumbel(k=2, epsilon=1), "public", ONE),
@@ -114,11 +123,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each broken mechanism")
     parser.add_argument("--ours", type=float, default=60.0, help="seconds for each of ours")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "notes" / "audit-results.md")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(__file__).parents[1] / "docs" / "notes" / "audit-results.md",
+    )
     arguments = parser.parse_args()
-    made = f"Made by `make measure WHAT=audits`: at most {arguments.seconds:g} s for each broken mechanism, "
+    made = (
+        f"Made by `make measure WHAT=audits`: at most {arguments.seconds:g} s for each "
+        f"broken mechanism, "
+    )
     lines = ["# Audits", "", CLAIM, "", f"{made}{arguments.ours:g} s for each of ours. α = 1e-6."]
-    lines += ["", "| mechanism | claim | found | at least | seconds | draws |", "|---|---|---|---|---|---|"]
+    lines += [
+        "",
+        "| mechanism | claim | found | at least | seconds | draws |",
+        "|---|---|---|---|---|---|",
+    ]
     jobs = [(name, *make(), arguments.seconds) for name, make in BROKEN.items()]
     for mechanism, domain, sensitivity in OURS:
         world = World(sensitivity=sensitivity, public=domain == "public")
@@ -131,9 +151,17 @@ def main():
         found = report.finding
         what = f"{found.kind}: {found.event}" if found else "nothing"
         size = f"{found.measured:.4g} (claimed {found.claimed:.4g})" if found else ""
-        text = f"({claim.epsilon:g}, {claim.delta:.4g})-DP" if isinstance(claim, Budget) else f"{claim}"
+        text = (
+            f"({claim.epsilon:g}, {claim.delta:.4g})-DP"
+            if isinstance(claim, Budget)
+            else f"{claim}"
+        )
         took = time.monotonic() - started
-        lines.append(f"| {name} | {text} | {what} | {size} | {took:.0f} | {report.draws} |".replace("\n", " "))
+        lines.append(
+            f"| {name} | {text} | {what} | {size} | {took:.0f} | {report.draws} |".replace(
+                "\n", " "
+            )
+        )
         sys.stdout.write(lines[-1] + "\n")
         sys.stdout.flush()
     arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")

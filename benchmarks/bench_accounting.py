@@ -1,8 +1,10 @@
-"""Composition of pure DP side by side: the formula as printed, dp-accounting's PLD, and dptopk, in one run.
+"""Composition of pure DP side by side: the formula as printed, dp-accounting's PLD, and dptopk, in
+one run.
 
 Run: python benchmarks/bench_accounting.py [--large]
 
-Prints ε at δ = 1e-6 (or that a method gives up), the width of the certified bracket, and the best time of three runs.
+Prints ε at δ = 1e-6 (or that a method gives up), the width of the certified bracket, and the best
+time of three runs.
 """
 
 import math
@@ -28,7 +30,8 @@ def printed_homogeneous(counts: Counter[float]) -> float:
     best = k * epsilon
     for i in range(k // 2 + 1):
         terms = (
-            math.comb(k, j) * (math.exp((k - j) * epsilon) - math.exp((k - 2 * i + j) * epsilon)) for j in range(i)
+            math.comb(k, j) * (math.exp((k - j) * epsilon) - math.exp((k - 2 * i + j) * epsilon))
+            for j in range(i)
         )
         if sum(terms) / (1 + math.exp(epsilon)) ** k > DELTA:
             break
@@ -56,7 +59,8 @@ def by_pld(counts: Counter[float]) -> float:
     total = None
     for epsilon, times in counts.items():
         one = pld.from_privacy_parameters(
-            common.DifferentialPrivacyParameters(epsilon, 0.0), value_discretization_interval=INTERVAL
+            common.DifferentialPrivacyParameters(epsilon, 0.0),
+            value_discretization_interval=INTERVAL,
         )
         one = one.self_compose(times) if times > 1 else one
         total = one if total is None else total.compose(one)
@@ -64,7 +68,9 @@ def by_pld(counts: Counter[float]) -> float:
 
 
 def by_dptopk(counts: Counter[float]) -> tuple[float, float]:
-    found = compose(Charge({PureDP(epsilon): times for epsilon, times in counts.items()}), delta=DELTA)
+    found = compose(
+        Charge({PureDP(epsilon): times for epsilon, times in counts.items()}), delta=DELTA
+    )
     return found.epsilon, (found.epsilon - (found.lower or 0.0)) / found.epsilon
 
 
@@ -103,7 +109,9 @@ def main() -> None:
         spent = dict.fromkeys(methods, 0.0)
         for counts in inputs:
             for name, run in methods.items():
-                if spent[name] > PATIENCE / 10:  # the next one takes at least ten times as long, or as much again
+                if (
+                    spent[name] > PATIENCE / 10
+                ):  # the next one takes at least ten times as long, or as much again
                     continue
                 result, seconds = timed(lambda run=run, counts=counts: run(counts))
                 spent[name] = 0.0 if math.isnan(seconds) else seconds

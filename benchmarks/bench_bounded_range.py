@@ -1,8 +1,10 @@
-"""Non-adaptive optima of bounded range: how the time grows with k, beside the formulas as they are printed.
+"""Non-adaptive optima of bounded range: how the time grows with k, beside the formulas as they are
+printed.
 
-Naive: DDR Theorem 3 and CR Theorem 3 term by term for every candidate t, vectorised with numpy over the terms of one
-candidate, which is O(k²) and O(k³) work. Ours: one δ at ε_g, and one ε at δ = 1e-6 (a root of the same function).
-Ratios are taken within one run, so that the speed of the machine cancels.
+Naive: DDR Theorem 3 and CR Theorem 3 term by term for every candidate t, vectorised with numpy over
+the terms of one candidate, which is O(k²) and O(k³) work. Ours: one δ at ε_g, and one ε at δ = 1e-6
+(a root of the same function). Ratios are taken within one run, so that the speed of the machine
+cancels.
 
 Run: python benchmarks/bench_bounded_range.py
 """
@@ -13,8 +15,15 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaln
 
-from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_delta, br_nonadaptive_epsilon, candidates
-from dptopk.accounting.bounded_range.nonadaptive_with_dp import br_dp_nonadaptive_delta, br_dp_nonadaptive_epsilon
+from dptopk.accounting.bounded_range.nonadaptive import (
+    br_nonadaptive_delta,
+    br_nonadaptive_epsilon,
+    candidates,
+)
+from dptopk.accounting.bounded_range.nonadaptive_with_dp import (
+    br_dp_nonadaptive_delta,
+    br_dp_nonadaptive_epsilon,
+)
 
 EPSILON = 0.1
 DELTA = 1e-6
@@ -44,7 +53,9 @@ def naive_mixed(epsilon: float, ranged: int, pure: int, x: float) -> float:
     """CR Theorem 3 as printed."""
     i, j = np.arange(ranged + 1)[:, None], np.arange(pure + 1)
     up = 1 / (1 + np.exp(-epsilon))
-    log_weights = log_choose(ranged)[:, None] + log_choose(pure) + (pure - j) * np.log(up) + j * np.log1p(-up)
+    log_weights = (
+        log_choose(ranged)[:, None] + log_choose(pure) + (pure - j) * np.log(up) + j * np.log1p(-up)
+    )
     best = 0.0
     for index in range(ranged + 2 * pure + 1):
         t = np.clip((x + epsilon * (index + 1 - pure)) / (ranged + 1), 0, epsilon)
@@ -55,7 +66,14 @@ def naive_mixed(epsilon: float, ranged: int, pure: int, x: float) -> float:
     return best
 
 
-def row(k: int, naive_ms: float | None, delta_ms: float, epsilon_ms: float, before: float | None, more: str) -> str:
+def row(
+    k: int,
+    naive_ms: float | None,
+    delta_ms: float,
+    epsilon_ms: float,
+    before: float | None,
+    more: str,
+) -> str:
     naive = f"{naive_ms:10.2f} {naive_ms / delta_ms:8.1f}" if naive_ms else f"{'-':>10} {'-':>8}"
     growth = f"{epsilon_ms / before:8.2f}" if before else f"{'-':>8}"
     return f"{k:>9} {naive} {delta_ms:9.2f} {epsilon_ms:9.2f} {growth} {more:>12}"
@@ -67,7 +85,9 @@ def main() -> None:
     before = None
     for k in (100, 1000, 3000, 10_000, 100_000, 1_000_000):
         epsilon, epsilon_ms = timed(lambda k=k: br_nonadaptive_epsilon(EPSILON, k, delta=DELTA))
-        delta, delta_ms = timed(lambda k=k, x=epsilon: br_nonadaptive_delta(EPSILON, k, at_epsilon=x))
+        delta, delta_ms = timed(
+            lambda k=k, x=epsilon: br_nonadaptive_delta(EPSILON, k, at_epsilon=x)
+        )
         naive_ms = None
         if k <= 3000:
             naive, naive_ms = timed(lambda k=k, x=epsilon: naive_bounded_range(EPSILON, k, x))
@@ -79,11 +99,17 @@ def main() -> None:
     before = None
     for k in (20, 60, 200, 1000, 2000):
         pure = k // 2
-        epsilon, epsilon_ms = timed(lambda k=k, m=pure: br_dp_nonadaptive_epsilon(EPSILON, k - m, m, delta=DELTA))
-        delta, delta_ms = timed(lambda k=k, m=pure, x=epsilon: br_dp_nonadaptive_delta(EPSILON, k - m, m, at_epsilon=x))
+        epsilon, epsilon_ms = timed(
+            lambda k=k, m=pure: br_dp_nonadaptive_epsilon(EPSILON, k - m, m, delta=DELTA)
+        )
+        delta, delta_ms = timed(
+            lambda k=k, m=pure, x=epsilon: br_dp_nonadaptive_delta(EPSILON, k - m, m, at_epsilon=x)
+        )
         naive_ms = None
         if k <= 200:
-            naive, naive_ms = timed(lambda k=k, m=pure, x=epsilon: naive_mixed(EPSILON, k - m, m, x))
+            naive, naive_ms = timed(
+                lambda k=k, m=pure, x=epsilon: naive_mixed(EPSILON, k - m, m, x)
+            )
             assert abs(naive / delta - 1) < 1e-6, (naive, delta)
         print(row(k, naive_ms, delta_ms, epsilon_ms, before, ""))
         before = epsilon_ms

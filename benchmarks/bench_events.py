@@ -1,12 +1,13 @@
-"""From events to a private top-k, against GROUP BY ... LIMIT (events, members) of the same engine on the same file.
+"""From events to a private top-k, against GROUP BY ... LIMIT (events, members) of the same engine
+on the same file.
 
     python benchmarks/bench_events.py                                   # 10^6 events, seconds
     make measure WHAT=events ARGS="--events 100000000 --passes 1 4"     # the large one, minutes
     python benchmarks/bench_events.py --engine spark --events 10000000
 
-Every measurement runs in a process of its own: wall time, its processor time (of DuckDB; Spark is another process),
-peak resident memory of the process and its children, and the most disk that the engine used in its temporary folder.
-Results are printed, and written to --output as JSON.
+Every measurement runs in a process of its own: wall time, its processor time (of DuckDB; Spark is
+another process), peak resident memory of the process and its children, and the most disk that the
+engine used in its temporary folder. Results are printed, and written to --output as JSON.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from typing import Any
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--engine", choices=["duckdb", "spark"], default="duckdb")
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--users", type=int, default=None, help="default: a hundredth of the events")
+    parser.add_argument(
+        "--users", type=int, default=None, help="default: a hundredth of the events"
+    )
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--exponent", type=float, default=1.1, help="of Zipf's law for the items")
     parser.add_argument("--k", type=int, default=25)
@@ -37,8 +42,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory-limit", default="3GB")
-    parser.add_argument("--passes", type=int, nargs="+", default=[1], help="the private query once for each of these")
-    parser.add_argument("--directory", type=Path, default=None, help="for the events and the engine's temporary files")
+    parser.add_argument(
+        "--passes",
+        type=int,
+        nargs="+",
+        default=[1],
+        help="the private query once for each of these",
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=None,
+        help="for the events and the engine's temporary files",
+    )
     parser.add_argument("--output", type=Path, default=None)
     options = parser.parse_args()
     options.users = options.users or max(options.events // 100, 1)
@@ -50,7 +66,9 @@ def tree_memory() -> int:
     parents, resident = {}, {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
-            fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+            fields = dict(
+                line.split(":", 1) for line in status.read_text().splitlines() if ":" in line
+            )
         except OSError:  # it has ended
             continue
         pid = int(status.parent.name)
@@ -72,7 +90,9 @@ def used(directory: Path) -> int:
     return total
 
 
-def watched(task: Callable[[argparse.Namespace], dict[str, Any]], options: argparse.Namespace, scratch: Path) -> Any:
+def watched(
+    task: Callable[[argparse.Namespace], dict[str, Any]], options: argparse.Namespace, scratch: Path
+) -> Any:
     """Run a task and add what it took."""
     peaks, done = {"memory": 0, "disk": 0}, threading.Event()
 
@@ -92,7 +112,9 @@ def watched(task: Callable[[argparse.Namespace], dict[str, Any]], options: argpa
     return result | {"memory_gib": peaks["memory"] / 2**30, "temporary_gib": peaks["disk"] / 2**30}
 
 
-def measured(task: Callable[[argparse.Namespace], dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+def measured(
+    task: Callable[[argparse.Namespace], dict[str, Any]], options: argparse.Namespace
+) -> dict[str, Any]:
     """Run a task in a fresh process, with an empty scratch directory."""
     with tempfile.TemporaryDirectory(dir=options.directory) as scratch:
         options.scratch = Path(scratch)
@@ -105,9 +127,16 @@ def make(options: argparse.Namespace) -> dict[str, Any]:
     from dptopk.datasets import make_events
 
     truth = make_events(
-        options.file, events=options.events, users=options.users, items=options.items, exponent=options.exponent
+        options.file,
+        events=options.events,
+        users=options.users,
+        items=options.items,
+        exponent=options.exponent,
     )
-    return {"file_gib": options.file.stat().st_size / 2**30, "truth": truth.articles[: options.k].tolist()}
+    return {
+        "file_gib": options.file.stat().st_size / 2**30,
+        "truth": truth.articles[: options.k].tolist(),
+    }
 
 
 PLAIN = "SELECT article, count(*) AS n FROM events GROUP BY article ORDER BY n DESC, article LIMIT "
@@ -160,11 +189,17 @@ def private(options: argparse.Namespace) -> dict[str, Any]:
     from dptopk import Budget, Sensitivity, plan_topk
     from dptopk.datasets import Spark, events_histogram
 
-    engine = duckdb_engine(options) if options.engine == "duckdb" else Spark(session=spark_session(options))
+    engine = (
+        duckdb_engine(options)
+        if options.engine == "duckdb"
+        else Spark(session=spark_session(options))
+    )
     start = time.perf_counter()
     sensitivity = Sensitivity(linf=1, l0=options.labels_per_user)
     budget = Budget(epsilon=options.epsilon, delta=1e-7)
-    plan = plan_topk(options.k, budget, sensitivity=sensitivity, d_bar=10 * options.k, counts="gaussian")
+    plan = plan_topk(
+        options.k, budget, sensitivity=sensitivity, d_bar=10 * options.k, counts="gaussian"
+    )
     planned = time.perf_counter() - start
     histogram = events_histogram(
         options.file,
@@ -190,12 +225,15 @@ def main() -> None:
         made = measured(make, options)
         truth = made.pop("truth")
         print(
-            f"{options.events:,} events, {options.users:,} members (log-normal activity), {options.items:,} articles "
-            f"(Zipf {options.exponent:g}); {made['file_gib']:.2f} GiB of Parquet made in {made['seconds']:.0f} s"
+            f"{options.events:,} events, {options.users:,} members (log-normal activity), "
+            f"{options.items:,} articles "
+            f"(Zipf {options.exponent:g}); {made['file_gib']:.2f} GiB of Parquet made in "
+            f"{made['seconds']:.0f} s"
         )
         print(
             f"{options.engine}, {options.threads} threads, memory limit {options.memory_limit}; "
-            f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start",
+            f"{platform.machine()}, Python {platform.python_version()}, load "
+            f"{os.getloadavg()[0]:.1f} at the start",
             flush=True,
         )
         results = {"make": made}
@@ -206,14 +244,20 @@ def main() -> None:
             result = results[name] = measured(task, options)
             result["in_true_top"] = len(set(result.pop("rows")) & set(truth))
             print(
-                f"top-{options.k} {name:18} {result['seconds']:7.1f} s, {result['processor']:.1f} of processor, "
+                f"top-{options.k} {name:18} {result['seconds']:7.1f} s, "
+                f"{result['processor']:.1f} of processor, "
                 f"peak memory {result['memory_gib']:.2f} GiB, "
-                f"temporary files {result['temporary_gib']:.2f} GiB, {result['in_true_top']} of the true top, "
+                f"temporary files {result['temporary_gib']:.2f} GiB, {result['in_true_top']} of "
+                f"the true top, "
                 f"{result['seconds'] / results['plain']['seconds']:.1f} times the plain query",
                 flush=True,
             )
     if options.output is not None:
-        shape = {name: value for name, value in vars(options).items() if isinstance(value, int | float | str)}
+        shape = {
+            name: value
+            for name, value in vars(options).items()
+            if isinstance(value, int | float | str)
+        }
         options.output.write_text(json.dumps({"options": shape, "results": results}, indent=2))
 
 

@@ -1,4 +1,5 @@
-"""Gaussian and discrete Gaussian composition side by side with dp-accounting: ε at δ = 1e-6, its width, and the time.
+"""Gaussian and discrete Gaussian composition side by side with dp-accounting: ε at δ = 1e-6, its
+width, and the time.
 
 Run: python benchmarks/bench_gaussian.py
 """
@@ -62,7 +63,9 @@ def main() -> None:
         for name in ("gaussian", "renyi"):
             found, ms = timed(lambda: compose(charge, delta=DELTA, bound=name))  # noqa: B023
             width = "" if found.lower is None else f"{1 - found.lower / found.epsilon:.1e}"
-            print(f"{charge!s:42} {'dptopk ' + name:22} {found.epsilon:12.8f} {width:>15} {ms:9.2f}")
+            print(
+                f"{charge!s:42} {'dptopk ' + name:22} {found.epsilon:12.8f} {width:>15} {ms:9.2f}"
+            )
         for name, method in (("dp-accounting PLD", by_pld), ("dp-accounting RDP", by_rdp)):
             epsilon, ms = timed(lambda: method(charge), 1)  # noqa: B023
             print(f"{'':42} {name:22} {epsilon:12.8f} {'':>15} {ms:9.2f}")

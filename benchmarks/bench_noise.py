@@ -1,6 +1,8 @@
-"""Draws of exact integer noise against NumPy's float noise and OpenDP's exact noise, where it is installed.
+"""Draws of exact integer noise against NumPy's float noise and OpenDP's exact noise, where it is
+installed.
 
-Run as ``python benchmarks/bench_noise.py [draws]``. All ratios come from one run; times are medians.
+Run as ``python benchmarks/bench_noise.py [draws]``. All ratios come from one run; times are
+medians.
 """
 
 from __future__ import annotations
@@ -56,9 +58,15 @@ def main() -> None:
             secure = _timing.seconds(ours(kind, scale, draws, None))
             seeded = _timing.seconds(ours(kind, scale, draws, np.random.default_rng(1)))
             floats = _timing.seconds(numpy_floats(kind, scale, draws))
-            row = [f"{kind} {scale:g}", *(f"{1e3 * t:.1f}" for t in (secure, seeded, floats)), f"{secure / floats:.2f}"]
+            row = [
+                f"{kind} {scale:g}",
+                *(f"{1e3 * t:.1f}" for t in (secure, seeded, floats)),
+                f"{secure / floats:.2f}",
+            ]
             if peer:
-                theirs = _timing.seconds(opendp(kind, scale, OPENDP_DRAWS), 3) * draws / OPENDP_DRAWS
+                theirs = (
+                    _timing.seconds(opendp(kind, scale, OPENDP_DRAWS), 3) * draws / OPENDP_DRAWS
+                )
                 row += [f"{1e3 * theirs:.0f}", f"{theirs / secure:.0f}", f"{theirs / seeded:.0f}"]
             rows.append(row)
     header = ["law, scale", "secure", "seeded", "NumPy floats", "secure / floats"]
@@ -70,8 +78,13 @@ def main() -> None:
 def setup() -> None:
     """The first draw at a scale builds its table."""
     makers = (lambda scale: laplace_law.__wrapped__(1.0 / scale, 1), gaussian_law.__wrapped__)
-    rows = [[f"{scale:g}", *(f"{1e3 * first_draws(make, scale):.2f}" for make in makers)] for scale in SCALES]
-    _timing.table("Milliseconds for the first 25 draws at a scale", ["scale", "Laplace", "Gaussian"], rows)
+    rows = [
+        [f"{scale:g}", *(f"{1e3 * first_draws(make, scale):.2f}" for make in makers)]
+        for scale in SCALES
+    ]
+    _timing.table(
+        "Milliseconds for the first 25 draws at a scale", ["scale", "Laplace", "Gaussian"], rows
+    )
 
 
 def first_draws(make: Callable[[float], Any], scale: float) -> float:

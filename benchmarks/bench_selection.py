@@ -1,6 +1,7 @@
 """Exact Gumbel top-k against NumPy's: Gumbel noise on every count, argpartition, sort.
 
-Run as ``python benchmarks/bench_selection.py [labels]``. All ratios come from one run; times are medians.
+Run as ``python benchmarks/bench_selection.py [labels]``. All ratios come from one run; times are
+medians.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def main() -> None:
             for k in (25, 1000):
                 theirs = _timing.seconds(plain(counts, k, epsilon), 3)
                 ours = _timing.seconds(
-                    lambda c=counts, k=k, e=epsilon: gumbel_top_k(c, k, epsilon=e, linf=1, bits=secure)
+                    lambda c=counts, k=k, e=epsilon: gumbel_top_k(
+                        c, k, epsilon=e, linf=1, bits=secure
+                    )
                 )
                 rows.append(
                     [
@@ -72,10 +75,16 @@ def unlisted(secure: Any) -> None:
     for epsilon in (1e-6, 0.1, 5.0):
         for name, listed in (("Zipf", counts), ("all 1", np.ones(10**5, np.int64))):
             time = _timing.seconds(
-                lambda c=listed, e=epsilon: gumbel_top_k(c, 25, epsilon=e, linf=1, bits=secure, absent=10**12 - 10**5)
+                lambda c=listed, e=epsilon: gumbel_top_k(
+                    c, 25, epsilon=e, linf=1, bits=secure, absent=10**12 - 10**5
+                )
             )
             rows.append([f"{name}, epsilon {epsilon:g}", f"{1e3 * time:.2f}"])
-    _timing.table("Milliseconds for the top 25 of 10^12 labels, 10^5 of them listed", ["counts", "dptopk"], rows)
+    _timing.table(
+        "Milliseconds for the top 25 of 10^12 labels, 10^5 of them listed",
+        ["counts", "dptopk"],
+        rows,
+    )
 
 
 def memory(n: int, secure: Any) -> None:
@@ -83,10 +92,16 @@ def memory(n: int, secure: Any) -> None:
     rows = []
     for name, counts in shapes(n).items():
         for k in (25, 1000, n // 10):
-            ours = _timing.peak_bytes(lambda c=counts, k=k: gumbel_top_k(c, k, epsilon=0.1, linf=1, bits=secure))
+            ours = _timing.peak_bytes(
+                lambda c=counts, k=k: gumbel_top_k(c, k, epsilon=0.1, linf=1, bits=secure)
+            )
             theirs = _timing.peak_bytes(plain(counts, k, 0.1))
-            rows.append([f"{name}, k {k}", f"{ours / counts.nbytes:.2f}", f"{theirs / counts.nbytes:.2f}"])
-    _timing.table("Peak memory beyond the counts / that of the counts", ["counts", "dptopk", "NumPy"], rows)
+            rows.append(
+                [f"{name}, k {k}", f"{ours / counts.nbytes:.2f}", f"{theirs / counts.nbytes:.2f}"]
+            )
+    _timing.table(
+        "Peak memory beyond the counts / that of the counts", ["counts", "dptopk", "NumPy"], rows
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""How much less the weighted error is than under an even split of the same total: the table of docs/budgets.md.
+"""How much less the weighted error is than under an even split of the same total: the table of
+docs/budgets.md.
 
 python benchmarks/budget_division.py
 """
@@ -13,13 +14,18 @@ TOTAL = (2.0, 1e-6)
 DAILY = BudgetItem(name="daily top 10", k=10, labels_per_user=5, times=30)
 MONTHLY = BudgetItem(name="monthly top 50", k=50, labels_per_user=5)
 TOTALS = BudgetItem(name="eight totals", kind="counts", k=8, labels_per_user=2)
-REGIONS = BudgetItem(name="top 10 of each of 4 regions", k=10, labels_per_user=5, segments=4, segments_per_user=1)
+REGIONS = BudgetItem(
+    name="top 10 of each of 4 regions", k=10, labels_per_user=5, segments=4, segments_per_user=1
+)
 
 
 def weighed(**weights: float) -> tuple[BudgetItem, ...]:
     named = {"daily": DAILY, "monthly": MONTHLY, "totals": TOTALS, "regions": REGIONS}
     return tuple(
-        BudgetItem(**{name: getattr(query, name) for name in query.__dataclass_fields__} | {"weight": weights[key]})
+        BudgetItem(
+            **{name: getattr(query, name) for name in query.__dataclass_fields__}
+            | {"weight": weights[key]}
+        )
         for key, query in named.items()
         if key in weights
     )
@@ -37,7 +43,9 @@ PLANS = {
 
 
 def main() -> None:
-    print("| weights | errors, divided | errors, even split | weighted error falls by | ε | seconds |")
+    print(
+        "| weights | errors, divided | errors, even split | weighted error falls by | ε | seconds |"
+    )
     print("|---|---|---|---|---|---|")
     for name, queries in PLANS.items():
         start = time.process_time()
@@ -46,7 +54,10 @@ def main() -> None:
         ours = " / ".join(f"{part.error:g}" for part in made.parts)
         even = " / ".join(f"{part.even:g}" for part in made.parts)
         less = 1 - made.weighted_error / made.even_error
-        print(f"| {name} | {ours} | {even} | {less:.1%} | {made.epsilon:.4f} | {seconds:.1f} |", flush=True)
+        print(
+            f"| {name} | {ours} | {even} | {less:.1%} | {made.epsilon:.4f} | {seconds:.1f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""The privacy loss of the 2020 Census redistricting data (United States, persons), composed exactly.
+"""The privacy loss of the 2020 Census redistricting data (United States, persons), composed
+exactly.
 
-Run ``make measure WHAT=census`` (a few seconds): it writes docs/notes/census.md. The parameters below are those of the published
-production code, https://github.com/uscensusbureau/DAS_2020_Redistricting_Production_Code (commit 289ee46):
-``source/configs/production/pl94/person_US.ini`` (shares of the geographic levels), ``person_default.ini`` (global
-scale), and ``source/programs/strategies/strategies.py``, ``ProductionCandidate20210527US_mult8_add02_dsepJune3``
-(shares of the queries).
+Run ``make measure WHAT=census`` (a few seconds): it writes docs/notes/census.md. The parameters
+below are those of the published production code,
+https://github.com/uscensusbureau/DAS_2020_Redistricting_Production_Code (commit 289ee46):
+``source/configs/production/pl94/person_US.ini`` (shares of the geographic levels),
+``person_default.ini`` (global scale), and ``source/programs/strategies/strategies.py``,
+``ProductionCandidate20210527US_mult8_add02_dsepJune3`` (shares of the queries).
 """
-
-# ruff: noqa: E501 - the lines of a page
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "notes" / "census.md"
 DELTA = 1e-10
 GLOBAL_SCALE = Fraction(339, 542)
 QUERIES = (
-    "total, cenrace, hispanic, votingage, hhinstlevels, hhgq, hispanic × cenrace, votingage × cenrace, "
+    "total, cenrace, hispanic, votingage, hhinstlevels, hhgq, hispanic × cenrace, votingage × "
+    "cenrace, "
     "votingage × hispanic, votingage × hispanic × cenrace, detailed"
 )
 
@@ -32,7 +33,8 @@ def shares(denominator: int, *numerators: int) -> list[Fraction]:
     return [Fraction(numerator, denominator) for numerator in numerators]
 
 
-# Level: its share, and the shares of its queries in the order above; the nation has no query "total".
+# Level: its share, and the shares of its queries in the order above; the nation has no query
+# "total".
 LEVELS: dict[str, tuple[Fraction, list[Fraction]]] = {
     "US": (
         Fraction(104, 4099),
@@ -50,21 +52,29 @@ LEVELS: dict[str, tuple[Fraction, list[Fraction]]] = {
 
 
 def charge(levels: dict[str, tuple[Fraction, list[Fraction]]]) -> Charge:
-    """Two discrete Gaussians a query: replacing a record moves two of its cells by one each; σ² = scale² / share."""
+    """Two discrete Gaussians a query: replacing a record moves two of its cells by one each; σ² =
+    scale² / share.
+    """
     costs: dict[Cost, int] = {}
     for level, queries in levels.values():
         for query in queries:
-            sigma = math.sqrt(GLOBAL_SCALE**2 / (level * query)) * (1 - 1e-15)  # never more noise than there is
+            sigma = math.sqrt(GLOBAL_SCALE**2 / (level * query)) * (
+                1 - 1e-15
+            )  # never more noise than there is
             cost = DiscreteGaussianDP(sigma, 1)
             costs[cost] = costs.get(cost, 0) + 2
     return Charge(costs, neighbours="replace_one")
 
 
 def main() -> None:
-    if sum(level for level, _ in LEVELS.values()) != 1 or any(sum(queries) != 1 for _, queries in LEVELS.values()):
+    if sum(level for level, _ in LEVELS.values()) != 1 or any(
+        sum(queries) != 1 for _, queries in LEVELS.values()
+    ):
         raise SystemExit("the shares do not add up to 1")
     whole = charge(LEVELS)
-    bs16, cks20 = (compose(whole, delta=DELTA, bound=bound).epsilon for bound in ("setwise_zcdp", "zcdp_tight"))
+    bs16, cks20 = (
+        compose(whole, delta=DELTA, bound=bound).epsilon for bound in ("setwise_zcdp", "zcdp_tight")
+    )
     start = time.process_time()
     found = compose(whole, delta=DELTA, rtol=1e-4, effort="thorough")
     seconds = time.process_time() - start

@@ -1,8 +1,10 @@
-"""The contract of a backend on ClickHouse, embedded in this process by chDB (pip install chdb; some hundred megabytes).
+"""The contract of a backend on ClickHouse, embedded in this process by chDB (pip install chdb; some
+hundred megabytes).
 
     python benchmarks/clickhouse_contract.py
 
-Ibis writes the SQL as for a ClickHouse server; chDB runs it. Prints what check_backend finds, and what it took.
+Ibis writes the SQL as for a ClickHouse server; chDB runs it. Prints what check_backend finds, and
+what it took.
 """
 
 from __future__ import annotations
@@ -36,10 +38,15 @@ class Embedded:
             if table.name not in self.made:
                 path = self.folder / f"{table.name}.parquet"
                 pq.write_table(table.data.to_pyarrow(table.schema), path)
-                source = f"SELECT * FROM file('{path}', Parquet)"  # noqa: S608 - our own path
-                self.session.query(f"CREATE TABLE default.`{table.name}` ENGINE = Memory AS {source}")
+                source = f"SELECT * FROM file('{path}', Parquet)"  # noqa: S608
+                self.session.query(
+                    f"CREATE TABLE default.`{table.name}` ENGINE = Memory AS {source}"
+                )
                 self.made.add(table.name)
-        query = f"{ibis.to_sql(expression, dialect='clickhouse')} SETTINGS output_format_arrow_string_as_string = 1"
+        query = (
+            f"{ibis.to_sql(expression, dialect='clickhouse')} SETTINGS "
+            f"output_format_arrow_string_as_string = 1"
+        )
         answer = pa.ipc.open_stream(self.session.query(query, "ArrowStream").bytes()).read_all()
         return answer.cast(expression.as_table().schema().to_pyarrow())
 
@@ -49,7 +56,9 @@ def sip_hash(*columns: Any) -> Any:
 
 
 def sha256(text: Any) -> Any:
-    return builtin("hex", ("string",), "string")(builtin("SHA256", ("string",), "string")(text)).lower()
+    return builtin("hex", ("string",), "string")(
+        builtin("SHA256", ("string",), "string")(text)
+    ).lower()
 
 
 if __name__ == "__main__":

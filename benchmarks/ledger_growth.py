@@ -2,9 +2,9 @@
 
     python benchmarks/ledger_growth.py --charges 100000
 
-Charges one account again and again (each answer settled with ``--finalize``) and measures at each power of ten, in
-processor time of this process and in passed time: a spend (median of 50), opening the ledger, and reading what is
-spent; at the end also ``verify``, which folds all of the log.
+Charges one account again and again (each answer settled with ``--finalize``) and measures at each
+power of ten, in processor time of this process and in passed time: a spend (median of 50), opening
+the ledger, and reading what is spent; at the end also ``verify``, which folds all of the log.
 """
 
 from __future__ import annotations

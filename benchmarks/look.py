@@ -1,7 +1,8 @@
-"""A private look before the plan, against plans without one, on the shapes of regret.py: `make measure WHAT=look`.
+"""A private look before the plan, against plans without one, on the shapes of regret.py: `make
+measure WHAT=look`.
 
-A row a cell: the mean loss after LOOKS seeded looks over that of the usual plan; then wrong stated shapes, each
-shape planned as if it were another one, with a look and without. Five minutes.
+A row a cell: the mean loss after LOOKS seeded looks over that of the usual plan; then wrong stated
+shapes, each shape planned as if it were another one, with a look and without. Five minutes.
 """
 
 from __future__ import annotations
@@ -34,12 +35,18 @@ def histogram(name: str, l0: int | None) -> Histogram:
     """A shape as counts of private labels."""
     counts = np.rint(np.asarray(COUNTS[name])).astype(int)
     counts = counts[counts > 0]
-    return Histogram([f"w{rank}" for rank in range(len(counts))], counts, sensitivity=Sensitivity(l0=l0))
+    return Histogram(
+        [f"w{rank}" for rank in range(len(counts))], counts, sensitivity=Sensitivity(l0=l0)
+    )
 
 
 def loss(name: str, plan: Plan) -> float:
     """What the plan loses on the shape."""
-    return Shape.of(COUNTS[name]).outcome(plan.mechanisms, plan.k, plan.sensitivity, plan.counted, DRAWS).loss
+    return (
+        Shape.of(COUNTS[name])
+        .outcome(plan.mechanisms, plan.k, plan.sensitivity, plan.counted, DRAWS)
+        .loss
+    )
 
 
 def after_looks(name: str, l0: int | None, k: int, budget: Budget, like: Any = None) -> list[float]:
@@ -59,7 +66,9 @@ def factors(budget: Budget) -> dict[tuple[str, int | None, int], float]:
         for name in COUNTS:
             found[name, l0, k] = 1.0
             if worth_a_look(k, budget, Sensitivity(l0=l0), "private", "auto"):
-                found[name, l0, k] = float(np.mean(after_looks(name, l0, k, budget))) / loss(name, plan)
+                found[name, l0, k] = float(np.mean(after_looks(name, l0, k, budget))) / loss(
+                    name, plan
+                )
     return found
 
 
@@ -73,16 +82,29 @@ def main() -> None:
         found = factors(budget)
         looked = [factor for factor in found.values() if factor != 1.0]
         print(
-            f"{budget}: {len(found)} cells: {_mean(list(found.values()))}; {len(looked)} with a look: {_mean(looked)}"
+            f"{budget}: {len(found)} cells: {_mean(list(found.values()))}; {len(looked)} with a "
+            f"look: {_mean(looked)}"
         )
-        print(*(f"  {cell}: {factor:.2f}" for cell, factor in found.items() if factor > 1.1), sep="\n", flush=True)
+        print(
+            *(f"  {cell}: {factor:.2f}" for cell, factor in found.items() if factor > 1.1),
+            sep="\n",
+            flush=True,
+        )
     checked, unchecked = [], []
     for (truth, stated), l0 in itertools.product(WRONG, (20, None)):
         asked = {"sensitivity": Sensitivity(l0=l0)}
         usual = loss(truth, plan_topk(25, BUDGETS[0], **asked))
-        unchecked.append(loss(truth, plan_topk(25, BUDGETS[0], like=COUNTS[stated], **asked)) / usual)
-        checked.append(float(np.mean(after_looks(truth, l0, 25, BUDGETS[0], COUNTS[stated]))) / usual)
-        print(f"{truth} planned as {stated}, l0={l0}: {unchecked[-1]:.2f}, after a look {checked[-1]:.2f}", flush=True)
+        unchecked.append(
+            loss(truth, plan_topk(25, BUDGETS[0], like=COUNTS[stated], **asked)) / usual
+        )
+        checked.append(
+            float(np.mean(after_looks(truth, l0, 25, BUDGETS[0], COUNTS[stated]))) / usual
+        )
+        print(
+            f"{truth} planned as {stated}, l0={l0}: {unchecked[-1]:.2f}, after a look "
+            f"{checked[-1]:.2f}",
+            flush=True,
+        )
     print(f"wrong shapes: {_mean(unchecked)}; checked by a look: {_mean(checked)}")
 
 

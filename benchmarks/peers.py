@@ -1,7 +1,8 @@
 """Side by side with other libraries, all in one run; writes docs/notes/benchmarks.md.
 
-Run as ``python benchmarks/peers.py [--smoke] [--out FILE]``; it takes a few minutes, ``--smoke`` some seconds. Without
-``--out`` the full run writes docs/notes/benchmarks.md and the small one prints.
+Run as ``python benchmarks/peers.py [--smoke] [--out FILE]``; it takes a few minutes, ``--smoke``
+some seconds. Without ``--out`` the full run writes docs/notes/benchmarks.md and the small one
+prints.
 """
 
 from __future__ import annotations
@@ -148,7 +149,9 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="small sizes, some seconds")
     parser.add_argument("--out", type=Path, default=None, help="file to write")
     options = parser.parse_args()
-    out = options.out or (None if options.smoke else HERE.parent / "docs" / "notes" / "benchmarks.md")
+    out = options.out or (
+        None if options.smoke else HERE.parent / "docs" / "notes" / "benchmarks.md"
+    )
     text = page(options.smoke)
     if out is None:
         print(text)

@@ -1,7 +1,9 @@
-"""The regret of a choice of design that sees no data: every design that fits, on counts of eight shapes.
+"""The regret of a choice of design that sees no data: every design that fits, on counts of eight
+shapes.
 
-For each request (l0, ε, δ, k; private labels with counts) every design and division of δ is scaled to the budget and
-played on every shape. Regret: the loss of what a rule chooses over that of the best on that shape. A minute.
+For each request (l0, ε, δ, k; private labels with counts) every design and division of δ is scaled
+to the budget and played on every shape. Regret: the loss of what a rule chooses over that of the
+best on that shape. A minute.
 """
 
 from __future__ import annotations
@@ -37,10 +39,14 @@ COUNTS = {
     "steps": 4e3 / np.ceil(RANKS / 20),
 }
 RULES: dict[str, Callable[[list[Row], np.ndarray], int]] = {
-    "sum of noise and threshold": lambda rows, _: _least(rows, lambda row: row["noise"] + row["appears"]),
+    "sum of noise and threshold": lambda rows, _: _least(
+        rows, lambda row: row["noise"] + row["appears"]
+    ),
     "product": lambda rows, _: _least(rows, lambda row: row["noise"] * max(row["appears"], 1)),
     "shapes of reference, as planned": lambda rows, _: _least(rows, lambda row: row["merit"]),
-    "the least geometric mean possible": lambda _, regrets: int(np.log(regrets).mean(axis=1).argmin()),
+    "the least geometric mean possible": lambda _, regrets: int(
+        np.log(regrets).mean(axis=1).argmin()
+    ),
     "the least worst possible": lambda _, regrets: int(regrets.max(axis=1).argmin()),
 }
 
@@ -67,7 +73,9 @@ def cell(budget: Budget, l0: int | None, k: int) -> list[Row]:
         shape=None,
     )
     shapes, rows = {name: Shape.of(counts) for name, counts in COUNTS.items()}, []
-    fitting = [design for design in DESIGNS if not design.misfit(replace(asked, method=design.name))]
+    fitting = [
+        design for design in DESIGNS if not design.misfit(replace(asked, method=design.name))
+    ]
     for guess in itertools.chain(*(_every_division(asked, design) for design in fitting)):
         found = scale_coarse(guess)
         mechanisms, planned = found.mechanisms, guess.split in guess.design.splits(asked)
@@ -86,7 +94,12 @@ def cell(budget: Budget, l0: int | None, k: int) -> list[Row]:
 def _every_division(asked: Request, design: Design) -> list[Candidate]:
     """Those that are planned, and other shares of δ for the threshold."""
     usual = design.splits(asked)
-    more = [replace(split, threshold=share) for split in usual for share in THRESHOLD_SHARES if 0 < split.threshold < 1]
+    more = [
+        replace(split, threshold=share)
+        for split in usual
+        for share in THRESHOLD_SHARES
+        if 0 < split.threshold < 1
+    ]
     return [at_budget(asked, design, split) for split in dict.fromkeys((*usual, *more))]
 
 
@@ -100,7 +113,10 @@ def main() -> None:
         for name, rule in RULES.items():
             found[name].append(regrets[rule(rows, regrets)])
     for name, regrets in found.items():
-        print(f"{name}: geometric mean {math.exp(np.log(regrets).mean()):.3f}, worst {np.max(regrets):.2f}")
+        print(
+            f"{name}: geometric mean {math.exp(np.log(regrets).mean()):.3f}, worst "
+            f"{np.max(regrets):.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""How many requests a second the service answers: free ones, and ones that spend. Only this machine is spoken to.
+"""How many requests a second the service answers: free ones, and ones that spend. Only this machine
+is spoken to.
 
 python benchmarks/service_load.py [--seconds 5] [--clients 8] [--workers 1]
 """
@@ -34,7 +35,9 @@ def hammer(url: str, token: str, seconds: float, clients: int, send) -> tuple[fl
     end, done, wrong = time.monotonic() + seconds, [0] * clients, []
 
     def work(number: int) -> None:
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+        with httpx.Client(
+            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60
+        ) as client:
             while time.monotonic() < end:
                 status = send(client, number, done[number]).status_code
                 done[number] += 1
@@ -53,19 +56,28 @@ def hammer(url: str, token: str, seconds: float, clients: int, send) -> tuple[fl
 def busy(process: int) -> float:
     """Processor seconds of a process and of its children (Linux)."""
     tasks = Path(f"/proc/{process}/task")
-    children = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    children = [
+        int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
+    ]
     user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK") + sum(map(busy, children))
 
 
-def measured(seconds: float, clients: int, workers: int) -> Iterator[tuple[str, float, float, list[int]]]:
-    """Each kind of request: its name, how many a second, milliseconds of processor time each, statuses but 200."""
+def measured(
+    seconds: float, clients: int, workers: int
+) -> Iterator[tuple[str, float, float, list[int]]]:
+    """Each kind of request: its name, how many a second, milliseconds of processor time each,
+    statuses but 200.
+    """
     program = [sys.executable, "-m", "dptopk"]
     with tempfile.TemporaryDirectory() as folder:
         catalog = Path(folder) / "catalog.toml"
         catalog.write_text(CATALOG, encoding="utf-8")
         added = subprocess.run(
-            [*program, "ledger", "analyst", "add", str(catalog), "ann"], capture_output=True, text=True, check=True
+            [*program, "ledger", "analyst", "add", str(catalog), "ann"],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         token, port = re.search(r"dptopk_\S+", added.stdout)[0], 8123
         url = f"http://127.0.0.1:{port}"
@@ -74,7 +86,9 @@ def measured(seconds: float, clients: int, workers: int) -> Iterator[tuple[str, 
         try:
             answers(url)
             for name, send in KINDS.items():
-                with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as first:
+                with httpx.Client(
+                    base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60
+                ) as first:
                     send(first, "first", 0)  # what is made once is not measured
                 before = busy(server.pid)
                 rate, wrong = hammer(url, token, seconds, clients, send)
@@ -97,7 +111,9 @@ def answers(url: str) -> None:
 
 KINDS = {
     "data sets": lambda client, *_: client.get("/v1/datasets"),
-    "a plan that was made before": lambda client, *_: client.post("/v1/datasets/macbeth/plan", json=ASKED),
+    "a plan that was made before": lambda client, *_: client.post(
+        "/v1/datasets/macbeth/plan", json=ASKED
+    ),
     "the budget": lambda client, *_: client.get("/v1/datasets/macbeth/budget"),
     "an answer that spends": lambda client, number, n: client.post(
         "/v1/datasets/macbeth/topk", json=ASKED, headers={"Idempotency-Key": f"load-{number}-{n}"}
@@ -119,7 +135,10 @@ def main() -> None:
         f"load {os.getloadavg()[0]:.1f}"
     )
     for name, rate, each, wrong in measured(options.seconds, options.clients, options.workers):
-        print(f"{name}: {rate:.0f} a second, {each:.2f} ms of the server's processor time each; ", end="")
+        print(
+            f"{name}: {rate:.0f} a second, {each:.2f} ms of the server's processor time each; ",
+            end="",
+        )
         print(f"{len(wrong)} refused {sorted(set(wrong))}")
 
 

@@ -1,9 +1,10 @@
-"""Utility at equal privacy: every design of the planner on six shapes of data; writes docs/notes/utility-table.md.
+"""Utility at equal privacy: every design of the planner on six shapes of data; writes
+docs/notes/utility-table.md.
 
-Run as ``make measure WHAT=utility``; a quarter of an hour on two cores, and with ``ARGS=3``, three times the standard
-errors, some minutes. Seeded, so that it repeats. It ends with an
-error where a plan made for a shape loses more than 5% against the best design, where one made without it is the worst
-of all (beyond two standard errors), or where a fit is worse than none.
+Run as ``make measure WHAT=utility``; a quarter of an hour on two cores, and with ``ARGS=3``, three
+times the standard errors, some minutes. Seeded, so that it repeats. It ends with an error where a
+plan made for a shape loses more than 5% against the best design, where one made without it is the
+worst of all (beyond two standard errors), or where a fit is worse than none.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ SHAPES = {
     "steps": np.repeat([2000, 1000, 500, 20], [10, 30, 200, 2000]),
     "0.93^r": np.rint(5000 * 0.93 ** np.arange(200)),
 }
-# Releases of each design; most releases of one; standard errors relative to the best loss, where a plan made for the
-# shape is clearly within, or beyond, so much of the best, and where it is not.
+# Releases of each design; most releases of one; standard errors relative to the best loss, where a
+# plan made for the shape is clearly within, or beyond, so much of the best, and where it is not.
 FIRST, MOST = 40, 20_000
 COARSER = float(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 1.0
 NEAR, CLOSE, WITHIN = 0.01 * COARSER, 0.005 * COARSER, 0.05
@@ -59,7 +60,9 @@ that does not tell whether the plan is within {within:.0%} of the best. [Utility
 
 @dataclass
 class Trials:
-    """Seeded releases of a plan on counts: for each the sum of squared errors, the count missed, hits and rows."""
+    """Seeded releases of a plan on counts: for each the sum of squared errors, the count missed,
+    hits and rows.
+    """
 
     plan: Plan
     counts: np.ndarray
@@ -72,7 +75,9 @@ class Trials:
         # Not in the order of the counts: of equal noisy counts the first in label order is shown.
         labels = [f"{place:06d}" for place in self._rng.permutation(len(self.counts))]
         whole = self.counts.astype(int)
-        self._histogram = Histogram(labels, whole, sensitivity=self.plan.sensitivity, domain=self.plan.domain)
+        self._histogram = Histogram(
+            labels, whole, sensitivity=self.plan.sensitivity, domain=self.plan.domain
+        )
         self._truth = dict(zip(labels, whole.tolist(), strict=True))
         self._best = set(self._histogram.labels[self._histogram.top_rows(self.k)].tolist())
         self._top = int(np.sort(whole)[::-1][: self.k].sum())
@@ -86,7 +91,12 @@ class Trials:
         release = self.plan.release(self._histogram, self._rng)
         shown = np.array([self._truth[label] for label in release.labels], dtype=np.float64)
         squares = float(((release.counts - shown) ** 2).sum()) if len(shown) else 0.0
-        return squares, self._top - shown.sum(), len(self._best.intersection(release.labels)), len(shown)
+        return (
+            squares,
+            self._top - shown.sum(),
+            len(self._best.intersection(release.labels)),
+            len(shown),
+        )
 
     @property
     def error(self) -> float:
@@ -104,35 +114,51 @@ class Trials:
         """The standard error of the loss, by the delta method."""
         squares, missed, _, rows = self.found.T
         error, sign = self.error, -1 if rows.mean() >= 1 else 1
-        influence = (squares + sign * error**2 * rows) / max(2 * error * max(rows.mean(), 1), 1e-12) + missed / self.k
+        influence = (squares + sign * error**2 * rows) / max(
+            2 * error * max(rows.mean(), 1), 1e-12
+        ) + missed / self.k
         return float(influence.std() / math.sqrt(len(self.found)))
 
     def __str__(self) -> str:
         _, _, hits, rows = self.found.mean(axis=0)
-        return f"{self.loss:.{2 if self.loss < 1 else 1}f} ({hits / self.k:.2f}, {self.error:.1f}, {rows:.0f})"
+        return (
+            f"{self.loss:.{2 if self.loss < 1 else 1}f} ({hits / self.k:.2f}, "
+            f"{self.error:.1f}, {rows:.0f})"
+        )
 
 
 def race(rows: list[Trials], shaped: Trials) -> tuple[float, float]:
-    """Release until it is known how far ``shaped`` is above the best row: the ratio of losses less 1, its error."""
+    """Release until it is known how far ``shaped`` is above the best row: the ratio of losses less
+    1, its error.
+    """
     for trials in (*rows, shaped):
         trials.run(FIRST)
     while True:
         best = min(rows, key=lambda trials: trials.loss)
         ratio = shaped.loss / best.loss
-        deviation = 0.0 if shaped is best else math.hypot(shaped.deviation, ratio * best.deviation) / best.loss
+        deviation = (
+            0.0
+            if shaped is best
+            else math.hypot(shaped.deviation, ratio * best.deviation) / best.loss
+        )
         told = abs(ratio - 1 - WITHIN) > 2 * deviation
         aim = (NEAR if told else CLOSE) * best.loss
         contenders = [
             trials
             for trials in {id(trials): trials for trials in (*rows, shaped)}.values()
-            if trials is shaped or trials.loss - 2 * trials.deviation <= best.loss + 2 * best.deviation
+            if trials is shaped
+            or trials.loss - 2 * trials.deviation <= best.loss + 2 * best.deviation
         ]
-        pending = [trials for trials in contenders if trials.deviation > aim and len(trials.found) < MOST]
+        pending = [
+            trials for trials in contenders if trials.deviation > aim and len(trials.found) < MOST
+        ]
         if not pending:
             return ratio - 1, deviation
         for trials in pending:
             enough = len(trials.found) * (trials.deviation / aim) ** 2
-            trials.run(int(min(max(1.2 * enough, 1.5 * len(trials.found)), 4 * len(trials.found), MOST)))
+            trials.run(
+                int(min(max(1.2 * enough, 1.5 * len(trials.found)), 4 * len(trials.found), MOST))
+            )
 
 
 def plans(budget: Budget, sensitivity: Sensitivity, domain: str) -> Iterator[tuple[str, Plan]]:
@@ -141,14 +167,19 @@ def plans(budget: Budget, sensitivity: Sensitivity, domain: str) -> Iterator[tup
         if design.least > (sensitivity.l0 or K):
             continue
         try:
-            yield design.name, plan_topk(K, budget, sensitivity=sensitivity, domain=domain, method=design.name)
+            yield (
+                design.name,
+                plan_topk(K, budget, sensitivity=sensitivity, domain=domain, method=design.name),
+            )
         except InvalidParameter:
             continue
 
 
 @dataclass
 class Column:
-    """One shape: releases of every design and of the plan made for it, and how far that is above the best."""
+    """One shape: releases of every design and of the plan made for it, and how far that is above
+    the best.
+    """
 
     name: str
     rows: dict[str, Trials]
@@ -160,38 +191,62 @@ class Column:
         self.above, self.deviation = race(list(self.rows.values()), self.shaped)
 
     def against(self, planned: str) -> Iterator[str]:
-        """What it says against the plan made for the shape, and against the design planned without it."""
+        """What it says against the plan made for the shape, and against the design planned without
+        it.
+        """
         if self.above > WITHIN:
-            yield f"{self.name}: {self.shaped.plan.design} {self.shaped} is {self.distance} above the best"
+            yield (
+                f"{self.name}: {self.shaped.plan.design} {self.shaped} is {self.distance} "
+                f"above the best"
+            )
         mine = self.rows[planned]
-        worst = max((trials for trials in self.rows.values() if trials is not mine), key=lambda trials: trials.loss)
+        worst = max(
+            (trials for trials in self.rows.values() if trials is not mine),
+            key=lambda trials: trials.loss,
+        )
         if mine.loss > worst.loss + 2 * math.hypot(mine.deviation, worst.deviation):
             yield f"{self.name}: what was planned without it is the worst, {mine}"
 
     @property
     def distance(self) -> str:
         """How far above the best, in words."""
-        return f"{100 * self.above:+.1f} ± {100 * self.deviation:.1f}%" if self.deviation else "the same"
+        return (
+            f"{100 * self.above:+.1f} ± {100 * self.deviation:.1f}%"
+            if self.deviation
+            else "the same"
+        )
 
 
 def section(budget: Budget, l0: int | None, domain: str) -> tuple[str, list[str], list[float]]:
-    """One table, what it says against the planner, and how far plans made for the shapes are above the best rows."""
+    """One table, what it says against the planner, and how far plans made for the shapes are above
+    the best rows.
+    """
     asked: dict[str, Any] = {"budget": budget, "sensitivity": Sensitivity(l0=l0), "domain": domain}
-    default, named, columns = plan_topk(K, **asked), dict(plans(budget, Sensitivity(l0=l0), domain)), []
+    default, named, columns = (
+        plan_topk(K, **asked),
+        dict(plans(budget, Sensitivity(l0=l0), domain)),
+        [],
+    )
     for name, counts in SHAPES.items():
         rows = {design: Trials(plan, counts) for design, plan in named.items()}
         made = plan_topk(K, **asked, like=counts)
         same = (trials for trials in rows.values() if trials.plan.mechanisms == made.mechanisms)
         columns.append(Column(name, rows, next(same, Trials(made, counts))))
     touched = "any number of labels" if l0 is None else f"at most {l0} label{'s' * (l0 > 1)}"
-    text = f"\n## {domain.capitalize()} labels, {touched} a user, ε = {budget.epsilon:g}, δ = {budget.delta:g}\n\n"
+    text = (
+        f"\n## {domain.capitalize()} labels, {touched} a user, ε = {budget.epsilon:g}, δ = "
+        f"{budget.delta:g}\n\n"
+    )
     text += _row("design", SHAPES) + "|---" * (len(SHAPES) + 1) + "|\n"
     for name in named:
         mark = " (planned)" if name == default.design else ""
         text += _row(f"{name}{mark}", (column.rows[name] for column in columns))
     if domain == "private" and len(default.mechanisms) > 1:
         plan = plan_topk(K, **asked, method=default.design, selection_share="best")
-        text += _row(f'{default.design}, selection_share="best"', (_released(plan, c) for c in SHAPES.values()))
+        text += _row(
+            f'{default.design}, selection_share="best"',
+            (_released(plan, c) for c in SHAPES.values()),
+        )
     text += _row("**planned for the shape**", (f"**{column.shaped}**" for column in columns))
     text += _row("above the best row", (column.distance for column in columns))
     where = f"{domain}, Δ = {l0}, ({budget.epsilon:g}, {budget.delta:g}), "
@@ -218,7 +273,10 @@ FITTED = {
 
 def fits(trials: int) -> tuple[str, list[str]]:
     """The table of errors before and after the fit, and where the fit is worse than none."""
-    text = "\n## Counts before and after the fit, public labels, any number of labels a user, δ = 1e-06\n\n"
+    text = (
+        "\n## Counts before and after the fit, public labels, any number of labels a user, δ "
+        "= 1e-06\n\n"
+    )
     text += "Root mean square errors: *plain / published fit / shrunk fit (its own estimate)*.\n\n"
     text += _row("noise, k, ε", SHAPES) + "|---" * (len(SHAPES) + 1) + "|\n"
     complaints = []
@@ -228,7 +286,9 @@ def fits(trials: int) -> tuple[str, list[str]]:
             cells = [fitted(plan, counts.astype(int), trials) for counts in SHAPES.values()]
             for name, (plain, _, shrunk, _) in zip(SHAPES, cells, strict=True):
                 if shrunk > 1.01 * plain:
-                    complaints.append(f"{noise}, {k}, {epsilon}, {name}: fitted {shrunk:.1f}, plain {plain:.1f}")
+                    complaints.append(
+                        f"{noise}, {k}, {epsilon}, {name}: fitted {shrunk:.1f}, plain {plain:.1f}"
+                    )
             row = (
                 f"{plain:.1f} / {published:.1f} / {shrunk:.1f} ({guess:.1f})"
                 for plain, published, shrunk, guess in cells
@@ -246,7 +306,11 @@ def fitted(plan: Plan, counts: np.ndarray, trials: int) -> np.ndarray:
         chosen = selection.release(histogram, rng)
         truth = counts[list(chosen.labels)]
         release = counting.release(histogram, rng, ranking=chosen)
-        values = (release.measured, published.fit(release.measured, plan.sensitivity), release.counts)
+        values = (
+            release.measured,
+            published.fit(release.measured, plan.sensitivity),
+            release.counts,
+        )
         errors = [((value - truth) ** 2).mean() for value in values]
         squares.append([*errors, counting.error(release.measured, plan.sensitivity) ** 2])
     root: np.ndarray = np.sqrt(np.mean(squares, axis=0))
@@ -272,7 +336,10 @@ def main() -> int:
         print("fits", *against, sep="\n  ", flush=True)
     text = INTRODUCTION.format(k=K, first=FIRST, near=NEAR, close=CLOSE, within=WITHIN)
     inside = sum(far <= WITHIN for far in above)
-    text += f"\nPlanned for the shape: {inside} of {len(above)} cells are within {WITHIN:.0%} of their best row; "
+    text += (
+        f"\nPlanned for the shape: {inside} of {len(above)} cells are within {WITHIN:.0%} "
+        f"of their best row; "
+    )
     text += f"the farthest is {100 * max(above):+.1f}%, the mean {100 * np.mean(above):+.1f}%.\n"
     PAGE.write_text(text + tables + part, encoding="utf-8")
     return len(complaints + against)

@@ -1,8 +1,9 @@
 """Whole answers beside the published mechanisms: writes docs/notes/whole-answers.md (`make measure
 WHAT=whole_answers`).
 
-The published mechanisms are written anew from their papers, in floats, to be compared with; they share no code with
-dptopk's samplers. All run on the same counts, with the same ε, and errors are medians over the runs.
+The published mechanisms are written anew from their papers, in floats, to be compared with; they
+share no code with dptopk's samplers. All run on the same counts, with the same ε, and errors are
+medians over the runs.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def shapes() -> dict[str, np.ndarray]:
     """Counts in falling order by name; generated, but for Macbeth."""
     rng, rank = np.random.default_rng(1), np.arange(1, LABELS + 1)
     made = {
-        "wide gaps": np.concatenate([2500 * np.arange(400, 0, -1), rng.integers(0, 100, LABELS - 400)]),
+        "wide gaps": np.concatenate(
+            [2500 * np.arange(400, 0, -1), rng.integers(0, 100, LABELS - 400)]
+        ),
         "flat": rng.integers(5000, 5500, LABELS),
         "Zipf 0.8": 1e5 / rank**0.8,
         "Zipf 1.2": 1e5 / rank**1.2,
@@ -51,7 +54,10 @@ def shapes() -> dict[str, np.ndarray]:
         "ties": np.repeat(100 * np.arange(100, 0, -1), LABELS // 100),
         "Macbeth": macbeth().counts,
     }
-    return {name: np.sort(np.asarray(counts).astype(np.int64))[::-1].copy() for name, counts in made.items()}
+    return {
+        name: np.sort(np.asarray(counts).astype(np.int64))[::-1].copy()
+        for name, counts in made.items()
+    }
 
 
 # --- the published mechanisms; counts fall, so that ranks are indices
@@ -61,7 +67,9 @@ def shapes() -> dict[str, np.ndarray]:
 def _joint_table(key: bytes, k: int) -> tuple[np.ndarray, np.ndarray]:
     """All d·k gaps in order, and ln of the number of sequences within each."""
     counts = np.frombuffer(key, dtype=np.int64)
-    gap = np.maximum(counts[:k, None] - counts[None, :], 0)  # of the i-th place and the j-th label, j >= i
+    gap = np.maximum(
+        counts[:k, None] - counts[None, :], 0
+    )  # of the i-th place and the j-th label, j >= i
     place, label = np.indices(gap.shape)
     inside = label > place
     more = np.log((label - place + 1)[inside] / (label - place)[inside])
@@ -89,14 +97,22 @@ def joint(counts: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     return np.array(chosen)
 
 
-def joint_pruned(counts: np.ndarray, k: int, rng: np.random.Generator, failure: float = 2.0**-10) -> np.ndarray:
-    """Wu-Zhang 2024: the same law as ``joint`` for errors below a cut, in O(d + k²/ε ln d); counts in any order.
+def joint_pruned(
+    counts: np.ndarray, k: int, rng: np.random.Generator, failure: float = 2.0**-10
+) -> np.ndarray:
+    """Wu-Zhang 2024: the same law as ``joint`` for errors below a cut, in O(d + k²/ε ln d); counts
+    in any order.
 
-    The error (gap) of a sequence and the first place that has it are drawn together, then a sequence uniformly. Errors
-    of ``last`` or more, of probability at most ``failure``, count as one.
+    The error (gap) of a sequence and the first place that has it are drawn together, then a
+    sequence uniformly. Errors of ``last`` or more, of probability at most ``failure``, count as
+    one.
     """
     threshold = np.partition(counts, counts.size - k)[counts.size - k]
-    last = math.ceil(2 / EPSILON * (np.log(np.arange(counts.size - k + 1, counts.size + 1)).sum() - math.log(failure)))
+    last = math.ceil(
+        2
+        / EPSILON
+        * (np.log(np.arange(counts.size - k + 1, counts.size + 1)).sum() - math.log(failure))
+    )
     near = np.flatnonzero(counts > threshold - last)
     near = near[np.argsort(-counts[near])]
     levels, place = -counts[near], np.arange(k)
@@ -123,11 +139,15 @@ def joint_pruned(counts: np.ndarray, k: int, rng: np.random.Generator, failure: 
 
 @functools.lru_cache(maxsize=4)
 def _canonical_table(key: bytes, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Loss, ln of the number of sets, head and tail of every kind of set: the first h ranks, not the next, worst t."""
+    """Loss, ln of the number of sets, head and tail of every kind of set: the first h ranks, not
+    the next, worst t.
+    """
     from scipy.special import gammaln
 
     counts = np.frombuffer(key, dtype=np.int64)
-    head, tail = np.meshgrid(np.arange(k), np.arange(k, counts.size), indexing="ij")  # 0-based worst rank
+    head, tail = np.meshgrid(
+        np.arange(k), np.arange(k, counts.size), indexing="ij"
+    )  # 0-based worst rank
     free, need = tail - head - 1, k - head - 1  # ranks head + 1 .. tail - 1
     logs = gammaln(free + 1) - gammaln(need + 1) - gammaln(free - need + 1)
     loss = np.maximum(counts[head] - counts[tail], 0)
@@ -137,9 +157,11 @@ def _canonical_table(key: bytes, k: int) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def canonical(counts: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Shekelyan-Loukides 2022: exponential noise of rate ε/2 on the loss of every set, the largest kept.
+    """Shekelyan-Loukides 2022: exponential noise of rate ε/2 on the loss of every set, the largest
+    kept.
 
-    As permute-and-flip: every set passes a coin of chance e^{-ε loss/2}, and one of those that pass is taken.
+    As permute-and-flip: every set passes a coin of chance e^{-ε loss/2}, and one of those that pass
+    is taken.
     """
     loss, logs, head, tail = _canonical_table(counts.tobytes(), k)
     mean = logs - EPSILON / 2 * loss
@@ -152,11 +174,15 @@ def canonical(counts: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarra
     h, t = int(head[kind]), int(tail[kind])
     if h == k:
         return np.arange(k)
-    return np.concatenate([np.arange(h), h + 1 + rng.choice(t - h - 1, k - h - 1, replace=False), [t]])
+    return np.concatenate(
+        [np.arange(h), h + 1 + rng.choice(t - h - 1, k - h - 1, replace=False), [t]]
+    )
 
 
 def permute_and_flip(counts: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """McKenna-Sheldon 2020, k times with ε/k each: exponential noise drawn anew for every selection."""
+    """McKenna-Sheldon 2020, k times with ε/k each: exponential noise drawn anew for every
+    selection.
+    """
     left = np.ones(counts.size, dtype=bool)
     for _ in range(k):
         noisy = np.where(left, counts + rng.exponential(k / EPSILON, counts.size), -np.inf)
@@ -172,7 +198,9 @@ def gumbel_peel(counts: np.ndarray, k: int, rng: np.random.Generator, each: floa
 
 
 def cdp_each(k: int) -> float:
-    """ε of each selection by ε²/8-zCDP and ρ + 2 sqrt(ρ ln(1/δ)) (Cesar-Rogers 2021; Bun-Steinke 2016)."""
+    """ε of each selection by ε²/8-zCDP and ρ + 2 sqrt(ρ ln(1/δ)) (Cesar-Rogers 2021; Bun-Steinke
+    2016).
+    """
     log = math.log(1 / DELTA)
     rho = (math.sqrt(log + EPSILON) - math.sqrt(log)) ** 2
     return math.sqrt(8 * rho / k)
@@ -181,7 +209,9 @@ def cdp_each(k: int) -> float:
 @functools.lru_cache(maxsize=8)
 def composed_each(k: int) -> float:
     """ε of each selection by our best bound."""
-    return calibrate(lambda each: Charge({BoundedRange(each): k}, adaptive=True), Budget(EPSILON, DELTA))
+    return calibrate(
+        lambda each: Charge({BoundedRange(each): k}, adaptive=True), Budget(EPSILON, DELTA)
+    )
 
 
 def ours(make: Callable[[int], object]) -> Draw:
@@ -210,7 +240,9 @@ PEERS_PURE: dict[str, Draw] = {
     "PF peel": permute_and_flip,
     "EM peel": lambda counts, k, rng: gumbel_peel(counts, k, rng, EPSILON / k),
 }
-PEERS_APPROX: dict[str, Draw] = {"CDP peel": lambda counts, k, rng: gumbel_peel(counts, k, rng, cdp_each(k))}
+PEERS_APPROX: dict[str, Draw] = {
+    "CDP peel": lambda counts, k, rng: gumbel_peel(counts, k, rng, cdp_each(k))
+}
 OURS_PURE: dict[str, Draw] = {
     "`JointTopK`": ours(lambda k: JointTopK(k=k, epsilon=EPSILON)),
     "`CanonicalTopK`": ours(lambda k: CanonicalTopK(k=k, epsilon=EPSILON)),
@@ -222,9 +254,18 @@ OURS_APPROX: dict[str, Draw] = {
     "`KnownGumbel`": ours(lambda k: KnownGumbel(k=k, epsilon=composed_each(k))),
     "`StabilityTopK`": ours(lambda k: StabilityTopK(k=k, epsilon=EPSILON, delta=DELTA)),
     "`RoutedTopK` δ": ours(lambda k: RoutedTopK(k=k, epsilon=EPSILON, delta=DELTA)),
-    "`RoutedTopK` δ, ordered": ours(lambda k: RoutedTopK(k=k, epsilon=EPSILON, delta=DELTA, ordered=True)),
+    "`RoutedTopK` δ, ordered": ours(
+        lambda k: RoutedTopK(k=k, epsilon=EPSILON, delta=DELTA, ordered=True)
+    ),
 }
-SETS = {"canonical", "PF peel", "`CanonicalTopK`", "`StabilityTopK`", "`RoutedTopK`", "`RoutedTopK` δ"}
+SETS = {
+    "canonical",
+    "PF peel",
+    "`CanonicalTopK`",
+    "`StabilityTopK`",
+    "`RoutedTopK`",
+    "`RoutedTopK` δ",
+}
 
 
 def errors(counts: np.ndarray, k: int, chosen: np.ndarray) -> tuple[float, float, float]:
@@ -239,14 +280,20 @@ def measure(runs: int) -> dict[tuple[str, int, str], tuple[float, float, float]]
     found = {}
     for shape, (name, counts) in enumerate(shapes().items()):
         for k in SIZES:
-            for number, (mechanism, draw) in enumerate((PEERS_PURE | OURS_PURE | PEERS_APPROX | OURS_APPROX).items()):
+            for number, (mechanism, draw) in enumerate(
+                (PEERS_PURE | OURS_PURE | PEERS_APPROX | OURS_APPROX).items()
+            ):
                 rng = np.random.default_rng([7, shape, k, number])  # each cell has luck of its own
                 cells = np.array([errors(counts, k, draw(counts, k, rng)) for _ in range(runs)])
                 found[name, k, mechanism] = (*np.median(cells[:, :2], axis=0), cells[:, 2].mean())
     return found
 
 
-def table(found: dict[tuple[str, int, str], tuple[float, float, float]], column: int, mechanisms: list[str]) -> str:
+def table(
+    found: dict[tuple[str, int, str], tuple[float, float, float]],
+    column: int,
+    mechanisms: list[str],
+) -> str:
     """One error of some mechanisms, a row a cell; recall with three decimals."""
     show = (lambda x: f"{x:.3f}") if column == 2 else (lambda x: f"{x:.0f}")
     lines = [f"| counts | k | {' | '.join(mechanisms)} |", "|---|---|" + "---|" * len(mechanisms)]
@@ -257,9 +304,14 @@ def table(found: dict[tuple[str, int, str], tuple[float, float, float]], column:
 
 
 def missed(
-    found: dict[tuple[str, int, str], tuple[float, float, float]], column: int, mine: str, all_: list[str]
+    found: dict[tuple[str, int, str], tuple[float, float, float]],
+    column: int,
+    mine: str,
+    all_: list[str],
 ) -> str:
-    """Where ``mine`` is above 1.1 times the best of all plus k, or by recall more than 0.03 below the best."""
+    """Where ``mine`` is above 1.1 times the best of all plus k, or by recall more than 0.03 below
+    the best.
+    """
     bad, cells = [], 0
     for name, k in dict.fromkeys((name, k) for name, k, _ in found):
         values = {mechanism: found[name, k, mechanism][column] for mechanism in (*all_, mine)}
@@ -270,7 +322,9 @@ def missed(
                 bad.append(f"{name} {k} (-{short:.3f})")
         elif values[mine] > 1.1 * min(values.values()) + k:
             bad.append(f"{name} {k} ({values[mine]:.0f} for {min(values.values()):.0f})")
-    return f"{mine}: {cells - len(bad)} of {cells} cells" + (f"; missed: {', '.join(bad)}" if bad else "")
+    return f"{mine}: {cells - len(bad)} of {cells} cells" + (
+        f"; missed: {', '.join(bad)}" if bad else ""
+    )
 
 
 def times(runs: int = 5) -> str:
@@ -304,7 +358,10 @@ def times(runs: int = 5) -> str:
 def beside_pruned(runs: int = 5) -> str:
     """Processor time of a joint answer, ours and by ``joint_pruned``, medians."""
     rng = np.random.default_rng(5)
-    lines = ["| counts | labels | k | `JointTopK` | pruned | pruned / `JointTopK` |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| counts | labels | k | `JointTopK` | pruned | pruned / `JointTopK` |",
+        "|---|---|---|---|---|---|",
+    ]
     for size in (10**5, 10**6):
         made = {
             "10⁶ / rank": rng.permutation((1e6 / np.arange(1, size + 1)).astype(np.int64)),
@@ -314,9 +371,19 @@ def beside_pruned(runs: int = 5) -> str:
             histogram = Histogram(None, counts)
             for k in (25, 200):
                 mechanism = JointTopK(k=k, epsilon=EPSILON)
-                draws = (functools.partial(mechanism.release, histogram), lambda k=k: joint_pruned(counts, k, rng))  # noqa: B023 - used at once
+                draws = (
+                    functools.partial(mechanism.release, histogram),
+                    lambda k=k: joint_pruned(counts, k, rng),  # noqa: B023
+                )
                 mine, pruned = (_median_time(draw, runs) for draw in draws)
-                cells = [name, f"{size:,}", k, f"{1e3 * mine:.1f} ms", f"{1e3 * pruned:.1f} ms", f"{pruned / mine:.2f}"]
+                cells = [
+                    name,
+                    f"{size:,}",
+                    k,
+                    f"{1e3 * mine:.1f} ms",
+                    f"{1e3 * pruned:.1f} ms",
+                    f"{pruned / mine:.2f}",
+                ]
                 lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -450,13 +517,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "notes" / "whole-answers.md")
-    parser.add_argument("--times", action="store_true", help="only the times, behind the tables that are there")
+    parser.add_argument(
+        "--times", action="store_true", help="only the times, behind the tables that are there"
+    )
     arguments = parser.parse_args()
     if arguments.times:
         tables = arguments.out.read_text(encoding="utf-8").partition("## Time")[0]
     else:
         tables = page(arguments.runs)
-    arguments.out.write_text(tables + TIMES.format(times=times(), pruned=beside_pruned()), encoding="utf-8")
+    arguments.out.write_text(
+        tables + TIMES.format(times=times(), pruned=beside_pruned()), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """How wide error bars are, over the least width that covers as often: `make measure WHAT=widths`.
 
-Each design on the six shapes of utility.py, 95%: the share of releases that are covered ("all at once") and of rows
-("false coverage rate"), and the mean half-width over the oracle's, the 95% quantile of the largest error of an answer,
-or of all errors. The first row is the README's own answer. Ten minutes.
+Each design on the six shapes of utility.py, 95%: the share of releases that are covered ("all at
+once") and of rows ("false coverage rate"), and the mean half-width over the oracle's, the 95%
+quantile of the largest error of an answer, or of all errors. The first row is the README's own
+answer. Ten minutes.
 """
 
 from __future__ import annotations
@@ -27,8 +28,13 @@ CASES = (
 
 
 def measure(plan: Plan, histogram: Histogram, releases: int) -> list[tuple[float, float]]:
-    """For both kinds the coverage, and the mean half-width over the oracle's; nothing where no rows are shown."""
-    truth, rng = dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)), np.random.default_rng(5)
+    """For both kinds the coverage, and the mean half-width over the oracle's; nothing where no rows
+    are shown.
+    """
+    truth, rng = (
+        dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)),
+        np.random.default_rng(5),
+    )
     largest, errors = [], []
     covered, widths = {"simultaneous": [], "fcr": []}, {"simultaneous": [], "fcr": []}
     for _ in range(releases):
@@ -46,7 +52,10 @@ def measure(plan: Plan, histogram: Histogram, releases: int) -> list[tuple[float
             widths[kind].append(float(((table["high"] - table["low"]) / 2).mean()))
     oracle = {"simultaneous": largest, "fcr": errors}
     return [
-        (float(np.mean(covered[kind])), float(np.mean(widths[kind]) / max(np.quantile(oracle[kind], CONFIDENCE), 0.5)))
+        (
+            float(np.mean(covered[kind])),
+            float(np.mean(widths[kind]) / max(np.quantile(oracle[kind], CONFIDENCE), 0.5)),
+        )
         for kind in covered
         if len(largest) > releases / 20
     ]
@@ -66,7 +75,11 @@ def rows(releases: int) -> Iterator[str]:
             cells.append((f"{method}, Δ = {l0 or 'any'}", name, plan, data))
     for answer, name, plan, data in cells:
         found = measure(plan, data, releases)
-        yield f"| {answer} | {name} | " + " | ".join(f"{share:.1%}, {width:.2f}" for share, width in found) + " |"
+        yield (
+            f"| {answer} | {name} | "
+            + " | ".join(f"{share:.1%}, {width:.2f}" for share, width in found)
+            + " |"
+        )
 
 
 if __name__ == "__main__":

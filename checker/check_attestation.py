@@ -34,12 +34,13 @@ def exp_below(x):
     return power
 
 
-def neighbours(counts, histograms, linf, l0):
+def neighbours(counts, histograms, linf, l0, l1):
     """The histograms with one more user."""
     for other in histograms:
         steps = [b - a for a, b in zip(counts, other)]
         if any(steps) and all(0 <= step <= linf for step in steps) and sum(map(bool, steps)) <= l0:
-            yield other
+            if sum(steps) <= l1:
+                yield other
 
 
 def laws_of(file):
@@ -66,8 +67,9 @@ def main(path):
     laws, one = laws_of(file)
     rests = {counts: one - sum(law.values()) for counts, law in laws.items()}
     l0 = file["labels"] if file["l0"] is None else file["l0"]
-    need(file["linf"] >= 1 and l0 >= 1, "no neighbours")
-    pairs = [(a, b) for a in laws for b in neighbours(a, laws, file["linf"], l0)]
+    l1 = file.get("l1", l0 * file["linf"])
+    need(file["linf"] >= 1 and l0 >= 1 and l1 >= 1, "no neighbours")
+    pairs = [(a, b) for a in laws for b in neighbours(a, laws, file["linf"], l0, l1)]
     need(pairs and file["points"], "nothing to compare")
     slack = Fraction(file["slack"])
     for epsilon, claimed, _, upper in file["points"]:
@@ -87,7 +89,7 @@ def main(path):
             f"at epsilon {epsilon} delta may be {upper}, claimed {claimed}",
         )
     print(
-        f"valid: {file['mechanism']}, {len(laws)} histograms, {len(pairs)} pairs of neighbours (linf {file['linf']}, l0 {l0})"
+        f"valid: {file['mechanism']}, {len(laws)} histograms, {len(pairs)} pairs of neighbours (linf {file['linf']}, l0 {l0}, l1 {l1})"
     )
     print(
         f"delta at most the claimed one + {file['slack']:.2g} at epsilon",

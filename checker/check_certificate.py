@@ -5,10 +5,10 @@ H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x. Node values joined
   BR(epsilon), in groups: the file holds node values V of each state, a multiset that may be left or a sum of weights. V must bound,
          for each range that may be played, the sup over a <= u <= a e^epsilon of the chord between a and a e^epsilon, at u, of V of
          the state after it. With weights, coins round each range to one that has a weight (docs/notes/setwise.md, Theorem E).
-  Renyi: zCDP, CDP and BR costs by the sum of their Renyi curves. Smoothed: small zCDP and CDP costs by one Gaussian, whose
-         variance is computed here (docs/notes/setwise.md, Theorem H).
+  Renyi: costs by the sum of their Renyi curves. Smoothed: small costs by one Gaussian, whose variance is computed here
+         (docs/notes/setwise.md, Theorem H). Basic: pure costs by the sum of their epsilons.
   others: the profile in closed form, of all copies of a cost together.
-On the common lattice masses are rounded up to integers / 2^BITS and multiplied as polynomials; what is cut off moves up.
+A single factor without ends of a lattice is evaluated at epsilon itself. On the common lattice masses are rounded up to integers / 2^BITS and multiplied as polynomials; what is cut off moves up.
 All numbers are balls (flint) or intervals (numpy, one float outward after each operation)."""
 
 import base64, json, math, re, sys, zlib
@@ -18,6 +18,7 @@ import numpy as np
 from flint import arb, ctx, fmpq, fmpz, fmpz_poly
 ctx.prec, BITS = 160, 128
 ONE = fmpz(1) << BITS
+LARGEST = 1 << 24  # places of a lattice
 def need(truth, what):  # an assert would be gone under python -O
     if not truth:
         sys.exit(f"refused: {what}")
@@ -142,11 +143,15 @@ MOMENTS = {"ZCDP": lambda t, rho, xi: t * (xi + rho * (1 + t)), "CDP": lambda t,
            "BR": lambda t, e: (1 + t) * rise((1 + t) * e / 2) - t * rise(t * e / 2) - rise(e / 2),
            "DP": lambda t, e: (((1 + t) * e).exp() + (-t * e).exp()).log() - (1 + e.exp()).log(),
            "GDP": lambda t, mu: t * (1 + t) * mu**2 / 2, "DGauss": lambda t, scale, shift: t * (1 + t) * (shift / scale) ** 2 / 2}
-RHO = {"ZCDP": lambda rho, xi: rho + xi, "CDP": lambda mu, tau: max(mu, tau * tau / 2)}
+RHO = {"ZCDP": lambda rho, xi: ball(rho + xi), "CDP": lambda mu, tau: ball(max(mu, tau * tau / 2)),
+       "DP": lambda e: ball(e) * (ball(e) / 2).tanh(), "DGauss": lambda scale, shift: ball((shift / scale) ** 2 / 2),
+       "BR": lambda e: (ball(e).expm1() / ball(e)).log() + ball(e) / ball(e).expm1() - 1}
 def renyi(f):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
     costs = [(MOMENTS[kind], [ball(x) for x in values], n) for kind, *values, n in f["costs"]]
     log = lambda t: sum((moment(t, *values) * n for moment, values, n in costs), -t.log() - (1 + t) * (1 + 1 / t).log())
-    orders = np.geomspace(1e-3, 1e9, 3500)
+    coarse = np.geomspace(1e-6, 1e18, 200)
+    middle = coarse[int(np.argmin([float(log(ball(t)) - ball(t) * ball(f.get("at", 1.0))) for t in coarse]))]
+    orders = np.geomspace(1e-3, 1e9, 3500) if "at" not in f else np.geomspace(middle / 1e3, middle * 1e3, 1750)
     rough = np.array([float(log(ball(t))) for t in orders])
     def conversion(x):
         k = min(max(int(np.argmin(rough - orders * float(x))), 1), len(orders) - 2)
@@ -156,17 +161,24 @@ def renyi(f):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid
         return min(arb(1), (log(t) - t * ball(x)).exp().upper())
     return symmetric(conversion)
 def smoothed(f):
-    """The Gaussian of Theorem H, for the best of some starts s, none of them below the largest rho."""
-    need(f["costs"] and all(kind in RHO for kind, *_ in f["costs"]), "a smoothed factor is of zCDP and CDP costs")
-    rhos = [(RHO[kind](*map(Fraction, values)), n) for kind, *values, n in f["costs"]]
-    need(0 < max(rhos)[0] <= Fraction(1, 2), "the largest rho of a smoothed factor must be above 0, at most 1/2")
-    rho, total = ball(max(rhos)[0]), ball(sum(one * n for one, n in rhos))
+    """The Gaussian of Theorem H, for the best of some starts s, none of them below the largest rho; Gaussian costs as they are."""
+    costs = [(kind, list(map(Fraction, values)), n) for kind, *values, n in f["costs"]]
+    small = [(RHO[kind](*values), n) for kind, values, n in costs if kind != "GDP" and kind in RHO]
+    need(small and all(kind == "GDP" or kind in RHO for kind, *_ in costs), "a smoothed factor is of costs that are zCDP")
+    rho, total = max(rho.upper() for rho, _ in small), sum((rho * n for rho, n in small), arb(0))
+    need(0 < rho <= arb(fmpq(1, 2)), "the largest rho of a smoothed factor must be above 0, at most 1/2")
     def variance(s):
         a, b = 2 * rho / s, 1 + rho / 4 + rho**2 / s
         beta = (rho / 8 + rho * a / 6).expm1() * (rho / 4 * (b + a * b**2 / 4)).exp()
         r, whole = (1 + beta) * rho, (1 + beta) * total
         return s + 2 * whole + r / 2 * ((1 + 2 * whole / s).log() + r / s + r**2 / (3 * s**2))
-    return gaussian(min(variance(rho * (10 + k) / 10).upper() for k in range(71)).sqrt())
+    exact = ball(sum((values[0] ** 2 * n for kind, values, n in costs if kind == "GDP"), Fraction(0)))
+    return gaussian((min(variance(rho * (10 + k) / 10).upper() for k in range(71)) + exact).sqrt())
+def basic(f):
+    """Pure costs: no loss is above the sum of their epsilons."""
+    need(all(kind in ("DP", "BR") for kind, *_ in f["costs"]), "a sum of epsilons is of pure costs")
+    total = sum(Fraction(epsilon) * n for _, epsilon, n in f["costs"])
+    return lambda x: arb(0) if x >= total else 1 - ball(x - total).exp()
 def gaussian(mu):
     cdf = lambda z: (-z / arb(2).sqrt()).erfc() / 2  # not 1 + erf: e^x multiplies its error
     return lambda x: cdf(mu / 2 - ball(x) / mu) - ball(x).exp() * cdf(-mu / 2 - ball(x) / mu)
@@ -193,7 +205,7 @@ def discrete_gaussian(f):
     masses = [w / (2 * sum(weights, arb(0)) - 1) for w in weights]
     return of_sum(f, masses[:0:-1] + masses, -reach, integer(2 * tail), lambda y: a * (2 * y + f["count"] * a) / (2 * s * s))
 gaussians = lambda f: gaussian(ball(f["mu"]) * ball(f["count"]).sqrt())  # all of them together are one
-PROFILES = {"DP": pure, "GDP": gaussians, "DGauss": discrete_gaussian, "Renyi": renyi, "Smoothed": smoothed}
+PROFILES = {"DP": pure, "GDP": gaussians, "DGauss": discrete_gaussian, "Renyi": renyi, "Smoothed": smoothed, "Basic": basic}
 PARAMETERS = {"DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"]}
 NUMBERS = r"[-+.\de]+(?:, (?:xi=)?[-+.\de]+)?"
 TERM = rf"(?:(\d+)\*)?(\w+)\(({NUMBERS})\)"
@@ -252,27 +264,39 @@ def power(square, k, width):
         total = times(total, square, width) if k & 1 else total
         k, square = k >> 1, times(square, square, width) if k > 1 else square
     return total
-def main(path):
+def verify(path):
     with open(path, encoding="utf-8") as file:
         c = json.load(file)
-    need(c.get("format") == 4, f"a file of format {c.get('format')}; this program reads format 4")
+    need(c.get("format") in (4, 5), f"a file of format {c.get('format')}; this program reads formats 4 and 5")
     number(c["epsilon"]), number(c["bad"], c["delta"], *(d for d, _ in c["failures"]), most=1), whole(*(n for _, n in c["failures"]))
     step, x, total, costs = Fraction(c["step"]), ball(c["epsilon"]), (fmpz_poly([ONE]), 0, fmpz(0)), []
-    need(step > 0, "the lattice's step must be above 0")
+    need(step > 0, "the lattice's step must be above 0"), whole(c["width"]), need(c["width"] <= LARGEST, "a lattice too wide")
     for f in c["factors"]:
         for kind, *values, count in listed_in(f):
             number(*values), whole(count, *(values[1:] if kind == "DGauss" else []))
             costs.append(f"{count} {kind} {' '.join(map(str, values))}")
+    alone = len(c["factors"]) == 1 and c["factors"][0]["kind"] != "BR" and "low" not in c["factors"][0]
+    if alone:
+        profile = PROFILES[c["factors"][0]["kind"]](c["factors"][0] | {"at": c["epsilon"]})
+        rest = min(arb(1), arb(profile(Fraction(c["epsilon"])).upper()))
+    for f in [] if alone else c["factors"]:
+        need(type(f["low"]) is type(f["high"]) is int and 0 <= f["high"] - f["low"] <= LARGEST, "ends of a lattice")
         # Only ranges may be multiplied fewer times than there are of them: parts of ``size`` of them are groups.
         profiles = bounded_range(f) if f["kind"] == "BR" else [(PROFILES[f["kind"]](f), 1)]
         for profile, k in profiles:
             total = times(total, power(pair(profile, step, f["low"], f["high"]), k, c["width"]), c["width"])
     same_charge(c)
-    gains = ((m, 1 - (x - ball(step) * (total[1] + i)).exp()) for i, m in enumerate(total[0].coeffs()))
-    rest = (arb(total[2]) + sum((arb(m) * g for m, g in gains if not g <= 0), arb(0))) / arb(ONE)
+    if not alone:
+        gains = ((m, 1 - (x - ball(step) * (total[1] + i)).exp()) for i, m in enumerate(total[0].coeffs()))
+        rest = (arb(total[2]) + sum((arb(m) * g for m, g in gains if not g <= 0), arb(0))) / arb(ONE)
     survive = math.prod([(1 - ball(d)) ** n for d, n in c["failures"]], start=arb(1))
     delta = ball(c["bad"]) + 1 - survive * (1 - rest)
     need(delta.upper() <= ball(c["delta"]), f"delta is only bounded by {delta.upper()}")
     print("valid:", "; ".join(costs), f"and {c['failures']}, {c['bad']}: ({c['epsilon']}, {c['delta']})-DP, {delta.upper()}")
+def main(path):
+    try:
+        verify(path)
+    except (ArithmeticError, LookupError, MemoryError, OSError, RecursionError, TypeError, ValueError, AttributeError, zlib.error) as error:
+        sys.exit(f"refused: not a certificate ({type(error).__name__}: {error})")
 if __name__ == "__main__":
     main(sys.argv[1])

@@ -1,6 +1,7 @@
 """Differentially private top-k queries on histograms, with privacy accounting built in.
 
-Every public name is loaded when it is first used, so that ``import dptopk`` costs little more than ``import numpy``.
+Every public name is loaded when it is first used, so that ``import dptopk`` costs little more than
+``import numpy``.
 """
 
 from __future__ import annotations
@@ -55,9 +56,14 @@ if TYPE_CHECKING:
         UnknownGumbel as UnknownGumbel,
         UnknownLaplace as UnknownLaplace,
     )
-    from dptopk.planning import Plan as Plan, plan_continual as plan_continual, plan_topk as plan_topk
+    from dptopk.planning import (
+        Plan as Plan,
+        plan_continual as plan_continual,
+        plan_topk as plan_topk,
+    )
     from dptopk.release.release import Release as Release
     from dptopk.session.client import Client as Client
+    from dptopk.session.one_call import top_k as top_k
     from dptopk.session.session import Session as Session
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
@@ -67,7 +73,8 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".budgets": "Accountant",
             ".costs": "ApproxDP BoundedRange Budget CDP Charge DiscreteGaussianDP "
             "DiscreteLaplaceDP GaussianDP MultiDP PureDP ZCDP",
-            ".errors": "BudgetExceeded DptopkError IncompatibleCosts InvalidParameter LedgerError NotCertified",
+            ".errors": "BudgetExceeded DptopkError IncompatibleCosts InvalidParameter "
+            "LedgerError NotCertified",
             ".histogram.histogram": "Histogram Sensitivity",
             ".ledger": "Ledger",
             ".mechanisms": "Box CanonicalTopK Centred CountMLE Exponential JointTopK KnownGaussian "
@@ -76,6 +83,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".planning": "Plan plan_continual plan_topk",
             ".release.release": "Release",
             ".session.client": "Client",
+            ".session.one_call": "top_k",
             ".session.session": "Session",
         },
     )

@@ -29,15 +29,21 @@ class IncompatibleCosts(DptopkError, TypeError):
 
 
 class NotApplicable(IncompatibleCosts):
-    """A bound, or a function of one, does not take these costs or not in this number; the message says why."""
+    """A bound, or a function of one, does not take these costs or not in this number; the message
+    says why.
+    """
 
 
 class NotCertified(DptopkError, ArithmeticError):
-    """A numerical bound could not be proven to the digits asked for; nothing is reported in its place."""
+    """A numerical bound could not be proven to the digits asked for; nothing is reported in its
+    place.
+    """
 
 
 class LedgerError(DptopkError, RuntimeError):
-    """The ledger is unreadable, was tampered with, or refuses the operation. Nothing was released."""
+    """The ledger is unreadable, was tampered with, or refuses the operation. Nothing was
+    released.
+    """
 
 
 class BudgetExceeded(DptopkError):
@@ -45,7 +51,8 @@ class BudgetExceeded(DptopkError):
 
     Attributes:
         requested: the charge that was asked for.
-        remaining: what is left: the charge still registered, or a text for a filter's remaining budget.
+        remaining: what is left: the charge still registered, or a text for a filter's remaining
+            budget.
         reason: what is missing, in words.
     """
 
@@ -61,7 +68,8 @@ class BudgetExceeded(DptopkError):
 
 
 class ReleaseWithheld(DptopkError, RuntimeError):
-    """An answer was drawn that costs more than was charged for it: it is not handed out, and the charge stays.
+    """An answer was drawn that costs more than was charged for it: it is not handed out, and the
+    charge stays.
 
     Attributes:
         charged: what was charged before the draw.
@@ -71,7 +79,9 @@ class ReleaseWithheld(DptopkError, RuntimeError):
     def __init__(self, charged: Charge, used: Charge) -> None:
         self.charged = charged
         self.used = used
-        super().__init__(f"the answer is withheld: it costs {used}, but {charged} was charged, and stays charged")
+        super().__init__(
+            f"the answer is withheld: it costs {used}, but {charged} was charged, and stays charged"
+        )
 
     def __reduce__(self) -> tuple[type[ReleaseWithheld], tuple[Charge, Charge]]:
         return type(self), (self.charged, self.used)

@@ -1,9 +1,11 @@
 """A scheduled task that is tried again when it fails, and charges once all the same.
 
-Run as ``python examples/airflow_task.py FOLDER``; with Airflow, ``publish`` is the task of a DAG: see the end.
+Run as ``python examples/airflow_task.py FOLDER``; with Airflow, ``publish`` is the task of a DAG:
+see the end.
 
-The run's id is the key of the charge in the ledger. A try that finds the key charged draws the answer for that charge;
-one that finds the answer stored gives it again. No answer leaves before it is stored, so one charge has one answer.
+The run's id is the key of the charge in the ledger. A try that finds the key charged draws the
+answer for that charge; one that finds the answer stored gives it again. No answer leaves before it
+is stored, so one charge has one answer.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ CAPS = Sensitivity(l0=5)
 TOTAL, EACH = Budget(3.0, 1e-5), Budget(1.0, 1e-6)
 
 
-def publish(folder: str, run_id: str, after_charge: Callable[[], None] = lambda: None) -> list[dict[str, object]]:
+def publish(
+    folder: str, run_id: str, after_charge: Callable[[], None] = lambda: None
+) -> list[dict[str, object]]:
     """The top ten of the clicks, as rows that a later task can read.
 
     Args:
@@ -31,12 +35,20 @@ def publish(folder: str, run_id: str, after_charge: Callable[[], None] = lambda:
         spend = ledger.asked("clicks", "pipeline", run_id)
         if spend is None or spend.answer is None:
             histogram = events_histogram(
-                Path(folder) / "clicks.parquet", user="member", item="article", labels_per_user=CAPS.l0
+                Path(folder) / "clicks.parquet",
+                user="member",
+                item="article",
+                labels_per_user=CAPS.l0,
             )
             plan = plan_topk(10, EACH, sensitivity=histogram.sensitivity)
             plan.check(histogram)  # what cannot be answered fails before it costs anything
             receipt = ledger.charge(
-                "clicks", "pipeline", plan.charge, once=run_id, sensitivity=histogram.sensitivity, unit="member"
+                "clicks",
+                "pipeline",
+                plan.charge,
+                once=run_id,
+                sensitivity=histogram.sensitivity,
+                unit="member",
             )
             if str(receipt.charge) != str(plan.charge):
                 raise RuntimeError("this run was charged for another plan; start a new run")
@@ -64,7 +76,8 @@ def main(arguments: list[str]) -> list[dict[str, object]]:
     except ConnectionError as error:
         print(f"first try: {error}")
     rows = publish(str(folder), run_id)
-    assert publish(str(folder), run_id) == rows  # noqa: S101 - a third try, after the answer was stored
+    # a third try, after the answer was stored
+    assert publish(str(folder), run_id) == rows  # noqa: S101
     with Ledger(folder / "ledger.db") as ledger:
         print(f"three tries, charged once: {ledger.spent('clicks')}")
     print(*rows, sep="\n")

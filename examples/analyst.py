@@ -1,9 +1,12 @@
-"""An analyst's session: each question depends on the answers before, and a ledger keeps the account.
+"""An analyst's session: each question depends on the answers before, and a ledger keeps the
+account.
 
-Run as ``python examples/analyst.py FOLDER [--seed N]``; writes ledger.db (anew), session.csv and session.png.
+Run as ``python examples/analyst.py FOLDER [--seed N]``; writes ledger.db (anew), session.csv and
+session.png.
 
-The data owner registers a set of costs once. The analyst may use them in any order and choose what to ask next after
-each answer; the total ε, fixed by the registration, holds whatever the analyst does.
+The data owner registers a set of costs once. The analyst may use them in any order and choose what
+to ask next after each answer; the total ε, fixed by the registration, holds whatever the analyst
+does.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ DELTA = 1e-5
 
 
 def questions(session: Session) -> list[dict[str, object]]:
-    """Ever longer rankings while new words turn up; after each, the count of the last word found."""
+    """Ever longer rankings while new words turn up; after each, the count of the last word
+    found.
+    """
     log: list[dict[str, object]] = []
     k = 5
     while True:
@@ -66,7 +71,9 @@ def entry(question: str, k: int, release: object, session: Session) -> dict[str,
 def main(arguments: list[str] | None = None) -> pd.DataFrame:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=None, help="reproducible noise: for tests, not for production")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="reproducible noise: for tests, not for production"
+    )
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     rng = None if options.seed is None else np.random.default_rng(options.seed)
@@ -74,13 +81,20 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
         stale.unlink()
 
     with Ledger(options.folder / "ledger.db", test=rng is not None) as ledger:
-        ledger.create_dataset("play", registered=REGISTERED, delta=DELTA, sensitivity=SENSITIVITY, unit="word")
+        ledger.create_dataset(
+            "play", registered=REGISTERED, delta=DELTA, sensitivity=SENSITIVITY, unit="word"
+        )
         histogram = macbeth(sensitivity=SENSITIVITY)
         session = Session(histogram, ledger=ledger, dataset="play", analyst="ann", rng=rng)
         log = pd.DataFrame(questions(session))
         print(log.to_string(index=False))
-        print(f"spent {ledger.spent('play')}; the chain is {'whole' if ledger.verify() else 'BROKEN'}")
-    print(f"guaranteed whatever was asked: ε = {Accountant(REGISTERED, DELTA).epsilon():.4g} at δ = {DELTA:g}")
+        print(
+            f"spent {ledger.spent('play')}; the chain is {'whole' if ledger.verify() else 'BROKEN'}"
+        )
+    print(
+        f"guaranteed whatever was asked: ε = {Accountant(REGISTERED, DELTA).epsilon():.4g} at δ "
+        f"= {DELTA:g}"
+    )
     log.to_csv(options.folder / "session.csv", index=False)
     plot(log, options.folder / "session.png")
     return log
@@ -93,7 +107,9 @@ def plot(log: pd.DataFrame, path: Path) -> None:
     axes = figure.subplots()
     for name in ("selections left", "counts left"):
         axes.step(range(1, len(log) + 1), log[name], where="post", marker="o", label=name)
-    axes.set(xlabel="question", ylabel="registered costs left", title="An analyst's session", ylim=0)
+    axes.set(
+        xlabel="question", ylabel="registered costs left", title="An analyst's session", ylim=0
+    )
     axes.legend()
     figure.savefig(path, dpi=150)
 

@@ -1,10 +1,12 @@
 """A dashboard: the same fixed queries every month, set before the first answer.
 
-Run as ``python examples/dashboard.py FOLDER [--queries 12] [--seed N]``; writes dashboard.csv and dashboard.png.
+Run as ``python examples/dashboard.py FOLDER [--queries 12] [--seed N]``; writes dashboard.csv and
+dashboard.png.
 
-Every month asks for the 10 most read articles and how often each was read. All costs are fixed beforehand, so the
-total is known before any data is seen. Each top 10 is adaptive *inside* (a later selection depends on the earlier
-ones); so the accounting uses bounds for an ordered interaction, not the smaller ones for independent selections.
+Every month asks for the 10 most read articles and how often each was read. All costs are fixed
+beforehand, so the total is known before any data is seen. Each top 10 is adaptive *inside* (a later
+selection depends on the earlier ones); so the accounting uses bounds for an ordered interaction,
+not the smaller ones for independent selections.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ def monthly_charge() -> Charge:
 
 
 def totals(queries: int) -> pd.DataFrame:
-    """ε of the first n months, by the best bound and by adding up; both known before any data is seen."""
+    """ε of the first n months, by the best bound and by adding up; both known before any data is
+    seen.
+    """
     rows = []
     for n in range(1, queries + 1):
         charge = monthly_charge().times(n)
         best = compose(charge, delta=DELTA, interaction="ordered")
         alone = n * compose(monthly_charge(), delta=DELTA / n, interaction="ordered").epsilon
-        rows.append({"months": n, "epsilon": best.epsilon, "by": best.name, "each month on its own": alone})
+        rows.append(
+            {"months": n, "epsilon": best.epsilon, "by": best.name, "each month on its own": alone}
+        )
     return pd.DataFrame(rows)
 
 
@@ -50,7 +56,9 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--queries", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=None, help="reproducible noise: for tests, not for production")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="reproducible noise: for tests, not for production"
+    )
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     rng = None if options.seed is None else np.random.default_rng(options.seed)
@@ -74,8 +82,18 @@ def plot(table: pd.DataFrame, path: Path) -> None:
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
     axes.plot(table["months"], table["epsilon"], "o-", label="all months together")
-    axes.plot(table["months"], table["each month on its own"], "s--", label="each month on its own, added up")
-    axes.set(xlabel="months", ylabel=f"ε at δ = {DELTA:g}", title="A dashboard's total, known in advance", ylim=0)
+    axes.plot(
+        table["months"],
+        table["each month on its own"],
+        "s--",
+        label="each month on its own, added up",
+    )
+    axes.set(
+        xlabel="months",
+        ylabel=f"ε at δ = {DELTA:g}",
+        title="A dashboard's total, known in advance",
+        ylim=0,
+    )
     axes.legend()
     figure.savefig(path, dpi=150)
 

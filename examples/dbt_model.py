@@ -1,7 +1,9 @@
-"""A dbt model in Python: the private top articles of a table of clicks, as a table that others may read.
+"""A dbt model in Python: the private top articles of a table of clicks, as a table that others may
+read.
 
-In a dbt project on DuckDB this file is ``models/top_articles.py``, and ``ref("clicks")`` an earlier model. Run as
-``python examples/dbt_model.py FOLDER`` it is its own small project: a DuckDB database with made-up clicks.
+In a dbt project on DuckDB this file is ``models/top_articles.py``, and ``ref("clicks")`` an earlier
+model. Run as ``python examples/dbt_model.py FOLDER`` it is its own small project: a DuckDB database
+with made-up clicks.
 
 A run with the same version of the data gives the stored answer again, and charges nothing.
 """
@@ -19,7 +21,7 @@ CAPS = Sensitivity(l0=5)  # a member counts for at most 5 articles, once each
 TOTAL, EACH = Budget(3.0, 1e-5), Budget(1.0, 1e-6)  # of the data set, and of one run of the model
 
 
-def model(dbt: Any, session: Any) -> Any:  # noqa: ARG001 - dbt's signature
+def model(dbt: Any, session: Any) -> Any:  # noqa: ARG001
     """The ten articles with the most readers."""
     dbt.config(materialized="table")
     clicks = dbt.ref("clicks").arrow()
@@ -29,7 +31,12 @@ def model(dbt: Any, session: Any) -> Any:  # noqa: ARG001 - dbt's signature
             ledger.create_dataset("clicks", budget=TOTAL, sensitivity=CAPS, unit="member")
         version = ledger.state("clicks").version
         asking = Session(
-            histogram, ledger=ledger, dataset="clicks", analyst="dbt", version=version, source="articles by readers"
+            histogram,
+            ledger=ledger,
+            dataset="clicks",
+            analyst="dbt",
+            version=version,
+            source="articles by readers",
         )
         return asking.top_k(10, budget=EACH, counts="auto", reuse=True).shown()
 
@@ -59,8 +66,12 @@ def main(arguments: list[str]) -> Any:
     make_events(folder / "clicks.parquet", events=20_000, users=2_000, items=500, seed=1)
     with duckdb.connect(folder / "warehouse.duckdb") as connection:
         parquet = str(folder / "clicks.parquet")
-        connection.execute("CREATE OR REPLACE TABLE clicks AS SELECT * FROM read_parquet(?)", [parquet])
-        connection.register("made", model(Project(connection, ledger=str(folder / "ledger.db")), connection))
+        connection.execute(
+            "CREATE OR REPLACE TABLE clicks AS SELECT * FROM read_parquet(?)", [parquet]
+        )
+        connection.register(
+            "made", model(Project(connection, ledger=str(folder / "ledger.db")), connection)
+        )
         connection.execute("CREATE OR REPLACE TABLE top_articles AS SELECT * FROM made")
         found = connection.table("top_articles").df()
     print(found.to_string(index=False))

@@ -1,7 +1,8 @@
-"""A Spark job: Spark bounds and counts what each member adds, and one small table leaves it with noise.
+"""A Spark job: Spark bounds and counts what each member adds, and one small table leaves it with
+noise.
 
-Run as ``spark-submit examples/spark_job.py FOLDER`` or ``python examples/spark_job.py FOLDER``; writes top.csv. Needs
-the extra ``spark`` and Java.
+Run as ``spark-submit examples/spark_job.py FOLDER`` or ``python examples/spark_job.py FOLDER``;
+writes top.csv. Needs the extra ``spark`` and Java.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ def top_articles(clicks: Any, spark: Any) -> Release:
     Only the rows that the mechanism looks at leave Spark: the largest counts, and one more.
     """
     histogram = events_histogram(
-        clicks, user="member", item="article", labels_per_user=PER_MEMBER, top=20 * K + 1, engine=Spark(session=spark)
+        clicks,
+        user="member",
+        item="article",
+        labels_per_user=PER_MEMBER,
+        top=20 * K + 1,
+        engine=Spark(session=spark),
     )
     plan = plan_topk(K, BUDGET, sensitivity=histogram.sensitivity, d_bar=20 * K)
     return plan.release(histogram)

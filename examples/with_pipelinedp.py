@@ -1,7 +1,8 @@
 """What a PipelineDP job may spend beside selections that are charged already.
 
-Run as ``python examples/with_pipelinedp.py``. PipelineDP takes a total (ε, δ) and no costs from outside: the largest ε
-that fits beside the selections is found by ``calibrate``, with the job as one (ε, δ)-DP cost.
+Run as ``python examples/with_pipelinedp.py``. PipelineDP takes a total (ε, δ) and no costs from
+outside: the largest ε that fits beside the selections is found by ``calibrate``, with the job as
+one (ε, δ)-DP cost.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python scripts/count_words.py macbeth.txt dptopk/datasets/data/macbeth.csv
 
-A word is a match of ``[a-z]+('[a-z]+)*`` in the lower-cased text: letters, with apostrophes inside a word kept.
-Rows are ordered by falling count, then by word. The text is the First Folio's, as Project Gutenberg and others have it;
-the text itself is not shipped, counts are facts.
+A word is a match of ``[a-z]+('[a-z]+)*`` in the lower-cased text: letters, with apostrophes inside
+a word kept. Rows are ordered by falling count, then by word. The text is the First Folio's, as
+Project Gutenberg and others have it; the text itself is not shipped, counts are facts.
 """
 
 from __future__ import annotations

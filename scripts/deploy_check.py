@@ -1,6 +1,8 @@
-"""The recipes of docs/deploy.md tried: nginx with TLS before the service, progress as events, the systemd unit.
+"""The recipes of docs/deploy.md tried: nginx with TLS before the service, progress as events, the
+systemd unit.
 
-python scripts/deploy_check.py: needs nginx and openssl; systemd-analyze where it is. Only this machine is spoken to.
+python scripts/deploy_check.py: needs nginx and openssl; systemd-analyze where it is. Only this
+machine is spoken to.
 """
 
 from __future__ import annotations
@@ -8,11 +10,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -31,7 +36,9 @@ ASKED = {
 def block(containing: str) -> str:
     """The one code block of the page that holds a text."""
     (found,) = (
-        part for part in re.findall(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S) if containing in part
+        part
+        for part in re.findall(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+        if containing in part
     )
     return found
 
@@ -49,16 +56,22 @@ def nginx(folder: Path) -> subprocess.Popen[bytes]:
     ]
     subprocess.run(["openssl", "req", *certificate, *files], check=True, capture_output=True)
     server = block("ssl_certificate").replace("listen 443", f"listen 127.0.0.1:{TLS_PORT}")
-    server = server.replace("/etc/ssl/", f"{folder}/").replace("127.0.0.1:8000", f"127.0.0.1:{PORT}")
+    server = server.replace("/etc/ssl/", f"{folder}/").replace(
+        "127.0.0.1:8000", f"127.0.0.1:{PORT}"
+    )
     server = server.replace("topk.example.org", "localhost")
     text = (
-        f"daemon off;\npid {folder}/nginx.pid;\nerror_log {folder}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n"
+        f"daemon off;\npid {folder}/nginx.pid;\nerror_log {folder}/error.log;\nevents "
+        f"{{}}\nhttp {{\naccess_log off;\n"
     )
     paths = "".join(
-        f"{kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        f"{kind}_temp_path {folder}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     (folder / "nginx.conf").write_text(f"{text}{paths}{server}}}\n", encoding="utf-8")
-    return subprocess.Popen(["nginx", "-c", str(folder / "nginx.conf"), "-e", f"{folder}/error.log"])
+    return subprocess.Popen(
+        ["nginx", "-c", str(folder / "nginx.conf"), "-e", f"{folder}/error.log"]
+    )
 
 
 def unit(folder: Path) -> str:
@@ -70,12 +83,17 @@ def unit(folder: Path) -> str:
     )
     (folder / "dptopk.service").write_text(text, encoding="utf-8")
     said = subprocess.run(
-        ["systemd-analyze", "verify", str(folder / "dptopk.service")], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", str(folder / "dptopk.service")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return (said.stdout + said.stderr).strip() or "accepted"
 
 
-def asked(path: str, token: str, trust: ssl.SSLContext, body: object = None, method: str | None = None):
+def asked(
+    path: str, token: str, trust: ssl.SSLContext, body: object = None, method: str | None = None
+):
     """A request through the proxy."""
     headers = {
         "Authorization": f"Bearer {token}",
@@ -83,8 +101,65 @@ def asked(path: str, token: str, trust: ssl.SSLContext, body: object = None, met
         "Idempotency-Key": "deploy-check-1",
     }
     data = None if body is None else json.dumps(body).encode()
-    request = Request(f"https://localhost:{TLS_PORT}{path}", data=data, headers=headers, method=method)
+    request = Request(
+        f"https://localhost:{TLS_PORT}{path}", data=data, headers=headers, method=method
+    )
     return urlopen(request, context=trust, timeout=60)  # noqa: S310
+
+
+def raw(trust: ssl.SSLContext, sent: bytes, *, wait: bool = True) -> tuple[ssl.SSLSocket, int]:
+    """A connection through the proxy on which this was sent, and the status of its answer."""
+    plain = socket.create_connection(("localhost", TLS_PORT), timeout=30)
+    connection = trust.wrap_socket(plain, server_hostname="localhost")
+    with suppress(OSError):  # the proxy may close before it has read all
+        connection.sendall(sent)
+    if not wait:
+        return connection, 0
+    line = connection.recv(4096)
+    return connection, int(line.split()[1]) if line else 0
+
+
+def head(path: str, token: str, *lines: str, method: str = "GET") -> bytes:
+    """The head of a request."""
+    given = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}"]
+    return ("\r\n".join([*given, *lines]) + "\r\n\r\n").encode()
+
+
+def flooded(trust: ssl.SSLContext, token: str) -> None:
+    """What the proxy stops before it comes to the service."""
+    for name, sent in {
+        "a request line of 200 KB": head("/" + "x" * 200_000, token),
+        "a header of 200 KB": head("/v1/me", token, "A: " + "x" * 200_000),
+        "a body of 1 MB": head("/v1/divide", token, "Content-Length: 1000000", method="POST"),
+        "two tokens": head("/v1/me", token, "Authorization: Bearer x"),
+    }.items():
+        status = raw(trust, sent)[1]
+        print(f"{name}: {status}")
+        assert status in {400, 401, 413, 414, 431}
+    time.sleep(1)
+    bodies = [
+        raw(trust, head("/v1/divide", token, "Content-Length: 9", method="POST"), wait=False)[0]
+        for _ in range(30)
+    ]
+    print("beside 30 unfinished bodies:", asked("/v1/me", token, trust).status)
+    for body in bodies:
+        body.close()
+    time.sleep(1)
+    kept = [raw(trust, head("/health", token)) for _ in range(40)]
+    print("40 answered connections of one address:", {status for _, status in kept})
+    slow = [
+        raw(trust, head("/v1/divide", token, "Content-Length: 9", method="POST"), wait=False)[0]
+        for _ in range(60)
+    ]
+    status = raw(trust, head("/v1/me", token))[1]
+    print("beside 60 more that are not finished:", status)
+    assert status == 429
+    for connection in [*slow, *(connection for connection, _ in kept)]:
+        connection.close()
+    time.sleep(1)
+    assert raw(trust, head("/v1/me", token))[1] == 200
+    statuses = Counter(raw(trust, head("/health", token))[1] for _ in range(20))
+    print("and afterwards:", dict(statuses))
 
 
 def main() -> None:
@@ -109,16 +184,28 @@ def main() -> None:
                         break
                     except OSError:
                         time.sleep(0.2)
-                job = json.loads(asked("/v1/datasets/articles/topk?wait=0", token, trust, ASKED).read())["job"]
+                job = json.loads(
+                    asked("/v1/datasets/articles/topk?wait=0", token, trust, ASKED).read()
+                )["job"]
                 with asked(f"/v1/jobs/{job}/events", token, trust) as events:
                     seen = []
                     for line in events:
                         if line.startswith(b"data: "):
                             now = json.loads(line[6:])
-                            seen.append((now["stage"], now["done"], now["total"], round(time.monotonic() % 1000, 2)))
+                            seen.append(
+                                (
+                                    now["stage"],
+                                    now["done"],
+                                    now["total"],
+                                    round(time.monotonic() % 1000, 2),
+                                )
+                            )
                 print("events through the proxy, as they came:", *seen, sep="\n  ")
                 assert seen[-1][0] == "done"
-                assert len({when for *_, when in seen}) > 1, "all events at once: the proxy holds them back"
+                assert len({when for *_, when in seen}) > 1, (
+                    "all events at once: the proxy holds them back"
+                )
+                flooded(trust, token)
             finally:
                 proxy.terminate()
                 proxy.wait()

@@ -1,4 +1,5 @@
-"""For the documentation: what Markdown would take for quotations in docstrings (a griffe extension).
+"""For the documentation: what Markdown would take for quotations in docstrings (a griffe
+extension).
 
 Doctests become fenced blocks, and an argument described as "x: > 0" keeps its sign.
 """

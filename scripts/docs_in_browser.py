@@ -2,9 +2,9 @@
 
     python scripts/docs_in_browser.py site [--shots FOLDER]
 
-For every page: each formula that Markdown marked is set by MathJax without an error, no formula is left as text, no
-emphasis was made of the asterisks of one, no request goes to another host, and the console is silent. Prints a line a
-page and what is wrong; exits with 1 if anything is.
+For every page: each formula that Markdown marked is set by MathJax without an error, no formula is
+left as text, no emphasis was made of the asterisks of one, no request goes to another host, and the
+console is silent. Prints a line a page and what is wrong; exits with 1 if anything is.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# What a formula that was not set looks like in the text of a page: marks of TeX, subscripts, powers, sums, "P*(S)".
+PROGRAM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+# What a formula that was not set looks like in the text of a page: marks of TeX, subscripts,
+# powers, sums, "P*(S)".
 RAW = re.compile(
     r"\\[()\[\]]|\\(?:le|ge|frac|sum|mathrm|sqrt)\b|\$[^$\s][^$\n]*\$|[_^]\{|[A-Za-zα-ω)\]]\^[A-Za-z({α-ω]"
     r"|[Σ∫]_|sqrt\(|\b[A-Z]\*\("
@@ -63,7 +66,10 @@ def trouble(page: Page, url: str, problems: list[str]) -> tuple[list[str], int]:
     for line in seen["text"].splitlines():
         match = RAW.search(line)
         if match:
-            found.append(f"a formula as text: {line.strip()[max(match.start() - 30, 0) : match.end() + 40]!r}")
+            found.append(
+                f"a formula as text: "
+                f"{line.strip()[max(match.start() - 30, 0) : match.end() + 40]!r}"
+            )
     if seen["wide"] > 0:
         found.append(f"wider than the window by {seen['wide']} pixels")
     return found, seen["set"]
@@ -73,18 +79,29 @@ def main() -> int:
     """Look at every page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("site", type=Path)
-    parser.add_argument("--shots", type=Path, default=None, help="a folder for pictures of all pages")
+    parser.add_argument(
+        "--shots", type=Path, default=None, help="a folder for pictures of all pages"
+    )
     given = parser.parse_args()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(given.site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     home = f"http://127.0.0.1:{server.server_port}"
     wrong, formulas = 0, 0
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=PROGRAM, args=["--headless", "--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=PROGRAM, args=["--headless", "--no-sandbox"]
+        )
         page, problems = browser.new_page(viewport={"width": 1280, "height": 900}), list[str]()
         page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-        page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-        page.on("request", lambda request: problems.append(request.url) if not request.url.startswith(home) else None)
+        page.on(
+            "console", lambda line: problems.append(line.text) if line.type == "error" else None
+        )
+        page.on(
+            "request",
+            lambda request: (
+                problems.append(request.url) if not request.url.startswith(home) else None
+            ),
+        )
         for file in sorted(given.site.rglob("index.html")):
             name = file.parent.relative_to(given.site).as_posix()
             found, count = trouble(page, f"{home}/{name}/", problems)
@@ -92,7 +109,9 @@ def main() -> int:
             wrong += len(found)
             sys.stdout.write("\n    ".join([f"{name}: {count} formulas", *found]) + "\n")
             if given.shots is not None:
-                page.screenshot(path=given.shots / f"{name.replace('/', '-') or 'index'}.png", full_page=True)
+                page.screenshot(
+                    path=given.shots / f"{name.replace('/', '-') or 'index'}.png", full_page=True
+                )
         browser.close()
     server.shutdown()
     sys.stdout.write(f"{formulas} formulas set, {wrong} problems\n")

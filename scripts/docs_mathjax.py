@@ -1,6 +1,8 @@
-"""For the documentation: the site ships MathJax itself (a MkDocs hook), taken from the package that holds it.
+"""For the documentation: the site ships MathJax itself (a MkDocs hook), taken from the package that
+holds it.
 
-One file with its fonts as SVG, so that the page asks no other host, and nothing else of MathJax is needed.
+One file with its fonts as SVG, so that the page asks no other host, and nothing else of MathJax is
+needed.
 """
 
 from __future__ import annotations
@@ -18,5 +20,7 @@ def on_files(files: Files, config: Any) -> Files:
     if package is None or package.origin is None:
         raise SystemExit("MathJax is missing: pip install '.[docs]'")
     script = Path(package.origin).parent / "static" / "mathjax" / "es5" / "tex-svg-full.js"
-    files.append(File.generated(config, "assets/mathjax.js", content=script.read_text(encoding="utf-8")))
+    files.append(
+        File.generated(config, "assets/mathjax.js", content=script.read_text(encoding="utf-8"))
+    )
     return files

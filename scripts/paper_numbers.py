@@ -1,8 +1,8 @@
 """The numbers of docs/paper: how each is computed, and the file that the paper reads them from.
 
-``python scripts/paper_numbers.py write`` computes all and writes docs/paper/numbers.tex; ``check`` computes all and
-compares. ``tests/test_paper.py`` does so for those that are quick. A bound from above is printed rounded up, one from
-below rounded down.
+``python scripts/paper_numbers.py write`` computes all and writes docs/paper/numbers.tex; ``check``
+computes all and compares. ``tests/test_paper.py`` does so for those that are quick. A bound from
+above is printed rounded up, one from below rounded down.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ from dptopk import (
     TruncatedGaussian,
     compose,
 )
-from dptopk._internal.tails import gaussian_difference_tail, laplace_difference_tail, smallest_offset
+from dptopk._internal.maxima import gaussian_offset, laplace_offset
+from dptopk._internal.tails import (
+    gaussian_difference_tail,
+    laplace_difference_tail,
+    smallest_offset,
+)
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.interop import to_pld
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
@@ -40,7 +45,6 @@ from dptopk.experiments import truncated_gaussian
 from dptopk.experiments.adaptivity import gaps
 from dptopk.experiments.range_order import value_in_order
 from dptopk.mechanisms.box import loss_chance
-from dptopk.mechanisms.samplers.maxima import gaussian_offset, laplace_offset
 from dptopk.mechanisms.samplers.noise import gaussian_law
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -48,7 +52,8 @@ FILE = DOCS / "paper" / "numbers.tex"
 DELTA = 1e-6
 SMALL = Decimal("0.001")  # below it a number is printed with a power of ten
 ROUNDING = {"upper": ROUND_CEILING, "lower": ROUND_FLOOR, "value": ROUND_HALF_EVEN}
-# A certified bracket is as narrow as it is asked to be (0.001); where it lies within that width may change.
+# A certified bracket is as narrow as it is asked to be (0.001); where it lies within that width may
+# change.
 BRACKET = 1.5e-3
 
 
@@ -83,8 +88,13 @@ class Number:
 
     def agrees(self, printed: str) -> bool:
         """Whether what is printed is what is computed, to the rounding and the tolerance."""
-        value, unit = self.compute(), float(Decimal(1).scaleb(int(Decimal(printed).as_tuple().exponent)))
-        allowed = unit * (0.500001 if self.kind == "value" else 1.000001) + self.tolerance * abs(value)
+        value, unit = (
+            self.compute(),
+            float(Decimal(1).scaleb(int(Decimal(printed).as_tuple().exponent))),
+        )
+        allowed = unit * (0.500001 if self.kind == "value" else 1.000001) + self.tolerance * abs(
+            value
+        )
         return math.isfinite(value) and abs(float(printed) - value) <= allowed
 
 
@@ -102,14 +112,23 @@ CHARGES = {
 COLUMNS = {"mgf": "mgf", "zcdp": "setwise_zcdp", "tight": "zcdp_tight", "renyi": "renyi"}
 NOT_FOR = {("br-gauss", "mgf"), ("br-zcdp", "mgf"), ("br-zcdp", "pld")}
 SLOW = {"br-thousand", "two", "br-zcdp"}
-QUERIES = {"small": ("BR(0.1)", 1.0), "half": ("BR(0.05)", 1.0), "medium": ("BR(0.1)", 2.0), "large": ("BR(0.1)", 4.0)}
+QUERIES = {
+    "small": ("BR(0.1)", 1.0),
+    "half": ("BR(0.05)", 1.0),
+    "medium": ("BR(0.1)", 2.0),
+    "large": ("BR(0.1)", 4.0),
+}
 QUERY_BOUNDS = ("opt_kl", "setwise_zcdp", "mgf", "zcdp_tight", "renyi", "best")
 
 
 @cache
 def composed(text: str, bound: str | None = None) -> object:
     """``compose`` of a charge, once."""
-    return compose(Charge.parse(text), delta=DELTA, bound=bound) if bound else compose(Charge.parse(text), delta=DELTA)
+    return (
+        compose(Charge.parse(text), delta=DELTA, bound=bound)
+        if bound
+        else compose(Charge.parse(text), delta=DELTA)
+    )
 
 
 @cache
@@ -119,7 +138,9 @@ def gap(k: int) -> dict[str, float]:
 
 
 def one_direction(adaptive: bool) -> float:
-    """Three rounds of P = (.5, .5), Q = (.1, .9) or the swapped pair, at x = 0: fixed or free choice of direction."""
+    """Three rounds of P = (.5, .5), Q = (.1, .9) or the swapped pair, at x = 0: fixed or free
+    choice of direction.
+    """
     pairs = (((0.5, 0.1), (0.5, 0.9)), ((0.1, 0.5), (0.9, 0.5)))
 
     def value(left: int, p: float, q: float) -> float:
@@ -129,23 +150,36 @@ def one_direction(adaptive: bool) -> float:
 
     def batch(choice: tuple[int, ...]) -> float:
         outcomes = product(*(pairs[i] for i in choice))
-        return sum(max(math.prod(o[0] for o in one) - math.prod(o[1] for o in one), 0.0) for one in outcomes)
+        return sum(
+            max(math.prod(o[0] for o in one) - math.prod(o[1] for o in one), 0.0)
+            for one in outcomes
+        )
 
-    return value(3, 1.0, 1.0) if adaptive else max(batch(choice) for choice in product((0, 1), repeat=3))
+    return (
+        value(3, 1.0, 1.0)
+        if adaptive
+        else max(batch(choice) for choice in product((0, 1), repeat=3))
+    )
 
 
 @cache
 def violation(sigma: float, delta: float, epsilon: float) -> dict[str, float]:
-    """Exact δ of the truncated Gaussian cut at one label, as published and mended, and what CR 2022 charge."""
+    """Exact δ of the truncated Gaussian cut at one label, as published and mended, and what CR 2022
+    charge.
+    """
     mechanism, sensitivity = TruncatedGaussian(sigma=sigma, delta=delta, d_bar=1), Sensitivity(l0=1)
     bound = mechanism.bound(sensitivity)
     noise, at = np.asarray(gaussian_law(sigma, bound).pmf(bound), dtype=float), np.array([epsilon])
     offset = mechanism.threshold_offset(sensitivity)
     return {
         "bound": bound,
-        "published": float(truncated_gaussian.exact(noise, 1 + bound, noisy_floor=False, epsilons=at)[0]),
+        "published": float(
+            truncated_gaussian.exact(noise, 1 + bound, noisy_floor=False, epsilons=at)[0]
+        ),
         "mended": float(truncated_gaussian.exact(noise, offset, noisy_floor=True, epsilons=at)[0]),
-        "promised": compose(Charge({ZCDP(1 / (2 * sigma**2)): 1}, delta=delta), epsilon=epsilon).delta,
+        "promised": compose(
+            Charge({ZCDP(1 / (2 * sigma**2)): 1}, delta=delta), epsilon=epsilon
+        ).delta,
     }
 
 
@@ -155,7 +189,9 @@ def centred_ratio(k: int) -> float:
 
 
 def chosen(by_outcome: bool | None) -> float:
-    """δ at x = 1 of DP(1), then DP(1.5) (False), 10 × DP(0.51653) (None), or the better for each outcome (True)."""
+    """δ at x = 1 of DP(1), then DP(1.5) (False), 10 × DP(0.51653) (None), or the better for each
+    outcome (True).
+    """
     first, second = Charge.parse("DP(1.5)"), Charge.parse("10*DP(0.51653)")
 
     def after(loss: float) -> float:
@@ -170,7 +206,10 @@ def autodp(costs: dict[str, int]) -> float:
     """ε of its Rényi accountant for exponential mechanisms and pure DP of 0.1 each."""
     from autodp import mechanism_zoo, transformer_zoo
 
-    makers = {"exponential": mechanism_zoo.ExponentialMechanism, "pure": mechanism_zoo.PureDP_Mechanism}
+    makers = {
+        "exponential": mechanism_zoo.ExponentialMechanism,
+        "pure": mechanism_zoo.PureDP_Mechanism,
+    }
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         parts = [makers[name](0.1) for name in costs]
@@ -187,23 +226,50 @@ def _compositions() -> Iterator[Number]:
                 def by(text: str = text, bound: str = bound) -> float:
                     return composed(text, bound).epsilon
 
-                yield Number(f"{name}-{column}", by, 4, f"{command} --bound {bound}", "upper", tolerance=1e-6)
+                yield Number(
+                    f"{name}-{column}", by, 4, f"{command} --bound {bound}", "upper", tolerance=1e-6
+                )
         if (name, "pld") not in NOT_FOR:
 
             def pld(text: str = text) -> float:
                 return to_pld(Charge.parse(text), bounded_range="dp").get_epsilon_for_delta(DELTA)
 
-            yield Number(f"{name}-pld", pld, 4, "to_pld(charge, bounded_range='dp')", "upper", 1e-4, slow=slow)
-        yield Number(f"{name}-low", lambda t=text: composed(t).lower, 4, command, "lower", BRACKET, slow)
-        yield Number(f"{name}-best", lambda t=text: composed(t).epsilon, 4, command, "upper", BRACKET, slow)
+            yield Number(
+                f"{name}-pld",
+                pld,
+                4,
+                "to_pld(charge, bounded_range='dp')",
+                "upper",
+                1e-4,
+                slow=slow,
+            )
+        yield Number(
+            f"{name}-low", lambda t=text: composed(t).lower, 4, command, "lower", BRACKET, slow
+        )
+        yield Number(
+            f"{name}-best", lambda t=text: composed(t).epsilon, 4, command, "upper", BRACKET, slow
+        )
 
 
 def _adaptivity() -> Iterator[Number]:
-    for word, k in {"four": 4, "ten": 10, "thirty": 30, "hundred": 100, "threehundred": 300, "thousand": 1000}.items():
+    for word, k in {
+        "four": 4,
+        "ten": 10,
+        "thirty": 30,
+        "hundred": 100,
+        "threehundred": 300,
+        "thousand": 1000,
+    }.items():
         slow, how = k > 30, f"adaptivity.gaps((0.1, {k}))"
-        yield Number(f"gap-{word}-batch", lambda k=k: gap(k)["epsilon_batch"], 5, how, "upper", 1e-6, slow)
-        yield Number(f"gap-{word}-low", lambda k=k: gap(k)["epsilon_lower"], 5, how, "lower", 3e-4, slow)
-        yield Number(f"gap-{word}-high", lambda k=k: gap(k)["epsilon_upper"], 5, how, "upper", 3e-4, slow)
+        yield Number(
+            f"gap-{word}-batch", lambda k=k: gap(k)["epsilon_batch"], 5, how, "upper", 1e-6, slow
+        )
+        yield Number(
+            f"gap-{word}-low", lambda k=k: gap(k)["epsilon_lower"], 5, how, "lower", 3e-4, slow
+        )
+        yield Number(
+            f"gap-{word}-high", lambda k=k: gap(k)["epsilon_upper"], 5, how, "upper", 3e-4, slow
+        )
 
 
 def _affordable() -> Iterator[Number]:
@@ -223,13 +289,19 @@ def _filters() -> Iterator[Number]:
         query, budget = Charge({BoundedRange(largest): 1}), Budget(total, DELTA)
         how = f"Accountant.filter(Budget({total}, 1e-6), failure_delta=0.0{{}}).fits(BR({largest}))"
 
-        def accepted(query: Charge = query, budget: Budget = budget, ranges: tuple[float, ...] | None = None) -> float:
+        def accepted(
+            query: Charge = query, budget: Budget = budget, ranges: tuple[float, ...] | None = None
+        ) -> float:
             return Accountant.filter(budget, failure_delta=0.0, ranges=ranges).fits(query)
 
         ranges = (largest, largest / 2)
         yield Number(f"filter-{name}-renyi", accepted, 0, how.format(""))
         yield Number(
-            f"filter-{name}-prices", partial(accepted, ranges=ranges), 0, how.format(f", ranges={ranges}"), slow=True
+            f"filter-{name}-prices",
+            partial(accepted, ranges=ranges),
+            0,
+            how.format(f", ranges={ranges}"),
+            slow=True,
         )
         yield Number(
             f"filter-{name}-best",
@@ -262,13 +334,20 @@ def _orders() -> Iterator[Number]:
 
 def _unknown_domains() -> Iterator[Number]:
     places = (("third", 0.3), ("one", 1.0), ("two", 2.0))
-    for name, sigma, delta, shown in (("narrow", 3.0, 0.0015, places), ("wide", 10.0, 1e-6, places[:2])):
+    for name, sigma, delta, shown in (
+        ("narrow", 3.0, 0.0015, places),
+        ("wide", 10.0, 1e-6, places[:2]),
+    ):
         how = f"experiments.truncated_gaussian, sigma={sigma}, delta={delta}"
-        yield Number(f"trunc-{name}-bound", lambda s=sigma, d=delta: violation(s, d, 1.0)["bound"], 0, how)
+        yield Number(
+            f"trunc-{name}-bound", lambda s=sigma, d=delta: violation(s, d, 1.0)["bound"], 0, how
+        )
         for place, epsilon in shown:
             for form, kind in (("published", "value"), ("mended", "value"), ("promised", "upper")):
 
-                def found(s: float = sigma, d: float = delta, e: float = epsilon, form: str = form) -> float:
+                def found(
+                    s: float = sigma, d: float = delta, e: float = epsilon, form: str = form
+                ) -> float:
                     return violation(s, d, e)[form]
 
                 yield Number(f"trunc-{name}-{place}-{form}", found, -3, how, kind, 1e-6)
@@ -289,7 +368,8 @@ def _unknown_domains() -> Iterator[Number]:
             yield Number(f"offset-{law}-{word}-shared", shared, 0, how)
 
 
-# What was measured, from the pages that `make measure` writes: name, page, row, column of the table.
+# What was measured, from the pages that `make measure` writes: name, page, row, column of the
+# table.
 TABLES = {
     "time-select-rank-ours": ("benchmarks", "10⁶ / rank | 1,000,000", 2),
     "time-select-rank-numpy": ("benchmarks", "10⁶ / rank | 1,000,000", 3),
@@ -310,7 +390,14 @@ TABLES = {
     "utility-blind": ("utility", "shapes of reference, **as planned**", 1),
     "utility-possible": ("utility", "the least geometric mean possible", 1),
 }
-DOMAIN = {"best": 2, "half": 3, "five": 4, "twenty": 5, "both": 6, "all": 7}  # columns of docs/notes/domain.md
+DOMAIN = {
+    "best": 2,
+    "half": 3,
+    "five": 4,
+    "twenty": 5,
+    "both": 6,
+    "all": 7,
+}  # columns of docs/notes/domain.md
 # The same from sentences: name, page, pattern.
 SENTENCES = {
     "domain-ahead": ("domain", r"In (\d+) of 9 cells"),
@@ -337,16 +424,26 @@ def _measured() -> Iterator[Number]:
 
     for name, (source, row, column) in TABLES.items():
         digits = 2 if name.startswith("utility") else -2
-        how, rounding = f"docs/notes/{source}.md, {row}", 0.0 if digits > 0 else 0.05  # two digits of a time are enough
+        how, rounding = (
+            f"docs/notes/{source}.md, {row}",
+            0.0 if digits > 0 else 0.05,
+        )  # two digits of a time are enough
         yield Number(name, partial(cell, source, row, column), digits, how, tolerance=rounding)
     for users, (word, k), (way, column) in product(
-        ("lines", "baskets", "planes"), {"ten": 10, "twentyfive": 25, "fifty": 50}.items(), DOMAIN.items()
+        ("lines", "baskets", "planes"),
+        {"ten": 10, "twentyfive": 25, "fifty": 50}.items(),
+        DOMAIN.items(),
     ):
 
         def share(row: str = f"{users} | {k}", column: int = column) -> float:
             return 100 * cell("domain", row, column)
 
-        yield Number(f"domain-{users}-{word}-{way}", share, 2, f"docs/notes/domain.md, {users} | {k}, in per cent")
+        yield Number(
+            f"domain-{users}-{word}-{way}",
+            share,
+            2,
+            f"docs/notes/domain.md, {users} | {k}, in per cent",
+        )
     for name, (source, pattern) in SENTENCES.items():
         digits = {
             "domain-ahead": 0,
@@ -354,11 +451,15 @@ def _measured() -> Iterator[Number]:
             "whole-sets": 0,
             "whole-order": 0,
         }
-        yield Number(name, partial(sentence, source, pattern), digits.get(name, 1), f"docs/notes/{source}.md")
+        yield Number(
+            name, partial(sentence, source, pattern), digits.get(name, 1), f"docs/notes/{source}.md"
+        )
 
 
 def _four_ranges(ranges: list[int], step: Callable, rounding: float) -> float:
-    """The worth at x = 0.625 of ranges of 0.005 n played first to last, as ``step`` bounds one step."""
+    """The worth at x = 0.625 of ranges of 0.005 n played first to last, as ``step`` bounds one
+    step.
+    """
     h, reach = 0.005, sum(ranges)
     values = np.maximum(-np.expm1((125 + np.arange(-reach, reach + 1)) * h), 0.0) * (1 + rounding)
     values += max(rounding, 0.0) * 1e-276
@@ -376,20 +477,33 @@ def box_deviation(k: int, epsilon: float) -> float:
 
 
 def look_excess() -> float:
-    """δ, in units of the budget's, of a look and the better of two plans that are each within the budget."""
+    """δ, in units of the budget's, of a look and the better of two plans that are each within the
+    budget.
+    """
     epsilon, look, delta = 1.0, 0.05, 1e-6
     up = 1 / (1 + math.exp(-look))
 
     def worth(response: float, x: float) -> float:
         return max(math.exp(response) - math.exp(x), 0.0) / (1 + math.exp(response))
 
-    plan = brentq(lambda b: up * worth(b, epsilon - look) + (1 - up) * worth(b, epsilon + look) - delta, 0.9, 1.0)
+    plan = brentq(
+        lambda b: up * worth(b, epsilon - look) + (1 - up) * worth(b, epsilon + look) - delta,
+        0.9,
+        1.0,
+    )
     return (up * worth(plan, epsilon - look) + (1 - up) * delta) / delta
 
 
 def numbers() -> list[Number]:
     """All numbers of the paper, by name."""
-    found = [*_compositions(), *_adaptivity(), *_affordable(), *_filters(), *_orders(), *_unknown_domains()]
+    found = [
+        *_compositions(),
+        *_adaptivity(),
+        *_affordable(),
+        *_filters(),
+        *_orders(),
+        *_unknown_domains(),
+    ]
     found += _measured()
     gauss, one, look = Charge({GaussianDP(0.01): 1}), Budget(1.0, DELTA), "the example of the text"
     small = -math.expm1(-1.0)
@@ -398,7 +512,8 @@ def numbers() -> list[Number]:
             "filter-gauss-sum",
             lambda: Accountant.filter(one, failure_delta=0.0, method="gaussian").fits(gauss),
             0,
-            "Accountant.filter(Budget(1, 1e-6), failure_delta=0.0, method='gaussian').fits(GDP(0.01))",
+            "Accountant.filter(Budget(1, 1e-6), failure_delta=0.0, "
+            "method='gaussian').fits(GDP(0.01))",
         ),
         Number(
             "filter-gauss-best",
@@ -421,9 +536,16 @@ def numbers() -> list[Number]:
             "lower",
         ),
         Number("box-one", lambda: loss_chance(1.0, 2, 1) * small, 3, "box.loss_chance(1, 2, 1)"),
-        Number("box-twentyfive", lambda: loss_chance(1.0, 26, 13) * small, 3, "box.loss_chance(1, 26, 13)"),
+        Number(
+            "box-twentyfive",
+            lambda: loss_chance(1.0, 26, 13) * small,
+            3,
+            "box.loss_chance(1, 26, 13)",
+        ),
         Number("box-deviation", lambda: box_deviation(25, 1.0), 1, "box_deviation(25, 1)"),
-        Number("box-laplace", lambda: math.sqrt(0.5) / math.sinh(1 / 50), 1, "25 counts of DP(1/25)"),
+        Number(
+            "box-laplace", lambda: math.sqrt(0.5) / math.sinh(1 / 50), 1, "25 counts of DP(1/25)"
+        ),
         Number("look-excess", look_excess, 2, look),
     ]
     how, certify = "three rounds, by enumeration", 'dptopk certify "{}*BR(0.1)" --delta 1e-6'
@@ -432,17 +554,42 @@ def numbers() -> list[Number]:
         Number("direction-free", lambda: one_direction(True), 3, how),
         Number("centred-twentyfive", lambda: centred_ratio(25), 2, "centred_ratio(25)"),
         Number("centred-hundred", lambda: centred_ratio(100), 2, "centred_ratio(100)"),
-        Number("choice-fixed", lambda: max(chosen(False), chosen(None)), 5, "compose(DP(1) + ..., epsilon=1)"),
-        Number("choice-free", lambda: chosen(True), 5, "a choice by the outcome of DP(1), at epsilon=1"),
+        Number(
+            "choice-fixed",
+            lambda: max(chosen(False), chosen(None)),
+            5,
+            "compose(DP(1) + ..., epsilon=1)",
+        ),
+        Number(
+            "choice-free", lambda: chosen(True), 5, "a choice by the outcome of DP(1), at epsilon=1"
+        ),
         Number("certified-hundred", _certified, 4, certify.format("100"), "upper", 2e-3, slow=True),
         Number(
-            "certified-thousand", lambda: _certified("1000*BR(0.1)"), 4, certify.format("1000"), "upper", 2e-3, True
+            "certified-thousand",
+            lambda: _certified("1000*BR(0.1)"),
+            4,
+            certify.format("1000"),
+            "upper",
+            2e-3,
+            True,
         ),
         Number(
-            "autodp-hundred", lambda: autodp({"exponential": 100}), 4, "autodp, 100 exponential", "upper", 1e-3, True
+            "autodp-hundred",
+            lambda: autodp({"exponential": 100}),
+            4,
+            "autodp, 100 exponential",
+            "upper",
+            1e-3,
+            True,
         ),
         Number(
-            "autodp-dp", lambda: autodp({"exponential": 50, "pure": 50}), 4, "autodp, 50 of each", "upper", 1e-3, True
+            "autodp-dp",
+            lambda: autodp({"exponential": 50, "pure": 50}),
+            4,
+            "autodp, 50 of each",
+            "upper",
+            1e-3,
+            True,
         ),
     ]
     return found
@@ -454,7 +601,11 @@ def _certified(text: str = "100*BR(0.1)") -> float:
 
 def printed() -> dict[str, str]:
     """The numbers by name, from the file that the paper reads."""
-    return dict(re.findall(r"^\\defnum\{([a-z-]+)\}\{([0-9.e-]+)\}", FILE.read_text(encoding="utf-8"), re.MULTILINE))
+    return dict(
+        re.findall(
+            r"^\\defnum\{([a-z-]+)\}\{([0-9.e-]+)\}", FILE.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
 
 
 def write() -> None:

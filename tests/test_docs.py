@@ -13,7 +13,9 @@ import dptopk.mechanisms
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-FENCE = re.compile(r"^```(?P<language>[\w.+-]*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"^```(?P<language>[\w.+-]*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 LANGUAGES = {"python", "console", "text", "sql"}
 LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
 
@@ -37,30 +39,39 @@ RUNNABLE = [page for page in PAGES if any(language == "python" for _, language, 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE, ids=name)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
-    """One after the other in one namespace, in an empty folder; a failure shows the page's own line."""
+    """One after the other in one namespace, in an empty folder; a failure shows the page's own
+    line.
+    """
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "docs"}
     for line, language, code in blocks(page):
         if language == "python":
-            exec(compile("\n" * (line - 1) + code, str(page), "exec"), namespace)  # noqa: S102 - our own pages
+            # our own pages
+            exec(compile("\n" * (line - 1) + code, str(page), "exec"), namespace)  # noqa: S102
 
 
 def test_pages_with_code_are_found():
-    assert {"README.md", "docs/index.md", "docs/choose.md", "docs/events.md"} <= {name(page) for page in RUNNABLE}
+    assert {"README.md", "docs/index.md", "docs/choose.md", "docs/events.md"} <= {
+        name(page) for page in RUNNABLE
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_block_says_what_it_is(page):
     for line, language, _ in blocks(page):
         assert language in LANGUAGES, f"{name(page)}:{line}: a block fenced as {language!r}"
-    assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks(page)), "a fence that is not closed"
+    assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks(page)), (
+        "a fence that is not closed"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page):
     for match in LINK.finditer(page.read_text(encoding="utf-8")):
         if not match["target"].startswith(("http://", "https://", "mailto:")):
-            assert (page.parent / match["target"]).exists(), f"{name(page)} links to {match['target']}"
+            assert (page.parent / match["target"]).exists(), (
+                f"{name(page)} links to {match['target']}"
+            )
 
 
 def test_the_site_has_every_page():
@@ -73,7 +84,9 @@ def test_the_site_has_every_page():
 
 def test_every_public_name_is_in_the_reference():
     """The module that defines it is on a page of docs/api."""
-    pages = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+    pages = "\n".join(
+        page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md")
+    )
     listed = set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
     for face in (dptopk, dptopk.mechanisms, dptopk.datasets):
         for public in (name for name in dir(face) if not name.startswith("_")):
@@ -82,25 +95,42 @@ def test_every_public_name_is_in_the_reference():
 
 
 def test_evidence_named_in_the_docs_exists():
-    """Tests, benchmarks and modules that a page names are there, and so is each test function named with them."""
+    """Tests, benchmarks and modules that a page names are there, and so is each test function named
+    with them.
+    """
     named = re.compile(r"`((?:tests|benchmarks|examples|dptopk)/[\w/]+\.py)(?:::(\w+))?")
-    found = [(page, *match) for page in PAGES for match in named.findall(page.read_text(encoding="utf-8"))]
+    found = [
+        (page, *match)
+        for page in PAGES
+        for match in named.findall(page.read_text(encoding="utf-8"))
+    ]
     assert len(found) > 50
     for page, path, function in found:
         assert (ROOT / path).exists(), f"{name(page)} names {path}"
         if function:
-            assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), f"{name(page)}: {path}::{function}"
+            assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), (
+                f"{name(page)}: {path}::{function}"
+            )
 
 
 def test_every_citation_has_its_entry_and_every_entry_is_cited():
     """docs/notes/related.md and docs/references.bib name the same works."""
-    entries = re.findall(r"^@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text(encoding="utf-8"), re.MULTILINE)
-    cited = re.findall(r"\[(\w+\d\d\w*)\](?!\()", (ROOT / "docs" / "notes" / "related.md").read_text(encoding="utf-8"))
+    entries = re.findall(
+        r"^@\w+\{(\w+),",
+        (ROOT / "docs" / "references.bib").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    cited = re.findall(
+        r"\[(\w+\d\d\w*)\](?!\()",
+        (ROOT / "docs" / "notes" / "related.md").read_text(encoding="utf-8"),
+    )
     assert len(entries) == len(set(entries)) > 30
     assert set(cited) == set(entries)
 
 
-CODE = re.compile(r"^```.*?^```$|`[^`]*`|^    .*$|\$\$.*?\$\$|\$[^$\n]+\$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(
+    r"^```.*?^```$|`[^`]*`|^    .*$|\$\$.*?\$\$|\$[^$\n]+\$", re.MULTILINE | re.DOTALL
+)
 EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)[^*]*[^\s*]\1(?![\w*])")
 INSIDE = re.compile(r"\w\*(?!\*)")  # as in P*(S): the site takes it as it is
 

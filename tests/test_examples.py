@@ -41,7 +41,9 @@ def test_analyst(tmp_path, seed):
     assert len(log) >= 4
     assert log["selections left"].is_monotonic_decreasing
     assert {"ledger.db", "session.csv", "session.png"} <= {path.name for path in tmp_path.iterdir()}
-    assert module.main([str(tmp_path), "--seed", str(seed)]).equals(log)  # starts anew in the same folder
+    assert module.main([str(tmp_path), "--seed", str(seed)]).equals(
+        log
+    )  # starts anew in the same folder
 
 
 def test_with_dp_accounting():
@@ -70,7 +72,9 @@ def test_with_pipelinedp():
 
 @pytest.mark.slow
 def test_dbt_model(tmp_path):
-    """A second run gives the same table again and charges nothing; a new version of the data is asked anew."""
+    """A second run gives the same table again and charges nothing; a new version of the data is
+    asked anew.
+    """
     module = load("dbt_model")
     first = module.main([str(tmp_path)])
     assert list(first["rank"]) == list(range(1, len(first) + 1))
@@ -136,7 +140,8 @@ def test_notebook(tmp_path, monkeypatch, capsys):
     namespace, pictures = {"__name__": "__main__"}, 0
     for number, cell in enumerate(one for one in notebook["cells"] if one["cell_type"] == "code"):
         text = "".join(cell["source"])
-        exec(compile(text, f"cell {number + 1}", "exec"), namespace)  # noqa: S102 - what a notebook is
+        # what a notebook is
+        exec(compile(text, f"cell {number + 1}", "exec"), namespace)  # noqa: S102
         shown = [
             base64.b64decode(one["data"]["image/png"])
             for one in cell["outputs"]

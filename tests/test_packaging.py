@@ -1,4 +1,6 @@
-"""What the wheel and the source archive hold, built offline by the project's own backend; and the citation."""
+"""What the wheel and the source archive hold, built offline by the project's own backend; and the
+citation.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,17 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_wheel_holds_the_package_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    package = {str(path.relative_to(ROOT)) for path in (ROOT / "dptopk").rglob("*.*") if path.suffix != ".pyc"}
+    package = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "dptopk").rglob("*.*")
+        if path.suffix != ".pyc"
+    }
     assert {"dptopk/py.typed", "dptopk/datasets/data/macbeth.csv"} <= package <= set(names)
-    assert {name.split("/")[0] for name in names} == {"dptopk", f"dptopk-{dptopk.__version__}.dist-info"}
-    assert not [name for name in names if "/test" in name or name.endswith(".pyc")]
+    assert {name.split("/")[0] for name in names} == {
+        "dptopk",
+        f"dptopk-{dptopk.__version__}.dist-info",
+    }
+    assert not [name for name in names if "/tests/" in name or "/test_" in name or ".pyc" in name]
 
 
 def test_wheel_states_license_command_and_requirements(wheel):
@@ -52,10 +61,12 @@ def test_wheel_states_license_command_and_requirements(wheel):
 @pytest.mark.slow
 def test_wheel_runs_from_a_folder_of_its_own(wheel, tmp_path):
     """Unpacked away from the checkout: the shipped data is found, and a charge is composed."""
-    zipfile.ZipFile(wheel).extractall(tmp_path)  # noqa: S202 - built a moment ago from this checkout
+    # built a moment ago from this checkout
+    zipfile.ZipFile(wheel).extractall(tmp_path)  # noqa: S202
     code = (
         "import dptopk; from dptopk.datasets import macbeth; print(dptopk.__file__); "
-        "assert len(macbeth()) > 3000; print(dptopk.compose(dptopk.Charge.parse('25*DP(0.1)'), delta=1e-6).epsilon)"
+        "assert len(macbeth()) > 3000; print(dptopk.compose(dptopk.Charge.parse('25*DP(0.1)'), "
+        "delta=1e-6).epsilon)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
@@ -70,9 +81,22 @@ def test_wheel_runs_from_a_folder_of_its_own(wheel, tmp_path):
 def test_source_archive_can_be_tested_and_built(tmp_path):
     with tarfile.open(build("sdist", tmp_path)) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
-    wanted = {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "Makefile", "mkdocs.yml"}
+    wanted = {
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
+        "Makefile",
+        "mkdocs.yml",
+    }
     assert wanted <= names
-    assert {"tests/test_packaging.py", "benchmarks/peers.py", "docs/index.md", "examples/analyst.py"} <= names
+    assert {
+        "tests/test_packaging.py",
+        "benchmarks/peers.py",
+        "docs/index.md",
+        "examples/analyst.py",
+    } <= names
 
 
 def test_versions_agree():

@@ -1,4 +1,6 @@
-"""The paper: its numbers are what the package computes, and nothing in it is left undefined (docs/paper)."""
+"""The paper: its numbers are what the package computes, and nothing in it is left undefined
+(docs/paper).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ USED = set(re.findall(r"\\num\{([a-z-]+)\}", TEXT))
 
 
 def _load():
-    spec = importlib.util.spec_from_file_location("paper_numbers", ROOT / "scripts" / "paper_numbers.py")
+    spec = importlib.util.spec_from_file_location(
+        "paper_numbers", ROOT / "scripts" / "paper_numbers.py"
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -48,7 +52,12 @@ def test_a_number_is_what_the_package_computes(name):
 
 @pytest.mark.slow
 def test_a_wrong_number_is_found():
-    for name in ("br-hundred-renyi", "trunc-wide-one-mended", "offset-laplace-five-shared", "br-hundred-low"):
+    for name in (
+        "br-hundred-renyi",
+        "trunc-wide-one-mended",
+        "offset-laplace-five-shared",
+        "br-hundred-low",
+    ):
         printed = float(paper_numbers.printed()[name])
         assert not NUMBERS[name].agrees(f"{printed * 1.01:.9f}")
 
@@ -62,8 +71,16 @@ def test_rounding_is_outward():
 
 
 def test_citations_and_references_are_defined():
-    entries = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text(encoding="utf-8"), re.M))
-    cited = {key for group in re.findall(r"\\cite(?:\[[^]]*\])?\{([^}]+)\}", TEXT) for key in group.split(",")}
+    entries = set(
+        re.findall(
+            r"^@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text(encoding="utf-8"), re.M
+        )
+    )
+    cited = {
+        key
+        for group in re.findall(r"\\cite(?:\[[^]]*\])?\{([^}]+)\}", TEXT)
+        for key in group.split(",")
+    }
     assert len(cited) > 40
     assert cited <= entries
     labels = re.findall(r"\\label\{([^}]+)\}", TEXT)
@@ -85,7 +102,8 @@ def _says(*words):
 
 def test_words_on_the_mixes():
     _says(
-        "at most a thousandth, but for the row with a $\\zCDP$ cost", "certifies upper and lower bounds to $10^{-3}$ in"
+        "at most a thousandth, but for the row with a $\\zCDP$ cost",
+        "certifies upper and lower bounds to $10^{-3}$ in",
     )
     ranges = [name for name, text in paper_numbers.CHARGES.items() if "BR" in text]
     for name in set(paper_numbers.CHARGES) - {"br-zcdp"}:
@@ -120,22 +138,41 @@ def test_words_on_adaptivity_and_prices():
 
 def test_words_on_unknown_domains():
     _says("up to about $1/(\\sigma\\sqrt{2\\pi})$", "Gaussian slots hardly share")
-    for name, sigma, places in (("narrow", 3, ("third", "one", "two")), ("wide", 10, ("third", "one"))):
+    for name, sigma, places in (
+        ("narrow", 3, ("third", "one", "two")),
+        ("wide", 10, ("third", "one")),
+    ):
         for place in places:
-            forms = {form: _shown(f"trunc-{name}-{place}-{form}") for form in ("published", "mended", "promised")}
+            forms = {
+                form: _shown(f"trunc-{name}-{place}-{form}")
+                for form in ("published", "mended", "promised")
+            }
             assert forms["mended"] <= forms["promised"]
             assert 0.9 < forms["published"] * sigma * math.sqrt(2 * math.pi) < 1.1
         assert forms["published"] > forms["promised"]  # at the largest ε of them
     for word in ("five", "twentyfive", "many"):
         assert _shown(f"offset-laplace-{word}-shared") < _shown(f"offset-laplace-{word}-union")
-        assert 0 <= _shown(f"offset-gaussian-{word}-union") - _shown(f"offset-gaussian-{word}-shared") <= 1
+        assert (
+            0
+            <= _shown(f"offset-gaussian-{word}-union") - _shown(f"offset-gaussian-{word}-shared")
+            <= 1
+        )
 
 
 def test_theorems_have_one_name_in_the_paper_the_docs_and_the_tests():
     letters = re.findall(r"\\begin\{namedtheorem\}\{([A-Z])\}", TEXT)
     table = (ROOT / "docs" / "theorems.md").read_text(encoding="utf-8")
-    assert sorted(letters) == sorted(re.findall(r"^\| Theorem ([A-Z]):", table, re.MULTILINE)) == list("ABCDEFGH")
-    for letter, words in {"E": "coins", "F": "order of two ranges", "G": "price", "H": "many small"}.items():
+    assert (
+        sorted(letters)
+        == sorted(re.findall(r"^\| Theorem ([A-Z]):", table, re.MULTILINE))
+        == list("ABCDEFGH")
+    )
+    for letter, words in {
+        "E": "coins",
+        "F": "order of two ranges",
+        "G": "price",
+        "H": "many small",
+    }.items():
         assert f"{{namedtheorem}}{{{letter}}}{{{words}" in TEXT
     for letter in "abcdeh":
         assert (ROOT / "tests" / "proofs" / f"test_theorem_{letter}.py").is_file()
@@ -147,7 +184,11 @@ def test_words_on_time_and_on_two_bounds_of_one_number():
     for place in ("many", "uniform"):
         assert _shown(f"time-joint-{place}-pruned") > _shown(f"time-joint-{place}-ours")
     assert max(_shown("time-compose-hundred-ours"), _shown("time-compose-myriad-ours")) < 50
-    _says("All brackets overlap: the optimum is above", "at a bracket of $10^{-3}$", "on to $2\\cdot10^{-4}$")
+    _says(
+        "All brackets overlap: the optimum is above",
+        "at a bracket of $10^{-3}$",
+        "on to $2\\cdot10^{-4}$",
+    )
     highs = [_shown(name) for name in ("gap-hundred-high", "br-hundred-best", "certified-hundred")]
     assert highs == sorted(highs)
     assert max(_shown("gap-hundred-low"), _shown("br-hundred-low")) < highs[0]
@@ -161,7 +202,9 @@ def test_words_on_time_and_on_two_bounds_of_one_number():
 def test_the_notes_say_of_the_joint_samplers_what_their_table_says():
     notes = ROOT / "docs" / "notes"
     rows = re.findall(
-        r"^\| .* \| (25|200) \| .* ms \| .* ms \| ([\d.]+) \|$", (notes / "whole-answers.md").read_text(), re.M
+        r"^\| .* \| (25|200) \| .* ms \| .* ms \| ([\d.]+) \|$",
+        (notes / "whole-answers.md").read_text(),
+        re.M,
     )
     many, few = ([float(ratio) for k, ratio in rows if k == size] for size in ("200", "25"))
     assert len(many) == len(few) == 4
@@ -171,18 +214,33 @@ def test_the_notes_say_of_the_joint_samplers_what_their_table_says():
 
 
 def test_words_on_unknown_domains_beside_weighted_noise():
-    _says("in all but \\num{domain-ahead} of 9 rows, mostly by less than a hundredth", "the two are about even")
-    rows = [f"domain-{users}-{k}" for users in ("lines", "baskets", "planes") for k in ("ten", "twentyfive", "fifty")]
-    ours = {row: min(_shown(f"{row}-{way}") for way in ("five", "twenty", "both", "all")) for row in rows}
+    _says(
+        "in all but \\num{domain-ahead} of 9 rows, mostly by less than a hundredth",
+        "the two are about even",
+    )
+    rows = [
+        f"domain-{users}-{k}"
+        for users in ("lines", "baskets", "planes")
+        for k in ("ten", "twentyfive", "fifty")
+    ]
+    ours = {
+        row: min(_shown(f"{row}-{way}") for way in ("five", "twenty", "both", "all"))
+        for row in rows
+    }
     assert sum(ours[row] < _shown(f"{row}-best") for row in rows) == _shown("domain-ahead")
     assert sum(ours[row] < _shown(f"{row}-best") + 1 for row in rows) == 9
     assert 3 <= sum(ours[row] < _shown(f"{row}-half") for row in rows) <= 6
 
 
 def test_words_on_the_code():
-    _says("A checker of 278 lines", "an independent program of 278 lines")
-    assert len((ROOT / "checker" / "check_certificate.py").read_text(encoding="utf-8").splitlines()) == 278
-    _says("108\\,(4+\\eps)\\Bigl(1+\\frac{NE}{E-1}\\Bigr)u", "60+3\\eps+4N(105+3\\eps)\\frac{E}{E-1}")
+    _says("A checker of 302 lines", "an independent program of 302 lines")
+    assert (
+        len((ROOT / "checker" / "check_certificate.py").read_text(encoding="utf-8").splitlines())
+        == 302
+    )
+    _says(
+        "108\\,(4+\\eps)\\Bigl(1+\\frac{NE}{E-1}\\Bigr)u", "60+3\\eps+4N(105+3\\eps)\\frac{E}{E-1}"
+    )
     unit = 2.0**-53
     for N, epsilon in ((20, 0.01), (40, 0.1), (100, 1.0), (500, 8.0)):
         spread = math.exp(epsilon) / math.expm1(epsilon)

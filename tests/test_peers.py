@@ -1,4 +1,6 @@
-"""Our numbers against independent libraries: dp-accounting's PLDs and OpenDP's zCDP and samplers."""
+"""Our numbers against independent libraries: dp-accounting's PLDs and OpenDP's zCDP and
+samplers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 from dptopk.mechanisms.samplers.random import random_bits
 
-DRAWS, SCALE, ALARM = 60_000, 3.0, 1e-6  # ALARM: chance that a correct pair of samplers is called different
+DRAWS, SCALE, ALARM = (
+    60_000,
+    3.0,
+    1e-6,
+)  # ALARM: chance that a correct pair of samplers is called different
 
 
 @pytest.fixture(autouse=True)
@@ -36,18 +42,24 @@ def features():
     ids=str,
 )
 def test_epsilon_against_plds(charge, delta):
-    """The certified bracket holds their number, up to the rounding of each of their losses to the grid."""
+    """The certified bracket holds their number, up to the rounding of each of their losses to the
+    grid.
+    """
     interval = 1e-3
     ours = compose(charge, delta=delta)
     theirs = to_pld(charge, interval=interval).get_epsilon_for_delta(delta)
-    assert ours.lower <= theirs * (1 + 1e-6)  # their Fourier transforms end up to 2e-8 below the truth here
+    assert ours.lower <= theirs * (
+        1 + 1e-6
+    )  # their Fourier transforms end up to 2e-8 below the truth here
     assert theirs <= ours.epsilon + charge.count * interval
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
 @pytest.mark.parametrize(("epsilon", "count"), [(0.1, 100), (0.5, 4), (0.02, 5000)])
 def test_zcdp_conversion_against_opendp(epsilon, count, delta):
-    """k·ε²/8-zCDP turned into (ε, δ): OpenDP's conversion searches by bisection, so it may be a little larger."""
+    """k·ε²/8-zCDP turned into (ε, δ): OpenDP's conversion searches by bisection, so it may be a
+    little larger.
+    """
     rho = count * epsilon**2 / 8
     measurement = dp.m.make_user_measurement(
         dp.atom_domain(T=int),
@@ -59,7 +71,9 @@ def test_zcdp_conversion_against_opendp(epsilon, count, delta):
     theirs = dp.c.make_zCDP_to_approxDP(measurement).map(1).epsilon(delta)
     ours = float(zcdp_curve(rho).epsilon(delta))
     assert ours == pytest.approx(theirs, rel=2e-3)
-    assert compose(Charge({BoundedRange(epsilon): count}), delta=delta, bound="renyi").epsilon < theirs
+    assert (
+        compose(Charge({BoundedRange(epsilon): count}), delta=delta, bound="renyi").epsilon < theirs
+    )
 
 
 @cache
@@ -73,7 +87,9 @@ def peers_noise(law: str) -> np.ndarray:
 def our_noise(law: str, scale: float, seed: int) -> np.ndarray:
     bits = random_bits(np.random.default_rng(seed))
     return (
-        laplace_law(1 / scale, 1).sample(DRAWS, bits) if law == "laplace" else gaussian_law(scale).sample(DRAWS, bits)
+        laplace_law(1 / scale, 1).sample(DRAWS, bits)
+        if law == "laplace"
+        else gaussian_law(scale).sample(DRAWS, bits)
     )
 
 

@@ -16,7 +16,9 @@ from dptopk.cli import app
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 SECTION = README.split("## Five minutes")[1].split("\n## In Python")[0]
-COMMANDS = [line[2:].split("  #")[0] for line in SECTION.splitlines() if line.startswith("$ dptopk ")]
+COMMANDS = [
+    line[2:].split("  #")[0] for line in SECTION.splitlines() if line.startswith("$ dptopk ")
+]
 # Long: it has tests of its own (tests/experiments).
 ELSEWHERE = ("reproduce",)
 PLAN = """epsilon = 2.0
@@ -65,7 +67,9 @@ def test_the_first_commands_print_what_the_readme_shows(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     first = README.split("## Five minutes")[1].split("\n## ")[0]
     printed = ""
-    for command in [line[2:].split("  #")[0] for line in first.splitlines() if line.startswith("$ dptopk ")]:
+    for command in [
+        line[2:].split("  #")[0] for line in first.splitlines() if line.startswith("$ dptopk ")
+    ]:
         result = CliRunner().invoke(app, shlex.split(command)[1:])
         assert result.exit_code == 0, result.output
         printed = result.output

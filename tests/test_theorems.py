@@ -1,4 +1,6 @@
-"""docs/theorems.md names functions, bounds, tests and figures that exist, and every bound is in it."""
+"""docs/theorems.md names functions, bounds, tests and figures that exist, and every bound is in
+it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ STATEMENTS = rows("| statement")
 
 
 def exists(name: str, before: str) -> str | None:
-    """The module in which a dotted or plain name is found; ``before`` is the module of the name in front of it."""
+    """The module in which a dotted or plain name is found; ``before`` is the module of the name in
+    front of it.
+    """
     path = name.split("(", maxsplit=1)[0]
     candidates = [f"{home}.{path}" for home in HOMES] + ([f"{before}.{path}"] if before else [])
     for candidate in candidates:
@@ -83,7 +87,7 @@ def test_the_table_of_bounds_is_the_registry():
     table = {cells[0].strip("`"): cells[1:] for cells in rows("| bound")}
     assert tuple(table) == bounds.names()
     for name, (valid, source) in table.items():
-        spec = bounds._registry()[name]
+        spec = bounds._spec(name)
         assert source == spec.source
         if isinstance(spec.valid_through, str):
             assert valid == f"`{spec.valid_through}`"
@@ -96,20 +100,43 @@ def test_every_bound_has_a_statement():
 
 def used_in(path: Path) -> set[str]:
     """The names that a file uses: not those that it only imports or mentions."""
-    return {node.id for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)}
+    return {
+        node.id
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name)
+    }
 
 
 def missing(mechanism: str, statements: list[list[str]], table: str) -> list[str]:
-    """What a mechanism still lacks: a test in tests/proofs, a statement that names that test, a row of its charge."""
-    proofs = {path.name for path in (ROOT / "tests" / "proofs").glob("test_*.py") if mechanism in used_in(path)}
+    """What a mechanism still lacks: a test in tests/proofs, a statement that names that test, a row
+    of its charge.
+    """
+    proofs = {
+        path.name
+        for path in (ROOT / "tests" / "proofs").glob("test_*.py")
+        if mechanism in used_in(path)
+    }
     cells = [row for row in statements if f"`mechanisms.{mechanism}`" in row[1]]
     # A file is named with its folder, or by itself after another one of the same folder.
-    named = {name for row in cells for name in re.findall(r"(test_\w+\.py)", row[2]) if "tests/proofs/" in row[2]}
+    named = {
+        name
+        for row in cells
+        for name in re.findall(r"(test_\w+\.py)", row[2])
+        if "tests/proofs/" in row[2]
+    }
     return [
         *([] if proofs else ["a test in tests/proofs"]),
         *([] if cells else ["a statement in docs/theorems.md"]),
-        *([] if not cells or proofs & named else ["a statement in docs/theorems.md that names its proof test"]),
-        *([] if re.search(rf"^\| `{mechanism}\(", table, re.MULTILINE) else ["a row in docs/notes/mechanisms.md"]),
+        *(
+            []
+            if not cells or proofs & named
+            else ["a statement in docs/theorems.md that names its proof test"]
+        ),
+        *(
+            []
+            if re.search(rf"^\| `{mechanism}\(", table, re.MULTILINE)
+            else ["a row in docs/notes/mechanisms.md"]
+        ),
     ]
 
 
@@ -131,6 +158,9 @@ def test_a_mechanism_without_them_would_be_found():
 
 
 def test_a_wrong_name_would_be_found():
-    assert exists("pure_dp.homogeneous.optimal_dp_delta", "") == "dptopk.accounting.pure_dp.homogeneous"
+    assert (
+        exists("pure_dp.homogeneous.optimal_dp_delta", "")
+        == "dptopk.accounting.pure_dp.homogeneous"
+    )
     assert exists("pure_dp.homogeneous.no_such_function", "") is None
     assert exists("no_such_module.f", "") is None

@@ -1,4 +1,6 @@
-"""The public names are typed for whoever uses the package: mypy finds the mistakes in a program, and no others."""
+"""The public names are typed for whoever uses the package: mypy finds the mistakes in a program,
+and no others.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ KnownGumbel(k=25)  # call-arg
 table(charge, 1e-6)  # call-arg
 dptopk.nonsense  # attr-defined
 """
-# The types of other packages are not what is tested here: without them mypy takes a third of the time.
+# The types of other packages are not what is tested here: without them mypy takes a third of the
+# time.
 SETTINGS = """
 [mypy]
 strict = True
@@ -46,8 +49,24 @@ def test_a_type_checker_finds_the_mistakes_of_a_user(tmp_path):
     program, settings = tmp_path / "user.py", tmp_path / "mypy.ini"
     program.write_text(PROGRAM, encoding="utf-8")
     settings.write_text(SETTINGS, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--config-file", str(settings), "--cache-dir", str(tmp_path), str(program)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path).stdout
-    errors = {int(line): kind for line, kind in re.findall(r"user\.py:(\d+): error: .*\[([a-z-]+)\]", found)}
-    meant = {n: line.split("# ")[1] for n, line in enumerate(PROGRAM.splitlines(), 1) if "  # " in line}
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        str(settings),
+        "--cache-dir",
+        str(tmp_path),
+        str(program),
+    ]
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path
+    ).stdout
+    errors = {
+        int(line): kind
+        for line, kind in re.findall(r"user\.py:(\d+): error: .*\[([a-z-]+)\]", found)
+    }
+    meant = {
+        n: line.split("# ")[1] for n, line in enumerate(PROGRAM.splitlines(), 1) if "  # " in line
+    }
     assert errors == meant, found

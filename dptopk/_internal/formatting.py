@@ -1,4 +1,6 @@
-"""Text that people look at: labels and names shown, never obeyed by a terminal, a browser or a spreadsheet."""
+"""Text that people look at: labels and names shown, never obeyed by a terminal, a browser or a
+spreadsheet.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 # A cell that starts with one of these is a formula to a spreadsheet.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
-# Of charges and mechanisms as text: parameters of which a larger one costs more; and numbers of more than six digits.
+# Of charges and mechanisms as text: parameters of which a larger one costs more; and numbers of
+# more than six digits.
 _COSTLIER = re.compile(r"\b(?:A?DP|BR|Clock|GDP|Z?CDP|MultiDP|delta)\([^)]*|\bdelta=[\d.e-]+")
 _LONG = re.compile(r"\b\d*\.\d{6,}(?:e[-+]?\d+)?")
 
@@ -39,7 +42,8 @@ def escape(value: Any) -> str:
 
 
 def spreadsheet(value: Any) -> Any:
-    """A cell that a spreadsheet shows as it is: text that would start a formula gets an apostrophe before it.
+    """A cell that a spreadsheet shows as it is: text that would start a formula gets an apostrophe
+    before it.
 
     >>> spreadsheet("=1+1"), spreadsheet("the"), spreadsheet(-3)
     ("'=1+1", 'the', -3)
@@ -47,7 +51,9 @@ def spreadsheet(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     shown = visible(value)
-    return f"'{shown}" if value.startswith(FORMULA) else shown
+    if value.startswith(FORMULA):
+        return f"'{shown}"
+    return shown
 
 
 def format_upper(value: float, digits: int = 6) -> str:
@@ -62,12 +68,16 @@ def format_upper(value: float, digits: int = 6) -> str:
 
 
 def rounded_up(text: object) -> str:
-    """A charge or mechanism for people: long numbers of which more only costs more, δ above all, are rounded up.
+    """A charge or mechanism for people: long numbers of which more only costs more, δ above all,
+    are rounded up.
 
-    >>> rounded_up("2*GDP(0.17363919022609026) + DLap(12.3456789, 1.0) + delta(5.000000000000001e-07)")
+    >>> costs = "2*GDP(0.17363919022609026) + DLap(12.3456789, 1.0)"
+    >>> rounded_up(f"{costs} + delta(5.000000000000001e-07)")
     '2*GDP(0.17364) + DLap(12.3456789, 1.0) + delta(5.00001e-07)'
     """
-    return _COSTLIER.sub(lambda found: _LONG.sub(lambda one: _rounded(one[0], 6, ROUND_CEILING), found[0]), str(text))
+    return _COSTLIER.sub(
+        lambda found: _LONG.sub(lambda one: _rounded(one[0], 6, ROUND_CEILING), found[0]), str(text)
+    )
 
 
 def format_lower(value: float, digits: int = 6) -> str:
@@ -83,7 +93,8 @@ def _rounded(value: float | str, digits: int, rounding: str) -> str:
     exact = Decimal(value)
     if not exact or not exact.is_finite():
         return f"{float(value):g}"
-    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding)):.{digits}g}"
+    last_place = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return f"{float(exact.quantize(last_place, rounding)):.{digits}g}"
 
 
 def numbered(count: int, noun: str) -> str:
@@ -92,7 +103,9 @@ def numbered(count: int, noun: str) -> str:
     >>> numbered(1, "label"), numbered(5, "label")
     ('1 label', '5 labels')
     """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun}s"
 
 
 def describe_l0(l0: int | None) -> str:
@@ -101,7 +114,9 @@ def describe_l0(l0: int | None) -> str:
     >>> describe_l0(5), describe_l0(None)
     ('at most 5 labels', 'any number of labels')
     """
-    return "any number of labels" if l0 is None else f"at most {numbered(l0, 'label')}"
+    if l0 is None:
+        return "any number of labels"
+    return f"at most {numbered(l0, 'label')}"
 
 
 def number(value: float) -> str:
@@ -110,7 +125,9 @@ def number(value: float) -> str:
     >>> number(3.0), number(3.25)
     ('3', '3.2')
     """
-    return str(int(value)) if value == int(value) else f"{value:.1f}"
+    if value == int(value):
+        return str(int(value))
+    return f"{value:.1f}"
 
 
 def percent(share: float) -> str:
@@ -122,7 +139,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.10g}%"
 
 
-def bar(value: float, low: float, high: float, largest: float, width: int = 24, marks: str = "█░") -> str:
+def bar(
+    value: float, low: float, high: float, largest: float, width: int = 24, marks: str = "█░"
+) -> str:
     """A bar of text: filled up to ``low``, shaded from there to ``high``.
 
     >>> bar(5, 4, 6, 8, width=8, marks="#-")
@@ -154,13 +173,23 @@ def markdown(value: Any) -> str:
     return re.sub(r"([\\`*_\[\]<>|~#&])", r"\\\1", visible(value))
 
 
-def answer_rows(rows: pd.DataFrame, draw: Callable[..., str] | None = None) -> tuple[list[str], list[list[str]]]:
-    """Headers and cells of an answer as ``Release.shown`` gives it; ``draw`` makes a bar of each interval."""
-    counted, intervals = "count" in rows, "low" in rows
+def answer_rows(
+    rows: pd.DataFrame, draw: Callable[..., str] | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Headers and cells of an answer as ``Release.shown`` gives it; ``draw`` makes a bar of each
+    interval.
+    """
+    counted = "count" in rows
+    intervals = "low" in rows
     headers = ["rank", "label"] + ["noisy count"] * counted
     if intervals:
-        headers += [f"{percent(rows.attrs['confidence'])} interval (joint)"] + [""] * (draw is not None)
-    largest = max(rows["high"].max(), rows["count"].max()) if intervals and len(rows) else 0
+        headers += [f"{percent(rows.attrs['confidence'])} interval (joint)"] + [""] * (
+            draw is not None
+        )
+    if intervals and len(rows):
+        largest = max(rows["high"].max(), rows["count"].max())
+    else:
+        largest = 0
     cells = []
     for row in rows.to_dict("records"):
         cell = [str(row["rank"]), str(row["label"])] + ([number(row["count"])] if counted else [])
@@ -171,10 +200,16 @@ def answer_rows(rows: pd.DataFrame, draw: Callable[..., str] | None = None) -> t
     return headers, cells
 
 
-def html_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: frozenset[int] = frozenset()) -> str:
-    """A table; every cell is escaped, apart from those in the columns ``raw``, which hold markup of our own."""
+def html_table(
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: frozenset[int] = frozenset()
+) -> str:
+    """A table; every cell is escaped, apart from those in the columns ``raw``, which hold markup of
+    our own.
+    """
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in headers)
-    cells = ([cell if place in raw else escape(cell) for place, cell in enumerate(row)] for row in rows)
+    cells = (
+        [cell if place in raw else escape(cell) for place, cell in enumerate(row)] for row in rows
+    )
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
     table = f'<table class="dptopk"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div style="overflow-x:auto">{table}</div>'
@@ -187,7 +222,8 @@ def html_rows(rows: pd.DataFrame) -> str:
 
 def html_terms(terms: Mapping[str, str]) -> str:
     """Names and what they stand for, escaped."""
-    return f"<dl>{''.join(f'<dt>{escape(name)}</dt><dd>{escape(said)}</dd>' for name, said in terms.items())}</dl>"
+    rows = [f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in terms.items()]
+    return f"<dl>{''.join(rows)}</dl>"
 
 
 def html_lines(lines: Iterable[str]) -> str:
@@ -196,15 +232,20 @@ def html_lines(lines: Iterable[str]) -> str:
 
 
 def html_bar(value: float, low: float, high: float, largest: float) -> str:
-    """A bar with its interval: the fill ends at the value, the lighter stretch is what it may be."""
+    """A bar with its interval: the fill ends at the value, the lighter stretch is what it may
+    be.
+    """
     if largest <= 0:
         return ""
     left, middle, right = (100 * min(max(x, 0) / largest, 1.0) for x in (low, value, high))
     return (
-        '<span aria-hidden="true" style="display:inline-block;position:relative;width:min(16em,14vw);height:.8em;'
+        '<span aria-hidden="true" '
+        'style="display:inline-block;position:relative;width:min(16em,14vw);height:.8em;'
         'background:#8883">'
-        f'<span style="position:absolute;left:0;top:0;bottom:0;width:{middle:.2f}%;background:#4477aa"></span>'
-        f'<span style="position:absolute;left:{left:.2f}%;top:35%;height:30%;width:{right - left:.2f}%;'
+        f'<span style="position:absolute;left:0;top:0;bottom:0;width:{middle:.2f}%;'
+        'background:#4477aa"></span>'
+        f'<span style="position:absolute;left:{left:.2f}%;top:35%;height:30%;'
+        f"width:{right - left:.2f}%;"
         'background:#ee6677"></span></span>'
     )
 
@@ -215,11 +256,15 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 58rem; margin: 2rem auto; padding: 0 1rem;
   overflow-wrap: break-word; }
 table { border-collapse: collapse; margin: 1rem 0; min-width: 50%; }
-th, td { padding: .2rem .6rem .2rem 0; text-align: left; border-bottom: 1px solid #8884; vertical-align: top; }
-td { font-variant-numeric: tabular-nums; } td:nth-child(2) { overflow-wrap: anywhere; min-width: 5em; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; } dt { opacity: .75; } dd { margin: 0; }
+th, td { padding: .2rem .6rem .2rem 0; text-align: left; border-bottom: 1px solid #8884;
+  vertical-align: top; }
+td { font-variant-numeric: tabular-nums; } td:nth-child(2) { overflow-wrap: anywhere;
+  min-width: 5em; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; } dt { opacity:
+  .75; } dd { margin: 0; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-summary { cursor: pointer; margin-top: 2rem; font-weight: 600; } img { max-width: 100%; background: white; }
+summary { cursor: pointer; margin-top: 2rem; font-weight: 600; } img { max-width: 100%;
+  background: white; }
 """
 
 
@@ -228,7 +273,8 @@ def html_page(title: str, sections: Iterable[str]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body><main>\n<h1>{escape(title)}</h1>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
+        f"<body><main>\n<h1>{escape(title)}</h1>\n"
         + "\n".join(sections)
         + "\n</main></body></html>\n"
     )

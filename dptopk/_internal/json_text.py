@@ -8,7 +8,8 @@ from typing import Any
 
 
 def canonical_json(value: Any) -> str:
-    r"""The form that is hashed, stored and compared: ASCII, keys sorted; a number that is not finite is an error.
+    r"""The form that is hashed, stored and compared: ASCII, keys sorted; a number that is not
+    finite is an error.
 
     >>> canonical_json({"b": 1, "a": ["é", None]})
     '{"a": ["\\u00e9", null], "b": 1}'
@@ -22,6 +23,8 @@ def fingerprint(value: Any) -> str:
 
 
 def readable_json(value: Any) -> str:
-    """The form for files and terminals: indented, in the order given, what is not printable escaped; ends its line."""
+    """The form for files and terminals: indented, in the order given, what is not printable
+    escaped; ends its line.
+    """
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"

@@ -14,9 +14,10 @@ def attach(
 
     Args:
         package: its name.
-        names: of each module, ".module" if it is in the package, the names that the package shows, with blanks
-            between. They are those of the package's ``if TYPE_CHECKING:`` imports, which type checkers and editors
-            read (SPEC 1 of Scientific Python); a test compares the two.
+        names: of each module, ".module" if it is in the package, the names that the package shows,
+            with blanks between. They are those of the package's ``if TYPE_CHECKING:`` imports,
+            which type checkers and editors read (SPEC 1 of Scientific Python); a test compares the
+            two.
     """
     home_of = {name: home for home, listed in names.items() for name in listed.split()}
 

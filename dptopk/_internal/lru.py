@@ -24,7 +24,9 @@ class LRUCache(Generic[Value]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The result of ``make`` for a key; threads that ask for one key at the same time make it once."""
+        """The result of ``make`` for a key; threads that ask for one key at the same time make it
+        once.
+        """
         with self._lock:
             alone = self._making.setdefault(key, threading.Lock())
         with alone:

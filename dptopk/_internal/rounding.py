@@ -1,17 +1,20 @@
-"""Rounding outward: how far each kind of formula is moved up, and exact sums that are rounded up once.
+"""Rounding outward: how far each kind of formula is moved up, and exact sums that are rounded up
+once.
 
-Formulas in floats are moved up by a relative slack that is far above their rounding errors, sums of floats and of
-declared numbers are exact and rounded once. An upper bound that is positive never becomes 0, and NaN never a number.
+Formulas in floats are moved up by a relative slack that is far above their rounding errors, sums of
+floats and of declared numbers are exact and rounded once. An upper bound that is positive never
+becomes 0, and NaN never a number.
 
-A declared ε of 0.1 is 1/10: the shortest decimal that reads as the float, which is what ``repr`` prints. A mechanism
-runs at ``smaller_of`` the decimal and the float, so that sums of decimals and all computations with the float are
-upper bounds (docs/notes/notation.md, "Decimals").
+A declared ε of 0.1 is 1/10: the shortest decimal that reads as the float, which is what ``repr``
+prints. A mechanism runs at ``smaller_of`` the decimal and the float, so that sums of decimals and
+all computations with the float are upper bounds (docs/notes/notation.md, "Decimals").
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -32,14 +35,18 @@ TAIL_SLACK = 1e-9
 
 
 def outward(value: Any, slack: Any = SLACK) -> Any:
-    """Move non-negative bounds up by a relative ``slack`` and one float; NaN becomes inf (fail closed)."""
+    """Move non-negative bounds up by a relative ``slack`` and one float; NaN becomes inf (fail
+    closed).
+    """
     moved = np.nextafter(np.asarray(value, dtype=float) * (1 + slack), np.inf)
     moved = np.where(np.asarray(value) == 0, 0.0, moved)
     return np.where(np.isnan(moved), np.inf, moved)
 
 
 def exp_up(log_values: Any) -> Any:
-    """Upper bounds on the probabilities with these logarithms: positive unless the logarithm is -inf; NaN becomes 1."""
+    """Upper bounds on the probabilities with these logarithms: positive unless the logarithm is
+    -inf; NaN becomes 1.
+    """
     logs = np.minimum(np.where(np.isnan(log_values), 0.0, log_values), 0.0)
     with np.errstate(under="ignore"):
         values = np.maximum(np.exp(logs), np.nextafter(0.0, 1.0))
@@ -49,8 +56,12 @@ def exp_up(log_values: Any) -> Any:
 
 
 def tail_up(probability: float) -> float:
-    """The tail with TAIL_SLACK, within [2^-1022, 1]: an underflow never turns it into 0; NaN becomes 1."""
-    return min(max(probability * (1 + TAIL_SLACK), 2.0**-1022), 1.0) if probability < 1 else 1.0
+    """The tail with TAIL_SLACK, within [2^-1022, 1]: an underflow never turns it into 0; NaN
+    becomes 1.
+    """
+    if probability < 1:
+        return min(max(probability * (1 + TAIL_SLACK), 2.0**-1022), 1.0)
+    return 1.0
 
 
 @lru_cache(maxsize=4096)
@@ -64,27 +75,38 @@ def decimal(value: float) -> Fraction:
 
 
 def smaller_of(value: float) -> Fraction:
-    """The smaller of a float and its decimal: the ε at which a mechanism runs that is charged for ``value``."""
+    """The smaller of a float and its decimal: the ε at which a mechanism runs that is charged for
+    ``value``.
+    """
     return min(decimal(value), Fraction(value))
 
 
 def round_up(exact: Fraction, read: Callable[[float], Fraction] = Fraction) -> float:
-    """The smallest float that does not read as less than an exact number; inf beyond the largest float."""
+    """The smallest float that does not read as less than an exact number; inf beyond the largest
+    float.
+    """
     try:
         rounded = float(exact)  # correctly rounded, so at most one step below
     except OverflowError:
         return math.inf
-    return rounded if read(rounded) >= exact else math.nextafter(rounded, math.inf)
+    if read(rounded) >= exact:
+        return rounded
+    return math.nextafter(rounded, math.inf)
 
 
 def decimal_up(exact: Fraction) -> float:
-    """The smallest float whose decimal is not below an exact non-negative number; inf beyond the largest float."""
-    # A nearest float that reads as less than the number is followed by one that reads as more: reading is monotone.
+    """The smallest float whose decimal is not below an exact non-negative number; inf beyond the
+    largest float.
+    """
+    # A nearest float that reads as less than the number is followed by one that reads as more:
+    # reading is monotone.
     return round_up(exact, decimal)
 
 
 def read_up(exact: Fraction) -> float:
-    """The smallest float that is not below an exact non-negative number, read as a float and as a decimal."""
+    """The smallest float that is not below an exact non-negative number, read as a float and as a
+    decimal.
+    """
     return max(round_up(exact), decimal_up(exact))
 
 
@@ -99,8 +121,12 @@ def square_up(numerator: float, divisor: int, denominator: float = 1.0) -> float
 
 
 def sum_up(values: Mapping[float, int] | list[float]) -> float:
-    """Sum of floats (with multiplicities, when a mapping is given): the exact sum rounded toward +inf."""
-    return sum_times(values.items() if isinstance(values, Mapping) else [(value, 1) for value in values])
+    """Sum of floats (with multiplicities, when a mapping is given): the exact sum rounded toward
+    +inf.
+    """
+    return sum_times(
+        values.items() if isinstance(values, Mapping) else [(value, 1) for value in values]
+    )
 
 
 def sum_times(counted: Iterable[tuple[float, int]]) -> float:
@@ -111,17 +137,34 @@ def sum_times(counted: Iterable[tuple[float, int]]) -> float:
         return math.inf
     # All denominators are powers of 2: over the largest of them every term is an integer.
     common = max((below for _, below, _ in ratios), default=1)
-    return round_up(Fraction(sum(above * (common // below) * times for above, below, times in ratios), common))
+    return round_up(
+        Fraction(sum(above * (common // below) * times for above, below, times in ratios), common)
+    )
 
 
 def round_down(exact: Fraction) -> float:
-    """The largest float that is not above an exact non-negative number within the range of floats."""
+    """The largest float that is not above an exact non-negative number within the range of
+    floats.
+    """
     rounded = float(exact)
-    return rounded if Fraction(rounded) <= exact else math.nextafter(rounded, 0.0)
+    if Fraction(rounded) <= exact:
+        return rounded
+    return math.nextafter(rounded, 0.0)
+
+
+def floor_digits(value: float, digits: int = 6) -> float:
+    """Round a value down to n digits, so that people can read and repeat it."""
+    return float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(value))
+
+
+def ceil_digits(value: float) -> float:
+    """The value to six digits, rounded up."""
+    return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(value))
 
 
 def sum_decimals(values: Mapping[float, int]) -> float:
-    """Sum of decimals with multiplicities: the smallest float whose own decimal is not below the exact sum.
+    """Sum of decimals with multiplicities: the smallest float whose own decimal is not below the
+    exact sum.
 
     >>> sum_decimals({0.1: 10}), sum_decimals({0.1: 3}), sum_up({0.1: 10})
     (1.0, 0.3, 1.0000000000000002)

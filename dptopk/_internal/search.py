@@ -1,7 +1,8 @@
 """Find where a monotone condition changes, by bisection.
 
-The answer is always a pair of ends, or an end, at which the condition was tried: a bound takes the end at which it was
-seen to hold, and never a point between. Each function assumes that the condition changes once.
+The answer is always a pair of ends, or an end, at which the condition was tried: a bound takes the
+end at which it was seen to hold, and never a point between. Each function assumes that the
+condition changes once.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ import numpy as np
 
 
 def first_true(holds: Callable[[int], bool], low: int, most: int | None = None) -> int:
-    """The first integer from ``low`` on at which the condition holds; ``most``, untried, where it holds at none before.
+    """The first integer from ``low`` on at which the condition holds; ``most``, untried, where it
+    holds at none before.
 
-    Steps from ``low`` double until it holds, so that the work grows with the logarithm of the distance.
+    Steps from ``low`` double until it holds, so that the work grows with the logarithm of the
+    distance.
 
     >>> first_true(lambda n: n * n >= 50, 1), first_true(lambda n: n * n >= 50, 1, 5)
     (8, 5)
     """
     end = math.inf if most is None else most
-    before, high, step = low - 1, low, 1
+    before = low - 1
+    high = low
+    step = 1
     while high < end and not holds(high):
-        before, high, step = high, high + step, 2 * step
+        before = high
+        high = high + step
+        step = 2 * step
     high = high if most is None else min(high, most)
     while high - before > 1:
         middle = (before + high) // 2
@@ -33,18 +40,26 @@ def first_true(holds: Callable[[int], bool], low: int, most: int | None = None) 
 
 
 def bracket(
-    below: Callable[[float], bool], start: float, factor: float = 2.0, *, least: float = 0.0, most: float = math.inf
+    below: Callable[[float], bool],
+    start: float,
+    factor: float = 2.0,
+    *,
+    least: float = 0.0,
+    most: float = math.inf,
 ) -> tuple[float, float]:
-    """Neighbours ``low`` and ``high`` of the row start · factor^i with ``below(low)`` and not ``below(high)``.
+    """Neighbours ``low`` and ``high`` of the row start · factor^i with ``below(low)`` and not
+    ``below(high)``.
 
     A ``low`` of at most ``least`` and a ``high`` of at least ``most`` are not tried.
 
-    >>> bracket(lambda x: x < 5, 1.0), bracket(lambda x: x < 5, 40.0), bracket(lambda x: x < 5, 40.0, least=20.0)
+    >>> bracket(lambda x: x < 5, 1.0), bracket(lambda x: x < 5, 40.0), bracket(lambda x: x < 5,
+    ...     40.0, least=20.0)
     ((4.0, 8.0), (2.5, 5.0), (20.0, 40.0))
     """
     low = high = start
     while high < most and below(high):
-        low, high = high, high * factor
+        low = high
+        high = high * factor
     while low == high or (high <= start and low > least and not below(low)):
         low, high = low / factor, low
     return low, high
@@ -59,7 +74,8 @@ def bisect(
     rtol: float = 0.0,
     geometric: bool = False,
 ) -> tuple[float, float]:
-    """The ends of a range that was halved until it is as narrow as asked: ``low`` rises to where ``below`` holds.
+    """The ends of a range that was halved until it is as narrow as asked: ``low`` rises to where
+    ``below`` holds.
 
     Args:
         below: holds up to some point of the range, and not beyond.
@@ -69,7 +85,8 @@ def bisect(
         rtol: stop once ``high - low`` is at most this share of ``high``.
         geometric: halve on the logarithmic scale.
 
-    >>> bisect(lambda x: x * x < 2, 1.0, 2.0, halvings=3), bisect(lambda x: x < 3, 1.0, 4.0, rtol=0.5, geometric=True)
+    >>> bisect(lambda x: x * x < 2, 1.0, 2.0, halvings=3), bisect(lambda x: x < 3, 1.0, 4.0,
+    ...     rtol=0.5, geometric=True)
     ((1.375, 1.5), (2.0, 4.0))
     """
     for _ in range(halvings):
@@ -80,10 +97,13 @@ def bisect(
     return low, high
 
 
-def bisect_each(below: Callable[[Any], Any], low: Any, high: Any, *, halvings: int = 100) -> tuple[Any, Any]:
+def bisect_each(
+    below: Callable[[Any], Any], low: Any, high: Any, *, halvings: int = 100
+) -> tuple[Any, Any]:
     """Bisect many ranges at once; ``below`` evaluates all their conditions together."""
     for _ in range(halvings):
         middle = (low + high) / 2
         holds = below(middle)
-        low, high = np.where(holds, middle, low), np.where(holds, high, middle)
+        low = np.where(holds, middle, low)
+        high = np.where(holds, high, middle)
     return low, high

@@ -1,7 +1,9 @@
-"""Tails of the integer noise laws: upper bounds in closed form or by summation, never below the truth.
+"""Tails of the integer noise laws: upper bounds in closed form or by summation, never below the
+truth.
 
-Every function returns an upper bound whose relative excess is below 1e-6 (larger only where stated). Rounding errors
-of the float64 operations are below 1e-12 relative and are covered by TAIL_SLACK.
+Every function returns an upper bound whose relative excess is below 1e-6 (larger only where
+stated). Rounding errors of the float64 operations are below 1e-12 relative and are covered by
+TAIL_SLACK.
 """
 
 from __future__ import annotations
@@ -27,11 +29,14 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
     """The smallest integer c >= start with tail(c) <= delta, for a decreasing tail.
 
     Raises:
-        InvalidParameter: naming ``name``, when that c is beyond 2^60 or the tail cannot be told so small.
+        InvalidParameter: naming ``name``, when that c is beyond 2^60 or the tail cannot be told so
+        small.
     """
     found = first_true(lambda c: tail(c) <= delta, start, LARGEST_OFFSET + 1)
     if found > LARGEST_OFFSET:
-        raise InvalidParameter(f"{name} needs a threshold beyond 2^60: it is too small for this noise")
+        raise InvalidParameter(
+            f"{name} needs a threshold beyond 2^60: it is too small for this noise"
+        )
     return found
 
 
@@ -41,31 +46,40 @@ def laplace_tail(rate: float, c: int) -> float:
 
 
 def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
-    """Upper bound on P[N > bound - width] for P[n] ∝ exp(-decay |n|) cut to [-bound, bound], 1 <= width <= bound.
+    """Upper bound on P[N > bound - width] for P[n] ∝ exp(-decay |n|) cut to [-bound, bound], 1 <=
+    width <= bound.
 
     With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
     """
     edge = math.exp(-decay * (bound - width + 1)) * -math.expm1(-decay * width)
     total = laplace_total(decay, bound)
-    return tail_up(edge / total) if total > 0 else 1.0
+    if total > 0:
+        return tail_up(edge / total)
+    return 1.0
 
 
 def laplace_total(decay: float, bound: int) -> float:
-    """1 + q - 2 q^{bound + 1}, as two sums from 0 and from 1 on: of little decay the terms would cancel."""
+    """1 + q - 2 q^{bound + 1}, as two sums from 0 and from 1 on: of little decay the terms would
+    cancel.
+    """
     return -math.expm1(-decay * (bound + 1)) - math.exp(-decay) * math.expm1(-decay * bound)
 
 
 def laplace_difference_tail(rate: float, c: int) -> float:
     """P[N1 - N2 > c] for c >= 0: the tail of the law's convolution with itself.
 
-    With q = e^{-rate} and s >= 0, P[N1 - N2 = s] = ((1-q)/(1+q))² q^s (s + (1+q²)/(1-q²)); summed over s > c.
+    With q = e^{-rate} and s >= 0, P[N1 - N2 = s] = ((1-q)/(1+q))² q^s (s + (1+q²)/(1-q²)); summed
+    over s > c.
     """
-    q, p = math.exp(-rate), -math.expm1(-rate)
+    q = math.exp(-rate)
+    p = -math.expm1(-rate)
     total = c + 1 + q / p + (1 + q * q) / (p * (1 + q))
     return tail_up(math.exp(-rate * (c + 1)) * p * total / (1 + q) ** 2)
 
 
-def density(n: np.ndarray[Any, Any] | np.float64, scale: float) -> np.ndarray[Any, Any] | np.float64:
+def density(
+    n: np.ndarray[Any, Any] | np.float64, scale: float
+) -> np.ndarray[Any, Any] | np.float64:
     """The Gaussian weight exp(-n²/(2 scale²)); a square that overflows gives 0."""
     with np.errstate(over="ignore"):
         weight: np.ndarray[Any, Any] | np.float64 = np.exp(-((n / scale) ** 2) / 2)
@@ -89,7 +103,9 @@ def _half_sum(scale: float, c: int) -> float:
 
 
 def theta(scale: float, offset: float = 0.0) -> float:
-    """The sum of exp(-(n+offset)²/(2 scale²)) over all integers n, by Poisson summation from scale 1 on."""
+    """The sum of exp(-(n+offset)²/(2 scale²)) over all integers n, by Poisson summation from scale
+    1 on.
+    """
     if scale >= 1:
         wave = 2 * math.cos(2 * math.pi * offset) * math.exp(-2 * (math.pi * scale) ** 2)
         return scale * math.sqrt(2 * math.pi) * (1 + wave)
@@ -105,10 +121,12 @@ def gaussian_tail(scale: float, c: int) -> float:
 def gaussian_difference_tail(scale: float, c: int) -> float:
     """P[N1 - N2 > c] for c >= 0.
 
-    P[N1 - N2 = d] = exp(-d²/(4 scale²)) Σ_n exp(-(n + d/2)²/scale²) / Z²: a discrete Gaussian of scale √2·scale
-    whose weights depend on the parity of d. From scale 3 on the two weights agree to 1e-37.
+    P[N1 - N2 = d] = exp(-d²/(4 scale²)) Σ_n exp(-(n + d/2)²/scale²) / Z²: a discrete Gaussian of
+    scale √2·scale whose weights depend on the parity of d. From scale 3 on the two weights agree to
+    1e-37.
     """
-    wide, narrow = scale * math.sqrt(2), scale / math.sqrt(2)
+    wide = scale * math.sqrt(2)
+    narrow = scale / math.sqrt(2)
     if scale >= 3:
         return tail_up(_half_sum(wide, c) * theta(narrow) / theta(scale) ** 2)
     d = np.arange(c + 1, c + 161, dtype=np.float64)
@@ -119,12 +137,15 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
 
 
 def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
-    """P[N > bound - width] for P[N = n] ∝ exp(-n²/(2 scale²)) cut to [-bound, bound]: its ``width`` outermost points.
+    """P[N > bound - width] for P[N = n] ∝ exp(-n²/(2 scale²)) cut to [-bound, bound]: its ``width``
+    outermost points.
 
-    Needs 1 <= width <= bound, and scale <= 2^48 as mechanisms do: beyond, differences cancel. From bound < scale on (a
-    mass near 1) the excess may be larger than 1e-6.
+    Needs 1 <= width <= bound, and scale <= 2^48 as mechanisms do: beyond, differences cancel. From
+    bound < scale on (a mass near 1) the excess may be larger than 1e-6.
     """
-    step = -(-width // EDGE_POINTS)  # the density falls, so its value at the left end bounds a whole step
+    step = -(
+        -width // EDGE_POINTS
+    )  # the density falls, so its value at the left end bounds a whole step
     n = np.arange(bound - width + 1, bound + 1, step, dtype=np.float64)
     edge = step * float(density(n, scale).sum())
     outermost = float(density(np.float64(bound), scale))
@@ -134,4 +155,6 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
 
 def union(probability: float, n: int) -> float:
     """1 - (1-p)^n: the probability that one of n independent events of probability p happens."""
-    return tail_up(-math.expm1(n * math.log1p(-probability))) if probability < 1 else 1.0
+    if probability < 1:
+        return tail_up(-math.expm1(n * math.log1p(-probability)))
+    return 1.0

@@ -26,11 +26,15 @@ def assign(instance: object, **values: object) -> None:
 
 
 def instance(kind: type[T], **arguments: Any) -> T:
-    """Return the one argument if it is of that type; the message names the type that came, never the value."""
+    """Return the one argument if it is of that type; the message names the type that came, never
+    the value.
+    """
     ((name, value),) = arguments.items()
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise InvalidParameter(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}", parameter=name)
+        raise InvalidParameter(
+            f"{name} must be {article} {kind.__name__}, got {type(value).__name__}", parameter=name
+        )
     return value
 
 
@@ -50,7 +54,9 @@ def finite(**arguments: Any) -> float:
     try:
         number = float(value)
     except OverflowError:
-        raise InvalidParameter(f"{name} must be finite, got {value!r:.80}", parameter=name) from None
+        raise InvalidParameter(
+            f"{name} must be finite, got {value!r:.80}", parameter=name
+        ) from None
     if not math.isfinite(number):
         raise InvalidParameter(f"{name} must be finite, got {number}", parameter=name)
     return number
@@ -79,12 +85,16 @@ def probability(*, allow_zero: bool = True, **arguments: Any) -> float:
     ((name, value),) = arguments.items()
     number = finite(**arguments)
     if not (0 <= number < 1) or (number == 0 and not allow_zero):
-        raise InvalidParameter(f"{name} must be in {'[' if allow_zero else '('}0, 1), got {value}", parameter=name)
+        raise InvalidParameter(
+            f"{name} must be in {'[' if allow_zero else '('}0, 1), got {value}", parameter=name
+        )
     return number + 0.0
 
 
 def count(*, at_least: int = 1, at_most: int | None = None, **arguments: Any) -> int:
-    """Return the one argument as an int from ``at_least`` to ``at_most``; integral floats are refused."""
+    """Return the one argument as an int from ``at_least`` to ``at_most``; integral floats are
+    refused.
+    """
     ((name, value),) = arguments.items()
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InvalidParameter(f"{name} must be an integer, got {value!r:.80}", parameter=name)
@@ -99,7 +109,9 @@ def count(*, at_least: int = 1, at_most: int | None = None, **arguments: Any) ->
 
 def nonnegatives(**arguments: Any) -> NDArray[np.float64]:
     """Return the one argument as an array of finite floats of at least 0."""
-    return _array(arguments, lambda values: np.isfinite(values) & (values >= 0), "finite and at least 0")
+    return _array(
+        arguments, lambda values: np.isfinite(values) & (values >= 0), "finite and at least 0"
+    )
 
 
 def probabilities(**arguments: Any) -> NDArray[np.float64]:
@@ -108,7 +120,9 @@ def probabilities(**arguments: Any) -> NDArray[np.float64]:
 
 
 def _array(
-    arguments: dict[str, Any], accept: Callable[[NDArray[np.float64]], NDArray[np.bool_]], range_: str
+    arguments: dict[str, Any],
+    accept: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
+    range_: str,
 ) -> NDArray[np.float64]:
     ((name, value),) = arguments.items()
     try:
@@ -133,21 +147,32 @@ def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
 
 # What an argument of this name must be, in every dataclass that is validated as a whole.
 RULES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("k", "d_bar", "days", "days_per_user", "days_apart", "shift", "labels"), count),
-    **dict.fromkeys(("labels_per_user", "total_per_user", "threads", "times", "segments", "segments_per_user"), count),
-    **dict.fromkeys(("linf", "l0", "l2"), partial(count, at_most=LARGEST)),
-    **dict.fromkeys(("epsilon", "sigma", "scale", "mu", "tau", "rho", "utility_range", "divergence"), positive),
+    **dict.fromkeys(
+        ("k", "d_bar", "days", "days_per_user", "days_apart", "shift", "labels"), count
+    ),
+    **dict.fromkeys(
+        ("labels_per_user", "total_per_user", "threads", "times", "segments", "segments_per_user"),
+        count,
+    ),
+    **dict.fromkeys(("linf", "l0", "l2", "l1"), partial(count, at_most=LARGEST)),
+    **dict.fromkeys(
+        ("epsilon", "sigma", "scale", "mu", "tau", "rho", "utility_range", "divergence"), positive
+    ),
     **dict.fromkeys(("weight", "accuracy", "locked", "order", "first"), positive),
     "delta": partial(probability, allow_zero=False),
 }
 
 
 def parameters(made: Any, **rules: Callable[..., Any]) -> None:
-    """Validate the fields of a frozen dataclass, in its ``__post_init__``: by these rules, else by those of RULES.
+    """Validate the fields of a frozen dataclass, in its ``__post_init__``: by these rules, else by
+    those of RULES.
 
     None stays None where that is the default, or the annotation has it.
     """
     for field in fields(made):
-        rule, value = rules.get(field.name) or RULES.get(field.name), getattr(made, field.name)
-        if rule is not None and not (value is None and (field.default is None or "None" in str(field.type))):
+        rule = rules.get(field.name) or RULES.get(field.name)
+        value = getattr(made, field.name)
+        if rule is not None and not (
+            value is None and (field.default is None or "None" in str(field.type))
+        ):
             object.__setattr__(made, field.name, rule(**{field.name: value}))

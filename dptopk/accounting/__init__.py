@@ -1,4 +1,6 @@
-"""Privacy accounting: composition bounds, conversions between costs, calibration and certificates."""
+"""Privacy accounting: composition bounds, conversions between costs, calibration and
+certificates.
+"""
 
 from dptopk.accounting.bounds import compose as compose
 from dptopk.accounting.calibration import calibrate as calibrate

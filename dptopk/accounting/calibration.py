@@ -1,14 +1,14 @@
 """Calibration: the most that can be done within a budget, ending on the safe side.
 
-Every answer has been checked: ``compose`` of what it stands for stays within the budget. The searches start from a
-bound that costs little (Rényi, or plain sums where δ is 0), because the best one may take a tenth of a second or more;
-upper bounds are all that they ask for.
+Every answer has been checked: ``compose`` of what it stands for stays within the budget. The
+searches start from a bound that costs little (Rényi, or plain sums where δ is 0), because the best
+one may take a tenth of a second or more; upper bounds are all that they ask for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dptopk._internal import validate
@@ -17,13 +17,15 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.registry import Bound
 from dptopk.accounting.work import late, within
-from dptopk.costs import Budget, Charge
+from dptopk.costs import Budget, Charge, Cost, charge_of
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 MakeCharge = Callable[[float], Charge]
 _CHEAP = ("renyi", "basic")
 COARSE_RTOL = 0.01  # the accuracy of a first look
-TRIED_BEYOND = 8  # larger numbers of queries that are tried before it is not known whether they are affordable
+TRIED_BEYOND = (
+    8  # larger numbers of queries that are tried before it is not known whether they are affordable
+)
 RATIOS = 6  # steps by the ratio to the cheap bound before the search gives that up
 
 
@@ -44,9 +46,11 @@ def calibrate(
         budget: the total (ε, δ).
         interaction: as for ``compose``.
         bound: as for ``compose``.
-        rtol: the search stops when the ε used is within this share of the budget, or x is known to a tenth of it.
+        rtol: the search stops when the ε used is within this share of the budget, or x is known to
+            a tenth of it.
         effort: of each evaluation of ``compose``; more effort never gives a smaller x.
-        max_seconds: a guard for the whole search: what was found by then is sound, but not reproducible.
+        max_seconds: a guard for the whole search: what was found by then is sound, but not
+            reproducible.
 
     Returns:
         x, checked: compose(make_charge(x), delta=budget.delta) is at most budget.epsilon.
@@ -65,35 +69,55 @@ def calibrate(
     notes: dict[float, str] = {}
 
     def epsilon(x: float, name: str = bound) -> float:
-        options: dict[str, Any] = {"interaction": interaction, "bound": name, "rtol": rtol, "effort": stage}
+        options: dict[str, Any] = {
+            "interaction": interaction,
+            "bound": name,
+            "rtol": rtol,
+            "effort": stage,
+        }
         found = compose(make_charge(x), delta=budget.delta, lower=False, **options)
         notes[x] = found.note
         return found.epsilon
 
-    found, least = 0.0, math.inf
+    found = 0.0
+    least = math.inf
     with within(max_seconds):
         cheap = _cheap(epsilon) if bound == "best" else None
-        for stage in EFFORTS[: EFFORTS.index(effort) + 1]:  # noqa: B007 - epsilon reads it
+        for stage in EFFORTS[: EFFORTS.index(effort) + 1]:  # noqa: B007
             if cheap:
-                largest, tried = _by_ratio(epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol, found)
+                largest, tried = _by_ratio(
+                    epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol, found
+                )
             else:
                 largest, tried = _largest(epsilon, budget.epsilon, found or 1.0, rtol)
-            found, least = max(found, largest), min(least, tried)
+            found = max(found, largest)
+            least = min(least, tried)
             if found and not notes[found]:  # as close as asked: more work changes nothing
                 break
     if not found:
-        raise InvalidParameter(f"budget {budget} is too small: at scale {least:.3g} such a charge costs more")
+        raise InvalidParameter(
+            f"budget {budget} is too small: at scale {least:.3g} such a charge costs more"
+        )
     return found
 
 
 def _by_ratio(
-    epsilon: Callable[[float], float], cheap: Callable[[float], float], target: float, rtol: float, start: float
+    epsilon: Callable[[float], float],
+    cheap: Callable[[float], float],
+    target: float,
+    rtol: float,
+    start: float,
 ) -> tuple[float, float]:
-    """As ``_largest``, with the help of a bound that costs little and is nearly a constant factor larger.
+    """As ``_largest``, with the help of a bound that costs little and is nearly a constant factor
+    larger.
 
-    The x at which the cheap bound times the ratio last seen meets the target is tried next: two or three steps do.
+    The x at which the cheap bound times the ratio last seen meets the target is tried next: two or
+    three steps do.
     """
-    x, low, high, least = start or 1.0, 0.0, math.inf, math.inf
+    x = start or 1.0
+    low = 0.0
+    high = math.inf
+    least = math.inf
     factor = cheap(start) / target if start else 1.0
     for _ in range(RATIOS):
         x, tried = _largest(cheap, target * factor, x, rtol / 20)
@@ -123,30 +147,39 @@ def _cheap(epsilon: Callable[[float, str], float]) -> str | None:
     return None
 
 
-def _largest(epsilon: Callable[[float], float], target: float, start: float, rtol: float) -> tuple[float, float]:
-    """(largest x found with epsilon(x) <= target or 0, smallest x tried), by secant steps on logarithms, bracketed."""
-    low, high = 0.0, math.inf
+def _largest(
+    epsilon: Callable[[float], float], target: float, start: float, rtol: float
+) -> tuple[float, float]:
+    """(largest x found with epsilon(x) <= target or 0, smallest x tried), by secant steps on
+    logarithms, bracketed.
+    """
+    low = 0.0
+    high = math.inf
     at_low = at_high = math.nan
     x = start
     for step in range(200):
         value = epsilon(x)
         if value <= target:
-            low, at_low = x, value
+            low = x
+            at_low = value
             if value >= target * (1 - rtol):
                 break
         else:
-            high, at_high = x, value
+            high = x
+            at_high = value
         if high <= low * (1 + rtol / 10) or high < 1e-12 or low > 1e12 or (low and late()):
             break
         x = _next(low, at_low, high, at_high, target, step)
     return low, min(x, high)
 
 
-def _next(low: float, at_low: float, high: float, at_high: float, target: float, step: int) -> float:
+def _next(
+    low: float, at_low: float, high: float, at_high: float, target: float, step: int
+) -> float:
     """Interpolate or extrapolate ε as a power of x, to a point just below the target.
 
-    Beyond what is known, strides at least double with every ``step``: beside costs that take nearly all of the budget,
-    ε hardly depends on x.
+    Beyond what is known, strides at least double with every ``step``: beside costs that take nearly
+    all of the budget, ε hardly depends on x.
     """
     aim = math.log(target)
     if low and high < math.inf:
@@ -155,12 +188,14 @@ def _next(low: float, at_low: float, high: float, at_high: float, target: float,
             share = (aim - math.log(at_low)) / math.log(at_high / at_low) - 1e-4
         return math.exp(math.log(low) + min(max(share, 0.02), 0.98) * math.log(high / low))
     if low:  # ε is close to linear in x when x is small, and grows faster later
-        return low * min(max(target / at_low, 1 + 5e-4 * 2.0**step), 16.0) if at_low > 0 else low * 16
+        if at_low > 0:
+            return low * min(max(target / at_low, 1 + 5e-4 * 2.0**step), 16.0)
+        return low * 16
     return high * max(min(target / at_high, 1 / (1 + 1e-3 * 2.0**step)), 1 / 16)
 
 
 def queries_affordable(
-    query: Charge,
+    query: Charge | Cost | str | Iterable[Charge | Cost | str],
     budget: Budget,
     *,
     interaction: Interaction = "setwise",
@@ -172,9 +207,9 @@ def queries_affordable(
 ) -> Affordable:
     """Number of queries with one charge that a budget affords: n fit and n + 1 do not, or ``most``.
 
-    Arguments as for ``calibrate``. The count is checked, and so is the next one: by a rough bracket on one side of the
-    budget, or by bounds to about ``rtol``. Whether n is proven to be the most, and else up to which n the truth may
-    lie, is in its ``proven`` and ``at_most``.
+    Arguments as for ``calibrate``. The count is checked, and so is the next one: by a rough bracket
+    on one side of the budget, or by bounds to about ``rtol``. Whether n is proven to be the most,
+    and else up to which n the truth may lie, is in its ``proven`` and ``at_most``.
 
     Raises:
         InvalidParameter: on an unknown bound name, or an empty query.
@@ -186,7 +221,8 @@ def queries_affordable(
     validate.instance(Budget, budget=budget)
     validate.member(EFFORTS, effort=effort)
     most = validate.count(most=most)
-    if not validate.instance(Charge, query=query):
+    query = charge_of(query)
+    if not query:
         raise InvalidParameter("query must be a charge that is not empty")
 
     def ask(n: int, name: str, accuracy: float, *, lower: bool = False) -> Bound:
@@ -197,10 +233,15 @@ def queries_affordable(
         return compose(query.times(n), delta=budget.delta, lower=lower, **options)  # type: ignore[arg-type]
 
     with within(max_seconds):
-        cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
+        if bound == "best":
+            cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon)
+        else:
+            cheap = None
         start = 1
         if cheap:
-            start = max(_most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05), 1)
+            start = max(
+                _most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05), 1
+            )
         looks = _Looks(ask, bound, budget, rtol)
         found = _most(looks, budget, start, most)
         return Affordable(found, _excluded(looks.lower, budget, found, most))
@@ -210,16 +251,21 @@ class Affordable(int):
     """A number of queries that is within a budget.
 
     Attributes:
-        at_most: no more than this many are: what is proven by lower bounds; None where there is none.
+        at_most: no more than this many are: what is proven by lower bounds; None where there is
+            none.
     """
 
     at_most: int | None
 
     def __new__(cls, n: int, at_most: int | None) -> Affordable:
-        """The number n, with what is known of larger ones."""
-        made = super().__new__(cls, n)
-        made.at_most = at_most
-        return made
+        """Return the number n, with what is known of larger ones."""
+        number = super().__new__(cls, n)
+        number.at_most = at_most
+        return number
+
+    def __reduce__(self) -> tuple[type[Affordable], tuple[int, int | None]]:
+        """Return what a copy is made from: pickle and copy would call ``__new__`` with n alone."""
+        return Affordable, (int(self), self.at_most)
 
     @property
     def proven(self) -> bool:
@@ -227,8 +273,12 @@ class Affordable(int):
         return self.at_most == self
 
 
-def _excluded(lower: Callable[[int], float | None], budget: Budget, found: int, most: int) -> int | None:
-    """The largest n that is not proven to cost more than the budget, or a somewhat larger one; None: not known."""
+def _excluded(
+    lower: Callable[[int], float | None], budget: Budget, found: int, most: int
+) -> int | None:
+    """The largest n that is not proven to cost more than the budget, or a somewhat larger one;
+    None: not known.
+    """
     n = found + 1
     for step in range(TRIED_BEYOND):
         if n > most or late():
@@ -239,19 +289,28 @@ def _excluded(lower: Callable[[int], float | None], budget: Budget, found: int, 
         if at_n > budget.epsilon:
             return n - 1
         # ε grows at least about as the root of n, and faster where it is large.
-        n = max(n + 1, math.ceil(n * (budget.epsilon / at_n) ** 2 * (1 + 1e-4 * 2**step))) if at_n else 16 * n
-    return most if n > most else None
+        if at_n:
+            n = max(n + 1, math.ceil(n * (budget.epsilon / at_n) ** 2 * (1 + 1e-4 * 2**step)))
+        else:
+            n = 16 * n
+    if n > most:
+        return most
+    return None
 
 
 class _Looks:
     """Cost of n queries, computed only as exactly as needed to compare it with a budget.
 
-    A rough bracket on one side of the budget settles it. Once the budget was within a bracket, answers are as accurate
-    as is asked from the start: what is left are a few n, the more alike the larger they are.
+    A rough bracket on one side of the budget settles it. Once the budget was within a bracket,
+    answers are as accurate as is asked from the start: what is left are a few n, the more alike the
+    larger they are.
     """
 
     def __init__(self, ask: Callable[..., Bound], bound: str, budget: Budget, rtol: float) -> None:
-        self.ask, self.bound, self.budget, self.rtol = ask, bound, budget, rtol
+        self.ask = ask
+        self.bound = bound
+        self.budget = budget
+        self.rtol = rtol
         self.rough = bound == "best" and rtol < COARSE_RTOL
         self.dearer: dict[int, float] = {}  # lower bounds above the budget
 
@@ -259,7 +318,10 @@ class _Looks:
         if self.rough:
             found = self.ask(n, self.bound, COARSE_RTOL, lower=True)
             # About what an accurate answer would be, on the same side of the budget.
-            likely = math.inf if found.lower is None else found.lower * (1 + self.rtol)
+            if found.lower is None:
+                likely = math.inf
+            else:
+                likely = found.lower * (1 + self.rtol)
             if found.epsilon <= self.budget.epsilon:
                 return min(found.epsilon, likely)
             if found.lower is not None and found.lower > self.budget.epsilon:
@@ -269,32 +331,45 @@ class _Looks:
         return self.ask(n, self.bound, self.rtol).epsilon
 
     def lower(self, n: int) -> float | None:
-        """A lower bound on what n queries cost, as exact as asked where it is not above the budget."""
+        """A lower bound on what n queries cost, as exact as asked where it is not above the
+        budget.
+        """
         return self.dearer.get(n) or self.ask(n, self.bound, self.rtol, lower=True).lower
 
 
-def _most(epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0) -> int:
-    """The n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one with an ε this close below it.
+def _most(
+    epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0
+) -> int:
+    """The n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one with an ε this
+    close below it.
 
-    No n is tried twice. The next one is guessed from what others cost: the μ² of the Gaussian with the same (ε, δ)
-    grows about as n, or as the power of n that the last two show.
+    No n is tried twice. The next one is guessed from what others cost: the μ² of the Gaussian with
+    the same (ε, δ) grows about as n, or as the power of n that the last two show.
     """
 
     def size(epsilon: float) -> float:
-        return gaussian_mu(epsilon=epsilon, delta=budget.delta) ** 2 if budget.delta else epsilon
+        if budget.delta:
+            return gaussian_mu(epsilon=epsilon, delta=budget.delta) ** 2
+        return epsilon
 
-    low, high, n = 0, most + 1, min(start, most)
-    aim, before, at_before = size(budget.epsilon), 0, 0.0
+    low = 0
+    high = most + 1
+    n = min(start, most)
+    aim = size(budget.epsilon)
+    before = 0
+    at_before = 0.0
     for step in range(1000):
         value = epsilon(n)
         low, high = (n, high) if value <= budget.epsilon else (low, n)
         if high - low <= 1 or budget.epsilon * (1 - close) <= value < budget.epsilon:
             break
         if 0 < value < math.inf:
-            at_n, power = size(value), 1.0
+            at_n = size(value)
+            power = 1.0
             if before and at_before != at_n:
                 power = min(max(math.log(at_n / at_before) / math.log(n / before), 0.5), 3.0)
-            before, at_before = n, at_n
+            before = n
+            at_before = at_n
             guess = math.floor(n * min(max(aim / at_n, 1e-3), 1e3) ** (1 / power))
         else:
             guess = 16 * n if value == 0 else n // 2

@@ -1,7 +1,9 @@
-"""Privacy curves: δ as a function of ε and back, as upper bounds, with a root finder that ends on the safe side.
+"""Privacy curves: δ as a function of ε and back, as upper bounds, with a root finder that ends on
+the safe side.
 
-A bound (see ``bounds.py``) turns a charge into a Curve. Most curves know one direction as a formula and find the
-other by ``smallest_where``; curves that come from a lattice or a recursion override ``answer`` and add a lower bound.
+A bound (see ``bounds.py``) turns a charge into a Curve. Most curves know one direction as a formula
+and find the other by ``smallest_where``; curves that come from a lattice or a recursion override
+``answer`` and add a lower bound.
 """
 
 from __future__ import annotations
@@ -9,22 +11,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dptopk._internal import validate
+from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import EXACT_SLACK, SLACK, Floats, exp_up
 from dptopk._internal.search import bisect_each
 from dptopk.accounting.work import Work
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dptopk.costs import Charge
+
+LARGEST_EPSILON = 500.0  # of a profile: e^ε and its products stay finite
+SAMPLES = 201  # of a trade-off curve
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question to a bound: δ at ``epsilon`` if given, otherwise ε at ``delta``.
 
-    ``rtol`` is the width of the bracket at which a refining bound may stop; ``work`` counts what refinement may take.
-    Without ``lower`` a lower bound is not needed. A lower bound on ε is asked for at ``delta_below`` >= delta: masses
-    of failure of the whole charge add up in an upper bound, and multiply where they are attained.
+    ``rtol`` is the width of the bracket at which a refining bound may stop; ``work`` counts what
+    refinement may take. Without ``lower`` a lower bound is not needed. A lower bound on ε is asked
+    for at ``delta_below`` >= delta: masses of failure of the whole charge add up in an upper bound,
+    and multiply where they are attained.
     """
 
     delta: float = 0.0
@@ -37,12 +51,16 @@ class Query:
     @property
     def delta_below(self) -> float:
         """The δ at which a lower bound on ε is asked for."""
-        return self.delta if self.attained is None else max(self.delta, self.attained)
+        if self.attained is None:
+            return self.delta
+        return max(self.delta, self.attained)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``value`` is an upper bound on what was asked; ``lower`` a proven lower bound on the optimum, if known."""
+    """``value`` is an upper bound on what was asked; ``lower`` a proven lower bound on the optimum,
+    if known.
+    """
 
     value: float
     lower: float | None = None
@@ -50,7 +68,9 @@ class Answer:
 
 
 class Curve:
-    """An upper bound on the privacy profile δ(ε) of a composition, vectorised, non-increasing in ε."""
+    """An upper bound on the privacy profile δ(ε) of a composition, vectorised, non-increasing
+    in ε.
+    """
 
     def delta(self, epsilon: ArrayLike) -> Floats:
         """Upper bound on δ for every ε >= 0 of an array of any shape."""
@@ -58,7 +78,9 @@ class Curve:
         return self._deltas(x.ravel()).reshape(x.shape)
 
     def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on the smallest ε for every δ in [0, 1) of an array of any shape; inf where there is none."""
+        """Upper bound on the smallest ε for every δ in [0, 1) of an array of any shape; inf where
+        there is none.
+        """
         d = np.asarray(delta, dtype=float)
         return self._epsilons(d.ravel()).reshape(d.shape)
 
@@ -71,10 +93,14 @@ class Curve:
     # For one-dimensional arrays; a curve has these two, or ``answer``.
 
     def _deltas(self, epsilon: Floats) -> Floats:
-        return np.array([self.answer(Query(epsilon=each)).value for each in epsilon.tolist()], dtype=float)
+        return np.array(
+            [self.answer(Query(epsilon=each)).value for each in epsilon.tolist()], dtype=float
+        )
 
     def _epsilons(self, delta: Floats) -> Floats:
-        return np.array([self.answer(Query(delta=each)).value for each in delta.tolist()], dtype=float)
+        return np.array(
+            [self.answer(Query(delta=each)).value for each in delta.tolist()], dtype=float
+        )
 
 
 @dataclass(frozen=True)
@@ -104,11 +130,12 @@ class DeltaCurve(Curve):
     """A curve known as log δ(ε).
 
     Args:
-        log_delta: upper bound on ln δ, already rounded outward, for a one-dimensional array of ε >= 0;
-            non-increasing up to rounding.
+        log_delta: upper bound on ln δ, already rounded outward, for a one-dimensional array of ε >=
+            0; non-increasing up to rounding.
         epsilon_max: an ε from which on δ = 0 (inf when there is none): the answer for δ = 0.
-        exact: True when log_delta is the optimum over all mechanisms with these costs, at an ε moved by a relative
-            ``EXACT_SLACK`` at most and to an absolute error far below that; then a lower bound is reported too.
+        exact: True when log_delta is the optimum over all mechanisms with these costs, at an ε
+            moved by a relative ``EXACT_SLACK`` at most and to an absolute error far below that;
+            then a lower bound is reported too.
     """
 
     log_delta: Callable[[Floats], Floats]
@@ -128,12 +155,15 @@ class DeltaCurve(Curve):
         return found
 
     def answer(self, query: Query) -> Answer:
-        """The answer, with a lower bound from the same formula moved inward when the curve is exact."""
+        """The answer, with a lower bound from the same formula moved inward when the curve is
+        exact.
+        """
         upper = Curve.answer(self, query)
         if not self.exact:
             return upper
         if query.epsilon is not None:
-            # A little further right: near epsilon_max a rounding of ε moves δ by more than a relative EXACT_SLACK.
+            # A little further right: near epsilon_max a rounding of ε moves δ by more than a
+            # relative EXACT_SLACK.
             inner = float(self.delta(query.epsilon * (1 + EXACT_SLACK)))
             inner = inner if inner > 1e-300 else 0.0  # a δ that underflowed was moved up
             return Answer(upper.value, min(inner, upper.value) * (1 - 2 * EXACT_SLACK))
@@ -146,8 +176,8 @@ class EpsilonCurve(Curve):
     """A curve known as ε(δ), by a formula in ln(1/δ).
 
     Args:
-        epsilon_at: upper bound on ε, already rounded outward, for a one-dimensional array of ln(1/δ) > 0;
-            non-decreasing up to rounding.
+        epsilon_at: upper bound on ε, already rounded outward, for a one-dimensional array of
+            ln(1/δ) > 0; non-decreasing up to rounding.
         epsilon_max: the answer for δ = 0 (inf when there is none).
     """
 
@@ -157,7 +187,9 @@ class EpsilonCurve(Curve):
     def _epsilons(self, delta: Floats) -> Floats:
         answers = np.full(delta.shape, self.epsilon_max)
         positive = delta > 0
-        answers[positive] = np.minimum(self._epsilon_at(-np.log(delta[positive]) * (1 + SLACK)), self.epsilon_max)
+        answers[positive] = np.minimum(
+            self._epsilon_at(-np.log(delta[positive]) * (1 + SLACK)), self.epsilon_max
+        )
         return answers
 
     def _epsilon_at(self, log_inverse_delta: Floats) -> Floats:
@@ -165,17 +197,22 @@ class EpsilonCurve(Curve):
         return np.where(np.isnan(values), np.inf, np.maximum(values, 0.0))
 
     def _deltas(self, epsilon: Floats) -> Floats:
-        """The largest ln(1/δ) whose ε is at most the one asked for, the end of a bisection at which it is."""
+        """The largest ln(1/δ) whose ε is at most the one asked for, the end of a bisection at which
+        it is.
+        """
         ends = np.full(epsilon.shape, 745.0)  # e^-745 is the smallest float
         low, _ = bisect_each(lambda x: self._epsilon_at(x) <= epsilon, 0 * ends, ends, halvings=80)
         return exp_up(np.where(epsilon >= self.epsilon_max, -np.inf, -low * (1 - SLACK)))
 
 
-def smallest_where(log_delta: Callable[[Floats], Floats], log_target: Floats, epsilon_max: float) -> Floats:
+def smallest_where(
+    log_delta: Callable[[Floats], Floats], log_target: Floats, epsilon_max: float
+) -> Floats:
     """Smallest ε found with log_delta(ε) <= log_target, for each target, to a relative 1e-13.
 
-    Secant steps alternate with bisection inside a bracket [low, high] in which ``high`` has always been evaluated and
-    found to satisfy the inequality: what is returned is checked, not extrapolated. inf where none exists below 1e300.
+    Secant steps alternate with bisection inside a bracket [low, high] in which ``high`` has always
+    been evaluated and found to satisfy the inequality: what is returned is checked, not
+    extrapolated. inf where none exists below 1e300.
     """
     target = np.asarray(log_target, dtype=float)
 
@@ -191,7 +228,8 @@ def smallest_where(log_delta: Callable[[Floats], Floats], log_target: Floats, ep
     at_high = excess(high)
     while ((at_high > 0) & (high < 1e300)).any():
         grow = (at_high > 0) & (high < 1e300)
-        low, at_low = np.where(grow, high, low), np.where(grow, at_high, at_low)
+        low = np.where(grow, high, low)
+        at_low = np.where(grow, at_high, at_low)
         high = np.where(grow, np.minimum(high * 4, max(epsilon_max, 1.0)), high)
         at_high = excess(high)
     solved = at_low <= 0  # already satisfied at ε = 0
@@ -208,10 +246,93 @@ def smallest_where(log_delta: Callable[[Floats], Floats], log_target: Floats, ep
             inside = np.isfinite(secant) & (secant > low) & (secant < high)
             # Nudge past the root, alternating sides, so that both ends close in.
             nudge = width * 1e-3 * (1 if step % 3 == 0 else -1)
-            middle = np.where(inside, np.clip(secant + nudge, low + width * 1e-6, high - width * 1e-6), middle)
+            middle = np.where(
+                inside, np.clip(secant + nudge, low + width * 1e-6, high - width * 1e-6), middle
+            )
         at_middle = excess(middle)
         fits = at_middle <= 0
-        move_high, move_low = open_ & fits, open_ & ~fits
-        high, at_high = np.where(move_high, middle, high), np.where(move_high, at_middle, at_high)
-        low, at_low = np.where(move_low, middle, low), np.where(move_low, at_middle, at_low)
+        move_high = open_ & fits
+        move_low = open_ & ~fits
+        high = np.where(move_high, middle, high)
+        at_high = np.where(move_high, at_middle, at_high)
+        low = np.where(move_low, middle, low)
+        at_low = np.where(move_low, at_middle, at_low)
     return np.where(impossible, np.inf, np.where(solved, 0.0, high))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Bounds on the privacy profile of a charge.
+
+    Attributes:
+        charge: the costs.
+        epsilons: shape (n,), as asked, or upper bounds on ε at ``deltas``.
+        deltas: shape (n,), upper bounds on δ at ``epsilons``, or as asked.
+        lower: shape (n,), proven lower bounds on what was computed; NaN where none is known.
+        computed: "delta" or "epsilon".
+        interaction: the interaction model.
+    """
+
+    charge: Charge
+    epsilons: Floats
+    deltas: Floats
+    lower: Floats
+    computed: Literal["delta", "epsilon"]
+    interaction: Interaction
+
+    def __len__(self) -> int:
+        return len(self.epsilons)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Columns epsilon, delta, and lower: the lower bound on the one that was computed."""
+        import pandas as pd
+
+        return pd.DataFrame({"epsilon": self.epsilons, "delta": self.deltas, "lower": self.lower})
+
+    def tradeoff(self, alpha: ArrayLike) -> Floats:
+        """A lower bound on the least type II error of a test at type I errors ``alpha``, in [0, 1]:
+        max(0, 1 - δ - e^ε α, e^{-ε} (1 - δ - α)) over all points (Dong-Roth-Su 2022, Proposition
+        2.12).
+        """
+        errors = np.asarray(alpha, dtype=float)[..., None]
+        finite = np.isfinite(self.epsilons)
+        factor = np.exp(np.minimum(self.epsilons[finite], LARGEST_EPSILON))
+        rest = 1 - self.deltas[finite]
+        steep = rest - factor * errors
+        flat = (rest - errors) / factor
+        values: Floats = np.maximum(np.maximum(steep, flat), 0.0).max(axis=-1, initial=0.0)
+        return values
+
+    def plot(self, axes: Any = None, *, kind: Literal["profile", "tradeoff"] = "profile") -> Any:
+        """Plot δ over ε with the lower ends, or the trade-off curve; needs matplotlib.
+
+        Args:
+            axes: matplotlib axes to draw on; None: new ones.
+            kind: "profile" or "tradeoff".
+
+        Returns:
+            The axes.
+        """
+        import matplotlib.pyplot as plt
+
+        validate.member(("profile", "tradeoff"), kind=kind)
+        if axes is None:
+            axes = plt.subplots()[1]
+        if kind == "tradeoff":
+            alpha = np.linspace(0.0, 1.0, SAMPLES)
+            axes.plot(alpha, 1 - alpha, linestyle=":", color="gray", label="no information")
+            axes.plot(alpha, self.tradeoff(alpha), label="least type II error, at least")
+            axes.set_xlabel("type I error")
+            axes.set_ylabel("type II error")
+        else:
+            axes.plot(self.epsilons, self.deltas, label="upper bound")
+            known = np.isfinite(self.lower)
+            if self.computed == "delta":
+                axes.plot(self.epsilons[known], self.lower[known], ls="--", label="lower bound")
+            else:
+                axes.plot(self.lower[known], self.deltas[known], ls="--", label="lower bound")
+            axes.set_yscale("log")
+            axes.set_xlabel("ε")
+            axes.set_ylabel("δ")
+        axes.legend()
+        return axes

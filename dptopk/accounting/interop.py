@@ -1,22 +1,33 @@
-"""Charges in the terms of other libraries: DpEvents and privacy loss distributions of dp-accounting, OpenDP's measures.
+"""Charges in the terms of other libraries: DpEvents and privacy loss distributions of
+dp-accounting, OpenDP's measures.
 
-| cost               | DpEvent (add_remove)   | PLD                      | OpenDP, pure | OpenDP, zCDP        |
+| cost               | DpEvent (add_remove)   | PLD                      | OpenDP, pure |
+OpenDP, zCDP        |
 |--------------------|------------------------|--------------------------|--------------|---------------------|
-| PureDP(ε)          | DiscreteLaplace(ε, 1)  | (ε, 0) parameters        | ε            | exact constant of ε |
-| LaplaceDP          | Laplace(scale/shift)   | Laplace                  | ε            | exact constant of ε |
-| BoundedRange(ε)    | none, or as PureDP(ε)  | groups, or as PureDP(ε)  | ε            | exact constant of ε |
-| ApproxDP(ε, δ)     | none                   | (ε, δ) parameters        | ε, δ apart   | as PureDP, δ apart  |
-| MultiDP            | none                   | none                     | ε_1, δ apart | as PureDP, δ apart  |
-| GaussianDP(μ)      | Gaussian(1/μ)          | Gaussian, deviation 1/μ  | none         | μ²/2                |
-| DiscreteGaussianDP | none                   | discrete Gaussian        | none         | (shift/scale)²/2    |
-| ZCDP, CDP          | none                   | none: no dominating pair | none         | itself, if ξ = 0    |
-| delta of a charge  | none                   | (0, δ) parameters        | apart        | apart               |
+| PureDP(ε)          | DiscreteLaplace(ε, 1)  | (ε, 0) parameters        | ε            | exact
+constant of ε |
+| LaplaceDP          | Laplace(scale/shift)   | Laplace                  | ε            | exact
+constant of ε |
+| BoundedRange(ε)    | none, or as PureDP(ε)  | groups, or as PureDP(ε)  | ε            | exact
+constant of ε |
+| ApproxDP(ε, δ)     | none                   | (ε, δ) parameters        | ε, δ apart   | as
+PureDP, δ apart  |
+| MultiDP            | none                   | none                     | ε_1, δ apart | as
+PureDP, δ apart  |
+| GaussianDP(μ)      | Gaussian(1/μ)          | Gaussian, deviation 1/μ  | none         | μ²/2
+|
+| DiscreteGaussianDP | none                   | discrete Gaussian        | none         |
+(shift/scale)²/2    |
+| ZCDP, CDP          | none                   | none: no dominating pair | none         |
+itself, if ξ = 0    |
+| delta of a charge  | none                   | (0, δ) parameters        | apart        | apart
+|
 
-None is a refusal. Discrete Laplace noise of parameter ε on a count that moves by 1 *is* randomised response RR(ε), the
-worst case of ε-DP. A bounded-range cost is no single pair: its worst case depends on the adversary's t. A library that
-composes pairs can take all of a charge's together as the pair of a group (``bounded_range="group"``), or each as ε-DP
-(``bounded_range="dp"``); either must be asked for. What these libraries then compute is theirs; nothing here
-certifies it.
+None is a refusal. Discrete Laplace noise of parameter ε on a count that moves by 1 *is* randomised
+response RR(ε), the worst case of ε-DP. A bounded-range cost is no single pair: its worst case
+depends on the adversary's t. A library that composes pairs can take all of a charge's together as
+the pair of a group (``bounded_range="group"``), or each as ε-DP (``bounded_range="dp"``); either
+must be asked for. What these libraries then compute is theirs; nothing here certifies it.
 """
 
 from __future__ import annotations
@@ -33,35 +44,38 @@ from dptopk.accounting.cost_models.conversions import converted
 from dptopk.accounting.cost_models.counterparts import stated_distribution
 from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.accounting.registry import split_failure
-from dptopk.accounting.setwise.groups import GroupPair
+from dptopk.accounting.setwise.cost_groups import GroupPair
 from dptopk.accounting.setwise.optimum import pairs_of_ranges
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP, sum_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 BOUNDED_RANGE = ("refuse", "dp")
-# A group's pair is sharp down to this δ, and splits ranges into groups for an ε to this relative tolerance.
-GROUP_DELTA, GROUP_TOLERANCE = 1e-10, 1e-3
+# A group's pair is sharp down to this δ, and splits ranges into groups for an ε to this relative
+# tolerance.
+GROUP_DELTA = 1e-10
+GROUP_TOLERANCE = 1e-3
 MEASURES = ("pure", "approximate", "zcdp", "approximate_zcdp")
 
 
 def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
-    """The charge as a ``dp_accounting.DpEvent``, for accountants with the relation ADD_OR_REMOVE_ONE.
+    """The charge as a ``dp_accounting.DpEvent``, for accountants with the relation
+    ADD_OR_REMOVE_ONE.
 
     Args:
         charge: of PureDP and GaussianDP costs, without delta.
         bounded_range: "refuse", or "dp": take ε-BR as ε-DP, an upper bound.
 
     Returns:
-        dp_accounting.DpEvent: a ComposedDpEvent of SelfComposedDpEvents. Exact for PureDP; a Gaussian's noise
-        multiplier 1/μ is rounded down.
+        dp_accounting.DpEvent: a ComposedDpEvent of SelfComposedDpEvents. Exact for PureDP; a
+        Gaussian's noise multiplier 1/μ is rounded down.
 
     Raises:
-        IncompatibleCosts: naming the cost that has no event; also for replace_one, for which those accountants would
-            change the sensitivity that our costs have in them already.
+        IncompatibleCosts: naming the cost that has no event; also for replace_one, for which those
+            accountants would change the sensitivity that our costs have in them already.
 
     >>> from dptopk.costs import GaussianDP
     >>> to_dp_event(Charge({GaussianDP(0.5): 3}))  # doctest: +ELLIPSIS
-    ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=1.99...), count=3)])
+    ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=1.99...
     """
     _needs("dp_accounting", "dp-accounting")
     from dp_accounting import dp_event
@@ -69,27 +83,35 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
     validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
     taken = _taken(charge, bounded_range)
     if charge.neighbours != "add_remove":
-        raise IncompatibleCosts(f"events are for add_remove neighbours, the charge is for {charge.neighbours}")
+        raise IncompatibleCosts(
+            f"events are for add_remove neighbours, the charge is for {charge.neighbours}"
+        )
     if charge.delta:
-        raise IncompatibleCosts("there is no event for a mass of bad events (delta); to_pld takes it")
+        raise IncompatibleCosts(
+            "there is no event for a mass of bad events (delta); to_pld takes it"
+        )
     events = [(_told(cost, "dp_event", "DpEvent"), times) for cost, times in taken]
-    return dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(one, times) for one, times in events])
+    return dp_event.ComposedDpEvent(
+        [dp_event.SelfComposedDpEvent(one, times) for one, times in events]
+    )
 
 
 def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refuse") -> Any:
-    """The charge as a dp-accounting ``PrivacyLossDistribution``, composed, with pessimistic rounding.
+    """The charge as a dp-accounting ``PrivacyLossDistribution``, composed, with pessimistic
+    rounding.
 
     Args:
-        charge: of PureDP, ApproxDP, BoundedRange, LaplaceDP, DiscreteLaplaceDP, GaussianDP and DiscreteGaussianDP
-            costs, and a delta.
+        charge: of PureDP, ApproxDP, BoundedRange, LaplaceDP, DiscreteLaplaceDP, GaussianDP and
+            DiscreteGaussianDP costs, and a delta.
         interval: > 0, step of the grid of losses; time and memory grow as it falls.
-        bounded_range: "refuse"; "dp": take ε-BR as ε-DP, an upper bound; "group": the pairs of groups of all BR costs
-            of the charge, rounded outward on the grid. By Theorem C (docs/notes/setwise.md) they bound every adaptive
-            game with these costs next to any other cost, so the distribution may be composed with others.
+        bounded_range: "refuse"; "dp": take ε-BR as ε-DP, an upper bound; "group": the pairs of
+            groups of all BR costs of the charge, rounded outward on the grid. By Theorem C
+            (docs/notes/setwise.md) they bound every adaptive game with these costs next to any
+            other cost, so the distribution may be composed with others.
 
     Returns:
-        PrivacyLossDistribution: its ``get_epsilon_for_delta`` is an estimate from above, up to that library's
-        floating-point error and the tail it cuts off a discrete Gaussian.
+        PrivacyLossDistribution: its ``get_epsilon_for_delta`` is an estimate from above, up to that
+        library's floating-point error and the tail it cuts off a discrete Gaussian.
 
     Raises:
         IncompatibleCosts: naming the cost that has no privacy loss distribution.
@@ -106,14 +128,17 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     validate.member((*BOUNDED_RANGE, "group"), bounded_range=bounded_range)
     total = pld.identity(value_discretization_interval=step)
     grouped: dict[Cost, int] = {**charge.of(BoundedRange)} if bounded_range == "group" else {}
-    name, taken = "privacy loss distribution", _taken(charge, bounded_range)
+    name = "privacy loss distribution"
+    taken = _taken(charge, bounded_range)
     parts = [(_told(cost, "pld", name, step), n) for cost, n in taken if cost not in grouped]
     if grouped:
         pairs = pairs_of_ranges(Charge(grouped), delta=GROUP_DELTA, tolerance=GROUP_TOLERANCE)
         parts += [(_of_pair(pair.on_grid(step), step), pair.count) for pair in pairs]
     for one, times in parts:
         total = total.compose(one.self_compose(times) if times > 1 else one)
-    return total.compose(stated_distribution(0.0, charge.delta, step)) if charge.delta else total
+    if charge.delta:
+        return total.compose(stated_distribution(0.0, charge.delta, step))
+    return total
 
 
 def charge_rho(charge: Charge, *, exact: bool = True) -> float:
@@ -121,8 +146,8 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
 
     Args:
         charge: any costs but ApproxDP, MultiDP with an atom, and zCDP with ξ > 0; delta 0.
-        exact: the smallest constants, such as ε tanh(ε/2) (docs/notes/zcdp-constants.md); False: the published ones,
-            ε²/2 and ε²/8, which are what other libraries use.
+        exact: the smallest constants, such as ε tanh(ε/2) (docs/notes/zcdp-constants.md); False:
+            the published ones, ε²/2 and ε²/8, which are what other libraries use.
 
     Raises:
         IncompatibleCosts: on a cost without such a ρ, or a charge with delta.
@@ -132,7 +157,9 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
     """
     rest, failure = split_failure(charge)
     if charge.delta or failure:
-        raise IncompatibleCosts("a charge with delta is approximate zCDP: ask to_opendp for approximate_zcdp")
+        raise IncompatibleCosts(
+            "a charge with delta is approximate zCDP: ask to_opendp for approximate_zcdp"
+        )
     rhos = []
     for cost, times in rest:
         xi, rho = converted(cost, "exact_zcdp" if exact else "zcdp")
@@ -142,15 +169,19 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
     return sum_up(rhos)
 
 
-def to_opendp(charge: Charge, measure: str = "zcdp", *, delta: float | None = None) -> tuple[Any, Any]:
+def to_opendp(
+    charge: Charge, measure: str = "zcdp", *, delta: float | None = None
+) -> tuple[Any, Any]:
     """OpenDP's privacy measure and the distance in it that covers the whole charge, rounded up.
 
     Args:
         charge: what was spent.
-        measure: "pure" -> (max_divergence, ε); "approximate" -> (approximate(max_divergence), (ε, δ)); "zcdp" ->
-            (zero_concentrated_divergence, ρ); "approximate_zcdp" -> (approximate(zcdp), (ρ, δ)).
-        delta: in (0, 1), for "approximate" alone: then ε is that of ``compose`` at this δ, of whatever costs; without
-            it ε is the sum. OpenDP takes no pair of laws, so this is how a whole charge is told to it most closely.
+        measure: "pure" -> (max_divergence, ε); "approximate" -> (approximate(max_divergence), (ε,
+            δ)); "zcdp" -> (zero_concentrated_divergence, ρ); "approximate_zcdp" ->
+            (approximate(zcdp), (ρ, δ)).
+        delta: in (0, 1), for "approximate" alone: then ε is that of ``compose`` at this δ, of
+            whatever costs; without it ε is the sum. OpenDP takes no pair of laws, so this is how a
+            whole charge is told to it most closely.
 
     Raises:
         IncompatibleCosts: when the charge has no finite distance in that measure.
@@ -166,7 +197,9 @@ def to_opendp(charge: Charge, measure: str = "zcdp", *, delta: float | None = No
     if delta is not None:
         if measure != "approximate":
             raise InvalidParameter(f"delta is for the measure 'approximate', got {measure!r}")
-        total = compose(charge, delta=validate.probability(delta=delta, allow_zero=False), lower=False).epsilon
+        total = compose(
+            charge, delta=validate.probability(delta=delta, allow_zero=False), lower=False
+        ).epsilon
         return dp.approximate(dp.max_divergence()), (total, delta)
     rest, failure = split_failure(charge)
     own = sum_up([charge.delta, failure])
@@ -174,10 +207,14 @@ def to_opendp(charge: Charge, measure: str = "zcdp", *, delta: float | None = No
     if own and not approximate:
         raise IncompatibleCosts(f"{measure} has no room for delta; use an approximate measure")
     if "zcdp" in measure:
-        inner, distance = dp.zero_concentrated_divergence(), charge_rho(rest)
+        inner = dp.zero_concentrated_divergence()
+        distance = charge_rho(rest)
     else:
-        inner, distance = dp.max_divergence(), sum_up([sum_up({converted(cost, "pure"): n}) for cost, n in rest])
-    return (dp.approximate(inner), (distance, own)) if approximate else (inner, distance)
+        inner = dp.max_divergence()
+        distance = sum_up([sum_up({converted(cost, "pure"): n}) for cost, n in rest])
+    if approximate:
+        return (dp.approximate(inner), (distance, own))
+    return (inner, distance)
 
 
 def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
@@ -185,7 +222,8 @@ def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
     validate.instance(Charge, charge=charge)
     convert = bounded_range == "dp"
     return [
-        (PureDP(cost.epsilon) if convert and isinstance(cost, BoundedRange) else cost, times) for cost, times in charge
+        (PureDP(cost.epsilon) if convert and isinstance(cost, BoundedRange) else cost, times)
+        for cost, times in charge
     ]
 
 
@@ -209,7 +247,9 @@ def _of_pair(pair: GroupPair, interval: float) -> Any:
     nodes = np.rint(pair.losses / interval).astype(int).tolist()
     masses = np.exp(pair.log_masses) * (1 + 8 * ROUNDOFF * (1 + np.abs(pair.log_masses)))
     losses = dict(zip(nodes, masses.tolist(), strict=True))
-    return pld.PrivacyLossDistribution(pld_pmf.create_pmf(losses, interval, pair.infinite, pessimistic_estimate=True))
+    return pld.PrivacyLossDistribution(
+        pld_pmf.create_pmf(losses, interval, pair.infinite, pessimistic_estimate=True)
+    )
 
 
 def _needs(module: str, package: str) -> None:

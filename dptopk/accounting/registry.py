@@ -1,32 +1,42 @@
-"""Composition bounds: their answers, their registration, and the failure mass that is split off beforehand.
+"""Composition bounds: their answers, their registration, and the failure mass that is split off
+beforehand.
 
-Before any bound sees a charge, the probability mass of failure is split off (``split_failure``): an (ε, δ)-DP cost is,
-independently of everything else, ruined with probability δ and ε-DP otherwise (KOV's four-outcome pair), so
+Before any bound sees a charge, the probability mass of failure is split off (``split_failure``): an
+(ε, δ)-DP cost is, independently of everything else, ruined with probability δ and ε-DP otherwise
+(KOV's four-outcome pair), so
 
     δ_total(x) = δ_charge + p + (1 - p) δ_rest(x),     p = 1 - ∏(1 - δ_i),
 
-holds for every bound and every interaction with a registered set of costs, because the failures can be drawn before the
-first answer. In a filter the costs are not known beforehand, only that their δ's add up to no more than a cap, which
-may be spent at once: there p = Σ δ_i. Mechanisms with these costs attain δ_charge + (1 - δ_charge) δ(x), with δ(x) the
-above for the p of the product and δ_charge = 0: lower bounds use that.
+holds for every bound and every interaction with a registered set of costs, because the failures can
+be drawn before the first answer. In a filter the costs are not known beforehand, only that their
+δ's add up to no more than a cap, which may be spent at once: there p = Σ δ_i. Mechanisms with these
+costs attain δ_charge + (1 - δ_charge) δ(x), with δ(x) the above for the p of the product and
+δ_charge = 0: lower bounds use that.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dptopk._internal.choices import INTERACTIONS, Interaction
 from dptopk._internal.formatting import format_upper, html_table
 from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.accounting.curves import Curve
 from dptopk.costs import Charge, Cost, sum_up
-from dptopk.errors import NotApplicable
+from dptopk.errors import InvalidParameter, NotApplicable
 
-# The product of survivals is known to a few units of roundoff, of its logarithm's terms and of expm1: 45 of them.
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from dptopk.accounting.curves import Profile
+
+# The product of survivals is known to a few units of roundoff, of its logarithm's terms and of
+# expm1: 45 of them.
 FAILURE_SLACK = 1e-14
 
 Builder = Callable[[Charge], Curve]
@@ -40,7 +50,8 @@ class Certificate:
         charge: the costs, as text.
         epsilon: the claim is (epsilon, delta)-DP, set-wise.
         delta: as asked.
-        text: the file, for checker/check_certificate.py: JSON, node values as compressed binary64 in base64.
+        text: the file, for checker/check_certificate.py: JSON, node values as compressed binary64
+            in base64.
     """
 
     charge: str
@@ -58,13 +69,17 @@ class Bound:
     """The answer of a composition bound.
 
     Attributes:
-        epsilon, delta: the guarantee: the composition is (epsilon, delta)-DP. The one that was asked for is an upper
-            bound, rounded outward; it may be inf (epsilon) or 1 (delta) when the bound gives nothing.
-        lower: a proven lower bound on the one asked for (the optimum over all mechanisms with these costs), or None.
+        epsilon, delta: the guarantee: the composition is (epsilon, delta)-DP. The one that was
+            asked for is an upper bound, rounded outward; it may be inf (epsilon) or 1 (delta) when
+            the bound gives nothing.
+        lower: a proven lower bound on the one asked for (the optimum over all mechanisms with these
+            costs), or None.
         name, source: the bound used and where it is proven.
         valid_in: the interaction models in which the guarantee holds.
         note: what the reader should know, e.g. that the work was used up.
-        certificate: where it was asked for, a proof of an ε of its own that an auditor can check without this package.
+        certificate: where it was asked for, a proof of an ε of its own that an auditor can check
+            without this package.
+        charge, interaction: what ``compose`` was asked; they take no part in comparisons.
     """
 
     epsilon: float
@@ -75,36 +90,70 @@ class Bound:
     valid_in: tuple[Interaction, ...]
     note: str = ""
     certificate: Certificate | None = None
+    charge: Charge | None = field(default=None, repr=False, compare=False)
+    interaction: Interaction = field(default="setwise", repr=False, compare=False)
+
+    def profile(
+        self, *, deltas: ArrayLike | None = None, epsilons: ArrayLike | None = None
+    ) -> Profile:
+        """The privacy profile of the charge that was composed: δ at many ε, or ε at many δ.
+
+        Arguments and errors as for ``accounting.profiles.profile``.
+
+        Raises:
+            InvalidParameter: when the bound was not made by ``compose``.
+        """
+        if self.charge is None:
+            raise InvalidParameter("this bound does not know the charge that it is of")
+        # By name: profiles are composed by what is registered here.
+        profiles = import_module("dptopk.accounting.profiles")
+        found: Profile = profiles.profile(
+            self.charge, deltas=deltas, epsilons=epsilons, interaction=self.interaction
+        )
+        return found
 
     def __str__(self) -> str:
         """The guarantee in words, rounded up."""
         note = f"; {self.note}" if self.note else ""
-        proven = f"({format_upper(self.epsilon)}, {format_upper(self.delta)})-DP by {self.name} ({self.source})"
+        proven = (
+            f"({format_upper(self.epsilon)}, {format_upper(self.delta)})-DP by {self.name} "
+            f"({self.source})"
+        )
         return f"{proven}; valid in {', '.join(self.valid_in)}{note}"
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
+        values = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.repr and field.name != "name"
+        }
         values["valid_in"] = ", ".join(self.valid_in)
-        return html_table(["bound", self.name], [(name, v) for name, v in values.items() if v not in {None, ""}])
+        return html_table(
+            ["bound", self.name], [(name, v) for name, v in values.items() if v not in {None, ""}]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class BoundSpec:
-    """A registered bound: a function from a charge (without failure mass, never empty) to a Curve, under a name.
+    """A registered bound: a function from a charge (without failure mass, never empty) to a Curve,
+    under a name.
 
     Attributes:
         name: the name that ``compose(bound=...)`` takes.
         source: paper and theorem.
         takes: the cost types that may occur in the charge.
         build: the function; it raises NotApplicable with a reason.
-        valid_through: the strongest interaction model in which it holds, or a function of the charge giving it.
-        lower_from: a function of the charge giving the weakest interaction whose optimum its lower bound is on; later
-            for a bound that is attained only by an analyst who adapts.
-        below: a function of the charge giving the name of another bound that is never larger but for the width of its
-            answer, or "": where that other one has been answered as closely as asked, this one is not asked.
+        valid_through: the strongest interaction model in which it holds, or a function of the
+            charge giving it.
+        lower_from: a function of the charge giving the weakest interaction whose optimum its lower
+            bound is on; later for a bound that is attained only by an analyst who adapts.
+        below: a function of the charge giving the name of another bound that is never larger but
+            for the width of its answer, or "": where that other one has been answered as closely as
+            asked, this one is not asked.
         refines: whether its answers take work that is counted.
-        published: whether others are never larger: a theorem of a paper, for the full table, the figures and the tests.
+        published: whether others are never larger: a theorem of a paper, for the full table, the
+            figures and the tests.
     """
 
     name: str
@@ -118,12 +167,17 @@ class BoundSpec:
     published: bool = False
 
     def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
-        """Whether the bound's lower bound holds for the optimum of this interaction, not only of a stronger one."""
+        """Whether the bound's lower bound holds for the optimum of this interaction, not only of a
+        stronger one.
+        """
         return INTERACTIONS.index(interaction) >= INTERACTIONS.index(self.lower_from(charge))
 
     def valid_in(self, charge: Charge) -> tuple[Interaction, ...]:
         """The interaction models in which this bound holds for the charge."""
-        last = self.valid_through if isinstance(self.valid_through, str) else self.valid_through(charge)
+        if isinstance(self.valid_through, str):
+            last = self.valid_through
+        else:
+            last = self.valid_through(charge)
         return INTERACTIONS[: INTERACTIONS.index(last) + 1]
 
     def curve(self, charge: Charge) -> Curve:
@@ -132,7 +186,11 @@ class BoundSpec:
         Raises:
             NotApplicable: with the reason.
         """
-        foreign = sorted(kind.__name__ for kind in set(map(type, charge.costs)) if not issubclass(kind, self.takes))
+        foreign = sorted(
+            kind.__name__
+            for kind in set(map(type, charge.costs))
+            if not issubclass(kind, self.takes)
+        )
         if foreign:
             raise NotApplicable(f"does not take {', '.join(foreign)}")
         return self.build(charge)
@@ -143,7 +201,9 @@ OneBuilder = TypeVar("OneBuilder", bound=Builder)
 
 
 def bound(name: str, **attributes: Any) -> Callable[[OneBuilder], OneBuilder]:
-    """Register a function from a charge to a Curve under a name, with the attributes of ``BoundSpec``."""
+    """Register a function from a charge to a Curve under a name, with the attributes of
+    ``BoundSpec``.
+    """
 
     def register(build: OneBuilder) -> OneBuilder:
         REGISTRY[name] = BoundSpec(name, build=build, **attributes)
@@ -153,10 +213,12 @@ def bound(name: str, **attributes: Any) -> Callable[[OneBuilder], OneBuilder]:
 
 
 def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, float]:
-    """Split the failure mass p off a charge: (charge without any δ, upper bound on p); see the module docstring.
+    """Split the failure mass p off a charge: (charge without any δ, upper bound on p); see the
+    module docstring.
 
-    ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the δ at its largest ε,
-    taken out of each. The charge's own ``delta`` is not part of p: it stays outside. ``summed``: p = Σ δ_i.
+    ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the δ at
+    its largest ε, taken out of each. The charge's own ``delta`` is not part of p: it stays outside.
+    ``summed``: p = Σ δ_i.
     """
     costs: dict[Cost, int] = {}
     failures: dict[float, int] = {}
@@ -168,7 +230,12 @@ def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, floa
         if rest is not None:
             costs[rest] = costs.get(rest, 0) + times
     if costs == charge.costs and not charge.delta:
-        return charge, 0.0  # nothing to split, the usual case: a charge of many different costs takes a while to build
+        return (
+            charge,
+            0.0,
+            # nothing to split, the usual case: a charge of many different costs takes a while to
+            # build
+        )
     rest_charge = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
     if summed:
         return rest_charge, min(sum_up(failures), 1.0)

@@ -1,11 +1,14 @@
-"""Counted work: how far a question is refined depends on the question and the effort, never on a clock.
+"""Counted work: how far a question is refined depends on the question and the effort, never on a
+clock.
 
-Every refinement knows its work before it starts: the node values of a recursion, the places of a lattice, the losses
-that are listed, each weighted so that a unit takes about a second of one processor. A question has one sequence of
-refinements, coarse ones first, made of one stage for each effort; a budget of work cuts it at the first refinement that
-does not fit. So more effort never gives a worse end, and the same question has the same answer.
+Every refinement knows its work before it starts: the node values of a recursion, the places of a
+lattice, the losses that are listed, each weighted so that a unit takes about a second of one
+processor. A question has one sequence of refinements, coarse ones first, made of one stage for each
+effort; a budget of work cuts it at the first refinement that does not fit. So more effort never
+gives a worse end, and the same question has the same answer.
 
-A clock is a guard only: inside ``within`` what is finished in time is the answer, and it says that it was cut.
+A clock is a guard only: inside ``within`` what is finished in time is the answer, and it says that
+it was cut.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ class Work:
 
     def take(self, amount: float) -> bool:
         """Spend the work of a refinement; return whether it fits into the budget."""
-        self.spent = self.spent + amount if self.spent + amount <= self.budget and not late() else math.inf
+        self.spent = (
+            self.spent + amount if self.spent + amount <= self.budget and not late() else math.inf
+        )
         return self.spent < math.inf
 
     def rooms(self) -> Iterator[float]:
@@ -62,12 +67,16 @@ class Work:
     @property
     def note(self) -> str:
         """Why there was no more refinement."""
-        return CUT_BY_TIME if late() else USED_UP
+        if late():
+            return CUT_BY_TIME
+        return USED_UP
 
 
 @contextmanager
 def within(max_seconds: float | None) -> Iterator[None]:
-    """Everything inside is cut after about ``max_seconds``, or by a limit around it; None sets no limit."""
+    """Everything inside is cut after about ``max_seconds``, or by a limit around it; None sets no
+    limit.
+    """
     if max_seconds is None:
         yield
         return

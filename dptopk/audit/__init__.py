@@ -1,4 +1,6 @@
-"""Privacy claims on small neighbouring histograms: counterexamples that are searched, exact laws that are attested."""
+"""Privacy claims on small neighbouring histograms: counterexamples that are searched, exact laws
+that are attested.
+"""
 
 from dptopk.audit.adapters import from_mechanism as from_mechanism, from_opendp as from_opendp
 from dptopk.audit.attestation import Attestation as Attestation, attest as attest

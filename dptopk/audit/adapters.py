@@ -16,7 +16,8 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 
 @contextmanager
 def told_by_type(mechanism: Any) -> Iterator[None]:
-    """Refuse a mechanism whose own code fails: its name and the type of the error, and nothing that it saw.
+    """Refuse a mechanism whose own code fails: its name and the type of the error, and nothing that
+    it saw.
 
     Raises:
         InvalidParameter: instead of any error that is not one of dptopk's.
@@ -27,7 +28,9 @@ def told_by_type(mechanism: Any) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         name = getattr(mechanism, "__name__", type(mechanism).__name__)
-        raise InvalidParameter(f"mechanism: {name} raised {type(error).__name__} on a small histogram") from error
+        raise InvalidParameter(
+            f"mechanism: {name} raised {type(error).__name__} on a small histogram"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,14 @@ class _OurMechanism:
 
     def histogram(self, counts: Counts) -> Histogram:
         """As the mechanism takes it."""
-        return Histogram(list(counts), list(counts.values()), sensitivity=self.sensitivity, domain=self.domain)
+        return Histogram(
+            list(counts), list(counts.values()), sensitivity=self.sensitivity, domain=self.domain
+        )
 
 
-def from_mechanism(mechanism: Any, sensitivity: Sensitivity, *, domain: Domain = "private") -> _OurMechanism:
+def from_mechanism(
+    mechanism: Any, sensitivity: Sensitivity, *, domain: Domain = "private"
+) -> _OurMechanism:
     """A mechanism of dptopk; its claim is ``mechanism.charge(sensitivity)``.
 
     Args:
@@ -61,7 +68,9 @@ def from_mechanism(mechanism: Any, sensitivity: Sensitivity, *, domain: Domain =
 
 
 def from_opendp(measurement: Any, *, vector: bool = False) -> Callable[[Counts], Any]:
-    """A measurement of OpenDP on a hash map of counts, or (``vector``) on the vector of counts of a public domain."""
+    """A measurement of OpenDP on a hash map of counts, or (``vector``) on the vector of counts of a
+    public domain.
+    """
     return partial(_asked, measurement, vector)
 
 

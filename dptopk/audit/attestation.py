@@ -1,8 +1,10 @@
-"""Attestations: the exact laws of a mechanism on all small histograms, its charge, in a file that others can check.
+"""Attestations: the exact laws of a mechanism on all small histograms, its charge, in a file that
+others can check.
 
 The mechanism's own ``release`` is run, once for each path of the discrete choices of its samplers
-(mechanisms/samplers/listing.py). Masses are lower bounds; what they lack to 1 is bounded by ``rest``. So for all
-events P(S) - e^ε Q(S) <= Σ max(p - e^ε q, 0) + rest, over the listed masses p and q: an upper end of δ(ε).
+(mechanisms/samplers/listing.py). Masses are lower bounds; what they lack to 1 is bounded by
+``rest``. So for all events P(S) - e^ε Q(S) <= Σ max(p - e^ε q, 0) + rest, over the listed masses p
+and q: an upper end of δ(ε).
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Point:
-    """δ at one ε: what is claimed, and between what ends the largest over all neighbours lies, for the worst pair."""
+    """δ at one ε: what is claimed, and between what ends the largest over all neighbours lies, for
+    the worst pair.
+    """
 
     epsilon: float
     claimed: float
@@ -54,7 +58,8 @@ class Attestation:
     Attributes:
         mechanism, claim: as a reader knows them.
         world: all histograms that were looked at.
-        laws: for each histogram the answers and lower bounds of their probabilities, in units of 2**-LISTING_BITS.
+        laws: for each histogram the answers and lower bounds of their probabilities, in units of
+            2**-LISTING_BITS.
         points: of the curve, for the points of the claim.
         slack: bounds by how much ``upper`` can exceed the exact δ.
     """
@@ -68,18 +73,32 @@ class Attestation:
 
     @property
     def holds(self) -> bool:
-        """Whether δ(ε) is at most the claimed one plus the slack at every point; else the claim is wrong."""
+        """Whether δ(ε) is at most the claimed one plus the slack at every point; else the claim is
+        wrong.
+        """
         return all(point.upper <= point.claimed + self.slack for point in self.points)
 
     def __str__(self) -> str:
         """The curve as lines of text."""
-        rows = [f"{p.epsilon:>10.5g} {p.claimed:>13.6g} {p.lower:>13.6g} {p.upper:>13.6g}" for p in self.points]
+        rows = [
+            f"{p.epsilon:>10.5g} {p.claimed:>13.6g} {p.lower:>13.6g} {p.upper:>13.6g}"
+            for p in self.points
+        ]
         worst = max(self.points, key=lambda p: p.upper - p.claimed)
-        verdict = f"Refuted at ε = {worst.epsilon:.6g}: {worst.pair[0]} and {worst.pair[1]} are neighbours."
+        verdict = (
+            f"Refuted at ε = {worst.epsilon:.6g}: {worst.pair[0]} and {worst.pair[1]} are "
+            f"neighbours."
+        )
         if self.holds:
-            verdict = f"Holds: δ is at most the claimed one + {self.slack:.2g}, for every event and every pair."
+            verdict = (
+                f"Holds: δ is at most the claimed one + {self.slack:.2g}, for every event "
+                f"and every pair."
+            )
         size = f"{len(self.laws)} histograms, {len(self.world.neighbours())} pairs"
-        head = f"{self.mechanism}, claimed: {self.claim}\n{size} of neighbours, {self.world.sensitivity}"
+        head = (
+            f"{self.mechanism}, claimed: {self.claim}\n{size} of neighbours, "
+            f"{self.world.sensitivity}"
+        )
         title = f"{'ε':>10} {'claimed δ':>13} {'exact, from':>13} {'to':>13}"
         return "\n".join([head, title, *rows, verdict])
 
@@ -87,9 +106,13 @@ class Attestation:
         """All that checker/check_attestation.py reads."""
         names = sorted({answer for law in self.laws.values() for answer in law})
         number = {answer: str(i) for i, answer in enumerate(names)}
-        laws = {of: {number[answer]: hex(mass) for answer, mass in law.items()} for of, law in self.laws.items()}
+        laws = {
+            of: {number[answer]: hex(mass) for answer, mass in law.items()}
+            for of, law in self.laws.items()
+        }
         sensitivity = self.world.sensitivity
-        return {
+        capped = {} if sensitivity.l1 is None else {"l1": sensitivity.l1}
+        return capped | {
             "format": FORMAT,
             "dptopk": version("dptopk"),
             "mechanism": self.mechanism,
@@ -112,52 +135,74 @@ class Attestation:
 
 
 def attest(
-    mechanism: Any, world: World, *, claim: Charge | Budget | None = None, slack: float = 1e-9, most: int = 200_000
+    mechanism: Any,
+    world: World,
+    *,
+    claim: Charge | Budget | None = None,
+    slack: float = 1e-9,
+    most: int = 200_000,
 ) -> Attestation:
-    """The exact laws of a mechanism on every histogram of a small world, together with what it claims.
+    """The exact laws of a mechanism on every histogram of a small world, together with what it
+    claims.
 
     Args:
-        mechanism: a Mechanism, which takes all its randomness from the source that ``release`` is given; or anything
-            with ``law(counts)``, a dict answer -> probability for a dict label -> count, where the answers are text
-            or tuples: Fractions are exact, floats taken as right to a relative 1e-12.
+        mechanism: a Mechanism, which takes all its randomness from the source that ``release`` is
+            given; or anything with ``law(counts)``, a dict answer -> probability for a dict label
+            -> count, where the answers are text or tuples: Fractions are exact, floats taken as
+            right to a relative 1e-12.
         world: the histograms.
-        claim: None: ``mechanism.charge(sensitivity)``. Of a Charge, points of the profile that ``compose`` bounds.
-        slack: by how much the upper end of δ may exceed it; paths that are rare enough for that are left out.
+        claim: None: ``mechanism.charge(sensitivity)``. Of a Charge, points of the profile that
+            ``compose`` bounds.
+        slack: by how much the upper end of δ may exceed it; paths that are rare enough for that are
+            left out.
         most: paths for one histogram.
 
     Returns:
         An Attestation; ``holds`` says whether the claim does, ``write`` makes the file.
 
     Raises:
-        InvalidParameter: where laws cannot be listed: noise of a scale from 16 on, races with exponential noise
-            (OneShotTopK), mechanisms that need more than a histogram, more than ``most`` paths.
+        InvalidParameter: where laws cannot be listed: noise of a scale from 16 on, races with
+            exponential noise (OneShotTopK), mechanisms that need more than a histogram, more than
+            ``most`` paths.
 
     >>> from dptopk import KnownLaplace
     >>> world = World(labels=1, largest=1, public=True)
     >>> attest(KnownLaplace(epsilon=3.0), world).holds
     True
     """
-    slack, most = validate.probability(allow_zero=False, slack=slack), validate.count(most=most)
+    slack = validate.probability(allow_zero=False, slack=slack)
+    most = validate.count(most=most)
     if add_remove(world.sensitivity).l2 is not None:
         raise InvalidParameter("l2: sums of weights are not attested")
     if not isinstance(mechanism, Mechanism) and not hasattr(mechanism, "law"):
         raise InvalidParameter("mechanism must be a Mechanism, or have a method law(counts)")
     counted = world.labels if world.public else None
-    claimed = Claim.of(mechanism.charge(world.sensitivity, labels=counted) if claim is None else claim)
-    growth = 1 + Fraction(math.nextafter(math.exp(max(epsilon for epsilon, _ in claimed.points)), math.inf))
+    claimed = Claim.of(
+        mechanism.charge(world.sensitivity, labels=counted) if claim is None else claim
+    )
+    growth = 1 + Fraction(
+        math.nextafter(math.exp(max(epsilon for epsilon, _ in claimed.points)), math.inf)
+    )
     laws, rest = _laws(mechanism, world, Fraction(slack) / growth, most)
     points = tuple(_point(epsilon, delta, laws, world) for epsilon, delta in claimed.points)
     return Attestation(str(mechanism), claimed.text, world, laws, points, round_up(rest * growth))
 
 
-def _laws(mechanism: Any, world: World, rest: Fraction, most: int) -> tuple[dict[Counts, Law], Fraction]:
-    """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass not listed."""
+def _laws(
+    mechanism: Any, world: World, rest: Fraction, most: int
+) -> tuple[dict[Counts, Law], Fraction]:
+    """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass
+    not listed.
+    """
     if not isinstance(mechanism, Mechanism):
         given = {counts: _given(mechanism, world, counts) for counts in world.histograms()}
         return given, _unlisted(given)
     rarest = rest / 2**10
     while True:
-        laws = {counts: _listed(mechanism, world, counts, int(rarest * ONE), most) for counts in world.histograms()}
+        laws = {
+            counts: _listed(mechanism, world, counts, int(rarest * ONE), most)
+            for counts in world.histograms()
+        }
         found = _unlisted(laws)
         if found <= rest:
             return laws, found
@@ -172,7 +217,9 @@ def _unlisted(laws: dict[Counts, Law]) -> Fraction:
 
 
 def _listed(mechanism: Mechanism, world: World, counts: Counts, least: int, most: int) -> Law:
-    adapter = from_mechanism(mechanism, world.sensitivity, domain="public" if world.public else "private")
+    adapter = from_mechanism(
+        mechanism, world.sensitivity, domain="public" if world.public else "private"
+    )
     histogram = adapter.histogram(world.named(counts))
 
     def draw(bits: Listing) -> str:
@@ -196,29 +243,43 @@ def _text(release: Release) -> str:
 def _given(mechanism: Any, world: World, counts: Counts) -> Law:
     with told_by_type(mechanism):
         law: Mapping[Any, Any] = mechanism.law(world.named(counts))
-    units = {answer: ONE if isinstance(mass, Fraction | int) else ONE - ONE // 10**12 for answer, mass in law.items()}
+    units = {
+        answer: ONE if isinstance(mass, Fraction | int) else ONE - ONE // 10**12
+        for answer, mass in law.items()
+    }
     masses = {repr(answer): int(Fraction(mass) * units[answer]) for answer, mass in law.items()}
     if len(masses) != len(law) or min(masses.values(), default=0) < 0 or sum(masses.values()) > ONE:
-        raise InvalidParameter("mechanism: its law is not one of different answers with probabilities that sum to 1")
+        raise InvalidParameter(
+            "mechanism: its law is not one of different answers with probabilities that sum to 1"
+        )
     return masses
 
 
 def _point(epsilon: float, delta: float, laws: dict[Counts, Law], world: World) -> Point:
     """The largest ends over all pairs, in both orders."""
     x = Fraction(epsilon)
-    (unit,) = exp_units([x.numerator], x.denominator, 4 * LISTING_BITS)  # 2^(4 LISTING_BITS) e^-ε, within 1
+    (unit,) = exp_units(
+        [x.numerator], x.denominator, 4 * LISTING_BITS
+    )  # 2^(4 LISTING_BITS) e^-ε, within 1
     if unit <= ONE:
         raise InvalidParameter(f"epsilon={epsilon:g} is too large to be attested")
-    low, high = (1 << 5 * LISTING_BITS) // (unit + 1), (1 << 5 * LISTING_BITS) // (unit - 1) + 1  # e^ε, times ONE
-    lower, upper, worst = 0, -1, world.neighbours()[0]
+    low = (1 << 5 * LISTING_BITS) // (unit + 1)  # e^ε, times ONE
+    high = (1 << 5 * LISTING_BITS) // (unit - 1) + 1
+    lower = 0
+    upper = -1
+    worst = world.neighbours()[0]
     for pair in world.neighbours():
         for p, q in (pair, pair[::-1]):
-            P, Q = laws[p], laws[q]
-            rest_p, rest_q = ONE - sum(P.values()), ONE - sum(Q.values())
+            P = laws[p]
+            Q = laws[q]
+            rest_p = ONE - sum(P.values())
+            rest_q = ONE - sum(Q.values())
             above = sum(max(mass * ONE - low * Q.get(answer, 0), 0) for answer, mass in P.items())
             below = sum(max(mass * ONE - high * Q.get(answer, 0), 0) for answer, mass in P.items())
             lower = max(lower, below - high * rest_q)
             if above + rest_p * ONE > upper:
-                upper, worst = above + rest_p * ONE, (p, q)
-    least, most = 0.0 - round_up(-Fraction(lower, ONE**2)), round_up(Fraction(upper, ONE**2))
+                upper = above + rest_p * ONE
+                worst = (p, q)
+    least = 0.0 - round_up(-Fraction(lower, ONE**2))
+    most = round_up(Fraction(upper, ONE**2))
     return Point(epsilon, delta, least, most, worst)

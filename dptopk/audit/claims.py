@@ -1,4 +1,6 @@
-"""Claims about a mechanism: points (ε, δ) of its privacy profile, and the bounded range of its losses."""
+"""Claims about a mechanism: points (ε, δ) of its privacy profile, and the bounded range of its
+losses.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ class Claim:
     """Statements that an audit tries to refute.
 
     Attributes:
-        points: pairs (ε, δ): P(S) <= e^ε Q(S) + δ for every event S and both orders of the neighbours.
-        loss_range: when not None, also that ln P(S)/Q(S) - ln P(S')/Q(S') <= loss_range for all events S, S'.
+        points: pairs (ε, δ): P(S) <= e^ε Q(S) + δ for every event S and both orders of the
+            neighbours.
+        loss_range: when not None, also that ln P(S)/Q(S) - ln P(S')/Q(S') <= loss_range for all
+            events S, S'.
         text: the claim as a reader knows it.
     """
 
@@ -33,17 +37,24 @@ class Claim:
         """The claim that a mechanism costs a charge, or is (ε, δ)-DP.
 
         Args:
-            claim: a Budget(ε, δ), or a Charge: then its profile is taken at a few ε by ``compose`` (an upper bound, so
-                that a refutation refutes the charge), and one bounded range alone is also tested as such.
+            claim: a Budget(ε, δ), or a Charge: then its profile is taken at a few ε by ``compose``
+                (an upper bound, so that a refutation refutes the charge), and one bounded range
+                alone is also tested as such.
 
         >>> Claim.of(Budget(1.0, 1e-6)).points
         ((1.0, 1e-06),)
         """
         if isinstance(claim, Budget):
-            return cls(((claim.epsilon, claim.delta),), None, f"({claim.epsilon:g}, {claim.delta:g})-DP")
+            return cls(
+                ((claim.epsilon, claim.delta),), None, f"({claim.epsilon:g}, {claim.delta:g})-DP"
+            )
         if not isinstance(claim, Charge):
-            raise InvalidParameter(f"claim must be a Charge or a Budget, got {type(claim).__name__}")
-        points = tuple((epsilon, compose(claim, epsilon=epsilon).delta) for epsilon in _epsilons(claim))
+            raise InvalidParameter(
+                f"claim must be a Charge or a Budget, got {type(claim).__name__}"
+            )
+        points = tuple(
+            (epsilon, compose(claim, epsilon=epsilon).delta) for epsilon in _epsilons(claim)
+        )
         return cls(points, _range(claim), str(claim))
 
 
@@ -58,5 +69,8 @@ def _epsilons(charge: Charge) -> list[float]:
 
 def _range(charge: Charge) -> float | None:
     """ε of a charge that is one bounded range and nothing else."""
-    cost, alone = next(iter(charge.costs), None), charge.count == 1 and charge.delta == 0
-    return cost.epsilon if alone and isinstance(cost, BoundedRange) else None
+    cost = next(iter(charge.costs), None)
+    alone = charge.count == 1 and charge.delta == 0
+    if alone and isinstance(cost, BoundedRange):
+        return cost.epsilon
+    return None

@@ -1,8 +1,10 @@
-"""From draws to a certificate: events chosen on one half, tested on fresh draws by Clopper-Pearson bounds.
+"""From draws to a certificate: events chosen on one half, tested on fresh draws by Clopper-Pearson
+bounds.
 
-An answer is a tuple of (label, value) pairs, value None where none was released. Events are sets of values of one
-*feature* of the answer (the labels in order, the value of one label, ...): on the draws for choosing, take the values
-seen more often under P than e^ε times under Q. Choosing costs no confidence, because the test uses fresh draws.
+An answer is a tuple of (label, value) pairs, value None where none was released. Events are sets of
+values of one *feature* of the answer (the labels in order, the value of one label, ...): on the
+draws for choosing, take the values seen more often under P than e^ε times under Q. Choosing costs
+no confidence, because the test uses fresh draws.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Event:
 
     def hits(self, answers: Mapping[Answer, int]) -> int:
         """Return how many of the counted answers lie in the event."""
-        return sum(times for answer, times in answers.items() if self.feature(answer) in self.values)
+        return sum(
+            times for answer, times in answers.items() if self.feature(answer) in self.values
+        )
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Finding:
     """A counterexample to a claim.
 
     Attributes:
-        kind: "approx" (P(S) > e^ε Q(S) + δ), "range" (losses too far apart) or "malformed" (an answer that may not be).
+        kind: "approx" (P(S) > e^ε Q(S) + δ), "range" (losses too far apart) or "malformed" (an
+            answer that may not be).
         claim: the statement refuted.
         pair: the neighbouring histograms.
         added: True when P is the law with the additional user.
@@ -60,12 +65,15 @@ class Finding:
     draws: int
 
     def __str__(self) -> str:
-        what = {"approx": "δ", "range": "range of losses", "malformed": "malformed answers"}[self.kind]
+        what = {"approx": "δ", "range": "range of losses", "malformed": "malformed answers"}[
+            self.kind
+        ]
         sure = f"with confidence {self.confidence:.6g} ({self.draws} draws a side)"
         return (
             f"{what} at least {self.measured:.4g}, claimed {self.claimed:.4g}, {sure}\n"
             f"  without the user {self.pair.smaller}, with {self.pair.larger}; P is the law "
-            f"{'with' if self.added else 'without'} the user\n  event: {self.event}\n  claim: {self.claim}"
+            f"{'with' if self.added else 'without'} the user\n  event: {self.event}\n  claim: "
+            f"{self.claim}"
         )
 
 
@@ -82,7 +90,11 @@ def features(answers: Iterable[Answer]) -> dict[str, Feature]:
         found[f"value of {label!r}"] = partial(_value, label)
         found[f"{label!r} released"] = partial(_released, label)
     for one in labels:
-        found |= {f"{one!r} less {other!r}": partial(_difference, one, other) for other in labels if one != other}
+        found |= {
+            f"{one!r} less {other!r}": partial(_difference, one, other)
+            for other in labels
+            if one != other
+        }
     return found
 
 
@@ -111,20 +123,27 @@ def best_event(
 
     Args:
         choose: counted answers under P and Q, by which the values of each event are chosen.
-        check: others, by which it is judged: chance finds among many rare answers do not survive them.
+        check: others, by which it is judged: chance finds among many rare answers do not survive
+            them.
         epsilon: of the point of the claim that is tested.
         delta: of that point.
     """
     (p, q), (p_check, q_check) = choose, check
-    drawn_p, drawn_q, factor = sum(p_check.values()), sum(q_check.values()), math.exp(min(epsilon, 600.0))
+    drawn_p = sum(p_check.values())
+    drawn_q = sum(q_check.values())
+    factor = math.exp(min(epsilon, 600.0))
     weight = factor * sum(p.values()) / max(sum(q.values()), 1)
     best: tuple[Event, float] | None = None
     for name, feature in features([*p, *q]).items():
-        seen_p, seen_q = tally(p, feature), tally(q, feature)
-        likely = {v for v, times in seen_p.items() if times - 2 * math.sqrt(times) > weight * seen_q[v]}
+        seen_p = tally(p, feature)
+        seen_q = tally(q, feature)
+        likely = {
+            v for v, times in seen_p.items() if times - 2 * math.sqrt(times) > weight * seen_q[v]
+        }
         event = Event(name, feature, frozenset(likely | _half_line(seen_p, seen_q, weight)))
         if event.values:
-            in_p, in_q = event.hits(p_check), event.hits(q_check)
+            in_p = event.hits(p_check)
+            in_q = event.hits(q_check)
             error = math.sqrt((in_p + 1) / drawn_p**2 + (in_q + 1) * (factor / drawn_q) ** 2)
             score = (in_p / drawn_p - factor * in_q / drawn_q - delta) / error
             if best is None or score > best[1]:
@@ -141,8 +160,12 @@ def tally(answers: Mapping[Answer, int], feature: Feature) -> Counter[Hashable]:
 
 
 def _half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -> set[Hashable]:
-    """The values above or below the cut at which P - factor · Q is largest, for numbers; else nothing."""
-    numbers = sorted({v for v in (*p, *q) if isinstance(v, int | float) and not isinstance(v, bool)})
+    """The values above or below the cut at which P - factor · Q is largest, for numbers; else
+    nothing.
+    """
+    numbers = sorted(
+        {v for v in (*p, *q) if isinstance(v, int | float) and not isinstance(v, bool)}
+    )
     best: tuple[float, set[Hashable]] = (0.0, set())
     for ordered in (numbers, numbers[::-1]):
         total = 0.0
@@ -154,9 +177,14 @@ def _half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -> set
 
 
 def bounds_of(hits: int, draws: int, alpha: float) -> tuple[float, float]:
-    """Clopper-Pearson bounds on a probability, below and above; each is wrong with probability at most alpha."""
+    """Clopper-Pearson bounds on a probability, below and above; each is wrong with probability at
+    most alpha.
+    """
     from scipy.stats import beta
 
     low = 0.0 if hits == 0 else float(beta.ppf(alpha, hits, draws - hits + 1))
-    high = 1.0 if hits == draws else float(beta.ppf(1 - alpha, hits + 1, draws - hits))
+    if hits == draws:
+        high = 1.0
+    else:
+        high = float(beta.ppf(1 - alpha, hits + 1, draws - hits))
     return low, high

@@ -1,8 +1,9 @@
 """The search: a race of neighbouring pairs, then one test on fresh draws.
 
-New pairs get few draws; the most suspicious ones so far have theirs doubled in every round. The last few are
-tested with draws that nothing was chosen by, at confidence 1 - alpha shared between them (Bonferroni), so the
-confidence of a finding does not suffer from the search, however long it was.
+New pairs get few draws; the most suspicious ones so far have theirs doubled in every round. The
+last few are tested with draws that nothing was chosen by, at confidence 1 - alpha shared between
+them (Bonferroni), so the confidence of a finding does not suffer from the search, however long it
+was.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ from dptopk.costs import Budget, Charge
 from dptopk.release.release import Release
 
 Mechanism = Callable[[Counts], Any]
-FIRST_DRAWS, FIRST_PAIRS, FINALISTS = 800, 6, 3
-MOST_DRAWS = 16 * FIRST_DRAWS  # for one pair in one round; else the first suspects would take all the time
+FIRST_DRAWS = 800
+FIRST_PAIRS = 6
+FINALISTS = 3
+MOST_DRAWS = (
+    16 * FIRST_DRAWS
+)  # for one pair in one round; else the first suspects would take all the time
 STANDS_OUT = 4.0  # standard errors beyond the claim, after the best of many events was taken
 SEARCH_SHARE = 0.5  # of the time; the rest is for the test
 
@@ -50,20 +55,31 @@ class Report:
 
 @dataclass
 class _Suspect:
-    """A pair of data sets, draws without and with the additional user, and how these contradict the claim."""
+    """A pair of data sets, draws without and with the additional user, and how these contradict the
+    claim.
+    """
 
     pair: Pair
-    choose: tuple[Counter[Answer], Counter[Answer]] = field(default_factory=lambda: (Counter(), Counter()))
-    check: tuple[Counter[Answer], Counter[Answer]] = field(default_factory=lambda: (Counter(), Counter()))
+    choose: tuple[Counter[Answer], Counter[Answer]] = field(
+        default_factory=lambda: (Counter(), Counter())
+    )
+    check: tuple[Counter[Answer], Counter[Answer]] = field(
+        default_factory=lambda: (Counter(), Counter())
+    )
     score: float = -math.inf
     added: bool = True
     point: tuple[float, float] | None = None  # None: the range of losses
     events: tuple[Event, ...] = ()
 
-    def suspect(self, score: float, added: bool, point: tuple[float, float] | None, *events: Event) -> None:
+    def suspect(
+        self, score: float, added: bool, point: tuple[float, float] | None, *events: Event
+    ) -> None:
         """Remember the most suspicious events."""
         if score > self.score:
-            self.score, self.added, self.point, self.events = score, added, point, events
+            self.score = score
+            self.added = added
+            self.point = point
+            self.events = events
 
 
 def audit(
@@ -79,13 +95,15 @@ def audit(
     """Search for a certified counterexample to what is claimed of a mechanism.
 
     Args:
-        mechanism: maps a histogram, a dict label -> count, to one answer: a Release, a dict label -> value, a
-            sequence of labels or of (label, value) pairs, or one label. With a method ``many(histogram, draws)`` it
-            may give an iterable of answers at once. One whose exact law is known is for ``attest``.
+        mechanism: maps a histogram, a dict label -> count, to one answer: a Release, a dict label
+            -> value, a sequence of labels or of (label, value) pairs, or one label. With a method
+            ``many(histogram, draws)`` it may give an iterable of answers at once. One whose exact
+            law is known is for ``attest``.
         claim: a Charge, or a Budget(ε, δ).
         world: the neighbouring histograms to search, with the sensitivity the claim is made for.
         seconds: time for the whole audit, above 0.
-        draws: answers drawn at most, about; with a seeded mechanism and ``rng`` the audit then repeats itself exactly.
+        draws: answers drawn at most, about; with a seeded mechanism and ``rng`` the audit then
+            repeats itself exactly.
         alpha: chance, in (0, 1), that a mechanism that keeps its claim is called refuted.
         rng: for the choice of pairs; the mechanism has its own randomness.
 
@@ -93,7 +111,8 @@ def audit(
         A Report. No finding proves nothing; a finding is a proof at confidence 1 - alpha.
 
     Raises:
-        InvalidParameter: for arguments outside their ranges; for a mechanism that fails, with the type of its error.
+        InvalidParameter: for arguments outside their ranges; for a mechanism that fails, with the
+        type of its error.
     """
     world = World() if world is None else world
     validate.positive(seconds=seconds)
@@ -107,7 +126,10 @@ def audit(
 def normal(answer: Any) -> Answer:
     """One answer as (label, value) pairs, in its order; a set or dict of answers by label."""
     if isinstance(answer, Release):
-        counts = [None] * len(answer.labels) if answer.counts is None else answer.counts.tolist()
+        if answer.counts is None:
+            counts = [None] * len(answer.labels)
+        else:
+            counts = answer.counts.tolist()
         return tuple(zip(answer.labels, counts, strict=True))
     if isinstance(answer, Mapping):
         return tuple(sorted(answer.items(), key=repr))
@@ -116,14 +138,18 @@ def normal(answer: Any) -> Answer:
     if isinstance(answer, list | tuple | np.ndarray):
         parts = list(answer)
         pairs = all(isinstance(part, tuple) and len(part) == 2 for part in parts)
-        return tuple(parts) if pairs and parts else tuple((part, None) for part in parts)
+        if pairs and parts:
+            return tuple(parts)
+        return tuple((part, None) for part in parts)
     return ((answer, None),)
 
 
 def malformed(answer: Answer) -> str:
     """Return what is wrong with an answer that no mechanism may give, or ''."""
     labels = [label for label, _ in answer]
-    return "a label is repeated" if len(set(labels)) < len(labels) else ""
+    if len(set(labels)) < len(labels):
+        return "a label is repeated"
+    return ""
 
 
 @dataclass
@@ -144,7 +170,10 @@ class _Search:
 
     def over(self, share: float) -> bool:
         """Whether this share of the time or of the draws is used up."""
-        return time.monotonic() - self.start >= share * self.most_seconds or self.draws >= share * self.most_draws
+        return (
+            time.monotonic() - self.start >= share * self.most_seconds
+            or self.draws >= share * self.most_draws
+        )
 
     def run(self) -> Report:
         """Look, race, test."""
@@ -175,7 +204,9 @@ class _Search:
                 self._draw_both(suspect.pair, max(draws // 2, 1), counted)
             self._score(suspect)
 
-    def _draw_both(self, pair: Pair, draws: int, counted: tuple[Counter[Answer], Counter[Answer]]) -> None:
+    def _draw_both(
+        self, pair: Pair, draws: int, counted: tuple[Counter[Answer], Counter[Answer]]
+    ) -> None:
         """Draw on both histograms of a pair, and add to the counted answers."""
         for histogram, seen in zip((pair.smaller, pair.larger), counted, strict=True):
             seen.update(self._draw(histogram, draws, pair))
@@ -186,25 +217,34 @@ class _Search:
         many = getattr(self.mechanism, "many", None)
         answers: Iterable[Any]
         with told_by_type(self.mechanism):
-            answers = many(histogram, draws) if many else (self.mechanism(dict(histogram)) for _ in range(draws))
+            if many:
+                answers = many(histogram, draws)
+            else:
+                answers = (self.mechanism(dict(histogram)) for _ in range(draws))
             counted = Counter(normal(answer) for answer in answers)
         for answer in counted:
             wrong = malformed(answer)
             if wrong and self.flaw is None:
                 share = counted[answer] / draws
-                self.flaw = Finding("malformed", self.claim.text, pair, True, wrong, share, 0.0, 1.0, draws)
+                self.flaw = Finding(
+                    "malformed", self.claim.text, pair, True, wrong, share, 0.0, 1.0, draws
+                )
         return counted
 
     def _score(self, suspect: _Suspect) -> None:
         """By how many standard errors the best event breaks the claim."""
         suspect.score = -math.inf
         for added in (False, True):
-            choose, check = ordered(suspect.choose, added), ordered(suspect.check, added)
+            choose = ordered(suspect.choose, added)
+            check = ordered(suspect.check, added)
             for epsilon, delta in self.claim.points:
                 found = best_event(choose, check, epsilon, delta)
                 if found:
                     suspect.suspect(found[1], added, (epsilon, delta), found[0])
-        events = None if self.claim.loss_range is None else _far_apart(*ordered(suspect.choose, True))
+        if self.claim.loss_range is None:
+            events = None
+        else:
+            events = _far_apart(*ordered(suspect.choose, True))
         if events:
             score = _excess(*ordered(suspect.check, True), events, self.claim.loss_range or 0.0)
             suspect.suspect(score, True, None, *events)
@@ -212,14 +252,20 @@ class _Search:
     def _test(self, suspects: list[_Suspect]) -> Finding | None:
         """Fresh draws for the most suspicious pairs, in the time that is left."""
         # One that stands out already gets all the time.
-        suspects = suspects[:1] if suspects[0].score > STANDS_OUT else [s for s in suspects if s.score > -math.inf]
+        if suspects[0].score > STANDS_OUT:
+            suspects = suspects[:1]
+        else:
+            suspects = [s for s in suspects if s.score > -math.inf]
         alpha = self.alpha / max(len(suspects), 1)
         for number, suspect in enumerate(suspects, 1):
             share = SEARCH_SHARE + (1 - SEARCH_SHARE) * number / len(suspects)
             fresh = (Counter[Answer](), Counter[Answer]())
             while not self.over(share):
                 self._draw_both(suspect.pair, FIRST_DRAWS * 10, fresh)
-            finding = self._certificate(suspect, ordered(fresh, suspect.added), alpha) if fresh[0] else None
+            if fresh[0]:
+                finding = self._certificate(suspect, ordered(fresh, suspect.added), alpha)
+            else:
+                finding = None
             if finding:
                 return finding
         return None
@@ -227,18 +273,25 @@ class _Search:
     def _certificate(
         self, suspect: _Suspect, fresh: tuple[Counter[Answer], Counter[Answer]], alpha: float
     ) -> Finding | None:
-        """Clopper-Pearson bounds on all probabilities of the chosen events, at ``alpha`` together."""
+        """Clopper-Pearson bounds on all probabilities of the chosen events, at ``alpha``
+        together.
+        """
         p, q = fresh
-        drawn, share = p.total(), alpha / (2 * len(suspect.events))
-        low_high = [[bounds_of(event.hits(law), drawn, share) for law in (p, q)] for event in suspect.events]
+        drawn = p.total()
+        share = alpha / (2 * len(suspect.events))
+        low_high = [
+            [bounds_of(event.hits(law), drawn, share) for law in (p, q)] for event in suspect.events
+        ]
         if suspect.point is not None:
             epsilon, claimed = suspect.point
             ((low, _), (_, high)) = low_high[0]
-            kind, measured = "approx", (low - math.exp(min(epsilon, 600.0)) * high) * (1 - 1e-12)
+            kind = "approx"
+            measured = (low - math.exp(min(epsilon, 600.0)) * high) * (1 - 1e-12)
         else:
             claimed = self.claim.loss_range or 0.0
             (more_p, more_q), (less_p, less_q) = low_high
-            kind, measured = "range", -math.inf
+            kind = "range"
+            measured = -math.inf
             if min(more_p[0], less_q[0]) > 0:
                 measured = math.log(more_p[0] / more_q[1]) - math.log(less_p[1] / less_q[0])
         if not measured > claimed:
@@ -249,26 +302,37 @@ class _Search:
         return Finding(kind, *where, measured, claimed, 1 - self.alpha, drawn)
 
 
-def ordered(laws: tuple[Counter[Answer], Counter[Answer]], added: bool) -> tuple[Counter[Answer], Counter[Answer]]:
+def ordered(
+    laws: tuple[Counter[Answer], Counter[Answer]], added: bool
+) -> tuple[Counter[Answer], Counter[Answer]]:
     """(P, Q): P is the law with the additional user when ``added``."""
-    return (laws[1], laws[0]) if added else laws
+    if added:
+        return (laws[1], laws[0])
+    return laws
 
 
 def describe(event: Event, most: int = 4) -> str:
     """An event in words; long sets are cut."""
     values = sorted(event.values, key=repr)
-    shown = ", ".join(map(repr, values[:most])) + (f", ... ({len(values)} values)" if len(values) > most else "")
+    shown = ", ".join(map(repr, values[:most])) + (
+        f", ... ({len(values)} values)" if len(values) > most else ""
+    )
     return f"{event.name} in {{{shown}}}"
 
 
 def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | None:
-    """The two events whose estimated losses ln P/Q are farthest apart, less two standard errors each."""
+    """The two events whose estimated losses ln P/Q are farthest apart, less two standard errors
+    each.
+    """
     found: list[tuple[float, float, Event]] = []
     for name, feature in features([*p, *q]).items():
-        in_p, in_q = tally(p, feature), tally(q, feature)
+        in_p = tally(p, feature)
+        in_q = tally(q, feature)
         for value in {**in_p, **in_q}:
             loss, error = _loss(in_p[value], in_q[value], p.total(), q.total())
-            found.append((loss - 2 * error, loss + 2 * error, Event(name, feature, frozenset([value]))))
+            found.append(
+                (loss - 2 * error, loss + 2 * error, Event(name, feature, frozenset([value])))
+            )
     if not found:
         return None
     return max(found, key=lambda each: each[0])[2], min(found, key=lambda each: each[1])[2]
@@ -276,10 +340,16 @@ def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | 
 
 def _loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, float]:
     """An estimate of ln P(S)/Q(S), and its standard error."""
-    return math.log((in_p + 0.5) / drawn_p * drawn_q / (in_q + 0.5)), math.sqrt(1 / (in_p + 0.5) + 1 / (in_q + 0.5))
+    return math.log((in_p + 0.5) / drawn_p * drawn_q / (in_q + 0.5)), math.sqrt(
+        1 / (in_p + 0.5) + 1 / (in_q + 0.5)
+    )
 
 
-def _excess(p: Counter[Answer], q: Counter[Answer], events: tuple[Event, Event], claimed: float) -> float:
+def _excess(
+    p: Counter[Answer], q: Counter[Answer], events: tuple[Event, Event], claimed: float
+) -> float:
     """By how many standard errors the losses of two events are farther apart than claimed."""
-    (high, high_error), (low, low_error) = (_loss(e.hits(p), e.hits(q), p.total(), q.total()) for e in events)
+    (high, high_error), (low, low_error) = (
+        _loss(e.hits(p), e.hits(q), p.total(), q.total()) for e in events
+    )
     return (high - low - claimed) / math.hypot(high_error, low_error)

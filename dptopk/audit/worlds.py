@@ -33,7 +33,8 @@ class World:
     Attributes:
         sensitivity: how many labels one user moves (l0), and how far (linf).
         labels: labels that may occur, at least 1, at most 26.
-        largest: largest count of the smaller histogram; counts are 0, 1, 2, 3, 5, 8, ... and the values near ``near``.
+        largest: largest count of the smaller histogram; counts are 0, 1, 2, 3, 5, 8, ... and the
+            values near ``near``.
         public: whether labels of count 0 are listed (a public domain) or absent (a private one).
         near: counts of special interest, such as a threshold.
     """
@@ -49,8 +50,11 @@ class World:
         validate.positive(largest=self.largest)
 
     def levels(self) -> list[int]:
-        """Counts that are tried: Fibonacci numbers, dense where small, and what is near the special ones."""
-        found, step = {0, 1, 2}, (2, 3)
+        """Counts that are tried: Fibonacci numbers, dense where small, and what is near the special
+        ones.
+        """
+        found = {0, 1, 2}
+        step = (2, 3)
         while step[0] <= self.largest:
             found.add(step[0])
             step = (step[1], step[0] + step[1])
@@ -68,23 +72,41 @@ class World:
             yield self._pair(base, moves[rng.integers(len(moves))])
 
     def _moves(self) -> list[tuple[int, ...]]:
-        """Return the changes tried for one user: the whole linf on up to l0 labels, and 1 on one label."""
-        linf, touched = self.sensitivity.linf, self.sensitivity.touched(self.labels) or self.labels
+        """Return the changes tried for one user: the whole linf on up to l0 labels, and 1 on one
+        label; of a capped total, as much of it as is left for each label.
+        """
+        touched = self.sensitivity.touched(self.labels) or self.labels
         self._few(sum(math.comb(self.labels, size) for size in range(touched + 1)))
         found = {
-            tuple(linf if i in chosen else 0 for i in range(self.labels))
+            self._move(chosen)
             for size in range(1, touched + 1)
             for chosen in itertools.combinations(range(self.labels), size)
         }
         found |= {tuple(int(i == j) for i in range(self.labels)) for j in range(self.labels)}
         return sorted(found)
 
+    def _move(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        """The whole linf on each chosen label, in their order, until the total is used up."""
+        move = [0] * self.labels
+        left = self.sensitivity.total(len(chosen))
+        for label in chosen:
+            move[label] = min(self.sensitivity.linf, left)
+            left -= move[label]
+        return tuple(move)
+
     def _pair(self, base: list[int], move: tuple[int, ...]) -> Pair:
-        return Pair(self.named(base), self.named([count + step for count, step in zip(base, move, strict=True)]))
+        return Pair(
+            self.named(base),
+            self.named([count + step for count, step in zip(base, move, strict=True)]),
+        )
 
     def named(self, counts: Sequence[int]) -> Counts:
         """The histogram with these counts of the labels a, b, ..."""
-        return {name: count for name, count in zip(LETTERS, counts, strict=False) if count or self.public}
+        return {
+            name: count
+            for name, count in zip(LETTERS, counts, strict=False)
+            if count or self.public
+        }
 
     def histograms(self) -> list[tuple[int, ...]]:
         """The counts of all histograms with these levels.
@@ -98,12 +120,21 @@ class World:
     def _few(self, number: int) -> None:
         """Refuse a world that memory does not hold."""
         if number > MOST:
-            raise InvalidParameter(f"labels={self.labels} are too many with these caps and counts; take fewer")
+            raise InvalidParameter(
+                f"labels={self.labels} are too many with these caps and counts; take fewer"
+            )
 
     def neighbours(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """All pairs of them that differ by one user: (without, with)."""
-        most, levels = self.sensitivity.touched(self.labels) or self.labels, set(self.levels())
+        most = self.sensitivity.touched(self.labels) or self.labels
+        levels = set(self.levels())
         every = itertools.product(range(self.sensitivity.linf + 1), repeat=self.labels)
+        total = self.sensitivity.total(most)
         moves = [move for move in every if 0 < np.count_nonzero(move) <= most]
-        moved = ((one, tuple(map(sum, zip(one, move, strict=True)))) for one in self.histograms() for move in moves)
+        moves = [move for move in moves if sum(move) <= total]
+        moved = (
+            (one, tuple(map(sum, zip(one, move, strict=True))))
+            for one in self.histograms()
+            for move in moves
+        )
         return [(one, other) for one, other in moved if set(other) <= levels]

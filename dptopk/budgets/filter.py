@@ -1,72 +1,76 @@
-"""A privacy filter: costs chosen freely, one after the other, until a budget is used up (interaction model M4).
+"""A privacy filter: costs chosen freely, one after the other, until a budget is used up
+(interaction model M4).
 
-A filter sums up prices (``metrics``) and accepts a cost while the sum stays within a capacity that was fixed before the
-first answer. With δ = 0 the prices are the ε's. Otherwise a charge is accepted while the Rényi sum is within its
-capacity *or* the sum of pure ε's is within ε: plays of the second kind never have a loss above ε, so they add nothing
-to δ(ε), and the union costs nothing.
+A filter sums up prices (``filter_metrics``) and accepts a charge while the sum stays within a
+capacity that was fixed before the first answer, *or* while the (ε, δ) of all charges add up to at
+most the budget (``adding_up``). With δ = 0 the prices are the ε's, and nothing else is added up.
 
-Masses of failure (the δ of a charge, and those inside ApproxDP and MultiDP costs) add up in a part of δ of their own.
-A charge that does not fit by its costs is entered as a whole, as the one (ε, δ) cost that it is. How δ is divided is
-fixed at creation or, where nothing was said of it, by the first charge, which no answer has had a part in
-(docs/notes/filters.md).
-(Feldman-Zrnic 2021, Lécuyer 2021; with failures Cesar-Rogers 2022, Lemma 3.4, and Whitehouse et al. 2023.)
+Masses of failure (the δ of a charge, and those inside ApproxDP and MultiDP costs) and the δ's of
+statements add up in a part of δ of their own. How δ is divided is fixed at creation or, where
+nothing was said of it, by the first charge, which no answer has had a part in
+(docs/notes/filters.md). (Feldman-Zrnic 2021, Lécuyer 2021; with failures Cesar-Rogers 2022, Lemma
+3.4, and Whitehouse et al. 2023.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from fractions import Fraction
-from typing import Literal
 
 from dptopk._internal import validate
-from dptopk._internal.choices import EFFORTS, NEIGHBOURS, Effort, Neighbours
+from dptopk._internal.choices import NEIGHBOURS, Effort, Neighbours
 from dptopk._internal.formatting import format_lower, format_upper
-from dptopk._internal.rounding import decimal, round_down, smaller_of
-from dptopk._internal.search import bisect, bracket
+from dptopk._internal.rounding import round_down
+from dptopk._internal.search import bisect, bracket, first_true
 from dptopk.accounting import bounds
-from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.accounting.registry import split_failure
 from dptopk.accounting.work import within
-from dptopk.budgets.account import Account, Record, Summary, cost_of
-from dptopk.budgets.filter_metrics import Gaussian, Metric, Pure, Ranges, Renyi, Zcdp, metric_of
-from dptopk.budgets.running_totals import RunningTotals
-from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Budget, Charge, Cost, PureDP, sum_up
+from dptopk.budgets.account_base import LARGEST_FIT, Account, Record, cost_of
+from dptopk.budgets.adding_up import Entering, Sums, room, statement_of
+from dptopk.budgets.filter_metrics import Metric, Price, Pure, Renyi, Zcdp, metric_of
+from dptopk.budgets.filter_options import FilterMethod, FilterOptions
+from dptopk.budgets.running_totals import RunningTotals, prices_of
+from dptopk.costs import ZCDP, ApproxDP, Budget, Charge, Cost, PureDP, sum_up
 from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, InvalidParameter
 
-FilterMethod = Literal["renyi", "ranges", "gaussian"]
-METHODS: tuple[FilterMethod, ...] = ("renyi", "ranges", "gaussian")
 PRICE_TOLERANCE = 1e-9  # relative difference of a recorded price from today's that is rounding
-WHOLE_TOLERANCE = 1e-3  # of the ε of a charge entered as a whole: the width at which ``compose`` may stop
+# Of the ε of a statement: the width at which ``compose`` may stop.
+STATEMENT_TOLERANCE = 1e-3
+MOST_WAYS = 100  # of entering equal charges, which ``fits`` counts
 
 
 class Filter(Account):
     """A fully adaptive filter for a budget.
 
     Args:
-        budget: the total (ε, δ), or ρ: then prices are the ρ's of zCDP, and all together is ρ-zCDP but for failures.
-        method: "renyi" (any cost with a Rényi bound), "ranges" (``ranges`` and ``costs`` say what; tightest),
-            "gaussian" (Gaussians, also discrete, and pure costs; tighter for those); None: "ranges" where they are
-            given, else "renyi". Pure costs whose ε's add up to at most the budget's ε are taken besides by each.
-        ranges: the ε's of bounded-range costs that may be chosen freely; a cost between two of them takes the larger.
-        costs: other costs that may be chosen freely besides, of any class with a Rényi curve and no failure mass; a
-            cost that is not named takes the cheapest that covers it.
+        budget: the total (ε, δ), or ρ: then prices are the ρ's of zCDP, and all together is ρ-zCDP
+            but for failures.
+        method: "renyi" (any cost with a Rényi bound), "ranges" (``ranges`` and ``costs`` say what;
+            tightest), "gaussian" (Gaussians, also discrete, and pure costs; tighter for those),
+            "small" (many small costs with a zCDP constant: ``ranges`` and ``costs`` name the
+            largest; else costs of up to about a 200th of the budget; Gaussians besides); None:
+            "ranges" where they are given, else "renyi". Charges whose ε's and δ's add up to at most
+            the budget are taken besides by each.
+        ranges: the ε's of bounded-range costs that may be chosen freely; a cost between two of them
+            takes the larger.
+        costs: other costs that may be chosen freely besides, of any class with a Rényi curve and no
+            failure mass; a cost that is not named takes the cheapest that covers it.
         order: λ > 0, Rényi order minus 1, fixed for good; None: the best for zCDP costs.
-        failure_delta: the part of δ set aside for the deltas of charges and of ApproxDP and MultiDP costs, in
-            [0, budget.delta]; None: half of it or, where this and the method are left open and half of it does not
-            cover the first charge, as much as that charge needs.
+        failure_delta: the part of δ set aside for the deltas of charges, of ApproxDP and MultiDP
+            costs and of statements, in [0, budget.delta]; None: half of it or, where this and the
+            method are left open and half of it does not cover the first charge, as much as that
+            charge needs.
         neighbours: the neighbour relation of all charges.
         terms: what ``terms`` gave for such a filter: nothing is computed anew.
-        effort, max_seconds: how much work, and as a guard how much time, the capacity of declared costs may take; cut
-            by the guard it is sound, smaller, and not reproducible.
+        effort, max_seconds: how much work, and as a guard how much time, the capacity of declared
+            costs may take; cut by the guard it is sound, smaller, and not reproducible.
 
     Raises:
         InvalidParameter: on arguments out of range, or a budget too small for the order.
 
-    >>> from dptopk.costs import Budget
-    >>> from dptopk.costs import BoundedRange
+    >>> from dptopk.costs import BoundedRange, Budget
     >>> budget = Filter(Budget(1.0, 1e-6))
     >>> _ = budget.spend(Charge({BoundedRange(0.1): 10}, delta=1e-8))
     >>> budget.can_spend(Charge({BoundedRange(0.1): 10_000}))
@@ -94,20 +98,19 @@ class Filter(Account):
         aside = self.delta / 2 if failure_delta is None else failure_delta
         self.failure_delta = validate.probability(failure_delta=aside)
         if self.failure_delta > self.delta:
-            raise InvalidParameter(f"failure_delta must be at most the budget's delta {self.delta}, got {aside}")
-        declared = None if ranges is None and costs is None else _declared(ranges or (), costs or ())
-        self._open = method is None is order and declared is None is failure_delta is budget.rho and budget.delta > 0
-        if method is None:
-            method = "renyi" if declared is None else "ranges"
-        method = validate.member(METHODS, method=method)
-        if (declared is not None) != (method == "ranges") or (order is not None and method != "renyi"):
-            raise InvalidParameter(f"method {method!r} cannot be combined with these options: ranges, costs, order")
-        validate.member(EFFORTS, effort=effort)
+            raise InvalidParameter(
+                f"failure_delta must be at most the budget's delta {self.delta}, got {aside}"
+            )
+        options = FilterOptions.checked(method, ranges, costs, order, effort)
+        fixed = (method, order, ranges, costs, failure_delta, budget.rho)
+        # Whether the first charge may divide δ: nothing was said of it.
+        self._open = all(option is None for option in fixed) and budget.delta > 0
         self._split: Record | None = None  # the terms of the filter that the first charge chose
-        self._begun, self._wholes = False, 0  # whether anything was charged, and how many charges as a whole
+        self._begun = False  # whether anything was charged
+        self._wholes = 0  # the number of charges that were entered as one cost
         if terms is None:
             with within(max_seconds):
-                self._use(self._chosen(method, order, declared, effort))
+                self._use(options.metrics(budget, self.failure_delta))
         else:
             self._open = terms.get("open", False)
             self._use([metric_of(metric) for metric in terms["meters"]])
@@ -119,46 +122,43 @@ class Filter(Account):
         self._metrics = {metric.name: metric for metric in metrics}
         self.order = next((metric.order for metric in metrics if isinstance(metric, Renyi)), None)
         self._totals = RunningTotals.of(Charge(), {}, self._metrics)
-        self._prices: dict[Cost, tuple[float | None, ...]] = {}
-
-    def _chosen(
-        self, method: FilterMethod, order: float | None, declared: list[Cost] | None, effort: Effort
-    ) -> list[Metric]:
-        """The metrics for the budget: the first is the one that the budget is meant for."""
-        if self.budget.rho is not None:
-            if method != "renyi" or order is not None:
-                raise InvalidParameter("a budget in rho has one method only; omit method, ranges, costs and order")
-            return [Zcdp(self.budget.rho)]
-        pure = Pure(self.budget.epsilon, decimals=True)
-        exact = Fraction(self.budget.delta) - Fraction(self.failure_delta)
-        if not exact > 0:
-            return [pure]
-        epsilon, delta = round_down(smaller_of(self.budget.epsilon)), round_down(exact)
-        chosen: Metric
-        if declared is not None:
-            chosen = Ranges.at(epsilon, delta, declared, effort)
-        elif method == "gaussian":
-            chosen = Gaussian.at(epsilon, delta)
-        else:
-            chosen = Renyi.at(epsilon, delta, None if order is None else validate.positive(order=order))
-        if chosen.capacity <= 0:
-            raise InvalidParameter(f"budget {self.budget} leaves nothing for {chosen.what}")
-        return [chosen, pure]
+        self._prices: dict[Cost, tuple[Price | None, ...]] = {}
 
     def terms(self) -> Record:
-        """All that defines this filter, as JSON; ``of_terms`` makes an equal one without computing anything anew."""
-        meters = [metric.terms for metric in self._metrics.values()]
-        terms = {"budget": self.budget.terms(), "failure_delta": self.failure_delta, "neighbours": self.neighbours}
-        return terms | {"meters": meters} | ({"open": True} if self._open else {})
+        """All that defines this filter, as JSON; ``of_terms`` makes an equal one without computing
+        anything anew.
+        """
+        terms: Record = {
+            "budget": self.budget.terms(),
+            "failure_delta": self.failure_delta,
+            "neighbours": self.neighbours,
+            "meters": [metric.terms for metric in self._metrics.values()],
+        }
+        return terms | ({"open": True} if self._open else {})
 
     @classmethod
     def of_terms(cls, terms: Record) -> Filter:
         """The filter that ``terms`` described, nothing spent."""
-        given = {name: terms[name] for name in ("failure_delta", "neighbours")}
-        return cls(Budget.of_terms(terms["budget"]), terms=terms, **given)
+        return cls(
+            Budget.of_terms(terms["budget"]),
+            failure_delta=terms["failure_delta"],
+            neighbours=terms["neighbours"],
+            terms=terms,
+        )
 
-    def price(self, cost: Cost) -> tuple[float | None, ...]:
-        """Return the price of one cost on each metric (None: no price there) and its failure mass, rounded up.
+    def copy_of_terms(self) -> Filter:
+        """A filter of the same terms that has spent as much, for trials: what is spent of it is
+        spent nowhere else.
+        """
+        with self._here():
+            copy = Filter.of_terms(self.terms())
+            copy.restore(self.state())
+            copy._prices = dict(self._prices)  # noqa: SLF001
+        return copy
+
+    def price(self, cost: Cost) -> tuple[Price | None, ...]:
+        """Return the price of one cost on each metric (None: no price there) and its failure mass,
+        rounded up.
 
         Raises:
             IncompatibleCosts: when it has no price on any metric.
@@ -166,7 +166,7 @@ class Filter(Account):
         if cost not in self._prices:
             rest, failure = split_failure(Charge({cost: 1}))
             refusals: list[IncompatibleCosts] = []
-            prices: list[float | None] = []
+            prices: list[Price | None] = []
             for metric in self._metrics.values():
                 try:
                     prices.append(metric.price(rest) if rest.costs else 0.0)
@@ -178,8 +178,20 @@ class Filter(Account):
             self._prices[cost] = (*prices, float(failure))
         return self._prices[cost]
 
-    def quote(self, charge: Charge) -> Record:
-        """The prices of the charge's costs, or of the whole; with the division of δ that a first charge needs.
+    def takes(self, charge: Charge) -> RunningTotals:
+        """The totals of a charge by the prices of its costs, also where that is not covered.
+
+        Raises:
+            IncompatibleCosts: when a cost has no price on any metric.
+        """
+        prices = {str(cost): list(self.price(cost)) for cost, _ in charge}
+        return RunningTotals.of(charge, {"prices": prices}, self._metrics)
+
+    # What is accepted
+
+    def quote(self, charge: Charge, stated: Budget | None = None) -> Record:
+        """The prices of the charge's costs, and its statement where it is added up; with the
+        division of δ that a first charge needs.
 
         Raises:
             BudgetExceeded: when it is not covered.
@@ -187,170 +199,302 @@ class Filter(Account):
         """
         validate.instance(Charge, charge=charge)
         if charge.neighbours != self.neighbours:
-            raise IncompatibleCosts(f"the budget is for {self.neighbours}, the charge for {charge.neighbours}")
+            raise IncompatibleCosts(
+                f"the budget is for {self.neighbours}, the charge for {charge.neighbours}"
+            )
+        if stated is not None and (stated.rho is not None or self.budget.rho is not None):
+            stated = None
+        if stated is not None and not self._within_total(stated):
+            raise self._refusal(charge, stated)
         with self._here():
-            try:
-                return self._quoted(charge)
-            except (BudgetExceeded, IncompatibleCosts):
-                for failure_delta in self._other_divisions(charge):
-                    other = Filter(self.budget, failure_delta=failure_delta, neighbours=self.neighbours)
-                    with suppress(BudgetExceeded, IncompatibleCosts):
-                        return other.quote(charge) | {"split": other.terms()}
-                raise
-
-    def _other_divisions(self, charge: Charge) -> list[float]:
-        """The failure_delta's that a first charge may choose instead: what it needs, or all of δ."""
-        if not self._open or self._begun:
-            return []
-        needed = sum_up([charge.delta, split_failure(charge, summed=True)[1]])
-        return [each for each in (needed, self.budget.delta) if self.failure_delta < each <= self.budget.delta]
-
-    def _priced(self, charge: Charge) -> Record:
-        """The prices of the costs of a charge."""
-        return {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}
-
-    def takes(self, charge: Charge) -> RunningTotals:
-        """What a charge takes by the prices of its costs, also where that is not covered.
-
-        Raises:
-            IncompatibleCosts: when a cost has no price on any metric.
-        """
-        return RunningTotals.of(charge, self._priced(charge), self._metrics)
-
-    def _taken(self, charge: Charge, record: Record) -> RunningTotals:
-        """What a charge takes by a record of its prices, if that is covered.
-
-        Raises:
-            BudgetExceeded: saying what is missing.
-        """
-        taken, left = RunningTotals.of(charge, record, self._metrics), self._failures_left
-        if self._covered(taken):
-            return taken
-        if taken.failures > left:
-            short = f"its delta {format_upper(float(taken.failures))} is more than the {format_lower(float(left))} left"
-            aside = f"{self.failure_delta:.6g} set aside for the deltas of questions (failure_delta)"
-            raise BudgetExceeded(charge, self.remaining(), f"{short} of the {aside}")
-        total = "epsilon" if self.budget.rho is None else "rho"
-        raise BudgetExceeded(charge, self.remaining(), f"the {total} is used up: what fits is {self.remaining()}")
-
-    @property
-    def _failures_left(self) -> Fraction:
-        return Fraction(self.failure_delta) - self._totals.failures
-
-    def _quoted(self, charge: Charge) -> Record:
-        """The record of a charge by its costs or, where these are not covered, of the whole."""
-        try:
-            record = self._priced(charge)
-            self._taken(charge, record)
-        except (BudgetExceeded, IncompatibleCosts) as refused:
-            whole = self._whole(charge)
-            if whole is None:
-                if self._split is None or isinstance(refused, BudgetExceeded):
-                    raise
-                raise BudgetExceeded(charge, self.remaining(), f"what fits is {self.remaining()}") from None
-            entered = Charge({whole: 1})
-            record = {"whole": str(whole)} | self._priced(entered)
-            with suppress(BudgetExceeded, IncompatibleCosts):
-                self._taken(entered, record)
-                return record
-            raise
+            record = self._entered(charge, stated)
+            if record is None:
+                record = self._divided(charge, stated)
+            if record is None:
+                raise self._refusal(charge, stated)
         return record
 
-    def _whole(self, charge: Charge) -> ApproxDP | None:
-        """One (ε, δ) cost that all of a charge is together, its δ all that is left for failures; None: none known."""
-        room = round_down(self._failures_left)
-        if self.budget.rho is not None or not room > 0 or not charge.costs:
-            return None
-        found = bounds.compose(charge, delta=room, lower=False)
-        epsilon = found.epsilon
-        if epsilon < math.inf and decimal(epsilon) < Fraction(epsilon) and found.name != "basic":
-            epsilon = math.nextafter(epsilon, math.inf)  # the bound is on the float, and a cost is its decimal
-        return ApproxDP(epsilon, room) if epsilon < math.inf else None
+    def quote_past(self, charge: Charge) -> Record:
+        """Return the prices of a charge that sums up many answers of the past.
 
-    def _covered(self, taken: RunningTotals, repetitions: int = 1) -> bool:
-        """Whether a charge, n times, is covered by a metric, and its failure masses are."""
-        spent, n = self._totals, repetitions
-        return n * taken.failures <= self._failures_left and any(
-            not (spent.unpriced[name] or taken.unpriced[name])
-            and spent.sums[name] + n * taken.sums[name] <= metric.capacity
-            for name, metric in self._metrics.items()
+        It was chosen adaptively, so no statement can be made about it as a whole: it enters by the
+        prices of its costs alone, and closes the sum of ε's unless its costs are pure.
+
+        Raises:
+            BudgetExceeded: when it is not covered.
+        """
+        validate.instance(Charge, charge=charge)
+        with self._here():
+            record = Entering(charge, self._sums(), self._priced(charge)).by_prices()
+        if record is None:
+            raise self._refusal(charge, None)
+        return record
+
+    def _within_total(self, stated: Budget) -> bool:
+        """Whether a question asks for no more than the total: one of more is refused, whatever its
+        costs are worth at another δ.
+        """
+        return stated.epsilon <= self.budget.epsilon and stated.delta <= self.budget.delta
+
+    def _entered(self, charge: Charge, stated: Budget | None) -> Record | None:
+        """The record of the best way to enter a charge; None: no way is covered."""
+        sums = self._sums()
+        prices = self._priced(charge)
+        for record, _ in Entering(charge, sums, prices).records(stated):
+            return record
+        return self._whole(charge, stated, sums, prices)
+
+    def _sums(self) -> Sums:
+        return Sums(self._metrics, self._totals, Fraction(self.failure_delta))
+
+    def _priced(self, charge: Charge) -> Record | None:
+        """The prices of the costs of a charge; None: one of them has no price."""
+        try:
+            return {str(cost): list(self.price(cost)) for cost, _ in charge}
+        except IncompatibleCosts:
+            return None
+
+    def _whole(
+        self, charge: Charge, stated: Budget | None, sums: Sums, prices: Record | None
+    ) -> Record | None:
+        """The record of a charge that is entered as one (ε, δ) cost, for costs that have no price
+        of their own on the filter's own metric.
+        """
+        own = next(iter(self._metrics))
+        unpriced = prices is None or any(price[0] is None for price in prices.values())
+        if not unpriced or (own in {Zcdp.name, Pure.name} and prices is not None):
+            return None
+        for cost in Entering(charge, sums, None).statements(stated, inside=False):
+            record = {"whole": str(cost), "prices": self._priced(Charge({cost: 1}))}
+            if sums.covers(RunningTotals.of(Charge({cost: 1}), record, self._metrics)):
+                return record
+        return None
+
+    def _divided(self, charge: Charge, stated: Budget | None) -> Record | None:
+        """The record of a first charge that divides δ otherwise: by what it needs, by what it
+        states, or all for failures; None: it cannot.
+        """
+        if not self._open or self._begun:
+            return None
+        needed = sum_up([charge.delta, split_failure(charge, summed=True)[1]])
+        divisions = [needed, self.delta if stated is None else stated.delta, self.delta]
+        for failure_delta in divisions:
+            if not self.failure_delta < failure_delta <= self.delta:
+                continue
+            other = Filter(self.budget, failure_delta=failure_delta, neighbours=self.neighbours)
+            record = other._entered(charge, stated)
+            if record is not None:
+                return record | {"split": other.terms()}
+        return None
+
+    def _refusal(self, charge: Charge, stated: Budget | None) -> DptopkError:
+        """Why a charge is not accepted, in the terms of who asked."""
+        total = self.budget
+        left = self._sums().failures_left
+        if stated is not None and stated.epsilon > total.epsilon:
+            short = f"epsilon {stated.epsilon:.6g} is more than the total of {total.epsilon:.6g}"
+            return BudgetExceeded(charge, self.remaining(), short)
+        if stated is not None and stated.delta > total.delta:
+            short = f"delta {stated.delta:.6g} is more than the total of {total.delta:.6g}"
+            return BudgetExceeded(charge, self.remaining(), short)
+        failures = Entering(charge, self._sums(), None).failures
+        if failures > left:
+            short = (
+                f"its delta {format_upper(float(failures))} is more than the "
+                f"{format_lower(float(left))} left of the {self.failure_delta:.6g} set aside for "
+                "the deltas of questions (failure_delta)"
+            )
+            return BudgetExceeded(charge, self.remaining(), short)
+        if self._priced(charge) is None and not self.failure_delta:
+            return self._no_price(charge)
+        if stated is not None:
+            short = f"epsilon {stated.epsilon:.6g} at delta {stated.delta:.6g} does not fit"
+            return BudgetExceeded(charge, self.remaining(), short)
+        used = "epsilon" if total.rho is None else "rho"
+        return BudgetExceeded(
+            charge,
+            self.remaining(),
+            f"the {used} is used up: what fits, whatever the question, is {self.remaining()}",
         )
 
-    def _fits(self, charge: Charge, repetitions: int) -> bool:
-        """Whether n of the charge fit by their costs; a single one may also fit as a whole."""
-        try:
-            if repetitions == 1:
-                return self.can_spend(charge)
-            one = self.takes(charge)
-        except DptopkError:
-            return False
-        return self._covered(one, repetitions)  # a refusal in words takes far longer
+    def _no_price(self, charge: Charge) -> IncompatibleCosts:
+        """Why one of the costs has no price here."""
+        for cost, _ in charge:
+            try:
+                self.price(cost)
+            except IncompatibleCosts as reason:
+                return reason
+        return IncompatibleCosts(f"{charge} has no price here")
 
-    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
-        return repetitions * self.takes(charge).failures <= self._failures_left
+    def fits(self, charge: Charge, stated: Budget | None = None) -> int:
+        """Return how many more times a charge fits, one after the other, at most 2^30.
+
+        The charges are entered in runs of the same way, each as long as that way stays the best.
+        """
+        if not charge:
+            return LARGEST_FIT
+        if charge.neighbours != self.neighbours:
+            return 0
+        if stated is not None and (stated.rho is not None or self.budget.rho is not None):
+            stated = None
+        if stated is not None and not self._within_total(stated):
+            return 0
+        trial = self.copy_of_terms()
+        entered = 0
+        for _ in range(MOST_WAYS):
+            run = trial._run(charge, stated, LARGEST_FIT - entered)  # noqa: SLF001
+            entered += run
+            if not run or entered == LARGEST_FIT:
+                break
+        return entered
+
+    def _run(self, charge: Charge, stated: Budget | None, most: int) -> int:
+        """Spend a charge as often as it is entered in the same way, and return how often."""
+        record = self._entered(charge, stated) or self._divided(charge, stated)
+        if record is None:
+            return 0
+        self.apply(charge, record)
+        if "split" in record:
+            return 1
+        before = self._totals
+        if "whole" in record:
+            entered = Charge({cost_of(record["whole"]): 1})
+        else:
+            entered = charge
+        taken = RunningTotals.of(entered, record, self._metrics)
+
+        def changes(times: int) -> bool:
+            self._totals = before.copy()
+            self._totals.add(taken, times)
+            return self._entered(charge, stated) != record
+
+        more = first_true(changes, 0, most - 1)
+        self._totals = before.copy()
+        self._totals.add(taken, more)
+        return more + 1
 
     def apply(self, charge: Charge, record: Record) -> None:
         """Add the prices of a record to the sums; see ``Account.apply``."""
         with self._here():
-            if "split" in record:  # another division of δ, chosen by the first charge
-                other = Filter.of_terms(record["split"])
-                same = other.budget == self.budget and other.failure_delta <= self.delta
-                if not self._open or self._begun or not same:
-                    raise InvalidParameter("the record of this charge divides delta again, after the first charge")
-                other.apply(charge, {name: value for name, value in record.items() if name != "split"})
-                self.restore(other.state() | {"split": record["split"]})
+            if "split" in record:
+                self._apply_divided(charge, record)
                 return
-            entered = Charge({cost_of(record["whole"]): 1}) if "whole" in record else charge
-            self._totals.add(self._taken(entered, record))
+            if "whole" in record:
+                entered = Charge({cost_of(record["whole"]): 1})
+            else:
+                entered = charge
+            taken = RunningTotals.of(entered, record, self._metrics)
+            if not self._sums().covers(taken):
+                raise BudgetExceeded(charge, self.remaining(), f"what fits is {self.remaining()}")
+            self._totals.add(taken)
             self._begun |= bool(charge)
             self._wholes += "whole" in record
 
-    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
-        """The prices at which costs that never ran come back; failure masses and deltas stay spent.
+    def _apply_divided(self, charge: Charge, record: Record) -> None:
+        """Take over the division of δ that the first charge chose, with that charge."""
+        other = Filter.of_terms(record["split"])
+        same = other.budget == self.budget and other.failure_delta <= self.delta
+        if not self._open or self._begun or not same:
+            raise InvalidParameter(
+                "the record of this charge divides delta again, after the first charge"
+            )
+        other.apply(charge, {name: value for name, value in record.items() if name != "split"})
+        self.restore(other.state() | {"split": record["split"]})
 
-        Sound because the filter's argument counts what ran: a cost that never ran is a round that never was.
+    # What comes back
+
+    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
+        """The prices at which costs that never ran come back; failure masses, deltas and statements
+        stay spent.
+
+        Sound because the filter's argument counts what ran: a cost that never ran is a round that
+        never was. A statement is about the whole charge, so no part of it comes back.
 
         Raises:
             InvalidParameter: when this was not spent, or delta is not 0.
         """
         if not isinstance(charge, Charge) or charge.delta:
-            raise InvalidParameter("charge to refund must be a Charge with delta 0: a delta is never refunded")
+            raise InvalidParameter(
+                "charge to refund must be a Charge with delta 0: a delta is never refunded"
+            )
         with self._here():
             of_whole = self._wholes > 0 if record is None else "whole" in record
             if of_whole or not self._totals.ran(charge):
-                raise InvalidParameter(f"charge to refund was not spent, or was spent as a whole: {charge}")
-            known = {} if record is None else record["prices"]
-            return {"prices": {str(cost): known.get(str(cost)) or list(self.price(cost)) for cost, _ in charge}}
+                raise InvalidParameter(
+                    f"charge to refund was not spent, or was spent as a whole: {charge}"
+                )
+            known = {} if record is None else prices_of(record)
+            prices = {
+                str(cost): list(known.get(str(cost)) or self.price(cost)) for cost, _ in charge
+            }
+            stays = self._totals.statements > 0 if record is None else "stated" in record
+            if stays or (record is not None and "left" in record):
+                place = list(self._metrics).index(Pure.name)
+                prices = {
+                    cost: [*price[:place], 0.0, *price[place + 1 :]]
+                    for cost, price in prices.items()
+                }
+            return {"prices": prices}
 
     def revert(self, charge: Charge, record: Record) -> None:
         """Take prices off the sums again."""
         with self._here():
             self._totals.take_off(charge, RunningTotals.of(charge, record, self._metrics))
 
+    # Records and states
+
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Name the recorded prices that differ from the present ones by more than rounding."""
+        """Name the recorded prices that differ from the present ones by more than rounding, and a
+        statement that would not be made today.
+        """
         different = []
         priced_by = Filter.of_terms(record["split"]) if "split" in record else self
         whole = cost_of(record["whole"]) if "whole" in record else None
-        if isinstance(whole, ApproxDP):
-            now = bounds.compose(charge, delta=whole.delta, lower=False).epsilon
-            if now > whole.epsilon * (1 + WHOLE_TOLERANCE):
-                different.append(f"{whole}: epsilon {now} now")
-            charge = Charge({whole: 1})
-        for cost, _ in charge:
-            then = record["prices"][str(cost)]
+        for statement in (whole, statement_of(record)):
+            if isinstance(statement, ApproxDP):
+                now = bounds.compose(charge, delta=statement.delta, lower=False).epsilon
+                if now > statement.epsilon * (1 + STATEMENT_TOLERANCE):
+                    different.append(f"{statement}: epsilon {now} now")
+        for cost, _ in charge if whole is None else Charge({whole: 1}):
+            then = prices_of(record)[str(cost)]
             try:
-                prices: tuple[float | None, ...] = priced_by.price(cost)
+                prices: tuple[Price | None, ...] = priced_by.price(cost)
             except IncompatibleCosts:
                 prices = (None,) * len(then)
-            if any(not _close(a, b) for a, b in zip(then, prices, strict=True)):
+            if any(not _close(*pair) for pair in zip(then, prices, strict=True)):
                 different.append(f"{cost}: {then} then, {list(prices)} now")
-        return f"charge {charge} was priced " + "; ".join(different) if different else ""
+        if different:
+            return f"charge {charge} was priced " + "; ".join(different)
+        return ""
 
     def state(self) -> Record:
         """Sums, failures and what was spent, exactly."""
         with self._here():
-            return self._totals.state() | {"begun": self._begun, "wholes": self._wholes, "split": self._split}
+            return self._totals.state() | {
+                "begun": self._begun,
+                "wholes": self._wholes,
+                "split": self._split,
+            }
+
+    def state_beside(self, others: Sequence[Filter]) -> Record | None:
+        """The least state that covers the histories of this filter and of others of the same terms;
+        None: they divide δ in different ways.
+
+        A sum of ε's that was left in one of them stays left, and what statements took of δ_f stays
+        taken: no charge is entered anew after answers were seen.
+        """
+        filters = [self, *others]
+        states = [each.state() for each in filters]
+        divided = [state["split"] for state in states if state["begun"]]
+        if any(split != divided[0] for split in divided):
+            return None
+        begun = [each for each in filters if each._begun] or [self]  # noqa: SLF001 - filters too
+        totals = RunningTotals.largest([each._totals for each in begun])  # noqa: SLF001
+        return totals.state() | {
+            "begun": bool(divided),
+            "wholes": max(state["wholes"] for state in states),
+            "split": next(iter(divided), None),
+        }
 
     def restore(self, state: Record) -> None:
         """Take over a state of a filter of the same terms."""
@@ -359,11 +503,16 @@ class Filter(Account):
             if split is not None:
                 self.failure_delta = split["failure_delta"]
                 self._use([metric_of(metric) for metric in split["meters"]])
-            self._begun, self._wholes = state.get("begun", True), state.get("wholes", 0)
+            self._begun = state.get("begun", True)
+            self._wholes = state.get("wholes", 0)
             self._totals = RunningTotals.restored(state, self._metrics)
 
+    # Numbers
+
     def epsilon(self) -> float:
-        """The budget's ε, or what its ρ is worth: the guarantee at every moment, at the budget's δ."""
+        """The budget's ε, or what its ρ is worth: the guarantee at every moment, at the
+        budget's δ.
+        """
         if self.budget.rho is None:
             return self.budget.epsilon
         return bounds.compose(self.group(), delta=self.budget.delta).epsilon
@@ -371,93 +520,103 @@ class Filter(Account):
     def spent(self) -> Charge:
         """Return what has been charged, less refunds."""
         totals = self._totals
-        return Charge(+totals.spent, delta=float(totals.delta), adaptive=totals.adaptive, neighbours=self.neighbours)
-
-    def summary(self) -> Summary:
-        """The account in numbers; ``shares`` also of the failure delta."""
-        now = super().summary()
-        if not self.failure_delta:
-            return now
-        shares = {**now.shares, "failure delta": float(self._totals.failures / Fraction(self.failure_delta))}
-        return replace(now, shares=shares, share=max(shares.values()))
+        return Charge(
+            +totals.spent,
+            delta=float(totals.delta),
+            adaptive=totals.adaptive,
+            neighbours=self.neighbours,
+        )
 
     @property
     def share_left(self) -> float:
-        """Return the remaining share of the budget, in [0, 1], on the metric with the most left."""
-        spent = self._totals
-        priced = [(name, metric) for name, metric in self._metrics.items() if not spent.unpriced[name]]
-        return float(max([Fraction(0), *(1 - spent.sums[name] / metric.capacity for name, metric in priced)]))
+        """Return the remaining share of the prices' capacity, in [0, 1], on the metric with the
+        most left.
+        """
+        sums = self._sums()
+        left = [
+            1 - sums.totals.sums[name] / metric.capacity
+            for name, metric in self._metrics.items()
+            if not sums.totals.unpriced[name]
+        ]
+        return float(max([Fraction(0), *left]))
 
     def shares(self) -> dict[str, float]:
-        """Return the used share of the budget, in [0, 1], under the name "budget"."""
-        return {"budget": 1 - self.share_left}
+        """Return the used shares, in [0, 1]: of ε by the reading, and of the failure part of δ."""
+        shares = {"epsilon": self.share()}
+        if self.failure_delta:
+            used = self._totals.failures / Fraction(self.failure_delta)
+            shares["failure delta"] = float(used)
+        return shares
 
     def remaining(self) -> str:
-        """Describe what is left."""
-        epsilon, delta = format_lower(self.epsilon_left(), 4), format_lower(round_down(self._failures_left), 4)
-        rho = "" if self.budget.rho is None else format_lower(self._room(self._metrics[Zcdp.name]), 4)
-        return f"{rho and f'rho up to {rho}, such as '}epsilon up to {epsilon}, with delta up to {delta}"
+        """Describe what every charge may have that is (ε, δ)-DP as a whole."""
+        epsilon = format_lower(self.pure_left(), 4)
+        delta = format_lower(round_down(self._sums().failures_left), 4)
+        if self.budget.rho is None:
+            return f"epsilon up to {epsilon}, with delta up to {delta}"
+        rho = format_lower(room(self._sums(), Zcdp.name), 4)
+        return f"rho up to {rho}, such as epsilon up to {epsilon}, with delta up to {delta}"
 
-    def _room(self, metric: Metric) -> float:
-        """Return what is left on a metric, as a number that the metric does not read as more."""
-        if self._totals.unpriced[metric.name]:
-            return 0.0
-        exact = max(metric.capacity - self._totals.sums[metric.name], Fraction(0))
-        left = float(exact)
-        return left if metric.read(left) <= exact else math.nextafter(left, 0.0)
+    def added_left(self) -> float:
+        """The ε that adding up leaves, rounded down; 0 where the sum of ε's is closed."""
+        sums = self._sums()
+        if sums.adds_up:
+            return room(sums, Pure.name)
+        return 0.0
 
-    def epsilon_left(self, spent: float = 0.0) -> float:  # noqa: ARG002 - one signature
+    def pure_left(self) -> float:
         """The largest ε, rounded down, of a pure cost that is accepted now."""
-        return max(self._largest_pure(metric) for metric in self._metrics.values())
+        own = (metric for metric in self._metrics.values() if metric.name != Pure.name)
+        return max([self.added_left(), *map(self._largest_pure, own)])
+
+    def growth(self, charge: Charge) -> float:
+        """About the factor by which the ε of a question with this charge may grow, or must shrink,
+        to be accepted: an estimate, with which a search begins.
+        """
+        sums = self._sums()
+        factors = [0.0]
+        with suppress(IncompatibleCosts):
+            taken = self.takes(charge)
+            for name, price in taken.sums.items():
+                if name != Pure.name and price and not taken.unpriced[name]:
+                    # Prices grow with the square of ε.
+                    factors.append(math.sqrt(max(room(sums, name) / float(price), 0.0)))
+        found = Entering(charge, sums, None).statement(sums.failures_left)
+        if found is not None and found.epsilon and sums.adds_up:
+            factors.append(room(sums, Pure.name) / found.epsilon)
+        return max(factors)
 
     def _largest_pure(self, metric: Metric) -> float:
-        room = self._room(metric)
-        if isinstance(metric, Pure):
-            return room
+        left = room(self._sums(), metric.name)
 
         def fits(epsilon: float) -> bool:
             try:
-                return metric.read(metric.price(Charge({PureDP(epsilon): 1}))) <= metric.read(room)
+                price = metric.price(Charge({PureDP(epsilon): 1}))
             except IncompatibleCosts:
                 return False
+            return metric.read(price) <= metric.read(left)
 
         low, high = bracket(fits, 1.0, least=1.0, most=1e6)
         return bisect(fits, low if high > 1 else 0.0, high, halvings=40)[0]
 
     def group(self) -> Charge:
-        """One (ε, δ) cost: all that a filter lets through is one interaction with that guarantee."""
+        """One (ε, δ) cost: all that a filter lets through is one interaction with that
+        guarantee.
+        """
         budget = self.budget
         if budget.rho is not None:
-            return Charge({ZCDP(budget.rho): 1}, delta=self.failure_delta, neighbours=self.neighbours)
+            return Charge(
+                {ZCDP(budget.rho): 1}, delta=self.failure_delta, neighbours=self.neighbours
+            )
         return Charge({ApproxDP(budget.epsilon, budget.delta): 1}, neighbours=self.neighbours)
 
     def __repr__(self) -> str:
         return f"Filter({self.budget}, remaining={self.remaining()})"
 
 
-def _declared(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
-    """The distinct costs that may be chosen freely, bounded ranges first, from the largest down.
-
-    Raises:
-        InvalidParameter: when there are none, or one is no cost.
-    """
-    if isinstance(ranges, str | bytes) or not isinstance(ranges, Iterable):
-        raise InvalidParameter(f"ranges must be a list of numbers, got {type(ranges).__name__}")
-    if not isinstance(costs, Iterable) or not all(isinstance(cost, Cost) for cost in costs):
-        raise InvalidParameter("costs must be a list of costs such as DiscreteGaussianDP(20, 1)")
-    kinds = {validate.positive(ranges=each) for each in ranges}
-    kinds |= {cost.epsilon for cost in costs if isinstance(cost, BoundedRange)}
-    for cost in costs:
-        if split_failure(Charge({cost: 1})) != (Charge({cost: 1}), 0.0) or cost_model_of(cost).log_mgf is None:
-            raise InvalidParameter(f"costs: {cost} has failure mass or no Rényi curve, so it has no price")
-    others = {cost for cost in costs if not isinstance(cost, BoundedRange)}
-    declared = [*map(BoundedRange, sorted(kinds, reverse=True)), *sorted(others, key=str)]
-    if not declared:
-        raise InvalidParameter("ranges must name at least one range, or costs one cost")
-    return declared
-
-
-def _close(then: float | None, now: float | None) -> bool:
+def _close(then: Price | None, now: Price | None) -> bool:
     if then is None or now is None:
         return then is now
-    return abs(then - now) <= PRICE_TOLERANCE * max(then, now)
+    before = Fraction(then)
+    after = Fraction(now)
+    return abs(before - after) <= PRICE_TOLERANCE * max(before, after)

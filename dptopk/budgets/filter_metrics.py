@@ -1,15 +1,25 @@
 """Metrics of filters: for each method a capacity, and the price of a cost.
 
-A metric is sound when any adaptive play, in which each cost is chosen freely after all answers so far, satisfies
-δ(ε) <= δ as long as the prices of what ran add up to at most the capacity. Prices are rounded up, capacities down.
+A metric is sound when any adaptive play, in which each cost is chosen freely after all answers so
+far, satisfies δ(ε) <= δ as long as the prices of what ran add up to at most the capacity. Prices
+are rounded up, capacities down.
 
-| metric       | prices                                    | capacity                                       |
+| metric       | prices                                    | capacity
+|
 |-------------|-------------------------------------------|------------------------------------------------|
-| ``pure``    | ε of a pure cost                          | ε (and then the loss never exceeds ε)          |
-| ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ)       |
-| ``ranges``  | an integer for each declared cost         | the largest S whose price game has W_S(ε) <= δ |
-| ``gaussian``| μ² of a Gaussian that covers the cost     | μ² with δ_μ(ε) <= δ                            |
-| ``zcdp``    | ξ + ρ of the cost's (ξ, ρ)-zCDP           | ρ (and then all is ρ-zCDP)                     |
+| ``pure``    | ε of a pure cost                          | ε (and then the loss never exceeds
+ε)          |
+| ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) -
+ln(1/δ)       |
+| ``ranges``  | an integer for each declared cost         | the largest S whose price game has
+W_S(ε) <= δ |
+| ``gaussian``| μ² of a Gaussian that covers the cost     | μ² with δ_μ(ε) <= δ
+|
+| ``small``   | 2 (1 + β) ρ, or a covering μ²             | T with G_φ(T)(ε) <= δ, Theorem H'
+| ``zcdp``    | ξ + ρ of the cost's (ξ, ρ)-zCDP           | ρ (and then all is ρ-zCDP)
+|
+
+A price is a float; where a price of ``zcdp`` is a fraction that no decimal equals, it is its text.
 """
 
 from __future__ import annotations
@@ -17,6 +27,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -24,19 +35,41 @@ from typing import Any
 import numpy as np
 
 from dptopk._internal.choices import Effort
-from dptopk._internal.rounding import decimal, decimal_up, sum_decimals, sum_up
+from dptopk._internal.rounding import decimal, decimal_up, smaller_of, sum_decimals, sum_up
 from dptopk.accounting.cost_models.conversions import implied, plain, pure_epsilons
+from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.renyi.composition import log_mgf
-from dptopk.accounting.setwise.weights import alone, capacity as price_capacity, proportional, weights_of
+from dptopk.accounting.setwise.price_game import (
+    alone,
+    capacity as price_capacity,
+    proportional,
+    weights_of,
+)
+from dptopk.accounting.setwise.zcdp_gaussian import LARGEST_RHO, SmallCostBudget, zcdp_constant
 from dptopk.accounting.work import STAGES, OutOfTime, Work
-from dptopk.budgets.account import cost_of
-from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
-from dptopk.errors import IncompatibleCosts, NotApplicable
+from dptopk.budgets.account_base import cost_of
+from dptopk.costs import (
+    CDP,
+    ZCDP,
+    BoundedRange,
+    Charge,
+    Cost,
+    DiscreteGaussianDP,
+    GaussianDP,
+    PureDP,
+)
+from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable
 
 MOST_LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds
 MOST_COPIES_ALONE = 1000  # up to this many of a single cost are composed to find its price
 
+Price = float | str
+# A price may be a fraction up to this denominator: then sums of any of them have few digits.
+LARGEST_DENOMINATOR = 5000
+
+# Without a word on sizes, costs whose ρ is up to this part of the budget's variance are small.
+SMALL_SHARE = 200.0
 # The capacity of declared costs is what its work was enough for: this many times that of one bound.
 CAPACITY_WORK = 10.0
 
@@ -58,13 +91,21 @@ class Metric(ABC):
     terms: dict[str, Any]
     decimals = False
 
-    def read(self, price: float) -> Fraction:
-        """The exact number that a price stands for."""
-        return decimal(price) if self.decimals else Fraction(price)
+    def read(self, price: Price) -> Fraction:
+        """The exact number that a price stands for.
+
+        Raises:
+            TypeError: for a text, which only prices of ``Zcdp`` are.
+        """
+        if isinstance(price, str):
+            raise TypeError("a price is a number")
+        if self.decimals:
+            return decimal(price)
+        return Fraction(price)
 
     @abstractmethod
-    def price(self, rest: Charge) -> float:
-        """The price of one cost, without its failure mass; rounded up, a finite float.
+    def price(self, rest: Charge) -> Price:
+        """The price of one cost, without its failure mass; rounded up, a finite number.
 
         Raises:
             IncompatibleCosts: when the method has no price for it.
@@ -72,7 +113,9 @@ class Metric(ABC):
 
 
 class Pure(Metric):
-    """The sum of ε's: on a play that stays within it no loss exceeds ε, so that it adds nothing to δ(ε)."""
+    """The sum of ε's: on a play that stays within it no loss exceeds ε, so that it adds nothing to
+    δ(ε).
+    """
 
     name = "pure"
     what = "the sum of epsilons"
@@ -80,7 +123,9 @@ class Pure(Metric):
     def __init__(self, epsilon: float, *, decimals: bool = False) -> None:
         self.decimals = decimals  # False in older ledgers
         self.capacity = self.read(epsilon)
-        self.terms = {"name": self.name, "epsilon": epsilon} | ({"decimals": True} if decimals else {})
+        self.terms = {"name": self.name, "epsilon": epsilon} | (
+            {"decimals": True} if decimals else {}
+        )
 
     def price(self, rest: Charge) -> float:
         """The cost's ε."""
@@ -91,7 +136,9 @@ class Pure(Metric):
 
 
 class Zcdp(Metric):
-    """The sum of the ρ: all chosen costs together are ρ-zCDP (Feldman-Zrnic 2021, at every order at once)."""
+    """The sum of the ρ: all chosen costs together are ρ-zCDP (Feldman-Zrnic 2021, at every order at
+    once).
+    """
 
     name = "zcdp"
     what = "the sum of rhos"
@@ -101,20 +148,62 @@ class Zcdp(Metric):
         self.capacity = decimal(rho)
         self.terms = {"name": self.name, "rho": rho}
 
-    def price(self, rest: Charge) -> float:
-        """The cost's ξ + ρ, of the smallest ρ known: ξ + ρα <= (ξ + ρ)α for all α > 1."""
+    def read(self, price: Price) -> Fraction:
+        """The decimal of a number; a fraction as it is written."""
+        if isinstance(price, str):
+            return Fraction(price)
+        return decimal(price)
+
+    def price(self, rest: Charge) -> Price:
+        """The cost's ξ + ρ, of the smallest ρ known: ξ + ρα <= (ξ + ρ)α for all α > 1.
+
+        Where ρ is a rational function of the cost's parameters it is computed exactly, on the
+        decimals that were declared.
+        """
         ((cost, _),) = rest
+        exact = declared_rho(cost)
+        if exact is not None:
+            return _written(exact)
         covering = plain(cost)
         zcdp = None if covering is None else implied(covering).exact_zcdp
         if zcdp is None or covering is None:
             raise IncompatibleCosts(f"{cost} implies no zCDP")
-        if isinstance(cost, ZCDP) and not cost.xi:
-            return cost.rho
         return decimal_up(Fraction(sum_up(list(zcdp(covering)))))
 
 
+def declared_rho(cost: Cost) -> Fraction | None:
+    """ξ + ρ of a cost by its decimals, exactly; None where it is no rational number.
+
+    For (μ, τ)-CDP that is max(μ, τ²/2): ξ = (μ - τ²/2)_+, ρ = τ²/2 (CR Lemma 2.2). Discrete noise
+    is drawn at the scale's float, so the smaller of the float and its decimal is taken, which
+    covers both; a μ that is computed from noise has a margin above the decimal (docs/notes/
+    notation.md, "Decimals").
+    """
+    match cost:
+        case ZCDP():
+            return decimal(cost.xi) + decimal(cost.rho)
+        case GaussianDP():
+            return decimal(cost.mu) ** 2 / 2
+        case DiscreteGaussianDP():
+            return (cost.shift / smaller_of(cost.scale)) ** 2 / 2
+        case CDP():
+            return max(decimal(cost.mu), decimal(cost.tau) ** 2 / 2)
+    return None
+
+
+def _written(exact: Fraction) -> Price:
+    """A price that reads as an exact number, or as the next decimal above it."""
+    rounded = decimal_up(exact)
+    if exact.denominator > LARGEST_DENOMINATOR or math.isinf(rounded):
+        return rounded
+    if decimal(rounded) == exact:
+        return rounded
+    return str(exact)
+
+
 class Renyi(Metric):
-    """The Rényi sum at one order (Feldman-Zrnic 2021, Lécuyer 2021; conversion: CKS20, Proposition 12).
+    """The Rényi sum at one order (Feldman-Zrnic 2021, Lécuyer 2021; conversion: CKS20, Proposition
+    12).
 
     Args:
         order: λ > 0, Rényi order minus 1.
@@ -145,7 +234,8 @@ class Renyi(Metric):
 
 
 class Ranges(Metric):
-    """The price game: declared ranges and other costs in any order, at integer prices (docs/notes/filters.md).
+    """The price game: declared ranges and other costs in any order, at integer prices
+    (docs/notes/filters.md).
 
     Args:
         prices: of each declared cost.
@@ -157,12 +247,17 @@ class Ranges(Metric):
     def __init__(self, prices: Mapping[Cost, int], capacity: int) -> None:
         self.prices = dict(sorted(prices.items(), key=lambda item: (item[1], str(item[0]))))
         self.capacity = Fraction(capacity)
-        self.terms = {"name": self.name, "prices": [[str(cost), n] for cost, n in self.prices.items()]}
+        self.terms = {
+            "name": self.name,
+            "prices": [[str(cost), n] for cost, n in self.prices.items()],
+        }
         self.terms["capacity"] = capacity
         self.what = "the prices of " + ", ".join(str(cost) for cost in self.prices)
 
     @classmethod
-    def at(cls, epsilon: float, delta: float, costs: Sequence[Cost], effort: Effort = "normal") -> Ranges:
+    def at(
+        cls, epsilon: float, delta: float, costs: Sequence[Cost], effort: Effort = "normal"
+    ) -> Ranges:
         """The metric for a total (ε, δ) and these declared costs."""
         renyi = Renyi.at(epsilon, delta, None)
         worth = {cost: renyi.price(Charge({cost: 1})) for cost in costs}
@@ -171,7 +266,9 @@ class Ranges(Metric):
         ranges = tuple(cost.epsilon for cost in costs if isinstance(cost, BoundedRange))
         prices: dict[Cost, int]
         if len(ranges) == len(costs):
-            prices = {BoundedRange(each): price for each, price in weights_of(ranges, largest).items()}
+            prices = {
+                BoundedRange(each): price for each, price in weights_of(ranges, largest).items()
+            }
         else:
             if float(renyi.capacity) / min(worth.values()) < MOST_COPIES_ALONE:
                 worth = {cost: 1 / alone(cost, epsilon, delta) for cost in costs}
@@ -193,12 +290,16 @@ class Ranges(Metric):
 
 
 @lru_cache(maxsize=32)
-def _price_capacity(prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float, effort: Effort) -> int:
+def _price_capacity(
+    prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float, effort: Effort
+) -> int:
     return price_capacity(dict(prices), epsilon, delta, Work(CAPACITY_WORK * STAGES[effort]))
 
 
 class Gaussian(Metric):
-    """Sums of μ²: adaptively chosen Gaussian costs compose to a Gaussian (docs/notes/filters.md)."""
+    """Sums of μ²: adaptively chosen Gaussian costs compose to a Gaussian
+    (docs/notes/filters.md).
+    """
 
     name = "gaussian"
     what = "the sum of squares of mu"
@@ -210,27 +311,91 @@ class Gaussian(Metric):
     @classmethod
     def at(cls, epsilon: float, delta: float) -> Gaussian:
         """The metric for a total (ε, δ)."""
-        from dptopk.accounting.gaussian.pair import gaussian_mu
-
         return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
 
     def price(self, rest: Charge) -> float:
         """The smallest μ² known to cover the cost."""
         ((cost, _),) = rest
-        if isinstance(cost, GaussianDP):
-            return math.nextafter(cost.mu * cost.mu, math.inf)
-        if isinstance(cost, DiscreteGaussianDP):
-            from dptopk.accounting.pld.dominating import dominating_mu
+        return covering_variance(cost)
 
-            mu = dominating_mu(cost.scale, cost.shift)
+
+def covering_variance(cost: Cost) -> float:
+    """The smallest μ² known to cover a cost.
+
+    Raises:
+        IncompatibleCosts: when there is none.
+    """
+    if isinstance(cost, GaussianDP):
+        return math.nextafter(cost.mu * cost.mu, math.inf)
+    if isinstance(cost, DiscreteGaussianDP):
+        from dptopk.accounting.pld.dominating import dominating_mu
+
+        mu = dominating_mu(cost.scale, cost.shift)
+        return math.nextafter(mu * mu, math.inf)
+    if isinstance(cost, PureDP | BoundedRange):
+        from scipy.special import expit, ndtri
+
+        mu = (
+            -2 * float(ndtri(expit(-cost.epsilon))) * (1 + 2e-12)
+        )  # the corner of the ε-DP trade-off curve
+        if math.isfinite(mu):
             return math.nextafter(mu * mu, math.inf)
-        if isinstance(cost, PureDP | BoundedRange):
-            from scipy.special import expit, ndtri
+    raise IncompatibleCosts(f"{cost} is not known to be covered by a Gaussian")
 
-            mu = -2 * float(ndtri(expit(-cost.epsilon))) * (1 + 2e-12)  # the corner of the ε-DP trade-off curve
-            if math.isfinite(mu):
-                return math.nextafter(mu * mu, math.inf)
-        raise IncompatibleCosts(f"{cost} is not known to be covered by a Gaussian")
+
+class SmallCosts(Metric):
+    """Many small costs of any kind as one Gaussian (Theorem H', docs/notes/filters.md).
+
+    Args:
+        largest_rho: the largest ρ of a cost that is priced by its zCDP constant.
+        start: s_0 of the theorem.
+        capacity: as ``SmallCostBudget.capacity`` gives it.
+    """
+
+    name = "small"
+
+    def __init__(self, largest_rho: float, start: float, capacity: float) -> None:
+        self.small = SmallCostBudget(largest_rho, start)
+        self.capacity = Fraction(capacity)
+        self.terms = {
+            "name": self.name,
+            "largest_rho": largest_rho,
+            "start": start,
+            "capacity": capacity,
+        }
+        self.what = f"the variance of small costs, each at most {largest_rho:.4g}-zCDP"
+
+    @classmethod
+    def at(cls, epsilon: float, delta: float, declared: Sequence[Cost] | None) -> SmallCosts:
+        """The metric for a total (ε, δ), for costs no larger than the declared ones; None: for
+        costs of up to 1/SMALL_SHARE of the budget.
+
+        Raises:
+            InvalidParameter: when a declared cost has no zCDP constant, or one above 1/2.
+        """
+        variance = gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12)
+        largest = variance / SMALL_SHARE
+        if declared is not None:
+            rhos = {cost: zcdp_constant(cost) for cost in declared}
+            cost = max(rhos, key=lambda one: rhos[one])
+            largest = rhos[cost]
+            if not largest <= LARGEST_RHO:
+                raise InvalidParameter(f"{cost} is not known to be {LARGEST_RHO}-zCDP")
+        best = SmallCostBudget.best(min(largest, LARGEST_RHO), variance)
+        return cls(best.largest_rho, best.start, best.capacity(variance))
+
+    def price(self, rest: Charge) -> float:
+        """The cheaper of 2 (1 + β) ρ, where the cost is small enough, and the μ² that covers it."""
+        ((cost, _),) = rest
+        found: list[float] = []
+        rho = zcdp_constant(cost)
+        if not isinstance(cost, GaussianDP) and rho <= self.small.largest_rho:
+            found.append(math.nextafter(2 * self.small.factor * rho, math.inf))
+        with suppress(IncompatibleCosts):
+            found.append(covering_variance(cost))
+        if not found:
+            raise IncompatibleCosts(f"{cost} is not covered by {self.what}")
+        return min(found)
 
 
 def metric_of(terms: dict[str, Any]) -> Metric:
@@ -238,12 +403,17 @@ def metric_of(terms: dict[str, Any]) -> Metric:
     given = {name: value for name, value in terms.items() if name != "name"}
     if terms["name"] == Ranges.name:
         # Once only ranges could be declared, and were stored as numbers.
-        prices = [(cost_of(key) if isinstance(key, str) else BoundedRange(key), n) for key, n in terms["prices"]]
+        prices = [
+            (cost_of(key) if isinstance(key, str) else BoundedRange(key), n)
+            for key, n in terms["prices"]
+        ]
         given["prices"] = dict(prices)
     return _METRICS[terms["name"]](**given)
 
 
-_METRICS: dict[str, Callable[..., Metric]] = {kind.name: kind for kind in (Pure, Zcdp, Renyi, Ranges, Gaussian)}
+_METRICS: dict[str, Callable[..., Metric]] = {
+    kind.name: kind for kind in (Pure, Zcdp, Renyi, Ranges, Gaussian, SmallCosts)
+}
 
 
 def _capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
@@ -254,10 +424,12 @@ def _capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
 
 def best_order(epsilon: float, log_inverse_delta: float) -> float:
     """The order with the largest B for its price of zCDP, λ(1 + λ) (any order is sound)."""
-    low, high = -20.0, 40.0
+    low = -20.0
+    high = 40.0
     for _ in range(6):
         grid = np.linspace(low, high, 60)
         worth = [_capacity(epsilon, log_inverse_delta, o) / (o * (1 + o)) for o in np.exp(grid)]
         at = int(np.argmax(worth))
-        low, high = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, 59)])
+        low = float(grid[max(at - 1, 0)])
+        high = float(grid[min(at + 1, 59)])
     return math.exp((low + high) / 2)

@@ -1,10 +1,12 @@
-"""Disjoint segments: what releases on them cost one user together, and a budget of which each of them has its own.
+"""Disjoint segments: what releases on them cost one user together, and a budget of which each of
+them has its own.
 
-The segments are named in public and one user's data lie in at most one of them, as a fact of the data. Then a question
-about one segment costs only the users in it. A user in segment g pays for what is asked of g and of all the data; all
-other answers are computed from data that are the same with and without that user and from noise of their own, also
-where the analyst chose the question after seeing g's answers. So the play is one of g's account alone, and the
-guarantee of the data set is that of one account, however many segments there are (docs/ledger.md, Segments).
+The segments are named in public and one user's data lie in at most one of them, as a fact of the
+data. Then a question about one segment costs only the users in it. A user in segment g pays for
+what is asked of g and of all the data; all other answers are computed from data that are the same
+with and without that user and from noise of their own, also where the analyst chose the question
+after seeing g's answers. So the play is one of g's account alone, and the guarantee of the data set
+is that of one account, however many segments there are (docs/ledger.md, Segments).
 """
 
 from __future__ import annotations
@@ -15,29 +17,34 @@ from typing import Any
 
 from dptopk._internal import validate
 from dptopk.accounting.cost_models.registry import cost_model_of
-from dptopk.budgets.account import Account, Record, Summary
-from dptopk.costs import Charge, Cost, sum_up
+from dptopk.budgets.account_base import Account, Record
+from dptopk.budgets.filter import Filter
+from dptopk.costs import Budget, Charge, Cost, sum_up
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 
 
 class Parallel(Account):
-    """The accounts of disjoint segments: a question about one takes from one, a question about all data from each.
+    """The accounts of disjoint segments: a question about one takes from one, a question about all
+    data from each.
 
     Args:
         parts: segment -> its account, all with the same guarantee.
 
-    What the caller must ensure: one user is in at most one segment, now and for as long as the accounts are spent from,
-    and neighbours are "add_remove" (other charges are refused).
+    What the caller must ensure: one user is in at most one segment, now and for as long as the
+    accounts are spent from, and neighbours are "add_remove" (other charges are refused).
 
     Raises:
         InvalidParameter: when there are no segments, or their accounts do not promise the same.
 
     >>> from dptopk import Accountant, PureDP
-    >>> regions = Parallel({name: Accountant(Charge({PureDP(0.1): 3}), 1e-6) for name in ("eu", "us")})
+    >>> regions = Parallel({name: Accountant(Charge({PureDP(0.1): 3}), 1e-6) for name in ("eu",
+    ...     "us")})
     >>> _ = regions.only("eu").spend(Charge({PureDP(0.1): 2}))
     >>> _ = regions.spend(Charge({PureDP(0.1): 1}))
-    >>> regions.only("eu").can_spend(Charge({PureDP(0.1): 1})), regions.only("us").can_spend(Charge({PureDP(0.1): 2}))
-    (False, True)
+    >>> regions.only("eu").can_spend(Charge({PureDP(0.1): 1}))
+    False
+    >>> regions.only("us").can_spend(Charge({PureDP(0.1): 2}))
+    True
     >>> print(regions.spent())
     3*DP(0.1)
     """
@@ -49,7 +56,9 @@ class Parallel(Account):
         self.parts, self._first = dict(parts), next(iter(parts.values()))
         self.delta = self._first.delta
         if len({(part.group(), part.delta) for part in parts.values()}) > 1:
-            raise InvalidParameter("parts must be accounts with the same guarantee, which is that of the data set")
+            raise InvalidParameter(
+                "parts must be accounts with the same guarantee, which is that of the data set"
+            )
 
     def only(self, *segments: Any) -> Parallel:
         """Return the accounts of some segments only, from which a question about these is charged.
@@ -61,18 +70,27 @@ class Parallel(Account):
             raise InvalidParameter("segments: one of these was not declared")
         return Parallel({segment: self.parts[segment] for segment in segments})
 
-    def quote(self, charge: Charge) -> Record:
+    def quote(self, charge: Charge, stated: Budget | None = None) -> Record:
         """Return what each segment's account would take; refused if one of them refuses."""
         validate.instance(Charge, charge=charge)
         if charge.neighbours != "add_remove":
-            raise IncompatibleCosts("a user who is replaced is in two segments: they are for add_remove alone")
+            raise IncompatibleCosts(
+                "a user who is replaced is in two segments: they are for add_remove alone"
+            )
         records = []
         for name, part in self.parts.items():
             try:
-                records.append([name, part.quote(charge)])
+                records.append([name, part.quote(charge, stated)])
             except BudgetExceeded as refused:
-                raise BudgetExceeded(charge, refused.remaining, f"segment {name}: {refused.reason}") from None
+                raise BudgetExceeded(
+                    charge, refused.remaining, f"segment {name}: {refused.reason}"
+                ) from None
         return {"segments": records}
+
+    def quote_past(self, charge: Charge) -> Record:
+        """Return what each segment's account would take for a charge that sums up the past."""
+        parts = self.parts.items()
+        return {"segments": [[name, part.quote_past(charge)] for name, part in parts]}
 
     def apply(self, charge: Charge, record: Record) -> None:
         """Spend from all, or where one refuses from none."""
@@ -81,7 +99,12 @@ class Parallel(Account):
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
         """Return what each segment's account would give back; ``record``: of the spend."""
         held = {} if record is None else self._held(record)
-        return {"segments": [[name, part.quote_refund(charge, held.get(name))] for name, part in self.parts.items()]}
+        return {
+            "segments": [
+                [name, part.quote_refund(charge, held.get(name))]
+                for name, part in self.parts.items()
+            ]
+        }
 
     def revert(self, charge: Charge, record: Record) -> None:
         """Give back to all, or where one refuses to none."""
@@ -89,9 +112,12 @@ class Parallel(Account):
 
     def _all(self, record: Record, act: Callable[[Account, Record], None]) -> None:
         with ExitStack() as locks:
-            for account in sorted(self.parts.values(), key=id):  # one order for all, so that no two wait for each other
+            for account in sorted(
+                self.parts.values(), key=id
+            ):  # one order for all, so that no two wait for each other
                 locks.enter_context(account._here())  # noqa: SLF001
-            held, before = self._held(record), dict[Any, Record]()
+            held = self._held(record)
+            before = dict[Any, Record]()
             try:
                 for name, part in self.parts.items():
                     before[name] = part.state()
@@ -121,6 +147,25 @@ class Parallel(Account):
         """The states of the accounts."""
         return {"segments": [[name, part.state()] for name, part in self.parts.items()]}
 
+    def merged(self) -> Record | None:
+        """The state in which every segment's account covers the history of any of them: users may
+        have moved between segments.
+
+        None: the accounts are no filters.
+
+        Raises:
+            BudgetExceeded: when they divide δ in different ways.
+        """
+        first, *others = self.parts.values()
+        if not isinstance(first, Filter):
+            return None
+        filters = [part for part in others if isinstance(part, Filter)]
+        state = first.state_beside(filters)
+        if state is None:
+            reason = "the segments divide delta in different ways"
+            raise BudgetExceeded(self.spent(), self.remaining(), reason)
+        return {"segments": [[name, state] for name in self.parts]}
+
     def restore(self, state: Record) -> None:
         """Take over states of the same segments' accounts."""
         for name, held in self._held(state).items():
@@ -135,10 +180,10 @@ class Parallel(Account):
         return "; ".join(f"{name}: {each}" for name, each in left.items())
 
     def shares(self) -> dict[str, float]:
-        """Return the used share of each segment's account, for its scarcest kind."""
+        """Return the used share of each segment's account, by the reading of its ε."""
         if len(self.parts) == 1:
             return self._first.shares()
-        return {str(name): max(part.shares().values()) for name, part in self.parts.items()}
+        return {str(name): part.share() for name, part in self.parts.items()}
 
     def spent(self) -> Charge:
         """A charge that covers what any one segment has spent: parallel composition."""
@@ -148,36 +193,34 @@ class Parallel(Account):
         """Upper bound on ε for every user: each pays from one account."""
         return self._first.epsilon()
 
-    def epsilon_left(self, spent: float) -> float:
-        """Return the remaining ε of the segment that has least."""
-        return min(part.epsilon_left(spent) for part in self.parts.values())
-
-    def summary(self) -> Summary:
-        """The accounts in numbers: of each number that of the segment which has spent most."""
+    def reading(self) -> float:
+        """The reading of the segment that has spent most."""
         distinct = {part.spent(): part for part in self.parts.values()}
-        each = [part.summary() for part in distinct.values()]
-        shares = self.shares()
-        spent = max(now.epsilon_spent for now in each)
-        return Summary(spent, self.epsilon(), each[0].delta, max(shares.values()), shares, self)
+        return max(part.reading() for part in distinct.values())
 
     def group(self) -> Charge:
-        """The group of one segment's account: the worst case is the largest over segments, all of this group."""
+        """The group of one segment's account: the worst case is the largest over segments, all of
+        this group.
+        """
         return self._first.group()
 
-    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
-        return all(part._delta_fits(charge, repetitions) for part in self.parts.values())  # noqa: SLF001
+    def fits(self, charge: Charge, stated: Budget | None = None) -> int:
+        """Return how many more times a charge fits into every segment's account."""
+        return min(part.fits(charge, stated) for part in self.parts.values())
 
     def __repr__(self) -> str:
         return f"Parallel({', '.join(map(repr, self.parts))}; remaining={self.remaining()})"
 
 
 def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Charge:
-    """Return a charge that covers releases on disjoint segments if one user counts in at most s of them.
+    """Return a charge that covers releases on disjoint segments if one user counts in at most s of
+    them.
 
-    The releases on segments without the user do not depend on the user, so the loss is that of some s of the charges,
-    whichever they are. The answer covers every such choice: for costs of one family, ordered by their parameter, it
-    holds as many costs of at least each size as the s segments with the most of them hold together; for others, as
-    many of each cost; and the s largest deltas. Equal charges: exactly s of them (s = 1: parallel composition). Under
+    The releases on segments without the user do not depend on the user, so the loss is that of some
+    s of the charges, whichever they are. The answer covers every such choice: for costs of one
+    family, ordered by their parameter, it holds as many costs of at least each size as the s
+    segments with the most of them hold together; for others, as many of each cost; and the s
+    largest deltas. Equal charges: exactly s of them (s = 1: parallel composition). Under
     "replace_one" one user leaves s segments and another enters s, so that 2s take the place of s.
 
     Args:
@@ -185,7 +228,8 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
         segments_per_user: s, at least 1, as enforced by segment_histograms.
 
     Returns:
-        A charge that dominates every choice of s charges: an upper bound, exact when the charges are equal.
+        A charge that dominates every choice of s charges: an upper bound, exact when the charges
+        are equal.
 
     Raises:
         IncompatibleCosts: for different neighbour relations.
@@ -200,26 +244,40 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
         raise InvalidParameter("charges must be a Charge for each segment")
     relations = {charge.neighbours for charge in charges if charge}
     if len(relations) > 1:
-        raise IncompatibleCosts(f"segments charged for different neighbours: {', '.join(sorted(relations))}")
+        raise IncompatibleCosts(
+            f"segments charged for different neighbours: {', '.join(sorted(relations))}"
+        )
     s *= 2 if "replace_one" in relations else 1
     costs: dict[Cost, int] = {}
     for family in _families(charges):
         covered = 0
-        for place, cost in enumerate(family):  # from the largest: how many costs of at least this size at once
-            sizes = (sum(charge.costs.get(larger, 0) for larger in family[: place + 1]) for charge in charges)
+        for place, cost in enumerate(
+            family
+        ):  # from the largest: how many costs of at least this size at once
+            sizes = (
+                sum(charge.costs.get(larger, 0) for larger in family[: place + 1])
+                for charge in charges
+            )
             at_least = sum(sorted(sizes, reverse=True)[:s])
             costs[cost] = at_least - covered
             covered = at_least
     delta = sum_up(sorted((charge.delta for charge in charges), reverse=True)[:s])
     adaptive = any(charge.adaptive for charge in charges)
-    return Charge(costs, delta=delta, adaptive=adaptive, neighbours=next(iter(relations), "add_remove"))
+    return Charge(
+        costs, delta=delta, adaptive=adaptive, neighbours=next(iter(relations), "add_remove")
+    )
 
 
 def _families(charges: Sequence[Charge]) -> list[list[Any]]:
-    """The distinct costs, in families in which a larger cost is a weaker promise, each from the largest down."""
+    """The distinct costs, in families in which a larger cost is a weaker promise, each from the
+    largest down.
+    """
     families: dict[Any, list[tuple[float, Any]]] = {}
     for cost in {cost for charge in charges for cost in charge.costs}:
         family = cost_model_of(cost).family
         name, size = family(cost) if family else (cost, 0.0)
         families.setdefault(name, []).append((size, cost))
-    return [[cost for _, cost in sorted(family, key=lambda pair: -pair[0])] for family in families.values()]
+    return [
+        [cost for _, cost in sorted(family, key=lambda pair: -pair[0])]
+        for family in families.values()
+    ]

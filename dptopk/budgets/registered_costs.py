@@ -1,21 +1,36 @@
-"""When a registered cost (a token) covers another: every mechanism with the cost satisfies the token's statement too.
+"""When a registered cost (a token) covers another: every mechanism with the cost satisfies the
+token's statement too.
 
-| token             | covers, when the mechanism with the cost ...            | because                                |
+| token             | covers, when the mechanism with the cost ...            | because
+|
 |-------------------|---------------------------------------------------------|----------------------------------------|
-| PureDP(ε)         | is ε'-DP with ε' <= ε                                   | ε-BR implies ε-DP (DDR Section 2)      |
-| BoundedRange(ε)   | is ε'-BR with ε' <= ε                                   | ε-DP implies 2ε-BR (DDR Section 2)     |
-| ExponentialClock  | has the cost for ε' <= ε, or is ε-BR                    | docs/notes/clocks.md                   |
-| ApproxDP(ε, δ)    | is (ε, δ)-DP by one of its statements                   | both are monotone                      |
-| MultiDP           | is (ε_i, δ_i)-DP for every constraint                   | the token is their conjunction         |
-| GaussianDP(μ)     | is μ'-Gaussian, μ' <= μ, or ε-DP, μ >= 2Φ⁻¹(1-a)      | the trade-off curve lies lower, below  |
-|                   | or is discrete Gaussian, its dominating μ' <= μ         | docs/notes/filters.md                  |
-| DiscreteGaussian  | has the same scale and no larger shift                  | log-concave law (docs/theorems.md)     |
-| SparseGaussian    | the same scale, no more labels, shift or chance to pass | docs/notes/sparse-gaussian.md          |
-| LabelCoins        | the same coin, no more labels                           | docs/notes/partition-selection.md      |
-| ZCDP(ρ, ξ)        | is (ξ', ρ')-zCDP, ρ' <= ρ and ξ' + ρ' <= ξ + ρ          | ξ' + ρ'α <= ξ + ρα for all α > 1       |
-| CDP(μ, τ)         | is (μ', τ')-CDP with μ' <= μ and τ' <= τ                | both are monotone                      |
+| PureDP(ε)         | is ε'-DP with ε' <= ε                                   | ε-BR implies
+ε-DP (DDR Section 2)      |
+| BoundedRange(ε)   | is ε'-BR with ε' <= ε                                   | ε-DP implies
+2ε-BR (DDR Section 2)     |
+| ExponentialClock  | has the cost for ε' <= ε, or is ε-BR                    |
+docs/notes/clocks.md                   |
+| ApproxDP(ε, δ)    | is (ε, δ)-DP by one of its statements                   | both are
+monotone                      |
+| MultiDP           | is (ε_i, δ_i)-DP for every constraint                   | the token is
+their conjunction         |
+| GaussianDP(μ)     | is μ'-Gaussian, μ' <= μ, or ε-DP, μ >= 2Φ⁻¹(1-a)      | the trade-off
+curve lies lower, below  |
+|                   | or is discrete Gaussian, its dominating μ' <= μ         |
+docs/notes/filters.md                  |
+| DiscreteGaussian  | has the same scale and no larger shift                  | log-concave law
+(docs/theorems.md)     |
+| SparseGaussian    | the same scale, no more labels, shift or chance to pass |
+docs/notes/sparse-gaussian.md          |
+| LabelCoins        | the same coin, no more labels                           |
+docs/notes/partition-selection.md      |
+| ZCDP(ρ, ξ)        | is (ξ', ρ')-zCDP, ρ' <= ρ and ξ' + ρ' <= ξ + ρ          | ξ' + ρ'α <= ξ +
+ρα for all α > 1       |
+| CDP(μ, τ)         | is (μ', τ')-CDP with μ' <= μ and τ' <= τ                | both are
+monotone                      |
 
-Which token pays for which cost is a maximum flow (``match``): greedily from the largest cost, then by augmenting paths.
+Which token pays for which cost is a maximum flow (``match``): greedily from the largest cost, then
+by augmenting paths.
 
 The rule of each type of token stands with that type, in ``dptopk.accounting.cost_models``.
 """
@@ -36,7 +51,8 @@ Token = TypeVar("Token", bound=Hashable)
 
 
 def dominates(token: Cost, cost: Cost) -> bool:
-    """Return whether every mechanism with the cost satisfies the token's statement, by the table of this module.
+    """Return whether every mechanism with the cost satisfies the token's statement, by the table of
+    this module.
 
     False means that the table does not say so.
 
@@ -48,11 +64,14 @@ def dominates(token: Cost, cost: Cost) -> bool:
 
 
 def size(cost: Cost) -> tuple[float, float]:
-    """Rough size of a token: (zCDP-like ρ, δ). Only the order in which tokens are tried depends on it."""
+    """Rough size of a token: (zCDP-like ρ, δ). Only the order in which tokens are tried depends on
+    it.
+    """
     if cost_model_of(cost).statements is not None:
         epsilon, delta = max(statements(cost))
         return epsilon**2 / 2, delta
-    zcdp, pair = implied(cost).zcdp, cost_model_of(cost).loss_components
+    zcdp = implied(cost).zcdp
+    pair = cost_model_of(cost).loss_components
     if zcdp is None and pair is not None:  # half the variance of its loss
         return sum(part.spread() for part in pair({cost: 1})) / 2, 0.0
     return (sum(zcdp(cost)) if zcdp else 0.0), 0.0
@@ -73,13 +92,17 @@ def match(
         size: sort key; large demands are served first, each by its smallest token.
 
     Returns:
-        A maximum flow in the graph of kinds (with counts, not single tokens, as capacities): None is final.
+        A maximum flow in the graph of kinds (with counts, not single tokens, as capacities): None
+        is final.
 
     >>> match({"a": 2}, {1: 1, 2: 5}, lambda token, demand: True, lambda kind: kind)
     {('a', 1): 1, ('a', 2): 1}
     """
     suitable = {
-        demand: sorted((t for t, n in tokens.items() if n and covers(t, demand)), key=lambda t: (t != demand, size(t)))
+        demand: sorted(
+            (t for t, n in tokens.items() if n and covers(t, demand)),
+            key=lambda t: (t != demand, size(t)),
+        )
         for demand in demands
     }
     free = Counter({token: times for token, times in tokens.items() if times})
@@ -101,7 +124,9 @@ def match(
 
 
 def _given_up(path: list[tuple[Demand, Token]]) -> list[tuple[Demand, Token]]:
-    """The assignments that an augmenting path d0-t0, d1-t1, ... takes back: d1 gives up t0, d2 gives up t1, ..."""
+    """The assignments that an augmenting path d0-t0, d1-t1, ... takes back: d1 gives up t0, d2
+    gives up t1, ...
+    """
     return [(later, token) for (_, token), (later, _) in pairwise(path)]
 
 

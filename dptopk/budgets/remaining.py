@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dptopk._internal.formatting import format_lower, html_lines, html_table
-from dptopk.budgets.account import Account
-from dptopk.costs import Charge
+from dptopk.budgets.account_base import Account
+from dptopk.costs import Budget, Charge
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,15 @@ class Remaining:
 
     Attributes:
         left: the registered costs that are left, or a filter's budget in words.
-        epsilon_left: of a filter the largest ε of a pure cost that is accepted now; else total minus reading.
-        epsilon_spent: a reading of what was spent, at ``delta``; not a guarantee.
+        epsilon_left: the largest ε at which a question like ``question`` is accepted now
+            (``planning.gauge.epsilon_left``).
+        epsilon_spent: a reading of what was spent, at ``delta``; not a guarantee
+            (``Account.reading``).
         epsilon_total: the guarantee at ``delta``, for everything, now and later.
         delta: the δ of both.
-        share_used: how much of the budget is used, in [0, 1]: of the scarcest kind.
+        share_used: ``epsilon_spent`` over ``epsilon_total``.
         fits: how many more of each kind of question fit, each kind by itself.
+        question: the kind of question that ``epsilon_left`` is about, in words.
     """
 
     left: Charge | str
@@ -33,21 +36,47 @@ class Remaining:
     delta: float
     share_used: float
     fits: Mapping[str, int]
+    question: str = ""
 
     @classmethod
-    def of(cls, account: Account, asked: Mapping[str, Charge]) -> Remaining:
-        """The remaining budget of an account; ``asked``: the maximum cost of each kind of question, by its name."""
-        now, left = account.summary(), account.remaining()
-        fits = {question: now.fits(charge) for question, charge in asked.items()}
-        return cls(left, now.epsilon_spent, now.epsilon_total, now.epsilon_left, now.delta, now.share, fits)
+    def of(
+        cls,
+        account: Account,
+        asked: Mapping[str, tuple[Charge, Budget | None]],
+        *,
+        epsilon_left: float,
+        question: str = "",
+    ) -> Remaining:
+        """The remaining budget of an account.
+
+        Args:
+            account: whose.
+            asked: the maximum cost of each kind of question and the (ε, δ) that it states, by its
+                name.
+            epsilon_left: as the attribute.
+            question: as the attribute.
+        """
+        now = account.summary()
+        return cls(
+            left=account.remaining(),
+            epsilon_spent=now.epsilon_spent,
+            epsilon_total=now.epsilon_total,
+            epsilon_left=epsilon_left,
+            delta=now.delta,
+            share_used=now.share,
+            fits={name: account.fits(*kind) for name, kind in asked.items()},
+            question=question,
+        )
 
     def lines(self) -> list[str]:
         """Describe the remaining budget in sentences."""
-        spent, total = self.epsilon_spent, self.epsilon_total
-        used = f"{self.share_used:.1%} of the budget is used"
-        left = format_lower(self.epsilon_left, 4)
-        now = f"ε about {spent:.4g} of {total:.4g} spent, {left} left, at δ = {self.delta:g}; {used}"
-        return [now, f"left: {self.left}", *(f"{more} more of {question}" for question, more in self.fits.items())]
+        spent = f"ε about {self.epsilon_spent:.4g} of {self.epsilon_total:.4g} spent"
+        lines = [f"{spent} (a reading), {self.share_used:.1%}, at δ = {self.delta:g}"]
+        kind = f" for {self.question}" if self.question else ""
+        lines.append(f"left: ε up to {format_lower(self.epsilon_left, 4)}{kind}")
+        if isinstance(self.left, Charge):
+            lines.append(f"registered costs left: {self.left}")
+        return lines + [f"{more} more of {question}" for question, more in self.fits.items()]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -60,11 +89,15 @@ class Remaining:
             "epsilon_left": self.epsilon_left,
             "delta": self.delta,
             "share_used": self.share_used,
+            "question": self.question,
             "left": str(self.left),
             "fits": dict(self.fits),
         }
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        fits = html_table(["question", "how many more fit"], self.fits.items()) if self.fits else ""
-        return html_lines(self.lines()[:2]) + fits
+        if self.fits:
+            fits = html_table(["question", "how many more fit"], self.fits.items())
+        else:
+            fits = ""
+        return html_lines(self.lines()[: -len(self.fits) or None]) + fits

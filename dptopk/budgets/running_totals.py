@@ -1,33 +1,47 @@
-"""Running totals of a filter: exact sums of prices, failure masses, and the accepted costs themselves."""
+"""Running totals of a filter: exact sums of prices, failure masses, and the accepted costs
+themselves.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dptopk.budgets.account import Record, cost_of
+from dptopk.budgets.account_base import Record, cost_of
 from dptopk.costs import Charge, Cost
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from dptopk.budgets.filter_metrics import Metric
+    from dptopk.budgets.filter_metrics import Metric, Price
+
+# Short enough for sums of them to be written: see ``filter_metrics.LARGEST_DENOMINATOR``.
+_FRACTION = re.compile(r"[0-9]{1,320}/[1-9][0-9]{0,3}")
+
+PURE = "pure"  # the name of the metric that adds up the ε's
 
 
 @dataclass
 class RunningTotals:
-    """What one charge takes at recorded prices, or all accepted charges together.
+    """The sums for one charge at recorded prices, or for all accepted charges together.
 
     Attributes:
         sums: of prices on each metric.
-        unpriced: how many costs have no price there: while any of them ran, that metric covers nothing more.
-        failures: masses of failure of costs and deltas of charges, which never come back.
+        unpriced: the number of costs without a price on each metric: while any of them ran, that
+            metric covers nothing more.
+        failures: the part of δ that was taken: masses of failure of costs and deltas of charges, or
+            the δ of a statement. It never comes back.
         spent: the costs.
         delta: the deltas of charges.
         adaptive: whether a charge was adaptive inside.
+        extra: the part of ``failures`` that only the statements needed, beyond the masses of
+            failure.
+        statements: the number of charges that were entered with a statement.
+        left: whether the sum of ε's was left for good: a charge ran that is not in it.
     """
 
     sums: dict[str, Fraction]
@@ -36,57 +50,120 @@ class RunningTotals:
     spent: Counter[Cost]
     delta: Fraction
     adaptive: bool = False
+    extra: Fraction = Fraction(0)
+    statements: int = 0
+    left: bool = False
 
     @classmethod
     def of(cls, charge: Charge, record: Record, metrics: Mapping[str, Metric]) -> RunningTotals:
-        """By the prices of a record, one for each metric and the failure mass after them.
+        """The totals of one charge by its record: a price for each metric, and the mass of failure
+        after them.
 
         Raises:
-            InvalidParameter: when the record holds no prices for these costs.
+            InvalidParameter: when the record holds no prices for these costs, or a statement that
+                does not contain their failures.
         """
-        sums, unpriced = dict.fromkeys(metrics, Fraction(0)), dict.fromkeys(metrics, 0)
-        delta = failures = Fraction(charge.delta)
+        sums = dict.fromkeys(metrics, Fraction(0))
+        unpriced = dict.fromkeys(metrics, 0)
+        delta = Fraction(charge.delta)
+        failures = delta
         try:
             for cost, times in charge:
-                *prices, failure = record["prices"][str(cost)]
+                *prices, failure = prices_of(record)[str(cost)]
                 failures += times * Fraction(_amount(failure))
                 for name, price in zip(sums, prices, strict=True):
                     if price is None:
                         unpriced[name] += times
                     else:
                         sums[name] += times * metrics[name].read(_amount(price))
+            taken = cls(
+                sums, unpriced, failures, Counter(dict(charge.costs)), delta, charge.adaptive
+            )
+            taken.left = bool(record.get("left", False))
+            if "stated" in record:
+                stated = record["stated"]
+                taken._state(stated["epsilon"], stated["delta"], metrics)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise InvalidParameter("the record of this charge does not fit a filter") from None
-        return cls(sums, unpriced, failures, Counter(dict(charge.costs)), delta, charge.adaptive)
+        return taken
 
-    def add(self, taken: RunningTotals) -> None:
-        """Add a charge."""
-        self._move(taken, 1)
-        self.failures += taken.failures
-        self.delta += taken.delta
+    def _state(self, epsilon: float, delta: float, metrics: Mapping[str, Metric]) -> None:
+        """Enter the statement (ε, δ) of a charge instead of the ε's and failures of its costs.
+
+        Raises:
+            ValueError: when δ is less than the failures, which it contains.
+        """
+        whole = Fraction(_amount(delta))
+        if whole < self.failures:
+            raise ValueError("a statement contains the failures of its charge")
+        self.extra = whole - self.failures
+        self.failures = whole
+        self.sums[PURE] = metrics[PURE].read(_amount(epsilon))
+        self.unpriced[PURE] = 0
+        self.statements = 1
+
+    def add(self, taken: RunningTotals, times: int = 1) -> None:
+        """Add a charge, or several equal ones."""
+        self._move(taken, times)
+        self.failures += times * taken.failures
+        self.extra += times * taken.extra
+        self.delta += times * taken.delta
+        self.statements += times * taken.statements
         self.adaptive |= taken.adaptive
+        self.left |= taken.left
 
     def ran(self, charge: Charge) -> bool:
         """Whether each cost of the charge was accepted at least that often."""
         return all(self.spent[cost] >= times for cost, times in charge)
 
     def take_off(self, charge: Charge, taken: RunningTotals) -> None:
-        """Take off costs that never ran; failure masses and deltas stay.
+        """Take off costs that never ran; failure masses, deltas and statements stay.
 
         Raises:
             InvalidParameter: when they are not in the sums.
         """
-        sums, unpriced = taken.sums, taken.unpriced
-        more = any(sums[name] > self.sums[name] or unpriced[name] > self.unpriced[name] for name in sums)
+        more = any(
+            taken.sums[name] > self.sums[name] or taken.unpriced[name] > self.unpriced[name]
+            for name in taken.sums
+        )
         if more or not self.ran(charge):
             raise InvalidParameter(f"charge to refund was not spent: {charge}")
         self._move(taken, -1)
 
-    def _move(self, taken: RunningTotals, sign: int) -> None:
+    def _move(self, taken: RunningTotals, times: int) -> None:
         for name in self.sums:
-            self.sums[name] += sign * taken.sums[name]
-            self.unpriced[name] += sign * taken.unpriced[name]
-        self.spent.update({cost: sign * times for cost, times in taken.spent.items()})
+            self.sums[name] += times * taken.sums[name]
+            self.unpriced[name] += times * taken.unpriced[name]
+        self.spent.update({cost: times * number for cost, number in taken.spent.items()})
+
+    def copy(self) -> RunningTotals:
+        """Equal totals that share nothing with these."""
+        return replace(
+            self, sums=dict(self.sums), unpriced=dict(self.unpriced), spent=Counter(self.spent)
+        )
+
+    @classmethod
+    def largest(cls, histories: Sequence[RunningTotals]) -> RunningTotals:
+        """The totals that are at least those of each of several histories on the same metrics.
+
+        Every test of a filter is harder to pass with larger totals, so whoever has one of these
+        histories is covered by whatever is accepted after it.
+        """
+        names = histories[0].sums
+        spent = Counter[Cost]()
+        for history in histories:
+            spent |= history.spent
+        return cls(
+            sums={name: max(each.sums[name] for each in histories) for name in names},
+            unpriced={name: max(each.unpriced[name] for each in histories) for name in names},
+            failures=max(each.failures for each in histories),
+            spent=spent,
+            delta=max(each.delta for each in histories),
+            adaptive=any(each.adaptive for each in histories),
+            extra=max(each.extra for each in histories),
+            statements=max(each.statements for each in histories),
+            left=any(each.left for each in histories),
+        )
 
     def state(self) -> Record:
         """Return the state as JSON; ``restored`` reads it."""
@@ -97,23 +174,52 @@ class RunningTotals:
             "spent": {str(cost): times for cost, times in self.spent.items() if times},
             "delta": str(self.delta),
             "adaptive": self.adaptive,
+            "extra": str(self.extra),
+            "statements": self.statements,
+            "left": self.left,
         }
 
     @classmethod
     def restored(cls, state: Record, metrics: Iterable[str]) -> RunningTotals:
-        """The totals that ``state`` gave."""
-        sums = {name: Fraction(state["sums"][name]) for name in metrics}
-        unpriced = {name: state["unpriced"][name] for name in sums}
-        spent = Counter({cost_of(cost): times for cost, times in state["spent"].items()})
-        return cls(sums, unpriced, Fraction(state["failures"]), spent, Fraction(state["delta"]), state["adaptive"])
+        """The totals that ``state`` gave; older states hold no statements."""
+        names = list(metrics)
+        return cls(
+            sums={name: Fraction(state["sums"][name]) for name in names},
+            unpriced={name: state["unpriced"][name] for name in names},
+            failures=Fraction(state["failures"]),
+            spent=Counter({cost_of(cost): times for cost, times in state["spent"].items()}),
+            delta=Fraction(state["delta"]),
+            adaptive=state["adaptive"],
+            extra=Fraction(state.get("extra", 0)),
+            statements=state.get("statements", 0),
+            left=state.get("left", False),
+        )
 
 
-def _amount(price: float) -> float:
+def prices_of(record: Record) -> Record:
+    """The prices of each cost in a record.
+
+    Those of a statement stand inside it: a program that knows no statements finds no prices, and
+    refuses the record instead of counting less than was taken.
+
+    Raises:
+        KeyError, TypeError: when there are none.
+    """
+    holder = record.get("stated", record)
+    prices: Record = holder["prices"]
+    return prices
+
+
+def _amount(price: Price) -> Price:
     """A recorded price, checked.
 
     Raises:
         ValueError: when it is no finite number of at least 0.
     """
+    if isinstance(price, str):
+        if not _FRACTION.fullmatch(price):
+            raise ValueError("a price in words is a fraction of whole numbers")
+        return price
     if type(price) not in {int, float} or not 0 <= price < math.inf:
         raise ValueError("a price is a number of at least 0")
     return price

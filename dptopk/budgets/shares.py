@@ -1,10 +1,12 @@
-"""Several analysts on one data set, each with a registration or a filter of their own: the total is their product.
+"""Several analysts on one data set, each with a registration or a filter of their own: the total is
+their product.
 
-Each share is a group in the sense of Theorem C (docs/notes/setwise.md): whatever its analyst does with it, adaptively
-and also after seeing the others' answers, its value is at most that of its own pair, and everything together at most
-the product of the pairs. That is far below the sum of the guarantees. *The shares are fixed before the first answer*: a
-share chosen by looking at answers would be a choice between games. Analysts who come later draw on the reserve, a share
-that was there from the start.
+Each share is a group in the sense of Theorem C (docs/notes/setwise.md): whatever its analyst does
+with it, adaptively and also after seeing the others' answers, its value is at most that of its own
+pair, and everything together at most the product of the pairs. That is far below the sum of the
+guarantees. *The shares are fixed before the first answer*: a share chosen by looking at answers
+would be a choice between games. Analysts who come later draw on the reserve, a share that was there
+from the start.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import NoReturn
 from dptopk._internal import validate
 from dptopk.accounting import bounds
 from dptopk.accounting.registry import Bound, split_failure
-from dptopk.budgets.account import Account, Record
-from dptopk.costs import Charge, sum_up
+from dptopk.budgets.account_base import Account, Record
+from dptopk.costs import Budget, Charge, sum_up
 from dptopk.errors import BudgetExceeded, InvalidParameter
 
 RESERVE = "reserve"
@@ -28,12 +30,15 @@ class Shares(Account):
     """The shares of a data set's analysts, and the guarantee of all of them together.
 
     Args:
-        parts: name of an analyst, or "reserve" for everybody else -> an account nothing was spent of.
+        parts: name of an analyst, or "reserve" for everybody else -> an account nothing was spent
+            of.
         delta: the total δ at which the guarantee is stated.
-        guarantee: computed before for the same shares and delta; None: computed when first asked for.
+        guarantee: computed before for the same shares and delta; None: computed when first asked
+            for.
 
     Raises:
-        InvalidParameter: when there are no shares, when something was spent, or on shares for different neighbours.
+        InvalidParameter: when there are no shares, when something was spent, or on shares for
+        different neighbours.
 
     >>> from dptopk import Accountant, BoundedRange
     >>> month = Charge({BoundedRange(0.1): 50})
@@ -43,12 +48,16 @@ class Shares(Account):
     True
     """
 
-    def __init__(self, parts: Mapping[str, Account], delta: float, *, guarantee: Bound | None = None) -> None:
+    def __init__(
+        self, parts: Mapping[str, Account], delta: float, *, guarantee: Bound | None = None
+    ) -> None:
         super().__init__()
         if not parts or not all(isinstance(part, Account) for part in parts.values()):
             raise InvalidParameter("parts must map names to accounts, at least one")
         if any(part.spent() for part in parts.values()):
-            raise InvalidParameter("parts must be unspent accounts: shares are fixed before the first answer")
+            raise InvalidParameter(
+                "parts must be unspent accounts: shares are fixed before the first answer"
+            )
         self.delta = validate.probability(delta=delta)
         self.parts = dict(parts)
         self._group = Charge.join(*(part.group() for part in parts.values()))
@@ -63,14 +72,19 @@ class Shares(Account):
         """
         part = self.parts.get(analyst, self.parts.get(RESERVE))
         if part is None:
-            raise BudgetExceeded(Charge(), "no share", f"{analyst!r} has no share, and there is no reserve")
+            raise BudgetExceeded(
+                Charge(), "no share", f"{analyst!r} has no share, and there is no reserve"
+            )
         return part
 
     @cached_property
     def guarantee(self) -> Bound:
         """The smaller of the product of the shares' pairs and the sum of their guarantees."""
-        product, total = bounds.compose(self._group, delta=self.delta), self.sum()
-        return total if total.epsilon < product.epsilon else product
+        product = bounds.compose(self._group, delta=self.delta)
+        total = self.sum()
+        if total.epsilon < product.epsilon:
+            return total
+        return product
 
     def sum(self) -> Bound:
         """The sum of the shares' guarantees, the δ divided evenly beyond what each must have."""
@@ -78,12 +92,18 @@ class Shares(Account):
         least = [sum_up([split_failure(group)[1], group.delta]) for group in groups]
         if sum_up(least) > self.delta:
             note = "delta is below the shares' own masses of bad events"
-            return Bound(math.inf, self.delta, None, "sum", "basic composition of the shares", (), note)
+            return Bound(
+                math.inf, self.delta, None, "sum", "basic composition of the shares", (), note
+            )
         spare = max(self.delta * (1 - 1e-12) - sum_up(least), 0.0) / len(groups)
         deltas = [min(own + spare, 1 - 2**-53) for own in least]
-        each = [bounds.compose(group, delta=delta) for group, delta in zip(groups, deltas, strict=True)]
+        each = [
+            bounds.compose(group, delta=delta) for group, delta in zip(groups, deltas, strict=True)
+        ]
         epsilon = sum_up([bound.epsilon for bound in each])
-        return Bound(epsilon, self.delta, None, "sum", "basic composition of the shares", each[0].valid_in)
+        return Bound(
+            epsilon, self.delta, None, "sum", "basic composition of the shares", each[0].valid_in
+        )
 
     def epsilon(self) -> float:
         """Upper bound on ε of everything that all analysts will ever see."""
@@ -102,12 +122,12 @@ class Shares(Account):
         return "; ".join(f"{name}: {part.remaining()}" for name, part in self.parts.items())
 
     def shares(self) -> dict[str, float]:
-        """Return the used part of each share, for its scarcest kind."""
-        return {name: max(part.shares().values()) for name, part in self.parts.items()}
+        """Return the used part of each share, by the reading of its ε."""
+        return {name: part.share() for name, part in self.parts.items()}
 
-    def fits(self, charge: Charge) -> int:
+    def fits(self, charge: Charge, stated: Budget | None = None) -> int:
         """Return how many more times a charge fits into the share with the most room for it."""
-        return max(part.fits(charge) for part in self.parts.values())
+        return max(part.fits(charge, stated) for part in self.parts.values())
 
     def state(self) -> Record:
         """The states of the shares."""
@@ -121,7 +141,10 @@ class Shares(Account):
     def _refused(self, *_: object, **__: object) -> NoReturn:
         raise InvalidParameter("this budget is divided into shares: spend from account(analyst)")
 
-    quote = apply = quote_refund = revert = disagreement = _delta_fits = _refused
+    quote = apply = quote_refund = revert = disagreement = _refused
 
     def __repr__(self) -> str:
-        return f"Shares({', '.join(map(repr, self.parts))}, delta={self.delta}, remaining={self.remaining()})"
+        return (
+            f"Shares({', '.join(map(repr, self.parts))}, delta={self.delta}, "
+            f"remaining={self.remaining()})"
+        )

@@ -11,12 +11,28 @@ import typer
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Interaction, Method
 from dptopk._internal.json_text import readable_json
-from dptopk.cli import analyst as analyst_commands, datasets as datasets_commands, ledger as ledger_commands
+from dptopk.cli import (
+    analyst as analyst_commands,
+    datasets as datasets_commands,
+    ledger as ledger_commands,
+)
 from dptopk.cli.attest import attest
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
 from dptopk.cli.certify import certify
-from dptopk.cli.options import Asked, Cap, Confidence, EffortOption, Output, Quiet, Seed, with_groups
+from dptopk.cli.events_sql import events_sql
+from dptopk.cli.ledger_upkeep import migrate, witness
+from dptopk.cli.options import (
+    Cap,
+    Confidence,
+    EffortOption,
+    Output,
+    Protected,
+    Quiet,
+    Seed,
+    with_delta,
+    with_groups,
+)
 from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
@@ -24,16 +40,22 @@ from dptopk.cli.shell import Command, Group, Guided, log_to_stderr, working
 from dptopk.cli.stream import app as stream_app
 from dptopk.cli.topk import topk
 from dptopk.errors import InvalidParameter
+from dptopk.question import Question
 
 app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Differentially private top-k queries on histograms, with privacy accounting built in.",
-    epilog="Begin with [bold]dptopk demo[/bold]; [bold]dptopk plan --k 25 --epsilon 1 --delta 1e-6 --labels-per-user 5"
+    epilog="Begin with [bold]dptopk demo[/bold]; [bold]dptopk plan --k 25 --epsilon 1 --delta "
+    "1e-6 --labels-per-user 5"
     "[/bold] says what such an answer delivers, without any data.",
 )
-ASK, KEEP, PROVE = "Ask", "Data, budgets and the service", "Privacy accounting and its evidence"
+ASK = "Ask"
+KEEP = "Data, budgets and the service"
+PROVE = "Privacy accounting and its evidence"
+ledger_commands.app.command()(migrate)
+ledger_commands.app.command()(witness)
 ledger_commands.app.add_typer(analyst_commands.app, name="analyst")
 
 
@@ -47,10 +69,15 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[  # noqa: ARG001 - its callback answers
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    version: Annotated[  # noqa: ARG001
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log progress to stderr.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log progress to stderr.")
+    ] = False,
 ) -> None:
     """Differentially private top-k queries on histograms, with privacy accounting built in."""
     if verbose:
@@ -58,22 +85,37 @@ def options(
 
 
 COSTS = (
-    "Costs: DP(ε) and ADP(ε, δ); BR(ε), bounded range: one Gumbel selection; Clock(ε): selections by the label that a "
-    "user touches; DLap(scale, shift), DGauss(scale, shift): discrete noise; GDP(μ), ZCDP(ρ), CDP(μ, τ); MultiDP, "
-    "SGauss and Coins as answers write them; + delta(δ) for what may fail. docs/notes/notation.md says what each means."
+    "Costs: DP(ε) and ADP(ε, δ); BR(ε), bounded range: one Gumbel selection; Clock(ε): "
+    "selections by the label that a "
+    "user touches; DLap(scale, shift), DGauss(scale, shift): discrete noise; GDP(μ), ZCDP(ρ), "
+    "CDP(μ, τ); MultiDP, "
+    "SGauss and Coins as answers write them; + delta(δ) for what may fail. "
+    "docs/notes/notation.md says what each means."
 )
 EXAMPLES = (
     "A row a label: [bold]dptopk topk words.csv --label-col word --k 25 --epsilon 1 --delta 1e-6 "
     "--labels-per-user 1[/bold]\n\n"
-    "A row an event: [bold]dptopk topk reads.parquet --user-col member --item-col article --labels-per-user 5 "
+    "A row an event: [bold]dptopk topk reads.parquet --user-col member --item-col article "
+    "--labels-per-user 5 "
     "--k 25 --epsilon 1 --delta 1e-6[/bold]"
 )
-INTERACTION = "batch: all fixed and independent; ordered; setwise: any order of these costs; filter: free choice."
+INTERACTION = (
+    "batch: all fixed and independent; ordered; setwise: any order of these costs; "
+    "filter: free choice."
+)
 
 # What `dptopk demo` answers: a title, Δ, and the method.
 _DEMOS: tuple[tuple[str, int | None, Method], ...] = (
-    ("One user is one word occurrence: it touches one label. Noise on all counts is cheapest.", 1, "auto"),
-    ("The same budget when a user may touch any number of labels: select, then count.", None, "peel"),
+    (
+        "One user is one word occurrence: it touches one label. Noise on all counts is cheapest.",
+        1,
+        "auto",
+    ),
+    (
+        "The same budget when a user may touch any number of labels: select, then count.",
+        None,
+        "peel",
+    ),
 )
 
 
@@ -88,7 +130,10 @@ def demo(seed: Seed = None) -> None:
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan_topk
 
-    rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
+    if seed is None:
+        rng = None
+    else:
+        rng = np.random.default_rng(validate.count(at_least=0, seed=seed))
     for title, labels_per_user, method in _DEMOS:
         typer.echo(f"\n{title}")
         sensitivity = Sensitivity(linf=1, l0=labels_per_user)
@@ -98,50 +143,66 @@ def demo(seed: Seed = None) -> None:
 
 @app.command("plan", rich_help_panel=ASK)
 def plan_command(
-    asked: Asked,
+    asked: Question,
+    protected: Protected,
     per_label_cap: Cap = 1,
     confidence: Confidence = CONFIDENCE,
     alternatives: Annotated[
-        bool, typer.Option("--alternatives", help="List all designs at the same budget: names for --method.")
+        bool,
+        typer.Option(
+            "--alternatives", help="List all designs at the same budget: names for --method."
+        ),
     ] = False,
     output_format: Annotated[
         Literal["text", "json"], typer.Option("--format", help="How the plan is written.")
     ] = "text",
-    quiet: Quiet = False,  # noqa: ARG001 - its callback heeds it
+    quiet: Quiet = False,  # noqa: ARG001
 ) -> None:
     """Say what a top-k answer would cost and deliver, without any data."""
     from dptopk.histogram.histogram import Sensitivity
-    from dptopk.planning import plan_topk
+    from dptopk.planning import plan
+    from dptopk.question import Facts
 
-    caps = Sensitivity(linf=per_label_cap, l0=asked.labels_per_user)
-    domain: Any = "public" if asked.known_domain else "private"
+    facts = Facts(
+        sensitivity=Sensitivity(linf=per_label_cap, l0=protected.labels_per_user),
+        domain="public" if protected.known_domain else "private",
+        looks=False,
+    )
     with working("planning"):
-        plan = plan_topk(**asked.total, **asked.planned, sensitivity=caps, domain=domain)
+        made = plan(with_delta(asked), facts)
     if output_format == "json":
         from dptopk.cli.output import plan_as_dict
 
-        typer.echo(readable_json(plan_as_dict(plan, confidence, alternatives=alternatives)), nl=False)
+        typer.echo(
+            readable_json(plan_as_dict(made, confidence, alternatives=alternatives)), nl=False
+        )
         return
-    typer.echo(plan.explain(confidence=confidence))
+    typer.echo(made.explain(confidence=confidence))
     if alternatives:
         from dptopk.cli.bounds_table import print_designs
 
-        print_designs(plan.alternatives)
+        print_designs(made.alternatives)
 
 
 @app.command("compose", rich_help_panel=PROVE, epilog=COSTS)
 def compose_command(
     charge: Annotated[
-        str, typer.Argument(metavar="CHARGE", help='Costs, such as "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)".')
+        str,
+        typer.Argument(
+            metavar="CHARGE", help='Costs, such as "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)".'
+        ),
     ],
     delta: Annotated[float | None, typer.Option(help="Ask for ε at this δ.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Ask for δ at this ε.")] = None,
     interaction: Annotated[Interaction, typer.Option(help=INTERACTION)] = "setwise",
     output_format: Annotated[
-        Literal["table", "csv", "json"], typer.Option("--format", help="How the bounds are written.")
+        Literal["table", "csv", "json"],
+        typer.Option("--format", help="How the bounds are written."),
     ] = "table",
     effort: EffortOption = "normal",
-    max_seconds: Annotated[float | None, typer.Option(help="A guard: what is finished by then is the answer.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="A guard: what is finished by then is the answer.")
+    ] = None,
 ) -> None:
     """Compare all composition bounds on a charge; the smallest valid one is marked."""
     from dptopk.accounting import bounds
@@ -162,6 +223,7 @@ app.command(rich_help_panel=ASK)(budget)
 app.add_typer(stream_app, name="stream", rich_help_panel=ASK)
 app.add_typer(datasets_commands.app, name="datasets", rich_help_panel=KEEP)
 app.command(rich_help_panel=KEEP)(refresh)
+app.command(rich_help_panel=KEEP)(events_sql)
 app.add_typer(ledger_commands.app, name="ledger", rich_help_panel=KEEP)
 app.command(rich_help_panel=KEEP)(serve)
 app.command(rich_help_panel=PROVE)(certify)
@@ -179,7 +241,9 @@ def main() -> None:
     """Entry point of the ``dptopk`` command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a label never stops an answer that was paid for
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a label never stops an answer that was paid for
     try:
         app()
     except BrokenPipeError:  # the reader of our output closed it

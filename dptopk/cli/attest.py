@@ -1,4 +1,6 @@
-"""``dptopk attest``: the exact laws of a mechanism on small histograms, in a file that an auditor can check."""
+"""``dptopk attest``: the exact laws of a mechanism on small histograms, in a file that an auditor
+can check.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +16,35 @@ from dptopk.cli.options import Cap
 def attest(
     mechanism: Annotated[
         str,
-        typer.Argument(metavar="MECHANISM", help='Such as "TruncatedLaplace(epsilon=1, delta=0.01)", or file.py:name.'),
+        typer.Argument(
+            metavar="MECHANISM",
+            help='Such as "TruncatedLaplace(epsilon=1, delta=0.01)", or file.py:name.',
+        ),
     ],
     labels_per_user: Touched = 1,
     per_label_cap: Cap = 1,
     labels: Labels = 2,
-    largest: Annotated[int, typer.Option(help="Largest count: 0, 1, 2, 3, 5, 8, ... up to it.")] = 2,
-    near: Annotated[list[int] | None, typer.Option(help="Counts near this one too: a threshold.")] = None,
+    largest: Annotated[
+        int, typer.Option(help="Largest count: 0, 1, 2, 3, 5, 8, ... up to it.")
+    ] = 2,
+    near: Annotated[
+        list[int] | None, typer.Option(help="Counts near this one too: a threshold.")
+    ] = None,
     known_domain: Listed = False,
     claim: Annotated[
-        str | None, typer.Option(help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".')
+        str | None,
+        typer.Option(help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".'),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the laws here; checker/check_attestation.py checks the file.")
+        Path | None,
+        typer.Option(help="Write the laws here; checker/check_attestation.py checks the file."),
     ] = None,
 ) -> None:
-    """List the exact laws of a mechanism on all small histograms, and compare all neighbours with its charge.
+    """List the exact laws of a mechanism on all small histograms, and compare all neighbours with
+    its charge.
 
-    Exit code 0: the charge holds there; 1: it does not; 2: a wrong argument, or a law that cannot be listed.
+    Exit code 0: the charge holds there; 1: it does not; 2: a wrong argument, or a law that cannot
+    be listed.
     """
     from dptopk.audit.attestation import attest as attested
     from dptopk.audit.worlds import World

@@ -15,10 +15,13 @@ from dptopk.cli.options import Cap
 from dptopk.errors import InvalidParameter
 
 Touched = Annotated[
-    int | None, typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels.")
+    int | None,
+    typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels."),
 ]
 Labels = Annotated[int, typer.Option("--labels", help="Labels in the small histograms.")]
-Listed = Annotated[bool, typer.Option("--known-domain", help="Public labels, for Known* mechanisms.")]
+Listed = Annotated[
+    bool, typer.Option("--known-domain", help="Public labels, for Known* mechanisms.")
+]
 
 
 def audit(
@@ -26,13 +29,17 @@ def audit(
         str,
         typer.Argument(
             metavar="MODULE:NAME",
-            help="A function from a dict label -> count to an answer: package.module:name, or file.py:name.",
+            help="A function from a dict label -> count to an answer: package.module:name, or "
+            "file.py:name.",
         ),
     ],
     claim: Annotated[
-        str | None, typer.Option(help='The claimed charge, such as "BR(1)" or "DP(1) + delta(1e-6)".')
+        str | None,
+        typer.Option(help='The claimed charge, such as "BR(1)" or "DP(1) + delta(1e-6)".'),
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Instead of --claim: the claimed ε.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Instead of --claim: the claimed ε.")
+    ] = None,
     delta: Annotated[float, typer.Option(help="The claimed δ.")] = 0.0,
     labels_per_user: Touched = 1,
     per_label_cap: Cap = 1,
@@ -41,7 +48,8 @@ def audit(
     seconds: Annotated[float, typer.Option(help="Time for the audit.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
-    """Search small neighbouring histograms for a proof that a mechanism is not as private as claimed.
+    """Search small neighbouring histograms for a proof that a mechanism is not as private as
+    claimed.
 
     Exit code 0: nothing found (which is no proof); 1: refuted; 2: a wrong argument.
     """
@@ -54,10 +62,14 @@ def audit(
     if (claim is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of --claim and --epsilon")
     stated = Budget(epsilon, delta) if epsilon is not None else costs_of(claim or "", "--claim")
-    world = World(Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain)
+    world = World(
+        Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain
+    )
     audited = load(mechanism)
     if not callable(audited) and not hasattr(audited, "many"):
-        raise InvalidParameter("mechanism: an audit takes a function of a dict of counts, dptopk attest a mechanism")
+        raise InvalidParameter(
+            "mechanism: an audit takes a function of a dict of counts, dptopk attest a mechanism"
+        )
     report = search(audited, stated, world=world, seconds=seconds)
     typer.echo(readable_json(asdict(report)) if as_json else f"{report}\n", nl=False)
     raise typer.Exit(1 if report.finding else 0)
@@ -74,9 +86,13 @@ def load(place: str) -> Any:
         raise InvalidParameter(f"mechanism must be module:name or file.py:name, got {place!r}")
     try:
         file = home.endswith(".py")
-        module: Any = SimpleNamespace(**runpy.run_path(home)) if file else importlib.import_module(home)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the code of a user does
-        raise InvalidParameter(f"mechanism: cannot load {place!r}: {type(error).__name__}: {error}") from None
+        module: Any = (
+            SimpleNamespace(**runpy.run_path(home)) if file else importlib.import_module(home)
+        )
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        raise InvalidParameter(
+            f"mechanism: cannot load {place!r}: {type(error).__name__}: {error}"
+        ) from None
     if not hasattr(module, name):
         raise InvalidParameter(f"mechanism: there is no {name!r} in {home!r}")
     return getattr(module, name)

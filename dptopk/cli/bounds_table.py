@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from dptopk.costs import Charge
 
 
+SYMBOLS = {"epsilon": "ε", "delta": "δ"}
+
+
 def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query: Any) -> None:
     """Write the table of bounds; the smallest one that applies is marked with an arrow."""
     wanted = "epsilon" if query["epsilon"] is None else "delta"
@@ -31,25 +35,29 @@ def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query
         write(rows.to_csv(index=False), None)
         return
     if output_format == "json":
-        records = [{key: _plain(value) for key, value in row.items()} for row in rows.to_dict("records")]
         question = {key: value for key, value in query.items() if value is not None}
-        write(readable_json({"charge": str(charge), **question, "best": best, "bounds": records}), None)
+        records = list(map(_plain_row, rows.to_dict("records")))
+        text = {"charge": str(charge), **question, "best": best, "bounds": records}
+        write(readable_json(text), None)
         return
     console = Console(highlight=False)
     for line in _answer(charge, applicable, wanted, query):
         console.print(Text(line))
-    valued = rows[rows[wanted].notna()].sort_values(["applies", wanted], ascending=[False, True], kind="stable")
+    valued = rows[rows[wanted].notna()]
+    valued = valued.sort_values(["applies", wanted], ascending=[False, True], kind="stable")
     console.print(_table(valued, wanted, best))
     others = rows[rows[wanted].isna()]["name"]
     if len(others):
         console.print(Text(f"Not for these costs (--format csv says why): {', '.join(others)}."))
 
 
-def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: dict[str, Any]) -> list[str]:
+def _answer(
+    charge: Charge, applicable: pd.DataFrame, wanted: str, query: dict[str, Any]
+) -> list[str]:
     """The smallest valid bound in words, with the best lower bound that is known."""
-    asked = f"δ = {query['delta']:g}" if wanted == "epsilon" else f"ε = {query['epsilon']:g}"
-    symbol = "ε" if wanted == "epsilon" else "δ"
-    lines = [f"{charge} at {asked}, {query['interaction']}:"]
+    given = "delta" if wanted == "epsilon" else "epsilon"
+    symbol = SYMBOLS[wanted]
+    lines = [f"{charge} at {SYMBOLS[given]} = {query[given]:g}, {query['interaction']}:"]
     if applicable.empty:
         return [*lines, "no bound applies"]
     best = applicable.iloc[0]
@@ -62,20 +70,45 @@ def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: dict[s
 
 
 def _table(rows: pd.DataFrame, wanted: str, best: str | None) -> Table:
-    """The bounds that have a value: first those that are valid here, smallest first, then the others, dim."""
+    """The bounds that have a value: first those that are valid here, smallest first, then the
+    others, dim.
+    """
     table = Table(box=box.SIMPLE_HEAD)
-    for column in ("", "bound", "ε" if wanted == "epsilon" else "δ", "valid in", "source, or why it does not apply"):
-        table.add_column(column, justify="right" if column in {"ε", "δ"} else "left", overflow="fold")
+    for column in (
+        "",
+        "bound",
+        SYMBOLS[wanted],
+        "valid in",
+        "source, or why it does not apply",
+    ):
+        table.add_column(
+            column, justify="right" if column in {"ε", "δ"} else "left", overflow="fold"
+        )
     table.columns[1].no_wrap = True
     for row in rows.to_dict("records"):
-        models = [model for model in INTERACTIONS if row[model]]
-        strongest = f"{models[0]}-{models[-1]}" if len(models) > 1 else "".join(models)
-        style = "bold green" if row["name"] == best else ("" if row["applies"] else "dim")
-        mark = "->" if row["name"] == best else ""
-        add_row(
-            table, mark, row["name"], format_upper(row[wanted]), strongest, row["why not"] or row["source"], style=style
-        )
+        mark = ""
+        style = "dim"
+        if row["name"] == best:
+            mark = "->"
+            style = "bold green"
+        elif row["applies"]:
+            style = ""
+        why = row["why not"] or row["source"]
+        cells = [mark, row["name"], format_upper(row[wanted]), _valid_in(row), why]
+        add_row(table, *cells, style=style)
     return table
+
+
+def _valid_in(row: dict[Hashable, Any]) -> str:
+    """The models that a bound is valid in, from the weakest to the strongest analyst."""
+    models = [model for model in INTERACTIONS if row[model]]
+    if len(models) > 1:
+        return f"{models[0]}-{models[-1]}"
+    return "".join(models)
+
+
+def _plain_row(row: dict[Hashable, Any]) -> dict[Hashable, Any]:
+    return {key: _plain(value) for key, value in row.items()}
 
 
 def print_designs(designs: pd.DataFrame) -> None:
@@ -88,16 +121,22 @@ def print_designs(designs: pd.DataFrame) -> None:
     known = designs[["noise_std", "appears_at_half"]].astype(float)
     for (_, numbers), row in zip(known.iterrows(), designs.to_dict("records"), strict=True):
         shown = ["-" if math.isnan(number) else f"{number:.4g}" for number in numbers]
-        add_row(table, "->" if row["chosen"] else "", row["design"], *shown, style="bold" if row["chosen"] else "")
+        mark, style = ("->", "bold") if row["chosen"] else ("", "")
+        add_row(table, mark, row["design"], *shown, style=style)
     console = Console(highlight=False)
     console.print(table)
     console.print(
-        "noise: standard deviation on a count; appears at: the count above the floor at which a label appears half of "
+        "noise: standard deviation on a count; appears at: the count above the floor at which a "
+        "label appears half of "
         "the time."
     )
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf"
-    return value.item() if hasattr(value, "item") else value
+        if math.isnan(value):
+            return None
+        return "inf"
+    if hasattr(value, "item"):
+        return value.item()
+    return value

@@ -21,13 +21,24 @@ if TYPE_CHECKING:
 
 
 def budget(
-    plan: Annotated[Path, typer.Argument(help=r"TOML file: epsilon, delta and \[\[query]] tables (docs/budgets.md).")],
-    output_format: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print.")] = "table",
-    registration: Annotated[Path | None, typer.Option(help="Write the costs, for `ledger init --registered`.")] = None,
-    schedule: Annotated[Path | None, typer.Option(help="Write what to ask on which day, as CSV.")] = None,
+    plan: Annotated[
+        Path,
+        typer.Argument(help=r"TOML file: epsilon, delta and \[\[query]] tables (docs/budgets.md)."),
+    ],
+    output_format: Annotated[
+        Literal["table", "json"], typer.Option("--format", help="How to print.")
+    ] = "table",
+    registration: Annotated[
+        Path | None, typer.Option(help="Write the costs, for `ledger init --registered`.")
+    ] = None,
+    schedule: Annotated[
+        Path | None, typer.Option(help="Write what to ask on which day, as CSV.")
+    ] = None,
     days: Annotated[int, typer.Option(min=1, max=3660, help="Days of the schedule.")] = 30,
 ) -> None:
-    """Divide one (ε, δ) over wanted queries by what they are worth, and predict the error of each."""
+    """Divide one (ε, δ) over wanted queries by what they are worth, and predict the error of
+    each.
+    """
     from dptopk.planning.division import divide, queries_of
 
     check_target(registration, name="registration", inputs=[plan])
@@ -63,16 +74,28 @@ def _print(made: Division) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("query", "share", f"error of a count ({percent(CONFIDENCE)})", "even split", "ε by itself", box=None)
+    table = Table(
+        "query",
+        "share",
+        f"error of a count ({percent(CONFIDENCE)})",
+        "even split",
+        "ε by itself",
+        box=None,
+    )
     for part in made.parts:
         locked = " locked" if part.query.locked is not None else ""
-        cells = (f"{part.share:.1%}", f"± {part.error:g}{locked}", f"± {part.even:g}", f"{part.epsilon:.4g}")
+        cells = (
+            f"{part.share:.1%}",
+            f"± {part.error:g}{locked}",
+            f"± {part.even:g}",
+            f"{part.epsilon:.4g}",
+        )
         table.add_row(Text(part.query.name), *cells)
     console = Console(highlight=False)
     console.print(table)
+    total = f"({format_upper(made.epsilon)}, {made.budget.delta:g})-DP"
     less = 1 - made.weighted_error / made.even_error
-    console.print(
-        f"\nTogether: ({format_upper(made.epsilon)}, {made.budget.delta:g})-DP at most, by {made.bound}.\n"
-        f"Weighted error {made.weighted_error:.5g}; an even split of the same total: {made.even_error:.5g} "
-        f"({less:.1%} less).\nRegistration: {made.charge}"
-    )
+    even = f"an even split of the same total: {made.even_error:.5g} ({less:.1%} less)"
+    console.print(f"\nTogether: {total} at most, by {made.bound}.")
+    console.print(f"Weighted error {made.weighted_error:.5g}; {even}.")
+    console.print(f"Registration: {made.charge}")

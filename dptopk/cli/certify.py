@@ -11,11 +11,15 @@ from dptopk._internal.formatting import format_upper
 
 
 def certify(
-    charge: Annotated[str, typer.Argument(help='Costs, such as "1000*BR(0.1)" or "200*BR(0.1) + ZCDP(0.07)".')],
+    charge: Annotated[
+        str, typer.Argument(help='Costs, such as "1000*BR(0.1)" or "200*BR(0.1) + ZCDP(0.07)".')
+    ],
     delta: Annotated[float, typer.Option(help="The δ at which ε is certified.")],
     out: Annotated[Path, typer.Option(help="Where to write the certificate.")],
 ) -> None:
-    """Certify the ε of a charge, spent in any order; checker/check_certificate.py checks the file."""
+    """Certify the ε of a charge, spent in any order; checker/check_certificate.py checks the
+    file.
+    """
     from dptopk.accounting.bounds import compose
     from dptopk.cli.target import check_target
     from dptopk.cli.terms import costs_of
@@ -26,5 +30,8 @@ def certify(
     made.write(out)
     proven = f"({format_upper(made.epsilon, 7)}, {made.delta:g})-DP"
     typer.echo(f"{made.charge} is {proven}, in any order: {out}, {len(made.text)} bytes.")
-    typer.echo(f"The best bound without a certificate is ε = {format_upper(found.epsilon, 7)}, by {found.name}.")
+    typer.echo(
+        f"The best bound without a certificate is ε = {format_upper(found.epsilon, 7)}, by "
+        f"{found.name}."
+    )
     typer.echo(f"Check it with: python check_certificate.py {out}")

@@ -26,10 +26,14 @@ def make(
     from dptopk.datasets import make_events
 
     if out.suffix.lower() not in {".parquet", ".pq"}:
-        raise InvalidParameter(f"--out: {out.name!r} would hold Parquet; name it {out.stem}.parquet")
+        raise InvalidParameter(
+            f"--out: {out.name!r} would hold Parquet; name it {out.stem}.parquet"
+        )
     check_target(out)
     with working("making events") as report:
-        truth = make_events(out, events=events, users=users, items=items, seed=seed, progress=report)
+        truth = make_events(
+            out, events=events, users=users, items=items, seed=seed, progress=report
+        )
     typer.echo(f"{out}: {events} events, columns member, article, section, region")
     popular = zip(truth.articles[:5], truth.expected_users(5), strict=False)
     expected = ", ".join(f"{article} ({members:.0f})" for article, members in popular)
@@ -37,7 +41,9 @@ def make(
 
 
 @app.command()
-def macbeth(out: Annotated[Path, typer.Argument(help="CSV file to write: columns word, count.")]) -> None:
+def macbeth(
+    out: Annotated[Path, typer.Argument(help="CSV file to write: columns word, count.")],
+) -> None:
     """Write the word table of Macbeth."""
     from dptopk.datasets import macbeth_counts
 

@@ -1,4 +1,6 @@
-"""``dptopk topk FILE`` on a terminal: asks what is needed, shows the plan, and gives the options that say the same."""
+"""``dptopk topk FILE`` on a terminal: asks what is needed, shows the plan, and gives the options
+that say the same.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,31 @@ CAPS = {
     "3": ("At how many labels can one person be counted at most (a number, or any)", "any"),
 }
 EPSILON = (
-    "ε limits what the answer can tell about one person: at 1, nobody's odds of guessing something about them get more "
+    "ε limits what the answer can tell about one person: at 1, nobody's odds of guessing "
+    "something about them get more "
     "than 2.7 times better; smaller is more private, and noisier."
 )
-DELTA = "δ is the probability that this guarantee fails; it should be well below 1 over the number of people."
+DELTA = (
+    "δ is the probability that this guarantee fails; it should be well below 1 over the "
+    "number of people."
+)
 # What a column is called that holds people, or counts.
-PEOPLE, COUNTS = ("user", "member", "person", "customer", "patient", "id"), ("count", "n", "number", "total")
+PEOPLE = ("user", "member", "person", "customer", "patient", "id")
+COUNTS = ("count", "n", "number", "total")
+
+LIKELY = {"--user-col": PEOPLE, "--count-col": COUNTS}
+# What is asked about the columns, by what a row is.
+LABELS = "Which column holds the labels"
+COLUMNS = {
+    "1": {"--user-col": "Which column says whose event it is", "--item-col": LABELS},
+    "2": {"--item-col": LABELS},
+    "3": {"--label-col": LABELS, "--count-col": "Which column holds the counts"},
+}
 
 
 def guided(file: str, params: list[Any]) -> list[str]:
-    """The options of ``dptopk topk`` that were answered; the file's column names are read, and nothing else of it.
+    """The options of ``dptopk topk`` that were answered; the file's column names are read, and
+    nothing else of it.
 
     Raises:
         InvalidParameter: when the file cannot be read.
@@ -44,34 +61,73 @@ def guided(file: str, params: list[Any]) -> list[str]:
     from dptopk.datasets import columns_of
     from dptopk.planning.request import number_of_labels
 
-    console, columns = Console(highlight=False), columns_of(file)
-    console.print(f"{escape(visible(file))} has the columns {escape(', '.join(map(visible, columns)))}.\n")
-    kinds = [kind for kind in ROWS if kind != "2" or any("--one-row-per-user" in param.opts for param in params)]
+    console = Console(highlight=False)
+    columns = columns_of(file)
+    listed = ", ".join(map(visible, columns))
+    console.print(f"{escape(visible(file))} has the columns {escape(listed)}.\n")
+    rows_are_people = any("--one-row-per-user" in param.opts for param in params)
+    kinds = [kind for kind in ROWS if kind != "2" or rows_are_people]
     for kind in kinds:
         console.print(f"  {kind}. {ROWS[kind]}")
-    kind = Prompt.ask("What is a row", choices=kinds, default=_guess(columns, kinds), console=console)
+    likely = _guess(columns, kinds)
+    kind = Prompt.ask("What is a row", choices=kinds, default=likely, console=console)
     options = _columns(kind, columns, console)
-    options["--k"] = _ask(console, "How many labels do you want", "10", lambda text: number_of_labels(int(text)))
+    wanted = "How many labels do you want"
+    options["--k"] = _ask(console, wanted, "10", lambda text: number_of_labels(int(text)))
     if kind != "2":
-        text, usual = CAPS[kind]
-        cap = _ask(console, text, usual, _cap)
-        options |= {} if cap is None else {"--labels-per-user": cap}
-    console.print(f"\n{EPSILON}")
-    options["--epsilon"] = _ask(console, "ε", "1", lambda text: validate.positive(epsilon=float(text)))
-    console.print(f"\n{DELTA}")
-    people = _ask(console, "About how many people are in the data (a public number, or unknown)", "unknown", _people)
-    usual = "1e-06" if people is None else f"{float(format_lower(1 / (10 * people), digits=1)):g}"
-    read = lambda text: validate.probability(allow_zero=False, delta=float(text))  # noqa: E731 - as above
-    options["--delta"] = _ask(console, "δ", usual, read)
+        options |= _capped(kind, console)
+    options |= _total(console)
     _show(kind, options, console)
     if not Confirm.ask("Ask this, once", default=True, console=console):
         console.print("Nothing was read, and nothing was spent.")
         raise typer.Exit
-    return [text for name, value in options.items() for text in ([name] if value is True else [name, _text(value)])]
+    return _as_arguments(options)
+
+
+def _capped(kind: str, console: Console) -> dict[str, int]:
+    """The cap on the labels of one person, if there is to be one."""
+    text, usual = CAPS[kind]
+    cap = _ask(console, text, usual, _cap)
+    if cap is None:
+        return {}
+    return {"--labels-per-user": cap}
+
+
+def _total(console: Console) -> dict[str, float]:
+    """ε and δ as they were answered."""
+    console.print(f"\n{EPSILON}")
+    epsilon = _ask(console, "ε", "1", lambda text: validate.positive(epsilon=float(text)))
+    console.print(f"\n{DELTA}")
+    people = _ask(
+        console,
+        "About how many people are in the data (a public number, or unknown)",
+        "unknown",
+        _people,
+    )
+    usual = 1e-6
+    if people is not None:
+        usual = float(format_lower(1 / (10 * people), digits=1))
+
+    def read(text: str) -> float:
+        return validate.probability(allow_zero=False, delta=float(text))
+
+    return {"--epsilon": epsilon, "--delta": _ask(console, "δ", _text(usual), read)}
+
+
+def _as_arguments(options: dict[str, Any]) -> list[str]:
+    """The options as they are typed; a flag has no value."""
+    arguments = []
+    for name, value in options.items():
+        arguments.append(name)
+        if value is not True:
+            arguments.append(_text(value))
+    return arguments
 
 
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def _guess(columns: list[str], kinds: list[str]) -> str:
@@ -79,27 +135,33 @@ def _guess(columns: list[str], kinds: list[str]) -> str:
     names = [name.lower() for name in columns]
     if any(name in COUNTS for name in names):
         return "3"
-    return "1" if any(name.startswith(PEOPLE) or name.endswith(PEOPLE) for name in names) else kinds[1]
+    if any(name.startswith(PEOPLE) or name.endswith(PEOPLE) for name in names):
+        return "1"
+    return kinds[1]
 
 
 def _columns(kind: str, columns: list[str], console: Console) -> dict[str, Any]:
     """The options that say what the columns mean."""
-    asked = {
-        "1": (("--user-col", "Which column says whose event it is"), ("--item-col", "Which column holds the labels")),
-        "2": (("--item-col", "Which column holds the labels"),),
-        "3": (("--label-col", "Which column holds the labels"), ("--count-col", "Which column holds the counts")),
-    }[kind]
-    options: dict[str, Any] = {"--one-row-per-user": True} if kind == "2" else {}
+    options: dict[str, Any] = {}
+    if kind == "2":
+        options["--one-row-per-user"] = True
     left = list(columns)
-    for option, question in asked:
+    for option, question in COLUMNS[kind].items():
         if not left:
             raise InvalidParameter("the file has too few columns for that")
-        likely = {"--user-col": PEOPLE, "--count-col": COUNTS}.get(option, ())
-        usual = next((name for name in left if name.lower().startswith(likely)), left[0]) if likely else left[0]
+        usual = _likely(left, LIKELY.get(option, ()))
         names = {name.strip(): name for name in left}  # an answer is stripped
-        options[option] = names[Prompt.ask(question, choices=list(names), default=usual.strip(), console=console)]
-        left.remove(options[option])
+        chosen = Prompt.ask(question, choices=list(names), default=usual, console=console)
+        options[option] = names[chosen]
+        left.remove(names[chosen])
     return options
+
+
+def _likely(columns: list[str], beginnings: tuple[str, ...]) -> str:
+    """The first column with one of these beginnings, else the first of all."""
+    fitting = (name for name in columns if name.lower().startswith(beginnings))
+    found = next(fitting, columns[0]) if beginnings else columns[0]
+    return found.strip()
 
 
 def _ask(console: Console, question: str, usual: str, read: Callable[[str], T]) -> T:
@@ -114,33 +176,46 @@ def _ask(console: Console, question: str, usual: str, read: Callable[[str], T]) 
 
 
 def _cap(text: str) -> int | None:
-    return None if text == "any" else validate.count(labels_per_user=int(text))
+    if text == "any":
+        return None
+    return validate.count(labels_per_user=int(text))
 
 
 def _people(text: str) -> int | None:
-    return None if text == "unknown" else validate.count(users=int(text.replace(",", "")))
+    if text == "unknown":
+        return None
+    return validate.count(users=int(text.replace(",", "")))
 
 
 def _show(kind: str, options: dict[str, Any], console: Console) -> None:
     """What the answer will cost and deliver, and what a cap leaves out."""
-    from dptopk.costs import Budget
     from dptopk.histogram.histogram import Sensitivity
-    from dptopk.planning import plan_topk, plan_two_phases
+    from dptopk.planning import plan
+    from dptopk.question import Events, Facts, Question
 
-    cap, budget = options.get("--labels-per-user"), Budget(options["--epsilon"], options["--delta"])
-    if kind == "1":
-        plan: Any = plan_two_phases(options["--k"], budget, labels_per_user=cap or "auto")
-        left_out = (
-            f"Labels are looked for under a cap ({describe_l0(plan.under.l0)} of one person), and what is found is "
-            "counted on all events: the cap can hide a label, and makes no count smaller."
+    cap = options.get("--labels-per-user")
+    question = Question(k=options["--k"], epsilon=options["--epsilon"], delta=options["--delta"])
+    moved = Sensitivity(l0=1 if kind == "2" else cap)
+    events = Events(labels_per_user=cap or "auto", profile=False)
+    facts = Facts(sensitivity=moved, events=events if kind == "1" else None, looks=False)
+    made = plan(question, facts)
+    finding = made.reading.finding
+    left_out = {
+        "2": "Every row counts as one person: if somebody has several rows, the guarantee is "
+        "weaker for them.",
+        "3": "Nothing is cut off: that one person changes no more than you said is taken as given.",
+    }
+    if finding is not None:
+        left_out["1"] = (
+            f"Labels are looked for under a cap ({describe_l0(finding.labels_per_user)} of one "
+            f"person), and what is found is counted on all events: the cap can hide a label, and "
+            f"makes no count smaller."
         )
-    else:
-        plan = plan_topk(options["--k"], budget, sensitivity=Sensitivity(l0=1 if kind == "2" else cap))
-        left_out = {
-            "2": "Every row counts as one person: if somebody has several rows, the guarantee is weaker for them.",
-            "3": "Nothing is cut off: that one person changes no more than you said is taken as given.",
-        }[kind]
-    width = plan.mechanisms[-1].count_width(plan.sensitivity, labels=plan.k, confidence=CONFIDENCE)
-    console.print(f"\nThe plan: ({plan.budget.epsilon:g}, {plan.budget.delta:g})-differential privacy.")
-    console.print(f"{percent(CONFIDENCE)} of the noise on a count is within ±{width:g}; {escape(plan.appearing())}.")
-    console.print(f"{left_out}\n")
+    width = made.mechanisms[-1].count_width(made.sensitivity, labels=made.k, confidence=CONFIDENCE)
+    total = made.budget
+    console.print(f"\nThe plan: ({total.epsilon:g}, {total.delta:g})-differential privacy.")
+    console.print(
+        f"{percent(CONFIDENCE)} of the noise on a count is within ±{width:g}; "
+        f"{escape(made.appearing())}."
+    )
+    console.print(f"{left_out[kind]}\n")

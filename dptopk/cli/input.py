@@ -1,4 +1,6 @@
-"""How the command line reads data: a table of counts, or raw events whose contributions are bounded on the way."""
+"""How the command line reads data: a table of counts, or raw events whose contributions are bounded
+on the way.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +21,30 @@ from dptopk._internal import validate
 from dptopk._internal.choices import Domain
 from dptopk._internal.json_text import fingerprint
 from dptopk.cli.options import Columns
-from dptopk.cli.shell import working
+from dptopk.cli.shell import tell, working
 from dptopk.datasets import EventsStore, Segments, read_counts, read_labels
+from dptopk.datasets.text_files import (
+    TEXT_ENDINGS,
+    TextFile,
+    TextFormat,
+    known_encoding,
+    known_separator,
+    text_format,
+)
+from dptopk.datasets.warehouse import is_counted_file
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.planning import TwoPhasePlan
-from dptopk.planning.probe import LookedPlan
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
 
 
 def spooled(path: Path) -> Path:
-    """The file to read: for "-" what standard input holds, as CSV, kept for the life of this process alone.
+    """The file to read: for "-" what standard input holds, as CSV, kept for the life of this
+    process alone.
 
-    The copy lies in a folder that only its owner can read; segments and public labels need more than one look at it.
+    The copy lies in a folder that only its owner can read; segments and public labels need more
+    than one look at it.
     """
     if str(path) != "-":
         return path
@@ -50,9 +61,10 @@ class Source(Columns):
     """A file, what its columns mean, and which labels are public.
 
     Attributes:
-        path: a table of counts (label, count), or of events (user, item) when user and item are given.
+        path: a table of counts (label, count), or of events (user, item) when user and item are
+            given.
         label, count: columns of a table of counts.
-        separator, encoding: of a text file of counts.
+        separator, encoding: of a text file; decimal: of its counts.
         where: conditions "column=value" that rows must meet.
         user, item: columns of a table of events.
         known_domain: whether the labels in the file are public.
@@ -61,7 +73,8 @@ class Source(Columns):
         passes: parts of the users that the engine looks at one after the other, or None.
         segment_by, segments: a column and its public list of values: a histogram for each.
         segments_per_user: in how many segments one user is, or None for all.
-        count_capped: whether private labels of events are counted under the cap under which they are found.
+        count_capped: whether private labels of events are counted under the cap under which they
+            are found.
         one_row_per_user: whether each row is one person; then there is no column of users.
     """
 
@@ -76,29 +89,44 @@ class Source(Columns):
     def __post_init__(self) -> None:
         self._check_users()
         if self.item is None and (self.memory_limit is not None or self.passes is not None):
-            raise InvalidParameter("--memory-limit and --passes are for events; add --user-col and --item-col")
-        if self.item is not None and (self.separator is not None or self.encoding != "utf-8"):
-            raise InvalidParameter("--sep and --encoding are for tables of counts; events are read as UTF-8")
+            raise InvalidParameter(
+                "--memory-limit and --passes are for events; add --user-col and --item-col"
+            )
+        if self.item is not None and self.decimal != ".":
+            raise InvalidParameter("--decimal is for counts; the columns of events are text")
         if self.item is not None and (self.label, self.count) != ("label", "count"):
-            raise InvalidParameter("--label-col and --count-col are for tables of counts; events have --item-col")
+            raise InvalidParameter(
+                "--label-col and --count-col are for tables of counts; events have --item-col"
+            )
 
         if (self.segment_by is None) != (not self.segments):
-            raise InvalidParameter("--segment-by and --segments go together: a column, and a public list of its values")
+            raise InvalidParameter(
+                "--segment-by and --segments go together: a column, and a public list of its values"
+            )
         if self.segments_per_user is not None:
             if self.segment_by is None:
                 raise InvalidParameter("--segments-per-user needs --segment-by and --segments")
             validate.count(segments_per_user=self.segments_per_user)
-        if self.count_capped and not (self.kind == "private" and (self.user is not None or self._stored_events)):
-            raise InvalidParameter("--count-capped is for private labels of events, with --user-col")
+        if self.count_capped and not (
+            self.kind == "private" and (self.user is not None or self._stored_events)
+        ):
+            raise InvalidParameter(
+                "--count-capped is for private labels of events, with --user-col"
+            )
         if len(set(self.segments)) < len(self.segments):
             raise InvalidParameter("--segments: a segment is named twice")
 
     def _check_users(self) -> None:
-        if self.one_row_per_user and (self.item is None or self.user is not None or self.segment_by is not None):
-            raise InvalidParameter("--one-row-per-user goes with --item-col, and no --user-col or --segment-by")
+        if self.one_row_per_user and (
+            self.item is None or self.user is not None or self.segment_by is not None
+        ):
+            raise InvalidParameter(
+                "--one-row-per-user goes with --item-col, and no --user-col or --segment-by"
+            )
         if (self.user is None and not self.one_row_per_user) != (self.item is None):
             raise InvalidParameter(
-                "--user-col and --item-col go together: a table of events needs both; where each row is one person, "
+                "--user-col and --item-col go together: a table of events needs both; where "
+                "each row is one person, "
                 "--one-row-per-user says so"
             )
 
@@ -115,38 +143,86 @@ class Source(Columns):
     @property
     def kind(self) -> Domain:
         """Whether the labels are "public" or "private"."""
-        return "public" if self.known_domain or self.domain is not None else "private"
+        if self.known_domain or self.domain is not None:
+            return "public"
+        return "private"
 
     @property
     def finds(self) -> bool:
         """Whether private labels of events are to be found under a cap, and counted on all data."""
         if self.kind != "private" or self.count_capped:
             return False
+        if self._counted_elsewhere:
+            return True
         if not self._stored_events or not self.path.exists():
             return self.user is not None
         with EventsStore(self.path) as store:
             return store.bounds.labels_per_user is None
 
     @property
+    def _table(self) -> Path | TextFile:
+        """The table of events, with what is stated of its text."""
+        if self.separator is None and self.encoding is None:
+            return self.path
+        return TextFile(self.path, self.separator, self.encoding)
+
+    def _say_format(self) -> None:
+        """Say how a text file is read, unless it is UTF-8 with commas."""
+        endings = [suffix for suffix in self.path.suffixes if suffix in TEXT_ENDINGS]
+        if not endings or not self.path.is_file():
+            return
+        form = self._format()
+        if form is None:
+            return
+        usual = "\t" if ".tsv" in endings else ","
+        is_told = self.separator is None and form.separator != usual
+        if is_told or (self.encoding is None and not form.is_plain):
+            tell(f"By its header line the file has {form.described()} (--sep, --encoding).")
+
+    def _format(self) -> TextFormat | None:
+        """How the text file is read; None where it cannot be, which its reader refuses."""
+        columns = [self.label, self.count] if self.item is None else [self.user, self.item]
+        wanted = [name for name in columns if name is not None]
+        separator = known_separator(self.separator)
+        encoding = known_encoding(self.encoding)
+        try:
+            return text_format(self.path, wanted, separator=separator, encoding=encoding)
+        except (InvalidParameter, OSError, EOFError):
+            return None
+
+    @property
     def _stored_events(self) -> bool:
         return self.path.suffix == ".store"
 
-    def read(self, plan: Plan) -> Histogram:
-        """The histogram that a plan runs on: of a private domain no more rows than the plan looks at."""
-        if isinstance(plan, TwoPhasePlan):
-            return self._both(plan)
-        return self.counted(plan.sensitivity, _rows(plan))
+    @property
+    def _counted_elsewhere(self) -> bool:
+        """Whether the file is the result of a statement of ``dptopk events-sql``."""
+        return self.item is None and is_counted_file(self.path)
 
-    def _both(self, plan: TwoPhasePlan) -> Histogram:
+    def read(self, plan: Plan) -> Histogram:
+        """The histogram that a plan runs on: of a private domain no more rows than the plan looks
+        at.
+        """
+        self._say_format()
+        reading = plan.reading
+        if reading.finding is not None:
+            return self._both(reading.sensitivity, asdict(reading.finding))
+        return self.counted(reading.sensitivity, reading.top)
+
+    def _both(self, sensitivity: Sensitivity, finding: dict[str, Any]) -> Histogram:
         """The histogram that finds labels, together with that of all events."""
         if self._stored_events:
             self._alone()
             with EventsStore(self.path) as store:
-                return datasets.event_counts(store, **plan.reading)
-        bounds = self._bounds(plan.sensitivity, None) | plan.reading
+                return datasets.event_counts(store, **finding)
+        if self._counted_elsewhere:
+            if self.where or self.segment_by is not None:
+                raise InvalidParameter("counted events are whole: no --where and no --segment-by")
+            return datasets.event_counts(self.path, **finding)
+        bounds = self._bounds(sensitivity, None) | finding
         del bounds["top"]
         with working("bounding contributions") as report:
-            return datasets.event_counts(self.path, **bounds, progress=report)
+            return datasets.event_counts(self._table, **bounds, progress=report)
 
     def counted(self, sensitivity: Sensitivity, top: int | None = None) -> Histogram:
         """The histogram of the file under these caps; ``top``: at most this many rows."""
@@ -154,33 +230,57 @@ class Source(Columns):
             found = self._stored(sensitivity, top)
         elif self.item is not None:
             with working("bounding contributions") as report:
-                found = datasets.events_histogram(self.path, **self._bounds(sensitivity, top), progress=report)
+                found = datasets.events_histogram(
+                    self._table, **self._bounds(sensitivity, top), progress=report
+                )
         else:
             found = self._counts(sensitivity, self.conditions)
         return self._domain(found, sensitivity)
 
     def read_segments(self, plan: Plan) -> Segments:
         """The histogram of every segment that is listed."""
+        self._say_format()
         names = list(self.segments)
         if self.user is not None:
             found = self._event_segments(plan, names)
-            domains = {name: self._domain(found[name], plan.sensitivity) for name in names}
+            domains = {name: self._domain(found[name], plan.reading.sensitivity) for name in names}
             return Segments(domains, found.segments_per_user, by=str(self.segment_by))
         column = str(self.segment_by)
         if column in self.conditions:
             raise InvalidParameter("--where: the column of --segment-by is given by --segments")
-        counted = {name: self._counts(plan.sensitivity, self.conditions | {column: name}) for name in names}
-        most = len(names) if self.segments_per_user is None else min(self.segments_per_user, len(names))
-        return Segments({name: self._domain(each, plan.sensitivity) for name, each in counted.items()}, most, by=column)
+        caps = plan.reading.sensitivity
+        counted = {name: self._counts(caps, self.conditions | {column: name}) for name in names}
+        most = (
+            len(names)
+            if self.segments_per_user is None
+            else min(self.segments_per_user, len(names))
+        )
+        return Segments(
+            {name: self._domain(each, plan.reading.sensitivity) for name, each in counted.items()},
+            most,
+            by=column,
+        )
 
     def _counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
         columns = {"label": self.label, "count": self.count}
         try:
-            frame = read_counts(self.path, **columns, separator=self.separator, encoding=self.encoding, where=where)
+            frame = read_counts(
+                self.path,
+                **columns,
+                separator=self.separator,
+                encoding=self.encoding,
+                decimal=self.decimal,
+                where=where,
+            )
         except InvalidParameter as error:
             if error.parameter == "where" and f"no column {self.segment_by!r}" in str(error):
-                raise InvalidParameter(str(error).removeprefix("where: "), parameter="segment") from None
+                raise InvalidParameter(
+                    str(error).removeprefix("where: "), parameter="segment"
+                ) from None
             if error.parameter not in columns:
+                raise
+            stated = (self.label, self.count) != ("label", "count")
+            if stated or "has no column" not in str(error):
                 raise
             hint = "if a row is an event, name --user-col and --item-col"
             raise InvalidParameter(f"{error}; {hint}", parameter=error.parameter) from None
@@ -191,18 +291,40 @@ class Source(Columns):
         if self.kind == "private":
             return whole
         labels = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
-        json_lines = self.user is None and not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
-        public = "public" if labels is None else _public_names(labels, whole.labels, json_lines=json_lines)
-        return Histogram(whole.labels, whole.counts, sensitivity=sensitivity, domain=public, capped=whole.capped)
+        json_lines = self.user is None and not {".jsonl", ".ndjson", ".json"}.isdisjoint(
+            self.path.suffixes
+        )
+        public = (
+            "public"
+            if labels is None
+            else _public_names(labels, whole.labels, json_lines=json_lines)
+        )
+        return Histogram(
+            whole.labels, whole.counts, sensitivity=sensitivity, domain=public, capped=whole.capped
+        )
 
     def stated(self) -> str:
-        """What tells stored answers of one source from those of another: names, columns and times of writing.
+        """What tells stored answers of one source from those of another: names, columns and times
+        of writing.
 
-        Nothing here is computed from the data: that an answer comes again free of charge must not tell that the data
-        are still the same.
+        Nothing here is computed from the data: that an answer comes again free of charge must not
+        tell that the data are still the same.
         """
-        columns: list[Any] = [self.label, self.count, self.user, self.item, self.separator, self.encoding]
-        columns += [sorted(self.where or ()), self.segment_by, *self.segments, self.segments_per_user]
+        columns: list[Any] = [
+            self.label,
+            self.count,
+            self.user,
+            self.item,
+            self.separator,
+            self.encoding,
+            self.decimal,
+        ]
+        columns += [
+            sorted(self.where or ()),
+            self.segment_by,
+            *self.segments,
+            self.segments_per_user,
+        ]
         files = [_states(path) for path in (self.path, self.domain) if isinstance(path, Path)]
         return fingerprint([files, columns, self.kind])
 
@@ -221,21 +343,31 @@ class Source(Columns):
     def _alone(self) -> None:
         """Refuse a store together with columns, and a store that does not exist."""
         if self.user is not None or self.where or self.segment_by is not None:
-            raise InvalidParameter("a store of events has its columns and holds no others: no --user-col, --where, ...")
+            raise InvalidParameter(
+                "a store of events has its columns and holds no others: no --user-col, --where, ..."
+            )
         if not self.path.exists():
-            raise InvalidParameter(f"there is no store {str(self.path)!r}; dptopk refresh makes one")
+            raise InvalidParameter(
+                f"there is no store {str(self.path)!r}; dptopk refresh makes one"
+            )
 
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
-        two = plan.reading | {"count_capped": False} if isinstance(plan, TwoPhasePlan) else {}
-        bounds = self._bounds(plan.sensitivity, _rows(plan)) | two
+        reading = plan.reading
+        bounds = self._bounds(reading.sensitivity, reading.top)
+        if reading.finding is not None:
+            bounds |= asdict(reading.finding) | {"count_capped": False}
         of: dict[str, Any] = {"segment": self.segment_by, "segments": names}
         of["segments_per_user"] = self.segments_per_user
         with working("bounding contributions") as report:
-            return datasets.segment_histograms(self.path, **bounds, **of, progress=report)
+            return datasets.segment_histograms(self._table, **bounds, **of, progress=report)
 
     def _bounds(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
         """How events are bounded: the caps, and at most ``top`` rows."""
-        options: dict[str, Any] = {"user": self.user, "item": self.item, "where": self.conditions or None}
+        options: dict[str, Any] = {
+            "user": self.user,
+            "item": self.item,
+            "where": self.conditions or None,
+        }
         options["labels_per_user"] = 1 if self.one_row_per_user else sensitivity.l0
         options["per_label_cap"] = sensitivity.linf
         if self.memory_limit is not None or self.passes is not None:
@@ -243,16 +375,13 @@ class Source(Columns):
         return options | {"top": top}
 
 
-def _rows(plan: Plan) -> int | None:
-    """How many rows of a histogram a plan looks at; None for all of them."""
-    return None if isinstance(plan, LookedPlan) else plan.phases[0].mechanism.floor_rank
-
-
 def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines: bool) -> list[Any]:
-    """The labels that the lines of a domain file stand for: decided by the lines and by the type of the column.
+    """The labels that the lines of a domain file stand for: decided by the lines and by the type of
+    the column.
 
-    A text column holds texts, an integer column integers. In JSON lines every label has a type of its own: there a line
-    is the integer or the quoted text that it spells in JSON, or else the text itself.
+    A text column holds texts, an integer column integers. In JSON lines every label has a type of
+    its own: there a line is the integer or the quoted text that it spells in JSON, or else the text
+    itself.
     """
     if json_lines:
         return [_json_label(line) for line in lines]
@@ -269,11 +398,17 @@ def _json_label(line: str) -> Any:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return line
-    return value if type(value) in {int, str} else line
+    if type(value) in {int, str}:
+        return value
+    return line
 
 
 def _states(path: Path) -> list[list[Any]]:
-    """Where a file or folder is, and when it was last written: never what it holds, nor how large it is."""
-    files = sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+    """Where a file or folder is, and when it was last written: never what it holds, nor how large
+    it is.
+    """
+    files = (
+        sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+    )
     seen = [(str(file.absolute()), file.stat()) for file in files if file.exists()]
     return [[name, about.st_ino, about.st_mtime_ns, about.st_ctime_ns] for name, about in seen]

@@ -1,4 +1,7 @@
-"""``dptopk ledger``: accounts, budgets and keys; show, verify and statement; export and backup."""
+"""``dptopk ledger``: accounts, budgets and keys; show, verify and statement; export and backup.
+
+The commands about the file of a ledger and its head are in ``ledger_upkeep``.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,24 @@ from dptopk.errors import InvalidParameter
 
 LATELY = 2000  # entries in which ``show`` looks for recent charges
 
-app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="The ledger: budgets, and every charge against them.")
+app = typer.Typer(
+    cls=Subgroup, no_args_is_help=True, help="The ledger: budgets, and every charge against them."
+)
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Name of the dataset.")]
 Analyst = Annotated[str, typer.Option(help="Whose part of the budget it is.")]
-CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a
-history that the accountant would have refused; keys and stored answers that are no longer found; pages and indexes that
+CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle,
+inserted or reordered; a
+history that the accountant would have refused; keys and stored answers that are no longer
+found; pages and indexes that
 the database itself finds damaged. With a head (--head or --head-file) also a tail that was cut off.
 """
 CAN_NOT_DETECT = {
-    False: """What it cannot find: without a key, anyone who can write the file can rewrite it from some entry on and
+    False: """What it cannot find: without a key, anyone who can write the file can rewrite it
+    from some entry on and
 compute new hashes; only a head exported before that shows it.""",
-    True: """What it cannot find: a tail that was cut off without an exported head, and changes by someone who holds
+    True: """What it cannot find: a tail that was cut off without an exported head, and changes
+    by someone who holds
 the key.""",
 }
 
@@ -39,26 +48,43 @@ def init(
     dataset: Dataset,
     terms: Terms,
     query: Annotated[
-        str | None, typer.Option(help="Instead of --registered: register a question, 'k=25 epsilon=0.5 delta=1e-7'.")
+        str | None,
+        typer.Option(
+            help="Instead of --registered: register a question, 'k=25 epsilon=0.5 delta=1e-7'."
+        ),
     ] = None,
     ranges: Annotated[
-        str | None, typer.Option(help='With --epsilon: ranges of selections that may be chosen freely, "0.1,0.05".')
+        str | None,
+        typer.Option(
+            help='With --epsilon: ranges of selections that may be chosen freely, "0.1,0.05".'
+        ),
     ] = None,
     costs: Annotated[
-        str | None, typer.Option(help='With --epsilon: other costs to be chosen freely, "DGauss(20, 1) + DP(0.1)".')
+        str | None,
+        typer.Option(
+            help='With --epsilon: other costs to be chosen freely, "DGauss(20, 1) + DP(0.1)".'
+        ),
     ] = None,
     times: Annotated[int, typer.Option(help="How many answers to --query to register.")] = 1,
     per_label_cap: Cap = 1,
     labels_per_user: PerUser = None,
     segment_by: Annotated[
-        str | None, typer.Option(help="What disjoint segments are by: each has the whole budget; with --segments.")
+        str | None,
+        typer.Option(
+            help="What disjoint segments are by: each has the whole budget; with --segments."
+        ),
     ] = None,
     segments: Annotated[
-        str | None, typer.Option(help="Their names, 'eu,us,asia': in the data one unit is in at most one of them.")
+        str | None,
+        typer.Option(
+            help="Their names, 'eu,us,asia': in the data one unit is in at most one of them."
+        ),
     ] = None,
     unit: Annotated[str, typer.Option(help="The privacy unit.")] = "user",
     version: Annotated[str, typer.Option(help="Version of the data.")] = "1",
-    test: Annotated[bool, typer.Option("--test", help="A new ledger is for tests: takes fixed seeds.")] = False,
+    test: Annotated[
+        bool, typer.Option("--test", help="A new ledger is for tests: takes fixed seeds.")
+    ] = False,
 ) -> None:
     """Open the account of a dataset, in a new or an existing ledger."""
     from dptopk.cli.ledger_view import guarantee, moved
@@ -66,11 +92,14 @@ def init(
 
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
     if (segment_by is None) != (segments is None):
-        raise InvalidParameter("--segment-by and --segments go together: what they are by, and their names")
+        raise InvalidParameter(
+            "--segment-by and --segments go together: what they are by, and their names"
+        )
     if query is not None:
         if terms.share or (terms.registered, terms.epsilon, terms.rho) != (None,) * 3:
             raise InvalidParameter("give exactly one of --registered, --epsilon, --rho and --query")
-        terms = replace(terms, registered=planned(query, times, sensitivity))
+        repeated = planned(query, times, sensitivity)
+        terms = replace(terms, registered=str(repeated.single.charge.times(times)))
     given = terms.arguments()
     if ranges is not None:
         given["ranges"] = ranges_of(ranges)
@@ -86,17 +115,24 @@ def init(
         typer.echo(f"Dataset {dataset!r}: {visible(moved(made))}. Guarantee: {guarantee(made)}")
     if "registered" in given:
         typer.echo(f"Registered: {given['registered']}")
+    if query is not None and repeated.plan is not repeated.single:
+        typer.echo(f"It could be less: {repeated}.")
 
 
 @app.command()
 def renew(
-    book: Book, dataset: Dataset, terms: Terms, reason: Annotated[str, typer.Option(help="Why; it is recorded.")]
+    book: Book,
+    dataset: Dataset,
+    terms: Terms,
+    reason: Annotated[str, typer.Option(help="Why; it is recorded.")],
 ) -> None:
     """Open a new budget on the same data: recorded, and no reset of the lifetime spend."""
     given = terms.arguments()
     with book.open() as ledger:
         ledger.renew(dataset, reason=reason, **given)
-        typer.echo(f"Renewed. Spent since the dataset was created: {ledger.spent(dataset, lifetime=True)}")
+        typer.echo(
+            f"Renewed. Spent since the dataset was created: {ledger.spent(dataset, lifetime=True)}"
+        )
 
 
 @app.command()
@@ -106,15 +142,21 @@ def limit(book: Book, dataset: Dataset, analyst: Analyst, terms: Limit) -> None:
     with book.open() as ledger:
         ledger.set_limit(dataset, analyst, **given)
     of_epsilon = terms.epsilon is not None
-    allowed = terms.registered or (f"({terms.epsilon:g}, {terms.delta:g})" if of_epsilon else f"ρ = {terms.rho:g}")
+    allowed = terms.registered or (
+        f"({terms.epsilon:g}, {terms.delta:g})" if of_epsilon else f"ρ = {terms.rho:g}"
+    )
     typer.echo(f"{analyst!r} may spend {allowed} of {dataset!r}.")
 
 
 @app.command("set-version")
 def set_version(
-    book: Book, dataset: Dataset, version: Annotated[str, typer.Option(help="The new version of the data.")]
+    book: Book,
+    dataset: Dataset,
+    version: Annotated[str, typer.Option(help="The new version of the data.")],
 ) -> None:
-    """Record that the data changed: stored answers are no longer given, budgets stay as they are."""
+    """Record that the data changed: stored answers are no longer given, budgets stay as they
+    are.
+    """
     with book.open() as ledger:
         ledger.set_version(dataset, version)
     typer.echo(f"Dataset {dataset!r} is at version {version!r}.")
@@ -122,7 +164,8 @@ def set_version(
 
 @app.command()
 def rekey(
-    book: Book, new_key_file: Annotated[Path, typer.Option(help="File with the secret that it is to have.")]
+    book: Book,
+    new_key_file: Annotated[Path, typer.Option(help="File with the secret that it is to have.")],
 ) -> None:
     """Change the secret of the hash chain, after verifying all of it; stop the service first."""
     from dptopk.ledger.keys import read_key
@@ -132,26 +175,35 @@ def rekey(
         ledger.rekey(secret)
         head = ledger.head()
     typer.echo(
-        f"{head['seq']} entries are chained by the new secret. Copies of the ledger keep the old one; heads exported "
+        f"{head['seq']} entries are chained by the new secret. Copies of the ledger keep the "
+        f"old one; heads exported "
         "before fit no longer: export a new one (dptopk ledger export --head)."
     )
 
 
 @app.command("accept-restore")
-def accept_restore(book: Book, reason: Annotated[str, typer.Option(help="Why; it is recorded.")]) -> None:
-    """Accept a ledger that was restored to an older state: recorded, with the head that is given up."""
+def accept_restore(
+    book: Book, reason: Annotated[str, typer.Option(help="Why; it is recorded.")]
+) -> None:
+    """Accept a ledger that was restored to an older state: recorded, with the head that is given
+    up.
+    """
     from dptopk.ledger.ledger import Ledger
 
     lost = Ledger.accept_restore(book.url, reason=reason, head_file=book.head_file, key=book.key)
     if lost is None:
         typer.echo(
-            "Accepted. What leads to keys and stored answers was written anew from the log. Where the file had lost "
-            "its write-ahead log, what was charged there is not counted: renew the budgets, and allow for it."
+            "Accepted. What leads to keys and stored answers was written anew from the log. "
+            "Where the file had lost "
+            "its write-ahead log, what was charged there is not counted: renew the budgets, and "
+            "allow for it."
         )
         return
     typer.echo(
-        f"Accepted. Entries up to {lost['seq']} were written before this state was put back and are lost; what they "
-        "charged is not counted: renew the budgets with terms that allow for it (dptopk ledger renew), and start "
+        f"Accepted. Entries up to {lost['seq']} were written before this state was put back and "
+        f"are lost; what they "
+        "charged is not counted: renew the budgets with terms that allow for it (dptopk ledger "
+        "renew), and start "
         "every process anew that has the ledger open."
     )
 
@@ -160,10 +212,16 @@ def accept_restore(book: Book, reason: Annotated[str, typer.Option(help="Why; it
 def show(
     book: Book,
     dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw spending over time into this PNG or SVG.")] = None,
-    output_format: Annotated[Literal["table", "json"], typer.Option("--format", help="table or json.")] = "table",
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw spending over time into this PNG or SVG.")
+    ] = None,
+    output_format: Annotated[
+        Literal["table", "json"], typer.Option("--format", help="table or json.")
+    ] = "table",
 ) -> None:
-    """What is spent and what remains, over time and by analyst, and how many more queries are affordable."""
+    """What is spent and what remains, over time and by analyst, and how many more queries are
+    affordable.
+    """
     from dptopk.cli import ledger_view as view
     from dptopk.cli.output import check_picture
     from dptopk.cli.target import check_target, replacing
@@ -177,31 +235,48 @@ def show(
             raise InvalidParameter("--plot: name one --dataset")
         recent = max(0, ledger.head()["seq"] - LATELY)
         if output_format == "json":
-            shown = [view.as_dict(ledger.state(name), ledger.history(name, after=recent)) for name in names]
+            shown = [
+                view.as_dict(ledger.state(name), ledger.history(name, after=recent))
+                for name in names
+            ]
             typer.echo(readable_json(shown), nl=False)
         else:
             for name in names:
                 view.show(ledger.state(name), ledger.history(name, after=recent))
         if plot is not None:
             with replacing(plot) as file:
-                view.plot(ledger.state(names[0]), ledger.history(names[0]), file, plot.suffix[1:].lower())
+                view.plot(
+                    ledger.state(names[0]), ledger.history(names[0]), file, plot.suffix[1:].lower()
+                )
 
 
 @app.command()
 def verify(
-    book: Book, head: Annotated[Path | None, typer.Option(help="Head exported earlier (ledger export --head).")] = None
+    book: Book,
+    head: Annotated[
+        Path | None, typer.Option(help="Head exported earlier (ledger export --head).")
+    ] = None,
 ) -> None:
     """Check the hash chain and replay the history; says what that can and cannot detect."""
     from dptopk.ledger.heads import witness_at
     from dptopk.ledger.ledger import Ledger
 
     if head is not None and book.head_file is not None:
-        raise InvalidParameter("give one of --head and --head-file: an exported head, or where heads are stored")
-    place = head or book.head_file
-    known = None if place is None else witness_at(place).read()
-    if place is not None and known is None:
-        raise InvalidParameter(f"--head{'' if head else '-file'}: {Path(place).name!r} does not exist")
-    found = Ledger.inspect_file(book.url, key=book.key, head=None if known is None else asdict(known))
+        raise InvalidParameter(
+            "give one of --head and --head-file: an exported head, or where heads are stored"
+        )
+    known = None if head is None else witness_at(head).read()
+    if head is not None and known is None:
+        raise InvalidParameter(f"--head: {head.name!r} does not exist")
+    found = Ledger.inspect_file(
+        book.url,
+        key=book.key,
+        head=None if head is None or known is None else asdict(known),
+        head_file=book.head_file,
+    )
+    missing = book.head_file is not None and witness_at(book.head_file).read() is None
+    if book.head_file is not None and missing and not found.problems:
+        raise InvalidParameter(f"--head-file: {Path(book.head_file).name!r} does not exist")
     whole = f"{found.entries} entries: the chain is whole."
     typer.echo("\n".join(visible(line) for line in found.problems) or whole)
     for line in found.warnings:
@@ -217,11 +292,17 @@ def statement(
     dataset: Dataset,
     about: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=TEXT", help="What no ledger knows: population=..., curator=..., ..."),
+        typer.Option(
+            metavar="NAME=TEXT", help="What no ledger knows: population=..., curator=..., ..."
+        ),
     ] = None,
-    output_format: Annotated[Literal["json", "html"], typer.Option("--format", help="json or html.")] = "json",
+    output_format: Annotated[
+        Literal["json", "html"], typer.Option("--format", help="json or html.")
+    ] = "json",
 ) -> None:
-    """State for auditors what is guaranteed, for which unit, by which mechanisms and theorem, and what is not."""
+    """State for auditors what is guaranteed, for which unit, by which mechanisms and theorem, and
+    what is not.
+    """
     from dptopk.ledger.disclosure import statement as stated, statement_page
 
     parts = [text.partition("=") for text in about or []]
@@ -235,7 +316,9 @@ def statement(
 @app.command()
 def export(
     book: Book,
-    head: Annotated[bool, typer.Option("--head", help="Only the last sequence number and hash.")] = False,
+    head: Annotated[
+        bool, typer.Option("--head", help="Only the last sequence number and hash.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
 ) -> None:
     """Write all entries as JSON lines, or the head that later proves that no tail was cut off."""
@@ -243,13 +326,18 @@ def export(
 
     check_target(out, inputs=book.files(book.url))
     with book.open(read_only=True) as ledger:
-        lines = iter([ledger.head()]) if head else (asdict(entry) for entry in ledger.entries())
+        if head:
+            lines = iter([ledger.head()])
+        else:
+            lines = (asdict(entry) for entry in ledger.entries())
         with opened(out) as file:
             file.writelines(canonical_json(line) + "\n" for line in lines)
 
 
 @app.command()
-def backup(book: Book, out: Annotated[Path, typer.Option(help="The copy, a file that is not there yet.")]) -> None:
+def backup(
+    book: Book, out: Annotated[Path, typer.Option(help="The copy, a file that is not there yet.")]
+) -> None:
     """Copy a SQLite ledger, whole and as of one moment, while it is in use."""
     with book.open(read_only=True) as ledger:
         ledger.backup(out)

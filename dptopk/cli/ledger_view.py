@@ -11,19 +11,34 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._internal.formatting import describe_l0, format_upper, numbered, rounded_up, visible
+from dptopk._internal.formatting import (
+    describe_l0,
+    format_lower,
+    format_upper,
+    numbered,
+    rounded_up,
+    visible,
+)
+from dptopk.accounting.calibration import queries_affordable
+from dptopk.budgets.filter import Filter
 from dptopk.budgets.remaining import Remaining
+from dptopk.costs import Charge
+from dptopk.planning.gauge import epsilon_left, kind_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dptopk.costs import Charge
+    from dptopk.costs import Budget
     from dptopk.ledger.dataset import DatasetState
     from dptopk.ledger.spends import Spend
 
 
 RECENT_ROWS = 10
-EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)  # that leave room for margins
+LONG_HISTORY = 10  # equal questions: from here on a registration is spoken of
+MORE = 1.1  # times as many questions: where a registration is worth a word
+# They leave room for margins.
+EARLIEST = datetime(1000, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 def plain(text: object) -> Text:
@@ -38,22 +53,30 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         state: of the dataset.
         spends: its latest charges, in order.
     """
-    console, summary = Console(highlight=False), state.account.summary()
+    console = Console(highlight=False)
+    summary = state.account.summary()
     console.rule(plain(f"dataset {state.name}"), align="left")
     lines = [f"{moved(state)}; data version {state.version}; {state.sensitivity.neighbours}"]
     if state.segments:
         names = ", ".join(state.segments["names"])
         lines.append(f"segments by {state.segments['by']}, each with the whole budget: {names}")
+    kind = kind_of(state.kind, state.account, state.sensitivity)
+    left = format_lower(epsilon_left(state.account, kind), 4)
     so_far = f"ε about {summary.epsilon_spent:.4g} of {summary.epsilon_total:.4g}"
     lines += [
         f"guarantee: {guarantee(state)}",
-        f"so far:    {so_far} (a reading, not a guarantee); {summary.share:.1%} of the budget is used",
-        f"remaining: {state.account.remaining()}",
+        (
+            f"so far:    {so_far} (a reading, not a guarantee); {summary.share:.1%} of the budget "
+            f"is used"
+        ),
+        f"left:      ε up to {left} for {kind}",
+        *registered_left(state.account.remaining()),
         f"spent:     {rounded_up(state.spent())}",
     ]
     if state.renewals:
         renewed = numbered(state.renewals, "renewal")
         lines.append(f"lifetime:  {rounded_up(state.spent(lifetime=True))} ({renewed})")
+    lines += registration_hint(state, spends)
     for line in lines:
         console.print(plain(line))
     console.print(_balance(state))
@@ -64,14 +87,46 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         console.print(_latest(spends))
 
 
+def registered_left(left: Charge | str) -> list[str]:
+    """A line about the registered costs that are left; none for budgets of free choice."""
+    if isinstance(left, Charge):
+        return [f"remaining: {left}"]
+    return []
+
+
+def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
+    """A line where a registration of the question that was asked most would have fitted more of it;
+    for long histories of a budget of free choice.
+    """
+    account = state.account
+    asked = Counter(_query_name(spend) for spend in spends if spend.charge)
+    if not asked or not isinstance(account, Filter) or account.budget.rho is not None:
+        return []
+    name, times = asked.most_common(1)[0]
+    if times < LONG_HISTORY:
+        return []
+    charge, stated = _largest(spends)[name]
+    in_all = times + account.fits(charge, stated)
+    registered = queries_affordable(charge, account.budget, effort="quick")
+    if registered < MORE * in_all:
+        return []
+    would = f"{int(registered)} of {rounded_up(name)} would fit, not {in_all}"
+    return [f"note:      registered beforehand, {would}"]
+
+
 def _table(title: str, *columns: str) -> Table:
     return Table(*columns, title=title, title_justify="left", box=None)
 
 
 def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
-    """One dataset as JSON can hold it: what is spent and left, by analyst, and how many more of each query fit."""
+    """One dataset as JSON can hold it: what is spent and left, by analyst, and how many more of
+    each query fit.
+    """
     analysts = {
-        analyst: {"queries": total.queries, "spent": str(total.charge(state.sensitivity.neighbours))}
+        analyst: {
+            "queries": total.queries,
+            "spent": str(total.charge(state.sensitivity.neighbours)),
+        }
         for analyst, total in state.now.items()
     }
     return {name: getattr(state, name) for name in ("unit", "version", "segments")} | {
@@ -79,36 +134,61 @@ def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
         "sensitivity": {"linf": state.sensitivity.linf, "l0": state.sensitivity.l0},
         "spent": str(state.spent()),
         "shares_used": dict(state.account.summary().shares),
-        **Remaining.of(state.account, _largest(spends)).to_dict(),
+        **remaining(state, spends).to_dict(),
         "analysts": analysts,
     }
+
+
+def remaining(state: DatasetState, spends: list[Spend]) -> Remaining:
+    """The remaining budget of a dataset, for questions like its last one."""
+    kind = kind_of(state.kind, state.account, state.sensitivity)
+    return Remaining.of(
+        state.account,
+        _largest(spends),
+        epsilon_left=epsilon_left(state.account, kind),
+        question=str(kind),
+    )
 
 
 def _balance(state: DatasetState) -> Table:
     table = _table("used")
     for name, share in state.account.summary().shares.items():
-        table.add_row(plain(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}")
+        table.add_row(
+            plain(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}"
+        )
     return table
 
 
 def moved(state: DatasetState) -> str:
     """What one unit can move, in words."""
-    return f"one {state.unit} moves {describe_l0(state.sensitivity.l0)}, each by at most {state.sensitivity.linf}"
+    return (
+        f"one {state.unit} moves {describe_l0(state.sensitivity.l0)}, each by at most "
+        f"{state.sensitivity.linf}"
+    )
 
 
 def guarantee(state: DatasetState) -> str:
     """What holds of all answers together, in words."""
     from dptopk.ledger.disclosure import zcdp_of
 
-    summary, zcdp = state.account.summary(), [format_upper(each) for each in zcdp_of(state.terms).values()]
-    in_rho = "{}-zCDP but for failures of at most {}; ".format(*zcdp) if zcdp else ""
-    return f"{in_rho}({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for everything, at every moment"
+    summary = state.account.summary()
+    zcdp = [format_upper(each) for each in zcdp_of(state.terms).values()]
+    if zcdp:
+        in_rho = "{}-zCDP but for failures of at most {}; ".format(*zcdp)
+    else:
+        in_rho = ""
+    return (
+        f"{in_rho}({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for "
+        f"everything, at every moment"
+    )
 
 
 def _analysts(state: DatasetState) -> Table:
     table = _table("by analyst", "analyst", "queries", "spent", "limit")
     for analyst, total in state.now.items():
-        left = "; ".join(f"{account.remaining()} left" for account in state.limits_of(analyst).values())
+        left = "; ".join(
+            f"{account.remaining()} left" for account in state.limits_of(analyst).values()
+        )
         spent = rounded_up(total.charge(state.sensitivity.neighbours))
         table.add_row(plain(analyst), str(total.queries), plain(spent), plain(left))
     return table
@@ -117,18 +197,20 @@ def _analysts(state: DatasetState) -> Table:
 def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
     table = _table("affordable", "query", "asked", "more")
     asked = Counter(_query_name(spend) for spend in spends)
-    for name, charge in _largest(spends).items():
-        table.add_row(plain(rounded_up(name)), str(asked[name]), str(state.account.fits(charge)))
+    for name, kind in _largest(spends).items():
+        table.add_row(plain(rounded_up(name)), str(asked[name]), str(state.account.fits(*kind)))
     return table
 
 
-def _largest(spends: list[Spend]) -> dict[str, Charge]:
-    """The largest charge of each kind of query; the days of a stream, which was paid for at once, cost nothing."""
-    largest: dict[str, Charge] = {}
+def _largest(spends: list[Spend]) -> dict[str, tuple[Charge, Budget | None]]:
+    """The largest charge of each kind of query, with what was stated for it; the days of a stream,
+    which was paid for at once, cost nothing.
+    """
+    largest: dict[str, tuple[Charge, Budget | None]] = {}
     for spend in (spend for spend in spends if spend.charge):
         name = _query_name(spend)
-        if name not in largest or spend.charge.count > largest[name].count:
-            largest[name] = spend.charge
+        if name not in largest or spend.charge.count > largest[name][0].count:
+            largest[name] = (spend.charge, spend.stated)
     return largest
 
 
@@ -139,7 +221,10 @@ def _query_name(spend: Spend) -> str:
 def _latest(spends: list[Spend]) -> Table:
     table = _table("latest", "entry", "time (UTC)", "analyst", "charge", "status")
     for spend in spends[-RECENT_ROWS:]:
-        waiting = "charged for all its days" if "stream" in spend.mechanism else "charged, no answer recorded"
+        if "stream" in spend.mechanism:
+            waiting = "charged for all its days"
+        else:
+            waiting = "charged, no answer recorded"
         status = "released" if spend.released else waiting
         cells = map(plain, (spend.at[:19], spend.analyst, rounded_up(spend.charge), status))
         table.add_row(str(spend.seq), *cells)
@@ -147,7 +232,9 @@ def _latest(spends: list[Spend]) -> Table:
 
 
 def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str) -> None:
-    """Draw what share of the budget each charge left used, over time, in total and by analyst, as PNG or SVG."""
+    """Draw what share of the budget each charge left used, over time, in total and by analyst, as
+    PNG or SVG.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -155,17 +242,22 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
     axes = figure.subplots()
     current = [spend for spend in spends if spend.current]
     analysts = list(dict.fromkeys(spend.analyst for spend in current))
-    for colour, analyst in zip(["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False):
-        replayed, points = state.unspent(), list[tuple[datetime, float]]()
+    for colour, analyst in zip(
+        ["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False
+    ):
+        replayed = state.unspent()
+        points = list[tuple[datetime, float]]()
         for spend in current:
             part = replayed.accounts(spend.analyst, spend.segments)["dataset"]
-            if analyst in {None, spend.analyst} and part.can_spend(spend.charge):
-                part.spend(spend.charge)
+            if analyst in {None, spend.analyst} and part.can_spend(spend.charge, spend.stated):
+                part.spend(spend.charge, stated=spend.stated)
                 at = min(max(datetime.fromisoformat(spend.at), EARLIEST), LATEST)
-                points.append((at, 100 * max(replayed.account.shares().values())))
+                points.append((at, 100 * replayed.account.share()))
         when, used = zip(*points, strict=True) if points else ((), ())
         label = "everyone" if analyst is None else plain(analyst).plain
-        axes.step(when, used, where="post", label=label.replace("$", r"\$"), color=colour, marker=".")
+        axes.step(
+            when, used, where="post", label=label.replace("$", r"\$"), color=colour, marker="."
+        )
     axes.axhline(100, linestyle="--", color="grey", label="budget")
     axes.set(xlabel="time (UTC)", ylabel="share of the budget used, %")
     axes.set_title(f"Spent of {plain(state.name).plain}".replace("$", r"\$"))

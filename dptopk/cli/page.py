@@ -1,30 +1,54 @@
-"""An answer as one HTML page that needs nothing from elsewhere: rows with error bars first, then how they were made."""
+"""An answer as one HTML page that needs nothing from elsewhere: rows with error bars first, then
+how they were made.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._internal.formatting import format_upper, html_lines, html_page, html_rows, html_table, html_terms, percent
+from dptopk._internal.formatting import (
+    describe_l0,
+    format_upper,
+    html_lines,
+    html_page,
+    html_rows,
+    html_table,
+    html_terms,
+    percent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dptopk.planning import Plan
+    from dptopk.planning import TopKPlan
     from dptopk.release.release import Release
 
 
-CITE = """The dptopk developers: dptopk, differentially private top-k queries on histograms (version {version}).
-Mechanisms and their accounting: D. Durfee, R. Rogers: Practical differentially private top-k selection with
-pay-what-you-get composition. NeurIPS 2019. J. Dong, D. Durfee, R. Rogers: Optimal differential privacy composition
-for exponential mechanisms. ICML 2020. M. Cesar, R. Rogers: Bounding, concentrating, and truncating: unifying privacy
+CITE = """The dptopk developers: dptopk, differentially private top-k queries on histograms
+(version {version}).
+Mechanisms and their accounting: D. Durfee, R. Rogers: Practical differentially private top-k
+selection with
+pay-what-you-get composition. NeurIPS 2019. J. Dong, D. Durfee, R. Rogers: Optimal differential
+privacy composition
+for exponential mechanisms. ICML 2020. M. Cesar, R. Rogers: Bounding, concentrating, and
+truncating: unifying privacy
 loss composition for data analytics. ALT 2021."""
 
 
-BARS = "Counts are noisy on purpose. Each bar ends at the noisy count; the line across its end is the interval."
+BARS = (
+    "Counts are noisy on purpose. Each bar ends at the noisy count; the line across its end "
+    "is the interval."
+)
 
 
 def answer_page(
-    plan: Plan, release: Release, *, guarantee: str, left: Sequence[str], confidence: float, about: Mapping[str, str]
+    plan: TopKPlan,
+    release: Release,
+    *,
+    guarantee: str,
+    left: Sequence[str],
+    confidence: float,
+    about: Mapping[str, str],
 ) -> str:
     """The page; everything that comes from data or users is escaped.
 
@@ -39,9 +63,18 @@ def answer_page(
     from importlib.metadata import version
 
     shown = release.shown(confidence=confidence)
-    rows = html_rows(shown) if len(release) else "<p>No label passed the threshold.</p>"
-    phases = [(phase.name, phase.mechanism, release.phases.get(phase.name, "already paid")) for phase in plan.phases]
-    promise = {"Guarantee": f"({format_upper(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-differential privacy"}
+    if len(release):
+        rows = html_rows(shown)
+    else:
+        rows = "<p>No label passed the threshold.</p>"
+    phases = [
+        (phase.name, phase.mechanism, release.phases.get(phase.name, "already paid"))
+        for phase in plan.phases
+    ]
+    promise = {
+        "Guarantee": f"({format_upper(plan.bound.epsilon, 4)}, "
+        f"{plan.budget.delta:g})-differential privacy"
+    }
     title = f"The top {plan.k}" + (f" of {about['Data set']}" if "Data set" in about else "")
     sections = [
         html_terms({**about, **promise}),
@@ -50,7 +83,7 @@ def answer_page(
         *(["<h2>What is left</h2>", html_lines(left)] if left else []),
         "<details><summary>How this was computed</summary>",
         html_table(["phase", "mechanism", "charge"], phases),
-        html_lines([guarantee, f"Split: {plan.split}."]),
+        html_lines([*details(release), guarantee, f"Split: {plan.split}."]),
         "<h2>How to cite</h2>",
         html_lines([CITE.format(version=version("dptopk"))]),
         "</details>",
@@ -58,19 +91,48 @@ def answer_page(
     return html_page(title, sections)
 
 
-def notes(plan: Plan, release: Release, confidence: float) -> list[str]:
+def _meaning(plan: TopKPlan, release: Release) -> str:
+    """What the numbers count, in one sentence."""
+    count = "a label's count"
+    if release.capped:
+        count += f" on data with {describe_l0(plan.sensitivity.l0)} of one user"
+    return f"Each number is {count} plus random noise, which protects every user."
+
+
+def cost(plan: TopKPlan) -> str:
+    """What the whole answer cost, in one sentence."""
+    epsilon = format_upper(plan.bound.epsilon, 4)
+    return f"The answer costs at most ε = {epsilon}, δ = {plan.budget.delta:g} of privacy."
+
+
+def details(release: Release) -> list[str]:
+    """How the answer was found, for readers who know the methods."""
+    if release.note:
+        return [f"Note: {release.note}."]
+    return []
+
+
+def notes(plan: TopKPlan, release: Release, confidence: float) -> list[str]:
     """What a reader of the rows must know."""
     lines = []
     if len(release) < plan.k:
-        passed = "were shown by their coins" if plan.threshold is None else "passed the threshold that hides rare ones"
+        if plan.threshold is None:
+            passed = "were shown by their coins"
+        else:
+            passed = "passed the threshold that hides rare ones"
         lines.append(f"{len(release)} of {plan.k} labels {passed}: {plan.appearing()}.")
         if plan.sensitivity.l0 is None:
-            lines.append("If each user affects only a few labels, set --labels-per-user to lower this threshold.")
+            lines.append(
+                "If each user affects only a few labels, set --labels-per-user to lower this "
+                "threshold."
+            )
+    if release.counts is not None and len(release):
+        lines.append(_meaning(plan, release))
     if release.measurement is not None and len(release):
         count = "count of the capped data" if release.capped else "true count"
-        lines.append(f"With {percent(confidence)} confidence, every interval above contains its {count}.")
-    if release.note:
-        lines.append(f"Note: {release.note}.")
+        lines.append(
+            f"With {percent(confidence)} confidence, every interval above contains its {count}."
+        )
     if release.seeded:
         lines.append("Made with a fixed seed: for tests and examples, not for production.")
     return lines

@@ -1,4 +1,6 @@
-"""``dptopk refresh``: append a partition to a store of events, and set the version of the data in the ledger."""
+"""``dptopk refresh``: append a partition to a store of events, and set the version of the data in
+the ledger.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,16 @@ from dptopk.errors import InvalidParameter
 
 
 def refresh(
-    store: Annotated[Path, typer.Argument(help="The store; made on first use, with --user-col and --item-col.")],
-    partition: Annotated[Path, typer.Argument(help="The new events: Parquet, CSV, JSON lines, a folder of Parquet.")],
-    version: Annotated[str, typer.Option("--data-version", help="A name for the data from now on, such as the date.")],
+    store: Annotated[
+        Path, typer.Argument(help="The store; made on first use, with --user-col and --item-col.")
+    ],
+    partition: Annotated[
+        Path, typer.Argument(help="The new events: Parquet, CSV, JSON lines, a folder of Parquet.")
+    ],
+    version: Annotated[
+        str,
+        typer.Option("--data-version", help="A name for the data from now on, such as the date."),
+    ],
     chain: Chain,
     user: Annotated[str | None, typer.Option("--user-col", help="Column of the user.")] = None,
     item: Annotated[str | None, typer.Option("--item-col", help="Column of the labels.")] = None,
@@ -25,36 +34,57 @@ def refresh(
         int | None, typer.Option(metavar="τ", help="One user adds at most τ to one label (1).")
     ] = None,
     portable: Annotated[
-        bool, typer.Option("--portable", help="Choose labels by SHA-256: the store outlives DuckDB's own hash.")
+        bool,
+        typer.Option(
+            "--portable", help="Choose labels by SHA-256: the store outlives DuckDB's own hash."
+        ),
     ] = False,
     partitions: Annotated[
-        bool, typer.Option("--partitions", help="Hold each partition by itself too, for [bold]dptopk stream[/bold].")
+        bool,
+        typer.Option(
+            "--partitions",
+            help="Hold each partition by itself too, for [bold]dptopk stream[/bold].",
+        ),
     ] = False,
     days_per_user: Annotated[
         int | None, typer.Option(help="With --partitions: a user counts in the first N of them.")
     ] = None,
-    ledger: Annotated[str | None, typer.Option(help="Set the version of the data here too.")] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="Set the version of the data here too.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of the dataset in the ledger.")] = None,
 ) -> None:
     """Add a day's events to a store without reading the earlier ones again.
 
-    May be run again after a failure: a version that is in the store already is only set in the ledger.
+    May be run again after a failure: a version that is in the store already is only set in the
+    ledger.
     """
     from dptopk.datasets import EventsStore
 
-    if (ledger is None) != (dataset is None) or (ledger is None and chain != Chain()):
-        raise InvalidParameter("--ledger and --dataset go together; --key-file and --head-file need both")
-    given = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "portable": portable or None}
+    alone = (ledger is None) != (dataset is None)
+    if alone or (ledger is None and chain != Chain()):
+        raise InvalidParameter(
+            "--ledger and --dataset go together; --key-file and --head-file need both"
+        )
+    given = {
+        "labels_per_user": labels_per_user,
+        "per_label_cap": per_label_cap,
+        "portable": portable or None,
+    }
     given |= {"partitions": partitions or None, "days_per_user": days_per_user}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if settings and user is None:
-        raise InvalidParameter("bounds are fixed when a store is made, with --user-col and --item-col; leave them out")
+        raise InvalidParameter(
+            "bounds are fixed when a store is made, with --user-col and --item-col; leave them out"
+        )
     with EventsStore(store, user=user, item=item, **settings) as events:
         if version not in events.versions[-1:]:
             events.append(partition, version=version)
         count = len(events.versions)
     if ledger is not None and dataset is not None:
         with chain.opened(ledger) as book:
-            if book.state(dataset).version != version:  # else it was set before, and users are in the same segments
+            if (
+                book.state(dataset).version != version
+            ):  # else it was set before, and users are in the same segments
                 book.set_version(dataset, version)
     typer.echo(f"{store}: {count} partitions, now at version {version!r}.")

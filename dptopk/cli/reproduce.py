@@ -16,10 +16,18 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments, or 'all'; none lists them.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for CSV, PNG, SVG and report.html.")] = Path("figures"),
-    quick: Annotated[bool, typer.Option("--quick", help="A smoke run: few points and trials.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Compute again what is already there.")] = False,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Experiments, or 'all'; none lists them.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for CSV, PNG, SVG and report.html.")] = Path(
+        "figures"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smoke run: few points and trials.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compute again what is already there.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 20220501,
     jobs: Annotated[int, typer.Option(help="Processes for trials; 0: one a core.")] = 0,
 ) -> None:
@@ -36,7 +44,7 @@ def reproduce(
     wanted = list(EXPERIMENTS) if names == ["all"] else names
     for name in wanted:
         load(name)  # refuse unknown names before anything runs
-    import matplotlib as mpl  # noqa: F401 - is it there?
+    import matplotlib as mpl  # noqa: F401
 
     settings = Settings(quick=quick, seed=seed, jobs=jobs or os.cpu_count() or 1)
     with progress() as bars:
@@ -55,5 +63,8 @@ def _verdict(comparisons: Sequence[Comparison]) -> str:
     """In one line: how many statements hold, and which do not."""
     holding = sum(line.agrees is True for line in comparisons)
     failing = [line.quantity for line in comparisons if line.agrees is False]
-    parts = [f"{holding} {'statement holds' if holding == 1 else 'statements hold'}"] if holding else []
+    if holding:
+        parts = [f"{holding} {'statement holds' if holding == 1 else 'statements hold'}"]
+    else:
+        parts = []
     return "; ".join(parts + [f"does not hold: {quantity}" for quantity in failing])

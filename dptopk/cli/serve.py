@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.service.catalog_file import load as load_catalog
 
 if TYPE_CHECKING:
     from dptopk.service.catalog import Catalog
@@ -23,26 +25,34 @@ def serve(
     demo: Annotated[
         bool, typer.Option("--demo", help="Serve Macbeth and made-up events, and print two tokens.")
     ] = False,
-    host: Annotated[str, typer.Option(help="Address to listen at; TLS is a reverse proxy's work.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; TLS is a reverse proxy's work.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Say what is wrong with the catalog, its data and its ledger; serve nothing."),
+        typer.Option(
+            "--check",
+            help="Say what is wrong with the catalog, its data and its ledger; serve nothing.",
+        ),
     ] = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Change the ledger's terms to the catalog's, with --reason; serve nothing.")
+        bool,
+        typer.Option(
+            "--apply",
+            help="Change the ledger's terms to the catalog's, with --reason; serve nothing.",
+        ),
     ] = False,
     reason: Annotated[str, typer.Option(help="With --apply: why; the ledger keeps it.")] = "",
     reload: Annotated[
-        bool, typer.Option("--reload", help="Let the workers that run read the catalog again; serve nothing.")
+        bool,
+        typer.Option(
+            "--reload", help="Let the workers that run read the catalog again; serve nothing."
+        ),
     ] = False,
 ) -> None:
     """Let analysts ask over HTTP, see what it costs, and share a budget."""
-    import uvicorn
-
-    from dptopk.service.catalog import Catalog
-
     if demo == (catalog is not None):
         raise InvalidParameter("give a catalog, or --demo")
     if demo and (check or apply or reload):
@@ -51,39 +61,38 @@ def serve(
         _operate(catalog, reason if apply else None, reload=reload)
         return
     if host not in {"127.0.0.1", "::1", "localhost"}:
-        typer.echo(f"warning: --host {host}: tokens and answers travel unencrypted: put TLS before it", err=True)
+        typer.echo(
+            f"warning: --host {host}: tokens and answers travel unencrypted: put TLS before it",
+            err=True,
+        )
     _free(host, port)
+    if catalog is not None:
+        _run(load_catalog(catalog), host, port, workers)
+        return
+    # uvicorn ends by the signal that it was sent: the folder goes first.
+    signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="dptopk-demo-") as folder:
-        if demo:
-            from dptopk.service.demo import demo_catalog, tokens
+        from dptopk.service.demo import demo_catalog, tokens
 
-            served = demo_catalog(Path(folder))
-            catalog = Path(folder) / "catalog.toml"
-            _greet(host, port, tokens(served))
-        else:
-            served = Catalog.load(str(catalog))
-        options: dict[str, Any] = {
-            "host": host,
-            "port": port,
-            "http": "dptopk.service.connections:Timely",
-            "ws": "none",
-        }
-        options |= {"log_level": "warning", "access_log": False, "server_header": False}
-        if workers > 1:
-            os.environ["DPTOPK_CATALOG"] = str(Path(str(catalog)).absolute())
-            uvicorn.run("dptopk.service.app:from_environment", factory=True, workers=workers, **options)
-        else:
-            _run(served, options)
+        served = demo_catalog(Path(folder))
+        _greet(host, port, tokens(served))
+        _run(served, host, port, workers)
+
+
+def _leave(number: int, _frame: object) -> None:
+    """Leave as a program that was ended by a signal does."""
+    raise SystemExit(128 + number)
 
 
 def _operate(catalog: Path, reason: str | None, *, reload: bool) -> None:
-    """Apply the catalog's terms where a reason is given; then say what is wrong, and let the workers read it again."""
-    from dptopk.service import check, terms
-    from dptopk.service.catalog import Catalog
+    """Apply the catalog's terms where a reason is given; then say what is wrong, and let the
+    workers read it again.
+    """
+    from dptopk.service import catalog_changes, check
     from dptopk.service.tables import RELOAD, Tables
 
     if reason is not None:
-        for changed in terms.apply(Catalog.load(catalog), reason):
+        for changed in catalog_changes.apply(load_catalog(catalog), reason):
             typer.echo(f"changed: {changed}")
     found = check.check(catalog)
     for one in found:
@@ -91,18 +100,38 @@ def _operate(catalog: Path, reason: str | None, *, reload: bool) -> None:
     if any(one.refused for one in found):
         raise typer.Exit(1)
     if reload:
-        tables = Tables(Catalog.load(catalog).access)
+        tables = Tables(load_catalog(catalog).access)
         tables.change(tables.add(Tables.settings, RELOAD, 1), durable=True)
         tables.close()
-    typer.echo("The workers will read it within some seconds." if reload else "The catalog can be served.")
+    typer.echo(
+        "The workers will read it within some seconds." if reload else "The catalog can be served."
+    )
 
 
-def _run(catalog: Catalog, options: dict[str, Any]) -> None:
+def _run(catalog: Catalog, host: str, port: int, workers: int) -> None:
+    """Serve a catalog until the process is told to end.
+
+    Raises:
+        DptopkError: when it is refused, before any worker begins.
+    """
     import uvicorn
 
-    from dptopk.service.app import create_app
+    from dptopk.service.app import REFUSED, create_app
+    from dptopk.service.connections import SETTINGS, configured
+    from dptopk.service.worker import refuse_unfit
 
-    uvicorn.run(create_app(catalog), **options)
+    if workers == 1:
+        uvicorn.Server(configured(create_app(catalog), host, port)).run()
+        return
+    refuse_unfit(catalog)
+    os.environ["DPTOPK_CATALOG"] = str(catalog.path)
+    factory = "dptopk.service.app:from_environment"
+    with tempfile.TemporaryDirectory(prefix="dptopk-workers-") as folder:
+        refused = Path(folder) / "refused"
+        os.environ[REFUSED] = str(refused)
+        uvicorn.run(factory, factory=True, workers=workers, host=host, port=port, **SETTINGS)
+        if refused.exists():
+            raise LedgerError(f"a worker did not begin: {refused.read_text(encoding='utf-8')}")
 
 
 def _free(host: str, port: int) -> None:

@@ -1,4 +1,6 @@
-"""How the command line speaks: errors as one line in the words of its options, help without noise."""
+"""How the command line speaks: errors as one line in the words of its options, help without
+noise.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ import typer
 from dptopk._internal.formatting import rounded_up, visible
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 
-# Options that are not named as the argument of the library is: the first that the command has is meant.
+# Options that are not named as the argument of the library is: the first that the command has is
+# meant.
 OPTIONS_OF = {
     "l0": ("labels_per_user",),
     "linf": ("per_label_cap",),
@@ -36,7 +39,12 @@ QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 NAMED = re.compile(r"(?:budget\.)?([a-z_][\w-]*)(: | must |=)")
 
 # The extras, and the modules that each of them brings.
-EXTRAS = {"data": "pyarrow ibis duckdb polars", "spark": "pyspark", "postgres": "psycopg", "plots": "matplotlib"}
+EXTRAS = {
+    "data": "pyarrow ibis duckdb polars",
+    "spark": "pyspark",
+    "postgres": "psycopg",
+    "plots": "matplotlib",
+}
 EXTRAS["serve"] = "fastapi uvicorn starlette pydantic"
 
 
@@ -45,7 +53,8 @@ def in_options(error: InvalidParameter, options: dict[str, str]) -> str:
 
     Args:
         error: what the library raised.
-        options: of the command, such as "--label-col", by the names of the parameters that they set.
+        options: of the command, such as "--label-col", by the names of the parameters that they
+            set.
     """
     message = str(error)
     found = NAMED.match(message)
@@ -53,11 +62,20 @@ def in_options(error: InvalidParameter, options: dict[str, str]) -> str:
     wanted = OPTIONS_OF.get(named, (named.replace("-", "_"),))
     option = next((options[name] for name in wanted if name in options), "")
     if found is None or found[1] != named:
-        return f"{option}: {message}" if option else message
-    rest, sign = message[found.end() :], found[2]
+        if option:
+            return f"{option}: {message}"
+        return message
+    rest = message[found.end() :]
+    sign = found[2]
     if named in FILES:
-        return rest if sign == ": " else f"the file{sign}{rest}"
-    return f"{option}{sign.replace('=', ' ')}{rest}" if option else message
+        if sign == ": ":
+            return rest
+        return f"the file{sign}{rest}"
+    for name, other in options.items():
+        rest = re.sub(rf"\b{name}=", f"{other} ", rest)
+    if option:
+        return f"{option}{sign.replace('=', ' ')}{rest}"
+    return message
 
 
 def be_quiet(wanted: bool) -> bool:
@@ -67,7 +85,9 @@ def be_quiet(wanted: bool) -> bool:
 
 
 def tell(line: str, colour: str | None = None) -> None:
-    """Say something that is not part of the answer, on standard error, unless the command is quiet."""
+    """Say something that is not part of the answer, on standard error, unless the command is
+    quiet.
+    """
     if not QUIET.get():
         typer.secho(visible(line), fg=colour, err=True)
 
@@ -90,7 +110,7 @@ _INVALID = re.compile(r"Invalid value for '([^']*)'.*?: (.*)", re.DOTALL)
 _WORDS = (
     (r"Input should be a valid integer.*|.* is not a valid integer", "must be a whole number"),
     (r"Input should be a valid number.*|.* is not a valid float", "must be a number"),
-    (r"Value error, could not convert string to float.*", "must be auto, none or a number"),
+    (r"Value error, (must be .*)", r"\1"),
     (r"Input should be greater than or equal to (.*)", r"must be at least \1"),
     (r"Input should be less than or equal to (.*)", r"must be at most \1"),
     (r"Value error, .* is not one of (.*)", r"must be one of \1"),
@@ -103,13 +123,25 @@ def _unparsed(error: Any) -> str:
     message = error.format_message().rstrip(".")
     found = _INVALID.fullmatch(message)
     if found is None:
-        return f"{message}; {error.ctx.command_path} --help lists all options" if error.ctx else message
+        if error.ctx is None:
+            return message
+        return f"{message}; {error.ctx.command_path} --help lists all options"
     option, why = found.groups()
-    told = next((re.sub(f"^(?:{said})$", ours, why) for said, ours in _WORDS if re.fullmatch(said, why)), None)
+    told = _in_our_words(why)
     if told is None:
         return f"{option}: {why}"
     given: list[Any] = getattr(error.__cause__, "errors", list)()
-    return f"{option} {told}, got {given[0]['input']!r}" if given else f"{option} {told}"
+    if not given:
+        return f"{option} {told}"
+    return f"{option} {told}, got {given[0]['input']!r}"
+
+
+def _in_our_words(why: str) -> str | None:
+    """What the parser says, in our words, if they are known."""
+    for said, ours in _WORDS:
+        if re.fullmatch(said, why):
+            return re.sub(f"^(?:{said})$", ours, why)
+    return None
 
 
 # Exit codes that a script may tell apart; all other input that is refused exits with 2.
@@ -117,16 +149,21 @@ EXIT_CODES: dict[type[DptopkError], int] = {BudgetExceeded: 3, LedgerError: 4}
 
 
 class _PlainFlags:
-    """Help without noise: a flag takes no value, so that none is named; what most need comes first."""
+    """Help without noise: a flag takes no value, so that none is named; what most need comes
+    first.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options, flags with an empty metavar; of a question those that most need, and a panel of the others."""
+        """The options, flags with an empty metavar; of a question those that most need, and a panel
+        of the others.
+        """
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         question = any(param.name == "k" for param in params)
         for param in params:
             if getattr(param, "is_flag", False) and param.metavar is None:
                 param.metavar = ""
-            if question and param.name not in FIRST and param.rich_help_panel is None and param.opts[0][0] == "-":
+            rare = param.name not in FIRST and param.opts[0][0] == "-"
+            if question and rare and param.rich_help_panel is None:
                 param.rich_help_panel = "Advanced"
         return params
 
@@ -135,7 +172,9 @@ class Group(_PlainFlags, typer.core.TyperGroup):
     """Turns errors into one line on standard error and an exit code: no traceback, no data."""
 
     def main(self, *arguments: Any, **extra: Any) -> Any:
-        """Run the command line; what cannot be parsed is told in one line too, and an interrupt exits with 130."""
+        """Run the command line; what cannot be parsed is told in one line too, and an interrupt
+        exits with 130.
+        """
         try:
             raise SystemExit(super().main(*arguments, **extra | {"standalone_mode": False}))
         except _USAGE as error:
@@ -152,8 +191,10 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             return super().invoke(ctx)
         except BudgetExceeded as error:
             raise fail(
-                f"budget exceeded, and nothing was charged: {error.reason or 'too little is left'}. This needs "
-                f"{rounded_up(error.requested)}; left: {error.remaining}. Lower --epsilon or --delta, or ask for "
+                f"budget exceeded, and nothing was charged: "
+                f"{error.reason or 'too little is left'}. This needs "
+                f"{rounded_up(error.requested)}; left: {error.remaining}. Lower --epsilon or "
+                f"--delta, or ask for "
                 "a larger budget",
                 EXIT_CODES[BudgetExceeded],
             ) from None
@@ -163,14 +204,21 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             raise fail(str(error), EXIT_CODES.get(type(error), 2)) from None
         except ImportError as error:
             module = (error.name or "").split(".")[0]
-            extra = next((name for name, modules in EXTRAS.items() if module in modules.split()), None)
-            hint = f"this needs {error.name}: pip install 'dptopk[{extra}]'" if extra else str(error)
+            extra = next(
+                (name for name, modules in EXTRAS.items() if module in modules.split()), None
+            )
+            if extra:
+                hint = f"this needs {error.name}: pip install 'dptopk[{extra}]'"
+            else:
+                hint = str(error)
             raise fail(hint) from None
         except BrokenPipeError:
             raise
         except OSError as error:
             code = 2 if isinstance(error, FileNotFoundError) else 1
-            raise fail(f"{error.filename or 'input or output'}: {error.strerror or error}", code) from None
+            raise fail(
+                f"{error.filename or 'input or output'}: {error.strerror or error}", code
+            ) from None
 
 
 class Subgroup(_PlainFlags, typer.core.TyperGroup):
@@ -178,11 +226,14 @@ class Subgroup(_PlainFlags, typer.core.TyperGroup):
 
 
 class Command(_PlainFlags, typer.core.TyperCommand):
-    """A command whose flags are shown without a type, and whose errors name the option that is meant."""
+    """A command whose flags are shown without a type, and whose errors name the option that is
+    meant.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, and remember which options there are, for errors."""
-        ctx.meta["options"] = {param.name: param.opts[0] for param in self.params if param.opts[0].startswith("--")}
+        named = [param for param in self.params if param.opts[0].startswith("--")]
+        ctx.meta["options"] = {param.name: param.opts[0] for param in named}
         return super().parse_args(ctx, args)
 
 
@@ -191,7 +242,8 @@ class Guided(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the options from the command line, or from what is answered."""
-        if len(args) == 1 and not args[0].startswith("-") and sys.stdin.isatty() and sys.stdout.isatty():
+        file_alone = len(args) == 1 and not args[0].startswith("-")
+        if file_alone and sys.stdin.isatty() and sys.stdout.isatty():
             from dptopk.cli.guide import guided
 
             args = [*args, *guided(args[0], self.params)]
@@ -206,7 +258,8 @@ def progress() -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console, columns = Console(stderr=True), (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     hidden = QUIET.get() or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bars:
         yield bars

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,7 +27,9 @@ app = typer.Typer(
     help="A top k of all days so far, every day: charged once, in full, before the first answer.",
 )
 
-File = Annotated[Path, typer.Argument(help="The stream's file. It holds counts: keep it with the data.")]
+File = Annotated[
+    Path, typer.Argument(help="The stream's file. It holds counts: keep it with the data.")
+]
 Ledger = Annotated[str, typer.Option(help="The ledger that paid.")]
 
 
@@ -42,17 +45,30 @@ def create(
     per_label_cap: Annotated[int | None, typer.Option(metavar="τ", help="As for topk.")] = None,
     days_per_user: Annotated[
         int,
-        typer.Option(metavar="N", help="Protect who adds something on at most N days; as many as --days: any user."),
+        typer.Option(
+            metavar="N",
+            help="Protect who adds something on at most N days; as many as --days: any user.",
+        ),
     ] = 1,
-    days_apart: Annotated[int, typer.Option(metavar="N", help="Two of them are at least N days apart.")] = 1,
+    days_apart: Annotated[
+        int, typer.Option(metavar="N", help="Two of them are at least N days apart.")
+    ] = 1,
     domain: Domain = None,
     unit: Annotated[
-        str | None, typer.Option(help="The dataset's unit: to be stated where not all days of a user are protected.")
+        str | None,
+        typer.Option(
+            help="The dataset's unit: to be stated where not all days of a user are protected."
+        ),
     ] = None,
-    first_day: Annotated[str | None, typer.Option(metavar="DATE", help="The date of day 1, as 2026-11-01.")] = None,
-    time_zone: Annotated[str, typer.Option(help="Whose midnight parts two days; recorded.")] = "UTC",
+    first_day: Annotated[
+        str | None, typer.Option(metavar="DATE", help="The date of day 1, as 2026-11-01.")
+    ] = None,
+    time_zone: Annotated[
+        str, typer.Option(help="Whose midnight parts two days; recorded.")
+    ] = "UTC",
     late: Annotated[
-        Literal["arrival", "left-out"], typer.Option(help="Events whose day was answered: on arrival, or left out.")
+        Literal["arrival", "left-out"],
+        typer.Option(help="Events whose day was answered: on arrival, or left out."),
     ] = "arrival",
 ) -> None:
     """Say what all days cost and deliver; with a ledger spend it, and make the stream's file.
@@ -72,14 +88,19 @@ def create(
     public: Any = "private" if domain is None else read_labels(domain)
     like = Histogram({}, sensitivity=caps_of(per_label_cap, labels_per_user, state), domain=public)
     if like.sensitivity.l0 is None and domain is None:
-        raise InvalidParameter("--labels-per-user must be given where the labels are private (no --domain)")
+        raise InvalidParameter(
+            "--labels-per-user must be given where the labels are private (no --domain)"
+        )
     mechanism = plan_continual(
-        k, days, Budget(epsilon, delta), sensitivity=like.sensitivity, labels=None if domain is None else len(public),
+        k, days, Budget(epsilon, delta), sensitivity=like.sensitivity,
+        labels=None if domain is None else len(public),
         days_per_user=days_per_user, days_apart=days_apart,
     )  # fmt: skip
     lines = _about(mechanism, like, delta)
     if book is not None:
-        session = Session(like, ledger=book, dataset=paying.dataset, analyst=paying.analyst, unit=unit)
+        session = Session(
+            like, ledger=book, dataset=paying.dataset, analyst=paying.analyst, unit=unit
+        )
         session.stream(stream.stem, mechanism, path=stream, calendar=calendar)
         lines += [*session.remaining().lines(), f"Day 1 is {calendar.name(1)}."]
     for line in lines:
@@ -95,18 +116,21 @@ def answer(
     to: Written,
     day: Annotated[str, typer.Option(help="The day: its number from 1, or its date.")],
     source: Annotated[
-        Path | None, typer.Argument(help="The counts or events of that day alone, as for dptopk topk.")
+        Path | None,
+        typer.Argument(help="The counts or events of that day alone, as for dptopk topk."),
     ] = None,
-    partition: Annotated[str | None, typer.Option(help="Of a store: the day's version (default: its date).")] = None,
-    output_format: Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How it is written.")] = (
-        "table"
-    ),
+    partition: Annotated[
+        str | None, typer.Option(help="Of a store: the day's version (default: its date).")
+    ] = None,
+    output_format: Annotated[
+        Literal["table", "csv", "json"], typer.Option("--format", help="How it is written.")
+    ] = ("table"),
 ) -> None:
     """The top k of all days up to this one. Nothing more is charged.
 
-    A day that was answered before gives the same answer again, even if the data have changed; without SOURCE that is
-    all that is given. Days are answered in order; one without data is answered with a table without rows. The same
-    file is refused for two days.
+    A day that was answered before gives the same answer again, even if the data have changed;
+    without SOURCE that is all that is given. Days are answered in order; one without data is
+    answered with a table without rows. The same file is refused for two days.
     """
     from dptopk.session.stream import StreamSession
 
@@ -117,23 +141,30 @@ def answer(
         number = asked.calendar.number(day)
         release = asked.stored(number)
         if release is None and source is None:
-            raise InvalidParameter(f"--day: day {day} was not answered yet; give the file with its data")
+            raise InvalidParameter(
+                f"--day: day {day} was not answered yet; give the file with its data"
+            )
         if release is None and source is not None:
             release = _asked(asked, number, source, partition, columns)
-        assert release is not None  # noqa: S101 - one of the three
+        assert release is not None  # noqa: S101
     _write(asked, number, release, output_format, to)
 
 
 @app.command()
 def show(stream: File, ledger: Ledger, chain: Chain) -> None:
-    """What a stream promises, what it cost, and the first labels of its answers. Nothing is charged."""
+    """What a stream promises, what it cost, and the first labels of its answers. Nothing is
+    charged.
+    """
     from dptopk.histogram.histogram import Histogram
     from dptopk.session.stream import StreamSession
 
     with chain.opened(ledger) as book:
         asked = StreamSession.open(book, stream)
-        like = Histogram({}, sensitivity=asked.sensitivity, domain=asked.public_labels() or "private")
-        lines, days = _about(asked.mechanism, like), asked.answered()
+        like = Histogram(
+            {}, sensitivity=asked.sensitivity, domain=asked.public_labels() or "private"
+        )
+        lines = _about(asked.mechanism, like)
+        days = asked.answered()
         for day, name in days.items():
             release = asked.stored(day)
             labels = ", ".join(map(str, release.labels[:5] if release else ()))
@@ -142,8 +173,12 @@ def show(stream: File, ledger: Ledger, chain: Chain) -> None:
         typer.echo(visible(line))
 
 
-def _asked(asked: StreamSession, number: int, source: Path, partition: str | None, columns: Columns) -> Release:
-    """Ask a day, of a file's histogram; public labels are the stream's, whatever type those of the file have."""
+def _asked(
+    asked: StreamSession, number: int, source: Path, partition: str | None, columns: Columns
+) -> Release:
+    """Ask a day, of a file's histogram; public labels are the stream's, whatever type those of the
+    file have.
+    """
     from dptopk.cli.input import Source, spooled
     from dptopk.datasets import EventsStore
     from dptopk.histogram.histogram import Histogram
@@ -152,24 +187,35 @@ def _asked(asked: StreamSession, number: int, source: Path, partition: str | Non
         with EventsStore(source) as store:
             return asked.answer(number, store, partition=partition)
     public = asked.public_labels()
-    given = Source(path=spooled(source), **vars(columns), domain=public)
+    given = Source(path=spooled(source), **asdict(columns), domain=public)
     found = given.counted(asked.sensitivity)
     if public is not None:
         found = Histogram(public, found.counts, sensitivity=asked.sensitivity, domain="public")
-    return asked.answer(number, found, partition=partition or f"{source.name} {given.stated()[:16]}")
+    return asked.answer(
+        number, found, partition=partition or f"{source.name} {given.stated()[:16]}"
+    )
 
 
 def _about(mechanism: ContinualTopK, like: Histogram, delta: float | None = None) -> list[str]:
     """What a stream promises and delivers, in lines; at a δ."""
     from dptopk.accounting.bounds import compose
 
-    one, n = like.sensitivity, mechanism.days_per_user or mechanism.days
+    one = like.sensitivity
+    n = mechanism.days_per_user or mechanism.days
     charge = mechanism.charge(one, labels=like.domain_size if like.domain == "public" else None)
-    who = "on one day" if n == 1 else "on all days" if n >= mechanism.days else f"on at most {n} days"
-    apart = f" that are at least {mechanism.days_apart} apart" if n > 1 and mechanism.days_apart > 1 else ""
+    who = (
+        "on one day" if n == 1 else "on all days" if n >= mechanism.days else f"on at most {n} days"
+    )
+    if n > 1 and mechanism.days_apart > 1:
+        apart = f" that are at least {mechanism.days_apart} apart"
+    else:
+        apart = ""
     lines = [
         f"Top {mechanism.k} of all days so far, on each of {mechanism.days} days.",
-        f"Protected: what one user adds {who}{apart}, {describe_l0(one.l0)} a day, each by at most {one.linf}.",
+        (
+            f"Protected: what one user adds {who}{apart}, {describe_l0(one.l0)} a day, each by at "
+            f"most {one.linf}."
+        ),
         f"Charged at once: {charge}",
         f"Standard deviation of a total: at most {mechanism.noise_std(one):.4g} on the worst day.",
     ]
@@ -178,11 +224,16 @@ def _about(mechanism: ContinualTopK, like: Histogram, delta: float | None = None
         lines.insert(2, f"All days together: ({most}, {delta:g})-DP at most.")
     if like.domain == "private":
         first, last = (mechanism.threshold(one, number) for number in (1, mechanism.days))
-        lines.append(f"A label is shown while its total is above a threshold: {first} on day 1, {last} on the last.")
+        lines.append(
+            f"A label is shown while its total is above a threshold: {first} on day 1, {last} "
+            f"on the last."
+        )
     return lines
 
 
-def _write(asked: StreamSession, number: int, release: Release, output_format: str, to: Written) -> None:
+def _write(
+    asked: StreamSession, number: int, release: Release, output_format: str, to: Written
+) -> None:
     """Write the answer of a day."""
     from rich.console import Console
 

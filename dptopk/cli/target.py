@@ -14,13 +14,17 @@ from typing import IO
 from dptopk.errors import InvalidParameter
 
 
-def check_target(out: Path | None, *, name: str = "out", inputs: Iterable[Path | str | None] = ()) -> None:
-    """Refuse a target that cannot be written, or that holds something else, before any budget is spent.
+def check_target(
+    out: Path | None, *, name: str = "out", inputs: Iterable[Path | str | None] = ()
+) -> None:
+    """Refuse a target that cannot be written, or that holds something else, before any budget is
+    spent.
 
     Args:
         out: the file to write; None = standard output.
         name: of the option, for messages.
-        inputs: files that are read or kept, such as the data and the ledger; none of them may be the target.
+        inputs: files that are read or kept, such as the data and the ledger; none of them may be
+            the target.
 
     Raises:
         InvalidParameter: naming the option and what is wrong.
@@ -33,14 +37,21 @@ def check_target(out: Path | None, *, name: str = "out", inputs: Iterable[Path |
         raise InvalidParameter(f"--{name}: {str(out)!r} is a folder")
     with suppress(OSError):
         if not stat.S_ISREG(out.stat().st_mode):
-            raise InvalidParameter(f"--{name}: {str(out)!r} is a device or a pipe, not a file; leave --{name} out")
+            raise InvalidParameter(
+                f"--{name}: {str(out)!r} is a device or a pipe, not a file; leave --{name} out"
+            )
     for path in inputs:
         if path is not None and _same(out, Path(str(path).removeprefix("sqlite:///"))):
-            raise InvalidParameter(f"--{name}: {str(out)!r} is read by this very command, and would be lost")
+            raise InvalidParameter(
+                f"--{name}: {str(out)!r} is read by this very command, and would be lost"
+            )
     from dptopk.ledger.heads import lock_beside
 
-    if os.path.exists(lock := lock_beside(out)):  # noqa: PTH110 - Path.exists fails where a name is too long
-        raise InvalidParameter(f"--{name}: {str(out)!r} is the head file of a ledger ({lock.name!r} is beside it)")
+    # Path.exists fails where a name is too long
+    if os.path.exists(lock := lock_beside(out)):  # noqa: PTH110
+        raise InvalidParameter(
+            f"--{name}: {str(out)!r} is the head file of a ledger ({lock.name!r} is beside it)"
+        )
     try:
         with _beside(out):
             pass
@@ -57,9 +68,13 @@ def _same(one: Path, other: Path) -> bool:
 
 @contextmanager
 def _beside(out: Path) -> Iterator[Path]:
-    """A new, empty file in the folder of ``out``, under a name nobody can have prepared; it is gone in the end."""
+    """A new, empty file in the folder of ``out``, under a name nobody can have prepared; it is gone
+    in the end.
+    """
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(8)}.part")
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o666))
+    no_link = getattr(os, "O_NOFOLLOW", 0)
+    new_file = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | no_link, 0o666)
+    os.close(new_file)
     try:
         yield temporary
     finally:
@@ -76,12 +91,18 @@ def replacing(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def opened(out: Path | None) -> Iterator[IO[str]]:
-    """A text file to write to: standard output, or the file ``out``, which appears when all is written."""
+    """A text file to write to: standard output, or the file ``out``, which appears when all is
+    written.
+    """
     if out is None:
         yield sys.stdout
-        sys.stdout.flush()  # a full disk or a closed pipe is told here, not at the end of the process
+        # a full disk or a closed pipe is told here, not at the end of the process
+        sys.stdout.flush()
         return
-    with replacing(out) as temporary, temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
+    with (
+        replacing(out) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         yield file
 
 

@@ -1,4 +1,6 @@
-"""What a budget is made of, by the options of ``dptopk ledger``: costs, a total, shares, or a planned question."""
+"""What a budget is made of, by the options of ``dptopk ledger``: costs, a total, shares, or a
+planned question.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,8 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     from dptopk.costs import Charge
     from dptopk.histogram.histogram import Sensitivity
+    from dptopk.planning.repeated import RepeatedPlan
+    from dptopk.planning.topk_plan import TopKPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,20 +24,27 @@ class Limit:
 
     delta: Annotated[float, typer.Option(help="The δ at which the guarantee is stated.")]
     registered: Annotated[
-        str | None, typer.Option(help='Costs that may be spent in any order, such as "500*BR(0.05) + 50*DP(0.1)".')
+        str | None,
+        typer.Option(
+            help='Costs that may be spent in any order, such as "500*BR(0.05) + 50*DP(0.1)".'
+        ),
     ] = None
     epsilon: Annotated[
-        float | None, typer.Option(help="Instead of --registered: the total ε of a fully adaptive filter.")
+        float | None,
+        typer.Option(help="Instead of --registered: the total ε of a fully adaptive filter."),
     ] = None
     rho: Annotated[
-        float | None, typer.Option(help="Instead of --epsilon: the total ρ of zCDP; half of δ is for failures.")
+        float | None,
+        typer.Option(help="Instead of --epsilon: the total ρ of zCDP; half of δ is for failures."),
     ] = None
     failure_delta: Annotated[
-        float | None, typer.Option(help="With --epsilon or --rho: how much of δ is for thresholds and failures.")
+        float | None,
+        typer.Option(help="With --epsilon or --rho: how much of δ is for thresholds and failures."),
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of ``Ledger.create_dataset``, ``renew`` and ``set_limit`` that say what the budget is.
+        """The arguments of ``Ledger.create_dataset``, ``renew`` and ``set_limit`` that say what the
+        budget is.
 
         Raises:
             InvalidParameter: when the options do not go together, naming them.
@@ -42,13 +53,17 @@ class Limit:
 
         if self.failure_delta is not None and self.epsilon is None is self.rho:
             raise InvalidParameter(
-                "--failure-delta is for --epsilon and --rho: a registration says what its costs need"
+                "--failure-delta is for --epsilon and --rho: a registration says what its costs "
+                "need"
             )
         if [self.registered, self.epsilon, self.rho].count(None) != 2:
             raise InvalidParameter("give exactly one of --registered, --epsilon and --rho")
         if self.registered is not None:
             return {"registered": costs_of(self.registered, "--registered"), "delta": self.delta}
-        return {"budget": Budget(self.epsilon, self.delta, rho=self.rho), "failure_delta": self.failure_delta}
+        return {
+            "budget": Budget(self.epsilon, self.delta, rho=self.rho),
+            "failure_delta": self.failure_delta,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +74,10 @@ class Terms(Limit):
         list[str] | None,
         typer.Option(
             metavar="NAME=SHARE",
-            help="Instead of these, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, δ), 'ann=0.5,1e-7'; "
-            "'reserve' is for everybody else. All are fixed now; the guarantee is for all of them together.",
+            help="Instead of these, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, "
+            "δ), 'ann=0.5,1e-7'; "
+            "'reserve' is for everybody else. All are fixed now; the guarantee is for all of "
+            "them together.",
         ),
     ] = None
 
@@ -69,7 +86,9 @@ class Terms(Limit):
         if not self.share:
             return super().arguments()
         if (self.registered, self.epsilon, self.rho, self.failure_delta) != (None,) * 4:
-            raise InvalidParameter("give --share alone, without --registered, --epsilon, --rho and --failure-delta")
+            raise InvalidParameter(
+                "give --share alone, without --registered, --epsilon, --rho and --failure-delta"
+            )
         return {"shares": dict(map(_share, self.share)), "delta": self.delta}
 
 
@@ -86,7 +105,9 @@ def costs_of(text: str, option: str) -> Charge:
     except InvalidParameter as error:
         raise InvalidParameter(f"{option}: {str(error).removeprefix('charge: ')}") from None
     if not charge.costs:
-        raise InvalidParameter(f"{option}: no costs are given; write them as in '25*BR(0.1) + DP(0.3)'")
+        raise InvalidParameter(
+            f"{option}: no costs are given; write them as in '25*BR(0.1) + DP(0.3)'"
+        )
     return charge
 
 
@@ -100,7 +121,9 @@ def _share(text: str) -> tuple[str, Any]:
     try:
         epsilon, delta = map(float, share.split(","))
     except ValueError:
-        raise InvalidParameter(f"share must be such as 'ann=50*BR(0.1)' or 'ann=0.5,1e-7', got {text!r}") from None
+        raise InvalidParameter(
+            f"share must be such as 'ann=50*BR(0.1)' or 'ann=0.5,1e-7', got {text!r}"
+        ) from None
     return name, Budget(epsilon, delta)
 
 
@@ -116,18 +139,28 @@ def ranges_of(text: str) -> list[float]:
         raise InvalidParameter(f"ranges must be numbers such as '0.1,0.05', got {text!r}") from None
 
 
-def planned(query: str, times: int, sensitivity: Sensitivity) -> str:
-    """What n answers to a planned question cost, for a registration."""
-    from dptopk.costs import Budget
-    from dptopk.planning import plan_topk
+def planned(query: str, times: int, sensitivity: Sensitivity) -> RepeatedPlan[TopKPlan]:
+    """What n answers to a planned question cost, for a registration, and what they could cost."""
+    from dptopk.planning.choose import plan_repeated
+    from dptopk.question import Facts, Question
 
     given = dict(part.partition("=")[::2] for part in query.split())
     try:
-        total = {name: float(given.pop(name)) for name in ("epsilon", "rho", "delta") if name in given}
-        k, budget = int(given.pop("k")), Budget(**total)
+        total = {
+            name: float(given.pop(name)) for name in ("epsilon", "rho", "delta") if name in given
+        }
+        k = int(given.pop("k"))
     except (KeyError, ValueError):
-        raise InvalidParameter(f"query must be such as 'k=25 epsilon=0.5 delta=1e-7', got {query!r}") from None
+        raise InvalidParameter(
+            f"query must be such as 'k=25 epsilon=0.5 delta=1e-7', got {query!r}"
+        ) from None
     if given.keys() - {"counts", "domain"}:
-        raise InvalidParameter(f"query: k, epsilon, rho, delta, counts and domain may be given, got {', '.join(given)}")
-    options: dict[str, Any] = {name: None if value == "none" else value for name, value in given.items()}
-    return str(plan_topk(k, budget, sensitivity=sensitivity, **options).charge.times(times))
+        raise InvalidParameter(
+            f"query: k, epsilon, rho, delta, counts and domain may be given, got {', '.join(given)}"
+        )
+    counts: Any = given.get("counts", "auto")
+    domain: Any = given.get("domain", "private")
+    question = Question(k=k, counts=counts, **total)  # type: ignore[arg-type]
+    facts = Facts(sensitivity=sensitivity, domain=domain, looks=False)
+    delta = min(times * (question.delta or 0.0), 0.5) or 1e-6
+    return plan_repeated(question, facts, times, delta)

@@ -2,7 +2,7 @@
 
 from dptopk._internal.rounding import sum_up as sum_up
 from dptopk.costs.budget import Budget as Budget
-from dptopk.costs.charge import Charge as Charge
+from dptopk.costs.charge import Charge as Charge, charge_of as charge_of
 from dptopk.costs.types import (
     CDP as CDP,
     COST_TYPES as COST_TYPES,

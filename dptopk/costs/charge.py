@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -22,17 +22,19 @@ _RANK = {cost_type: rank for rank, cost_type in enumerate(COST_TYPES)}
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Charge:
-    """A multiset of primitive costs, plus the probability mass of bad events: what a release has cost.
+    """A multiset of primitive costs, plus the probability mass of bad events: what a release has
+    cost.
 
     Args:
         costs: mapping from cost to how many times it is paid; counts of 0 are dropped.
         delta: mass of bad events in [0, 1), added to the δ of the composition of the costs.
-        adaptive: True when the costs depend on one another's outcomes, as the selections of one Gumbel top-k do
-            (k > 1); then no bound that needs independent costs applies.
+        adaptive: True when the costs depend on one another's outcomes, as the selections of one
+            Gumbel top-k do (k > 1); then no bound that needs independent costs applies.
         neighbours: the neighbour relation the costs are stated for, "add_remove" or "replace_one".
 
     Raises:
-        InvalidParameter: on anything that is not a cost, a negative count, or a delta outside [0, 1).
+        InvalidParameter: on anything that is not a cost, a negative count, or a delta outside [0,
+        1).
 
     >>> from dptopk.costs import BoundedRange, PureDP
     >>> print(Charge({BoundedRange(0.1): 25, PureDP(0.3): 2}, delta=1e-7, adaptive=True))
@@ -60,11 +62,15 @@ class Charge:
         kept = {}
         for cost, times in (costs or {}).items():
             if type(cost) not in _RANK:
-                raise InvalidParameter(f"costs must map costs such as PureDP(0.1) to counts, got the key {cost!r}")
+                raise InvalidParameter(
+                    f"costs must map costs such as PureDP(0.1) to counts, got the key {cost!r}"
+                )
             kept[cost] = validate.count(count=times, at_least=0)
         validate.assign(
             self,
-            costs=MappingProxyType({cost: kept[cost] for cost in sorted(kept, key=_order) if kept[cost]}),
+            costs=MappingProxyType(
+                {cost: kept[cost] for cost in sorted(kept, key=_order) if kept[cost]}
+            ),
             delta=validate.probability(delta=delta),
             adaptive=adaptive,
             neighbours=validate.member(NEIGHBOURS, neighbours=neighbours),
@@ -92,9 +98,11 @@ class Charge:
         return {cost: times for cost, times in self.costs.items() if isinstance(cost, cost_types)}
 
     def join(*charges: Charge) -> Charge:
-        """The charge of running everything in ``charges``; deltas add, rounded up; adaptive if any of them is.
+        """The charge of running everything in ``charges``; deltas add, rounded up; adaptive if any
+        of them is.
 
-        ``Charge.join(one, other)`` and ``one.join(other)`` are the same: a charge that is asked is the first of them.
+        ``Charge.join(one, other)`` and ``one.join(other)`` are the same: a charge that is asked is
+        the first of them.
 
         Raises:
             IncompatibleCosts: when the charges are stated for different neighbour relations.
@@ -103,42 +111,54 @@ class Charge:
             raise InvalidParameter("charges must be Charge objects")
         relations = {charge.neighbours for charge in charges if charge}
         if len(relations) > 1:
-            raise IncompatibleCosts(f"cannot join charges for different neighbours: {', '.join(sorted(relations))}")
+            raise IncompatibleCosts(
+                f"cannot join charges for different neighbours: {', '.join(sorted(relations))}"
+            )
         costs: Counter[Cost] = Counter()
         for charge in charges:
             costs.update(dict(charge.costs))
         relations = relations or {charges[0].neighbours if charges else "add_remove"}
-        delta, adaptive = sum_up([charge.delta for charge in charges]), any(charge.adaptive for charge in charges)
+        delta = sum_up([charge.delta for charge in charges])
+        adaptive = any(charge.adaptive for charge in charges)
         return Charge(costs, delta=delta, adaptive=adaptive, neighbours=relations.pop())
 
     def times(self, repetitions: int) -> Charge:
         """The charge of ``repetitions`` independent runs; the same as joining that many copies."""
         repetitions = validate.count(repetitions=repetitions, at_least=0)
-        costs, delta = {cost: times * repetitions for cost, times in self}, sum_up({self.delta: repetitions})
+        costs = {cost: times * repetitions for cost, times in self}
+        delta = sum_up({self.delta: repetitions})
         return Charge(costs, delta=delta, adaptive=self.adaptive, neighbours=self.neighbours)
 
     def includes(self, used: Charge) -> bool:
-        """Whether ``used`` is part of this charge: no cost occurs more often, no larger δ, no further assumption.
+        """Whether ``used`` is part of this charge: no cost occurs more often, no larger δ, no
+        further assumption.
 
         >>> from dptopk.costs import BoundedRange, PureDP
-        >>> Charge({BoundedRange(0.1): 25}, delta=1e-9).includes(Charge({BoundedRange(0.1): 8}, delta=1e-9))
+        >>> Charge({BoundedRange(0.1): 25}, delta=1e-9).includes(Charge({BoundedRange(0.1): 8},
+        ...     delta=1e-9))
         True
         """
         if not used:
             return True
-        part = used.delta <= self.delta and all(times <= self.costs.get(cost, 0) for cost, times in used)
+        part = used.delta <= self.delta and all(
+            times <= self.costs.get(cost, 0) for cost, times in used
+        )
         return part and used.adaptive <= self.adaptive and used.neighbours == self.neighbours
 
     def minus(self, used: Charge) -> Charge:
-        """The costs of this charge that ``used`` leaves over, without any delta; none if ``used`` is not a part of it.
+        """The costs of this charge that ``used`` leaves over, without any delta; none if ``used``
+        is not a part of it.
 
         >>> from dptopk.costs import BoundedRange, PureDP
-        >>> print(Charge({BoundedRange(0.1): 25}, delta=1e-9).minus(Charge({BoundedRange(0.1): 8}, delta=1e-9)))
+        >>> print(Charge({BoundedRange(0.1): 25}, delta=1e-9).minus(Charge({BoundedRange(0.1):
+        ...     8}, delta=1e-9)))
         17*BR(0.1)
         """
         left = {cost: times - used.costs.get(cost, 0) for cost, times in self}
         part = used.costs.keys() <= left.keys() and min(left.values(), default=0) >= 0
-        return Charge(left if part else {}, adaptive=part and self.adaptive, neighbours=self.neighbours)
+        return Charge(
+            left if part else {}, adaptive=part and self.adaptive, neighbours=self.neighbours
+        )
 
     def __str__(self) -> str:
         terms = [f"{times}*{cost}" if times > 1 else str(cost) for cost, times in self]
@@ -154,17 +174,48 @@ class Charge:
 
     @staticmethod
     def parse(text: str) -> Charge:
-        """Read what str() writes; spellings BR, DP, ADP, GDP, DGauss, ZCDP, CDP, MultiDP or the class names.
+        """Read what str() writes; spellings BR, DP, ADP, GDP, DGauss, ZCDP, CDP, MultiDP or the
+        class names.
 
         Args:
-            text: terms joined by ``+``, such as ``"25*BR(0.1) + DP(0.3) + ZCDP(0.07) + delta(1e-7) [adaptive]"``;
-                parameters may be named, ``ZCDP(rho=0.1, xi=0.4)``; ``DP(ε, δ)`` with two arguments is ApproxDP, a
-                MultiDP is written ``MultiDP(ε1:δ1, ε2:δ2)``.
+            text: terms joined by ``+``, such as ``"25*BR(0.1) + DP(0.3) + ZCDP(0.07) + delta(1e-7)
+                [adaptive]"``; parameters may be named, ``ZCDP(rho=0.1, xi=0.4)``; ``DP(ε, δ)`` with
+                two arguments is ApproxDP, a MultiDP is written ``MultiDP(ε1:δ1, ε2:δ2)``.
 
         Raises:
-            InvalidParameter: when the text is not of that form, or a parameter is outside its range.
+            InvalidParameter: when the text is not of that form, or a parameter is outside its
+            range.
         """
         return Charge(**read_charge(text))
+
+
+def charge_of(value: Charge | Cost | str | Iterable[Charge | Cost | str]) -> Charge:
+    """The charge that a value stands for.
+
+    Args:
+        value: a Charge; a cost; text as for ``Charge.parse``; or a list of these, all of them
+            together.
+
+    Raises:
+        InvalidParameter: on anything else, a mapping among them: that is ``Charge(costs)``.
+
+    >>> from dptopk.costs import PureDP
+    >>> print(charge_of(["25*BR(0.1)", PureDP(0.3)]))
+    DP(0.3) + 25*BR(0.1)
+    """
+    if isinstance(value, Charge):
+        return value
+    if isinstance(value, Cost):
+        return Charge({value: 1})
+    if isinstance(value, str):
+        return Charge.parse(value)
+    if isinstance(value, list | tuple):
+        return Charge.join(*(charge_of(one) for one in value))
+    raise InvalidParameter(
+        "charge must be a Charge, a cost, text such as '25*BR(0.1)', or a list of these, "
+        f"got {type(value).__name__}",
+        parameter="charge",
+    )
 
 
 def _order(cost: Cost) -> tuple[int, tuple[Any, ...]]:

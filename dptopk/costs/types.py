@@ -1,9 +1,9 @@
 """The primitive privacy costs: what one mechanism promises for neighbouring data sets.
 
-A cost is a plain, validated value (docs/theorems.md lists the statements and the worst-case pairs). What the accounting
-knows about a type of cost (what it implies, its pair, its log-MGF, ...) stands in one module of
-``dptopk.accounting.cost_models``. There is no ``+`` on costs, because two bounded-range costs are not a bounded-range
-cost: costs are gathered in a Charge.
+A cost is a plain, validated value (docs/theorems.md lists the statements and the worst-case pairs).
+What the accounting knows about a type of cost (what it implies, its pair, its log-MGF, ...) stands
+in one module of ``dptopk.accounting.cost_models``. There is no ``+`` on costs, because two
+bounded-range costs are not a bounded-range cost: costs are gathered in a Charge.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dptopk.errors import InvalidParameter
 class Cost:
     """Base of the closed union of primitive costs.
 
-    ``symbol`` is the short name used by Charge.parse and str(); ``spellings`` are others that Charge.parse takes.
+    ``symbol`` is the short name used by Charge.parse and str(); ``spellings`` are others that
+    Charge.parse takes.
     """
 
     symbol: ClassVar[str]
@@ -37,7 +38,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class PureDP(Cost):
-    """ε-differential privacy: the privacy loss lies in [-ε, ε]; worst-case pair: randomised response.
+    """ε-differential privacy: the privacy loss lies in [-ε, ε]; worst-case pair: randomised
+    response.
 
     Raises:
         InvalidParameter: unless 0 < epsilon < inf.
@@ -49,9 +51,11 @@ class PureDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class BoundedRange(Cost):
-    """ε-bounded range (DR19): for each pair of neighbours the loss lies in [t-ε, t] for some t in [0, ε].
+    """ε-bounded range (DR19): for each pair of neighbours the loss lies in [t-ε, t] for some t in
+    [0, ε].
 
-    The cost of one exponential mechanism (one Gumbel selection). It implies ε-DP, and ε-DP implies 2ε-BR.
+    The cost of one exponential mechanism (one Gumbel selection). It implies ε-DP, and ε-DP implies
+    2ε-BR.
     """
 
     symbol: ClassVar[str] = "BR"
@@ -60,7 +64,9 @@ class BoundedRange(Cost):
 
 @dataclass(frozen=True, slots=True)
 class CDP(Cost):
-    """(μ, τ)-concentrated DP (Dwork-Rothblum): mean loss at most mu, centred loss tau-subgaussian."""
+    """(μ, τ)-concentrated DP (Dwork-Rothblum): mean loss at most mu, centred loss
+    tau-subgaussian.
+    """
 
     symbol: ClassVar[str] = "CDP"
     mu: float
@@ -82,12 +88,16 @@ class ZCDP(Cost):
         validate.assign(self, rho=validate.positive(rho=rho), xi=validate.nonnegative(xi=xi))
 
     def _arguments(self) -> str:
-        return repr(self.rho) if self.xi == 0 else f"{self.rho!r}, xi={self.xi!r}"
+        if self.xi == 0:
+            return repr(self.rho)
+        return f"{self.rho!r}, xi={self.xi!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianDP(Cost):
-    """μ-Gaussian DP: no easier to tell apart than N(0, 1) from N(mu, 1); mu = shift / standard deviation."""
+    """μ-Gaussian DP: no easier to tell apart than N(0, 1) from N(mu, 1); mu = shift / standard
+    deviation.
+    """
 
     symbol: ClassVar[str] = "GDP"
     spellings: ClassVar[tuple[str, ...]] = ("gaussian",)
@@ -96,7 +106,8 @@ class GaussianDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussianDP(Cost):
-    """The discrete Gaussian on the integers, scale σ (absolute), moved by an integer of at most ``shift``.
+    """The discrete Gaussian on the integers, scale σ (absolute), moved by an integer of at most
+    ``shift``.
 
     The pair at the largest shift dominates (the pmf is log-concave), in both directions.
     """
@@ -109,11 +120,13 @@ class DiscreteGaussianDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class DiscreteLaplaceDP(Cost):
-    """The discrete Laplace law P[n] ∝ e^{-|n|/scale} on the integers, moved by an integer of at most ``shift``.
+    """The discrete Laplace law P[n] ∝ e^{-|n|/scale} on the integers, moved by an integer of at
+    most ``shift``.
 
-    A mechanism may charge one for each group of values that its noise is added to when one user moves the values of
-    the group by integers whose absolute values add up to at most ``shift`` (docs/notes/discrete-laplace.md). It implies
-    (shift/scale)-DP and costs less; with shift = 1 it is PureDP(1/scale).
+    A mechanism may charge one for each group of values that its noise is added to when one user
+    moves the values of the group by integers whose absolute values add up to at most ``shift``
+    (docs/notes/discrete-laplace.md). It implies (shift/scale)-DP and costs less; with shift = 1 it
+    is PureDP(1/scale).
     """
 
     symbol: ClassVar[str] = "DLap"
@@ -124,10 +137,12 @@ class DiscreteLaplaceDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class LaplaceDP(Cost):
-    """The Laplace law of density ∝ e^{-|x|/scale} on the reals, moved by at most ``shift``, a real number.
+    """The Laplace law of density ∝ e^{-|x|/scale} on the reals, moved by at most ``shift``, a real
+    number.
 
-    For what others release: our own noise is discrete. It implies (shift/scale)-DP and costs less; the pair at the
-    largest shift dominates, in both directions (docs/notes/discrete-laplace.md, "The continuous law").
+    For what others release: our own noise is discrete. It implies (shift/scale)-DP and costs less;
+    the pair at the largest shift dominates, in both directions (docs/notes/discrete-laplace.md,
+    "The continuous law").
     """
 
     symbol: ClassVar[str] = "Lap"
@@ -136,16 +151,22 @@ class LaplaceDP(Cost):
     shift: float
 
     def __post_init__(self) -> None:
-        validate.assign(self, scale=validate.positive(scale=self.scale), shift=validate.positive(shift=self.shift))
+        validate.assign(
+            self,
+            scale=validate.positive(scale=self.scale),
+            shift=validate.positive(shift=self.shift),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SparseGaussianDP(Cost):
-    """Counts of private labels with discrete Gaussian noise of this scale (absolute), shown above ``threshold`` only.
+    """Counts of private labels with discrete Gaussian noise of this scale (absolute), shown above
+    ``threshold`` only.
 
-    One user moves at most ``labels`` counts, each by an integer of at most ``shift``; a label that nobody else has is
-    shown with the small probability P[noise > threshold - shift], or moves like any other. The statement is that of the
-    largest δ over all ways in which both can happen, at several hundred ε's (docs/notes/sparse-gaussian.md).
+    One user moves at most ``labels`` counts, each by an integer of at most ``shift``; a label that
+    nobody else has is shown with the small probability P[noise > threshold - shift], or moves like
+    any other. The statement is that of the largest δ over all ways in which both can happen, at
+    several hundred ε's (docs/notes/sparse-gaussian.md).
 
     Raises:
         InvalidParameter: also when threshold < shift.
@@ -165,12 +186,14 @@ class SparseGaussianDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class LabelCoinsDP(Cost):
-    """Private labels shown by coins: each by its own count alone, and nothing else of it is released.
+    """Private labels shown by coins: each by its own count alone, and nothing else of it is
+    released.
 
-    The chance of the next level is the largest with a Rényi divergence of ``order`` of at most ``divergence`` in both
-    directions, but for a share ``first``, the chance of a label that one user alone has. One user moves at most
-    ``labels`` labels by one level each. The statement is that of the largest δ over all their levels, at one to several
-    hundred ε's (docs/notes/partition-selection.md).
+    The chance of the next level is the largest with a Rényi divergence of ``order`` of at most
+    ``divergence`` in both directions, but for a share ``first``, the chance of a label that one
+    user alone has. One user moves at most ``labels`` labels by one level each. The statement is
+    that of the largest δ over all their levels, at one to several hundred ε's
+    (docs/notes/partition-selection.md).
 
     Raises:
         InvalidParameter: unless order > 1, divergence > 0 and 0 < first < 1/2.
@@ -193,12 +216,14 @@ class LabelCoinsDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class ExponentialClockDP(Cost):
-    """An exponential clock whose rate one user changes by a factor in [1, e^ε], or anything that costs no more.
+    """An exponential clock whose rate one user changes by a factor in [1, e^ε], or anything that
+    costs no more.
 
-    For x >= 0, δ(x) <= (1 - e^{-ε}) e^{-(x + ε)κ}, κ = 1/(e^ε - 1), for both orders of the neighbours. A race of
-    clocks, such as Gumbel top-k, costs one for each clock that a user can change, however many selections are made of
-    it (docs/notes/clocks.md). BoundedRange(ε) implies it; it implies no pure DP and no zCDP, since the loss has
-    exponential tails: E e^{λL} is infinite from λ = κ on.
+    For x >= 0, δ(x) <= (1 - e^{-ε}) e^{-(x + ε)κ}, κ = 1/(e^ε - 1), for both orders of the
+    neighbours. A race of clocks, such as Gumbel top-k, costs one for each clock that a user can
+    change, however many selections are made of it (docs/notes/clocks.md). BoundedRange(ε) implies
+    it; it implies no pure DP and no zCDP, since the loss has exponential tails: E e^{λL} is
+    infinite from λ = κ on.
     """
 
     symbol: ClassVar[str] = "Clock"
@@ -236,7 +261,9 @@ class MultiDP(Cost):
         except (TypeError, ValueError):
             pairs = []
         if not pairs:
-            raise InvalidParameter("constraints must be a non-empty sequence of (epsilon, delta) pairs")
+            raise InvalidParameter(
+                "constraints must be a non-empty sequence of (epsilon, delta) pairs"
+            )
         checked = {(each.epsilon, each.delta) for each in (ApproxDP(*pair) for pair in pairs)}
         validate.assign(self, constraints=tuple(sorted(checked, reverse=True)))
 
@@ -244,8 +271,10 @@ class MultiDP(Cost):
         return ", ".join(f"{epsilon!r}:{delta!r}" for epsilon, delta in self.constraints)
 
 
-# In the order in which str() lists them. A new type stands here and has a module in dptopk.accounting.cost_models.
+# In the order in which str() lists them. A new type stands here and has a module in
+# dptopk.accounting.cost_models.
 COST_TYPES: tuple[type[Cost], ...] = (
-    PureDP, BoundedRange, ExponentialClockDP, ApproxDP, MultiDP, DiscreteLaplaceDP, LaplaceDP, GaussianDP,
+    PureDP, BoundedRange, ExponentialClockDP, ApproxDP, MultiDP, DiscreteLaplaceDP, LaplaceDP,
+    GaussianDP,
     DiscreteGaussianDP, SparseGaussianDP, LabelCoinsDP, ZCDP, CDP,
 )  # fmt: skip

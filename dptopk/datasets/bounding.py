@@ -1,7 +1,9 @@
-"""Contribution bounding as Ibis expressions: how much of each user's events counts, and the counts that are left.
+"""Contribution bounding as Ibis expressions: how much of each user's events counts, and the counts
+that are left.
 
-Every step treats one user's rows by themselves, or adds users up. So removing a user removes just what that user still
-contributed after the bounds: at most ``labels_per_user`` labels, at most ``per_label_cap`` on each, all downwards.
+Every step treats one user's rows by themselves, or adds users up. So removing a user removes just
+what that user still contributed after the bounds: at most ``labels_per_user`` labels, at most
+``per_label_cap`` on each, all downwards.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, cast
@@ -26,16 +28,24 @@ CHOICES = ("hash", "random", "top")
 
 # Largest per_label_cap: the sums of up to 2^31 users stay below 2^62.
 LARGEST_CAP = 2**31 - 1
-# Hexadecimal digits kept of a digest: 48 bits, which the engines hold inline; equal ones are decided by the item.
+# Hexadecimal digits kept of a digest: 48 bits, which the engines hold inline; equal ones are
+# decided by the item.
 DIGITS = 12
+# Events that are looked at to choose between two plans, and the share of different pairs of a user
+# and a label among them below which these are taken first.
+SAMPLE = 2**18
+REPEATED = 2 / 3
 # Where the engine's memory is full, the users are split into at most this many parts.
 MOST_PARTS = 64
 
 Progress = Callable[[int, int], None]
 # The columns that are summed up: name of the sum, and of what it sums.
 COUNT: Mapping[str, str] = {"count": "value"}
-# Those of a profile: the row of a user's label number n + 1 is there where the user has more than n labels.
-PROFILE = {f"under_{cap}": ("<", cap) for cap in NARROW} | {f"above_{cell}": ("=", cell) for cell in CELLS}
+# Those of a profile: the row of a user's label number n + 1 is there where the user has more than n
+# labels.
+PROFILE = {f"under_{cap}": ("<", cap) for cap in NARROW} | {
+    f"above_{cell}": ("=", cell) for cell in CELLS
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +55,15 @@ class Bounds:
     Args:
         labels_per_user: Δ, the most labels of one user that count; None = all.
         per_label_cap: τ, the most that one user adds to one label, in 1..2^31 - 1.
-        choose: which labels, for a user with more than Δ: "hash" (those with the smallest hash of key, user and item:
-            looks random and repeats), "random" ("hash" under a fresh secret key) or "top" (the user's most frequent,
-            ties as in "hash").
-        total_per_user: the most that one user adds in all; what comes after, in the order of the choice, is cut.
+        choose: which labels, for a user with more than Δ: "hash" (those with the smallest hash of
+            key, user and item: looks random and repeats), "random" ("hash" under a fresh secret
+            key) or "top" (the user's most frequent, ties as in "hash").
+        total_per_user: the most that one user adds in all; what comes after, in the order of the
+            choice, is cut.
         key: text that varies the choice of "hash" and "top".
-        portable: hash by SHA-256, the same on every engine and version, instead of the engine's own 64-bit hash, which
-            is about twice as fast. Either is a function of the key and the one user's rows: all that privacy needs.
+        portable: hash by SHA-256, the same on every engine and version, instead of the engine's own
+            64-bit hash, which is about twice as fast. Either is a function of the key and the one
+            user's rows: all that privacy needs.
     """
 
     labels_per_user: int | None
@@ -69,24 +81,32 @@ class Bounds:
             raise InvalidParameter("key must be text that UTF-8 can hold")
         if self.choose == "random":
             if self.key:
-                raise InvalidParameter("key: choose='random' draws a fresh key itself; with a key, use choose='hash'")
-            # An engine's own random() would do it too, but is drawn anew when Spark runs a lost task again.
+                raise InvalidParameter(
+                    "key: choose='random' draws a fresh key itself; with a key, use choose='hash'"
+                )
+            # An engine's own random() would do it too, but is drawn anew when Spark runs a lost
+            # task again.
             validate.assign(self, key=secrets.token_hex(32))
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """What these bounds guarantee for adding or removing one user: linf = τ, l0 = Δ, neither above the total."""
+        """What these bounds guarantee for adding or removing one user: linf = τ, l0 = Δ, neither
+        above the total l1 = t.
+        """
         most = self.total_per_user
-        known = [bound for bound in (self.labels_per_user, most) if bound is not None]
-        return Sensitivity(linf=min(self.per_label_cap, most or LARGEST_CAP), l0=min(known, default=None))
+        linf = self.per_label_cap if most is None else min(self.per_label_cap, most)
+        return Sensitivity(linf=linf, l0=self.labels_per_user, l1=most)
 
 
 # Of a source and events; those of segments are further given bounds and ``within``.
 Contribute = Callable[..., Any]
 
 
-def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
-    """Return what each user adds to each label after the bounds: columns ``within``, user, item, value, perhaps more.
+def contributions(
+    source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = ()
+) -> Any:
+    """Return what each user adds to each label after the bounds: columns ``within``, user, item,
+    value, perhaps more.
 
     Args:
         source: whose hash decides.
@@ -98,7 +118,10 @@ def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Seq
         return _under_total(_ranked(source, events, bounds, within), bounds, within)
     if bounds.labels_per_user is not None:
         ranked = _ranked(source, events, bounds, within)
-        few = ranked.nth <= bounds.labels_per_user if "nth" in ranked.columns else ranked.place < bounds.labels_per_user
+        if "nth" in ranked.columns:
+            few = ranked.nth <= bounds.labels_per_user
+        else:
+            few = ranked.place < bounds.labels_per_user
         return ranked.filter(few)
     if bounds.per_label_cap == 1:
         return _counting(events).select(*within, "user", "item").distinct().mutate(value=1)
@@ -109,20 +132,32 @@ def _under_total(ranked: Any, bounds: Bounds, within: Sequence[str]) -> Any:
     """The ranked labels of each user, up to Δ of them and up to the total of their values."""
     import ibis
 
-    so_far = ibis.window(group_by=_each_user(ranked, within), order_by=ranked.place, preceding=None, following=0)
+    so_far = ibis.window(
+        group_by=_each_user(ranked, within), order_by=ranked.place, preceding=None, following=0
+    )
     summed = ranked.mutate(so_far=ranked.value.sum().over(so_far))
     left = summed.mutate(left=bounds.total_per_user - (summed.so_far - summed.value))
     kept = left.filter(left.left > 0).mutate(value=ibis.least(left.value, left.left))
-    return kept if bounds.labels_per_user is None else kept.filter(kept.place < bounds.labels_per_user)
+    if bounds.labels_per_user is None:
+        return kept
+    return kept.filter(kept.place < bounds.labels_per_user)
 
 
 def both(
-    source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = (), weights: bool = False, profile: bool
+    source: OpenTable,
+    events: Any,
+    bounds: Bounds,
+    *,
+    within: Sequence[str] = (),
+    weights: bool = False,
+    profile: bool,
 ) -> Any:
-    """Return what each user adds to each label: ``value`` without the cap on labels (a number), ``capped`` with it.
+    """Return what each user adds to each label: ``value`` without the cap on labels (a number),
+    ``capped`` with it.
 
-    With ``weights`` the second is isqrt(WEIGHT² // d) for a user of d labels under the cap; with ``profile``, of users
-    who add at most 1 to a label and bounds with a cap, the columns of PROFILE are there too.
+    With ``weights`` the second is isqrt(WEIGHT² // d) for a user of d labels under the cap; with
+    ``profile``, of users who add at most 1 to a label and bounds with a cap, the columns of PROFILE
+    are there too.
     """
     import ibis
 
@@ -134,59 +169,92 @@ def both(
             found = found.mutate(labels=found.count().over(ibis.window(group_by=each)))
         else:
             found = found.inner_join(found.group_by(each).agg(labels=found.count()), each)
-        under = ibis.least(found.labels, bounds.labels_per_user)  # the root of a small integer rounds to no larger one
+        under = ibis.least(
+            found.labels, bounds.labels_per_user
+        )  # the root of a small integer rounds to no larger one
         capped = (ibis.literal(WEIGHT**2) // under).cast("float64").sqrt().floor().cast("int64")
     found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, capped, 0))
     if not profile:
         return found
-    # Added up where the place is on the same side of all numbers: the least place of these stands for them.
-    cuts = sorted({at + step for sign, at in PROFILE.values() for step in (0, sign == "=")}, reverse=True)
+    # Added up where the place is on the same side of all numbers: the least place of these stands
+    # for them.
+    cuts = sorted(
+        {at + step for sign, at in PROFILE.values() for step in (0, sign == "=")}, reverse=True
+    )
     cell = ibis.cases(*((found.place >= cut, cut) for cut in cuts), else_=0)
-    found = found.group_by(*within, "item", place=cell).agg(value=found.value.sum(), capped=found.capped.sum())
-    there = {name: found.place < at if sign == "<" else found.place == at for name, (sign, at) in PROFILE.items()}
+    found = found.group_by(*within, "item", place=cell).agg(
+        value=found.value.sum(), capped=found.capped.sum()
+    )
+    there = {
+        name: found.place < at if sign == "<" else found.place == at
+        for name, (sign, at) in PROFILE.items()
+    }
     return found.mutate(**{name: ibis.ifelse(one, found.value, 0) for name, one in there.items()})
 
 
 def _each_user(rows: Any, within: Sequence[str]) -> list[str]:
-    """The columns that say whose rows they are: the codes of users where they are there, which sorts faster."""
+    """The columns that say whose rows they are: the codes of users where they are there, which
+    sorts faster.
+    """
     return [*within, "person" if "person" in rows.columns else "user"]
 
 
 def _counting(events: Any) -> Any:
     """The events that count where a label counts once: those of a weight of at least 1."""
-    return events.filter(_whole(events.weight, 1) >= 1) if "weight" in events.columns else events
+    if "weight" in events.columns:
+        return events.filter(_whole(events.weight, 1) >= 1)
+    return events
 
 
 def _ranked(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
-    """One row for each label of each user, with its ``value`` and its ``place`` in the order of lots, from 0."""
+    """One row for each label of each user, with its ``value`` and its ``place`` in the order of
+    lots, from 0.
+    """
     import ibis
 
-    if bounds.per_label_cap == 1 and bounds.choose != "top" and source.backend.peers and not _digested(source, bounds):
-        return _first_events(source, events, bounds, within)  # a SHA-256 of each event costs more than a grouping
+    if (
+        bounds.per_label_cap == 1
+        and bounds.choose != "top"
+        and source.backend.peers
+        and not _digested(source, bounds)
+    ):
+        return _first_events(
+            source, events, bounds, within
+        )  # a SHA-256 of each event costs more than a grouping
     pairs = _amounts_under(events, bounds, within)
     order = hash_ranks(source, pairs.user, pairs.item, bounds)
     if bounds.choose == "top":
         order.insert(0, pairs.amount.desc())
-    return pairs.mutate(place=ibis.row_number().over(group_by=_each_user(pairs, within), order_by=order))
+    return pairs.mutate(
+        place=ibis.row_number().over(group_by=_each_user(pairs, within), order_by=order)
+    )
 
 
 def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
     """``_ranked`` where a label counts once: one window over the events, no grouping.
 
-    In the order by lot and item the rows of one label are peers: ``dense_rank`` numbers labels, and only the first row
-    of each has as many rows before it as its label has.
+    In the order by lot and item the rows of one label are peers: ``dense_rank`` numbers labels, and
+    only the first row of each has as many rows before it as its label has.
     """
     import ibis
 
     events = _counting(events)
     *lots, _ = hash_ranks(source, events.user, events.item, bounds)
-    each, drawn = _each_user(events, within), {f"lot{n}": lot for n, lot in enumerate(lots)}
-    events = events.select(*each, "item", **drawn)  # nothing else is sorted, such as the users' texts
+    each = _each_user(events, within)
+    drawn = {f"lot{n}": lot for n, lot in enumerate(lots)}
+    # Nothing else is sorted, such as the users' texts.
+    events = events.select(*each, "item", **drawn)
     order: dict[str, Any] = {"group_by": each, "order_by": [*drawn, "item"]}
+    if source.repeats:
+        pairs = events.distinct()
+        return pairs.mutate(place=ibis.row_number().over(**order), value=1)
     if source.backend.unhashed is not None:
         events = events.select(*each, *drawn, "item", unhashed=source.backend.unhashed()).distinct()
-        # A running count, since Ibis writes row_number() - 1, at whose limit PostgreSQL does not stop.
-        numbered = events.mutate(nth=events.count().over(ibis.window(**order, preceding=None, following=0)))
+        # A running count, since Ibis writes row_number() - 1, at whose limit PostgreSQL does not
+        # stop.
+        numbered = events.mutate(
+            nth=events.count().over(ibis.window(**order, preceding=None, following=0))
+        )
         return numbered.mutate(place=numbered.nth - 1, value=1)
     window = ibis.window(**order)
     numbers = {"place": ibis.dense_rank(), "label": ibis.rank(), "row": ibis.row_number()}
@@ -195,11 +263,15 @@ def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
 
 
 def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
-    """Return what each user adds to each label before the bounds: columns ``within``, user, item, amount (above 0)."""
+    """Return what each user adds to each label before the bounds: columns ``within``, user, item,
+    amount (above 0).
+    """
     amount = events.count()
     if "weight" in events.columns:
         amount = _whole(events.weight, bounds.per_label_cap).sum()
-    pairs = events.group_by(list(dict.fromkeys([*_each_user(events, within), "user", "item"]))).agg(amount=amount)
+    pairs = events.group_by(list(dict.fromkeys([*_each_user(events, within), "user", "item"]))).agg(
+        amount=amount
+    )
     return pairs.filter(pairs.amount > 0)
 
 
@@ -220,20 +292,30 @@ def label_counts(
     sums: Mapping[str, str] = COUNT,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The counts (columns ``within``, item, ``sums``), cut to the ``top`` rows of each value of ``within``.
+    """The counts (columns ``within``, item, ``sums``), cut to the ``top`` rows of each value of
+    ``within``.
 
-    In several passes each user is in one part, so the bounds hold as in a single pass, and the parts' counts add up.
+    In several passes each user is in one part, so the bounds hold as in a single pass, and the
+    parts' counts add up.
     """
     keys = [*within, "item"]
     if bounds.labels_per_user is not None:
         events = _persons(source, events)
     names = None if bounds.portable else _codes(source, events, "item")
-    events = source.together(events if names is None else events.mutate(item=code(source, events.item)))
+    coded = events if names is None else events.mutate(item=code(source, events.item))
+    if bounds.labels_per_user is not None:
+        source = replace(source, repeats=_repeats(source, coded, within))
+    events = source.together(coded)
 
     def counted(part: int, parts: int) -> Any:
-        chosen = events if parts == 1 else events.filter(_part_of(source, events.user, parts) == part)
+        if parts == 1:
+            chosen = events
+        else:
+            chosen = events.filter(_part_of(source, events.user, parts) == part)
         rows = contribute(source, chosen)
-        return rows.group_by(keys).agg(**{name: rows[column].sum() for name, column in sums.items()})
+        return rows.group_by(keys).agg(
+            **{name: rows[column].sum() for name, column in sums.items()}
+        )
 
     parts = source.passes or 1
     while True:
@@ -263,7 +345,9 @@ def _added_up(
     sums: Mapping[str, str],
     progress: Progress | None,
 ) -> Any:
-    """The counts of all users as an expression; those of several parts are run here, one after the other."""
+    """The counts of all users as an expression; those of several parts are run here, one after the
+    other.
+    """
     import ibis
 
     if parts == 1:
@@ -278,25 +362,49 @@ def _added_up(
 
 
 def _persons(source: OpenTable, events: Any) -> Any:
-    """The events with a column ``person``, one for one with ``user``, where there is one that the engine sorts faster.
+    """The events with a column ``person``, one for one with ``user``, where there is one that the
+    engine sorts faster.
 
     A text has its code, and an integer its last 32 bits where these are all that is in use.
     """
     if source.keep is None:
         return events
     if not events.user.type().is_integer():
-        return events if _codes(source, events, "user") is None else events.mutate(person=code(source, events.user))
+        if _codes(source, events, "user") is None:
+            return events
+        return events.mutate(person=code(source, events.user))
     (ends,) = _run(source, events.agg(low=events.user.min(), high=events.user.max())).to_pylist()
     narrow = ends["low"] is not None and -(2**31) <= ends["low"] and ends["high"] < 2**31
-    return events.mutate(person=events.user.cast("int32")) if narrow else events
+    if narrow:
+        return events.mutate(person=events.user.cast("int32"))
+    return events
+
+
+def _repeats(source: OpenTable, events: Any, within: Sequence[str]) -> bool:
+    """Whether distinct pairs of a user and a label are much fewer than the events, by some of the
+    events.
+
+    It decides which of two plans is the faster one, and moves no count.
+    """
+    if source.keep is None:
+        return False
+    some = events.limit(SAMPLE)
+    pair = source.mix(*(some[name] for name in (*_each_user(some, within), "item")))
+    try:
+        (found,) = _run(source, some.agg(events=some.count(), pairs=pair.nunique())).to_pylist()
+    except MemoryFull:  # a part of the users may still fit
+        return False
+    return bool(found["pairs"] < REPEATED * found["events"])
 
 
 def _codes(source: OpenTable, events: Any, role: str) -> Any:
-    """The texts of the users or items and their codes (a table: item, name), where grouping by codes is faster.
+    """The texts of the users or items and their codes (a table: item, name), where grouping by
+    codes is faster.
 
-    None where it is not, where the rows may change before they are counted, where the texts alone fill the memory, and
-    where two of them share a code: then the texts themselves are grouped. The answer is the same: items are ordered by
-    the same codes, and the code of a user says only whose rows belong together. Others' texts never enter a choice.
+    None where it is not, where the rows may change before they are counted, where the texts alone
+    fill the memory, and where two of them share a code: then the texts themselves are grouped. The
+    answer is the same: items are ordered by the same codes, and the code of a user says only whose
+    rows belong together. Others' texts never enter a choice.
     """
     if source.keep is None or events[role].type().is_integer():
         return None
@@ -305,10 +413,14 @@ def _codes(source: OpenTable, events: Any, role: str) -> Any:
     try:
         if role == "item":
             found = _keep(source, "dptopk_names", found)
-        tally = _run(source, found.agg(names=found.count(), codes=found.item.nunique())).to_pylist()[0]
+        tally = _run(
+            source, found.agg(names=found.count(), codes=found.item.nunique())
+        ).to_pylist()[0]
     except MemoryFull:  # a part of the users may still fit
         return None
-    return found if tally["codes"] == tally["names"] else None
+    if tally["codes"] == tally["names"]:
+        return found
+    return None
 
 
 def _run(source: OpenTable, expression: Any) -> Any:
@@ -316,7 +428,9 @@ def _run(source: OpenTable, expression: Any) -> Any:
 
 
 def _keep(source: OpenTable, name: str, expression: Any) -> Any:
-    """The rows of an expression as a table: in the engine where it may keep them, else in memory."""
+    """The rows of an expression as a table: in the engine where it may keep them, else in
+    memory.
+    """
     import ibis
 
     if source.keep is None:
@@ -325,11 +439,15 @@ def _keep(source: OpenTable, name: str, expression: Any) -> Any:
 
 
 def _asked(source: OpenTable, action: Callable[[], Any]) -> Any:
-    return without_data("table", "the engine could not run the query", action, full=source.backend.full)
+    return without_data(
+        "table", "the engine could not run the query", action, full=source.backend.full
+    )
 
 
 def _cut(counted: Any, top: int | None, within: Sequence[str], *, ties: bool = False) -> Any:
-    """The rows with the largest counts, ties by item: a rule that does not look at who moved; or with all ties."""
+    """The rows with the largest counts, ties by item: a rule that does not look at who moved; or
+    with all ties.
+    """
     import ibis
 
     if top is None:
@@ -346,10 +464,12 @@ def _cut(counted: Any, top: int | None, within: Sequence[str], *, ties: bool = F
 
 
 def hash_ranks(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[Any]:
-    """By what one user's items are ordered: a hash of key, user and item, what tells equal hashes apart, then the item.
+    """By what one user's items are ordered: a hash of key, user and item, what tells equal hashes
+    apart, then the item.
 
-    The code of a text comes before the text, so that the order is the same where codes stand for the texts. At least
-    two keys always: DuckDB turns a filter on the place in an order by one key into a slower plan.
+    The code of a text comes before the text, so that the order is the same where codes stand for
+    the texts. At least two keys always: DuckDB turns a filter on the place in an order by one key
+    into a slower plan.
     """
     if _digested(source, bounds):
         return [digest(source, user, item, bounds.key), item]
@@ -365,15 +485,21 @@ def _digested(source: OpenTable, bounds: Bounds) -> bool:
 
 
 def code(source: OpenTable, item: Any) -> Any:
-    """Integers are their own codes; texts have the engine's 64-bit hash, under one salt for ever."""
+    """Integers are their own codes; texts have the engine's 64-bit hash, under one salt for
+    ever.
+    """
     import ibis
 
-    return item if item.type().is_integer() else source.mix(ibis.literal("item"), item)
+    if item.type().is_integer():
+        return item
+    return source.mix(ibis.literal("item"), item)
 
 
 def digest(source: OpenTable, user: Any, item: Any, key: str) -> Any:
     """The start of the hexadecimal SHA-256 of key | user | item, the same on every engine."""
-    return source.backend.digest(_key(key) + "|" + source.text(user) + "|" + source.text(item)).substr(0, DIGITS)
+    return source.backend.digest(
+        _key(key) + "|" + source.text(user) + "|" + source.text(item)
+    ).substr(0, DIGITS)
 
 
 def _key(key: str) -> Any:
@@ -384,15 +510,17 @@ def _key(key: str) -> Any:
 
 
 def _part_of(source: OpenTable, user: Any, parts: int) -> Any:
-    """In which of several parts a user falls, by any hash of the engine's; the answer does not depend on it."""
+    """In which of several parts a user falls, by any hash of the engine's; the answer does not
+    depend on it.
+    """
     return (source.mix(user) % parts + parts) % parts  # a remainder may be negative
 
 
 def _whole(weight: Any, cap: int) -> Any:
     """A weight rounded down to a whole number in [0, cap]; NULL and NaN are 0.
 
-    Whole numbers *before* the sum: a floating-point sum depends on the order in which an engine adds, and could change
-    for other users when one is removed.
+    Whole numbers *before* the sum: a floating-point sum depends on the order in which an engine
+    adds, and could change for other users when one is removed.
     """
     import ibis
 

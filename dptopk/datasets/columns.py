@@ -1,4 +1,6 @@
-"""The columns and rows of an event table that a query looks at, by rules that no single user's data can change."""
+"""The columns and rows of an event table that a query looks at, by rules that no single user's data
+can change.
+"""
 
 from __future__ import annotations
 
@@ -14,73 +16,102 @@ import numpy as np
 
 from dptopk.datasets.backends.base import OpenTable, without_data
 from dptopk.datasets.backends.rowwise import refuse_across_rows
+from dptopk.datasets.backends.total import total
+from dptopk.datasets.text_files import columns_listed
 from dptopk.errors import InvalidParameter
 
-# A number written in text: up to 18 digits on each side of the point, an exponent of up to two. Groups that capture
-# nothing count as no match on DataFusion.
+# A number written in text: up to 18 digits on each side of the point, an exponent of up to two.
+# Groups that capture nothing count as no match on DataFusion.
 NUMBER = r"^ *[+-]?[0-9]{1,18}(?:[.][0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})? *$"
+LONGEST_DECIMAL = 38
+DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 
 MATERIALISED = (
-    "; writing its rows to a table or a frame first hides it from this check, and does not make it private: each row "
+    "; writing its rows to a table or a frame first hides it from this check, and does not make "
+    "it private: each row "
     "must come from the events of one user alone"
 )
 
 
 def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
-    """The events that hold ``where``, with the columns renamed to their roles (user, item, ...), without NULL.
+    """The events that hold ``where``, with the columns renamed to their roles (user, item, ...),
+    without NULL.
 
     Args:
         source: the table.
         where: as in events_histogram.
-        columns: role=name of the column; a role whose column is None is left out. A ``weight`` may be NULL.
+        columns: role=name of the column; a role whose column is None is left out. A ``weight`` may
+            be NULL.
     """
-    kept = source.table
-    refuse_across_rows("table", kept, hint=MATERIALISED)
+    refuse_across_rows("table", source.table, hint=MATERIALISED)
+    kept = total("table", source.table, source.backend)
     named = {role: name for role, name in columns.items() if name is not None}
-    _told_apart(kept.columns, named if not isinstance(where, Mapping) else {**named, **{name: name for name in where}})
+    _told_apart(
+        kept.columns,
+        named if not isinstance(where, Mapping) else {**named, **{name: name for name in where}},
+    )
     if named.get("user") is not None and named["user"] == named.get("item"):
         raise InvalidParameter(
-            f"item must be a different column from user, got {named['item']!r} for both", parameter="item"
+            f"item must be a different column from user, got {named['item']!r} for both",
+            parameter="item",
         )
     for role, name in named.items():
         _typed(kept, role, name)  # a missing column is told before a bad filter
     if where is not None:
-        kept = kept.filter(_row_wise(source, where))
+        kept = kept.filter(_row_wise(source, kept, where))
     typed = {role: _typed(kept, role, name) for role, name in named.items()}
     person = partial(source.person, named.get("user", ""))
     read: dict[str, Callable[[Any], Any]] = {"weight": _as_it_is, "user": person}
     whole = kept.filter(*[column.notnull() for role, column in typed.items() if role != "weight"])
-    return whole.select(**{role: read.get(role, source.exact)(column) for role, column in typed.items()})
+    return whole.select(
+        **{role: read.get(role, source.exact)(column) for role, column in typed.items()}
+    )
 
 
 def _told_apart(present: Sequence[str], named: Mapping[str, Any]) -> None:
-    """Refuse a column whose name another column shares but for its case: engines then read either of them."""
+    """Refuse a column whose name another column shares but for its case: engines then read either
+    of them.
+    """
     for role, name in named.items():
-        if isinstance(name, str) and sum(name.casefold() == other.casefold() for other in present) > 1:
+        if (
+            isinstance(name, str)
+            and sum(name.casefold() == other.casefold() for other in present) > 1
+        ):
             raise InvalidParameter(
-                f"{role}: several columns are called {name!r} but for upper and lower case", parameter=role
+                f"{role}: several columns are called {name!r} but for upper and lower case",
+                parameter=role,
             )
 
 
 def _typed(table: Any, role: str, name: str) -> Any:
     """A column, of a type that every engine orders and writes as text in the same way."""
     if not isinstance(name, str):
-        raise InvalidParameter(f"{role} must be the name of a column, got {type(name).__name__}", parameter=role)
+        raise InvalidParameter(
+            f"{role} must be the name of a column, got {type(name).__name__}", parameter=role
+        )
     if name not in table.columns:
-        raise InvalidParameter(f"{role}: the table has no column {name!r}", parameter=role)
+        listed = columns_listed(name, table.columns)
+        raise InvalidParameter(f"{role}: the table has no column {name!r}{listed}", parameter=role)
     column = table[name]
     kind = column.type()
     for holds, read in _WEIGHTS if role == "weight" else _LABELS:
         if holds(kind):
             return read(column)
-    wanted = "not a number" if role == "weight" else "make it text or integer first"
-    raise InvalidParameter(f"{role}: the column {name!r} is of type {kind}; {wanted}", parameter=role)
+    if role == "weight":
+        wanted = "not a number"
+    else:
+        wanted = "make it text or integer first"
+    raise InvalidParameter(
+        f"{role}: the column {name!r} is of type {kind}; {wanted}", parameter=role
+    )
 
 
 def _number(text: Any) -> Any:
-    """Text that spells a number as numbers are written everywhere, as a number; NULL for all other text.
+    """Text that spells a number as numbers are written everywhere, as a number; NULL for all other
+    text.
 
-    What a cast takes differs ("1_000", "1d", "nan"), and one that fails would refuse all rows for the sake of one.
+    What a cast takes differs ("1_000", "1d", "nan"), and one that fails would refuse all rows for
+    the sake of one.
     """
     import ibis
 
@@ -90,21 +121,27 @@ def _number(text: Any) -> Any:
 def _whole_or_null(column: Any) -> Any:
     """Floating-point numbers as integers, NULL where they are no whole number below 2^53.
 
-    In pandas, integers with one of them missing are floating-point: the missing one must not decide what is refused.
+    In pandas, integers with one of them missing are floating-point: the missing one must not decide
+    what is refused.
     """
     import ibis
 
-    # An engine may work out both branches of a condition: what cannot be an integer is gone before the rounding.
+    # An engine may work out both branches of a condition: what cannot be an integer is gone before
+    # the rounding.
     large = column.isnan() | (column.abs() >= 2.0**53)
     small = ibis.ifelse(large, 0.0, column)
     return ibis.ifelse(~large & (small == small.floor()), small, ibis.null("float64")).cast("int64")
 
 
 def _proper(column: Any) -> Any:
-    """Decimal numbers, of a type in which any cap can be said; NULL for what PostgreSQL has among them that is none."""
+    """Decimal numbers, of a type in which any cap can be said; NULL for what PostgreSQL has among
+    them that is none.
+    """
     import ibis
 
-    if column.type().precision is not None:
+    precision = column.type().precision
+    # Longer decimals may be too large for a floating-point number, and hold any cap as they are.
+    if precision is not None and precision <= LONGEST_DECIMAL:
         return column.cast("float64")
     return ibis.ifelse(column.cast("string") == "NaN", None, column)
 
@@ -115,20 +152,38 @@ def _as_it_is(column: Any) -> Any:
 
 def _wide(column: Any) -> Any:
     """Integers as 64 bits: engines hash the same number of another width to another value."""
-    return column if column.type().is_uint64() else column.cast("int64")
+    if column.type().is_uint64():
+        return column
+    return column.cast("int64")
 
 
 def _whole_text(column: Any) -> Any:
-    """Decimal numbers, which may be beyond 64 bits, as the text of an integer; NULL where they are not whole."""
+    """Decimal numbers, which may be beyond 64 bits, as the text of an integer; NULL where they are
+    not whole.
+    """
     import ibis
 
     text = column.cast("string").re_replace("[.]0+$", "")
     return ibis.ifelse(text.re_search("^-?[0-9]+$"), text, None)
 
 
+def _day(column: Any) -> Any:
+    """Dates as text, by no settings of the engine; NULL where the year has not four digits, which
+    engines write in different ways.
+    """
+    import ibis
+
+    text = column.strftime("%Y-%m-%d")
+    return ibis.ifelse(text.re_search(DAY), text, None)
+
+
 def _is_empty(kind: Any) -> bool:
-    """Whether a type has only NULL values, as for a column of a file without rows; Ibis may not know it."""
-    return bool(kind.is_null() or (kind.is_unknown() and str(kind.raw_type).strip('"').upper() == "NULL"))
+    """Whether a type has only NULL values, as for a column of a file without rows; Ibis may not
+    know it.
+    """
+    return bool(
+        kind.is_null() or (kind.is_unknown() and str(kind.raw_type).strip('"').upper() == "NULL")
+    )
 
 
 # What is done with a column of a type: as a weight, and as a user, label or segment.
@@ -136,14 +191,17 @@ _WEIGHTS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (lambda kind: kind.is_decimal(), _proper),
     (lambda kind: kind.is_numeric(), _as_it_is),
     (lambda kind: kind.is_string(), _number),
+    (_is_empty, lambda column: _number(column.cast("string"))),
 )
 _LABELS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (lambda kind: kind.is_string(), _as_it_is),
     (lambda kind: kind.is_integer(), _wide),
     (lambda kind: kind.is_decimal(), _whole_text),
-    (lambda kind: kind.is_boolean() or kind.is_uuid() or _is_empty(kind), lambda column: column.cast("string")),
-    # A cast of a date may depend on settings of the engine.
-    (lambda kind: kind.is_date(), lambda column: column.strftime("%Y-%m-%d")),
+    (
+        lambda kind: kind.is_boolean() or kind.is_uuid() or _is_empty(kind),
+        lambda column: column.cast("string"),
+    ),
+    (lambda kind: kind.is_date(), _day),
     (lambda kind: kind.is_floating(), _whole_or_null),
 )
 
@@ -156,16 +214,20 @@ def needed_columns(where: Any, **columns: str | None) -> list[str] | None:
     return list(dict.fromkeys(names))
 
 
-def _row_wise(source: OpenTable, where: Any) -> Any:
-    """The condition as an Ibis expression, refused unless each row's answer depends on that row alone.
+def _row_wise(source: OpenTable, kept: Any, where: Any) -> Any:
+    """The condition as an Ibis expression, refused unless each row's answer depends on that row
+    alone.
 
-    A comparison with, say, the table's mean would let one user decide which of the others' events count.
+    A comparison with, say, the table's mean would let one user decide which of the others' events
+    count.
     """
     if isinstance(where, Mapping):
-        return _equalities(source, where)
-    condition = without_data("where", "it is no condition on this table", partial(_bound, source.table, where))
+        return _equalities(source, kept, where)
+    condition = without_data(
+        "where", "it is no condition on this table", partial(_bound, source.table, where)
+    )
     refuse_across_rows("where", condition)
-    return condition
+    return total("where", condition, source.backend)
 
 
 def _bound(table: Any, where: Any) -> Any:
@@ -184,10 +246,12 @@ def _bound(table: Any, where: Any) -> Any:
 
 
 def fitting(value: Any, kind: Any, what: str) -> Any:
-    """A value that a column is compared with, as the column's own type: the engine then never converts the column.
+    """A value that a column is compared with, as the column's own type: the engine then never
+    converts the column.
 
-    A conversion in the engine may fail on a single row, and with it the query: one user's value would decide between an
-    answer and a refusal. So what fits is decided here, by the value and the type.
+    A conversion in the engine may fail on a single row, and with it the query: one user's value
+    would decide between an answer and a refusal. So what fits is decided here, by the value and the
+    type.
 
     Raises:
         InvalidParameter: when the value is not of this type, nor a text or a number that spells it.
@@ -203,7 +267,9 @@ def fitting(value: Any, kind: Any, what: str) -> Any:
             if fitted is not None:
                 return fitted
             break
-    raise InvalidParameter(f"{what} is of type {type(value).__name__}, which does not fit the column's, {kind}")
+    raise InvalidParameter(
+        f"{what} is of type {type(value).__name__}, which does not fit the column's, {kind}"
+    )
 
 
 def _as_text(value: Any) -> str | None:
@@ -213,38 +279,52 @@ def _as_text(value: Any) -> str | None:
         return value.isoformat()
     if isinstance(value, str):
         value.encode()  # half of a surrogate pair, which no column holds, is a ValueError
-    return str(value) if isinstance(value, str | int | UUID) else None
+    if isinstance(value, str | int | UUID):
+        return str(value)
+    return None
 
 
 def _as_integer(value: Any) -> int | None:
     if isinstance(value, str):
-        return int(value) if str(int(value)) == value else None
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+        if str(int(value)) == value:
+            return int(value)
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return None
 
 
 def _as_number(value: Any) -> float | Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         return None
     number = value if isinstance(value, Decimal) else float(value)
-    return number if math.isfinite(number) else None
+    if math.isfinite(number):
+        return number
+    return None
 
 
 def _as_truth(value: Any) -> bool | None:
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value)
-    return value if isinstance(value, bool) else None
+    if isinstance(value, bool):
+        return value
+    return None
 
 
 def _as_date(value: Any) -> dt.date | None:
     if isinstance(value, str):
         return dt.date.fromisoformat(value)
-    return value if isinstance(value, dt.date) and not isinstance(value, dt.datetime) else None
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value
+    return None
 
 
 def _as_time(value: Any) -> dt.datetime | None:
     if isinstance(value, str):
         return dt.datetime.fromisoformat(value)
-    return value if isinstance(value, dt.datetime) else None
+    if isinstance(value, dt.datetime):
+        return value
+    return None
 
 
 _FITTING: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
@@ -258,15 +338,20 @@ _FITTING: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
 )
 
 
-def _equalities(source: OpenTable, where: Mapping[str, Any]) -> Any:
+def _equalities(source: OpenTable, table: Any, where: Mapping[str, Any]) -> Any:
     import ibis
 
-    table, condition = source.table, ibis.literal(True)
+    condition = ibis.literal(True)
     for name, value in where.items():
         if name not in table.columns:
-            raise InvalidParameter(f"where: the table has no column {name!r}")
-        listed = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-        column, kind = table[name], table[name].type()
+            present = columns_listed(name, table.columns)
+            raise InvalidParameter(f"where: the table has no column {name!r}{present}")
+        if isinstance(value, list | tuple | set | frozenset):
+            listed = list(value)
+        else:
+            listed = [value]
+        column = table[name]
+        kind = table[name].type()
         fitted = [fitting(each, kind, f"where: a value for {name!r}") for each in listed]
         column = column.cast("string") if kind.is_uuid() else column
         among = partial(source.among, column, fitted)

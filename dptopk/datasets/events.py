@@ -1,4 +1,6 @@
-"""From events (user, item) to a histogram of bounded sensitivity, inside the engine that holds the events."""
+"""From events (user, item) to a histogram of bounded sensitivity, inside the engine that holds the
+events.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from dptopk.histogram.histogram import Array, Histogram
 from dptopk.histogram.labels import label_order
 
 
-def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
+def events_histogram(  # noqa: PLR0913
     table: Any,
     *,
     user: str | None,
@@ -34,44 +36,55 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     table_name: str | None = None,
     progress: Progress | None = None,
 ) -> Histogram:
-    """Count the users of each item, with every user's contribution bounded; a private-domain histogram.
+    """Count the users of each item, with every user's contribution bounded; a private-domain
+    histogram.
 
     Args:
-        table: events, one a row: an Ibis table of DuckDB, Spark, PostgreSQL or DataFusion (projections, casts, filters
-            and unions of tables; all else is refused), a Spark, pandas or polars frame, an Arrow table, or the path
-            of a Parquet (also directory or glob), CSV, TSV, JSON-lines or DuckDB file.
-        user: column of whom the privacy is for: text, integers, decimals, truth values, dates or UUIDs. Texts that the
-            column takes for equal, as under a collation, are one user. None: each row is one person, as in a survey;
-            then labels_per_user must be 1, which nothing has to enforce, and there is no ``weight``.
-        item: column of the labels; the same types: integers stay integers, all others become text. Floating-point
-            numbers, as pandas makes of integers with a gap, are taken as integers; what is not whole counts as missing.
-        labels_per_user: Δ, the most labels of one user that count; None = all, the l0-sensitivity is then unrestricted.
+        table: events, one a row: an Ibis table of DuckDB, Spark, PostgreSQL or DataFusion
+            (projections, casts, filters and unions of tables; all else is refused), a Spark, pandas
+            or polars frame, an Arrow table, or the path of a Parquet (also directory or glob), CSV,
+            TSV, JSON-lines or DuckDB file.
+        user: column of whom the privacy is for: text, integers, decimals, truth values, dates or
+            UUIDs. Texts that the column takes for equal, as under a collation, are one user. None:
+            each row is one person, as in a survey; then labels_per_user must be 1, which nothing
+            has to enforce, and there is no ``weight``.
+        item: column of the labels; the same types: integers stay integers, all others become text.
+            Floating-point numbers, as pandas makes of integers with a gap, are taken as integers;
+            what is not whole counts as missing.
+        labels_per_user: Δ, the most labels of one user that count; None = all, the l0-sensitivity
+            is then unrestricted.
         per_label_cap: τ, the most that one user adds to one label.
-        total_per_user: t, the most that one user adds to all labels together, so that linf and l0 are at most t.
-        top: bring back at most this many rows, those with the largest counts, ties in the order of the labels; None =
-            all. The mechanisms for an unknown domain need top > d_bar; fewer labels in the data are no error.
-        weight: column of what an event adds, instead of 1. Each weight is rounded down to a whole number and clipped to
-            [0, τ]; NULL and NaN count 0. Nothing is refused for its value.
-        where: keep only events for which this holds: {column: value or list of values}, or a function of the Ibis
-            table, or an Ibis expression. It must look at one row at a time.
-        choose: which labels count for a user with more than Δ: "hash", "random" or "top"; see Bounds.
+        total_per_user: t, the most that one user adds to all labels together, so that linf and l0
+            are at most t.
+        top: bring back at most this many rows, those with the largest counts, ties in the order of
+            the labels; None = all. The mechanisms for an unknown domain need top > d_bar; fewer
+            labels in the data are no error.
+        weight: column of what an event adds, instead of 1. Each weight is rounded down to a whole
+            number and clipped to [0, τ]; NULL and NaN count 0. Nothing is refused for its value.
+        where: keep only events for which this holds: {column: value or list of values}, or a
+            function of the Ibis table, or an Ibis expression. It must look at one row at a time.
+        choose: which labels count for a user with more than Δ: "hash", "random" or "top"; see
+            Bounds.
         key: varies the choice of "hash" and "top".
         portable: the same choice on every engine and version, by SHA-256; slower. See Bounds.
-        engine: DuckDB(memory_limit=, temp_directory=, passes=, ...) or Spark(session=); None = what fits the table.
+        engine: DuckDB(memory_limit=, temp_directory=, passes=, ...) or Spark(session=); None = what
+            fits the table.
         table_name: the table, when ``table`` is a database file.
         progress: called with (passes done, all passes).
 
     Returns:
-        A Histogram with the Sensitivity that was enforced; complete is False and limit is ``top`` whenever
-        that is given, also if there were fewer labels: what is known of it beforehand decides, never the data. Events
-        without a user or item (NULL) are dropped; without any events there are no rows, which is no error.
+        A Histogram with the Sensitivity that was enforced; complete is False and limit is ``top``
+        whenever that is given, also if there were fewer labels: what is known of it beforehand
+        decides, never the data. Events without a user or item (NULL) are dropped; without any
+        events there are no rows, which is no error.
 
     Raises:
-        InvalidParameter: on a missing column, a type or file that cannot be read; never for a value of the data.
+        InvalidParameter: on a missing column, a type or file that cannot be read; never for a value
+        of the data.
         ImportError: when an extra (``data``, ``spark``) is not installed.
 
-    What the caller must ensure: one person's events all carry the same user, and every row of ``table`` comes from
-    that user's events alone.
+    What the caller must ensure: one person's events all carry the same user, and every row of
+    ``table`` comes from that user's events alone.
 
     >>> import pandas as pd
     >>> events = pd.DataFrame({"member": ["a", "a", "a", "b"], "article": ["x", "x", "y", "x"]})
@@ -83,19 +96,26 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     """
     if labels_per_user == "auto":  # type: ignore[comparison-overlap]
         raise InvalidParameter(
-            "labels_per_user='auto' is for Session.from_events, which counts labels without the cap under which it "
+            "labels_per_user='auto' is for Session.from_events, which counts labels without the "
+            "cap under which it "
             "finds them; here give a number, or None for all labels of a user"
         )
     bounds = Bounds(
-        labels_per_user=labels_per_user, per_label_cap=per_label_cap, total_per_user=total_per_user, choose=choose,
+        labels_per_user=labels_per_user, per_label_cap=per_label_cap,
+        total_per_user=total_per_user, choose=choose,
         key=key, portable=portable,
     )  # fmt: skip
     if top is not None:
         top = validate.count(top=top)
     alone = user is None
     if alone and ((labels_per_user, per_label_cap) != (1, 1) or weight is not None):
-        raise InvalidParameter("user=None: each row is one person, who adds 1 to 1 label: labels_per_user must be 1")
-    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (source, events):
+        raise InvalidParameter(
+            "user=None: each row is one person, who adds 1 to 1 label: labels_per_user must be 1"
+        )
+    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (
+        source,
+        events,
+    ):
         if alone:  # what splits the rows into parts, where memory is full
             events = events.mutate(user=events.item)
         contribute = _each_row if alone else partial(contributions, bounds=bounds)
@@ -110,7 +130,8 @@ def _each_row(_source: Any, events: Any, **_: Any) -> Any:
 
 
 def in_order(columns: dict[str, Array]) -> dict[str, Array]:
-    """The columns, which are used up, largest counts first, ties by label: an order that no engine's threads decide.
+    """The columns, which are used up, largest counts first, ties by label: an order that no
+    engine's threads decide.
 
     Noise is drawn row after row, so that a seeded answer depends on it.
     """
@@ -122,8 +143,16 @@ def in_order(columns: dict[str, Array]) -> dict[str, Array]:
     return ordered
 
 
-def to_histogram(counted: dict[str, Any], bounds: Bounds, top: int | None, *, capped: bool = True) -> Histogram:
-    """A private-domain histogram of the columns item and count; whether it is whole is decided by ``top`` alone."""
+def to_histogram(
+    counted: dict[str, Any], bounds: Bounds, top: int | None, *, capped: bool = True
+) -> Histogram:
+    """A private-domain histogram of the columns item and count; whether it is whole is decided by
+    ``top`` alone.
+    """
     counted = in_order(counted)
-    facts: dict[str, Any] = {"sensitivity": bounds.sensitivity, "complete": top is None, "limit": top}
+    facts: dict[str, Any] = {
+        "sensitivity": bounds.sensitivity,
+        "complete": top is None,
+        "limit": top,
+    }
     return Histogram(counted["item"], counted["count"], **facts, capped=capped)

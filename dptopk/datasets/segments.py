@@ -1,4 +1,6 @@
-"""One query for the histograms of many public segments, and what releases on them cost a single user together."""
+"""One query for the histograms of many public segments, and what releases on them cost a single
+user together.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Charge
 from dptopk.datasets.backends.base import OpenTable, without_data
 from dptopk.datasets.backends.opening import Engine, selected
-from dptopk.datasets.bounding import COUNT, Bounds, Contribute, Progress, both, contributions, hash_ranks, label_counts
+from dptopk.datasets.bounding import (
+    COUNT,
+    Bounds,
+    Contribute,
+    Progress,
+    both,
+    contributions,
+    hash_ranks,
+    label_counts,
+)
 from dptopk.datasets.columns import fitting
 from dptopk.datasets.events import to_histogram
 from dptopk.datasets.two_counts import beside, sums_of
@@ -24,12 +35,15 @@ from dptopk.histogram.histogram import Histogram
 
 @dataclass(frozen=True, eq=False)
 class Segments(Mapping[Any, Histogram]):
-    """A histogram for each segment, in the order of the public list, and in how many of them one user can be.
+    """A histogram for each segment, in the order of the public list, and in how many of them one
+    user can be.
 
     Attributes:
-        histograms: segment -> Histogram, whose Sensitivity is what one user can do *in that segment*.
+        histograms: segment -> Histogram, whose Sensitivity is what one user can do *in that
+            segment*.
         segments_per_user: s, the most segments in which one user counts; enforced.
-        by: what they are segments by, such as the name of the column; a ledger knows its segments by that name.
+        by: what they are segments by, such as the name of the column; a ledger knows its segments
+            by that name.
     """
 
     histograms: Mapping[Any, Histogram]
@@ -51,13 +65,16 @@ class Segments(Mapping[Any, Histogram]):
         Args:
             charges: the charge of each segment's release, or one charge that all of them share.
         """
-        each = dict.fromkeys(self, charges) if isinstance(charges, Charge) else dict(charges)
+        if isinstance(charges, Charge):
+            each = dict.fromkeys(self, charges)
+        else:
+            each = dict(charges)
         if set(each) - set(self):
             raise InvalidParameter("charges: one of the segments is not in the list")
         return segments_charge(list(each.values()), segments_per_user=self.segments_per_user)
 
 
-def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three of segments
+def segment_histograms(  # noqa: PLR0913
     table: Any,
     *,
     user: str,
@@ -80,26 +97,29 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     table_name: str | None = None,
     progress: Progress | None = None,
 ) -> Segments:
-    """The histogram of every segment of a public list, in one query, with every user's contribution bounded.
+    """The histogram of every segment of a public list, in one query, with every user's contribution
+    bounded.
 
     Args:
         table: events, as in events_histogram.
         user: column of whom the privacy is for.
         item: column of the labels.
         segment: column that says which segment an event belongs to.
-        segments: the public list; events of other segments are dropped, and a segment without events has an empty
-            histogram.
+        segments: the public list; events of other segments are dropped, and a segment without
+            events has an empty histogram.
         labels_per_user: Δ, the most labels of one user that count *in each segment*.
-        segments_per_user: s, the most segments in which one user counts, chosen by a keyed hash; None = all of them.
-            With s = 1 releases on different segments compose in parallel.
-        count_capped: False: EventCounts for two phases, in which Δ is the cap for finding labels; no ``top``.
+        segments_per_user: s, the most segments in which one user counts, chosen by a keyed hash;
+            None = all of them. With s = 1 releases on different segments compose in parallel.
+        count_capped: False: EventCounts for two phases, in which Δ is the cap for finding labels;
+            no ``top``.
         weights: of these, as in event_counts.
         profile: of these, as in event_counts; in each segment.
         per_label_cap: τ, the most that one user adds to one label of one segment.
         top: rows to bring back for each segment; None = all.
         weight: as in events_histogram.
         where: as in events_histogram; it goes to the engine.
-        choose: which labels count for a user with more than Δ of them in a segment: "hash", "random" or "top".
+        choose: which labels count for a user with more than Δ of them in a segment: "hash",
+            "random" or "top".
         key: varies the choice of labels and segments.
         portable: as in events_histogram.
         engine: as in events_histogram.
@@ -107,16 +127,20 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         progress: as in events_histogram.
 
     Returns:
-        Segments: a mapping from segment to Histogram, with ``charge`` for what the releases cost together.
+        Segments: a mapping from segment to Histogram, with ``charge`` for what the releases cost
+        together.
 
     Raises:
-        InvalidParameter: as events_histogram, and for a list that is empty, repeats itself or does not fit the column.
+        InvalidParameter: as events_histogram, and for a list that is empty, repeats itself or does
+        not fit the column.
 
     >>> import pandas as pd
     >>> from dptopk import BoundedRange
-    >>> events = pd.DataFrame({"who": ["a", "a", "b"], "what": ["x", "y", "x"], "where": ["north", "south", "north"]})
+    >>> events = pd.DataFrame({"who": ["a", "a", "b"], "what": ["x", "y", "x"], "where":
+    ...     ["north", "south", "north"]})
     >>> found = segment_histograms(
-    ...     events, user="who", item="what", segment="where", segments=["north", "south", "west"], labels_per_user=2
+    ...     events, user="who", item="what", segment="where", segments=["north", "south",
+    ...     "west"], labels_per_user=2
     ... )
     >>> {name: dict(zip(h.labels.tolist(), h.counts.tolist())) for name, h in found.items()}
     {'north': {'x': 2}, 'south': {'y': 1}, 'west': {}}
@@ -124,10 +148,17 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     15*BR(0.1) [adaptive]
     """
     bounds = Bounds(
-        labels_per_user=labels_per_user, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable
+        labels_per_user=labels_per_user,
+        per_label_cap=per_label_cap,
+        choose=choose,
+        key=key,
+        portable=portable,
     )
     listed = _listed(segments)
-    s = len(listed) if segments_per_user is None else validate.count(segments_per_user=segments_per_user)
+    if segments_per_user is None:
+        s = len(listed)
+    else:
+        s = validate.count(segments_per_user=segments_per_user)
     if top is not None:
         top = validate.count(top=top)
     if not count_capped and (labels_per_user is None or top is not None):
@@ -137,21 +168,42 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     sums = COUNT if count_capped else sums_of(weights=weights, profile=profile)
     columns = {"user": user, "item": item, "weight": weight, "segment": segment}
     with selected(table, where, engine, table_name, **columns) as (source, events):
-        named = source.text(events.segment) if events.segment.type().is_binary() else events.segment
+        if events.segment.type().is_binary():
+            named = source.text(events.segment)
+        else:
+            named = events.segment
         fitted = [fitting(name, named.type(), "segments: one of them") for name in listed]
         if len(set(fitted)) < len(fitted):
             raise InvalidParameter("segments: two of them are the same value of the column")
-        kept = without_data("segments", "they do not fit the column", lambda: source.among(named, fitted))
+        kept = without_data(
+            "segments", "they do not fit the column", lambda: source.among(named, fitted)
+        )
         names = _numbers(source, events, fitted)
-        each = contributions if count_capped else partial(both, weights=weights, profile=profile)
-        contribute = partial(_contributions, bounds=bounds, each=each, names=names, s=None if s >= len(listed) else s)
+        if count_capped:
+            each = contributions
+        else:
+            each = partial(both, weights=weights, profile=profile)
+        contribute = partial(
+            _contributions, bounds=bounds, each=each, names=names, s=None if s >= len(listed) else s
+        )
         events = _numbered(events.filter(kept), names)
         counted = label_counts(
-            source, events, contribute, bounds, top=top, within=("segment",), sums=sums, progress=progress
+            source,
+            events,
+            contribute,
+            bounds,
+            top=top,
+            within=("segment",),
+            sums=sums,
+            progress=progress,
         )
-    places = {value: place for place, value in enumerate(fitted if names is None else range(len(fitted)))}
+    places = {
+        value: place for place, value in enumerate(fitted if names is None else range(len(fitted)))
+    }
     # Compared as Python does: NumPy ends a text at a NUL.
-    found = np.array([places.get(value, -1) for value in counted["segment"].tolist()], dtype=np.int64)
+    found = np.array(
+        [places.get(value, -1) for value in counted["segment"].tolist()], dtype=np.int64
+    )
     clipped = weight is not None or per_label_cap > 1
 
     def histogram(place: int) -> Histogram:
@@ -173,14 +225,18 @@ def _listed(segments: Sequence[Hashable]) -> list[Any]:
 
 
 def _numbers(source: OpenTable, events: Any, names: Sequence[Any]) -> Any:
-    """A table of the segments and their places in the list, where grouping by integers is faster than by texts."""
+    """A table of the segments and their places in the list, where grouping by integers is faster
+    than by texts.
+    """
     import ibis
     import pyarrow as pa
 
     if events.segment.type().is_integer() or source.backend.keep is None:
         return None
     exact = [name.encode() if events.segment.type().is_binary() else name for name in names]
-    return ibis.memtable(pa.table({"segment_name": exact, "place": pa.array(range(len(exact)), pa.int32())}))
+    return ibis.memtable(
+        pa.table({"segment_name": exact, "place": pa.array(range(len(exact)), pa.int32())})
+    )
 
 
 def _numbered(events: Any, names: Any) -> Any:
@@ -191,8 +247,12 @@ def _numbered(events: Any, names: Any) -> Any:
     return joined.drop("segment", "segment_name").rename(segment="place")
 
 
-def _contributions(source: OpenTable, events: Any, bounds: Bounds, each: Contribute, names: Any, s: int | None) -> Any:
-    """Return what each user adds to each label of each segment, in at most s segments, chosen by that user alone."""
+def _contributions(
+    source: OpenTable, events: Any, bounds: Bounds, each: Contribute, names: Any, s: int | None
+) -> Any:
+    """Return what each user adds to each label of each segment, in at most s segments, chosen by
+    that user alone.
+    """
     import ibis
 
     if s is not None:

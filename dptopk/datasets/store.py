@@ -1,14 +1,16 @@
 """Store of growing events: bounded counts are updated by reading only the new day.
 
-The store keeps, for each user, the Δ labels with the smallest lots, and what the user has added to each (up to τ). A
-new partition is added to these rows and the Δ smallest are kept again. That is what reading everything at once would
-keep: a label's lot is a function of key, user and label, so a label that is among a user's Δ smallest in the end was
-among them ever since it first came, and none of its events was lost; and min(min(a, τ) + b, τ) = min(a + b, τ). It
-needs the choice "hash": what a user does most can change with every event. For the same reason a partition is cut to
-the Δ smallest lots of each user in the engine that holds it, where that engine has the store's lots.
+The store keeps, for each user, the Δ labels with the smallest lots, and what the user has added to
+each (up to τ). A new partition is added to these rows and the Δ smallest are kept again. That is
+what reading everything at once would keep: a label's lot is a function of key, user and label, so a
+label that is among a user's Δ smallest in the end was among them ever since it first came, and none
+of its events was lost; and min(min(a, τ) + b, τ) = min(a + b, τ). It needs the choice "hash": what
+a user does most can change with every event. For the same reason a partition is cut to the Δ
+smallest lots of each user in the engine that holds it, where that engine has the store's lots.
 
-What a partition added cannot be read off these rows, so a store made with ``partitions=True`` also holds the rows of
-each partition by themselves: then it gives the histogram of one day, and grows with the days.
+What a partition added cannot be read off these rows, so a store made with ``partitions=True`` also
+holds the rows of each partition by themselves: then it gives the histogram of one day, and grows
+with the days.
 
 The store is personal data, as the events are: a DuckDB file that only its owner may read.
 """
@@ -48,7 +50,9 @@ _LOT = {
     True: f"substr(sha256($prefix || '|' || user || '|' || item), 1, {DIGITS}), item",
 }
 # What says that DuckDB's hash is another one than that by which the labels of a store were chosen.
-_FINGERPRINT = "SELECT [hash(hash('dptopk', 1, 'a')), hash(hash(hash(hash('item', 'b')), 2::BIGINT))]"
+_FINGERPRINT = (
+    "SELECT [hash(hash('dptopk', 1, 'a')), hash(hash(hash(hash('item', 'b')), 2::BIGINT))]"
+)
 
 _CHOSEN = """SELECT user, item, amount FROM (
     SELECT user, item, least(amount, $cap)::BIGINT AS amount,
@@ -57,21 +61,27 @@ _CHOSEN = """SELECT user, item, amount FROM (
 ) WHERE place <= $most"""
 _MERGED = """CREATE OR REPLACE TEMP TABLE merged AS
     SELECT user, item, sum(amount) AS amount
-    FROM (SELECT * FROM kept WHERE user IN (SELECT user FROM day) UNION ALL SELECT user, item, amount FROM day)
+    FROM (SELECT * FROM kept WHERE user IN (SELECT user FROM day) UNION ALL SELECT user, item,
+    amount FROM day)
     GROUP BY user, item"""
 _ADD_DAY = "INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({day}) {fewer}"
-# Of the users of a day those who count in fewer days so far; whether one does depends on that user's events alone.
+# Of the users of a day those who count in fewer days so far; whether one does depends on that
+# user's events alone.
 _FEWER_DAYS = """WHERE user NOT IN (
-    SELECT user FROM days WHERE user IN (SELECT user FROM day) GROUP BY user HAVING count(DISTINCT place) >= {most})"""
+    SELECT user FROM days WHERE user IN (SELECT user FROM day) GROUP BY user HAVING
+    count(DISTINCT place) >= {most})"""
 
 _BOTH = """
-SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN {each} ELSE 0 END)::BIGINT AS capped{more}
+SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN {each} ELSE 0
+END)::BIGINT AS capped{more}
 FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place,
              least(count(*) OVER (PARTITION BY user), $most) AS labels
       FROM (SELECT *, {code} AS code FROM kept))
 GROUP BY item
 """
-_PROFILE = "".join(f", count(*) FILTER (place - 1 {sign} {at}) AS {name}" for name, (sign, at) in PROFILE.items())
+_PROFILE = "".join(
+    f", count(*) FILTER (place - 1 {sign} {at}) AS {name}" for name, (sign, at) in PROFILE.items()
+)
 _WEIGHT = f"floor(sqrt(({WEIGHT**2} // labels)::DOUBLE))"
 
 
@@ -85,23 +95,29 @@ class EventsStore:
         labels_per_user: Δ, as in events_histogram; None = all.
         per_label_cap: τ.
         weight: column of what an event adds, or None.
-        key: varies which labels of a user count; with the same key the histogram is that of events_histogram.
-        portable: choose by SHA-256, as with events_histogram. Otherwise a store serves as long as DuckDB's own hash is
-            the same, and is refused by a version of DuckDB with another.
-        partitions: hold what of each partition counts by itself too, for ``histogram(partition=)``; the file then grows
-            with every partition.
-        days_per_user: each user counts in this many partitions, the first ones with events of that user, and is left
-            out of ``histogram(partition=)`` for later ones; a user who was deleted counts as a new one. None: in all.
+        key: varies which labels of a user count; with the same key the histogram is that of
+            events_histogram.
+        portable: choose by SHA-256, as with events_histogram. Otherwise a store serves as long as
+            DuckDB's own hash is the same, and is refused by a version of DuckDB with another.
+        partitions: hold what of each partition counts by itself too, for ``histogram(partition=)``;
+            the file then grows with every partition.
+        days_per_user: each user counts in this many partitions, the first ones with events of that
+            user, and is left out of ``histogram(partition=)`` for later ones; a user who was
+            deleted counts as a new one. None: in all.
 
-    The columns and bounds are fixed when the store is made; opening it again needs its path alone, and refuses others.
+    The columns and bounds are fixed when the store is made; opening it again needs its path alone,
+    and refuses others.
 
     Raises:
-        InvalidParameter: for a file that is no store, or settings that differ from those it was made with.
+        InvalidParameter: for a file that is no store, or settings that differ from those it was
+        made with.
         ImportError: when the extra ``data`` is not installed.
 
     >>> import pandas as pd, tempfile
-    >>> days = [pd.DataFrame({"who": ["a", "b"], "what": ["x", "x"]}), pd.DataFrame({"who": ["a"], "what": ["y"]})]
-    >>> with EventsStore(f"{tempfile.mkdtemp()}/e.store", user="who", item="what", labels_per_user=2) as store:
+    >>> days = [pd.DataFrame({"who": ["a", "b"], "what": ["x", "x"]}), pd.DataFrame({"who":
+    ...     ["a"], "what": ["y"]})]
+    >>> with EventsStore(f"{tempfile.mkdtemp()}/e.store", user="who", item="what",
+    ...     labels_per_user=2) as store:
     ...     for number, day in enumerate(days):
     ...         store.append(day, version=str(number))
     ...     histogram = store.histogram()
@@ -128,23 +144,37 @@ class EventsStore:
         self._not_one = f"{self.path.name!r} is no store of events"
         new = not self.path.exists()
         if new and (user is None or item is None):
-            raise InvalidParameter(f"path: there is no store {str(path)!r}; name its columns user and item to make one")
+            raise InvalidParameter(
+                f"path: there is no store {str(path)!r}; name its columns user and item to make one"
+            )
         wanted = None
         if user is not None or item is not None:
-            Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key)  # refuses what is wrong
-            wanted = {"user": user, "item": item, "weight": weight, "labels_per_user": labels_per_user}
+            Bounds(
+                labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key
+            )  # refuses what is wrong
+            wanted = {
+                "user": user,
+                "item": item,
+                "weight": weight,
+                "labels_per_user": labels_per_user,
+            }
             wanted |= {"per_label_cap": per_label_cap, "key": key, "portable": portable}
             wanted |= {"partitions": True} if partitions else {}
             if days_per_user is not None:
                 wanted["days_per_user"] = validate.count(days_per_user=days_per_user)
                 if not partitions:
-                    raise InvalidParameter("days_per_user: for a store with partitions=True, each of which is a day")
+                    raise InvalidParameter(
+                        "days_per_user: for a store with partitions=True, each of which is a day"
+                    )
         if new:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
-            self.path.unlink()  # DuckDB wants to make the file itself: that the folder can be written is known now
+            # DuckDB wants to make the file itself: that the folder can be written is known now
+            self.path.unlink()
         old = os.umask(0o077)
         try:
-            self._file = without_data("path", self._not_one, partial(duckdb.connect, str(self.path)))
+            self._file = without_data(
+                "path", self._not_one, partial(duckdb.connect, str(self.path))
+            )
         finally:
             os.umask(old)
         try:
@@ -166,7 +196,9 @@ class EventsStore:
         with self._transaction():
             self._file.execute("CREATE TABLE settings (content VARCHAR)")
             self._file.execute("INSERT INTO settings VALUES (?)", [canonical_json(settings)])
-            self._file.execute("CREATE TABLE partitions (place BIGINT, version VARCHAR PRIMARY KEY)")
+            self._file.execute(
+                "CREATE TABLE partitions (place BIGINT, version VARCHAR PRIMARY KEY)"
+            )
         return settings
 
     def _open(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
@@ -174,15 +206,20 @@ class EventsStore:
         ((content,),) = without_data("path", self._not_one, read).fetchall()
         settings: dict[str, Any] = json.loads(content)
         if settings["format"] != FORMAT:
-            raise InvalidParameter(f"path: the store has format {settings['format']}, this version reads {FORMAT}")
+            raise InvalidParameter(
+                f"path: the store has format {settings['format']}, this version reads {FORMAT}"
+            )
         if not settings["portable"] and settings["hash"] != self._fingerprint():
             raise InvalidParameter(
-                "path: the store was made by a version of DuckDB whose hash is another, so a new day would not fit the "
+                "path: the store was made by a version of DuckDB whose hash is another, so a "
+                "new day would not fit the "
                 "earlier ones; use that version, or make the store again, with portable=True"
             )
         for name, value in (wanted or {}).items():
             if settings.get(name) != value:
-                raise InvalidParameter(f"{name}: the store was made with {settings.get(name)!r}, got {value!r}")
+                raise InvalidParameter(
+                    f"{name}: the store was made with {settings.get(name)!r}, got {value!r}"
+                )
         return settings
 
     def _fingerprint(self) -> str:
@@ -203,7 +240,10 @@ class EventsStore:
     @property
     def bounds(self) -> Bounds:
         """The limits on each user's contribution."""
-        chosen = {name: self._settings[name] for name in ("labels_per_user", "per_label_cap", "key", "portable")}
+        chosen = {
+            name: self._settings[name]
+            for name in ("labels_per_user", "per_label_cap", "key", "portable")
+        }
         return Bounds(**chosen)
 
     @property
@@ -212,52 +252,72 @@ class EventsStore:
         rows = self._file.execute("SELECT version FROM partitions ORDER BY place").fetchall()
         return tuple(version for (version,) in rows)
 
-    def append(self, partition: Any, *, version: str, where: Any = None, engine: Engine | None = None) -> None:
+    def append(
+        self, partition: Any, *, version: str, where: Any = None, engine: Engine | None = None
+    ) -> None:
         """Add the events of one partition, such as a day; all of it or, after any failure, nothing.
 
         Args:
             partition: events, as the table of events_histogram; no event may be in two partitions.
-            version: a name for the data from now on, such as the date; never one that was there before.
+            version: a name for the data from now on, such as the date; never one that was there
+                before.
             where: as in events_histogram.
             engine: as in events_histogram.
 
         Raises:
-            InvalidParameter: for a version that is there already, and as events_histogram; never for a value of the
-                data, except that a column may not be text in one partition and integer in another.
+            InvalidParameter: for a version that is there already, and as events_histogram; never
+                for a value of the data, except that a column may not be text in one partition and
+                integer in another.
         """
         validate.text(version=version)
         if version in self.versions:
             raise InvalidParameter(f"version: {version!r} was appended before")
         columns = {role: self._settings[role] for role in ("user", "item", "weight")}
-        # Whatever is more than τ a day counts as τ; Δ is enforced below, together with what was there.
+        # Whatever is more than τ a day counts as τ; Δ is enforced below, together with what was
+        # there.
         with selected(partition, where, engine, None, **columns) as (source, events):
             if source.coarse(columns["user"]):
                 raise InvalidParameter(
-                    "user: the column's collation or type takes different texts for equal, and the store tells users "
-                    "by their bytes; bring each user to one text in a column without a collation first"
+                    "user: the column's collation or type takes different texts for equal, and "
+                    "the store tells users "
+                    "by their bytes; bring each user to one text in a column without a "
+                    "collation first"
                 )
             same_lots = self.bounds.portable or source.backend is DUCKDB
             cut = self.bounds if same_lots else replace(self.bounds, labels_per_user=None)
             pairs = contributions(source, events, cut)
-            pairs = pairs.select(user=_plain(source, pairs.user), item=_plain(source, pairs.item), amount=pairs.value)
-            day = without_data("partition", "the engine could not run the query", partial(source.run, pairs))
+            pairs = pairs.select(
+                user=_plain(source, pairs.user), item=_plain(source, pairs.item), amount=pairs.value
+            )
+            day = without_data(
+                "partition", "the engine could not run the query", partial(source.run, pairs)
+            )
         kinds = [_kind(day.schema.field(name).type) for name in ("user", "item")]
         with self._transaction():
             self._same_types(kinds)
-            without_data("partition", "the store could not be changed", partial(self._keep, day, kinds[1]))
-            self._file.execute("INSERT INTO partitions SELECT count(*), ? FROM partitions", [version])
+            without_data(
+                "partition", "the store could not be changed", partial(self._keep, day, kinds[1])
+            )
+            self._file.execute(
+                "INSERT INTO partitions SELECT count(*), ? FROM partitions", [version]
+            )
 
     def _keep(self, day: Any, items: str) -> None:
-        """Add a day (pyarrow.Table: user, item, amount) to the stored rows; ``items``: type of its labels."""
+        """Add a day (pyarrow.Table: user, item, amount) to the stored rows; ``items``: type of its
+        labels.
+        """
         values = {"cap": self.bounds.per_label_cap, **_values(self.bounds)}
-        lot, code = _LOT[self.bounds.portable], _CODE[items]
-        run, chosen = self._file.execute, partial(_CHOSEN.format, lot=lot, code=code)
+        lot = _LOT[self.bounds.portable]
+        code = _CODE[items]
+        run = self._file.execute
+        chosen = partial(_CHOSEN.format, lot=lot, code=code)
         self._file.register("day", day)
         run(_MERGED)
         run("DELETE FROM kept WHERE user IN (SELECT user FROM day)")
         run(f"INSERT INTO kept {chosen(rows='merged')}", values)
         if self._settings.get("partitions"):
-            day, most = chosen(rows="day"), self.days_per_user
+            day = chosen(rows="day")
+            most = self.days_per_user
             fewer = "" if most is None else _FEWER_DAYS.format(most=most)
             run(_ADD_DAY.format(day=day, fewer=fewer), values)
         self._file.unregister("day")
@@ -269,12 +329,16 @@ class EventsStore:
             self._file.execute(f"CREATE TABLE kept ({columns})")
             self._file.execute(f"CREATE TABLE days (place BIGINT, {columns})")
         elif found[:2] != kinds:
-            raise InvalidParameter("partition: user and item must have the same types as before: text, integer, uint64")
+            raise InvalidParameter(
+                "partition: user and item must have the same types as before: text, integer, uint64"
+            )
 
     def delete_user(self, user: str | int) -> None:
-        """Forget a user: the histogram is from now on that of all partitions without this user's events.
+        """Forget a user: the histogram is from now on that of all partitions without this user's
+        events.
 
-        Says nothing about whether there was such a user. A stored answer about the earlier data is not changed by it.
+        Says nothing about whether there was such a user. A stored answer about the earlier data is
+        not changed by it.
         """
         if not isinstance(user, str | int) or isinstance(user, bool):
             raise InvalidParameter(f"user must be text or an integer, got {type(user).__name__}")
@@ -286,20 +350,25 @@ class EventsStore:
                     without_data("user", "the store could not be changed", delete)
 
     def histogram(self, *, top: int | None = None, partition: str | None = None) -> Histogram:
-        """The bounded histogram of all partitions so far, or of one, as events_histogram gives it for their events.
+        """The bounded histogram of all partitions so far, or of one, as events_histogram gives it
+        for their events.
 
         Args:
             top: at most this many rows, as in events_histogram.
-            partition: the version of one partition, of a store made with ``partitions=True``; None = all. The bounds
-                hold for each partition by itself: a user counts in every one, or in ``days_per_user`` of them, and
-                releases on several of them add up.
+            partition: the version of one partition, of a store made with ``partitions=True``; None
+                = all. The bounds hold for each partition by itself: a user counts in every one, or
+                in ``days_per_user`` of them, and releases on several of them add up.
 
         Raises:
-            InvalidParameter: for a version that was not appended, or a store that does not hold partitions.
+            InvalidParameter: for a version that was not appended, or a store that does not hold
+            partitions.
         """
         if top is not None:
             top = validate.count(top=top)
-        rows = "kept" if partition is None else f"days WHERE place = {self._place(partition)}"
+        if partition is None:
+            rows = "kept"
+        else:
+            rows = f"days WHERE place = {self._place(partition)}"
         if not self.versions:
             return to_histogram(_empty("count"), self.bounds, top)
         limit = "" if top is None else f"LIMIT {top}"
@@ -323,8 +392,11 @@ class EventsStore:
         """Whether amounts at a label are clipped at τ; false if every user merely counts once."""
         return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
 
-    def both(self, labels_per_user: int, *, weights: bool = False, profile: bool = False) -> tuple[Any, Bounds]:
-        """All events' counts and those under a cap on labels (columns item, count, capped), and its bounds.
+    def both(
+        self, labels_per_user: int, *, weights: bool = False, profile: bool = False
+    ) -> tuple[Any, Bounds]:
+        """All events' counts and those under a cap on labels (columns item, count, capped), and its
+        bounds.
 
         ``weights``: sums of weights instead of the second; ``profile``: the columns PROFILE too.
 
@@ -334,8 +406,10 @@ class EventsStore:
         bounds = self.bounds
         if bounds.labels_per_user is not None:
             raise InvalidParameter(
-                f"table: the store kept at most {bounds.labels_per_user} labels of each user, so that true counts are "
-                "not there; make it with labels_per_user=None, or count what it kept with count_capped=True"
+                f"table: the store kept at most {bounds.labels_per_user} labels of each user, "
+                f"so that true counts are "
+                "not there; make it with labels_per_user=None, or count what it kept with "
+                "count_capped=True"
             )
         under = replace(bounds, labels_per_user=labels_per_user)
         kind = self._kinds()
@@ -347,16 +421,21 @@ class EventsStore:
         return _columns(self._file.sql(query, params=_values(under))), under
 
     def _kinds(self) -> list[str]:
-        """The types of user, item and amount as they are stored; none before the first partition."""
+        """The types of user, item and amount as they are stored; none before the first
+        partition.
+        """
         found = self._file.execute(
-            "SELECT data_type FROM information_schema.columns WHERE table_name = 'kept' ORDER BY ordinal_position"
+            "SELECT data_type FROM information_schema.columns WHERE table_name = 'kept' ORDER "
+            "BY ordinal_position"
         ).fetchall()
         return [kind for (kind,) in found]
 
     def _place(self, partition: str) -> int:
         """Return the index of a version among the partitions."""
         if not self._settings.get("partitions"):
-            raise InvalidParameter("partition: the store holds all partitions together; make it with partitions=True")
+            raise InvalidParameter(
+                "partition: the store holds all partitions together; make it with partitions=True"
+            )
         if partition not in self.versions:
             raise InvalidParameter(f"partition: {partition!r} was not appended")
         return self.versions.index(partition)
@@ -390,12 +469,16 @@ def _values(bounds: Bounds) -> dict[str, Any]:
 
 def _plain(source: Any, column: Any) -> Any:
     """Return binary columns as text, others unchanged."""
-    return source.text(column) if column.type().is_binary() else column
+    if column.type().is_binary():
+        return source.text(column)
+    return column
 
 
 def _kind(of: Any) -> str:
     import pyarrow as pa
 
     if pa.types.is_integer(of):
-        return "UBIGINT" if pa.types.is_uint64(of) else "BIGINT"
+        if pa.types.is_uint64(of):
+            return "UBIGINT"
+        return "BIGINT"
     return "VARCHAR"

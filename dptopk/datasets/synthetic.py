@@ -1,4 +1,6 @@
-"""Made-up events of any size with a known truth: members of different activity reading articles of Zipf popularity."""
+"""Made-up events of any size with a known truth: members of different activity reading articles of
+Zipf popularity.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ REGIONS = ("east", "north", "south", "west")
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The law the events were drawn from: each event is, independently, member u reading article i with a_u p_i.
+    """The law the events were drawn from: each event is, independently, member u reading article i
+    with a_u p_i.
 
     Attributes:
         events: how many.
@@ -34,12 +37,15 @@ class Truth:
     activity: np.ndarray[Any, Any]
 
     def expected_users(self, k: int) -> np.ndarray[Any, Any]:
-        """Expected number of different members at each of the k most popular articles, shape (k,); no bound applied.
+        """Expected number of different members at each of the k most popular articles, shape (k,);
+        no bound applied.
 
         Exact up to rounding: the sum over members of 1 - (1 - a_u p_i)^events.
         """
         k = min(validate.count(k=k), len(self.articles))
-        absent = [np.exp(self.events * np.log1p(-self.activity * p)).sum() for p in self.popularity[:k]]
+        absent = [
+            np.exp(self.events * np.log1p(-self.activity * p)).sum() for p in self.popularity[:k]
+        ]
         return len(self.activity) - np.array(absent)
 
 
@@ -57,12 +63,13 @@ def make_events(
 ) -> Truth:
     """Write made-up events to one Parquet file and return the law they were drawn from.
 
-    Columns: member (integer), article (text, named so that label order says nothing about popularity), section (text,
-    one of eight, a function of the article) and region (text, one of four, a function of the member). Rows are
-    independent of each other, hence in no order.
+    Columns: member (integer), article (text, named so that label order says nothing about
+    popularity), section (text, one of eight, a function of the article) and region (text, one of
+    four, a function of the member). Rows are independent of each other, hence in no order.
 
     Args:
-        path: the file to write, in a directory that exists; replaced when complete, left as it was after Ctrl-C.
+        path: the file to write, in a directory that exists; replaced when complete, left as it was
+            after Ctrl-C.
         events: rows, at least 0.
         users: members, at least 1.
         items: articles, at least 1.
@@ -81,19 +88,28 @@ def make_events(
     pa = imported("pyarrow", extra="data")
     parquet = imported("pyarrow.parquet", extra="data")
     events = validate.count(events=events, at_least=0)
-    path, chunk = Path(path), validate.count(chunk=chunk)
+    path = Path(path)
+    chunk = validate.count(chunk=chunk)
     if not path.parent.is_dir():
         raise InvalidParameter(f"path: there is no directory {str(path.parent)!r}")
     truth, streams = _law(events, users, items, seed, exponent, spread)
     schema = pa.schema(
-        [("member", pa.int64()), *((name, pa.dictionary(pa.int32(), pa.string())) for name in _dictionaries(truth))]
+        [
+            ("member", pa.int64()),
+            *((name, pa.dictionary(pa.int32(), pa.string())) for name in _dictionaries(truth)),
+        ]
     )
-    with _whole_or_nothing(path) as unfinished, parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+    with (
+        _whole_or_nothing(path) as unfinished,
+        parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer,
+    ):
         done = 0
         for columns in _chunks(truth, streams, chunk):
             arrays = [pa.array(columns["member"])]
             for name, values in _dictionaries(truth).items():
-                arrays.append(pa.DictionaryArray.from_arrays(pa.array(columns[name].astype(np.int32)), values))
+                arrays.append(
+                    pa.DictionaryArray.from_arrays(pa.array(columns[name].astype(np.int32)), values)
+                )
             writer.write_table(pa.table(arrays, schema=schema), row_group_size=chunk)
             done += len(columns["member"])
             if progress is not None:
@@ -103,7 +119,9 @@ def make_events(
 
 @contextmanager
 def _whole_or_nothing(path: Path) -> Iterator[Path]:
-    """Write to a temporary file that replaces the path when complete, and is removed after any failure."""
+    """Write to a temporary file that replaces the path when complete, and is removed after any
+    failure.
+    """
     unfinished = path.with_name(path.name + ".partial")
     try:
         yield unfinished
@@ -116,15 +134,24 @@ def _law(
     events: int, users: int, items: int, seed: int, exponent: float, spread: float
 ) -> tuple[Truth, tuple[np.random.Generator, np.random.Generator]]:
     """The probabilities, and the two streams that members and articles are drawn from."""
-    users, items = validate.count(users=users), validate.count(items=items)
+    users = validate.count(users=users)
+    items = validate.count(items=items)
     seed = validate.count(seed=seed, at_least=0)
-    exponent, spread = validate.positive(exponent=exponent), validate.nonnegative(spread=spread)
-    naming, activity, members, articles = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4))
+    exponent = validate.positive(exponent=exponent)
+    spread = validate.nonnegative(spread=spread)
+    naming, activity, members, articles = (
+        np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4)
+    )
     popularity = np.arange(1, items + 1, dtype=np.float64) ** -exponent
     weights = np.exp(spread * activity.standard_normal(users))
     digits = len(str(items - 1))
-    names = np.array([f"article-{number:0{digits}d}" for number in naming.permutation(items)], dtype=object)
-    return Truth(events, names, popularity / popularity.sum(), weights / weights.sum()), (members, articles)
+    names = np.array(
+        [f"article-{number:0{digits}d}" for number in naming.permutation(items)], dtype=object
+    )
+    return Truth(events, names, popularity / popularity.sum(), weights / weights.sum()), (
+        members,
+        articles,
+    )
 
 
 def _dictionaries(truth: Truth) -> dict[str, Any]:
@@ -134,11 +161,15 @@ def _dictionaries(truth: Truth) -> dict[str, Any]:
 def _chunks(
     truth: Truth, streams: tuple[np.random.Generator, np.random.Generator], chunk: int
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-    """The events, a chunk at a time: members, and the places of their article, section and region in the lists."""
-    by_member, by_article = np.cumsum(truth.activity), np.cumsum(truth.popularity)
+    """The events, a chunk at a time: members, and the places of their article, section and region
+    in the lists.
+    """
+    by_member = np.cumsum(truth.activity)
+    by_article = np.cumsum(truth.popularity)
     for start in range(0, truth.events, chunk):
         rows = min(chunk, truth.events - start)
-        # Inverse transform: one uniform a draw, so that the stream does not depend on where chunks begin.
+        # Inverse transform: one uniform a draw, so that the stream does not depend on where chunks
+        # begin.
         member = np.searchsorted(by_member[:-1], streams[0].random(rows), side="right")
         article = np.searchsorted(by_article[:-1], streams[1].random(rows), side="right")
         yield {

@@ -1,4 +1,6 @@
-"""Two histograms of the same events in one pass: all of them, and what is left of them under a cap on labels."""
+"""Two histograms of the same events in one pass: all of them, and what is left of them under a cap
+on labels.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import PROFILE, Bounds, Progress, both, label_counts
 from dptopk.datasets.events import in_order
 from dptopk.datasets.store import EventsStore
+from dptopk.datasets.warehouse import CountedEvents, read_counted
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -24,7 +27,7 @@ def sums_of(*, weights: bool, profile: bool) -> dict[str, str]:
     return {"count": "value", "capped": "capped"} | {name: name for name in PROFILE if profile}
 
 
-def event_counts(  # noqa: PLR0913 - as events_histogram
+def event_counts(  # noqa: PLR0913
     table: Any,
     *,
     user: str | None = None,
@@ -45,15 +48,15 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     """Count the users of each item without and with a cap, from the same state of the rows.
 
     Args:
-        table: events, as for events_histogram, or an EventsStore that was made without a cap (labels_per_user=None),
-            which has its columns and keeps its other bounds.
+        table: events, as for events_histogram, or an EventsStore that was made without a cap
+            (labels_per_user=None), which has its columns and keeps its other bounds.
         user: column of users; not needed for a store.
         item: column of labels; not needed for a store.
         labels_per_user: the cap Δ of the second histogram.
-        weights: the second histogram has sums of weights, isqrt(100² // d) for each of the d labels of a user under the
-            cap, instead of counts; where τ is 1.
-        profile: with weights: count users by their number of labels too, and labels under some narrow caps, by which
-            ``plan_two_phases(profile=True)`` chooses.
+        weights: the second histogram has sums of weights, isqrt(100² // d) for each of the d labels
+            of a user under the cap, instead of counts; where τ is 1.
+        profile: with weights: count users by their number of labels too, and labels under some
+            narrow caps, by which ``plan_two_phases(profile=True)`` chooses.
         per_label_cap: τ, in both histograms.
         weight: as for events_histogram.
         where: as for events_histogram.
@@ -68,34 +71,75 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
         EventCounts: all labels of the events.
 
     Raises:
-        InvalidParameter: as events_histogram; for a store that kept a part of each user's labels only.
+        InvalidParameter: as events_histogram; for a store that kept a part of each user's labels
+        only.
     """
     cap = validate.count(labels_per_user=labels_per_user)
     if weights and per_label_cap != 1:
-        raise InvalidParameter("weights: of users who add at most 1 to a label; per_label_cap must be 1")
+        raise InvalidParameter(
+            "weights: of users who add at most 1 to a label; per_label_cap must be 1"
+        )
     sums = sums_of(weights=weights, profile=profile)
     if isinstance(table, EventsStore):
         given = (weight, where, engine, table_name, progress, key or None, portable or None)
         named = (user, item) in ((None, None), table.columns)
-        if any(value is not None for value in given) or (per_label_cap, choose) != (1, "hash") or not named:
-            raise InvalidParameter("table: a store of events has its own columns, bounds and choice; give it alone")
+        if (
+            any(value is not None for value in given)
+            or (per_label_cap, choose) != (1, "hash")
+            or not named
+        ):
+            raise InvalidParameter(
+                "table: a store of events has its own columns, bounds and choice; give it alone"
+            )
         if weights and table.bounds.per_label_cap != 1:
-            raise InvalidParameter("weights: users add at most 1 to a label, and the store has another per_label_cap")
+            raise InvalidParameter(
+                "weights: users add at most 1 to a label, and the store has another per_label_cap"
+            )
         counted, under = table.both(cap, weights=weights, profile=profile)
         return beside(counted, under, weights=weights, clipped=table.clipped)
+    if user is None and item is None:
+        found = read_counted(table)
+        if found is not None:
+            return _of_warehouse(found, cap, weights=weights, profile=profile)
     if user is None or item is None:
         raise InvalidParameter("user and item must be given: the columns of users and of labels")
-    under = Bounds(labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable)
-    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (source, events):
+    under = Bounds(
+        labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable
+    )
+    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (
+        source,
+        events,
+    ):
         contribute = partial(both, bounds=under, weights=weights, profile=profile)
-        counted = label_counts(source, events, contribute, under, top=None, sums=sums, progress=progress)
-    return beside(counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1)
+        counted = label_counts(
+            source, events, contribute, under, top=None, sums=sums, progress=progress
+        )
+    return beside(
+        counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1
+    )
+
+
+def _of_warehouse(found: CountedEvents, cap: int, *, weights: bool, profile: bool) -> EventCounts:
+    """The counts that a statement made elsewhere, under the cap that it states."""
+    if found.labels_per_user != cap:
+        raise InvalidParameter(
+            f"labels_per_user: the events were counted under a cap of {found.labels_per_user}, "
+            f"got {cap}",
+            parameter="labels_per_user",
+        )
+    columns = {"item": found.columns["item"], "count": found.columns["count"]}
+    columns["capped"] = found.columns["weights" if weights else "capped"]
+    columns |= {name: found.columns[name] for name in PROFILE if profile}
+    return beside(columns, Bounds(labels_per_user=cap), weights=weights, clipped=False)
 
 
 def beside(columns: dict[str, Any], under: Bounds, *, weights: bool, clipped: bool) -> EventCounts:
-    """Of the columns item, count and capped, perhaps PROFILE; ``clipped``: sums were cut at linf."""
+    """Of the columns item, count and capped, perhaps PROFILE; ``clipped``: sums were cut at
+    linf.
+    """
     columns = in_order(columns)
-    moved, looked = Sensitivity(linf=under.per_label_cap), list[Any]()
+    moved = Sensitivity(linf=under.per_label_cap)
+    looked = list[Any]()
     everything = Histogram(columns["item"], columns["count"], sensitivity=moved, capped=clipped)
     finding = finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)
     if PROFILE.keys() <= columns.keys():

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def macbeth_counts() -> pd.DataFrame:
     """The whole word table: columns word and count, 3546 rows, by falling count.
 
-    The text is the First Folio's, in its own spelling, stage directions included. A word is a match of
-    ``[a-z]+('[a-z]+)*`` in the lower-cased text (``scripts/count_words.py``).
+    The text is the First Folio's, in its own spelling, stage directions included. A word is a match
+    of ``[a-z]+('[a-z]+)*`` in the lower-cased text (``scripts/count_words.py``).
 
     >>> macbeth_counts().head(3).to_numpy().tolist()
     [['the', 649], ['and', 545], ['to', 383]]
@@ -32,8 +32,11 @@ def macbeth(*, sensitivity: Sensitivity = Sensitivity(), domain: Domain = "priva
     """The word table as a Histogram; the privacy unit is one word occurrence.
 
     Args:
-        sensitivity: one occurrence moves one count by one, so linf = 1 and l0 = 1 are true of this unit; the default
-            leaves l0 open, as if one unit could touch any number of words, which is what CR's Figure 6 assumes.
+        sensitivity: one occurrence moves one count by one, so linf = 1 and l0 = 1 are true of this
+            unit; the default leaves l0 open, as if one unit could touch any number of words, which
+            is what CR's Figure 6 assumes.
         domain: "private" (the words come from the play) or "public" (the vocabulary is known).
     """
-    return Histogram.from_pandas(macbeth_counts(), label="word", count="count", sensitivity=sensitivity, domain=domain)
+    return Histogram.from_pandas(
+        macbeth_counts(), label="word", count="count", sensitivity=sensitivity, domain=domain
+    )

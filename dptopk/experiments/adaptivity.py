@@ -1,4 +1,6 @@
-"""The cost of adaptivity: the adaptive optimum for k bounded-range mechanisms compared with the batch optimum."""
+"""The cost of adaptivity: the adaptive optimum for k bounded-range mechanisms compared with the
+batch optimum.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,33 @@ if TYPE_CHECKING:
 TITLE = "What adaptivity is worth"
 SOURCE = "dptopk; conjecture of Dong-Durfee-Rogers 2020, Sections 3.3 and 8"
 SETTING = (
-    "k × ε-BR: the optimum when each mechanism may depend on earlier answers, over the optimum when all are chosen "
+    "k × ε-BR: the optimum when each mechanism may depend on earlier answers, over the optimum "
+    "when all are chosen "
     "in advance. The bands are proven brackets."
 )
 
-COUNTS = {0.1: (8, 10, 13, 18, 25, 35, 50, 75, 100, 150, 200, 300, 500, 1000), 1.0: (9, 10, 12, 15, 25, 40, 70, 100)}
+COUNTS = {
+    0.1: (8, 10, 13, 18, 25, 35, 50, 75, 100, 150, 200, 300, 500, 1000),
+    1.0: (9, 10, 12, 15, 25, 40, 70, 100),
+}
 DELTA = 1e-6
 
 
 def gaps(point: tuple[float, int]) -> dict[str, float | None]:
-    """For ε and k, the adaptive optimum's ε at δ and its δ, over δ, at the batch optimum's ε (DDR Section 3.3)."""
+    """For ε and k, the adaptive optimum's ε at δ and its δ, over δ, at the batch optimum's ε (DDR
+    Section 3.3).
+    """
     epsilon, k = point
     charge = Charge({BoundedRange(epsilon): k})
     batch = compose(charge, delta=DELTA, bound="br_nonadaptive", interaction="batch").epsilon
     adaptive = compose(charge, delta=DELTA, bound="optimal_setwise", rtol=2e-4, effort="thorough")
     at_batch = compose(charge, epsilon=batch, bound="optimal_setwise", rtol=2e-3, effort="thorough")
-    ends = {"k": k, "epsilon_batch": batch, "epsilon_lower": adaptive.lower, "epsilon_upper": adaptive.epsilon}
+    ends = {
+        "k": k,
+        "epsilon_batch": batch,
+        "epsilon_lower": adaptive.lower,
+        "epsilon_upper": adaptive.epsilon,
+    }
     ratios = {"ratio_lower": (at_batch.lower or 0.0) / DELTA, "ratio_upper": at_batch.delta / DELTA}
     return ends | ratios | {"epsilon": epsilon}
 
@@ -40,7 +53,9 @@ def gaps(point: tuple[float, int]) -> dict[str, float | None]:
 def compute(settings: Settings) -> Table:
     """Brackets of both gaps for each ε and k."""
     chosen = {0.1: (10, 30, 100), 1.0: (10, 25)} if settings.quick else COUNTS
-    data = table_of(gaps, [(epsilon, k) for epsilon, counts in chosen.items() for k in counts], settings)
+    data = table_of(
+        gaps, [(epsilon, k) for epsilon, counts in chosen.items() for k in counts], settings
+    )
     for side in ("lower", "upper"):
         data[f"epsilon_gap_{side}"] = data[f"epsilon_{side}"] / data["epsilon_batch"] - 1
         data[f"delta_gap_{side}"] = data[f"ratio_{side}"] - 1
@@ -48,13 +63,20 @@ def compute(settings: Settings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """The gap in ε_g on the left, in δ on the right, as the brackets within which it is proven to lie."""
+    """The gap in ε_g on the left, in δ on the right, as the brackets within which it is proven to
+    lie.
+    """
     figure, panels = style.figure(1, 2, width=9.5, height=3.9)
     whats = (("epsilon", "in ε_g at δ = 1e-6"), ("delta", "in δ at the same ε_g"))
     for axes, (what, title) in zip(panels, whats, strict=True):
         for look, (epsilon, part) in zip(style.COLOURS, data.groupby("epsilon"), strict=False):
             _bracket(axes, part, what, f"ε = {epsilon:g}", look)
-        axes.set(xscale="log", yscale="log", xlabel="number of mechanisms k", ylabel="relative gap, percent")
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlabel="number of mechanisms k",
+            ylabel="relative gap, percent",
+        )
         axes.set(title=f"adaptive above batch optimum, {title}")
     panels[0].legend()
     return figure
@@ -76,11 +98,30 @@ def compare(data: Table) -> list[Comparison]:
         largest += f", {part['delta_gap_upper'].max():.0%} in δ"
         bracket = f"{last['epsilon_gap_lower']:.3%} to {last['epsilon_gap_upper']:.3%} in ε_g"
         lines += [
-            claim(f"ε = {epsilon:g}: the gap is quite small", "believed", worst["epsilon_gap_upper"] < 0.02, largest),
-            claim(f"ε = {epsilon:g}: adaptivity does gain", "proved", (part["delta_gap_lower"] > 0).any()),
-            Comparison(f"ε = {epsilon:g}: the gap at k = {last['k']:.0f}", "conjectured to vanish as k grows", bracket),
+            claim(
+                f"ε = {epsilon:g}: the gap is quite small",
+                "believed",
+                worst["epsilon_gap_upper"] < 0.02,
+                largest,
+            ),
+            claim(
+                f"ε = {epsilon:g}: adaptivity does gain",
+                "proved",
+                (part["delta_gap_lower"] > 0).any(),
+            ),
+            Comparison(
+                f"ε = {epsilon:g}: the gap at k = {last['k']:.0f}",
+                "conjectured to vanish as k grows",
+                bracket,
+            ),
         ]
     slow = data[data["epsilon"] == data["epsilon"].min()]
-    middles = np.sqrt((slow["delta_gap_lower"].clip(lower=1e-9) * slow["delta_gap_upper"]).to_numpy())
-    last, most = middles[-1], middles.max()
-    return [*lines, claim("the gap in δ falls with k", "conjectured", last < most, f"{most:.1%} to {last:.1%}")]
+    middles = np.sqrt(
+        (slow["delta_gap_lower"].clip(lower=1e-9) * slow["delta_gap_upper"]).to_numpy()
+    )
+    last = middles[-1]
+    most = middles.max()
+    return [
+        *lines,
+        claim("the gap in δ falls with k", "conjectured", last < most, f"{most:.1%} to {last:.1%}"),
+    ]

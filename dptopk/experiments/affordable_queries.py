@@ -13,7 +13,8 @@ TITLE = "How many selections a budget affords"
 SOURCE = "dptopk"
 SETTING = "Selections BR(0.1), adaptive; as many as stay within (ε, 1e-6) under each bound."
 
-EPSILON, DELTA = 0.1, 1e-6
+EPSILON = 0.1
+DELTA = 1e-6
 BUDGETS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 BOUNDS = {
     "basic": "basic",
@@ -28,7 +29,8 @@ BOUNDS = {
 
 def affordable(budget: float) -> dict[str, object]:
     """The number of BR(0.1) selections that (budget, 1e-6) affords under each bound."""
-    query, total = Charge({BoundedRange(EPSILON): 1}), Budget(budget, DELTA)
+    query = Charge({BoundedRange(EPSILON): 1})
+    total = Budget(budget, DELTA)
     numbers = {bound: queries_affordable(query, total, bound=bound) for bound in BOUNDS}
     return {"query": str(query)} | numbers | {"budget": budget}
 
@@ -44,7 +46,10 @@ def plot(data: Table) -> Figure:
     style.lines(left, [(label, data["budget"], data[name]) for name, label in BOUNDS.items()])
     left.set(xlabel="ε of the budget", ylabel="selections answered", xscale="log", yscale="log")
     left.set(title="BR(0.1) selections within (ε, 1e-6)")
-    style.lines(right, [(label, data["budget"], data[name] / data["opt_kl"]) for name, label in BOUNDS.items()])
+    style.lines(
+        right,
+        [(label, data["budget"], data[name] / data["opt_kl"]) for name, label in BOUNDS.items()],
+    )
     right.set(xlabel="ε of the budget", ylabel="relative to OptKL", xscale="log", ylim=(0, None))
     for axes in (left, right):
         axes.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"], minor=False)
@@ -58,7 +63,9 @@ def compare(data: Table) -> list[Comparison]:
     lines = []
     for name in ("opt_kl", "setwise_zcdp", "mgf", "renyi"):
         more = data["best"] / data[name] - 1
-        lines.append(Comparison(f"more than by {BOUNDS[name]}", "", f"{more.min():.0%} to {more.max():.0%}"))
+        lines.append(
+            Comparison(f"more than by {BOUNDS[name]}", "", f"{more.min():.0%} to {more.max():.0%}")
+        )
     one = data.iloc[np.abs(data["budget"] - 1.0).argmin()]
     found = ", ".join(f"{label} {one[name]:.0f}" for name, label in BOUNDS.items())
     return [*lines, Comparison(f"within ε = {one['budget']:g}", "", found)]

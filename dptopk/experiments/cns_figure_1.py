@@ -18,7 +18,10 @@ def compute(_settings: Settings) -> Table:
     """The vertices of the two boundaries and of the mixture's."""
     import pandas as pd
 
-    curves = {f"ε = {pair[0]:g}, δ = {pair[1]:g}": PiecewiseLinear.from_constraints([pair]) for pair in PAIRS}
+    curves = {
+        f"ε = {pair[0]:g}, δ = {pair[1]:g}": PiecewiseLinear.from_constraints([pair])
+        for pair in PAIRS
+    }
     curves[MIXTURE] = mix(list(curves.values()), [0.5, 0.5])
     return pd.DataFrame(regions_plot.rows(curves))
 
@@ -36,11 +39,24 @@ def compare(data: Table) -> list[Comparison]:
     import numpy as np
 
     t = np.linspace(0, 1, 1001)
-    curves = {label: np.interp(t, part["type_1"], part["type_2"]) for label, part in data.groupby("curve")}
+    curves = {
+        label: np.interp(t, part["type_1"], part["type_2"]) for label, part in data.groupby("curve")
+    }
     mixture = curves.pop(MIXTURE)
     union = np.minimum(*curves.values())
-    beyond, short = (union - mixture).max(), (mixture - union).max()
+    beyond = (union - mixture).max()
+    short = (mixture - union).max()
     return [
-        Comparison("mixture includes the union", "not always", f"misses it by up to {short:.3f}", bool(short > 0)),
-        Comparison("union includes the mixture", "not always", f"passes it by up to {beyond:.3f}", bool(beyond > 0)),
+        Comparison(
+            "mixture includes the union",
+            "not always",
+            f"misses it by up to {short:.3f}",
+            bool(short > 0),
+        ),
+        Comparison(
+            "union includes the mixture",
+            "not always",
+            f"passes it by up to {beyond:.3f}",
+            bool(beyond > 0),
+        ),
     ]

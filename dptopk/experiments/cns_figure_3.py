@@ -1,4 +1,6 @@
-"""CNS 2026, Figure 3: the Gaussian composed through tangents and chords, against the exact composition."""
+"""CNS 2026, Figure 3: the Gaussian composed through tangents and chords, against the exact
+composition.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,17 @@ import math
 
 import numpy as np
 
-from dptopk.accounting.published.cadir_najib_shkel.approximation import best_chords, compose_f_dp, proposition_1
+from dptopk.accounting.published.cadir_najib_shkel.approximation import (
+    best_chords,
+    compose_f_dp,
+    proposition_1,
+)
 from dptopk.accounting.published.cadir_najib_shkel.regions import composition_region
-from dptopk.accounting.published.cadir_najib_shkel.tradeoff import GaussianTradeoff, PiecewiseLinear, TradeoffFunction
+from dptopk.accounting.published.cadir_najib_shkel.tradeoff import (
+    GaussianTradeoff,
+    PiecewiseLinear,
+    TradeoffFunction,
+)
 from dptopk.experiments import regions_plot
 from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
 
@@ -19,8 +29,11 @@ SETTING = "μ = 1, k in {3, 10}; two pieces as in the paper, and more."
 MU = 1.0
 KS = (3, 10)
 PIECES = 16
-EXACT, BELOW, ABOVE = "exact (μ√k)", "Proposition 1 (two tangents)", "Proposition 2 (two chords)"
-MORE_BELOW, MORE_ABOVE = f"{PIECES} tangents (ours)", f"{PIECES} chords (ours)"
+EXACT = "exact (μ√k)"
+BELOW = "Proposition 1 (two tangents)"
+ABOVE = "Proposition 2 (two chords)"
+MORE_BELOW = f"{PIECES} tangents (ours)"
+MORE_ABOVE = f"{PIECES} chords (ours)"
 
 
 def compute(settings: Settings) -> Table:
@@ -34,9 +47,13 @@ def compute(settings: Settings) -> Table:
         for label, approximation in ((BELOW, proposition_1(f)), (ABOVE, best_chords(f, 2))):
             curves[label] = composition_region(approximation.constraints(), k).tradeoff
         epsilons = np.linspace(0, 3 * MU * math.sqrt(k), 13 if settings.quick else 121)
-        ours = compose_f_dp(f, k, at_epsilon=epsilons, pieces=PIECES, rtol=1e-3)  # a line's width in the figure
+        ours = compose_f_dp(
+            f, k, at_epsilon=epsilons, pieces=PIECES, rtol=1e-3
+        )  # a line's width in the figure
         for label, deltas in zip((MORE_ABOVE, MORE_BELOW), ours, strict=True):
-            stated = [(e, d) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True) if d > 0]
+            stated = [
+                (e, d) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True) if d > 0
+            ]
             curves[label] = PiecewiseLinear.from_constraints(stated)
         found += regions_plot.rows(curves, k=k)
     return pd.DataFrame(found)
@@ -48,17 +65,40 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The exact curve lies between the approximations; how wide they are apart; the shape of the lower one."""
+    """The exact curve lies between the approximations; how wide they are apart; the shape of the
+    lower one.
+    """
     found = []
     for k in KS:
         part = dict(iter(data[data["k"] == k].groupby("curve")))
         exact = GaussianTradeoff(MU * math.sqrt(k))
         t = np.linspace(0, exact.fixed_point, 2001)
-        curves = {label: np.interp(t, some["type_1"], some["type_2"]) for label, some in part.items()}
-        between = (curves[BELOW] <= exact(t) + 1e-9).all() and (curves[ABOVE] >= exact(t) - 1e-9).all()
-        found.append(Comparison(f"k = {k}: exact in between", "holds", "holds" if between else "fails", bool(between)))
-        widths = [(curves[above] - curves[below]).max() for above, below in ((ABOVE, BELOW), (MORE_ABOVE, MORE_BELOW))]
-        found.append(Comparison(f"k = {k}: largest distance", "“close”", f"{widths[0]:.3f}; ours {widths[1]:.3f}"))
+        curves = {
+            label: np.interp(t, some["type_1"], some["type_2"]) for label, some in part.items()
+        }
+        between = (curves[BELOW] <= exact(t) + 1e-9).all() and (
+            curves[ABOVE] >= exact(t) - 1e-9
+        ).all()
+        found.append(
+            Comparison(
+                f"k = {k}: exact in between",
+                "holds",
+                "holds" if between else "fails",
+                bool(between),
+            )
+        )
+        widths = [
+            (curves[above] - curves[below]).max()
+            for above, below in ((ABOVE, BELOW), (MORE_ABOVE, MORE_BELOW))
+        ]
+        found.append(
+            Comparison(
+                f"k = {k}: largest distance", "“close”", f"{widths[0]:.3f}; ours {widths[1]:.3f}"
+            )
+        )
     smaller = proposition_1(GaussianTradeoff(MU)).constraints()[1][0]
     ours = f"its smaller ε is {smaller:.3f}"
-    return [*found, Comparison("best lower one is total variation (ε = 0)", "no", ours, bool(smaller > 0))]
+    return [
+        *found,
+        Comparison("best lower one is total variation (ε = 0)", "no", ours, bool(smaller > 0)),
+    ]

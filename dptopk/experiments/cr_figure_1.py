@@ -1,4 +1,6 @@
-"""CR 2022, Figure 1: eq. (3) for k mechanisms, m of them ε-DP and the others ε-BR, and the optimal DP bound."""
+"""CR 2022, Figure 1: eq. (3) for k mechanisms, m of them ε-DP and the others ε-BR, and the optimal
+DP bound.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, c
 
 TITLE = "Set-wise composition of DP and BR mechanisms by concentration"
 SOURCE = "Cesar-Rogers 2022, Figure 1"
-SETTING = "k mechanisms, m of them ε-DP and k - m ε-BR, eq. (3). The paper does not print ε and δ; here δ = 1e-6."
+SETTING = (
+    "k mechanisms, m of them ε-DP and k - m ε-BR, eq. (3). The paper does not print ε and "
+    "δ; here δ = 1e-6."
+)
 
 DELTA = 1e-6
 LARGEST_K = {0.01: 1000, 0.1: 100}
@@ -29,16 +34,27 @@ def mix(epsilon: float, k: int, pure: int) -> Charge:
 def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
     epsilon, k = point
     mixes = {label: mix(epsilon, k, round(share * k)) for label, share in SHARES.items()}
-    found = {label: compose(charge, delta=DELTA, bound="setwise_cdp").epsilon for label, charge in mixes.items()}
+    found = {
+        label: compose(charge, delta=DELTA, bound="setwise_cdp").epsilon
+        for label, charge in mixes.items()
+    }
     found[OPTIMAL] = compose(mix(epsilon, k, k), delta=DELTA, bound="optimal_dp").epsilon
-    return [{"epsilon": epsilon, "k": k, "curve": label, "epsilon_global": value} for label, value in found.items()]
+    return [
+        {"epsilon": epsilon, "k": k, "curve": label, "epsilon_global": value}
+        for label, value in found.items()
+    ]
 
 
 def compute(settings: Settings) -> Table:
     """ε_g for each ε, k and m; k in multiples of 4, so that m is whole."""
     number = 5 if settings.quick else 26
-    grids = {epsilon: np.unique((np.linspace(4, most, number) // 4) * 4) for epsilon, most in LARGEST_K.items()}
-    return table_of(_point, [(epsilon, int(k)) for epsilon, grid in grids.items() for k in grid], settings)
+    grids = {
+        epsilon: np.unique((np.linspace(4, most, number) // 4) * 4)
+        for epsilon, most in LARGEST_K.items()
+    }
+    return table_of(
+        _point, [(epsilon, int(k)) for epsilon, grid in grids.items() for k in grid], settings
+    )
 
 
 def plot(data: Table) -> Figure:
@@ -53,9 +69,12 @@ def compare(data: Table) -> list[Comparison]:
     wide = data.pivot_table(index=["epsilon", "k"], columns="curve", values="epsilon_global")
     k = wide.index.get_level_values("k")
     off = (wide["m = k/2"] / wide[OPTIMAL] - 1)[k > k.min()]
-    almost, found = off.abs().median() < 0.1, f"{off.min():+.1%} to {off.max():+.1%}, median {off.median():+.1%}"
+    almost = off.abs().median() < 0.1
+    found = f"{off.min():+.1%} to {off.max():+.1%}, median {off.median():+.1%}"
     falls = (np.diff(wide[list(SHARES)].to_numpy(), axis=1) < 0).all()
     return [
         claim("ε_g falls with m, the number of DP mechanisms", "shown", falls),
-        claim("m = k/2 by eq. (3) is almost the optimal DP bound", "“almost the same”", almost, found),
+        claim(
+            "m = k/2 by eq. (3) is almost the optimal DP bound", "“almost the same”", almost, found
+        ),
     ]

@@ -1,4 +1,6 @@
-"""CR 2022, Figure 2: δ_OPT of Theorem 3 for k independent mechanisms, m of them ε-DP and the others ε-BR."""
+"""CR 2022, Figure 2: δ_OPT of Theorem 3 for k independent mechanisms, m of them ε-DP and the others
+ε-BR.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, c
 
 TITLE = "The optimum for independent BR and DP mechanisms"
 SOURCE = "Cesar-Rogers 2022, Figure 2"
-SETTING = "k mechanisms chosen in advance, m of them ε-DP, k - m ε-BR; Theorem 3. The paper does not print ε and k."
+SETTING = (
+    "k mechanisms chosen in advance, m of them ε-DP, k - m ε-BR; Theorem 3. The paper "
+    "does not print ε and k."
+)
 
 SETTINGS = ((0.1, 20, 2.0), (1.0, 8, 8.0))  # ε, k, largest ε_g
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -26,11 +31,16 @@ def compute(settings: Settings) -> Table:
     for epsilon, k, top in SETTINGS:
         grid = np.linspace(0, top, 11 if settings.quick else 101)[:-1]
         numbers = [round(share * k) for share in SHARES]
-        curves = {f"m = {m}": br_dp_nonadaptive_delta(epsilon, k - m, m, at_epsilon=grid) for m in numbers}
+        curves = {
+            f"m = {m}": br_dp_nonadaptive_delta(epsilon, k - m, m, at_epsilon=grid) for m in numbers
+        }
         curves["BR optimum (DDR)"] = br_nonadaptive_delta(epsilon, k, at_epsilon=grid)
         curves["DP optimum (KOV)"] = optimal_dp_delta(epsilon, k, at_epsilon=grid)
         columns = {"epsilon": epsilon, "k": k, "epsilon_global": grid}
-        frames += [pd.DataFrame(columns | {"curve": name, "delta": delta}) for name, delta in curves.items()]
+        frames += [
+            pd.DataFrame(columns | {"curve": name, "delta": delta})
+            for name, delta in curves.items()
+        ]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -40,7 +50,9 @@ def plot(data: Table) -> Figure:
         (f"ε = {epsilon:g}, k = {k}", style.curves(part, _family(k), "epsilon_global", "delta"))
         for (epsilon, k), part in data[data["delta"] > 1e-14].groupby(["epsilon", "k"])
     ]
-    figure, panels = style.panels(parts, width=10, height=3.9, xlabel="ε_g", ylabel="δ", yscale="log")
+    figure, panels = style.panels(
+        parts, width=10, height=3.9, xlabel="ε_g", ylabel="δ", yscale="log"
+    )
     for axes in panels:
         axes.legend(loc="lower left")
     return figure
@@ -54,14 +66,26 @@ def compare(data: Table) -> list[Comparison]:
     """The two ends of the family are the two older theorems; between them δ rises with m."""
     lines = []
     for epsilon, k, _ in SETTINGS:
-        wide = data[data["epsilon"] == epsilon].pivot_table(index="epsilon_global", columns="curve", values="delta")
+        wide = data[data["epsilon"] == epsilon].pivot_table(
+            index="epsilon_global", columns="curve", values="delta"
+        )
         dp = (wide[f"m = {k}"] / wide["DP optimum (KOV)"] - 1).abs().max()
         br = (wide["m = 0"] / wide["BR optimum (DDR)"] - 1).abs().max()
         rises = (np.diff(wide[_family(k)].to_numpy(), axis=1) >= 0).all()
         setting = f"ε = {epsilon:g}, k = {k}"
         lines += [
-            claim(f"{setting}: m = k is the DP optimum", "proved", dp < 1e-9, f"to a relative {dp:.1g}"),
-            claim(f"{setting}: m = 0 is the BR optimum", "proved", br < 1e-9, f"to a relative {br:.1g}"),
+            claim(
+                f"{setting}: m = k is the DP optimum",
+                "proved",
+                dp < 1e-9,
+                f"to a relative {dp:.1g}",
+            ),
+            claim(
+                f"{setting}: m = 0 is the BR optimum",
+                "proved",
+                br < 1e-9,
+                f"to a relative {br:.1g}",
+            ),
             claim(f"{setting}: δ rises with m", "shown", rises),
         ]
     return lines

@@ -1,4 +1,6 @@
-"""CR 2022, Figure 3: one DP and two BR mechanisms; how much worse it is when the DP mechanism comes first."""
+"""CR 2022, Figure 3: one DP and two BR mechanisms; how much worse it is when the DP mechanism comes
+first.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, c
 TITLE = "The order of DP and BR mechanisms matters"
 SOURCE = "Cesar-Rogers 2022, Figure 3"
 SETTING = (
-    "Three adaptive mechanisms with ε = 1, one of them ε-DP and two ε-BR; Lemma 5.4 with z(t) as in the appendix "
+    "Three adaptive mechanisms with ε = 1, one of them ε-DP and two ε-BR; Lemma 5.4 with z(t) "
+    "as in the appendix "
     "(the main text misprints it)."
 )
 
@@ -21,7 +24,9 @@ EPSILON = 1.0
 
 
 def _setwise(epsilon_global: float) -> float:
-    """The optimum over all orders, from the general recursion: a second way to the order with the DP cost first."""
+    """The optimum over all orders, from the general recursion: a second way to the order with the
+    DP cost first.
+    """
     charge = Charge({PureDP(EPSILON): 1, BoundedRange(EPSILON): 2})
     return compose(charge, epsilon=epsilon_global, bound="optimal_setwise", rtol=1e-4).delta
 
@@ -31,7 +36,8 @@ def compute(settings: Settings) -> Table:
     import pandas as pd
 
     grid = np.linspace(0, EPSILON, 11 if settings.quick else 101)
-    first, later = dp_first_delta(EPSILON, at_epsilon=grid), dp_later_delta(EPSILON, at_epsilon=grid)
+    first = dp_first_delta(EPSILON, at_epsilon=grid)
+    later = dp_later_delta(EPSILON, at_epsilon=grid)
     data = pd.DataFrame({"epsilon_global": grid, "dp_first": first, "dp_later": later})
     data["difference"], data["ratio"] = first - later, later / first
     coarse = list(range(0, len(grid), 5 if settings.quick else 10))
@@ -41,7 +47,10 @@ def compute(settings: Settings) -> Table:
 
 def plot(data: Table) -> Figure:
     """The absolute difference on the left, the ratio on the right."""
-    titles = {"difference": "δ(DP, BR, BR) - δ(BR, DP, BR)", "ratio": "δ(BR, DP, BR) / δ(DP, BR, BR)"}
+    titles = {
+        "difference": "δ(DP, BR, BR) - δ(BR, DP, BR)",
+        "ratio": "δ(BR, DP, BR) / δ(DP, BR, BR)",
+    }
     parts = [(title, style.wide(data, [name], "epsilon_global")) for name, title in titles.items()]
     figure, panels = style.panels(parts, width=9, height=3.6, xlabel="ε_g")
     for axes, name in zip(panels, titles, strict=True):
@@ -50,17 +59,33 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Lemma 5.4, the meeting at ε_g = ε, and the set-wise optimum as a check of the closed forms."""
+    """Lemma 5.4, the meeting at ε_g = ε, and the set-wise optimum as a check of the closed
+    forms.
+    """
     below = data[data["epsilon_global"] < EPSILON * (1 - 1e-12)]
-    last, checked = data.iloc[-1], data.dropna(subset="setwise")
+    last = data.iloc[-1]
+    checked = data.dropna(subset="setwise")
     off = (checked["setwise"] / checked["dp_first"] - 1).abs().max()
     worst = data.loc[data["difference"].idxmax()]
     at = data.iloc[(data["epsilon_global"] - 0.3).abs().argmin()]
     return [
         claim("DP first is strictly worse for ε_g < ε", "proved", (below["difference"] > 0).all()),
         claim("no difference from ε_g = ε on", "proved", abs(last["difference"]) < 1e-12),
-        Comparison("largest difference", "", f"{worst['difference']:.5f} at ε_g = {worst['epsilon_global']:.2f}"),
+        Comparison(
+            "largest difference",
+            "",
+            f"{worst['difference']:.5f} at ε_g = {worst['epsilon_global']:.2f}",
+        ),
         Comparison("smallest ratio", "", f"{data['ratio'].min():.5f}"),
-        Comparison("δ(DP, BR, BR), δ(BR, DP, BR) at ε_g = 0.3", "", f"{at['dp_first']:.6f}, {at['dp_later']:.6f}"),
-        claim("set-wise optimum = DP first", "Proposition 1, for orders fixed in advance", off < 1e-3, f"to {off:.1g}"),
+        Comparison(
+            "δ(DP, BR, BR), δ(BR, DP, BR) at ε_g = 0.3",
+            "",
+            f"{at['dp_first']:.6f}, {at['dp_later']:.6f}",
+        ),
+        claim(
+            "set-wise optimum = DP first",
+            "Proposition 1, for orders fixed in advance",
+            off < 1e-3,
+            f"to {off:.1g}",
+        ),
     ]

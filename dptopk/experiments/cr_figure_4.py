@@ -1,4 +1,6 @@
-"""CR 2022, Figure 4: one release of Laplace or Gaussian counts of the same standard deviation, against Δ."""
+"""CR 2022, Figure 4: one release of Laplace or Gaussian counts of the same standard deviation,
+against Δ.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, c
 
 TITLE = "Laplace against Gaussian noise of equal variance, one release"
 SOURCE = "Cesar-Rogers 2022, Figure 4"
-SETTING = "δ = 1e-6, τ = 1, σ = √2/ε. Lemma 6.2, Lemma 6.1 (Balle-Wang), Lemma 6.3. The paper does not print ε."
+SETTING = (
+    "δ = 1e-6, τ = 1, σ = √2/ε. Lemma 6.2, Lemma 6.1 (Balle-Wang), Lemma 6.3. The paper "
+    "does not print ε."
+)
 
 EPSILONS = (0.1, 1.0)
 CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED]
@@ -21,7 +26,9 @@ def _point(point: tuple[float, int]) -> tuple[float, ...]:
 
 def compute(settings: Settings) -> Table:
     """The three bounds for each ε of the Laplace noise and each Δ up to 100."""
-    points = [(epsilon, n) for epsilon in EPSILONS for n in range(1, 101, 11 if settings.quick else 1)]
+    points = [
+        (epsilon, n) for epsilon in EPSILONS for n in range(1, 101, 11 if settings.quick else 1)
+    ]
     return table_of(_point, points, settings, ["epsilon", "l0", *CURVES])
 
 
@@ -39,7 +46,12 @@ def compare(data: Table) -> list[Comparison]:
         above = (part[noise.CONCENTRATED] > part[noise.ANALYTIC]).all()
         lines += [
             claim(f"ε = {epsilon:g}: Laplace wins at small Δ", "shown", tighter),
-            claim(f"ε = {epsilon:g}: Gaussian wins as Δ grows", "shown", not math.isnan(at), f"from Δ = {at:.0f} on"),
+            claim(
+                f"ε = {epsilon:g}: Gaussian wins as Δ grows",
+                "shown",
+                not math.isnan(at),
+                f"from Δ = {at:.0f} on",
+            ),
             claim(f"ε = {epsilon:g}: zCDP is above the optimal Gaussian", "shown", above),
         ]
     return lines

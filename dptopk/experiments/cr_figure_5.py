@@ -1,4 +1,6 @@
-"""CR 2022, Figure 5: k releases with Δ = 10 each, Laplace or Gaussian noise of the same standard deviation."""
+"""CR 2022, Figure 5: k releases with Δ = 10 each, Laplace or Gaussian noise of the same standard
+deviation.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, c
 TITLE = "Laplace against Gaussian noise of equal variance, several releases"
 SOURCE = "Cesar-Rogers 2022, Figure 5"
 SETTING = (
-    "δ = 1e-6, Δ = 10, τ = 1, σ = √2/ε. The paper composes Lemma 6.1 as (ε', δ')-DP by the optimal theorem, here at "
+    "δ = 1e-6, Δ = 10, τ = 1, σ = √2/ε. The paper composes Lemma 6.1 as (ε', δ')-DP by the "
+    "optimal theorem, here at "
     "the best δ'; the exact composition of Gaussians, a Gaussian again, is ours."
 )
 
@@ -22,13 +25,25 @@ CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED, noise.EXACT]
 
 def _point(point: tuple[float, int], splits: int) -> tuple[float, ...]:
     epsilon, k = point
-    composed, all_counts = noise.one_by_one(epsilon, TOUCHED, k, splits), (epsilon, k * TOUCHED)
-    return epsilon, k, noise.laplace(*all_counts), composed, noise.concentrated(*all_counts), noise.exact(*all_counts)
+    composed = noise.one_by_one(epsilon, TOUCHED, k, splits)
+    all_counts = (epsilon, k * TOUCHED)
+    return (
+        epsilon,
+        k,
+        noise.laplace(*all_counts),
+        composed,
+        noise.concentrated(*all_counts),
+        noise.exact(*all_counts),
+    )
 
 
 def compute(settings: Settings) -> Table:
     """The three bounds of the paper, and the exact composition, for k = 1..10."""
-    points = [(epsilon, k) for epsilon in EPSILONS for k in ((1, 2, 10) if settings.quick else range(1, 11))]
+    points = [
+        (epsilon, k)
+        for epsilon in EPSILONS
+        for k in ((1, 2, 10) if settings.quick else range(1, 11))
+    ]
     task = partial(_point, splits=6 if settings.quick else 40)
     return table_of(task, points, settings, ["epsilon", "k", *CURVES])
 
@@ -43,15 +58,26 @@ def compare(data: Table) -> list[Comparison]:
     lines = []
     for epsilon, part in data.groupby("epsilon"):
         several = part[part["k"] > 1]
-        losing = (several[noise.ANALYTIC] > several[[noise.LAPLACE, noise.CONCENTRATED]].min(axis=1)).mean()
+        losing = (
+            several[noise.ANALYTIC] > several[[noise.LAPLACE, noise.CONCENTRATED]].min(axis=1)
+        ).mean()
         where = f"above another bound at {losing:.0%} of k > 1"
         gain = (several[noise.EXACT] / several[noise.LAPLACE]).iloc[-1]
         at = noise.crossing(part["k"], part[noise.LAPLACE], part[noise.CONCENTRATED])
         below = "not up to k = 10" if math.isnan(at) else f"from k = {at:.0f} on"
         setting = f"ε = {epsilon:g}"
         lines += [
-            claim(f"{setting}: the best one-shot bound is not the best when composed", "shown", losing > 0.5, where),
-            Comparison(f"{setting}: zCDP Gaussian below Laplace", "“after a large enough k”", below),
-            Comparison(f"{setting}: exact Gaussian ε_g at k = 10", "not shown", f"{gain:.2f} of Laplace's"),
+            claim(
+                f"{setting}: the best one-shot bound is not the best when composed",
+                "shown",
+                losing > 0.5,
+                where,
+            ),
+            Comparison(
+                f"{setting}: zCDP Gaussian below Laplace", "“after a large enough k”", below
+            ),
+            Comparison(
+                f"{setting}: exact Gaussian ε_g at k = 10", "not shown", f"{gain:.2f} of Laplace's"
+            ),
         ]
     return lines

@@ -1,4 +1,6 @@
-"""CR 2022, Figure 6: the 25 most frequent words of Macbeth, counted with Laplace noise and with CountMLE."""
+"""CR 2022, Figure 6: the 25 most frequent words of Macbeth, counted with Laplace noise and with
+CountMLE.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +16,61 @@ from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.pure_dp.homogeneous import optimal_dp_epsilon
 from dptopk.accounting.renyi.concentrated import zcdp_rho
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, generators, in_parallel, number
+from dptopk.experiments.experiment import (
+    Comparison,
+    Figure,
+    Settings,
+    Table,
+    claim,
+    generators,
+    in_parallel,
+    number,
+)
 
 TITLE = "Counting the words of Macbeth: CountMLE against Laplace noise"
 SOURCE = "Cesar-Rogers 2022, Figure 6"
 SETTING = (
-    "The 25 most frequent words in their true order, τ = 1, Lap(1/ε) with ε = 0.1 on each count, σ from Lemma 6.3 "
-    "for the same (2.08, 1e-6), 100 trials, noise on the integers. Ours: the smallest σ that is exactly (2.08, "
+    "The 25 most frequent words in their true order, τ = 1, Lap(1/ε) with ε = 0.1 on each "
+    "count, σ from Lemma 6.3 "
+    "for the same (2.08, 1e-6), 100 trials, noise on the integers. Ours: the smallest σ that is "
+    "exactly (2.08, "
     "1e-6)-DP."
 )
 
-EPSILON, DELTA, WORDS, TRIALS = 0.1, 1e-6, 25, 100
-LAPLACE, PUBLISHED, EXACT = "KnownLap", "CountMLE (zCDP)", "CountMLE (exact)"
-PLAIN, LAPLACE_FIT = "Gaussian (exact), no fit", "CountMLE over Laplace"
-PAPER, TABLE = "figure", "table"
+EPSILON = 0.1
+DELTA = 1e-6
+WORDS = 25
+TRIALS = 100
+LAPLACE = "KnownLap"
+PUBLISHED = "CountMLE (zCDP)"
+EXACT = "CountMLE (exact)"
+PLAIN = "Gaussian (exact), no fit"
+LAPLACE_FIT = "CountMLE over Laplace"
+PAPER = "figure"
+TABLE = "table"
 
 
 def true_counts() -> dict[str, Table]:
-    """Columns word and count, 25 rows each: read off the paper's figure, and from the shipped table."""
+    """Columns word and count, 25 rows each: read off the paper's figure, and from the shipped
+    table.
+    """
     import pandas as pd
 
     from dptopk.datasets import macbeth_counts
 
-    with files("dptopk.experiments").joinpath("data", "cr_figure_6_counts.csv").open(encoding="utf-8") as read_off:
+    with (
+        files("dptopk.experiments")
+        .joinpath("data", "cr_figure_6_counts.csv")
+        .open(encoding="utf-8") as read_off
+    ):
         return {PAPER: pd.read_csv(read_off), TABLE: macbeth_counts().head(WORDS)}
 
 
 @cache
 def calibration() -> dict[str, float]:
-    """The total ε, and the σ that spends it: by Lemma 6.3, by Balle-Wang, and for discrete noise."""
+    """The total ε, and the σ that spends it: by Lemma 6.3, by Balle-Wang, and for discrete
+    noise.
+    """
     total = float(optimal_dp_epsilon(EPSILON, WORDS, delta=DELTA))
     return {
         "epsilon_global": total,
@@ -57,7 +85,8 @@ def mechanisms() -> dict[str, Any]:
     from dptopk import CountMLE, KnownGaussian, KnownLaplace
 
     sigma = calibration()
-    laplace, exact = KnownLaplace(epsilon=EPSILON), KnownGaussian(sigma=sigma["sigma_discrete"])
+    laplace = KnownLaplace(epsilon=EPSILON)
+    exact = KnownGaussian(sigma=sigma["sigma_discrete"])
     return {
         LAPLACE: laplace,
         PUBLISHED: CountMLE(noise=KnownGaussian(sigma=sigma["sigma_zcdp"]), shrink=False),
@@ -76,7 +105,10 @@ def _trial(trial: tuple[str, np.random.Generator]) -> dict[str, Any]:
     ranking = words["word"].tolist()
     answers = {}
     for name, mechanism in mechanisms().items():
-        asked = {"labels": ranking} if name in (LAPLACE, PLAIN) else {"ranking": ranking}
+        if name in (LAPLACE, PLAIN):
+            asked = {"labels": ranking}
+        else:
+            asked = {"ranking": ranking}
         release = mechanism.release(histogram, rng, **asked)
         by_word = dict(zip(release.labels, release.counts, strict=True))
         answers[name] = np.array([by_word[word] for word in ranking], dtype=float)
@@ -84,15 +116,26 @@ def _trial(trial: tuple[str, np.random.Generator]) -> dict[str, Any]:
 
 
 def compute(settings: Settings) -> Table:
-    """Mean, standard deviation and root mean square error of each word's count under each mechanism."""
+    """Mean, standard deviation and root mean square error of each word's count under each
+    mechanism.
+    """
     import pandas as pd
 
     trials = 8 if settings.quick else TRIALS
-    sources, frames = true_counts(), []
-    inputs = [(source, rng) for each, source in enumerate(sources) for rng in generators(settings, trials, each)]
+    sources = true_counts()
+    frames = []
+    inputs = [
+        (source, rng)
+        for each, source in enumerate(sources)
+        for rng in generators(settings, trials, each)
+    ]
     everything = in_parallel(_trial, inputs, settings)
     for source, words in sources.items():
-        answers = [answer for (origin, _), answer in zip(inputs, everything, strict=True) if origin == source]
+        answers = [
+            answer
+            for (origin, _), answer in zip(inputs, everything, strict=True)
+            if origin == source
+        ]
         for name in answers[0]:
             found = np.array([answer[name] for answer in answers])
             error = np.sqrt(((found - words["count"].to_numpy()) ** 2).mean(axis=0))
@@ -107,10 +150,16 @@ def plot(data: Table) -> Figure:
     part = data[data["source"] == PAPER].set_index("mechanism")
     place = np.arange(WORDS)
     for nth, name in enumerate((LAPLACE, PUBLISHED, EXACT)):
-        rows, look = part.loc[name], {"fmt": "o", "ms": 3, "capsize": 2, "lw": 1.2, "color": style.COLOURS[nth]}
+        rows = part.loc[name]
+        look = {"fmt": "o", "ms": 3, "capsize": 2, "lw": 1.2, "color": style.COLOURS[nth]}
         above.errorbar(place + 0.25 * (nth - 1), rows["mean"], rows["std"], label=name, **look)
-    above.bar(place, part.loc[LAPLACE, "count"], width=0.8, color="#DDDDDD", zorder=0, label="true count")
-    above.set(ylabel="count, ± 1 standard deviation", title="(2.08, 1e-6)-DP counts of the top 25 words of Macbeth")
+    above.bar(
+        place, part.loc[LAPLACE, "count"], width=0.8, color="#DDDDDD", zorder=0, label="true count"
+    )
+    above.set(
+        ylabel="count, ± 1 standard deviation",
+        title="(2.08, 1e-6)-DP counts of the top 25 words of Macbeth",
+    )
     errors = [(name, place, part.loc[name, "rmse"]) for name in mechanisms()]
     style.lines(below, errors, marker="o", markersize=3, alpha=0.9)
     below.set(ylabel="root mean square error", ylim=(0, None))
@@ -122,7 +171,9 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The paper's three numbers and its statement; the same with our calibration and the table's counts."""
+    """The paper's three numbers and its statement; the same with our calibration and the table's
+    counts.
+    """
     given = data.iloc[0]
     lines = [
         number("total ε at δ = 1e-6", 2.08, given["epsilon_global"], digits=2),
@@ -133,9 +184,14 @@ def compare(data: Table) -> list[Comparison]:
     ]
     for source, part in data.groupby("source"):
         squares = part.assign(square=part["rmse"] ** 2).groupby("mechanism")["square"]
-        low, whole = squares.apply(lambda each: each.tail(12).mean()) ** 0.5, squares.mean() ** 0.5
-        better = f"CountMLE has the smaller error for small counts ({source}'s counts, last 12 words)"
-        found = f"{low[PUBLISHED]:.1f} against {low[LAPLACE]:.1f}; {low[EXACT]:.1f} with the exact σ"
+        low = squares.apply(lambda each: each.tail(12).mean()) ** 0.5
+        whole = squares.mean() ** 0.5
+        better = (
+            f"CountMLE has the smaller error for small counts ({source}'s counts, last 12 words)"
+        )
+        found = (
+            f"{low[PUBLISHED]:.1f} against {low[LAPLACE]:.1f}; {low[EXACT]:.1f} with the exact σ"
+        )
         lines.append(claim(better, "shown", low[PUBLISHED] < low[LAPLACE], found))
         errors = ", ".join(f"{name} {whole[name]:.1f}" for name in mechanisms())
         lines.append(Comparison(f"error over all 25 words ({source}'s counts)", "", errors))
@@ -144,7 +200,10 @@ def compare(data: Table) -> list[Comparison]:
 
 def _same_counts() -> Comparison:
     """Report the distance of the table's counts from those read off the figure."""
-    counts = {source: dict(words[["word", "count"]].to_numpy().tolist()) for source, words in true_counts().items()}
+    counts = {
+        source: dict(words[["word", "count"]].to_numpy().tolist())
+        for source, words in true_counts().items()
+    }
     shared = [word for word in counts[PAPER] if word in counts[TABLE]]
     equal = sum(counts[PAPER][word] == counts[TABLE][word] for word in shared)
     found = f"{len(shared)} of 25 words in both, {equal} counts equal"

@@ -18,26 +18,38 @@ if TYPE_CHECKING:
 TITLE = "Thresholds over an unknown domain"
 SOURCE = "Cesar-Rogers 2022, Figure 7"
 SETTING = (
-    "ε = 0.1, δ = 1e-10, τ = 1. The paper's T: half of δ in eq. (10), the other half in Lemma 6.3. Ours: the whole "
+    "ε = 0.1, δ = 1e-10, τ = 1. The paper's T: half of δ in eq. (10), the other half in Lemma "
+    "6.3. Ours: the whole "
     "offset above h_(d̄+1), τ included, d̄ = 1000, discrete noise, exact composition."
 )
 
-EPSILON, DELTA, D_BAR = 0.1, 1e-10, 1000
-GAUSS, LAPLACE = "TruncGauss, T of eq. (10)", "UnkLap, published"
-OUR_LAPLACE, OUR_GAUSS = "UnknownLaplace (slot lemma)", "UnknownGaussian (slot lemma)"
-WHOLE, MENDED = "TruncatedGaussian, whole histogram", "TruncatedGaussian, cut at d̄"
+EPSILON = 0.1
+DELTA = 1e-10
+D_BAR = 1000
+GAUSS = "TruncGauss, T of eq. (10)"
+LAPLACE = "UnkLap, published"
+OUR_LAPLACE = "UnknownLaplace (slot lemma)"
+OUR_GAUSS = "UnknownGaussian (slot lemma)"
+WHOLE = "TruncatedGaussian, whole histogram"
+MENDED = "TruncatedGaussian, cut at d̄"
 
 
 def published() -> Table:
     """The thresholds read off the paper's figure: columns Delta, T_TruncGauss, T_UnkLap."""
     import pandas as pd
 
-    with files("dptopk.experiments").joinpath("data", "cr_figure_7_thresholds.csv").open(encoding="utf-8") as table:
+    with (
+        files("dptopk.experiments")
+        .joinpath("data", "cr_figure_7_thresholds.csv")
+        .open(encoding="utf-8") as table
+    ):
         return pd.read_csv(table)
 
 
 def truncation(l0: int) -> float:
-    """T of CR eq. (10) at δ/2, with the σ for which Lemma 6.3 gives ε at the other δ/2; continuous noise, τ = 1."""
+    """T of CR eq. (10) at δ/2, with the σ for which Lemma 6.3 gives ε at the other δ/2; continuous
+    noise, τ = 1.
+    """
     from scipy.optimize import brentq
     from scipy.special import ndtr
 
@@ -45,7 +57,9 @@ def truncation(l0: int) -> float:
 
     def excess(t: float) -> float:
         below = float(ndtr(-t / sigma))
-        edge = float(ndtr((1 - t) / sigma)) - below  # the mass between -T and 1 - T: eq. (10) without its cancellation
+        edge = (
+            float(ndtr((1 - t) / sigma)) - below
+        )  # the mass between -T and 1 - T: eq. (10) without its cancellation
         return math.log(l0 * edge / (1 - 2 * below)) - math.log(DELTA / 2)
 
     return float(brentq(excess, sigma, 30 * sigma, xtol=1e-9))
@@ -57,17 +71,27 @@ def unknown_laplace(l0: int) -> float:
 
     def excess(log_ratio: float) -> float:  # ln(Δ/δ')
         log_delta = math.log(l0) - log_ratio
-        return math.log1p(math.exp(EPSILON)) + log_delta - math.log(4) + math.log(3 + log_ratio) - math.log(DELTA)
+        return (
+            math.log1p(math.exp(EPSILON))
+            + log_delta
+            - math.log(4)
+            + math.log(3 + log_ratio)
+            - math.log(DELTA)
+        )
 
     return 1 + l0 * float(brentq(excess, 1.0, 100.0, xtol=1e-12)) / EPSILON
 
 
 def ours(l0: int) -> dict[str, float]:
-    """The offsets above h_(d̄+1), less τ = 1 for those that are compared with T, of mechanisms that cost (ε, δ)."""
+    """The offsets above h_(d̄+1), less τ = 1 for those that are compared with T, of mechanisms that
+    cost (ε, δ).
+    """
     from dptopk import Budget, Sensitivity, TruncatedGaussian, UnknownGaussian, UnknownLaplace
     from dptopk.accounting.calibration import calibrate
 
-    sensitivity, budget, half = Sensitivity(l0=l0), Budget(EPSILON, DELTA), DELTA / 2
+    sensitivity = Sensitivity(l0=l0)
+    budget = Budget(EPSILON, DELTA)
+    half = DELTA / 2
 
     def offset(make: Callable[[float], UnknownGaussian | TruncatedGaussian]) -> float:
         scale = calibrate(lambda scale: make(1 / scale).charge(sensitivity), budget, rtol=1e-6)
@@ -116,9 +140,21 @@ def compare(data: Table) -> list[Comparison]:
     gained = f"{last[OUR_GAUSS]:.0f} instead of {last[LAPLACE]:.0f}"
     mended = f"not private (see truncated-gaussian); mended, at {at}: {last[MENDED]:.0f}"
     return [
-        claim("T of TruncGauss", "figure", gauss <= 0.005 * (1 + 1e-6), f"within {gauss:.3f} of the values read off"),
-        claim("threshold of UnkLap", "figure", laplace < 2.5e-3, f"within {laplace:.2%} of the values read off"),
+        claim(
+            "T of TruncGauss",
+            "figure",
+            gauss <= 0.005 * (1 + 1e-6),
+            f"within {gauss:.3f} of the values read off",
+        ),
+        claim(
+            "threshold of UnkLap",
+            "figure",
+            laplace < 2.5e-3,
+            f"within {laplace:.2%} of the values read off",
+        ),
         Comparison("slot lemma, Laplace", "", f"at least {saved.min():.1%} lower, and proven"),
         Comparison(f"slot lemma, Gaussian, {at}", "", gained),
-        Comparison("T as a threshold over an unknown domain", "h_(d̄+1) + τ + T without noise", mended),
+        Comparison(
+            "T as a threshold over an unknown domain", "h_(d̄+1) + τ + T without noise", mended
+        ),
     ]

@@ -1,4 +1,6 @@
-"""DDR 2020, Figure 1: ε_g against the number k of ε-BR mechanisms, under each bound, and our adaptive optimum."""
+"""DDR 2020, Figure 1: ε_g against the number k of ε-BR mechanisms, under each bound, and our
+adaptive optimum.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,15 @@ from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, c
 TITLE = "Composition of bounded-range mechanisms: every bound against k"
 SOURCE = "Dong-Durfee-Rogers 2020, Figure 1"
 SETTING = (
-    "δ = 1e-6, ε in {0.01, 0.1, 1}. BR OptComp holds only for mechanisms that are chosen in advance. The lowest "
+    "δ = 1e-6, ε in {0.01, 0.1, 1}. BR OptComp holds only for mechanisms that are chosen in "
+    "advance. The lowest "
     "three curves all but coincide."
 )
 
 DELTA = 1e-6
 EPSILONS = (0.01, 0.1, 1.0)
-# The paper's label, the cost that each of the k mechanisms is charged, the bound, and the interaction.
+# The paper's label, the cost that each of the k mechanisms is charged, the bound, and the
+# interaction.
 CURVES: tuple[tuple[str, Callable[[float], Cost], float, str, Interaction], ...] = (
     ("ε-DP OptComp", PureDP, 1.0, "optimal_dp", "setwise"),
     ("DR19", BoundedRange, 1.0, "dr19", "setwise"),
@@ -48,13 +52,19 @@ def compute(settings: Settings) -> Table:
     """ε_g for each ε, k and curve."""
     most = {0.01: 1000, 0.1: 500, 1.0: 100}
     some = slice(0, 6, 5) if settings.quick else slice(None)
-    points = [(each, int(k)) for each in EPSILONS for k in np.unique(np.linspace(1, most[each], 26).round())[some]]
+    points = [
+        (each, int(k))
+        for each in EPSILONS
+        for k in np.unique(np.linspace(1, most[each], 26).round())[some]
+    ]
     return table_of(_point, points, settings)
 
 
 def plot(data: Table) -> Figure:
     """One panel an ε, a curve a bound."""
-    figure, panels = style.epsilon_panels(data, [curve[0] for curve in CURVES], width=11, height=3.8)
+    figure, panels = style.epsilon_panels(
+        data, [curve[0] for curve in CURVES], width=11, height=3.8
+    )
     style.mark(panels[0], "three curves", (700, 0.54), (800, 0.32))
     style.legend_beside(panels[-1])
     return figure
@@ -65,14 +75,24 @@ def compare(data: Table) -> list[Comparison]:
     wide = data.pivot_table(index=["epsilon", "k"], columns="curve", values="epsilon_global")
     wide = wide[wide.index.get_level_values("k") > 1]
     tolerance = 1.001  # the adaptive optimum is known to 1e-3
-    nonadaptive, adaptive = wide["BR OptComp (nonadaptive)"], wide["adaptive optimum (ours)"]
+    nonadaptive = wide["BR OptComp (nonadaptive)"]
+    adaptive = wide["adaptive optimum (ours)"]
     ordered = (nonadaptive <= adaptive * tolerance).all() and (adaptive <= wide["MGF"]).all()
     above = f"at most {(adaptive / nonadaptive).max() - 1:.2%} above"
-    improved = (wide["MGF"] <= wide["OptKL"] * (1 + 1e-9)).all() and (wide["OptKL"] <= wide["DR19"]).all()
+    improved = (wide["MGF"] <= wide["OptKL"] * (1 + 1e-9)).all() and (
+        wide["OptKL"] <= wide["DR19"]
+    ).all()
     half = (nonadaptive / wide["ε/2-DP OptComp"] - 1).abs().median()
     return [
         claim("BR OptComp <= adaptive optimum <= MGF", "proved", ordered),
         claim("MGF <= OptKL <= DR19", "proved", improved),
-        claim("ε-BR is almost the same as ε/2-DP", "“almost the same”", half < 0.05, f"median {half:.2%} apart in ε_g"),
-        Comparison("adaptive optimum", "left open; its gap to BR OptComp is believed to be small", above),
+        claim(
+            "ε-BR is almost the same as ε/2-DP",
+            "“almost the same”",
+            half < 0.05,
+            f"median {half:.2%} apart in ε_g",
+        ),
+        Comparison(
+            "adaptive optimum", "left open; its gap to BR OptComp is believed to be small", above
+        ),
     ]

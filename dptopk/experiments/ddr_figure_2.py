@@ -1,4 +1,6 @@
-"""DDR 2020, Figure 2: the functions U(λ) >= ln E e^{λL} that lie behind the composition bounds, at ε = 1."""
+"""DDR 2020, Figure 2: the functions U(λ) >= ln E e^{λL} that lie behind the composition bounds, at
+ε = 1.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def compute(settings: Settings) -> Table:
 
 def plot(data: Table) -> Figure:
     """Plot all curves for λ up to 10 and, in a second panel, up to 2."""
-    parts = [(f"ε = 1, λ up to {top}", style.wide(data[data["order"] <= top], CURVES, "order")) for top in (10, 2)]
+    parts = [
+        (f"ε = 1, λ up to {top}", style.wide(data[data["order"] <= top], CURVES, "order"))
+        for top in (10, 2)
+    ]
     figure, panels = style.panels(parts, width=9, height=3.9, xlabel="λ", ylabel="U(λ)")
     style.legend_beside(panels[-1])
     return figure

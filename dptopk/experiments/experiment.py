@@ -1,4 +1,6 @@
-"""Base of experiments: a setting, a computation by library calls, a plot, and a comparison with the paper."""
+"""Base of experiments: a setting, a computation by library calls, a plot, and a comparison with the
+paper.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-# A pandas DataFrame. The stubs of pandas type whatever is looked up in one as any of two dozen scalars.
+# A pandas DataFrame. The stubs of pandas type whatever is looked up in one as any of two dozen
+# scalars.
 Table: TypeAlias = Any
 Figure: TypeAlias = "matplotlib.figure.Figure"
 
@@ -43,7 +46,9 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One line of the table "paper says / we get"; ``agrees`` is None where the paper gives nothing to compare."""
+    """One line of the table "paper says / we get"; ``agrees`` is None where the paper gives nothing
+    to compare.
+    """
 
     quantity: str
     paper: str
@@ -54,11 +59,15 @@ class Comparison:
 def claim(quantity: str, paper: str, holds: object, measured: str = "") -> Comparison:
     """A line that says whether a statement holds in our numbers, with what was measured."""
     verdict = "holds" if holds else "does not hold"
-    return Comparison(quantity, paper, f"{verdict}: {measured}" if measured else verdict, bool(holds))
+    return Comparison(
+        quantity, paper, f"{verdict}: {measured}" if measured else verdict, bool(holds)
+    )
 
 
 def number(quantity: str, paper: float, ours: float, *, digits: int) -> Comparison:
-    """A line that compares a printed number with ours, to the digits after the point that were printed."""
+    """A line that compares a printed number with ours, to the digits after the point that were
+    printed.
+    """
     agrees = bool(abs(ours - paper) <= 0.5 * 10.0**-digits * (1 + 1e-9))
     return Comparison(quantity, f"{paper:.{digits}f}", f"{ours:.{digits + 3}f}", agrees)
 
@@ -87,7 +96,9 @@ class Experiment:
 
 
 def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: Settings) -> list[T]:
-    """Results of a picklable task on each input, in order, in ``settings.jobs`` processes; reports progress."""
+    """Results of a picklable task on each input, in order, in ``settings.jobs`` processes; reports
+    progress.
+    """
     made = map(task, inputs) if settings.jobs == 1 else _pool(settings.jobs).map(task, inputs)
     results: list[T] = []
     for done, result in enumerate(made, start=1):
@@ -97,17 +108,26 @@ def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: Setti
 
 
 def table_of(
-    task: Callable[[Any], Any], inputs: Sequence[Any], settings: Settings, columns: list[str] | None = None
+    task: Callable[[Any], Any],
+    inputs: Sequence[Any],
+    settings: Settings,
+    columns: list[str] | None = None,
 ) -> Table:
-    """A table of the results of a task on each input, computed ``in_parallel``: a row each, or a list of rows."""
+    """A table of the results of a task on each input, computed ``in_parallel``: a row each, or a
+    list of rows.
+    """
     import pandas as pd
 
-    found = [each if isinstance(each, list) else [each] for each in in_parallel(task, inputs, settings)]
+    found = [
+        each if isinstance(each, list) else [each] for each in in_parallel(task, inputs, settings)
+    ]
     return pd.DataFrame([row for rows in found for row in rows], columns=columns)
 
 
 def generators(settings: Settings, trials: int, *purpose: int) -> list[np.random.Generator]:
-    """One generator a trial, a function of the seed, the purpose and the trial alone: not of jobs or of their order."""
+    """One generator a trial, a function of the seed, the purpose and the trial alone: not of jobs
+    or of their order.
+    """
     import numpy as np
 
     seeds = np.random.SeedSequence([settings.seed, *purpose]).spawn(trials)
@@ -116,8 +136,12 @@ def generators(settings: Settings, trials: int, *purpose: int) -> list[np.random
 
 @cache
 def _pool(jobs: int) -> ProcessPoolExecutor:
-    """Processes shared by all experiments. Fresh ones, not forks: a fork copies locks held by other threads."""
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    """Processes shared by all experiments. Fresh ones, not forks: a fork copies locks held by other
+    threads.
+    """
+    return ProcessPoolExecutor(
+        jobs, multiprocessing.get_context("spawn"), initializer=_end_with_parent
+    )
 
 
 def _end_with_parent() -> None:
@@ -134,7 +158,9 @@ def _end_with_parent() -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one experiment: its files (a name with endings .csv, .png, .svg), its table, and how it went."""
+    """The result of one experiment: its files (a name with endings .csv, .png, .svg), its table,
+    and how it went.
+    """
 
     experiment: Experiment
     stem: Path

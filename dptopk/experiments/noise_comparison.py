@@ -16,7 +16,9 @@ from dptopk.experiments import style
 from dptopk.experiments.experiment import Figure, Table
 
 DELTA = 1e-6
-LAPLACE, ANALYTIC, CONCENTRATED = "Laplace Noise", "Optimal Gaussian with ℓ2-sensitivity", "Gaussian Noise with zCDP"
+LAPLACE = "Laplace Noise"
+ANALYTIC = "Optimal Gaussian with ℓ2-sensitivity"
+CONCENTRATED = "Gaussian Noise with zCDP"
 EXACT = "Gaussian, exact composition (ours)"
 
 
@@ -31,12 +33,16 @@ def concentrated(epsilon: float, touched: int) -> float:
 
 
 def exact(epsilon: float, touched: int) -> float:
-    """CR Lemma 6.1 for the same noise; also the exact composition, because Gaussians compose to a Gaussian."""
+    """CR Lemma 6.1 for the same noise; also the exact composition, because Gaussians compose to a
+    Gaussian.
+    """
     return float(gaussian_epsilon(math.sqrt(touched / 2) * epsilon, delta=DELTA))
 
 
 def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
-    """Lemma 6.1 for each of ``count`` mechanisms at the best δ', then the optimal composition of (ε', δ')-DP."""
+    """Lemma 6.1 for each of ``count`` mechanisms at the best δ', then the optimal composition of
+    (ε', δ')-DP.
+    """
     mu = math.sqrt(touched / 2) * epsilon
     deltas = np.geomspace(1e-4, 0.999, splits) * DELTA / count
     pairs = zip(gaussian_epsilon(mu, delta=deltas).tolist(), deltas.tolist(), strict=True)
@@ -47,15 +53,22 @@ def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
 def crossing(x: Any, one: Any, other: Any) -> float:
     """The smallest x at which ``one`` is above ``other``, or NaN."""
     above = x[(one > other).to_numpy()]
-    return float(above.min()) if len(above) else math.nan
+    if len(above):
+        return float(above.min())
+    return math.nan
 
 
 def plot(data: Table, x: str, names: list[str], label: str, *, columns: int) -> Figure:
     """One panel an ε of the Laplace noise; a legend of some columns below."""
     parts = [
-        (f"Lap(1/ε) with ε = {epsilon:g}; standard deviation {math.sqrt(2) / epsilon:.3g}", style.wide(part, names, x))
+        (
+            f"Lap(1/ε) with ε = {epsilon:g}; standard deviation {math.sqrt(2) / epsilon:.3g}",
+            style.wide(part, names, x),
+        )
         for epsilon, part in data.groupby("epsilon")
     ]
-    figure, axes = style.panels(parts, width=9.5, height=3.9, xlabel=label, ylabel="ε_g at δ = 1e-6")
+    figure, axes = style.panels(
+        parts, width=9.5, height=3.9, xlabel=label, ylabel="ε_g at δ = 1e-6"
+    )
     style.legend_below(figure, axes[0], columns=columns)
     return figure

@@ -13,14 +13,18 @@ from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, c
 
 TITLE = "The order of bounded ranges of different size matters"
 SOURCE = "dptopk; question of Cesar-Rogers 2022, Section 7"
-SETTING = "One ε-BR mechanism after the other, the second chosen after the answer of the first. Certified brackets."
+SETTING = (
+    "One ε-BR mechanism after the other, the second chosen after the answer of the first. "
+    "Certified brackets."
+)
 
 PAIRS = ((0.5, 1.0), (0.25, 1.0), (0.8, 1.0))
 COLUMNS = ["small", "large", "x", "rising_lower", "rising_upper", "falling_lower", "falling_upper"]
 
 
 def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> tuple[float, float]:
-    """(lower, upper) bound on δ(x) when distinct bounded ranges are played in one order, first to last, t adaptive.
+    """(lower, upper) bound on δ(x) when distinct bounded ranges are played in one order, first to
+    last, t adaptive.
 
     >>> low, high = value_in_order([0.5, 1.0], 0.0)
     >>> round(low, 3), round(high, 3)
@@ -28,13 +32,16 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     """
     if len(set(epsilons)) != len(epsilons):
         raise InvalidParameter(f"epsilons must be distinct, got {list(epsilons)}")
-    at, rules = np.array([x]), [Rules.of(dict.fromkeys(epsilons, 1), steps, upper=upper) for upper in (False, True)]
+    at = np.array([x])
+    rules = [Rules.of(dict.fromkeys(epsilons, 1), steps, upper=upper) for upper in (False, True)]
     below, above = (solve_in_order(each, range(len(epsilons))) for each in rules)
     return float(below.below(at, above)[0]), float(above.above(at)[0])
 
 
 def order_effect(point: tuple[float, float, float]) -> tuple[float, ...]:
-    """δ(x) of a smaller and a larger range played in either order, with brackets: the ``COLUMNS``."""
+    """δ(x) of a smaller and a larger range played in either order, with brackets: the
+    ``COLUMNS``.
+    """
     small, large, x = point
     return *point, *value_in_order([small, large], x), *value_in_order([large, small], x)
 
@@ -49,10 +56,19 @@ def compute(settings: Settings) -> Table:
 def plot(data: Table) -> Figure:
     """The difference on the left, the ratio on the right; upper ends of the brackets."""
     figure, (left, right) = style.figure(1, 2, width=9.5, height=3.9)
-    groups = [(f"ε = {small:g} and {large:g}", part) for (small, large), part in data.groupby(["small", "large"])]
-    style.lines(left, [(name, part["x"], part["rising_upper"] - part["falling_upper"]) for name, part in groups])
+    groups = [
+        (f"ε = {small:g} and {large:g}", part)
+        for (small, large), part in data.groupby(["small", "large"])
+    ]
+    style.lines(
+        left,
+        [(name, part["x"], part["rising_upper"] - part["falling_upper"]) for name, part in groups],
+    )
     left.set(xlabel="ε_g", ylabel="difference of δ", title="δ(smaller first) - δ(larger first)")
-    style.lines(right, [(name, part["x"], part["falling_upper"] / part["rising_upper"]) for name, part in groups])
+    style.lines(
+        right,
+        [(name, part["x"], part["falling_upper"] / part["rising_upper"]) for name, part in groups],
+    )
     right.set(xlabel="ε_g", ylabel="ratio of δ", title="δ(larger first) / δ(smaller first)")
     right.legend()
     return figure
@@ -62,11 +78,18 @@ def compare(data: Table) -> list[Comparison]:
     """The proven difference at ε_g = 0, and how far it reaches."""
     lines = []
     for (small, large), part in data.groupby(["small", "large"]):
-        rising, falling = part["rising_lower"], part["falling_upper"]
+        rising = part["rising_lower"]
+        falling = part["falling_upper"]
         both = f"smaller first {rising.iloc[0]:.4f}, larger first {falling.iloc[0]:.4f}"
-        matters, reach = rising.iloc[0] > falling.iloc[0], f"up to ε_g = {part[rising > falling]['x'].max():.2f}"
+        matters = rising.iloc[0] > falling.iloc[0]
+        reach = f"up to ε_g = {part[rising > falling]['x'].max():.2f}"
         lines += [
-            claim(f"ε = {small:g}, {large:g}: the order matters at ε_g = 0", "equal ε only", matters, both),
+            claim(
+                f"ε = {small:g}, {large:g}: the order matters at ε_g = 0",
+                "equal ε only",
+                matters,
+                both,
+            ),
             Comparison(f"ε = {small:g}, {large:g}: proven different", "", reach),
         ]
     return lines

@@ -18,18 +18,27 @@ SMOOTH = np.linspace(0, 1, 201)  # type I errors of a smooth boundary
 
 
 def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[str, Any]]:
-    """One row a point of each lower boundary: its vertices, or 201 points of a smooth one; ``columns`` are repeated."""
+    """One row a point of each lower boundary: its vertices, or 201 points of a smooth one;
+    ``columns`` are repeated.
+    """
     found = []
     for label, f in curves.items():
-        points = f.vertices() if isinstance(f, PiecewiseLinear) else (SMOOTH, f(SMOOTH))
+        if isinstance(f, PiecewiseLinear):
+            points = f.vertices()
+        else:
+            points = (SMOOTH, f(SMOOTH))
         for type_1, type_2 in zip(*(values.tolist() for values in points), strict=True):
             found.append(columns | {"curve": label, "type_1": type_1, "type_2": type_2})
     return found
 
 
 def boundaries(axes: Axes, data: Table) -> None:
-    """The lower boundaries of regions (columns curve, type_1, type_2) below the diagonal of blind guesses."""
-    curves = [(label, part["type_1"], part["type_2"]) for label, part in data.groupby("curve", sort=False)]
+    """The lower boundaries of regions (columns curve, type_1, type_2) below the diagonal of blind
+    guesses.
+    """
+    curves = [
+        (label, part["type_1"], part["type_2"]) for label, part in data.groupby("curve", sort=False)
+    ]
     style.lines(axes, [(str(label), x, y) for label, x, y in curves])
     axes.plot([0, 1], [1, 0], color="#7F7F7F", linewidth=0.8)
     axes.set(xlabel="type I error", ylabel="type II error", xlim=(0, 1), ylim=(0, 1), box_aspect=1)

@@ -1,4 +1,5 @@
-"""One self-contained HTML page: for each experiment the setting, our figure, and "paper says / we get".
+"""One self-contained HTML page: for each experiment the setting, our figure, and "paper says / we
+get".
 
 Nothing in it points elsewhere: the images, the tables behind them and the drawings are inside.
 """
@@ -32,8 +33,13 @@ def write_report(outcomes: Sequence[Outcome], path: Path, settings: Settings) ->
     titles = {outcome.experiment.name: escape(outcome.experiment.title) for outcome in outcomes}
     contents = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in titles.items())
     quick = ", quick run: few points and trials" if settings.quick else ""
-    about = f"Version {dptopk.__version__}, seed {settings.seed}{quick}. Each figure is made of the table below it."
-    page = html_page("dptopk experiments", [f"<p>{about}</p><ul>{contents}</ul>", *map(_section, outcomes)])
+    about = (
+        f"Version {dptopk.__version__}, seed {settings.seed}{quick}. Each figure is made of "
+        f"the table below it."
+    )
+    page = html_page(
+        "dptopk experiments", [f"<p>{about}</p><ul>{contents}</ul>", *map(_section, outcomes)]
+    )
     partial = path.with_name(path.name + ".partial")
     partial.write_text(page, encoding="utf-8")
     partial.replace(path)
@@ -46,7 +52,8 @@ def _section(outcome: Outcome) -> str:
         title=escape(experiment.title),
         source=escape(experiment.source),
         setting=escape(experiment.setting),
-        seconds=f"computed in {outcome.seconds:.1f} s{' by an earlier run' if outcome.resumed else ''}",
+        seconds=f"computed in {outcome.seconds:.1f} "
+        f"s{' by an earlier run' if outcome.resumed else ''}",
         image=_encoded(outcome, ".png"),
         data=_encoded(outcome, ".csv"),
         drawing=_encoded(outcome, ".svg"),
@@ -61,4 +68,6 @@ def _encoded(outcome: Outcome, ending: str) -> str:
 def _table(comparisons: Sequence[Comparison]) -> str:
     marks = {True: "agrees", False: "<strong>differs</strong>", None: ""}
     rows = [(line.quantity, line.paper, line.ours, marks[line.agrees]) for line in comparisons]
-    return html_table(["", "paper says", "we get", ""], rows, raw=frozenset({3})) if rows else ""
+    if rows:
+        return html_table(["", "paper says", "we get", ""], rows, raw=frozenset({3}))
+    return ""

@@ -1,4 +1,6 @@
-"""Runs experiments: numbers to CSV, figures to PNG and SVG, everything to one report; resumes where it stopped."""
+"""Runs experiments: numbers to CSV, figures to PNG and SVG, everything to one report; resumes where
+it stopped.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ def run(
 ) -> list[Outcome]:
     """Run experiments by name into a folder, and write report.html over all that the folder holds.
 
-    What was computed before with the same code and settings is taken from its CSV. The report is brought up to date
-    after each experiment, so a run that is stopped leaves a report of what is done.
+    What was computed before with the same code and settings is taken from its CSV. The report is
+    brought up to date after each experiment, so a run that is stopped leaves a report of what is
+    done.
 
     Args:
         names: of EXPERIMENTS.
@@ -48,13 +51,19 @@ def run(
     """
     wanted = [load(name) for name in dict.fromkeys(names)]
     out.mkdir(parents=True, exist_ok=True)
-    earlier = (name for name in EXPERIMENTS if name not in {experiment.name for experiment in wanted})
+    earlier = (
+        name for name in EXPERIMENTS if name not in {experiment.name for experiment in wanted}
+    )
     done = {name: found for name in earlier if (found := _earlier(name, out, settings)) is not None}
     for experiment in wanted:
         progress = on_start(experiment) if on_start else settings.progress
-        done[experiment.name] = _run_one(experiment, out / experiment.name, replace(settings, progress=progress), force)
+        done[experiment.name] = _run_one(
+            experiment, out / experiment.name, replace(settings, progress=progress), force
+        )
         progress(1.0)
-        write_report([done[name] for name in EXPERIMENTS if name in done], out / "report.html", settings)
+        write_report(
+            [done[name] for name in EXPERIMENTS if name in done], out / "report.html", settings
+        )
     return [done[experiment.name] for experiment in wanted]
 
 
@@ -63,13 +72,19 @@ def _run_one(experiment: Experiment, stem: Path, settings: Settings, force: bool
     stored = None if force else _stored(stem, settings)
     seconds = stored[1] if stored else 0.0
     if stored is None:
-        table, mark = stem.with_suffix(".csv"), stem.with_suffix(".json")
+        table = stem.with_suffix(".csv")
+        mark = stem.with_suffix(".json")
         mark.unlink(missing_ok=True)
         experiment.compute(settings).to_csv(table, index=False)
         seconds = time.perf_counter() - start
         # Written last: a run that was stopped leaves no mark, and is computed again.
-        mark.write_text(json.dumps(_mark(settings) | {"seconds": seconds, "table": _digest(table)}), encoding="utf-8")
-    data = _read(stem)  # as written, so that the figure is the same whether or not it was computed just now
+        mark.write_text(
+            json.dumps(_mark(settings) | {"seconds": seconds, "table": _digest(table)}),
+            encoding="utf-8",
+        )
+    data = _read(
+        stem
+    )  # as written, so that the figure is the same whether or not it was computed just now
     figure = experiment.plot(data)
     figure.savefig(stem.with_suffix(".png"))
     figure.set_layout_engine("none")  # laid out already
@@ -78,18 +93,29 @@ def _run_one(experiment: Experiment, stem: Path, settings: Settings, force: bool
 
 
 def _earlier(name: str, out: Path, settings: Settings) -> Outcome | None:
-    """Return an experiment's result from an earlier run into this folder, if complete and up to date."""
+    """Return an experiment's result from an earlier run into this folder, if complete and up to
+    date.
+    """
     stem = out / name
     stored = _stored(stem, settings)
-    if stored is None or not (stem.with_suffix(".png").exists() and stem.with_suffix(".svg").exists()):
+    if stored is None or not (
+        stem.with_suffix(".png").exists() and stem.with_suffix(".svg").exists()
+    ):
         return None
     experiment = load(name)
     return Outcome(experiment, stem, tuple(experiment.compare(stored[0])), stored[1], resumed=True)
 
 
 def _mark(settings: Settings) -> dict[str, object]:
-    """Return the settings, version and code that a CSV was computed with; if they differ, it is stale."""
-    return {"quick": settings.quick, "seed": settings.seed, "version": dptopk.__version__, "code": _code()}
+    """Return the settings, version and code that a CSV was computed with; if they differ, it is
+    stale.
+    """
+    return {
+        "quick": settings.quick,
+        "seed": settings.seed,
+        "version": dptopk.__version__,
+        "code": _code(),
+    }
 
 
 @cache
@@ -108,7 +134,9 @@ def _digest(file: Path) -> str:
 
 
 def _stored(stem: Path, settings: Settings) -> tuple[pd.DataFrame, float] | None:
-    """The table of an earlier run and the seconds that it took, if the mark fits the settings and the table."""
+    """The table of an earlier run and the seconds that it took, if the mark fits the settings and
+    the table.
+    """
     try:
         mark = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
         wanted = _mark(settings) | {"table": _digest(stem.with_suffix(".csv"))}

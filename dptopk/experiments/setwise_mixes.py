@@ -1,4 +1,6 @@
-"""Mixes of BR, DP and Gaussian costs in any order: the optimum compared with the published set-wise bounds."""
+"""Mixes of BR, DP and Gaussian costs in any order: the optimum compared with the published set-wise
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,15 @@ OPTIMUM = "optimum (upper end of the bracket)"
 
 
 def bounds_of(text: str) -> dict[str, object]:
-    """ε of a mixed charge at δ = 1e-6 by CR Lemmas 3.3 (CDP) and 3.4 (zCDP), Rényi curves, and the optimum."""
+    """ε of a mixed charge at δ = 1e-6 by CR Lemmas 3.3 (CDP) and 3.4 (zCDP), Rényi curves, and the
+    optimum.
+    """
     charge = Charge.parse(text)
     published = {bound: compose(charge, delta=1e-6, bound=bound).epsilon for bound in BOUNDS}
     optimum = compose(charge, delta=1e-6, bound="optimal_setwise")
-    return {"charge": text} | published | {"lower": optimum.lower, "optimal_setwise": optimum.epsilon}
+    return (
+        {"charge": text} | published | {"lower": optimum.lower, "optimal_setwise": optimum.epsilon}
+    )
 
 
 def compute(settings: Settings) -> Table:
@@ -49,10 +55,30 @@ def plot(data: Table) -> Figure:
     figure, axes = style.figure(width=9.5, height=0.55 * len(data) + 1.4)
     place = np.arange(len(data))[::-1]
     for (bound, label), look, sign in zip(BOUNDS.items(), style.COLOURS, "osD^", strict=False):
-        axes.plot(data[bound] / data["lower"], place, sign, color=look, label=label, markersize=6, fillstyle="none")
-    axes.plot(data["optimal_setwise"] / data["lower"], place, "|", color="black", markersize=14, label=OPTIMUM)
-    axes.set_yticks(place, [f"{row.charge}\nε = {row.optimal_setwise:.3f}" for row in data.itertuples()])
-    axes.set(xlabel="ε over the proven lower bound on the optimum, δ = 1e-6", ylim=(-0.5, len(data) - 0.5))
+        axes.plot(
+            data[bound] / data["lower"],
+            place,
+            sign,
+            color=look,
+            label=label,
+            markersize=6,
+            fillstyle="none",
+        )
+    axes.plot(
+        data["optimal_setwise"] / data["lower"],
+        place,
+        "|",
+        color="black",
+        markersize=14,
+        label=OPTIMUM,
+    )
+    axes.set_yticks(
+        place, [f"{row.charge}\nε = {row.optimal_setwise:.3f}" for row in data.itertuples()]
+    )
+    axes.set(
+        xlabel="ε over the proven lower bound on the optimum, δ = 1e-6",
+        ylim=(-0.5, len(data) - 0.5),
+    )
     style.legend_beside(axes)
     return figure
 
@@ -63,6 +89,10 @@ def compare(data: Table) -> list[Comparison]:
     for bound, label in BOUNDS.items():
         excess = data[bound] / data["optimal_setwise"] - 1
         spread = f"{excess.min():.1%} to {excess.max():.1%} above the optimum"
-        lines.append(claim(f"{label} is an upper bound", "proved", (data[bound] >= data["lower"]).all(), spread))
+        lines.append(
+            claim(
+                f"{label} is an upper bound", "proved", (data[bound] >= data["lower"]).all(), spread
+            )
+        )
     width = (data["optimal_setwise"] / data["lower"] - 1).max()
     return [*lines, Comparison("bracket of the optimum", "", f"at most {width:.2%} wide")]

@@ -1,4 +1,6 @@
-"""One look for all figures: sizes, colours that colour-blind readers tell apart, dashes that show where curves meet."""
+"""One look for all figures: sizes, colours that colour-blind readers tell apart, dashes that show
+where curves meet.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
 # Okabe-Ito, without the yellow that is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F")
 DASHES: tuple[Any, ...] = (
-    "-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), (0, (3, 3)), (0, (1, 2)),
+    "-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), (0, (3, 3)), (0,
+    (1, 2)),
 )  # fmt: skip
 _RC: dict[Any, Any] = {
     "font.size": 9,
@@ -31,7 +34,9 @@ _RC: dict[Any, Any] = {
 }
 
 
-def figure(rows: int = 1, columns: int = 1, *, width: float = 7.2, height: float = 4.2) -> tuple[Figure, Any]:
+def figure(
+    rows: int = 1, columns: int = 1, *, width: float = 7.2, height: float = 4.2
+) -> tuple[Figure, Any]:
     """A figure with ``rows`` x ``columns`` axes, in the common style; sizes in inches.
 
     Returns:
@@ -52,7 +57,9 @@ def lines(axes: Axes, series: Iterable[tuple[str, Any, Any]], **options: Any) ->
     """
     for number, (label, x, y) in enumerate(series):
         look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
-        axes.plot(x, y, label=label, **{"linewidth": max(2.4 - 0.2 * number, 1.2), **look, **options})
+        axes.plot(
+            x, y, label=label, **{"linewidth": max(2.4 - 0.2 * number, 1.2), **look, **options}
+        )
 
 
 def curves(data: Any, names: Iterable[str], x: str, y: str) -> list[tuple[str, Any, Any]]:
@@ -66,7 +73,9 @@ def wide(data: Any, names: Iterable[str], x: str) -> list[tuple[str, Any, Any]]:
     return [(name, data[x], data[name]) for name in names]
 
 
-def panels(parts: Sequence[tuple[str, Any]], *, width: float, height: float, **options: Any) -> tuple[Figure, Any]:
+def panels(
+    parts: Sequence[tuple[str, Any]], *, width: float, height: float, **options: Any
+) -> tuple[Figure, Any]:
     """A figure of panels side by side, each a title and its series; ``options`` are of all axes."""
     made, places = figure(1, len(parts), width=width, height=height)
     for axes, (title, series) in zip(places, parts, strict=True):
@@ -75,10 +84,15 @@ def panels(parts: Sequence[tuple[str, Any]], *, width: float, height: float, **o
     return made, places
 
 
-def epsilon_panels(data: Any, names: Sequence[str], *, width: float, height: float) -> tuple[Figure, Any]:
+def epsilon_panels(
+    data: Any, names: Sequence[str], *, width: float, height: float
+) -> tuple[Figure, Any]:
     """Curves of ε_g at δ = 1e-6 against the number of mechanisms, a panel an ε."""
     groups = data.groupby("epsilon")
-    parts = [(f"ε = {each:g}, δ = 1e-6", curves(part, names, "k", "epsilon_global")) for each, part in groups]
+    parts = [
+        (f"ε = {each:g}, δ = 1e-6", curves(part, names, "k", "epsilon_global"))
+        for each, part in groups
+    ]
     return panels(parts, width=width, height=height, xlabel="number of mechanisms k", ylabel="ε_g")
 
 

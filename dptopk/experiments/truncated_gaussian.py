@@ -1,4 +1,6 @@
-"""CR 2022, Algorithm 2 (TruncGauss over an unknown domain) is not private: its exact δ(ε) against its claim."""
+"""CR 2022, Algorithm 2 (TruncGauss over an unknown domain) is not private: its exact δ(ε) against
+its claim.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,21 @@ from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
 TITLE = "The truncated Gaussian over an unknown domain, as published and mended"
 SOURCE = "Cesar-Rogers 2022, Algorithm 2 and Lemma 6.4"
 SETTING = (
-    "d̄ = 1, τ = Δ = 1, two labels, noise on the integers. Exact hockey-stick divergence over all neighbouring "
+    "d̄ = 1, τ = Δ = 1, two labels, noise on the integers. Exact hockey-stick divergence over "
+    "all neighbouring "
     "pairs, no sampling. The claim is the best δ(ε) that 1/(2σ²)-zCDP and the claimed δ give."
 )
 
 SETTINGS = ((3.0, 0.0015), (10.0, 1e-6))  # σ, claimed δ
-PUBLISHED, MENDED, CLAIM = "as published (noiseless threshold)", "mended (noisy threshold, τ + 2T)", "claimed"
+PUBLISHED = "as published (noiseless threshold)"
+MENDED = "mended (noisy threshold, τ + 2T)"
+CLAIM = "claimed"
 CURVES = (PUBLISHED, CLAIM, MENDED)
 
 
 def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) -> Floats:
-    """P[released with the value v] for v on a grid, last entry P[nothing]: d̄ = 1, counts ``gap`` + shift and shift.
+    """P[released with the value v] for v on a grid, last entry P[nothing]: d̄ = 1, counts ``gap`` +
+    shift and shift.
 
     Args:
         noise: probabilities of -T..T.
@@ -40,7 +46,10 @@ def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) 
     masses = np.zeros(len(values))
     first = gap + shift - bound + reach
     masses[first : first + len(noise)] = noise
-    below = np.cumsum(noise) if noisy_floor else np.append(np.zeros(bound), np.ones(bound + 1))
+    if noisy_floor:
+        below = np.cumsum(noise)
+    else:
+        below = np.append(np.zeros(bound), np.ones(bound + 1))
     margin = values - shift - offset - 1  # released if the noise of the floor is at most this
     passed = np.where(margin < -bound, 0.0, below[np.clip(margin + bound, 0, 2 * bound)])
     released = masses * passed
@@ -55,10 +64,11 @@ def divergence(one: Floats, other: Floats, epsilons: Floats) -> Floats:
 
 
 def exact(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floats) -> Floats:
-    """δ(ε) over all pairs of neighbours with two labels present and one user who adds 1 to one of them.
+    """δ(ε) over all pairs of neighbours with two labels present and one user who adds 1 to one of
+    them.
 
-    Counts matter only through their difference: beyond 3T + 1 the top label is released for sure, or the law no longer
-    changes with the difference.
+    Counts matter only through their difference: beyond 3T + 1 the top label is released for sure,
+    or the law no longer changes with the difference.
     """
     bound = len(noise) // 2
     worst = np.zeros(len(epsilons))
@@ -67,11 +77,16 @@ def exact(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floats) ->
         return law(noise, gap, offset, noisy_floor=noisy_floor, shift=shift)
 
     for gap in range(4 * bound + 4):
-        worst = np.maximum(worst, divergence(of(gap, 0), of(gap + 1, 0), epsilons))  # the top count grows
+        worst = np.maximum(
+            worst, divergence(of(gap, 0), of(gap + 1, 0), epsilons)
+        )  # the top count grows
         if gap:
-            worst = np.maximum(worst, divergence(of(gap, 0), of(gap - 1, 1), epsilons))  # the floor grows
+            worst = np.maximum(
+                worst, divergence(of(gap, 0), of(gap - 1, 1), epsilons)
+            )  # the floor grows
     # A tie, and the label below overtakes: what is released then names another label.
-    tie, overtaken = of(0, 0), of(1, 0)
+    tie = of(0, 0)
+    overtaken = of(1, 0)
     apart = np.zeros(len(tie) - 1)
     other = np.append(overtaken[:-1], np.append(apart, overtaken[-1]))
     return np.maximum(worst, divergence(np.append(apart, tie), other, epsilons))
@@ -87,7 +102,8 @@ def compute(settings: Settings) -> Table:
     epsilons = np.linspace(0, 4, 9 if settings.quick else 41)
     frames = []
     for place, (sigma, delta) in enumerate(SETTINGS, start=1):
-        mechanism, sensitivity = TruncatedGaussian(sigma=sigma, delta=delta, d_bar=1), Sensitivity(l0=1)
+        mechanism = TruncatedGaussian(sigma=sigma, delta=delta, d_bar=1)
+        sensitivity = Sensitivity(l0=1)
         bound = mechanism.bound(sensitivity)
         noise = np.asarray(gaussian_law(sigma, bound).pmf(bound), dtype=float)
         charge = mechanism.charge(sensitivity)
@@ -97,7 +113,9 @@ def compute(settings: Settings) -> Table:
             MENDED: exact(noise, offset, noisy_floor=True, epsilons=epsilons),
             CLAIM: [compose(charge, epsilon=float(epsilon)).delta for epsilon in epsilons],
         }
-        frames.append(pd.DataFrame({"sigma": sigma, "delta": delta, "T": bound, "epsilon": epsilons} | curves))
+        frames.append(
+            pd.DataFrame({"sigma": sigma, "delta": delta, "T": bound, "epsilon": epsilons} | curves)
+        )
         settings.progress(place / len(SETTINGS))
     return pd.concat(frames, ignore_index=True)
 
@@ -105,10 +123,15 @@ def compute(settings: Settings) -> Table:
 def plot(data: Table) -> Figure:
     """One panel a σ, δ on a logarithmic axis."""
     parts = [
-        (f"σ = {sigma:g}, T = {bound:.0f}, claimed δ = {delta:g}", style.wide(part, CURVES, "epsilon"))
+        (
+            f"σ = {sigma:g}, T = {bound:.0f}, claimed δ = {delta:g}",
+            style.wide(part, CURVES, "epsilon"),
+        )
         for (sigma, bound, delta), part in data.groupby(["sigma", "T", "delta"])
     ]
-    figure, panels = style.panels(parts, width=9.5, height=4, yscale="log", xlabel="ε", ylabel="δ(ε)")
+    figure, panels = style.panels(
+        parts, width=9.5, height=4, yscale="log", xlabel="ε", ylabel="δ(ε)"
+    )
     style.legend_below(figure, panels[0], columns=3)
     return figure
 
@@ -118,12 +141,21 @@ def compare(data: Table) -> list[Comparison]:
     lines = []
     for sigma, part in data.groupby("sigma"):
         last = part.iloc[-1]
-        found = f"δ = {last[PUBLISHED]:.3g} at ε = {last['epsilon']:g}, {last[PUBLISHED] / last[CLAIM]:,.0f} times "
+        found = (
+            f"δ = {last[PUBLISHED]:.3g} at ε = {last['epsilon']:g}, "
+            f"{last[PUBLISHED] / last[CLAIM]:,.0f} times "
+        )
         found += "the claim: the threshold depends on the data and carries no noise"
-        proved, holds = f"proved, with δ = {last['delta']:g} (Lemma 6.4)", (part[PUBLISHED] <= part[CLAIM]).all()
-        mended = f"δ = {last[MENDED]:.3g}" if (part[MENDED] <= part[CLAIM]).all() else "it does not"
+        proved = f"proved, with δ = {last['delta']:g} (Lemma 6.4)"
+        holds = (part[PUBLISHED] <= part[CLAIM]).all()
+        if (part[MENDED] <= part[CLAIM]).all():
+            mended = f"δ = {last[MENDED]:.3g}"
+        else:
+            mended = "it does not"
         lines += [
-            Comparison(f"σ = {sigma:g}: Algorithm 2 is δ-approximately zCDP", proved, found, bool(holds)),
+            Comparison(
+                f"σ = {sigma:g}: Algorithm 2 is δ-approximately zCDP", proved, found, bool(holds)
+            ),
             Comparison(f"σ = {sigma:g}: the mended form keeps the claim", "", mended),
         ]
     return lines

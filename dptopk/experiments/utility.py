@@ -15,17 +15,30 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.costs import Charge
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, generators, table_of
+from dptopk.experiments.experiment import (
+    Comparison,
+    Figure,
+    Settings,
+    Table,
+    claim,
+    generators,
+    table_of,
+)
 
 TITLE = "What the answers are worth at equal privacy"
 SOURCE = "dptopk"
 SETTING = (
-    "The top 25 with counts, Δ = 5, τ = 1, (1, 1e-6)-DP in total, exact composition; d̄ = 250 in unknown domains. "
-    "Macbeth (3546 words), and 10⁵ labels whose counts fall as powers of their ranks. Averages over 60 seeded "
+    "The top 25 with counts, Δ = 5, τ = 1, (1, 1e-6)-DP in total, exact composition; d̄ = 250 "
+    "in unknown domains. "
+    "Macbeth (3546 words), and 10⁵ labels whose counts fall as powers of their ranks. Averages "
+    "over 60 seeded "
     "trials; errors of the labels that were released."
 )
 
-K, L0, BUDGET, D_BAR = 25, 5, Budget(1.0, 1e-6), 250
+K = 25
+L0 = 5
+BUDGET = Budget(1.0, 1e-6)
+D_BAR = 250
 Errors = dict[str, tuple[float, float]]
 Mechanisms = tuple[Any, ...]
 # Zipf tails: labels, largest count, exponent.
@@ -47,10 +60,14 @@ def data(name: str, domain: Domain = "public", l0: int | None = None) -> Histogr
 
 
 def planned(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
-    """The mechanisms of a plan for the budget; a selection is followed by a fit of the counts to its order."""
+    """The mechanisms of a plan for the budget; a selection is followed by a fit of the counts to
+    its order.
+    """
     data: dict[str, Any] = {"sensitivity": Sensitivity(l0=L0), "domain": domain}
     data |= {"d_bar": D_BAR} if domain == "private" else {}
-    return tuple(plan_topk(K, BUDGET, counts=noise, method=method, fit=method == "peel", **data).mechanisms)
+    return tuple(
+        plan_topk(K, BUDGET, counts=noise, method=method, fit=method == "peel", **data).mechanisms
+    )
 
 
 def truncated(d_bar: int | None) -> Mechanisms:
@@ -80,7 +97,9 @@ WAYS: dict[str, tuple[Domain, Callable[[], Mechanisms]]] = {
 def errors(estimates: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
     """Mean absolute and root mean square error; NaN where nothing was released."""
     off = estimates - truth
-    return (float(np.abs(off).mean()), float(np.sqrt((off**2).mean()))) if len(truth) else (np.nan, np.nan)
+    if len(truth):
+        return (float(np.abs(off).mean()), float(np.sqrt((off**2).mean())))
+    return (np.nan, np.nan)
 
 
 def attempt(
@@ -88,8 +107,9 @@ def attempt(
 ) -> tuple[tuple[Any, ...], Errors]:
     """One answer: its labels, and the errors of its counts.
 
-    Counts by one mechanism are "plain", the k largest. After a selection they are "plain", "fitted" to the drawn order
-    by CountMLE, and fitted to the "true order" of the selected labels, which is not private.
+    Counts by one mechanism are "plain", the k largest. After a selection they are "plain", "fitted"
+    to the drawn order by CountMLE, and fitted to the "true order" of the selected labels, which is
+    not private.
     """
     if not isinstance(mechanisms[-1], CountMLE):
         (mechanism,) = mechanisms
@@ -119,16 +139,25 @@ def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any
     """All trials of one way on one data set: averages, a row each for plain and fitted counts."""
     name, way, rngs = task
     domain, make = WAYS[way]
-    mechanisms, histogram = make(), data(name, domain, L0)
-    charge = Charge.join(*(mechanism.charge(histogram.sensitivity, labels=K) for mechanism in mechanisms))
-    spent = compose(Charge(charge.costs, delta=charge.delta, adaptive=True), delta=BUDGET.delta).epsilon
+    mechanisms = make()
+    histogram = data(name, domain, L0)
+    charge = Charge.join(
+        *(mechanism.charge(histogram.sensitivity, labels=K) for mechanism in mechanisms)
+    )
+    spent = compose(
+        Charge(charge.costs, delta=charge.delta, adaptive=True), delta=BUDGET.delta
+    ).epsilon
     tries = [attempt(mechanisms, histogram, K, rng) for rng in rngs]
     common = {"data": name, "way": way, "epsilon": spent, "trials": len(rngs)}
     common |= {"recall": np.mean([recall(labels, histogram, K) for labels, _ in tries])}
     common |= {"released": np.mean([len(labels) for labels, _ in tries])}
     rows = []
     for counts in [kind for kind in ("plain", "fitted") if kind in tries[0][1]]:
-        l1, l2 = np.nanmean([found[counts] for _, found in tries], axis=0) if common["released"] else (np.nan, np.nan)
+        l1, l2 = (
+            np.nanmean([found[counts] for _, found in tries], axis=0)
+            if common["released"]
+            else (np.nan, np.nan)
+        )
         rows.append(common | {"counts": counts, "l1": l1, "l2": l2})
     return rows
 
@@ -136,24 +165,38 @@ def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any
 def compute(settings: Settings) -> Table:
     """Averages over the trials for each way and each data set."""
     trials = 2 if settings.quick else 60
-    names, ways = list(enumerate(DATA)), list(enumerate(WAYS))
+    names = list(enumerate(DATA))
+    ways = list(enumerate(WAYS))
     if settings.quick:
-        names, ways = names[:1], ways[::3]
-    tasks = [(name, way, generators(settings, trials, row, column)) for row, name in names for column, way in ways]
+        names = names[:1]
+        ways = ways[::3]
+    tasks = [
+        (name, way, generators(settings, trials, row, column))
+        for row, name in names
+        for column, way in ways
+    ]
     return table_of(_way, tasks, settings)
 
 
 def plot(data: Table) -> Figure:
     """A row a way of answering; recall, l1 and l2 side by side; a sign for each data set."""
     figure, panels = style.figure(1, 3, width=11.5, height=5)
-    names = [(way, kind) for way, kind in data[["way", "counts"]].drop_duplicates().to_numpy().tolist()]
+    names = [
+        (way, kind) for way, kind in data[["way", "counts"]].drop_duplicates().to_numpy().tolist()
+    ]
     place = np.arange(len(names))[::-1]
     rows = data.set_index(["way", "counts"])
     for (source, sign), look in zip(zip(DATA, "osD", strict=True), style.COLOURS, strict=False):
         part = rows[rows["data"] == source].reindex(names)
         for axes, column in zip(panels, ("recall", "l1", "l2"), strict=True):
-            axes.plot(part[column], place, sign, color=look, label=source, fillstyle="none", markersize=6)
-    titles = {"recall of the true top 25": 1.03, "mean absolute error": None, "root mean square error": None}
+            axes.plot(
+                part[column], place, sign, color=look, label=source, fillstyle="none", markersize=6
+            )
+    titles = {
+        "recall of the true top 25": 1.03,
+        "mean absolute error": None,
+        "root mean square error": None,
+    }
     for axes, (title, most) in zip(panels, titles.items(), strict=True):
         axes.set(title=title, xlim=(0, most), ylim=(-0.6, len(names) - 0.4))
         axes.set_yticks(place, [""] * len(names))
@@ -171,12 +214,23 @@ def compare(data: Table) -> list[Comparison]:
     for source, part in data.groupby("data", sort=False):
         for domain in ("known", "unknown"):
             some = part[part["way"].str.startswith(domain)]
-            seen, near = some.loc[some["recall"].idxmax()], some.loc[some["l2"].idxmin()]
+            seen = some.loc[some["recall"].idxmax()]
+            near = some.loc[some["l2"].idxmin()]
             best = f"recall {seen['recall']:.2f} by {seen['way'].split(': ')[1]}; "
             best += f"l2 {near['l2']:.1f} by {near['way'].split(': ')[1]} ({near['counts']})"
             lines.append(Comparison(f"{source}, {domain} domain: best", "", best))
-        selected = part[part["way"].str.contains("Gumbel, Gaussian") & part["way"].str.startswith("known")]
+        selected = part[
+            part["way"].str.contains("Gumbel, Gaussian") & part["way"].str.startswith("known")
+        ]
         fit = selected.set_index("counts")["l2"]
-        change = f"l2 {fit['plain']:.1f} without, {fit['fitted']:.1f} with the fit to the drawn order"
-        lines.append(Comparison(f"{source}: CountMLE over selected labels", "measured in the true order only", change))
+        change = (
+            f"l2 {fit['plain']:.1f} without, {fit['fitted']:.1f} with the fit to the drawn order"
+        )
+        lines.append(
+            Comparison(
+                f"{source}: CountMLE over selected labels",
+                "measured in the true order only",
+                change,
+            )
+        )
     return lines

@@ -1,4 +1,6 @@
-"""The histogram of events together with one that finds their labels, under a cap on labels per user."""
+"""The histogram of events together with one that finds their labels, under a cap on labels per
+user.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from typing import Any
 from dptopk.histogram.histogram import Histogram, Sensitivity
 
 WEIGHT = 100  # of a user's only label; of d labels each has isqrt(WEIGHT² // d)
-# The profile of users: in a cell are those who have more labels than its number, and not more than the next one.
+# The profile of users: in a cell are those who have more labels than its number, and not more than
+# the next one.
 CELLS = (0, 1, 2, 5, 10, 20, 60, 250)
 NARROW = (5, 10, 20, 60)  # the caps of further counts beside a profile
 
@@ -16,11 +19,14 @@ class EventCounts(Histogram):
     """Two histograms of the same events: without a cap (l0 = None), and under a cap.
 
     Attributes:
-        under_cap: the histogram of the events of at most l0 labels of each user, or the sums of their users' weights;
-            which labels of a user, is decided by this user's own rows (docs/notes/two-phases.md).
-        profile: how many users are in each of CELLS, by their number of labels; None where it was not asked for.
-        narrow: beside a profile: cap -> the counts of the events under that cap, of the same labels, in integers as
-            narrow as hold them; ``under(cap).counts`` has 64 bits, for arithmetic.
+        under_cap: the histogram of the events of at most l0 labels of each user, or the sums of
+            their users' weights; which labels of a user, is decided by this user's own rows
+            (docs/notes/two-phases.md).
+        profile: how many users are in each of CELLS, by their number of labels; None where it was
+            not asked for.
+        narrow: beside a profile: cap -> the counts of the events under that cap, of the same
+            labels, in integers as narrow as hold them; ``under(cap).counts`` has 64 bits, for
+            arithmetic.
     """
 
     under_cap: Histogram
@@ -31,9 +37,13 @@ class EventCounts(Histogram):
     def beside(
         cls, everything: Histogram, under_cap: Histogram, profile: Any = None, narrow: Any = None
     ) -> EventCounts:
-        """These histograms as one: of the same users' events, whole and, but for a profile, private."""
+        """These histograms as one: of the same users' events, whole and, but for a profile,
+        private.
+        """
         made = cls.__new__(cls)
-        made.__dict__.update(everything.__dict__, under_cap=under_cap, profile=profile, narrow=narrow or {})
+        made.__dict__.update(
+            everything.__dict__, under_cap=under_cap, profile=profile, narrow=narrow or {}
+        )
         return made
 
     def under(self, cap: int) -> Histogram:

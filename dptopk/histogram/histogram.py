@@ -1,4 +1,6 @@
-"""Histogram (label -> count) and Sensitivity: what a private query runs on, and how far one user can move it."""
+"""Histogram (label -> count) and Sensitivity: what a private query runs on, and how far one user
+can move it.
+"""
 
 from __future__ import annotations
 
@@ -25,42 +27,103 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """How much adding or removing one user can change a histogram; all changes have the same direction.
+    """How much adding or removing one user can change a histogram; all changes have the same
+    direction.
 
     Args:
         linf: τ from 1 to 2^62, the most by which one user moves one count.
         l0: Δ from 1 to 2^62, the most labels that one user touches; None = unrestricted.
         neighbours: "add_remove" (one user added or removed) or "replace_one".
-        l2: of sums of weights instead of counts: a user of d labels adds at most isqrt(l2² // d) to each, so that what
-            one user adds has a Euclidean norm of at most l2. None: counts. Sums of weights find labels, and are never
-            shown as counts.
+        l2: of sums of weights instead of counts: a user of d labels adds at most isqrt(l2² // d) to
+            each, so that what one user adds has a Euclidean norm of at most l2. None: counts. Sums
+            of weights find labels, and are never shown as counts.
+        l1: t from linf to 2^62, the most that one user adds to all counts together; None = only
+            what linf and l0 imply. A user of a total of t touches at most t labels, so that ``l0``
+            becomes at most t. Only a cut of each user's own contributions before counting, such as
+            ``events_histogram(..., total_per_user=t)``, makes it true.
 
     Raises:
-        InvalidParameter: on values outside these ranges.
+        InvalidParameter: on values outside these ranges, and for l1 beside l2.
+
+    >>> Sensitivity(linf=10, l1=25)
+    Sensitivity(linf=10, l0=25, neighbours='add_remove', l1=25)
     """
 
     linf: int = 1
     l0: int | None = None
     neighbours: Neighbours = "add_remove"
     l2: int | None = field(default=None, metadata={"optional": True})
+    l1: int | None = field(default=None, metadata={"optional": True})
 
     def __post_init__(self) -> None:
         validate.parameters(self, neighbours=partial(validate.member, NEIGHBOURS))
+        if self.l1 is None:
+            return
+        if self.l2 is not None:
+            raise InvalidParameter("l1 is a cap on counts, l2 one on sums of weights: give one")
+        if self.l1 < self.linf:
+            raise InvalidParameter(
+                f"l1={self.l1} is below linf={self.linf}: a user who adds at most {self.l1} in all "
+                f"moves no count by more; give linf={self.l1}"
+            )
+        validate.assign(self, l0=self.touched(self.l1))
 
     def __repr__(self) -> str:
         weighted = "" if self.l2 is None else f", l2={self.l2}"
-        return f"Sensitivity(linf={self.linf}, l0={self.l0}, neighbours={self.neighbours!r}{weighted})"
+        capped = "" if self.l1 is None else f", l1={self.l1}"
+        known = f"linf={self.linf}, l0={self.l0}, neighbours={self.neighbours!r}"
+        return f"Sensitivity({known}{weighted}{capped})"
 
     def touched(self, labels: int | None = None) -> int | None:
-        """The most labels among ``labels`` that one user touches: min(Δ, labels); None when neither is known."""
+        """The most labels among ``labels`` that one user touches: min(Δ, labels); None when neither
+        is known.
+        """
         bounds = [bound for bound in (self.l0, labels) if bound is not None]
         return min(bounds, default=None)
 
+    def total(self, touched: int) -> int:
+        """The most that one user adds to ``touched`` counts together: min(t, τ·touched)."""
+        most = self.linf * touched
+        if self.l1 is None:
+            return most
+        return min(self.l1, most)
+
+    def squares(self, touched: int) -> int:
+        """The most that the squares of what one user adds to ``touched`` counts sum to.
+
+        With at most τ at each and t together that is ⌊t/τ⌋ τ² + (t mod τ)²: moving a unit from a
+        smaller part to a larger one raises the sum of squares.
+        """
+        whole, rest = divmod(self.total(touched), self.linf)
+        return whole * self.linf**2 + rest**2
+
+    def plain(self) -> dict[str, int | str | None]:
+        """The fields as JSON holds them; ``l1`` only where it is given, as records before it
+        were.
+        """
+        known: dict[str, int | str | None] = {
+            "linf": self.linf,
+            "l0": self.l0,
+            "neighbours": self.neighbours,
+            "l2": self.l2,
+        }
+        if self.l1 is None:
+            return known
+        return known | {"l1": self.l1}
+
     def covers(self, other: Sensitivity) -> bool:
-        """Whether a proof for this sensitivity holds for the other: no user changes more there than here."""
-        wider = self.l0 is not None and (other.l0 is None or other.l0 > self.l0)
-        same = (other.neighbours, other.l2 is None) == (self.neighbours, self.l2 is None)
-        return other.linf <= self.linf and not wider and same and (other.l2 or 0) <= (self.l2 or 0)
+        """Whether a proof for this sensitivity holds for the other: no user changes more there than
+        here.
+        """
+        if (other.neighbours, other.l2 is None) != (self.neighbours, self.l2 is None):
+            return False
+        if other.linf > self.linf or (other.l2 or 0) > (self.l2 or 0):
+            return False
+        if self.l0 is None:
+            return True
+        if other.l0 is None or other.l0 > self.l0:
+            return False
+        return self.l1 is None or other.total(other.l0) <= self.l1
 
 
 class Histogram:
@@ -69,32 +132,37 @@ class Histogram:
     Its memory is its own, but for an array of texts (NumPy's StringDType) that was given read-only.
 
     Args:
-        labels: distinct labels, shape (n,): any hashable values, kept as the objects they are; None = the integers
-            0..n-1, which makes the domain public. Labels are the same when type and value are: 1, 1.0 and "1" differ.
-            Without ``counts``: labels with their counts: a dict, a Counter, a list of (label, count) pairs,
-            ``value_counts()`` of pandas, polars or Arrow, or a table of two columns, labels first and integer counts
-            second: a pandas, polars or Arrow table, a DuckDB relation, an Ibis table.
-        counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole numbers.
+        labels: distinct labels, shape (n,): any hashable values, kept as the objects they are; None
+            = the integers 0..n-1, which makes the domain public. Labels are the same when type and
+            value are: 1, 1.0 and "1" differ. Without ``counts``: labels with their counts: a dict,
+            a Counter, a list of (label, count) pairs, ``value_counts()`` of pandas, polars or
+            Arrow, or a table of two columns, labels first and integer counts second: a pandas,
+            polars or Arrow table, a DuckDB relation, an Ibis table.
+        counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole
+            numbers.
         sensitivity: how far one user can move the counts.
-        domain: "private" (the labels come from the data), "public" (the label set is known to all), or the public
-            labels themselves: then they are the rows, in this order, with count 0 where none is given, and what lies
-            outside is left out. A ``range`` may be of any length.
-        domain_size: for a public domain with labels=None or absent_label: its size, at most 2^62, if it may be larger
-            than n; labels that are not listed have count 0.
-        absent_label: names the labels of a public domain that is too large to be written down: the label of index
-            0 <= i < domain_size in the *whole* domain, the rows' labels among them, all different. Neither may depend
-            on which labels have a row.
+        domain: "private" (the labels come from the data), "public" (the label set is known to all),
+            or the public labels themselves: then they are the rows, in this order, with count 0
+            where none is given, and what lies outside is left out. A ``range`` may be of any
+            length.
+        domain_size: for a public domain with labels=None or absent_label: its size, at most 2^62,
+            if it may be larger than n; labels that are not listed have count 0.
+        absent_label: names the labels of a public domain that is too large to be written down: the
+            label of index 0 <= i < domain_size in the *whole* domain, the rows' labels among them,
+            all different. Neither may depend on which labels have a row.
         complete: False when the rows are the top of a longer histogram (by count, ties by label).
-        limit: of an incomplete histogram, how many rows were asked for; fewer came if there were no more labels.
-            Known beforehand, unlike the number of rows; that is the default, which is right when there certainly
-            were more labels.
-        capped: whether contributions above the sensitivity were cut off to make these counts; releases then say so.
+        limit: of an incomplete histogram, how many rows were asked for; fewer came if there were no
+            more labels. Known beforehand, unlike the number of rows; that is the default, which is
+            right when there certainly were more labels.
+        capped: whether contributions above the sensitivity were cut off to make these counts;
+            releases then say so.
 
     Raises:
-        InvalidParameter: on negative, fractional, missing or NaN counts, repeated or missing labels, labels that
-            nothing orders (such as objects without a text of their own), unequal lengths, a domain_size or limit below
-            n, labels with a domain_size but no absent_label (which of them have a row would show), or a limit of a
-            complete histogram. The message never holds a label or a count.
+        InvalidParameter: on negative, fractional, missing or NaN counts, repeated or missing
+            labels, labels that nothing orders (such as objects without a text of their own),
+            unequal lengths, a domain_size or limit below n, labels with a domain_size but no
+            absent_label (which of them have a row would show), or a limit of a complete histogram.
+            The message never holds a label or a count.
 
     >>> histogram = Histogram(["the", "and", "to"], [649, 545, 383], sensitivity=Sensitivity(l0=1))
     >>> len(histogram), histogram.domain
@@ -142,10 +210,14 @@ class Histogram:
         limit = _limit(limit, rows=len(found), complete=bool(complete))
         if isinstance(domain, str):
             kind = "public" if labels is None else validate.member(DOMAINS, domain=domain)
-            size, naming = _unlisted(domain_size, absent_label, kind=kind, rows=len(found), numbered=labels is None)
+            size, naming = _unlisted(
+                domain_size, absent_label, kind=kind, rows=len(found), numbered=labels is None
+            )
         else:
             if rows is None or domain_size is not None or absent_label is not None or not complete:
-                raise InvalidParameter("domain: public labels are given with labels and counts of a whole histogram")
+                raise InvalidParameter(
+                    "domain: public labels are given with labels and counts of a whole histogram"
+                )
             kind = "public"
             rows, found, naming = _within(rows, found, domain)
             size = len(rows) if naming is None else len(domain)
@@ -153,7 +225,8 @@ class Histogram:
             if array is not None:
                 array.flags.writeable = False
         self.__dict__.update(
-            counts=found, sensitivity=sensitivity, domain=kind, domain_size=size, complete=bool(complete), limit=limit,
+            counts=found, sensitivity=sensitivity, domain=kind, domain_size=size,
+            complete=bool(complete), limit=limit,
             capped=bool(capped), identity=uuid.uuid4().hex, _labels=rows, _naming=naming,
         )  # fmt: skip
 
@@ -164,15 +237,18 @@ class Histogram:
         raise AttributeError(f"a Histogram cannot be changed: {name}")
 
     def __deepcopy__(self, _memo: Any) -> Histogram:
-        """Itself, as it cannot be changed; NumPy 2.0 crashes where it copies an array of its texts in depth."""
+        """Itself, as it cannot be changed; NumPy 2.0 crashes where it copies an array of its texts
+        in depth.
+        """
         return self
 
     @classmethod
     def from_pandas(cls, df: pd.DataFrame, *, label: str, count: str, **options: Any) -> Histogram:
         """The histogram in two columns of a data frame; ``options`` are those of Histogram.
 
-        A column has one type. Where pandas chose it by looking at the data (1 and 2 become 1.0 and 2.0 beside a 2.5)
-        labels were changed before they came here: read label columns as text, or with a type of your own.
+        A column has one type. Where pandas chose it by looking at the data (1 and 2 become 1.0 and
+        2.0 beside a 2.5) labels were changed before they came here: read label columns as text, or
+        with a type of your own.
 
         Raises:
             InvalidParameter: when a column does not exist, and as Histogram does.
@@ -186,7 +262,8 @@ class Histogram:
         """Return the same rows under a sensitivity that allows one user larger changes.
 
         Raises:
-            InvalidParameter: when the claim allows less than this histogram's, or has other neighbours.
+            InvalidParameter: when the claim allows less than this histogram's, or has other
+            neighbours.
         """
         if not sensitivity.covers(self.sensitivity):
             raise InvalidParameter(f"sensitivity: {sensitivity} does not cover {self.sensitivity}")
@@ -195,7 +272,9 @@ class Histogram:
         return wider
 
     def recounted(self, counts: Array, sensitivity: Sensitivity) -> Histogram:
-        """Return a private histogram of other counts, cut off at a bound, of those of the labels that have some."""
+        """Return a private histogram of other counts, cut off at a bound, of those of the labels
+        that have some.
+        """
         there = counts > 0
         labels = self.labels if there.all() else self.labels[there]
         labels.flags.writeable = False  # is not copied
@@ -207,12 +286,19 @@ class Histogram:
 
     def __repr__(self) -> str:
         size = f", domain_size={self.domain_size}" if self.domain == "public" else ""
-        return f"Histogram(domain={self.domain!r}{size}, complete={self.complete}, sensitivity={self.sensitivity})"
+        return (
+            f"Histogram(domain={self.domain!r}{size}, complete={self.complete}, "
+            f"sensitivity={self.sensitivity})"
+        )
 
     @cached_property
     def labels(self) -> Array:
-        """The labels of the rows, shape (n,): integers, objects, or texts of events as NumPy's StringDType."""
-        return np.arange(len(self.counts)) if self._labels is None else self._labels
+        """The labels of the rows, shape (n,): integers, objects, or texts of events as NumPy's
+        StringDType.
+        """
+        if self._labels is None:
+            return np.arange(len(self.counts))
+        return self._labels
 
     @property
     def absent(self) -> int:
@@ -221,7 +307,9 @@ class Histogram:
 
     @property
     def listed(self) -> bool:
-        """Whether every label of a public domain can be addressed: all are rows, or they are numbered."""
+        """Whether every label of a public domain can be addressed: all are rows, or they are
+        numbered.
+        """
         return self._naming is None
 
     def label_at(self, index: int) -> Any:
@@ -231,16 +319,23 @@ class Histogram:
         return self._labels[index : index + 1].tolist()[0]
 
     def named(self, index: int) -> Any:
-        """The label of index 0 <= i < domain_size in the whole of a public domain that is not listed."""
+        """The label of index 0 <= i < domain_size in the whole of a public domain that is not
+        listed.
+        """
         if self._naming is None:
             return self.label_at(index)
         return self._naming(index)
 
     def whole(self) -> tuple[Array, Array]:
-        """All labels of a public domain and their counts, shape (domain_size,): the rows first if they are listed."""
+        """All labels of a public domain and their counts, shape (domain_size,): the rows first if
+        they are listed.
+        """
         if self._naming is None:
             pad = np.zeros(self.absent, dtype=np.int64)
-            numbered = self.labels if self._labels is not None else np.arange(self.domain_size)
+            if self._labels is not None:
+                numbered = self.labels
+            else:
+                numbered = np.arange(self.domain_size)
             return numbered, np.concatenate([self.counts, pad]) if self.absent else self.counts
         names = [self.named(index) for index in range(self.domain_size)]
         return as_labels(names), self.count_of(names)
@@ -252,9 +347,11 @@ class Histogram:
         return np.where(rows >= 0, found, 0)
 
     def top_rows(self, d: int) -> Array:
-        """Rows of the d largest counts among the present labels (count > 0), largest first, ties in label order.
+        """Rows of the d largest counts among the present labels (count > 0), largest first, ties in
+        label order.
 
-        Linear time apart from the d rows themselves; labels are compared only where counts are tied.
+        Linear time apart from the d rows themselves; labels are compared only where counts are
+        tied.
 
         Returns:
             At most d row indices; fewer when fewer labels are present.
@@ -269,7 +366,9 @@ class Histogram:
         return chosen[: max(d, 0)]
 
     def outside(self, labels: Sequence[Any]) -> bool:
-        """Whether one of the labels is not in the public domain; decided by the domain, not by the counts."""
+        """Whether one of the labels is not in the public domain; decided by the domain, not by the
+        counts.
+        """
         if self.domain == "private":
             return False
         if self._labels is None:
@@ -315,7 +414,9 @@ class _Range:
 
 
 def _within(rows: Array, counts: Array, domain: Any) -> tuple[Array, Array, _Range | None]:
-    """Rows and counts of the public labels, and the names of labels that have no row, where not all are listed."""
+    """Rows and counts of the public labels, and the names of labels that have no row, where not all
+    are listed.
+    """
     if isinstance(domain, range):
         names = _Range(domain)
         validate.count(domain_size=len(domain), at_least=0)
@@ -324,7 +425,9 @@ def _within(rows: Array, counts: Array, domain: Any) -> tuple[Array, Array, _Ran
     try:
         public = as_labels(domain)
     except InvalidParameter as error:
-        raise InvalidParameter(f"domain must be 'private', 'public' or the public labels: {error}") from None
+        raise InvalidParameter(
+            f"domain must be 'private', 'public' or the public labels: {error}"
+        ) from None
     place = {identity(label): row for row, label in enumerate(public.tolist())}
     places = np.array([place.get(identity(label), -1) for label in rows.tolist()], dtype=np.int64)
     whole = np.zeros(len(public), dtype=np.int64)
@@ -333,7 +436,12 @@ def _within(rows: Array, counts: Array, domain: Any) -> tuple[Array, Array, _Ran
 
 
 def _unlisted(
-    size: int | None, absent_label: Callable[[int], Any] | None, *, kind: str, rows: int, numbered: bool
+    size: int | None,
+    absent_label: Callable[[int], Any] | None,
+    *,
+    kind: str,
+    rows: int,
+    numbered: bool,
 ) -> tuple[int, Callable[[int], Any] | None]:
     """The size of the domain, and how labels without a row are named."""
     if absent_label is not None and not callable(absent_label):
@@ -345,7 +453,9 @@ def _unlisted(
     if kind == "private":
         raise InvalidParameter("domain_size is known only for a public domain")
     if absent_label is None and not numbered:
-        raise InvalidParameter("domain_size: labels without a row need names; pass domain=labels, or absent_label")
+        raise InvalidParameter(
+            "domain_size: labels without a row need names; pass domain=labels, or absent_label"
+        )
     size = validate.count(domain_size=size, at_least=0, at_most=validate.LARGEST)
     if size < rows:  # how many rows there are may be private
         raise InvalidParameter("domain_size must be at least the number of rows")
@@ -353,7 +463,8 @@ def _unlisted(
 
 
 def descending(values: Array, labels: Array | None = None) -> Array:
-    """The permutation that sorts integer values downwards, ties in label order (None: in the order given).
+    """The permutation that sorts integer values downwards, ties in label order (None: in the order
+    given).
 
     Labels are compared only inside runs of equal values.
 
@@ -376,7 +487,9 @@ def _limit(limit: int | None, *, rows: int, complete: bool) -> int | None:
     """Rows asked for, None when all were."""
     if complete:
         if limit is not None:
-            raise InvalidParameter("limit is for incomplete histograms: give complete=False as well")
+            raise InvalidParameter(
+                "limit is for incomplete histograms: give complete=False as well"
+            )
         return None
     if limit is None:
         return rows

@@ -1,9 +1,10 @@
 """Labels as they were given: what is done to one label depends on that label alone.
 
-A rule that looked at all labels together (one type for a whole column, say) would let one user's label change what is
-released about everybody's, at no charge. So labels stay the objects they are; they are compared, ordered, written down
-and read back one by one. Only an array whose type the caller fixed beforehand, or integers throughout, is held as an
-array of integers, which shows nowhere.
+A rule that looked at all labels together (one type for a whole column, say) would let one user's
+label change what is released about everybody's, at no charge. So labels stay the objects they are;
+they are compared, ordered, written down and read back one by one. Only an array whose type the
+caller fixed beforehand, or integers throughout, is held as an array of integers, which shows
+nowhere.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ from dptopk.errors import InvalidParameter
 TEXT = np.dtypes.StringDType()
 INT64 = range(-(2**63), 2**63)
 _REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text that Python gives an object without one of its own
+_ADDRESS = re.compile(
+    r" at 0x[0-9a-fA-F]+"
+)  # in the text that Python gives an object without one of its own
 
 
 def listed(labels: Any) -> list[Any]:
-    """Labels as a list of their own, each as it was given; a NumPy scalar becomes the Python value it stands for.
+    """Labels as a list of their own, each as it was given; a NumPy scalar becomes the Python value
+    it stands for.
 
     Args:
-        labels: a list, array, series, iterator or any other one-dimensional collection with an order.
+        labels: a list, array, series, iterator or any other one-dimensional collection with an
+            order.
 
     Raises:
         InvalidParameter: for one text, a table, a set or a mapping, and what cannot be iterated.
@@ -43,33 +48,45 @@ def listed(labels: Any) -> list[Any]:
     table = getattr(labels, "ndim", 1) != 1 or hasattr(labels, "columns")
     if table or isinstance(labels, set | frozenset | Mapping) or not isinstance(labels, Iterable):
         raise InvalidParameter(f"labels must be a sequence of labels, got {type(labels).__name__}")
-    if isinstance(labels, np.ndarray) and labels.dtype.kind not in "mM":  # whose tolist gives bare integers
+    if (
+        isinstance(labels, np.ndarray) and labels.dtype.kind not in "mM"
+    ):  # whose tolist gives bare integers
         found: list[Any] = labels.tolist()
-        return [_own(label) for label in found] if labels.dtype.kind == "O" else found
+        if labels.dtype.kind == "O":
+            return [_own(label) for label in found]
+        return found
     if hasattr(labels, "to_pylist"):  # Arrow
         return list(labels.to_pylist())
     return [_own(label) for label in labels]
 
 
 def _own(label: Any) -> Any:
-    """The Python value of a NumPy scalar; dates and spans of NumPy stay, since theirs may be a bare number."""
+    """The Python value of a NumPy scalar; dates and spans of NumPy stay, since theirs may be a bare
+    number.
+    """
     if isinstance(label, np.generic) and not isinstance(label, np.datetime64 | np.timedelta64):
         return label.item()
     return label
 
 
 def as_labels(labels: Any) -> np.ndarray[Any, Any]:
-    """Distinct labels as an array of their own: int64 if all are integers, else objects; shape (n,).
+    """Distinct labels as an array of their own: int64 if all are integers, else objects; shape
+    (n,).
 
-    An array of NumPy's StringDType remains one, which needs a fifth of the memory; it is copied, but for one that owns
-    its texts and that nobody can write to.
+    An array of NumPy's StringDType remains one, which needs a fifth of the memory; it is copied,
+    but for one that owns its texts and that nobody can write to.
 
     Raises:
-        InvalidParameter: for labels that are missing, repeated, not hashable, or that nothing puts in an order (two
-            labels with one text and type, a text with an address of memory); the message holds none of them.
+        InvalidParameter: for labels that are missing, repeated, not hashable, or that nothing puts
+            in an order (two labels with one text and type, a text with an address of memory); the
+            message holds none of them.
     """
     kind = getattr(getattr(labels, "dtype", None), "kind", "")
-    if kind in {"i", "u"} and getattr(labels, "ndim", 0) == 1 and isinstance(labels.dtype, np.dtype):
+    if (
+        kind in {"i", "u"}
+        and getattr(labels, "ndim", 0) == 1
+        and isinstance(labels.dtype, np.dtype)
+    ):
         array = np.array(labels)
         if kind == "i" or not array.size or int(array.max()) in INT64:
             array = array.astype(np.int64)
@@ -77,7 +94,10 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
                 raise InvalidParameter("labels must be distinct: a label is repeated")
             return array
     if isinstance(labels, np.ndarray) and labels.dtype == TEXT and labels.ndim == 1:
-        array = labels if labels.base is None and not labels.flags.writeable else labels.copy()
+        if labels.base is None and not labels.flags.writeable:
+            array = labels
+        else:
+            array = labels.copy()
         hashes = np.sort(np.fromiter(map(hash, array), np.int64, array.size))
         if (hashes[1:] == hashes[:-1]).any():
             check_distinct(array.tolist())
@@ -101,7 +121,9 @@ def check_distinct(labels: list[Any]) -> None:
         raise InvalidParameter("labels must be hashable") from None
     if same:
         raise InvalidParameter("labels must be distinct: a label is repeated")
-    if not types <= _WRITERS.keys() and not all(map(_written, labels)):  # whose writers write no two labels alike
+    if not types <= _WRITERS.keys() and not all(
+        map(_written, labels)
+    ):  # whose writers write no two labels alike
         _refuse_ties(list(map(_key, labels)))
 
 
@@ -110,13 +132,14 @@ def missing(label: Any) -> bool:
     if label is None:
         return True
     try:
-        return bool(label != label)  # noqa: PLR0124 - NaN, NaT
-    except Exception:  # noqa: BLE001 - such as pandas' NA, which has no truth value
+        return bool(label != label)  # noqa: PLR0124
+    except Exception:  # noqa: BLE001
         return True
 
 
 def identity(label: Any) -> Any:
-    """Return a key that two labels share exactly if they are one label: type and value, so that 1, 1.0 and True differ.
+    """Return a key that two labels share exactly if they are one label: type and value, so that 1,
+    1.0 and True differ.
 
     Raises:
         TypeError: when the label is not hashable.
@@ -129,16 +152,19 @@ def identity(label: Any) -> Any:
     if kind is frozenset:
         return kind, frozenset(map(identity, label))
     writer = _writer(label)
-    if writer is not None:  # equal values may be written in several ways: 0.0 and -0.0, 1 and 1.00, two time zones
+    if (
+        writer is not None
+    ):  # equal values may be written in several ways: 0.0 and -0.0, 1 and 1.00, two time zones
         return kind, canonical_json(writer(label))
     return kind, label
 
 
 def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The permutation that sorts labels by a rule that looks at each label alone, never at the data around it.
+    """The permutation that sorts labels by a rule that looks at each label alone, never at the data
+    around it.
 
-    Real numbers come first, by value; then everything else by its text; what is left tied, by its type and by what the
-    text leaves out, such as the unit of a time.
+    Real numbers come first, by value; then everything else by its text; what is left tied, by its
+    type and by what the text leaves out, such as the unit of a time.
 
     Raises:
         InvalidParameter: where two labels are still tied, which ``as_labels`` refuses beforehand.
@@ -158,9 +184,12 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _key(label: Any) -> tuple[Any, ...]:
-    """Return a sort key: a function of the label alone, comparable with that of every other label."""
+    """Return a sort key: a function of the label alone, comparable with that of every other
+    label.
+    """
     kind = type(label)
-    if kind in _REAL and label == label:  # noqa: PLR0124 - a NaN, which a tuple may hold, is smaller than nothing
+    # a NaN, which a tuple may hold, is smaller than nothing
+    if kind in _REAL and label == label:  # noqa: PLR0124
         return 0, label, kind.__name__, repr(label) if kind is float else ""
     names = kind.__name__, kind.__module__, kind.__qualname__
     if kind is str:
@@ -170,33 +199,47 @@ def _key(label: Any) -> tuple[Any, ...]:
         keys = list(map(_key, parts))
         ordered = sorted(keys) if isinstance(label, frozenset) else keys
         return 1, _text(label) if _written(label) else "", *names, tuple(ordered)
-    writer, text = _writer(label), _text(label)
+    writer = _writer(label)
+    text = _text(label)
     if writer is None and _ADDRESS.search(text):
-        raise InvalidParameter("labels: the text of one is only a memory address; use text or tuples")
+        raise InvalidParameter(
+            "labels: the text of one is only a memory address; use text or tuples"
+        )
     return 1, text, *names, canonical_json(writer(label)) if writer else ""
 
 
 def _parts(label: Any) -> list[Any] | None:
-    """Return the parts of a tuple, a frozen set or a dataclass (subclasses too); None for other values."""
+    """Return the parts of a tuple, a frozen set or a dataclass (subclasses too); None for other
+    values.
+    """
     if isinstance(label, tuple | frozenset):
         return list(label)
-    return [getattr(label, part.name) for part in fields(label) if part.compare] if is_dataclass(label) else None
+    if is_dataclass(label):
+        return [getattr(label, part.name) for part in fields(label) if part.compare]
+    return None
 
 
 def _written(label: Any) -> bool:
-    """Whether the text depends on the value alone, not on how a set was filled or on an object's address."""
-    return all(map(_written, label)) if type(label) is tuple else label is None or _writer(label) is not None
+    """Whether the text depends on the value alone, not on how a set was filled or on an object's
+    address.
+    """
+    if type(label) is tuple:
+        return all(map(_written, label))
+    return label is None or _writer(label) is not None
 
 
 def _refuse_ties(keys: list[Any]) -> None:
     if len(set(keys)) < len(keys):
-        raise InvalidParameter("labels: two differ, but not in text and type, so they cannot be ordered; use text")
+        raise InvalidParameter(
+            "labels: two differ, but not in text and type, so they cannot be ordered; use text"
+        )
 
 
 def _text(label: Any) -> str:
     try:
         return str(label)
-    except Exception:  # noqa: BLE001 - a type of the caller's own may raise anything; so do integers of 4300 digits
+    # a type of the caller's own may raise anything; so do integers of 4300 digits
+    except Exception:  # noqa: BLE001
         return canonical_json(to_plain(label))
 
 
@@ -209,7 +252,8 @@ def label_text(label: Any) -> str:
     return _text(label).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# JSON. Texts, truth values, floats and 64-bit integers are written as they are, all else as {tag: value}.
+# JSON. Texts, truth values, floats and 64-bit integers are written as they are, all else as {tag:
+# value}.
 
 
 def to_plain(label: Any) -> Any:
@@ -231,7 +275,7 @@ def to_plain(label: Any) -> Any:
         return writer(label)
     try:
         text = str(label)
-    except Exception:  # noqa: BLE001 - of a type of the caller's own
+    except Exception:  # noqa: BLE001
         text = ""
     return {"object": [type(label).__name__, _write_text(text)]}
 
@@ -266,7 +310,9 @@ def _write_text(label: str) -> Any:
 
 
 def _write_float(label: float) -> Any:
-    return label if math.isfinite(label) else {"float": repr(label)}
+    if math.isfinite(label):
+        return label
+    return {"float": repr(label)}
 
 
 def _write_numpy(tag: str) -> Callable[[Any], Any]:
@@ -298,14 +344,18 @@ def _writer(label: Any) -> Callable[[Any], Any] | None:
     if kind in _WRITERS:
         return _WRITERS[kind]
     # Times of pandas know nanoseconds; pandas is not imported only to see that there are none.
-    return _PANDAS_WRITERS.get(kind.__name__) if kind.__module__.split(".")[0] == "pandas" else None
+    if kind.__module__.split(".")[0] == "pandas":
+        return _PANDAS_WRITERS.get(kind.__name__)
+    return None
 
 
 _PANDAS_WRITERS: dict[str, Callable[[Any], Any]] = {
     "Timestamp": lambda stamp: {"timestamp": [stamp.isoformat(), stamp.unit]},
     "Timedelta": lambda span: {"span": [int(span.asm8.view("i8")), span.unit]},
     "Period": lambda period: {"period": [period.ordinal, period.freqstr]},
-    "Interval": lambda cell: {"interval": [to_plain(_own(cell.left)), to_plain(_own(cell.right)), cell.closed]},
+    "Interval": lambda cell: {
+        "interval": [to_plain(_own(cell.left)), to_plain(_own(cell.right)), cell.closed]
+    },
 }
 
 
@@ -338,6 +388,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "timestamp": _by_pandas(lambda pd, value: pd.Timestamp(value[0]).as_unit(value[1])),
     "span": _by_pandas(lambda pd, value: pd.Timedelta(np.timedelta64(value[0], value[1]))),
     "period": _by_pandas(lambda pd, value: pd.Period(ordinal=value[0], freq=value[1])),
-    "interval": _by_pandas(lambda pd, value: pd.Interval(*map(from_plain, value[:2]), closed=value[2])),
+    "interval": _by_pandas(
+        lambda pd, value: pd.Interval(*map(from_plain, value[:2]), closed=value[2])
+    ),
     "object": lambda value: from_plain(value[1]),
 }

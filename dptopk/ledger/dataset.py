@@ -1,7 +1,8 @@
 """State of one data set by the log: its accounts, and the sums of its charges.
 
-Nothing here grows with the number of entries. A charge is entered with the record of what it took from each account
-(``Account.quote``), a release with the record of what came back: folding adds up recorded numbers, exactly.
+Nothing here grows with the number of entries. A charge is entered with the record of what it took
+from each account (``Account.quote``), a release with the record of what came back: folding adds up
+recorded numbers, exactly.
 """
 
 from __future__ import annotations
@@ -9,23 +10,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from dptopk._internal.rounding import round_up
-from dptopk.budgets.account import Account, cost_of
+from dptopk.budgets.account_base import Account, cost_of
 from dptopk.budgets.parallel import Parallel
 from dptopk.budgets.shares import Shares
-from dptopk.costs import Charge, Cost
+from dptopk.costs import Budget, Charge, Cost
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
+from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.entries import Entry
 from dptopk.ledger.names import canonical
-from dptopk.ledger.terms import account_of
 
 # What of a data set's state is written as it is, and what as the totals of each analyst.
-_PLAIN = ("unit", "version", "terms", "renewals", "versioned", "renewed", "segments")
+_PLAIN = (
+    "unit",
+    "version",
+    "terms",
+    "renewals",
+    "versioned",
+    "renewed",
+    "segments",
+    "closed",
+    "kind",
+)
 _TOTALS = ("now", "ever", "seen")
 
 
@@ -62,7 +73,12 @@ class Total:
     def state(self) -> dict[str, Any]:
         """Return the state as JSON; ``restored`` reads it."""
         costs = {str(cost): times for cost, times in self.costs.items() if times}
-        return {"costs": costs, "delta": str(self.delta), "adaptive": self.adaptive, "queries": self.queries}
+        return {
+            "costs": costs,
+            "delta": str(self.delta),
+            "adaptive": self.adaptive,
+            "queries": self.queries,
+        }
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Total:
@@ -80,8 +96,11 @@ class DatasetState:
         limits: analyst -> terms and account of a limit.
         now, ever: analyst -> what was charged since the last renewal, and since the beginning.
         seen: analyst -> what stored answers paid for by others have shown, since the last renewal.
-        segments: what was declared of disjoint segments (by what, their names), or None; then all accounts are theirs.
+        segments: what was declared of disjoint segments (by what, their names), or None; then all
+            accounts are theirs.
+        kind: of the last question, as its charge recorded it, or None.
         versioned, renewed: the entries of the last change of version and the last renewal.
+        closed: owners of accounts that an earlier version let spend more than is accepted today.
     """
 
     name: str
@@ -98,12 +117,15 @@ class DatasetState:
     versioned: int = 0
     renewed: int = 0
     segments: dict[str, Any] | None = None
+    kind: dict[str, Any] | None = None
+    closed: list[str] = field(default_factory=list)
 
     def spent(self, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
-        """Charges since the last renewal (or ever), of one analyst or of all, net of what came back.
+        """Charges since the last renewal (or ever), of one analyst or of all, net of what came
+        back.
 
-        Of disjoint segments all charges since the last renewal are what the costliest one has been charged; those of
-        one analyst, or ever, are added up.
+        Of disjoint segments all charges since the last renewal are what the costliest one has been
+        charged; those of one analyst, or ever, are added up.
         """
         if self.segments and analyst is None and not lifetime:
             return self.account.spent()
@@ -111,7 +133,9 @@ class DatasetState:
         return self._joined(totals.values() if analyst is None else _of(totals, analyst))
 
     def shown(self, analyst: str) -> Charge:
-        """The charges of an analyst since the last renewal, including others' answers shown to that analyst."""
+        """The charges of an analyst since the last renewal, including others' answers shown to that
+        analyst.
+        """
         return self._joined([*_of(self.now, analyst), *_of(self.seen, analyst)])
 
     def _joined(self, totals: Iterable[Total]) -> Charge:
@@ -125,10 +149,13 @@ class DatasetState:
     def limits_of(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
         """The account of the limit that binds an analyst, if there is one."""
         one = canonical(analyst)
-        return self._only({owner_of(one): self.limits[one][1]} if one in self.limits else {}, segments)
+        return self._only(
+            {owner_of(one): self.limits[one][1]} if one in self.limits else {}, segments
+        )
 
     def accounts(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
-        """The accounts that a spend of an analyst must fit: the dataset's, and those of the analyst's limits.
+        """The accounts that a spend of an analyst must fit: the dataset's, and those of the
+        analyst's limits.
 
         Args:
             analyst: who spends.
@@ -140,15 +167,23 @@ class DatasetState:
         found = {"dataset": self.account.account(canonical(analyst)), **self.limits_of(analyst)}
         return self._only(found, segments)
 
-    def _only(self, accounts: dict[str, Account], segments: Iterable[str] | None) -> dict[str, Account]:
+    def _only(
+        self, accounts: dict[str, Account], segments: Iterable[str] | None
+    ) -> dict[str, Account]:
         if segments is None:
             return accounts
         names = list(segments)
         if self.segments is None or not names:
             raise InvalidParameter("segments: this data set has none, or none were named")
-        return {owner: account.only(*names) for owner, account in accounts.items() if isinstance(account, Parallel)}
+        return {
+            owner: account.only(*names)
+            for owner, account in accounts.items()
+            if isinstance(account, Parallel)
+        }
 
-    def check_fit(self, charge: Charge, sensitivity: Sensitivity | None, version: str | None, unit: str | None) -> None:
+    def check_fit(
+        self, charge: Charge, sensitivity: Sensitivity | None, version: str | None, unit: str | None
+    ) -> None:
         """Refuse a charge that was computed for other data than these; what is None was not stated.
 
         Raises:
@@ -156,31 +191,45 @@ class DatasetState:
         """
         truth = self.sensitivity
         if charge.neighbours != truth.neighbours:
-            raise InvalidParameter(f"charge is for neighbours {charge.neighbours!r}, the data for {truth.neighbours!r}")
+            raise InvalidParameter(
+                f"charge is for neighbours {charge.neighbours!r}, the data for {truth.neighbours!r}"
+            )
         if sensitivity is not None and not sensitivity.covers(truth):
             differ = f"the charge is for {sensitivity}, the dataset has {truth}"
-            raise InvalidParameter(f"sensitivity: {differ}; use the caps of the dataset, or larger ones")
+            raise InvalidParameter(
+                f"sensitivity: {differ}; use the caps of the dataset, or larger ones"
+            )
         if version is not None and version != self.version:
             raise InvalidParameter(f"version: the dataset is at {self.version!r}, got {version!r}")
         if unit is not None and unit != self.unit:
-            raise InvalidParameter(f"unit: the dataset's privacy unit is {self.unit!r}, got {unit!r}")
+            raise InvalidParameter(
+                f"unit: the dataset's privacy unit is {self.unit!r}, got {unit!r}"
+            )
 
-    def records(self, accounts: Mapping[str, Account], charge: Charge) -> dict[str, Any]:
-        """Return what each of these accounts takes for a charge.
+    def records(
+        self, accounts: Mapping[str, Account], charge: Charge, stated: Budget | None = None
+    ) -> dict[str, Any]:
+        """Return what each of these accounts takes for a charge; ``stated``: as for
+        ``Account.quote``.
 
         Raises:
             BudgetExceeded: by the first that does not cover it.
         """
         records = {}
         for owner, account in accounts.items():
+            if owner in self.closed:
+                why = f"{owner}: an earlier version let it spend more than is accepted today"
+                raise BudgetExceeded(charge, account.remaining(), f"{why}; renew it")
             try:
-                records[owner] = account.quote(charge)
+                records[owner] = account.quote(charge, stated)
             except BudgetExceeded as error:
                 raise BudgetExceeded(charge, error.remaining, f"{owner}: {error.reason}") from None
         return records
 
     def returns(self, charged: Entry, unused: Charge) -> dict[str, Any]:
-        """Return the refund of a charge to each account; costs that cannot be refunded soundly stay charged."""
+        """Return the refund of a charge to each account; costs that cannot be refunded soundly stay
+        charged.
+        """
         returned = {}
         records = charged.body.get("records", {})
         for owner, account in self.accounts(charged.analyst, charged.body.get("segments")).items():
@@ -189,7 +238,9 @@ class DatasetState:
         return returned
 
     def by_owner(self) -> dict[str, tuple[dict[str, Any], Account]]:
-        """Terms and account of everything that has a budget here: the dataset or its shares, and the limits."""
+        """Terms and account of everything that has a budget here: the dataset or its shares, and
+        the limits.
+        """
         found = {owner_of(name): held for name, held in self.limits.items()}
         if not isinstance(self.account, Shares):
             return {"dataset": (self.terms, self.account), **found}
@@ -197,10 +248,12 @@ class DatasetState:
         return {f"share {name}": (self.terms["shares"][name], part) for name, part in parts} | found
 
     def merged(self) -> dict[str, Any]:
-        """Return what each account of disjoint segments takes when users may have moved between them.
+        """Return what each account of disjoint segments takes when users may have moved between
+        them.
 
-        A user who was in one segment and is in another pays in both: every account begins anew with a charge that
-        covers what any of them has spent.
+        A user who was in one segment and is in another pays in both. A filter of each segment goes
+        on from totals that are at least those of every segment. Registered costs begin anew with a
+        charge that covers what any segment has spent.
 
         Raises:
             BudgetExceeded: when that does not fit into one account.
@@ -210,7 +263,13 @@ class DatasetState:
         merged = {}
         for owner, (terms, account) in self.by_owner().items():
             spent = account.spent()
-            merged[owner] = {"charge": str(spent), "record": account_of(terms).quote(spent)}
+            taken: dict[str, Any] = {"charge": str(spent)}
+            state = account.merged() if isinstance(account, Parallel) else None
+            if state is None:
+                taken["record"] = account_of(terms).quote_past(spent)
+            else:
+                taken["state"] = state
+            merged[owner] = taken
         return merged
 
     def merge(self, merged: dict[str, Any]) -> None:
@@ -221,15 +280,21 @@ class DatasetState:
         """
         owned = self.by_owner()
         if self.segments and merged.keys() != owned.keys():
-            raise LedgerError("a new version lacks the record of what the accounts of segments take")
+            raise LedgerError(
+                "a new version lacks the record of what the accounts of segments take"
+            )
         for owner, taken in merged.items():
             terms, account = owned[owner]
+            if "state" in taken:
+                account.restore(taken["state"])
+                continue
             account.restore(account_of(terms).state())
             account.apply(Charge.parse(taken["charge"]), taken["record"])
 
     def unspent(self) -> DatasetState:
         """Return the data set with an unspent budget and no limits, to replay its charges."""
-        return replace(self, account=account_of(self.terms), limits={}, now={}, ever={}, seen={})
+        unspent = account_of(self.terms)
+        return replace(self, account=unspent, limits={}, now={}, ever={}, seen={}, closed=[])
 
     def copy(self) -> DatasetState:
         """An equal state that shares nothing with this one."""
@@ -239,27 +304,39 @@ class DatasetState:
         """Return the state as JSON; ``restored`` reads it."""
         return {
             **{name: getattr(self, name) for name in _PLAIN},
-            **{name: {who: total.state() for who, total in getattr(self, name).items()} for name in _TOTALS},
-            "sensitivity": asdict(self.sensitivity),
+            **{
+                name: {who: total.state() for who, total in getattr(self, name).items()}
+                for name in _TOTALS
+            },
+            "sensitivity": self.sensitivity.plain(),
             "account": self.account.state(),
-            "limits": {name: [terms, account.state()] for name, (terms, account) in self.limits.items()},
+            "limits": {
+                name: [terms, account.state()] for name, (terms, account) in self.limits.items()
+            },
         }
 
     @classmethod
     def restored(cls, name: str, state: dict[str, Any]) -> DatasetState:
         """The state of a dataset that ``state`` gave."""
         held: dict[str, Any] = {plain: state[plain] for plain in _PLAIN}
-        held |= {kind: {who: Total.restored(total) for who, total in state[kind].items()} for kind in _TOTALS}
+        held |= {
+            kind: {who: Total.restored(total) for who, total in state[kind].items()}
+            for kind in _TOTALS
+        }
         held["sensitivity"] = Sensitivity(**state["sensitivity"])
         held["account"] = _restored(state["terms"], state["account"])
-        held["limits"] = {who: (terms, _restored(terms, spent)) for who, (terms, spent) in state["limits"].items()}
+        held["limits"] = {
+            who: (terms, _restored(terms, spent)) for who, (terms, spent) in state["limits"].items()
+        }
         return cls(name=name, **held)
 
 
 def _of(totals: dict[str, Total], analyst: str) -> list[Total]:
     """The total of an analyst, if there is one."""
     one = canonical(analyst)
-    return [totals[one]] if one in totals else []
+    if one in totals:
+        return [totals[one]]
+    return []
 
 
 def _restored(terms: dict[str, Any], state: dict[str, Any]) -> Account:

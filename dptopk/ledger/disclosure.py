@@ -1,7 +1,8 @@
 """What a ledger can state about a dataset for auditors and for a public registry of deployments.
 
-The groups are those of the OpenDP deployments registry (its transparency tiers): basic facts, the privacy guarantee,
-its unit, the accounting, the implementation. What only the curator knows is taken from the caller, or is None.
+The groups are those of the OpenDP deployments registry (its transparency tiers): basic facts, the
+privacy guarantee, its unit, the accounting, the implementation. What only the curator knows is
+taken from the caller, or is None.
 """
 
 from __future__ import annotations
@@ -19,27 +20,43 @@ from dptopk.ledger.names import plain_text
 if TYPE_CHECKING:
     from dptopk.ledger.reader import Reader
 
-STATED = ("curator", "intended_use", "data_product", "published", "population", "access_control", "parameters_chosen")
+STATED = (
+    "curator",
+    "intended_use",
+    "data_product",
+    "published",
+    "population",
+    "access_control",
+    "parameters_chosen",
+)
 UNPROTECTED = (
     "facts about groups, which are learnt with or without any one unit",
     "the parameters of questions: k, budgets, caps, labels of a public domain",
     "when and how often questions are asked, and the time and memory that answers take",
-    "contributions beyond the caps, where counts and not events were given: the caps are then the curator's statement",
+    (
+        "contributions beyond the caps, where counts and not events were given: the caps are then "
+        "the curator's statement"
+    ),
     "the raw data itself, in memory and at rest",
 )
 
 
-def statement(ledger: Reader, dataset: str, about: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A disclosure about a dataset, as JSON can hold it: all from the ledger, but for what the curator states.
+def statement(
+    ledger: Reader, dataset: str, about: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """A disclosure about a dataset, as JSON can hold it: all from the ledger, but for what the
+    curator states.
 
     Args:
         ledger: whose log says it.
         dataset: its name.
-        about: what no ledger knows, as text: curator, intended_use, data_product, published, population,
-            access_control, parameters_chosen (how the parameters were chosen, and whether anybody saw the data before).
+        about: what no ledger knows, as text: curator, intended_use, data_product, published,
+            population, access_control, parameters_chosen (how the parameters were chosen, and
+            whether anybody saw the data before).
 
     Returns:
-        Nested dictionaries; ε is an upper bound at every moment, now and later, until the budget is renewed.
+        Nested dictionaries; ε is an upper bound at every moment, now and later, until the budget is
+        renewed.
 
     Raises:
         InvalidParameter: for other keys, or a dataset that there is not.
@@ -49,14 +66,28 @@ def statement(ledger: Reader, dataset: str, about: Mapping[str, str] | None = No
         raise InvalidParameter(f"about must name {', '.join(STATED)}")
     for name, text in stated.items():
         plain_text(**{name: text})
-    state, head = ledger.state(dataset), ledger.head()
-    total, spends = state.account.summary(), ledger.history(dataset)
-    theorem = state.terms.get("guarantee") or {"name": "filter", "source": "fully adaptive filter: docs/budgets.md"}
-    names = Counter(str(spend.mechanism.get("text") or spend.mechanism.get("name") or "unnamed") for spend in spends)
+    state = ledger.state(dataset)
+    head = ledger.head()
+    total = state.account.summary()
+    spends = ledger.history(dataset)
+    theorem = state.terms.get("guarantee") or {
+        "name": "filter",
+        "source": "fully adaptive filter: docs/budgets.md",
+    }
+    names = Counter(
+        str(spend.mechanism.get("text") or spend.mechanism.get("name") or "unnamed")
+        for spend in spends
+    )
     return {
-        "basic": {"dataset": dataset, "version": state.version, **{key: stated.get(key) for key in STATED}},
+        "basic": {
+            "dataset": dataset,
+            "version": state.version,
+            **{key: stated.get(key) for key in STATED},
+        },
         "guarantee": {
-            "flavor": "approximate differential privacy" if total.delta else "pure differential privacy",
+            "flavor": "approximate differential privacy"
+            if total.delta
+            else "pure differential privacy",
             "epsilon": total.epsilon_total,
             "delta": total.delta,
             **zcdp_of(state.terms),
@@ -77,8 +108,11 @@ def statement(ledger: Reader, dataset: str, about: Mapping[str, str] | None = No
             "theorem": {key: theorem[key] for key in ("name", "source")},
             "spent": str(state.spent()),
             "share_used": total.share,
-            "mechanisms": [{"mechanism": name, "charged": times} for name, times in sorted(names.items())],
-            "post_processing": "answers are released as drawn; whatever is computed from them costs nothing",
+            "mechanisms": [
+                {"mechanism": name, "charged": times} for name, times in sorted(names.items())
+            ],
+            "post_processing": "answers are released as drawn; whatever is computed from them "
+            "costs nothing",
         },
         "implementation": {
             "dptopk": version("dptopk"),
@@ -95,13 +129,20 @@ def statement(ledger: Reader, dataset: str, about: Mapping[str, str] | None = No
 def zcdp_of(terms: Mapping[str, Any]) -> dict[str, float]:
     """The ρ of a budget in ρ, and the δ within which it may fail; empty for other terms."""
     rho = terms.get("budget", [])[2:]
-    return {"rho": rho[0], "failure_delta": terms["filter"]["failure_delta"]} if rho else {}
+    if rho:
+        return {"rho": rho[0], "failure_delta": terms["filter"]["failure_delta"]}
+    return {}
 
 
 def statement_page(made: Mapping[str, Any]) -> str:
     """The same as one HTML page that needs nothing from elsewhere."""
     title = f"Privacy statement: {escape(made['basic']['dataset'])}"
-    page = [f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head><body>']
+    page = [
+        (
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta '
+            f'charset="utf-8"><title>{title}</title></head><body>'
+        )
+    ]
     page += [f"<h1>{title}</h1>"]
     for name, part in made.items():
         page += [f"<h2>{name}</h2>", html_table(["what", "stated"], list(_lines(part)))]
@@ -110,10 +151,18 @@ def statement_page(made: Mapping[str, Any]) -> str:
 
 def _lines(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Rows (name, value) of nested parts."""
-    if name.endswith("budget") and isinstance(part, list):  # as Budget.terms writes it: ε and δ, or null, δ and ρ
-        part = {key: value for key, value in zip(("epsilon", "delta", "rho"), part, strict=False) if value is not None}
+    if name.endswith("budget") and isinstance(
+        part, list
+    ):  # as Budget.terms writes it: ε and δ, or null, δ and ρ
+        part = {
+            key: value
+            for key, value in zip(("epsilon", "delta", "rho"), part, strict=False)
+            if value is not None
+        }
     if not isinstance(part, Mapping | list) or not part:
         yield name.replace("_", " "), "not stated" if part is None else part
         return
-    for key, value in part.items() if isinstance(part, Mapping) else (("", value) for value in part):
+    for key, value in (
+        part.items() if isinstance(part, Mapping) else (("", value) for value in part)
+    ):
         yield from _lines(value, ", ".join(filter(None, (name, key))))

@@ -1,7 +1,8 @@
 """One line of the log: its normal form, its text and its place in the hash chain.
 
-A body is brought into normal form, what JSON gives back for it, before it is hashed: keys are texts, tuples are lists,
-NaN and infinities are refused. So an entry that was written is the entry that is read.
+A body is brought into normal form, what JSON gives back for it, before it is hashed: keys are
+texts, tuples are lists, NaN and infinities are refused. So an entry that was written is the entry
+that is read.
 
 The chain: hash_n = H(hash_(n-1) ‖ entry_n) with H = SHA-256, or HMAC-SHA-256 when a key is given.
 """
@@ -18,13 +19,17 @@ from typing import Any
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
 
-FORMAT = 3  # of the entries; a log of another one is refused
+# Of the entries that are written. Who changes what an entry of some kind holds or means gives it
+# another number, and adds to ``earlier_formats`` how entries of the number before are read.
+FORMAT = 3
 GENESIS = "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the log; ``body`` is a JSON object, ``at`` a UTC time that informs but decides nothing."""
+    """One line of the log; ``body`` is a JSON object, ``at`` a UTC time that informs but decides
+    nothing.
+    """
 
     seq: int
     at: str
@@ -53,32 +58,58 @@ class Entry:
             raise LedgerError(f"entry {seq} is not readable: the ledger was damaged")
         return cls(seq, at, kind, dataset, analyst, body, previous, digest_)
 
-    def chained(self, key: bytes | None) -> str:
-        """The hash that this entry must have."""
-        fields = [self.previous, self.seq, self.at, self.kind, self.dataset, self.analyst, self.body]
-        return digest(key, json.dumps(fields, sort_keys=True, separators=(",", ":")))
+    def chained(self, key: bytes | None, format_: int = FORMAT) -> str:
+        """The hash that this entry must have, by the rules of a format.
+
+        Raises:
+            LedgerError: when its text cannot be hashed by the rules of format 1.
+        """
+        fields = [
+            self.previous,
+            self.seq,
+            self.at,
+            self.kind,
+            self.dataset,
+            self.analyst,
+            self.body,
+        ]
+        # Format 1 hashed characters beyond ASCII as they are, which lone surrogates do not survive.
+        escaped = format_ > 1
+        text = json.dumps(fields, sort_keys=True, ensure_ascii=escaped, separators=(",", ":"))
+        try:
+            return digest(key, text)
+        except UnicodeEncodeError:
+            raise LedgerError(f"entry {self.seq} is not readable: the ledger was damaged") from None
 
 
 def digest(key: bytes | None, text: str) -> str:
     """SHA-256 of a text, or its HMAC when there is a key."""
     data = text.encode()
-    return hmac.new(key, data, hashlib.sha256).hexdigest() if key else hashlib.sha256(data).hexdigest()
+    if key:
+        return hmac.new(key, data, hashlib.sha256).hexdigest()
+    return hashlib.sha256(data).hexdigest()
 
 
 def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
-    """The one argument as it will be read again: keys as texts, tuples as lists; an empty object for None.
+    """The one argument as it will be read again: keys as texts, tuples as lists; an empty object
+    for None.
 
     Raises:
-        InvalidParameter: on what JSON cannot hold: NaN, infinities, other types, keys that become the same text.
+        InvalidParameter: on what JSON cannot hold: NaN, infinities, other types, keys that become
+        the same text.
     """
     ((name, body),) = bodies.items()
     if not isinstance(body, Mapping | None):
         raise InvalidParameter(f"{name} must be a mapping, got {type(body).__name__}")
     try:
-        read = json.loads(json.dumps(dict(body or {}), allow_nan=False), object_pairs_hook=_distinct)
+        read = json.loads(
+            json.dumps(dict(body or {}), allow_nan=False), object_pairs_hook=_distinct
+        )
         canonical_json(read)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidParameter(f"{name} cannot be written as JSON: {type(error).__name__}") from None
+        raise InvalidParameter(
+            f"{name} cannot be written as JSON: {type(error).__name__}"
+        ) from None
     return dict(read)
 
 

@@ -1,19 +1,29 @@
-"""Conditions on the file of a SQLite ledger: one name, a disk with working locks, and that it is not moved.
+"""Conditions on the file of a SQLite ledger: one name, a disk with working locks, and that it is
+not moved.
 
-SQLite keeps its journal next to the *name* of a database and its locks on the *file*. A file with two names (a hard
-link, or a single file mounted into a container) or on a network disk whose locks do not hold lets two writers each
-spend the whole budget, and the log looks whole afterwards. So such files are refused.
+POSIX drops all locks that a process holds on a file as soon as the process closes any descriptor of
+it. So nothing here opens the file of a database but SQLite, which delays closing its descriptors
+until it holds no lock: a file is made, its header is read and its marks are written by SQLite.
+
+SQLite keeps its journal next to the *name* of a database and its locks on the *file*. A file with
+two names (a hard link, or a single file mounted into a container) or on a network disk whose locks
+do not hold lets two writers each spend the whole budget, and the log looks whole afterwards. So
+such files are refused.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import sqlite3
 import stat
+import struct
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from dptopk.errors import LedgerError
 
@@ -21,7 +31,15 @@ from dptopk.errors import LedgerError
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb\w*|9p|fuse(\..*)?|virtiofs|vboxsf|afs|ceph|glusterfs|lustre|ncpfs|coda|gfs2?|ocfs2|davfs"
 )
-NEEDS_LOG = 1  # the ``user_version`` of a file that may lack what its write-ahead log holds
+# Values of ``user_version``: what the file says of itself.
+COMPLETE = 0
+NEEDS_LOG = 1  # in a file that is written ahead of: it may lack what its write-ahead log holds
+UNFINISHED = 2  # a migration that was not completed: no ledger yet
+CLOSING_SECONDS = 0.5  # in which a process that closes a file leaves its mark
+SUFFIXES = ("-journal", "-wal", "-shm")  # of the files that SQLite makes beside a database
+# First four bytes of a write-ahead log, and the order of bytes in the words of its checksum.
+_LOG_ORDER = {0x377F0682: "<", 0x377F0683: ">"}
+_LOG_HEADER_BYTES = 32
 _MOUNTINFO = Path("/proc/self/mountinfo")
 
 
@@ -32,10 +50,12 @@ class LedgerFile:
     Args:
         path: where it is; links to it are followed first.
         network: whether the caller vouches for the locks of a network file system.
+        unfinished: whether it may be a migration that is not completed.
     """
 
     path: Path
     network: bool = False
+    unfinished: bool = False
 
     @classmethod
     def at(cls, path: str | Path, *, network: bool = False) -> LedgerFile:
@@ -48,14 +68,22 @@ class LedgerFile:
     def make(self) -> None:
         """Make an empty file that only its owner can read; leave one that is there alone.
 
+        SQLite makes it, with the permissions of a file that is made beforehand and removed again.
+
         Raises:
             LedgerError: when it cannot be made.
         """
-        try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError:
+        if self.path.exists():
             return
-        except (OSError, ValueError) as error:
+        model = self.path.with_name(f".{secrets.token_hex(8)}.new")
+        try:
+            os.close(os.open(model, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            try:
+                uri = f"{self.path.as_uri()}?mode=rwc&modeof={quote(str(model))}"
+                sqlite3.connect(uri, uri=True).close()
+            finally:
+                model.unlink()
+        except (OSError, ValueError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise LedgerError(f"cannot create the ledger {self.path.name!r}: {reason}") from None
 
@@ -68,11 +96,19 @@ class LedgerFile:
         self.identity()
         found = mounts()
         if str(self.path) in found:
-            why = "is mounted as a single file: its journal would lie next to each of its names; mount the folder"
+            why = (
+                "is mounted as a single file: its journal would lie next to each of its "
+                "names; mount the folder"
+            )
             raise LedgerError(f"the ledger {self.path.name!r} {why}")
         if not self.network and backed_by_network(self.path, found):
-            why = "is on a network file system, where locks may not work; use a local disk or PostgreSQL"
-            raise LedgerError(f"the ledger {self.path.name!r} {why} (network=True if you know that they work)")
+            why = (
+                "is on a network file system, where locks may not work; use a local disk or "
+                "PostgreSQL"
+            )
+            raise LedgerError(
+                f"the ledger {self.path.name!r} {why} (network=True if you know that they work)"
+            )
 
     def identity(self) -> tuple[int, int]:
         """Device and inode number of what is at the path now.
@@ -101,51 +137,130 @@ class LedgerFile:
         uri = self.path.as_uri()
         if not read_only:
             return f"{uri}?mode=rw"
-        # Reading a file whose last writer used a write-ahead log would write next to it; where there is no log, as on
-        # read-only media, the file can be read alone.
-        return f"{uri}?mode=ro" + ("&immutable=1" if not self.log().exists() and self._is_wal() else "")
+        # Reading a file whose last writer used a write-ahead log would write next to it; where
+        # there is no log, as on read-only media, the file can be read alone.
+        if not self.log().exists() and self._is_ahead():
+            return f"{uri}?mode=ro&immutable=1"
+        return f"{uri}?mode=ro"
 
     def log(self) -> Path:
         """Where a write-ahead log lies."""
         return self.path.with_name(f"{self.path.name}-wal")
 
     def lacks_log(self) -> bool:
-        """Whether the file was used with a write-ahead log, which is not there."""
-        if self.log().exists():
+        """Whether the file was used with a write-ahead log, which is not there or is no log.
+
+        A file that is no longer written ahead of has taken in all of its log before. Any program
+        that looks into a file without its log makes SQLite leave an empty one.
+        """
+        if self._has_log() or not self._is_ahead():
             return False
-        try:  # by SQLite: were the file closed by anybody else, this process would lose its locks on it
-            with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-                return bool(connection.execute("PRAGMA user_version").fetchone()[0] == NEEDS_LOG)
+        return self.mark() == NEEDS_LOG
+
+    def _has_log(self) -> bool:
+        """Whether there is a write-ahead log with a whole header.
+
+        SQLite locks the database and its -shm file, and never the log: so closing the log here
+        drops no lock of this process.
+        """
+        try:
+            with self.log().open("rb") as log:
+                return _is_log_header(log.read(_LOG_HEADER_BYTES))
+        except OSError:
+            return False
+
+    def mark(self) -> int:
+        """The ``user_version`` in the file itself, whatever a log says; COMPLETE if unreadable."""
+        try:
+            with closing(self._alone("immutable=1")) as connection:
+                return int(connection.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.Error:
-            return False
+            return COMPLETE
 
     def set_lacking(self, *, lacking: bool) -> None:
         """Say that the file needs a write-ahead log, or that it is to be read without."""
         with closing(sqlite3.connect(self.path)) as connection:
-            connection.execute(f"PRAGMA user_version = {NEEDS_LOG if lacking else 0}")
-            connection.execute("PRAGMA journal_mode = DELETE")
+            if lacking:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute(f"PRAGMA user_version = {NEEDS_LOG}")
+            else:
+                connection.execute("PRAGMA journal_mode = DELETE")
+                connection.execute(f"PRAGMA user_version = {COMPLETE}")
+
+    def set_mark(self, mark: int) -> None:
+        """Write a mark into a file that nobody writes ahead of."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute(f"PRAGMA user_version = {mark}")
+
+    def settle(self) -> None:
+        """Say that a file whose log SQLite has taken in is complete, unless it is in use again."""
+        with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=rw", uri=True)) as connection:
+            mode = connection.execute("PRAGMA journal_mode = PERSIST").fetchone()[0]
+            if mode == "persist":
+                connection.execute(f"PRAGMA user_version = {COMPLETE}")
 
     def refuse_lost_log(self) -> None:
         """Refuse a file without the write-ahead log that it needs.
 
         Raises:
-            LedgerError: when commits are missing.
+            LedgerError: when commits are missing, or a migration was not completed.
         """
-        if self.lacks_log():
-            lacks = f"the ledger {self.path.name!r} lacks what its log {self.log().name!r} held, which is not there"
-            help_ = "copy both files, or use dptopk ledger backup (see dptopk ledger accept-restore)"
+        until = time.monotonic() + CLOSING_SECONDS
+        while (lacking := self.lacks_log()) and time.monotonic() < until:
+            time.sleep(CLOSING_SECONDS / 50)  # the last one to close it is about to say so
+        if lacking:
+            lacks = (
+                f"the ledger {self.path.name!r} lacks what its log {self.log().name!r} "
+                f"held, which is not there"
+            )
+            help_ = (
+                "copy both files, or use dptopk ledger backup (see dptopk ledger accept-restore)"
+            )
             raise LedgerError(f"{lacks}: {help_}")
 
-    def _is_wal(self) -> bool:
+        if self.mark() == UNFINISHED and not self.unfinished:
+            raise LedgerError(
+                f"{self.path.name!r} is an unfinished migration and no ledger: run dptopk ledger "
+                "migrate again"
+            )
+
+    def _is_ahead(self) -> bool:
+        """Whether the file is one with a write-ahead log: SQLite cannot open that without locks."""
         try:
-            with self.path.open("rb") as file:
-                return file.read(20)[18:20] == b"\x02\x02"
-        except OSError:
-            return False
+            with closing(self._alone("nolock=1")) as connection:
+                connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.Error as error:
+            return getattr(error, "sqlite_errorname", "") == "SQLITE_CANTOPEN"
+        return False
+
+    def _alone(self, option: str) -> sqlite3.Connection:
+        """A connection that reads the file by itself, and writes nothing next to it."""
+        return sqlite3.connect(f"{self.path.as_uri()}?mode=ro&{option}", uri=True)
+
+
+def _is_log_header(header: bytes) -> bool:
+    """Whether bytes are the header of a write-ahead log: its mark, and a checksum that agrees.
+
+    Source: "WAL-mode File Format" of SQLite, sections 2.1 and 4.2.
+    """
+    if len(header) != _LOG_HEADER_BYTES:
+        return False
+    order = _LOG_ORDER.get(int.from_bytes(header[:4], "big"))
+    if order is None:
+        return False
+    words = struct.unpack(f"{order}6I", header[:24])
+    first = 0
+    second = 0
+    for index in range(0, 6, 2):
+        first = (first + words[index] + second) % 2**32
+        second = (second + words[index + 1] + first) % 2**32
+    return struct.unpack(">2I", header[24:]) == (first, second)
 
 
 def mounts(table: Path = _MOUNTINFO) -> dict[str, str]:
-    """Mount points of this process and the types of their file systems; nothing where the kernel does not tell."""
+    """Mount points of this process and the types of their file systems; nothing where the kernel
+    does not tell.
+    """
     try:
         lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

@@ -1,8 +1,9 @@
 """Exported heads: the number and hash of the last entry, stored in another place.
 
-A database that was restored from a backup, copied without its journal, or cut off at its end looks whole. A head that
-was written elsewhere after a later commit tells: the log must still hold that entry with that hash. A head file is
-replaced by a later head of the same log alone, by one process at a time. A database may hold the head instead.
+A database that was restored from a backup, copied without its journal, or cut off at its end looks
+whole. A head that was written elsewhere after a later commit tells: the log must still hold that
+entry with that hash. A head file is replaced by a later head of the same log alone, by one process
+at a time. A database may hold the head instead.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ if sys.platform != "win32":  # there heads are replaced without a lock
     import fcntl
 
 
+_MAX_SEQ = 2**63 - 1  # of an integer in SQLite and PostgreSQL
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The end of a log: sequence number and hash of its last entry, and the ledger's identity."""
@@ -40,15 +44,23 @@ class Head:
             InvalidParameter: when it is not one.
         """
         try:
-            seq, hash_, ledger = head["seq"], head["hash"], head.get("ledger")
+            seq = head["seq"]
+            hash_ = head["hash"]
+            ledger = head.get("ledger")
         except (KeyError, TypeError, AttributeError):
-            raise InvalidParameter("head must contain seq and hash, as an exported head does") from None
+            raise InvalidParameter(
+                "head must contain seq and hash, as an exported head does"
+            ) from None
         if type(seq) is not int or not isinstance(hash_, str) or not isinstance(ledger, str | None):
             raise InvalidParameter("head must contain seq and hash, as an exported head does")
+        if abs(seq) > _MAX_SEQ:
+            raise InvalidParameter("the head is damaged: its seq is no number of an entry")
         return cls(seq, hash_, ledger)
 
     def problem(self, ledger: str | None, hash_there: str | None) -> str:
-        """Describe what is wrong with a log with this hash at the head's entry (None: no such entry); '' if nothing."""
+        """Describe what is wrong with a log with this hash at the head's entry (None: no such
+        entry); '' if nothing.
+        """
         if self.ledger is not None and ledger is not None and self.ledger != ledger:
             return "the head belongs to another ledger"
         if hash_there is None:
@@ -79,8 +91,31 @@ class HeadFile:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError):
-            hint = "dptopk ledger export --head writes one"
-            raise InvalidParameter(f"head: {self.path.name!r} is not an exported head; {hint}") from None
+            hint = (
+                "dptopk ledger export --head writes one; where a ledger stores its head, and it is "
+                "lost: dptopk ledger witness replace"
+            )
+            raise InvalidParameter(
+                f"head: {self.path.name!r} is not an exported head; {hint}"
+            ) from None
+
+    def place(self) -> dict[str, str]:
+        """How a ledger records where this is."""
+        return {"kind": "file", "name": self.path.name}
+
+    def remove(self) -> None:
+        """Take the head away: from here on it is stored elsewhere.
+
+        Raises:
+            LedgerError: when it cannot be removed.
+        """
+        try:
+            with _held(lock_beside(self.path)):
+                self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise LedgerError(
+                f"the head in {self.path.name!r} cannot be removed: {error.strerror}"
+            ) from None
 
     def swap(self, old: Head | None, new: Head) -> bool:
         """Replace a head, whole and durably, if it is still the one there; whether it was.
@@ -93,7 +128,11 @@ class HeadFile:
             with _held(lock_beside(self.path)):
                 if self.read() != old:
                     return False
-                file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600)
+                file = os.open(
+                    beside,
+                    os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0),
+                    0o600,
+                )
                 try:
                     os.write(file, (canonical_json(asdict(new)) + "\n").encode())
                     os.fsync(file)
@@ -103,12 +142,16 @@ class HeadFile:
         except OSError as error:
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
-            raise LedgerError(f"the head could not be written to {self.path.name!r}: {error.strerror}") from None
+            raise LedgerError(
+                f"the head could not be written to {self.path.name!r}: {error.strerror}"
+            ) from None
         return True
 
 
 def lock_beside(path: Path) -> Path:
-    """The file that is locked while a head file is replaced; it stays, so it tells it from an exported head."""
+    """The file that is locked while a head file is replaced; it stays, so it tells it from an
+    exported head.
+    """
     return path.with_name(f".{path.name}.lock")
 
 
@@ -138,12 +181,17 @@ class HeadTable:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._run("CREATE TABLE IF NOT EXISTS dptopk_head (id INTEGER PRIMARY KEY, ledger TEXT, seq BIGINT, hash TEXT)")
+        self._run(
+            "CREATE TABLE IF NOT EXISTS dptopk_head (id INTEGER PRIMARY KEY, ledger TEXT, seq "
+            "BIGINT, hash TEXT)"
+        )
 
     def read(self) -> Head | None:
         """The head, if there is one."""
         found, _ = self._run("SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1")
-        return Head.of(dict(zip(("ledger", "seq", "hash"), found[0], strict=True))) if found else None
+        if found:
+            return Head.of(dict(zip(("ledger", "seq", "hash"), found[0], strict=True)))
+        return None
 
     def swap(self, old: Head | None, new: Head) -> bool:
         """Replace a head durably, if it is still the one there; whether it was."""
@@ -155,6 +203,14 @@ class HeadTable:
         there = Head(-1, "") if old is None else old
         return self._run(change, **asdict(new), old_seq=there.seq, old_hash=there.hash)[1] == 1
 
+    def place(self) -> dict[str, str]:
+        """How a ledger records where this is; without the address, which may hold a password."""
+        return {"kind": "database", "name": self._url.partition(":")[0]}
+
+    def remove(self) -> None:
+        """Take the head away: from here on it is stored elsewhere."""
+        self._run("DELETE FROM dptopk_head WHERE id = 1")
+
     def _run(self, statement: str, **values: str | int | None) -> tuple[list[Any], int]:
         """Run a statement by itself; its rows, and how many it changed."""
         import sqlalchemy as sa
@@ -165,10 +221,14 @@ class HeadTable:
                 result = connection.execute(sa.text(statement), values)
                 return list(result.fetchall()) if result.returns_rows else [], result.rowcount
         except (sa.exc.SQLAlchemyError, ImportError, ValueError) as error:
-            reason = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
+            reason = str(getattr(error, "orig", None) or error).strip().splitlines() or [
+                type(error).__name__
+            ]
             raise LedgerError(f"the database of the head refused: {reason[0]}") from None
 
 
 def witness_at(place: str | Path) -> HeadFile | HeadTable:
     """Return the storage of a head at a path or a database URL."""
-    return HeadTable(str(place)) if "://" in str(place) else HeadFile(Path(place))
+    if "://" in str(place):
+        return HeadTable(str(place))
+    return HeadFile(Path(place))

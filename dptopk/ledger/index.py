@@ -1,9 +1,10 @@
 """Lookup of keys, releases and stored answers in the log: names that lead to entries, hash-chained.
 
-A charge is found by its key, a release by its charge, a stored answer by its question, a reuse by whom it was shown to.
-The rows that lead from names to entries lie beside the log and could be lost with every hash of the log in order: then
-a key would be charged again, and answered otherwise. So names fall into buckets, and the state of the ledger holds the
-hash of the chain of each bucket's rows: a row that is missing, changed or added is found whenever its bucket is read.
+A charge is found by its key, a release by its charge, a stored answer by its question, a reuse by
+whom it was shown to. The rows that lead from names to entries lie beside the log and could be lost
+with every hash of the log in order: then a key would be charged again, and answered otherwise. So
+names fall into buckets, and the state of the ledger holds the hash of the chain of each bucket's
+rows: a row that is missing, changed or added is found whenever its bucket is read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ Place = tuple[int, str]  # an entry and a name that leads to it
 
 
 def name_of(kind: str, *found_by: str | int) -> str:
-    """The name of what is found by these: "once", "release", "answer" or "seen", and what it is found by."""
+    """The name of what is found by these: "once", "release", "answer" or "seen", and what it is
+    found by.
+    """
     return fingerprint([kind, *found_by])
 
 

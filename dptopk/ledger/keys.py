@@ -25,7 +25,8 @@ def secret_of(key: str | bytes | None) -> bytes | None:
 
 
 def read_key(**files: Path) -> bytes:
-    """The secret in the one file, without white space around it; a file that other users may read is warned of.
+    """The secret in the one file, without white space around it; a file that other users may read
+    is warned of.
 
     Raises:
         InvalidParameter: naming the argument, when the file cannot be read or holds no secret.
@@ -33,11 +34,14 @@ def read_key(**files: Path) -> bytes:
     ((name, path),) = files.items()
     try:
         with path.open("rb") as file:
-            mode, secret = os.fstat(file.fileno()).st_mode, file.read().strip()
+            mode = os.fstat(file.fileno()).st_mode
+            secret = file.read().strip()
     except OSError as error:
         raise InvalidParameter(f"{name}: cannot read {path.name!r}: {error.strerror}") from None
     if not secret:
         raise InvalidParameter(f"{name}: {path.name!r} is empty")
     if os.name == "posix" and mode & (stat.S_IRGRP | stat.S_IROTH):
-        _LOG.warning("%s: other users may read %r, and could forge the chain: chmod 600", name, path.name)
+        _LOG.warning(
+            "%s: other users may read %r, and could forge the chain: chmod 600", name, path.name
+        )
     return secret

@@ -1,12 +1,14 @@
 """The ledger: no answer without a durable charge.
 
-Everything that happens to a budget is an entry of one append-only, hash-chained log (``store``). What is spent and what
-remains is the fold of the log (``state``) into the same accounts that work without a ledger; a snapshot of it, whose
-hash is an entry of the log, saves reading all of it again.
+Everything that happens to a budget is an entry of one append-only, hash-chained log (``store``).
+What is spent and what remains is the fold of the log (``state``) into the same accounts that work
+without a ledger; a snapshot of it, whose hash is an entry of the log, saves reading all of it
+again.
 
-Order of a spend: inside one transaction that holds the write lock, read what others appended, check the budgets, append
-the charge, read it back, commit durably; only then may noise be drawn. After the answer a ``release`` entry marks it as
-given and returns unused costs (never δ). A process killed at any instant therefore leaves charged >= released.
+Order of a spend: inside one transaction that holds the write lock, read what others appended, check
+the budgets, append the charge, read it back, commit durably; only then may noise be drawn. After
+the answer a ``release`` entry marks it as given and returns unused costs (never δ). A process
+killed at any instant therefore leaves charged >= released.
 """
 
 from __future__ import annotations
@@ -21,15 +23,25 @@ from dptopk._internal import validate
 from dptopk.costs import Budget, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
+from dptopk.ledger.budget_terms import (
+    BudgetTerms,
+    Free,
+    account_of,
+    by_segment,
+    fixed,
+    segments_of,
+    shared_terms_of,
+    terms_of,
+)
 from dptopk.ledger.entries import FORMAT, Entry, normal
 from dptopk.ledger.heads import Head, witness_at
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
+from dptopk.ledger.migrate import Migration
 from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
-from dptopk.ledger.spends import Receipt
+from dptopk.ledger.spends import Receipt, stated_in
 from dptopk.ledger.store import Store, accepted_log
-from dptopk.ledger.terms import Free, Terms, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
 from dptopk.ledger.verify import is_part
 
 
@@ -38,21 +50,26 @@ class Ledger(Reader):
 
     Args:
         url: path of a SQLite file, or the URL of a PostgreSQL database.
-        key: secret text or bytes; then the chain is an HMAC that only holders of the key can extend or forge.
-        test: marks a *new* ledger as one for tests; only such a ledger takes releases made with a fixed seed.
-        read_only: open for ``show``, ``verify`` and ``export`` alone: nothing is written, neither to the file nor to
-            its folder.
-        create: make a ledger where there is none; False: refuse, so that a mistyped path is no new budget.
+        key: secret text or bytes; then the chain is an HMAC that only holders of the key can extend
+            or forge.
+        test: marks a *new* ledger as one for tests; only such a ledger takes releases made with a
+            fixed seed.
+        read_only: open for ``show``, ``verify`` and ``export`` alone: nothing is written, neither
+            to the file nor to its folder.
+        create: make a ledger where there is none; False: refuse, so that a mistyped path is no new
+            budget.
         head: an exported head that the log must still hold.
-        head_file: a file, best on another disk, or the URL of a database, best on another server, that the head is
-            written to after each commit, and that the log is checked against when it is opened and at every write.
+        head_file: a file, best on another disk, or the URL of a database, best on another server,
+            that the head is written to after each commit, and that the log is checked against when
+            it is opened and at every write.
         network: open a SQLite file also on a network file system, whose locks may not hold.
-        ahead: for a process that stays, such as a service: SQLite commits to a log next to the file, with one sync
-            instead of five. Copy a ledger in use with ``backup``: the file alone is refused.
+        ahead: for a process that stays, such as a service: SQLite commits to a log next to the
+            file, with one sync instead of five. Copy a ledger in use with ``backup``: the file
+            alone is refused.
 
     Raises:
-        LedgerError: when the database cannot be opened, is not a ledger, was written with another key, or lacks what a
-            head says it held.
+        LedgerError: when the database cannot be opened, is not a ledger, was written with another
+            key, or lacks what a head says it held.
     """
 
     def __init__(
@@ -69,9 +86,23 @@ class Ledger(Reader):
         ahead: bool = False,
     ) -> None:
         heads = [] if head is None else [Head.of(head)]
-        store = Store(url, key=secret_of(key), read_only=read_only, create=create, network=network, ahead=ahead)
-        super().__init__(store, Journal(store, None if head_file is None else witness_at(head_file)))
-        first = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": store.key is not None, "test": test}
+        store = Store(
+            url,
+            key=secret_of(key),
+            read_only=read_only,
+            create=create,
+            network=network,
+            ahead=ahead,
+        )
+        super().__init__(
+            store, Journal(store, None if head_file is None else witness_at(head_file))
+        )
+        first = {
+            "format": FORMAT,
+            "id": uuid.uuid4().hex,
+            "keyed": store.key is not None,
+            "test": test,
+        }
         try:
             self._journal.open(first if create and not read_only else None, heads)
         except BaseException:
@@ -87,7 +118,7 @@ class Ledger(Reader):
         delta: float | None = None,
         shares: Mapping[str, Charge | Budget] | None = None,
         segments: Mapping[str, Sequence[str]] | None = None,
-        sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
+        sensitivity: Sensitivity = Sensitivity(),  # noqa: B008
         unit: str = "user",
         version: str = "1",
         **free: Unpack[Free],
@@ -96,57 +127,69 @@ class Ledger(Reader):
 
         Args:
             name: not used before in this ledger.
-            registered: a set-wise registration: these costs, in any order; ``delta`` is the δ it is reported at.
+            registered: a set-wise registration: these costs, in any order; ``delta`` is the δ it is
+                reported at.
             budget: instead of a registration: a fully adaptive filter on a total (ε, δ).
             delta: with ``registered``: the δ at which the guarantee is stated.
-            shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all
-                fixed now; whoever is not named draws on the share "reserve". The guarantee is for all of them together.
-            segments: such as {"region": ["eu", "us"]}: one unit's data lie in at most one of them, by nature, not
-                because a query keeps it so. Then each has the whole budget, and pays for what is asked of it and of
-                all data.
+            shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget)
+                for each analyst, all fixed now; whoever is not named draws on the share "reserve".
+                The guarantee is for all of them together.
+            segments: such as {"region": ["eu", "us"]}: one unit's data lie in at most one of them,
+                by nature, not because a query keeps it so. Then each has the whole budget, and pays
+                for what is asked of it and of all data.
             sensitivity: what one unit can move in this data, and the neighbour relation.
             unit: the privacy unit in words, such as "member".
             version: of the data.
-            free: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them (docs/notes/filters.md).
+            free: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them
+                (docs/notes/filters.md).
 
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        terms = shared_terms_of(registered=registered, budget=budget, delta=delta, shares=shares, **free)
+        terms = shared_terms_of(
+            registered=registered, budget=budget, delta=delta, shares=shares, **free
+        )
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
         if declared and sensitivity.neighbours != "add_remove":
-            raise InvalidParameter("segments need add_remove neighbours: a replaced user may be in two segments")
-        about = {"unit": unit, "version": version, "sensitivity": asdict(sensitivity)}
+            raise InvalidParameter(
+                "segments need add_remove neighbours: a replaced user may be in two segments"
+            )
+        about = {"unit": unit, "version": version, "sensitivity": sensitivity.plain()}
         body = normal(dataset={"terms": by_segment(terms, declared), "segments": declared, **about})
         with self._journal.write() as log:
             if name in self._now.datasets:
                 raise InvalidParameter(f"name: the dataset {name!r} already exists")
             self._journal.append(log, "dataset", name, "", body)
 
-    def set_limit(self, dataset: str, analyst: str, **limit: Unpack[Terms]) -> None:
+    def set_limit(self, dataset: str, analyst: str, **limit: Unpack[BudgetTerms]) -> None:
         """Limit one analyst inside a dataset's budget; arguments as for ``create_dataset``.
 
         What the analyst has spent before counts, and what the analyst was shown of others' answers.
         """
-        analyst, terms = analyst_name(analyst), terms_of(**limit)
+        analyst = analyst_name(analyst)
+        terms = terms_of(**limit)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            shown, terms = state.shown(analyst), by_segment(terms, state.segments)
+            shown = state.shown(analyst)
+            terms = by_segment(terms, state.segments)
             terms = fixed(terms) if shown else terms
             try:
-                record = account_of(terms).quote(shown)
+                record = account_of(terms).quote_past(shown)
             except BudgetExceeded:
-                raise InvalidParameter(f"the analyst {analyst!r} has already spent more than this limit") from None
+                raise InvalidParameter(
+                    f"the analyst {analyst!r} has already spent more than this limit"
+                ) from None
             body = {"terms": terms, "charge": str(shown), "record": record}
             self._journal.append(log, "limit", dataset, analyst, normal(limit=body))
 
     def set_version(self, dataset: str, version: str) -> None:
-        """Record that the data changed; budgets and spending go on, since the same users may be in the new data.
+        """Record that the data changed; budgets and spending go on, since the same users may be in
+        the new data.
 
-        Users may be in other segments than before: the accounts of all segments go on from one charge that covers what
-        any of them has spent.
+        Users may be in other segments than before: the accounts of all segments go on from one
+        charge that covers what any of them has spent.
 
         Raises:
             InvalidParameter: when that does not fit into one account: then only a renewal helps.
@@ -156,16 +199,23 @@ class Ledger(Reader):
             try:
                 merged = self._now.dataset(dataset).merged()
             except BudgetExceeded:
-                moved = "version: users may have moved between segments, which together spent more than one may"
+                moved = (
+                    "version: users may have moved between segments, which together spent "
+                    "more than one may"
+                )
                 raise InvalidParameter(moved) from None
-            body = {"version": version, "merged": merged} if merged else {"version": version}
+            if merged:
+                body = {"version": version, "merged": merged}
+            else:
+                body = {"version": version}
             self._journal.append(log, "version", dataset, "", normal(version=body))
 
-    def renew(self, dataset: str, *, reason: str, **budget: Unpack[Terms]) -> None:
-        """Open a new budget on the same data set: an explicit, recorded act; the lifetime total continues.
+    def renew(self, dataset: str, *, reason: str, **budget: Unpack[BudgetTerms]) -> None:
+        """Open a new budget on the same data set: an explicit, recorded act; the lifetime total
+        continues.
 
-        Arguments as for ``create_dataset``. Shares are renewed all at once: one that was renewed by itself, after
-        answers, would be a choice between games.
+        Arguments as for ``create_dataset``. Shares are renewed all at once: one that was renewed by
+        itself, after answers, would be a choice between games.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
@@ -176,10 +226,12 @@ class Ledger(Reader):
             self._journal.append(log, "renewal", dataset, "", body)
 
     def rekey(self, key: str | bytes) -> None:
-        """Give a keyed chain another secret: every entry is hashed anew, in one transaction, after all were verified.
+        """Give a keyed chain another secret: every entry is hashed anew, in one transaction, after
+        all were verified.
 
-        One entry more says so, with the head that there was. Heads exported before fit no longer: export a new one.
-        Whoever has the ledger open with the old secret is refused from here on, as are copies made before.
+        One entry more says so, with the head that there was. Heads exported before fit no longer:
+        export a new one. Whoever has the ledger open with the old secret is refused from here on,
+        as are copies made before.
 
         Raises:
             InvalidParameter: for a ledger without a key, or the key that it has.
@@ -187,7 +239,9 @@ class Ledger(Reader):
         """
         secret = secret_of(key)
         if self._store.key is None or secret is None:
-            raise InvalidParameter("key: this ledger was created without a key, which cannot be added later")
+            raise InvalidParameter(
+                "key: this ledger was created without a key, which cannot be added later"
+            )
         if secret == self._store.key:
             raise InvalidParameter("key: the new key is the present one")
         self._journal.rekey(secret)
@@ -202,11 +256,13 @@ class Ledger(Reader):
         key: str | bytes | None = None,
         network: bool = False,
     ) -> dict[str, Any] | None:
-        """Accept a ledger that was restored to an older state, or lost its log: an explicit, recorded act.
+        """Accept a ledger that was restored to an older state, or lost its log: an explicit,
+        recorded act.
 
-        An entry says so, with the head that is given up. What the lost entries charged is unknown, and not counted:
-        unless no answer was given after the copy was made, renew the budgets with terms that allow for it. Rows that
-        lead to keys and answers are written anew. Processes that have the ledger open go on refusing.
+        An entry says so, with the head that is given up. What the lost entries charged is unknown,
+        and not counted: unless no answer was given after the copy was made, renew the budgets with
+        terms that allow for it. Rows that lead to keys and answers are written anew. Processes that
+        have the ledger open go on refusing.
 
         Args:
             url: as for ``Ledger``.
@@ -223,12 +279,113 @@ class Ledger(Reader):
             LedgerError: when the log itself is damaged, or the head belongs to another ledger.
         """
         plain_text(reason=reason)
-        with accepted_log(url, network) as incomplete, cls(url, key=key, create=False, network=network) as ledger:
+        with (
+            accepted_log(url, network) as incomplete,
+            cls(url, key=key, create=False, network=network) as ledger,
+        ):
             witness = None if head_file is None else witness_at(head_file)
             lost = ledger._journal.accept_restore(witness, reason, incomplete=incomplete)
-        return None if lost is None else asdict(lost)
+        if lost is None:
+            return None
+        return asdict(lost)
 
-    def charge(  # noqa: PLR0913 - what an entry says
+    @staticmethod
+    def migrate(
+        old: str | Path,
+        new: str | Path,
+        *,
+        key: str | bytes | None = None,
+        head_file: str | Path | None = None,
+        network: bool = False,
+    ) -> dict[str, Any]:
+        """Make a ledger of today's format in a new file from one of any format, which is retired.
+
+        Every entry, key, answer and refusal stays; the first entry holds the head of the old log.
+        The old ledger can be read from then on, and never written to. Run again, an interrupted
+        migration is completed.
+
+        Args:
+            old: path or URL of a ledger of any format that was ever written.
+            new: path of a file that is not there yet.
+            key: the secret of the old chain, and of the new one.
+            head_file: where the head of the old ledger is stored, and that of the new one from here
+                on.
+            network: as for ``Ledger``.
+
+        Returns:
+            The head of the new ledger.
+
+        Raises:
+            InvalidParameter: when the new file is there already.
+            LedgerError: when the old ledger is damaged, an old copy, or was migrated elsewhere.
+        """
+        witness = None if head_file is None else witness_at(head_file)
+        migration = Migration(old, new, key=secret_of(key), witness=witness, network=network)
+        return asdict(migration.run())
+
+    @classmethod
+    def attach_witness(
+        cls,
+        url: str | Path,
+        head_file: str | Path,
+        *,
+        reason: str,
+        key: str | bytes | None = None,
+        network: bool = False,
+    ) -> None:
+        """Store the head of a ledger that was used without one from here on: a recorded act.
+
+        Args:
+            url: as for ``Ledger``.
+            head_file: as for ``Ledger``.
+            reason: recorded.
+            key: as for ``Ledger``.
+            network: as for ``Ledger``.
+
+        Raises:
+            InvalidParameter: when the ledger has a head already, or reason is empty.
+            LedgerError: when the log is not whole, or lacks the entry of a head that is there.
+        """
+        plain_text(reason=reason)
+        with cls(url, key=key, create=False, network=network) as ledger:
+            ledger._journal.set_witness("attach", witness_at(head_file), reason)
+
+    @classmethod
+    def replace_witness(
+        cls,
+        url: str | Path,
+        head_file: str | Path,
+        *,
+        reason: str,
+        key: str | bytes | None = None,
+        network: bool = False,
+    ) -> None:
+        """Store the head of a ledger whose head is lost at another place, or anew: a recorded act.
+
+        Only whoever knows that the ledger is the present one can say so: from an old copy, all that
+        was charged later would be granted again. Arguments and errors as for ``attach_witness``.
+        """
+        plain_text(reason=reason)
+        with cls(url, key=key, create=False, network=network) as ledger:
+            ledger._journal.set_witness("replace", witness_at(head_file), reason)
+
+    def move_witness(self, head_file: str | Path, *, reason: str) -> None:
+        """Store the head of this ledger, which was opened with it, at another place: recorded.
+
+        Processes that have the ledger open with the former place are refused from here on.
+
+        Args:
+            head_file: the new place.
+            reason: recorded.
+
+        Raises:
+            InvalidParameter: when the ledger has no head, or reason is empty.
+            LedgerError: when the head is not the present one, or cannot be written or removed.
+        """
+        plain_text(reason=reason)
+        self._journal.set_witness("move", witness_at(head_file), reason)
+
+    def charge(  # noqa: PLR0913
         self,
         dataset: str,
         analyst: str,
@@ -242,6 +399,7 @@ class Ledger(Reader):
         seeded: bool = False,
         once: str = "",
         segments: Sequence[str] | None = None,
+        stated: Budget | None = None,
     ) -> Receipt:
         """Check the budgets and write a charge durably; when this returns, noise may be drawn.
 
@@ -252,55 +410,78 @@ class Ledger(Reader):
             sensitivity: what the charge was computed for; it must cover the dataset's.
             mechanism: name and parameters, for the record.
             query: fingerprint under which a stored answer can be found again.
-            version: of the data that will be asked; when given it must be the dataset's. Needed with ``segments``: in
-                the next version a user may be in another of them, whose account has not paid for this one's answer.
+            version: of the data that will be asked; when given it must be the dataset's. Needed
+                with ``segments``: in the next version a user may be in another of them, whose
+                account has not paid for this one's answer.
             unit: when given it must be the dataset's.
-            seeded: the noise will come from a fixed seed: refused unless the ledger is marked as a test one.
-            once: a key of the analyst's for this charge: where it was charged before, that charge's receipt comes
-                back and nothing is written, so that a caller who lost the answer can ask again; see ``asked``.
+            seeded: the noise will come from a fixed seed: refused unless the ledger is marked as a
+                test one.
+            once: a key of the analyst's for this charge: where it was charged before, that charge's
+                receipt comes back and nothing is written, so that a caller who lost the answer can
+                ask again; see ``asked``.
             segments: declared ones that the question is about, each of which pays; None: all data.
+            stated: the (ε, δ) that the question states for its charge, as ``Account.quote`` takes
+                it.
 
         Raises:
             BudgetExceeded: nothing was written.
             InvalidParameter: when the charge does not fit the dataset; nothing was written.
-            LedgerError: when the database refuses; nothing may be released. Where it failed while it committed, the
-                charge may have been written all the same, and then stays.
+            LedgerError: when the database refuses; nothing may be released. Where it failed while
+                it committed, the charge may have been written all the same, and then stays.
         """
         validate.instance(Charge, charge=charge)
-        analyst, described = analyst_name(analyst), normal(mechanism=mechanism)
+        analyst = analyst_name(analyst)
+        described = normal(mechanism=mechanism)
         for name, text in (("query", query), ("once", once)):
             validate.instance(str, **{name: text})
         if segments is not None and version is None:
-            raise InvalidParameter("version must be given with segments: in the next one users may have moved")
+            raise InvalidParameter(
+                "version must be given with segments: in the next one users may have moved"
+            )
         if seeded and not self.test:
-            raise LedgerError("a release with a fixed seed (rng, --seed) is only for a ledger that was made for tests")
-        body = {"charge": str(charge), "mechanism": described, "query": query, "seeded": bool(seeded)}
+            raise LedgerError(
+                "a release with a fixed seed (rng, --seed) is only for a ledger that was made "
+                "for tests"
+            )
+        body = {
+            "charge": str(charge),
+            "mechanism": described,
+            "query": query,
+            "seeded": bool(seeded),
+        }
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
             before = self._charged_once(log, dataset, analyst, once)
             if before is not None:
                 if "segments" in before.body and before.seq < state.versioned:
-                    moved = "segments of an older version were charged under this key; use a new key"
+                    moved = (
+                        "segments of an older version were charged under this key; use a new key"
+                    )
                     raise InvalidParameter(f"version: {moved}")
                 return Receipt(before.seq, dataset, analyst, Charge.parse(before.body["charge"]))
             state.check_fit(charge, sensitivity, version, unit)
-            body["records"] = state.records(state.accounts(analyst, segments), charge)
+            body["records"] = state.records(state.accounts(analyst, segments), charge, stated)
+            body |= {} if stated is None else {"stated": stated.terms()}
             body |= {} if segments is None else {"segments": list(segments)}
             body |= {"once": once} if once else {}
             entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
         return Receipt(entry.seq, dataset, analyst, charge)
 
-    def finalize(self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None) -> None:
+    def finalize(
+        self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None
+    ) -> None:
         """Mark a charge as released, and return the costs that were not used (never δ).
 
         Args:
             receipt: of the charge.
             used: what the release says it has cost: a part of what was charged.
-            answer: the release as a JSON-safe dictionary, to be given again free of charge if asked for.
+            answer: the release as a JSON-safe dictionary, to be given again free of charge if asked
+                for.
 
         Raises:
-            InvalidParameter: when the charge was settled before or is not here, when ``used`` is not a part of it, or
-                when JSON cannot hold the answer. The charge then stays in full.
+            InvalidParameter: when the charge was settled before or is not here, when ``used`` is
+                not a part of it, or when JSON cannot hold the answer. The charge then stays in
+                full.
         """
         validate.instance(Charge, used=used)
         stored = None if answer is None else normal(answer=answer)
@@ -308,17 +489,33 @@ class Ledger(Reader):
             state = self._now.dataset(receipt.dataset)
             charged = log.entry(receipt.seq)
             mine = charged and (charged.kind, charged.dataset) == ("charge", receipt.dataset)
-            if not charged or not mine or self._journal.find(log, "release", receipt.seq) is not None:
-                raise InvalidParameter("receipt: this charge was already settled, or is not in this ledger")
+            if (
+                not charged
+                or not mine
+                or self._journal.find(log, "release", receipt.seq) is not None
+            ):
+                raise InvalidParameter(
+                    "receipt: this charge was already settled, or is not in this ledger"
+                )
             charge = Charge.parse(charged.body["charge"])
             if not is_part(used, charge):
                 raise InvalidParameter(f"used: {used} is not part of the charge {charge}")
             unused = charge.minus(used)
-            body = {"charge": receipt.seq, "used": str(used), "unused": str(unused), "answer": stored, "returned": {}}
+            body = {
+                "charge": receipt.seq,
+                "used": str(used),
+                "unused": str(unused),
+                "answer": stored,
+                "returned": {},
+            }
             body |= {"query": charged.body["query"], **_segments_of(charged)}
-            if unused and receipt.seq > max(state.renewed, state.versioned if state.segments else 0):
+            if unused and receipt.seq > max(
+                state.renewed, state.versioned if state.segments else 0
+            ):
                 body["returned"] = state.returns(charged, unused)
-            self._journal.append(log, "release", receipt.dataset, charged.analyst, normal(release=body))
+            self._journal.append(
+                log, "release", receipt.dataset, charged.analyst, normal(release=body)
+            )
 
     def reuse(
         self,
@@ -330,19 +527,24 @@ class Ledger(Reader):
         version: str | None = None,
         unit: str | None = None,
     ) -> dict[str, Any] | None:
-        """Show an analyst the stored answer to a question, if there is one on the same data version.
+        """Show an analyst the stored answer to a question, if there is one on the same data
+        version.
 
-        The data set is charged nothing. The analyst's limit is charged what the answer has cost, once, unless the
-        analyst has paid for it: a limit bounds what the analyst learns, whoever asked first.
+        The data set is charged nothing. The analyst's limit is charged what the answer has cost,
+        once, unless the analyst has paid for it: a limit bounds what the analyst learns, whoever
+        asked first.
 
         Raises:
             BudgetExceeded: when the analyst's limit does not cover the answer; nothing was shown.
-            InvalidParameter: when sensitivity, version or unit are given and are not the dataset's, as for ``charge``.
+            InvalidParameter: when sensitivity, version or unit are given and are not the dataset's,
+            as for ``charge``.
         """
         analyst = analyst_name(analyst)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            state.check_fit(Charge(neighbours=state.sensitivity.neighbours), sensitivity, version, unit)
+            state.check_fit(
+                Charge(neighbours=state.sensitivity.neighbours), sensitivity, version, unit
+            )
             found = self._answer(log, state, query)
             if found is None:
                 return None
@@ -351,8 +553,11 @@ class Ledger(Reader):
             if charged.analyst != analyst and seen is None:
                 cost = Charge.parse(release.body["used"])
                 about = _segments_of(charged)
-                records = state.records(state.limits_of(analyst, about.get("segments")), cost)
-                body = normal(reuse={"answer": release.seq, "charge": str(cost), "records": records, **about})
+                limits = state.limits_of(analyst, about.get("segments"))
+                records = state.records(limits, cost, stated_in(charged.body))
+                body = normal(
+                    reuse={"answer": release.seq, "charge": str(cost), "records": records, **about}
+                )
                 self._journal.append(log, "reuse", dataset, analyst, body)
         return dict(release.body["answer"])
 

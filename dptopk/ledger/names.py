@@ -8,20 +8,32 @@ from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
 
 LONGEST_NAME = 200  # characters
-_ALPHABETS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE")  # letters of these look like one another
+_ALPHABETS = (
+    "LATIN",
+    "GREEK",
+    "CYRILLIC",
+    "ARMENIAN",
+    "CHEROKEE",
+)  # letters of these look like one another
 
 
 def plain_text(**arguments: object) -> str:
-    """Return the one argument if it is text that shows as what it is: not empty, no control characters, not long."""
+    """Return the one argument if it is text that shows as what it is: not empty, no control
+    characters, not long.
+    """
     ((label, value),) = arguments.items()
     text = validate.text(**arguments)
     if not text.isprintable() or not text.strip() or len(text) > LONGEST_NAME:
-        raise InvalidParameter(f"{label} must be at most {LONGEST_NAME} printable characters, got {value!r:.80}")
+        raise InvalidParameter(
+            f"{label} must be at most {LONGEST_NAME} printable characters, got {value!r:.80}"
+        )
     return text
 
 
 def canonical(name: str) -> str:
-    """The one spelling of a name: compatibility forms, case and spaces do not tell analysts apart."""
+    """The one spelling of a name: compatibility forms, case and spaces do not tell analysts
+    apart.
+    """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return " ".join(folded.split())
 
@@ -30,11 +42,16 @@ def analyst_name(name: object) -> str:
     """The canonical spelling of an analyst's name.
 
     Raises:
-        InvalidParameter: on control characters, or a mix of alphabets that look alike (Latin and Cyrillic, say).
+        InvalidParameter: on control characters, or a mix of alphabets that look alike (Latin and
+        Cyrillic, say).
     """
     text = canonical(plain_text(analyst=name))
-    first_words = {unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha()}
+    first_words = {
+        unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha()
+    }
     mixed = sorted(first_words & set(_ALPHABETS))
     if len(mixed) > 1:
-        raise InvalidParameter(f"analyst must not mix letters of {' and '.join(mixed)}, which look alike: {text!r:.80}")
+        raise InvalidParameter(
+            f"analyst must not mix letters of {' and '.join(mixed)}, which look alike: {text!r:.80}"
+        )
     return text

@@ -1,7 +1,7 @@
 """A ledger in a PostgreSQL database.
 
-The server must run with ``fsync`` and ``full_page_writes``, which every write asks for, and commits synchronously. A
-writer takes an exclusive lock of the table of entries.
+The server must run with ``fsync`` and ``full_page_writes``, which every write asks for, and commits
+synchronously. A writer takes an exclusive lock of the table of entries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class PostgreSQL:
     """
 
     mark = "%s"  # stands for a value in a statement
-    guards = unguard = ()  # statements that make it refuse changes of rows that were written, and take them again
+    guards = (
+        unguard
+    ) = ()  # statements that make it refuse changes of rows that were written, and take them again
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -63,7 +65,7 @@ class PostgreSQL:
             if not _refuse_losses(run):
                 run("SET LOCAL synchronous_commit = on")
 
-    def commit(self, connection: Any, run: Run) -> None:  # noqa: ARG002 - one signature
+    def commit(self, connection: Any, run: Run) -> None:  # noqa: ARG002
         """Commit durably."""
         connection.commit()
 
@@ -72,14 +74,16 @@ class PostgreSQL:
         return all(run("SELECT to_regclass(?)", name)[0][0] is not None for name in names)
 
     def damage(self, run: Run) -> list[str]:
-        """Nothing: amcheck, where it is installed in the database, raises what it finds, and so do unsafe settings."""
+        """Nothing: amcheck, where it is installed in the database, raises what it finds, and so do
+        unsafe settings.
+        """
         _refuse_losses(run)
         if run("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'"):
             for table in ("entries", "places", "snapshots"):
                 run("SELECT bt_index_check(to_regclass(?)::oid::regclass, true)", f"{table}_pkey")
         return []
 
-    def backup(self, path: Path) -> None:  # noqa: ARG002 - one signature
+    def backup(self, path: Path) -> None:  # noqa: ARG002
         """Refuse: the server has better tools."""
         raise LedgerError("back up a PostgreSQL ledger with the server's own tools")
 
@@ -97,11 +101,15 @@ def _engine(url: str) -> Engine:
     try:
         engine = sa.create_engine(url, pool_pre_ping=True)
     except (sa.exc.ArgumentError, ValueError):
-        raise LedgerError("cannot open the ledger: the URL is malformed; write postgresql://user@host/name") from None
+        raise LedgerError(
+            "cannot open the ledger: the URL is malformed; write postgresql://user@host/name"
+        ) from None
     except ModuleNotFoundError as error:
         if not url.startswith("postgres"):
             raise LedgerError("a ledger is a SQLite file or a PostgreSQL database") from None
-        raise LedgerError(f"cannot open the ledger: this needs {error.name}: pip install 'dptopk[postgres]'") from None
+        raise LedgerError(
+            f"cannot open the ledger: this needs {error.name}: pip install 'dptopk[postgres]'"
+        ) from None
     if engine.dialect.name != "postgresql":
         raise LedgerError("a ledger is a SQLite file or a PostgreSQL database")
     sa.event.listen(engine, "connect", _check)
@@ -109,12 +117,15 @@ def _engine(url: str) -> Engine:
 
 
 def _refuse_losses(run: Run) -> bool:
-    """Refuse a server that loses commits when it crashes, as it is set now; whether it commits synchronously.
+    """Refuse a server that loses commits when it crashes, as it is set now; whether it commits
+    synchronously.
 
     Raises:
         LedgerError: naming the setting.
     """
-    *values, synchronous = run("SELECT " + ", ".join(f"current_setting('{name}')" for name in _DURABLE))[0]
+    *values, synchronous = run(
+        "SELECT " + ", ".join(f"current_setting('{name}')" for name in _DURABLE)
+    )[0]
     for name, value in zip(_DURABLE, values, strict=False):
         if value != "on":
             raise LedgerError(f"PostgreSQL refuses durability: {name} is off")
@@ -122,7 +133,9 @@ def _refuse_losses(run: Run) -> bool:
 
 
 def _check(connection: Any, _record: Any) -> None:
-    """Refuse a server that loses commits when it crashes, or a database that cannot hold every name."""
+    """Refuse a server that loses commits when it crashes, or a database that cannot hold every
+    name.
+    """
     with connection.cursor() as cursor:
 
         def run(statement: str) -> list[tuple[Any, ...]]:
@@ -132,5 +145,7 @@ def _check(connection: Any, _record: Any) -> None:
         _refuse_losses(run)
         encoding = run("SHOW server_encoding")[0][0]
         if encoding != "UTF8":
-            raise LedgerError(f"a ledger's database must have the encoding UTF8, this one has {encoding}")
+            raise LedgerError(
+                f"a ledger's database must have the encoding UTF8, this one has {encoding}"
+            )
     connection.rollback()

@@ -1,7 +1,7 @@
 """Read access to a ledger: budgets, charges, stored answers, and verification. Writes nothing.
 
-What leads to an entry (``index``) is believed only when it is what the log says, and the entry only when its hash is
-its own.
+What leads to an entry (``index``) is believed only when it is what the log says, and the entry only
+when its hash is its own.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from dptopk.budgets.account import Summary
+from dptopk.budgets.account_base import Summary
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.entries import Entry
-from dptopk.ledger.heads import Head
+from dptopk.ledger.heads import Head, witness_at
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
 from dptopk.ledger.names import analyst_name
+from dptopk.ledger.replay import LedgerState
 from dptopk.ledger.spends import Spend
-from dptopk.ledger.state import LedgerState
 from dptopk.ledger.store import Store
 from dptopk.ledger.transaction import Transaction
 from dptopk.ledger.verify import Inspection, inspect
@@ -41,7 +41,9 @@ class Reader:
         self._journal = journal
 
     def __reduce__(self) -> NoReturn:
-        raise InvalidParameter("a Ledger cannot be copied or pickled: open it again by its path where it is used")
+        raise InvalidParameter(
+            "a Ledger cannot be copied or pickled: open it again by its path where it is used"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -55,7 +57,9 @@ class Reader:
 
     @contextmanager
     def _reading(self, *datasets: str) -> Iterator[Transaction]:
-        """A transaction on the newest state, which nobody in this process changes meanwhile and has these datasets."""
+        """A transaction on the newest state, which nobody in this process changes meanwhile and has
+        these datasets.
+        """
         with self._store.lock:
             self._journal.refresh()
             for name in datasets:
@@ -67,6 +71,11 @@ class Reader:
     def test(self) -> bool:
         """Whether this ledger was created for tests."""
         return bool(self._now.about.get("test"))
+
+    def refusal(self) -> str:
+        """Why this ledger would grant nothing, whatever is asked; '' if it would."""
+        self._journal.refresh()
+        return self._journal.refusal()
 
     def datasets(self) -> tuple[str, ...]:
         """Names of the datasets."""
@@ -90,7 +99,9 @@ class Reader:
         return self.state(name).account.remaining()
 
     def summary(self, name: str, *, analyst: str | None = None) -> Summary:
-        """A dataset's budget in numbers, or an analyst's share or limit (InvalidParameter when there is neither)."""
+        """A dataset's budget in numbers, or an analyst's share or limit (InvalidParameter when
+        there is neither).
+        """
         state = self.state(name)
         if analyst is None:
             return state.account.summary()
@@ -103,27 +114,43 @@ class Reader:
         return next(iter(limits.values())).summary()
 
     def stored_answer(self, dataset: str, query: str) -> dict[str, Any] | None:
-        """The stored release of an identical query on the same data version, if there is one; nobody is charged."""
+        """The stored release of an identical query on the same data version, if there is one;
+        nobody is charged.
+        """
         with self._reading() as log:
             found = self._answer(log, self._now.dataset(dataset), query)
-        return None if found is None else dict(found[1].body["answer"])
+        if found is None:
+            return None
+        return dict(found[1].body["answer"])
 
-    def _answer(self, log: Transaction, state: DatasetState, query: str) -> tuple[Entry, Entry] | None:
+    def _answer(
+        self, log: Transaction, state: DatasetState, query: str
+    ) -> tuple[Entry, Entry] | None:
         """The charge and the release of a stored answer, both as the chain holds them."""
-        release = self._journal.find(log, "answer", state.name, query) if query else None
+        if query:
+            release = self._journal.find(log, "answer", state.name, query)
+        else:
+            release = None
         if release is None or release.body["charge"] < state.versioned:
             return None
         charged = log.entry(release.body["charge"])
         if charged is None or not self._journal.genuine(charged) or charged.body["query"] != query:
-            raise LedgerError(f"entry {release.body['charge']} is not the charge of a stored answer: it was changed")
+            raise LedgerError(
+                f"entry {release.body['charge']} is not the charge of a stored answer: it was "
+                f"changed"
+            )
         return charged, release
 
     def asked(self, dataset: str, analyst: str, once: str) -> Spend | None:
-        """The charge that an analyst made under a key, and what became of it; None when there is none."""
+        """The charge that an analyst made under a key, and what became of it; None when there is
+        none.
+        """
         analyst = analyst_name(analyst)
         with self._reading(dataset) as log:
             charged = self._charged_once(log, dataset, analyst, once)
-            return None if charged is None else self._spend(log, charged)
+            if charged is None:
+                return None
+            return self._spend(log, charged)
 
     def answer(self, spend: Spend) -> dict[str, Any] | None:
         """The answer that was stored with a charge, if one was; nobody is charged."""
@@ -135,9 +162,13 @@ class Reader:
             raise LedgerError(f"entry {spend.answer} is not the answer to the charge {spend.seq}")
         return dict(release.body["answer"])
 
-    def _charged_once(self, log: Transaction, dataset: str, analyst: str, once: str) -> Entry | None:
+    def _charged_once(
+        self, log: Transaction, dataset: str, analyst: str, once: str
+    ) -> Entry | None:
         """The charge under a key, as the chain holds it."""
-        return self._journal.find(log, "once", dataset, analyst, once) if once else None
+        if once:
+            return self._journal.find(log, "once", dataset, analyst, once)
+        return None
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """All entries after a number, in order; no lock is held between them."""
@@ -146,8 +177,9 @@ class Reader:
     def history(self, dataset: str, *, after: int = 0) -> list[Spend]:
         """The charges of a dataset after an entry, in order, and what became of each."""
         self._journal.refresh()
-        renewed, spends = self._now.dataset(dataset).renewed, dict[int, Spend]()
-        for entry in self._store.entries(after):
+        renewed = self._now.dataset(dataset).renewed
+        spends = dict[int, Spend]()
+        for entry in self._today(after):
             if entry.dataset != dataset:
                 continue
             if entry.kind == "charge":
@@ -155,6 +187,17 @@ class Reader:
             elif entry.kind == "release" and entry.body["charge"] in spends:
                 spends[entry.body["charge"]] = spends[entry.body["charge"]].released_by(entry)
         return list(spends.values())
+
+    def _today(self, after: int) -> Iterator[Entry]:
+        """All entries after a number, in order, as today's format has them."""
+        if not self._now.is_earlier:
+            yield from self._store.entries(after)
+            return
+        state = LedgerState(self._store.key)
+        for entry in self._store.entries():
+            state.apply(entry)
+            if entry.seq > after and state.folded is not None:
+                yield state.folded
 
     def recent(
         self, dataset: str, *, analyst: str | None = None, at_most: int = 20, outcomes: bool = True
@@ -165,10 +208,13 @@ class Reader:
             dataset: whose.
             analyst: who was charged; None: anybody.
             at_most: how many.
-            outcomes: whether to look up what became of each; if not, it looks as if no answer was given.
+            outcomes: whether to look up what became of each; if not, it looks as if no answer was
+                given.
         """
         with self._reading(dataset) as log:
-            found = log.charges(dataset, None if analyst is None else analyst_name(analyst), at_most)
+            found = log.charges(
+                dataset, None if analyst is None else analyst_name(analyst), at_most
+            )
             return [self._spend(log, entry, outcome=outcomes) for entry in found]
 
     def spend(self, dataset: str, seq: int) -> Spend | None:
@@ -176,31 +222,46 @@ class Reader:
         with self._reading() as log:
             entry = log.entry(seq)
             mine = entry is not None and (entry.kind, entry.dataset) == ("charge", dataset)
-            return self._spend(log, entry) if entry is not None and mine else None
+            if entry is not None and mine:
+                return self._spend(log, entry)
+            return None
 
     def _spend(self, log: Transaction, charged: Entry, *, outcome: bool = True) -> Spend:
         """A charge and, if asked for, what became of it, as the chain holds both."""
         if not self._journal.genuine(charged):
-            raise LedgerError(f"entry {charged.seq} has a wrong hash: it was changed, or the key is another")
+            raise LedgerError(
+                f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
+            )
         spend = Spend.charged(charged, renewed=self._now.dataset(charged.dataset).renewed)
         release = self._journal.find(log, "release", charged.seq) if outcome else None
-        return spend if release is None else spend.released_by(release)
+        if release is None:
+            return spend
+        return spend.released_by(release)
 
     def head(self) -> dict[str, Any]:
-        """The last sequence number and hash: keep it elsewhere, and a log whose tail was cut off is found out."""
+        """The last sequence number and hash: keep it elsewhere, and a log whose tail was cut off is
+        found out.
+        """
         self._journal.refresh()
         return asdict(self._journal.head())
 
     def inspect(self, *, head: Mapping[str, Any] | None = None) -> Inspection:
-        """Check the database, fold the whole log from its first entry and ask for every decision again.
+        """Check the database, fold the whole log from its first entry and ask for every decision
+        again.
 
-        The log must hold the entry of ``head`` and the last one that this process has seen committed.
+        The log must hold the entry of ``head``, the last one that this process has seen committed,
+        and the one that the ledger's head names where the ledger was opened with it.
         """
         heads = [] if head is None else [Head.of(head)]
-        return inspect(self._store, [*heads, *self._journal.known()])
+        known = [*heads, *self._journal.known()]
+        witness = self._journal.witness()
+        exported = head is not None or self._journal.exported
+        return inspect(self._store, known, witness=witness, given=exported)
 
     def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
-        """Everything that is wrong with the log: broken chain, gaps, an impossible history, a missing tail."""
+        """Everything that is wrong with the log: broken chain, gaps, an impossible history, a
+        missing tail.
+        """
         return list(self.inspect(head=head).problems)
 
     def verify(self, *, head: Mapping[str, Any] | None = None) -> bool:
@@ -209,18 +270,27 @@ class Reader:
 
     @staticmethod
     def inspect_file(
-        url: str | Path, *, key: str | bytes | None = None, head: Mapping[str, Any] | None = None
+        url: str | Path,
+        *,
+        key: str | bytes | None = None,
+        head: Mapping[str, Any] | None = None,
+        head_file: str | Path | None = None,
     ) -> Inspection:
-        """Inspect a ledger that may be too damaged to be opened."""
+        """Inspect a ledger that may be too damaged to be opened; ``head``: one that was exported,
+        ``head_file``: where the ledger stores its own.
+        """
         heads = [] if head is None else [Head.of(head)]
+        witness = None if head_file is None else witness_at(head_file).read()
         store = Store(url, key=secret_of(key), read_only=True, create=False)
         try:
-            return inspect(store, heads)
+            return inspect(store, heads, witness=witness, given=head is not None)
         finally:
             store.close()
 
     def backup(self, path: str | Path) -> None:
-        """Copy a SQLite ledger, whole and as of one moment, while it is in use, into a file that is not there yet."""
+        """Copy a SQLite ledger, whole and as of one moment, while it is in use, into a file that is
+        not there yet.
+        """
         self._store.backup(Path(path))
 
     def close(self) -> None:

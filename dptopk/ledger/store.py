@@ -1,9 +1,11 @@
 """A durable, append-only log in a SQL database: what the ledger is written on.
 
-Durability: a committed entry survives a crash of the process and of the machine (``sqlite``, ``postgresql``).
+Durability: a committed entry survives a crash of the process and of the machine (``sqlite``,
+``postgresql``).
 
-Mutual exclusion: an append runs inside one transaction that takes the write lock first, reads what others appended
-meanwhile, decides, writes, and reads the row back. Reading takes no lock that outlives a page of rows.
+Mutual exclusion: an append runs inside one transaction that takes the write lock first, reads what
+others appended meanwhile, decides, writes, and reads the row back. Reading takes no lock that
+outlives a page of rows.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
-from dptopk.ledger.entries import Entry
+from dptopk.ledger.entries import FORMAT, Entry
 from dptopk.ledger.files import LedgerFile
 from dptopk.ledger.postgresql import PostgreSQL
 from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
 from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transaction
 
-_leaked: list[Database] = []  # of a parent process: a child must neither use nor close their connections
+_leaked: list[
+    Database
+] = []  # of a parent process: a child must neither use nor close their connections
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _forking = threading.RLock()
 _held: list[Store] = []
@@ -31,9 +35,11 @@ _made = itertools.count()
 
 
 def _before_fork() -> None:
-    """Wait until no transaction is under way: SQLite in the child would believe that it holds the parent's locks.
+    """Wait until no transaction is under way: SQLite in the child would believe that it holds the
+    parent's locks.
 
-    The newest first: whoever writes to the file of a stream may wait for the ledger, which was opened before it.
+    The newest first: whoever writes to the file of a stream may wait for the ledger, which was
+    opened before it.
     """
     _forking.acquire()
     for store in sorted(_stores, key=lambda store: -store.made):
@@ -60,39 +66,60 @@ class Store:
     """The log in one database.
 
     Args:
-        url: a path to a SQLite file, or any SQLAlchemy URL.
+        url: a path to a SQLite file, the file, or any SQLAlchemy URL.
         key: secret for the chain's HMAC; None = plain SHA-256.
         read_only: refuse to write; nothing is written to the file or its folder.
         create: make the file, or the tables, when there are none.
         network: open a SQLite file also on a network file system.
         ahead: write ahead in a SQLite file.
+        earlier: open a log of an earlier format for writing, which only its migration does.
 
     Raises:
-        LedgerError: when the database cannot be opened, or will not promise durability and mutual exclusion.
+        LedgerError: when the database cannot be opened, or will not promise durability and mutual
+        exclusion.
     """
 
     def __init__(
         self,
-        url: str | Path,
+        url: str | Path | LedgerFile,
         *,
         key: bytes | None = None,
         read_only: bool = False,
         create: bool = True,
         network: bool = False,
         ahead: bool = False,
+        earlier: bool = False,
     ) -> None:
-        if not isinstance(url, str | Path):
-            raise InvalidParameter(f"url must be a path or the URL of a database, got {type(url).__name__}")
+        if not isinstance(url, str | Path | LedgerFile):
+            raise InvalidParameter(
+                f"url must be a path or the URL of a database, got {type(url).__name__}"
+            )
         self.key = key
         self.read_only = read_only
         self.made = next(_made)
         making = create and not read_only
-        file = _sqlite_file(str(url), network)
+        file = url if isinstance(url, LedgerFile) else sqlite_file(str(url), network)
+        if not (read_only or earlier) and (file is None or file.path.exists()):
+            _refuse_another_format(self._format(url, file))
         if file is not None and making:
             file.make()
-        self._begin(PostgreSQL(str(url)) if file is None else SQLite(file, read_only=read_only, ahead=ahead))
+        self._begin(_database(url, file, read_only=read_only, ahead=ahead))
         if making:
             self._create()
+
+    def _format(self, url: str | Path | LedgerFile, file: LedgerFile | None) -> object:
+        """What the log says its format is, read before anything is written."""
+        self._begin(_database(url, file, read_only=True, ahead=False))
+        try:
+            with self.transaction() as log:
+                return log.format()
+        except LedgerError:
+            # a writer that was killed left its journal: whoever may write undoes what it began
+            self._begin(_database(url, file, read_only=False, ahead=False))
+            with self.transaction() as log:
+                return log.format()
+        finally:
+            self._database.close()
 
     def _begin(self, database: Database) -> None:
         """Own locks and connections in this process."""
@@ -115,10 +142,12 @@ class Store:
         """One transaction; it commits durably at the end and rolls back on any error.
 
         Args:
-            purpose: "read"; "write" or "create" (the tables): take the lock first that excludes others who do.
+            purpose: "read"; "write" or "create" (the tables): take the lock first that excludes
+                others who do.
 
         Raises:
-            LedgerError: on any error of the database. An error while it commits leaves open whether it did.
+            LedgerError: on any error of the database. An error while it commits leaves open whether
+            it did.
         """
         if purpose != "read" and self.read_only:
             raise LedgerError("the ledger was opened for reading only")
@@ -142,7 +171,8 @@ class Store:
                     database.commit(connection, log.run)
                     database.unmoved()
                 except BaseException:
-                    log.close()  # the cursors first: a statement that is still open would keep its lock
+                    # the cursors first: a statement that is still open would keep its lock
+                    log.close()
                     database.drop(connection)
                     raise
                 database.give_back(connection)
@@ -151,7 +181,9 @@ class Store:
             except Exception as error:
                 if not _is_database_error(error):
                     raise
-                text = str(getattr(error, "orig", None) or error).partition(" with text ")[0]  # no content of a cell
+                text = str(getattr(error, "orig", None) or error).partition(" with text ")[
+                    0
+                ]  # no content of a cell
                 reason = text.strip().splitlines() or [type(error).__name__]
                 raise LedgerError(f"the ledger's database refused: {reason[0]}") from None
 
@@ -183,15 +215,47 @@ class Store:
             self._database.close()
 
 
+def _database(
+    url: str | Path | LedgerFile, file: LedgerFile | None, *, read_only: bool, ahead: bool
+) -> Database:
+    """The database of a ledger: that in a file, or of a server."""
+    if file is None:
+        return PostgreSQL(str(url))
+    return SQLite(file, read_only=read_only, ahead=ahead)
+
+
+def _refuse_another_format(found: object) -> None:
+    """Refuse to write to a log of another format; None: there is no log yet.
+
+    Raises:
+        LedgerError: saying what can be done.
+    """
+    if found in {None, FORMAT}:
+        return
+    if isinstance(found, int) and 0 < found < FORMAT:
+        raise LedgerError(
+            f"the ledger has format {found}; this version writes format {FORMAT}, and can show, "
+            "verify and export earlier ones. To go on with it: dptopk ledger migrate OLD NEW"
+        )
+    raise LedgerError(
+        f"the ledger has format {found!r}; this version reads format {FORMAT} and earlier ones"
+    )
+
+
 def _is_database_error(error: Exception) -> bool:
     """Whether SQLite, or SQLAlchemy and the driver below it, raised an error."""
-    return isinstance(error, ERRORS) or type(error).__module__.split(".")[0] in {"sqlalchemy", "psycopg"}
+    return isinstance(error, ERRORS) or type(error).__module__.split(".")[0] in {
+        "sqlalchemy",
+        "psycopg",
+    }
 
 
 @contextmanager
 def accepted_log(url: str | Path, network: bool) -> Iterator[bool]:
-    """Read a SQLite file without the write-ahead log that it lacks; whether it lacks one, and again on any error."""
-    file = _sqlite_file(str(url), network)
+    """Read a SQLite file without the write-ahead log that it lacks; whether it lacks one, and again
+    on any error.
+    """
+    file = sqlite_file(str(url), network)
     lacking = file is not None and file.lacks_log()
     if file is None or not lacking:
         yield False
@@ -204,11 +268,15 @@ def accepted_log(url: str | Path, network: bool) -> Iterator[bool]:
         raise
 
 
-def _sqlite_file(url: str, network: bool) -> LedgerFile | None:
+def sqlite_file(url: str, network: bool) -> LedgerFile | None:
     """The file of a SQLite ledger; None for another database."""
     if not url.startswith("sqlite:") and "://" in url:
         return None
     path = url.removeprefix("sqlite:///")
-    if path in ("", ":memory:") or path.startswith(("file:", "sqlite:")) or (path != url and "?" in path):
+    if (
+        path in ("", ":memory:")
+        or path.startswith(("file:", "sqlite:"))
+        or (path != url and "?" in path)
+    ):
         raise LedgerError("a SQLite ledger is a file: give its path, without options")
     return LedgerFile.at(path, network=network)

@@ -1,7 +1,7 @@
 """One transaction on a log: reading entries, appending, and the two tables next to the log.
 
-The tables ``places`` (where to find an entry) and ``snapshots`` (the state after some entry) are derived from the log;
-what they say is checked against it.
+The tables ``places`` (where to find an entry) and ``snapshots`` (the state after some entry) are
+derived from the log; what they say is checked against it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,26 @@ from dptopk.ledger.index import Place, bucket_of
 from dptopk.ledger.postgresql import PostgreSQL
 from dptopk.ledger.sqlite import SQLite
 
-Database = SQLite | PostgreSQL  # of the same methods: durable commits, one writer at a time, the dialect's statements
+Database = (
+    SQLite | PostgreSQL
+)  # of the same methods: durable commits, one writer at a time, the dialect's statements
 PAGE = 500  # rows read in one transaction
 _COLUMNS = ("seq", "at", "kind", "dataset", "analyst", "body", "previous", "hash")
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS entries (seq INTEGER NOT NULL PRIMARY KEY, "
     + ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
     + ")",
-    "CREATE TABLE IF NOT EXISTS places (bucket TEXT, seq INTEGER, name TEXT, PRIMARY KEY (bucket, seq, name))",
+    (
+        "CREATE TABLE IF NOT EXISTS places (bucket TEXT, seq INTEGER, name TEXT, PRIMARY KEY "
+        "(bucket, seq, name))"
+    ),
     "CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER NOT NULL PRIMARY KEY, state TEXT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS charges_of_all ON entries (dataset, seq) WHERE kind = 'charge'",
-    "CREATE INDEX IF NOT EXISTS charges_of_each ON entries (dataset, analyst, seq) WHERE kind = 'charge'",
+    (
+        "CREATE INDEX IF NOT EXISTS charges_of_each ON entries (dataset, analyst, seq) WHERE "
+        "kind = "
+        "'charge'"
+    ),
 )
 TABLES = ("entries", "places", "snapshots")
 INDEXES = ("charges_of_all", "charges_of_each")
@@ -78,14 +87,25 @@ class Transaction:
             self.run(statement)
 
     def entries(self, after: int, at_most: int) -> list[Entry]:
-        """Entries with a larger sequence number, in order, as stored (the chain is not checked here)."""
+        """Entries with a larger sequence number, in order, as stored (the chain is not checked
+        here).
+        """
         query = f"SELECT {', '.join(_COLUMNS)} FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
         return [Entry.read(row) for row in self.run(query, after, at_most)]
+
+    def format(self) -> object:
+        """What the log says its format is; None when it is empty or there is no log."""
+        first = self.entry(1) if self.has_tables(("entries",)) else None
+        if first is None:
+            return None
+        return first.body.get("format")
 
     def entry(self, seq: int) -> Entry | None:
         """The entry with a sequence number."""
         found = self.entries(seq - 1, 1)
-        return found[0] if found and found[0].seq == seq else None
+        if found and found[0].seq == seq:
+            return found[0]
+        return None
 
     def charges(self, dataset: str, analyst: str | None, at_most: int) -> list[Entry]:
         """The newest charges of a dataset, or of one of its analysts, newest first, as stored."""
@@ -97,7 +117,9 @@ class Transaction:
     def hash_of(self, seq: int) -> str | None:
         """The hash of the entry with a sequence number, as stored."""
         found = self.run("SELECT hash FROM entries WHERE seq = ?", seq)
-        return found[0][0] if found else None
+        if found:
+            return found[0][0]
+        return None
 
     def every_entry(self) -> Iterator[Entry]:
         """All entries, in order, a page at a time."""
@@ -109,30 +131,51 @@ class Transaction:
     def chain_again(self, key: bytes) -> str:
         """Give every entry the hash that it has in a chain with another key; the last one's.
 
-        The one change that is ever made to rows that were written, inside a transaction that holds the write lock.
-        What is appended to it afterwards is chained by the new key.
+        The one change that is ever made to rows that were written, inside a transaction that holds
+        the write lock. What is appended to it afterwards is chained by the new key.
         """
         for statement in self._database.unguard:
             self.run(statement)
         before = GENESIS
         for entry in self.every_entry():
             hash_ = replace(entry, previous=before).chained(key)
-            self.run("UPDATE entries SET previous = ?, hash = ? WHERE seq = ?", before, hash_, entry.seq)
+            self.run(
+                "UPDATE entries SET previous = ?, hash = ? WHERE seq = ?", before, hash_, entry.seq
+            )
             before = hash_
         for statement in self._database.guards:
             self.run(statement)
         self._key = key
         return before
 
-    def append(self, last: tuple[int, str], kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
-        """Append one entry, whose body is in normal form, after the one with sequence number and hash ``last``.
+    def append(
+        self,
+        last: tuple[int, str],
+        kind: str,
+        dataset: str,
+        analyst: str,
+        body: dict[str, Any],
+        *,
+        at: str | None = None,
+    ) -> Entry:
+        """Append one entry, whose body is in normal form, after the one with sequence number and
+        hash ``last``; ``at``: when it was written first, if this is a copy.
 
         Raises:
             LedgerError: when what can be read is not what was written.
         """
-        at = datetime.now(UTC).isoformat(timespec="microseconds")
+        at = at or datetime.now(UTC).isoformat(timespec="microseconds")
         bare = Entry(last[0] + 1, at, kind, dataset, analyst, body, last[1], "")
-        row = (bare.seq, at, kind, dataset, analyst, canonical_json(body), last[1], bare.chained(self._key))
+        row = (
+            bare.seq,
+            at,
+            kind,
+            dataset,
+            analyst,
+            canonical_json(body),
+            last[1],
+            bare.chained(self._key),
+        )
         marks = ", ".join("?" for _ in row)
         self.run(f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({marks})", *row)  # noqa: S608
         read = self.entry(bare.seq)
@@ -147,7 +190,9 @@ class Transaction:
 
     def places(self, bucket: str, until: int) -> list[Place]:
         """Return the entries that the names of a bucket lead to, in order, up to an entry."""
-        found = self.run("SELECT seq, name FROM places WHERE bucket = ? AND seq <= ?", bucket, until)
+        found = self.run(
+            "SELECT seq, name FROM places WHERE bucket = ? AND seq <= ?", bucket, until
+        )
         return sorted((int(seq), str(name)) for seq, name in found)
 
     def buckets(self) -> set[str]:
@@ -162,4 +207,6 @@ class Transaction:
     def snapshot(self) -> tuple[int, str] | None:
         """Return the stored state and the number of its last entry."""
         found = self.run("SELECT seq, state FROM snapshots ORDER BY seq DESC LIMIT 1")
-        return (found[0][0], found[0][1]) if found else None
+        if found:
+            return (found[0][0], found[0][1])
+        return None

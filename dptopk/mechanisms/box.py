@@ -10,36 +10,39 @@ from typing import Any
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk._internal.box_tails import box_std, log_power_sum, slack
-from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.box_tails import log_power_sum, slack
+from dptopk._internal.maxima import log_concave_sum
 from dptopk._internal.rounding import smaller_of
 from dptopk.costs import Charge, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.samplers.box_noise import box_noise, side_law
-from dptopk.mechanisms.samplers.maxima import log_concave_sum
 from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Noise, Scene, seeded
-from dptopk.release.intervals import CountNoise
+from dptopk.release.intervals import Measurement
+from dptopk.release.noise_laws import BoxNoise
 
-MOST_COUNTS, LARGEST_EPSILON = 10**6, 1e300
+MOST_COUNTS = 10**6
+LARGEST_EPSILON = 1e300
 
 
 @dataclass(frozen=True, kw_only=True)
 class Box(CountingMechanism):
-    """Counts + box noise: P(z) ∝ e^{-epsilon·|z|} for linf = 1, |z| the length of the hull of the noise z and 0.
+    """Counts + box noise: P(z) ∝ e^{-epsilon·|z|} for linf = 1, |z| the length of the hull of the
+    noise z and 0.
 
-    Charge, for k labels together and any l0: one MultiDP(((epsilon, 0), (0, t))), exact for l0 >= (k+1)/2, a valid
-    bound that falls with l0 below; PureDP(epsilon) where k is not known. t is below the tanh(epsilon/2) of an ε-DP
-    mechanism; with fewer labels it is larger. Neighbours: add or remove one user. The noise of different counts is
-    dependent.
+    Charge, for k labels together and any l0: one MultiDP(((epsilon, 0), (0, t))), exact for l0 >=
+    (k+1)/2, a valid bound that falls with l0 below; PureDP(epsilon) where k is not known. t is
+    below the tanh(epsilon/2) of an ε-DP mechanism; with fewer labels it is larger. Neighbours: add
+    or remove one user. The noise of different counts is dependent.
 
     Args:
         epsilon: ε of all counts together.
 
-    Source: the K-norm mechanism of Hardt-Talwar 2010; for counts on the reals Joseph-Yu 2024; on the integers ripple
-    mechanisms, Joseph-Kulesza-Wang-Yu 2026. The law for linf > 1, the pair, tails and floor: docs/notes/box.md.
+    Source: the K-norm mechanism of Hardt-Talwar 2010; for counts on the reals Joseph-Yu 2024; on
+    the integers ripple mechanisms, Joseph-Kulesza-Wang-Yu 2026. The law for linf > 1, the pair,
+    tails and floor: docs/notes/box.md.
 
     >>> print(Box(epsilon=1.0).charge(Sensitivity()))
     DP(1.0)
@@ -47,6 +50,7 @@ class Box(CountingMechanism):
 
     epsilon: float
     fitted = False
+    noise_falls_with = ("epsilon",)
     fewer_cost_more = True
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
@@ -61,11 +65,17 @@ class Box(CountingMechanism):
         return Charge({box_cost(self.epsilon, labels + 1, sensitivity.touched(labels) or 0): 1})
 
     def _checked(self, sensitivity: Sensitivity, labels: int) -> int:
-        """The power of the law of the side, where noise stays within 64-bit integers and its law is listed."""
+        """The power of the law of the side, where noise stays within 64-bit integers and its law is
+        listed.
+        """
         if labels > MOST_COUNTS or self.epsilon > LARGEST_EPSILON:
-            raise InvalidParameter(f"box noise takes at most 10^6 counts, epsilon 1e300; got {labels}, {self.epsilon}")
+            raise InvalidParameter(
+                f"box noise takes at most 10^6 counts, epsilon 1e300; got {labels}, {self.epsilon}"
+            )
         if self.epsilon * LARGEST_SCALE < (labels + 1) * sensitivity.linf:
-            raise InvalidParameter(f"epsilon={self.epsilon} is too small: labels·linf/epsilon must be at most 2^48")
+            raise InvalidParameter(
+                f"epsilon={self.epsilon} is too small: labels·linf/epsilon must be at most 2^48"
+            )
         return labels + 1
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
@@ -81,7 +91,8 @@ class Box(CountingMechanism):
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """U_i - U_0 on a side with a Gamma law."""
-        sensitivity, unit = scene.sensitivity, scene.noise("uniform", 1.0)
+        sensitivity = scene.sensitivity
+        unit = scene.noise("uniform", 1.0)
         power = self._checked(sensitivity, labels)
 
         def draw(number: int) -> Array:
@@ -92,54 +103,61 @@ class Box(CountingMechanism):
 
         return draw
 
-    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
+    def law(self, sensitivity: Sensitivity, labels: int) -> BoxNoise:
         """The law of the noise of that many counts together."""
         power = self._checked(sensitivity, labels)
-        return CountNoise("box", sensitivity.linf / self.epsilon, power=power, step=sensitivity.linf)
+        return BoxNoise(sensitivity.linf / self.epsilon, power, sensitivity.linf)
 
-    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Standard deviation of the noise on one count; ``labels``: how many are counted together."""
-        power = self._checked(add_remove(sensitivity), _given(labels))
-        return box_std(power, self.epsilon, sensitivity.linf)
+    def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
+        """State ``law`` of at least one label."""
+        return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None) -> int:
-        """The smallest proven w with P[|noise| <= w] >= confidence, for one count of ``labels``."""
-        confidence = validate.probability(allow_zero=False, confidence=confidence)
-        measured = self.measurement(add_remove(sensitivity), _given(labels), whole=False)
-        return measured.half_width(1 - confidence, "row", 1)
-
-
-def _given(labels: int | None) -> int:
-    if labels is None:
-        raise InvalidParameter("labels must be given: the noise depends on how many labels are counted")
-    return validate.count(labels=labels)
+    def labels_unsaid(self) -> int:
+        """Refused: the noise depends on how many labels are counted."""
+        raise InvalidParameter(
+            "labels must be given: the noise depends on how many labels are counted"
+        )
 
 
 @lru_cache(maxsize=256)
 def box_cost(epsilon: float, values: int, moved: int) -> Cost:
     """The cost of box noise on ``values`` - 1 counts of which one user moves at most ``moved``.
 
-    The loss of a move of s counts is ±ε with the probabilities p(s) and e^{-ε}p(s), else 0; p is largest at s =
-    min(moved, values // 2). So that pair is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))), the second rounded up.
+    The loss of a move of s counts is ±ε with the probabilities p(s) and e^{-ε}p(s), else 0; p is
+    largest at s = min(moved, values // 2). So that pair is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))),
+    the second rounded up.
     """
-    pure, total = PureDP(epsilon), math.tanh(epsilon / 2)
-    second = loss_chance(epsilon, values, min(moved, values // 2)) * -math.expm1(-epsilon) * (1 + 1e-15)
-    return MultiDP(((epsilon, 0.0), (0.0, second))) if values > 2 and second < total else pure
+    pure = PureDP(epsilon)
+    total = math.tanh(epsilon / 2)
+    second = (
+        loss_chance(epsilon, values, min(moved, values // 2)) * -math.expm1(-epsilon) * (1 + 1e-15)
+    )
+    if values > 2 and second < total:
+        return MultiDP(((epsilon, 0.0), (0.0, second)))
+    return pure
 
 
 def loss_chance(epsilon: float, values: int, moved: int) -> float:
-    """Upper bound on p(s) = Σ_{L>=0} q^L ((L+1)^s - L^s) ((L+1)^b - L^b) / Z, b = values - s, q = e^{-ε}.
+    """Upper bound on p(s) = Σ_{L>=0} q^L ((L+1)^s - L^s) ((L+1)^b - L^b) / Z, b = values - s, q =
+    e^{-ε}.
 
-    Z = (1-q)²/q · Σ n^values q^n. The terms are log-concave in L, also between the integers: x^s - (x-1)^s is the
-    integral of a log-concave function over an interval.
+    Z = (1-q)²/q · Σ n^values q^n. The terms are log-concave in L, also between the integers: x^s -
+    (x-1)^s is the integral of a log-concave function over an interval.
     """
     parts = (moved, values - moved)
-    log_z = 2 * math.log(-math.expm1(-epsilon)) + epsilon + log_power_sum(values, epsilon) - slack(values)
+    log_z = (
+        2 * math.log(-math.expm1(-epsilon))
+        + epsilon
+        + log_power_sum(values, epsilon)
+        - slack(values)
+    )
 
     def terms(L: Array) -> tuple[Array, Array]:
-        logs, slope = -epsilon * L - log_z, np.full_like(L, -epsilon)
+        logs = -epsilon * L - log_z
+        slope = np.full_like(L, -epsilon)
         with np.errstate(divide="ignore"):
-            after, step = np.log1p(L), np.log1p(1 / L)  # ln(L + 1), and by how much ln(L) is below it
+            after = np.log1p(L)  # ln(L + 1), and by how much ln(L) is below it
+            step = np.log1p(1 / L)
         for s in parts:
             factor = s * after + np.log(-np.expm1(-s * step))
             logs = logs + factor
@@ -148,9 +166,13 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
                 slope = slope + s * np.exp(growth - factor)
         return np.exp(logs), slope
 
-    first = max(math.floor((values - 12 * math.sqrt(values) - 40) / epsilon), 0)  # the terms grow up to there
+    first = max(
+        math.floor((values - 12 * math.sqrt(values) - 40) / epsilon), 0
+    )  # the terms grow up to there
     last = math.ceil((values + 16 * math.sqrt(values) + 130) / epsilon)
     ends, slopes = terms(np.array([float(first), float(last)]))
     rest = first * float(ends[0]) + float(ends[1]) / -math.expm1(float(slopes[1]))
     total = (log_concave_sum(terms, first, last) + rest) * math.exp(slack(values)) * (1 + 1e-12)
-    return total if total < 1 else 1.0  # also where it is not a number
+    if total < 1:
+        return total
+    return 1.0  # also where it is not a number

@@ -20,10 +20,11 @@ _STIRLING = 64  # from here on the series is used
 class Subsets:
     """Sets of k ranks out of more than k, and their gaps.
 
-    Let n_i(g) be the number of labels with counts of at least h_(i) - g, and n_0 = 0. A set of gap at most g >= 0 whose
-    worst rank is t needs all labels above h_(t) + g; these are the first i where n_i < t <= n_(i+1). So the sets fall
-    into k kinds, i = 0..k-1: the first i ranks, and k - i of the ranks i+1..n_(i+1), not all of them up to n_i:
-    C(n_(i+1) - i, k - i) - C(n_i - i, k - i) sets.
+    Let n_i(g) be the number of labels with counts of at least h_(i) - g, and n_0 = 0. A set of gap
+    at most g >= 0 whose worst rank is t needs all labels above h_(t) + g; these are the first i
+    where n_i < t <= n_(i+1). So the sets fall into k kinds, i = 0..k-1: the first i ranks, and k -
+    i of the ranks i+1..n_(i+1), not all of them up to n_i: C(n_(i+1) - i, k - i) - C(n_i - i, k -
+    i) sets.
     """
 
     def __init__(self, ranked: Ranked, k: int) -> None:
@@ -38,12 +39,18 @@ class Subsets:
 
     def _kinds(self, slack: int) -> list[int]:
         """Return the number of sets of each kind."""
-        n, k = self._within(slack), self._k
-        return [_comb(n[i + 1] - i, k - i) - _comb(n[i] - i, k - i) if n[i + 1] > n[i] else 0 for i in range(k)]
+        n = self._within(slack)
+        k = self._k
+        return [
+            _comb(n[i + 1] - i, k - i) - _comb(n[i] - i, k - i) if n[i + 1] > n[i] else 0
+            for i in range(k)
+        ]
 
     def size(self, slack: int) -> int:
         """Return the exact number of sets with a gap of at most ``slack``."""
-        return 1 if slack < 0 else sum(self._kinds(slack))
+        if slack < 0:
+            return 1
+        return sum(self._kinds(slack))
 
     def log_size(self, slacks: Ints) -> Floats:
         """The logarithm of that, about right."""
@@ -52,7 +59,9 @@ class Subsets:
         starts = np.concatenate((np.zeros((len(ends), 1)), ends[:, :-1]), axis=1)
         more, less = (_log_comb(n - places, self._k - places) for n in (ends, starts))
         with np.errstate(divide="ignore", invalid="ignore"):
-            kinds = np.where(ends > starts, more + np.log(-np.expm1(np.minimum(less - more, 0.0))), -np.inf)
+            kinds = np.where(
+                ends > starts, more + np.log(-np.expm1(np.minimum(less - more, 0.0))), -np.inf
+            )
             kinds = np.where(np.isnan(kinds), -np.inf, kinds)
         logs: Floats = np.logaddexp.reduce(kinds, axis=1)
         return np.where(slacks < 0, 0.0, np.maximum(logs, 0.0))
@@ -62,15 +71,19 @@ class Subsets:
         if slack < 0:
             return list(range(self._k))
         kinds = self._kinds(slack)
-        number, kind = uniform_below(sum(kinds), bits), 0
+        number = uniform_below(sum(kinds), bits)
+        kind = 0
         while number >= kinds[kind]:
             number -= kinds[kind]
             kind += 1
-        n, rest = self._within(slack), self._k - kind
+        n = self._within(slack)
+        rest = self._k - kind
         number += _comb(n[kind] - kind, rest)
-        # Of the sets of `rest` ranks from kind + 1 on, C(t - kind, rest) have a worst rank of at most t.
-        # The number is at least that of t = n[kind], and below that of n[kind + 1].
-        high = first_true(lambda t: comb(t - kind, rest) > number, max(n[kind], self._k - 1) + 1, n[kind + 1])
+        # Of the sets of `rest` ranks from kind + 1 on, C(t - kind, rest) have a worst rank of at
+        # most t. The number is at least that of t = n[kind], and below that of n[kind + 1].
+        high = first_true(
+            lambda t: comb(t - kind, rest) > number, max(n[kind], self._k - 1) + 1, n[kind + 1]
+        )
         return [*range(kind), *uniform_distinct(kind, [high - 1] * (rest - 1), bits), high - 1]
 
     def gap(self, answer: list[int]) -> int:
@@ -82,18 +95,21 @@ class Subsets:
 
 @dataclass(frozen=True, kw_only=True)
 class CanonicalTopK(AtOnce):
-    """A set of k labels, drawn at once: P(S) ∝ exp(-epsilon·gap(S) / (2·linf)), gap(S) = max outside S - min inside S.
+    """A set of k labels, drawn at once: P(S) ∝ exp(-epsilon·gap(S) / (2·linf)), gap(S) = max
+    outside S - min inside S.
 
-    Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user, who moves counts in one direction by at most
-    linf each; l0 does not matter. The rows come in label order: ranks mean nothing.
+    Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user, who moves counts in one
+    direction by at most linf each; l0 does not matter. The rows come in label order: ranks mean
+    nothing.
 
     Args:
         k: how many labels, at least 1.
         epsilon: ε of the whole answer.
 
-    Source: Shekelyan-Loukides 2022 (the loss); the range 2·linf: docs/notes/mechanisms.md, "Whole answers"; the
-    sampler, about linear in the number of labels: docs/notes/exact-sampling.md. The gap of the best set is h_(k+1) -
-    h_(k) <= 0, not cut at 0: more accurate at the same price.
+    Source: Shekelyan-Loukides 2022 (the loss); the range 2·linf: docs/notes/mechanisms.md, "Whole
+    answers"; the
+    sampler, about linear in the number of labels: docs/notes/exact-sampling.md. The gap of the best
+    set is h_(k+1) - h_(k) <= 0, not cut at 0: more accurate at the same price.
 
     >>> from dptopk import Sensitivity
     >>> print(CanonicalTopK(k=10, epsilon=0.5).charge(Sensitivity()))
@@ -105,19 +121,24 @@ class CanonicalTopK(AtOnce):
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw k rows; their order means nothing."""
-        return list(range(self.k)) if self.k == histogram.domain_size else super().rows(histogram, bits)
+        if self.k == histogram.domain_size:
+            return list(range(self.k))
+        return super().rows(histogram, bits)
 
 
 @lru_cache(maxsize=1 << 14)
 def _comb(n: int, k: int) -> int:
     """C(n, k); 0 for n < 0."""
-    return comb(n, k) if n >= 0 else 0
+    if n >= 0:
+        return comb(n, k)
+    return 0
 
 
 def _log_comb(n: Array, k: Ints) -> Floats:
     """The logarithm of C(n, k), to a few ulps also where n is far above k; -inf for n < k.
 
-    n!/(n-k)! by Stirling's series, without the difference of two large logarithms: what it leaves out is below 1e-12.
+    n!/(n-k)! by Stirling's series, without the difference of two large logarithms: what it leaves
+    out is below 1e-12.
     """
     from scipy.special import betaln, gammaln
 

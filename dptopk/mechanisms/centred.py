@@ -1,4 +1,6 @@
-"""Counts whose noise is centred: half of what one user moves is taken up by one noise that all counts share."""
+"""Counts whose noise is centred: half of what one user moves is taken up by one noise that all
+counts share.
+"""
 
 from __future__ import annotations
 
@@ -10,42 +12,46 @@ from typing import Any, Self
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.tails import smallest_offset
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
 from dptopk.mechanisms.samplers.random import Array, Rng, random_bits
 from dptopk.mechanisms.samplers.simulation import Noise, Scene, Standard
-from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.release.intervals import Measurement
 
 LARGEST_DENOMINATOR = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Centred(CountingMechanism):
-    """Count i + (Z_i + Y)/b with independent integer noises Z_i and one Y for all counts; centre a/b, at most 1/2.
+    """Count i + (Z_i + Y)/b with independent integer noises Z_i and one Y for all counts; centre
+    a/b, at most 1/2.
 
-    A user who is added moves b·count by anything between 0 and b·linf. Seen from its middle, a·linf, that is a move of
-    at most (b-a)·linf to either side, and the middle itself is hidden by Y, once for all counts together.
+    A user who is added moves b·count by anything between 0 and b·linf. Seen from its middle,
+    a·linf, that is a move of at most (b-a)·linf to either side, and the middle itself is hidden by
+    Y, once for all counts together.
 
-    Charge, for k labels of which one user touches at most t = min(l0, k): t pairs of Z at the shift (b-a)·linf, k - t
-    pairs of Z at the shift a·linf, and one pair of Y at the shift a·linf; at the centre 1/2 that is k pairs of Z and
-    one of Y at linf, for any l0. Half the noise of independent counts where k is large. Neighbours: add or remove one
-    user. The noise is correlated: every count carries the same Y.
+    Charge, for k labels of which one user touches at most t = min(l0, k): t pairs of Z at the shift
+    (b-a)·linf, k - t pairs of Z at the shift a·linf, and one pair of Y at the shift a·linf; at the
+    centre 1/2 that is k pairs of Z and one of Y at linf, for any l0. Half the noise of independent
+    counts where k is large. Neighbours: add or remove one user. The noise is correlated: every
+    count carries the same Y.
 
     Args:
-        noise: KnownGaussian or KnownLaplace: the law of Z, at the scale it has by itself (linf·sigma or linf/epsilon).
-        common: the same for Y; None = the ratio to ``noise`` with the least noise on a count for its cost, given how
-            many labels are counted.
-        centre: a/b with 0 < a/b <= 1/2 and b at most 1000; below 1/2 for users who touch few of the labels.
+        noise: KnownGaussian or KnownLaplace: the law of Z, at the scale it has by itself
+            (linf·sigma or linf/epsilon).
+        common: the same for Y; None = the ratio to ``noise`` with the least noise on a count for
+            its cost, given how many labels are counted.
+        centre: a/b with 0 < a/b <= 1/2 and b at most 1000; below 1/2 for users who touch few of the
+            labels.
 
-    Source: docs/notes/centred.md, for other integer noise and any centre. A shared Laplace draw: Lebeda-Tětek 2025.
-    Gaussian: Joseph-Yu 2024; Lebeda 2025; discrete Gaussian: Lebeda-Retschmeier 2025 (arXiv 2412.10357).
+    Source: docs/notes/centred.md, for other integer noise and any centre. A shared Laplace draw:
+    Lebeda-Tětek 2025.
+    Gaussian: Joseph-Yu 2024; Lebeda 2025; discrete Gaussian: Lebeda-Retschmeier 2025 (arXiv
+    2412.10357).
 
     >>> mechanism = Centred(noise=KnownGaussian(sigma=10.0), common=KnownGaussian(sigma=5.0))
     >>> print(mechanism.charge(Sensitivity(), labels=25))
@@ -59,7 +65,9 @@ class Centred(CountingMechanism):
     def __post_init__(self) -> None:
         for name, part in (("noise", self.noise), ("common", self.common or self.noise)):
             if not isinstance(part, KnownGaussian | KnownLaplace):
-                raise InvalidParameter(f"{name} must be KnownGaussian or KnownLaplace, got {type(part).__name__}")
+                raise InvalidParameter(
+                    f"{name} must be KnownGaussian or KnownLaplace, got {type(part).__name__}"
+                )
         if self.common is not None and type(self.common) is not type(self.noise):
             raise InvalidParameter("common must be of the same kind as noise")
         validate.assign(self, centre=_centre(self.centre))
@@ -68,37 +76,54 @@ class Centred(CountingMechanism):
         return f"Centred(noise={self.noise}, common={self.common}, centre={self.centre})"
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The pairs of Z and Y at their shifts; each is dominated by the largest shift, in both directions.
+        """The pairs of Z and Y at their shifts; each is dominated by the largest shift, in both
+        directions.
 
         Raises:
-            InvalidParameter: when ``labels``, the number of labels counted, is not given: all of them cost something.
+            InvalidParameter: when ``labels``, the number of labels counted, is not given: all of
+            them cost something.
         """
         linf = add_remove(sensitivity).linf
         if labels is None:
             raise InvalidParameter("labels must be given: how many labels are counted")
         labels = validate.count(labels=labels, at_least=0)
-        self.noise.law(sensitivity, labels)  # refuses a scale that cannot be drawn
+        self.noise.law(sensitivity)  # refuses a scale that cannot be drawn
         if labels == 0:
             return Charge()
         touched = sensitivity.touched(labels) or 0
-        near, far = self.centre.numerator * linf, (self.centre.denominator - self.centre.numerator) * linf
+        near = self.centre.numerator * linf
+        far = (self.centre.denominator - self.centre.numerator) * linf
         common = self.shared(sensitivity, labels)
-        parts = [(self.noise, far, touched), (self.noise, near, labels - touched), (common, near, 1)]
-        return Charge.join(*(Charge({noise.cost(sensitivity, shift): times}) for noise, shift, times in parts))
+        parts = [
+            (self.noise, far, touched),
+            (self.noise, near, labels - touched),
+            (common, near, 1),
+        ]
+        return Charge.join(
+            *(Charge({noise.cost(sensitivity, shift): times}) for noise, shift, times in parts)
+        )
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
-        """The charge of measuring the same counts several times with Y drawn once: only Z is charged again.
+        """The charge of measuring the same counts several times with Y drawn once: only Z is
+        charged again.
 
-        By the proof of docs/notes/centred.md: y_0 + Y is released once, each y_i + Z_i several times.
+        By the proof of docs/notes/centred.md: y_0 + Y is released once, each y_i + Z_i several
+        times.
         """
         once = self.charge(sensitivity, labels=labels)
         if labels == 0:
             return once
-        common = self.shared(sensitivity, labels).cost(sensitivity, self.centre.numerator * sensitivity.linf)
+        common = self.shared(sensitivity, labels).cost(
+            sensitivity, self.centre.numerator * sensitivity.linf
+        )
         return once.times(passes).minus(Charge({common: passes - 1}))
 
-    def measure_again(self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int) -> tuple[Array, Array]:
-        """The first of several measurements, and the mean of all; they share one Y, so that only Z averages out."""
+    def measure_again(
+        self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int
+    ) -> tuple[Array, Array]:
+        """The first of several measurements, and the mean of all; they share one Y, so that only Z
+        averages out.
+        """
         bits = random_bits(rng)
         if not len(rows):
             return np.empty(0), np.empty(0)
@@ -114,7 +139,8 @@ class Centred(CountingMechanism):
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Z for each count, Y for all."""
-        own, common = self.noise.float_noise(scene, labels), self.float_common(scene, labels)
+        own = self.noise.float_noise(scene, labels)
+        common = self.float_common(scene, labels)
         return lambda number: own(number) / self.centre.denominator + common(number)
 
     def float_common(self, scene: Scene, labels: int) -> Noise:
@@ -122,10 +148,6 @@ class Centred(CountingMechanism):
         once = replace(scene, standard=Standard(0, of="common"))
         common = self.shared(scene.sensitivity, labels).float_noise(once, labels)
         return lambda number: common(number) / self.centre.denominator
-
-    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
-        """The law of Z."""
-        return self.noise.law(sensitivity, labels)
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
         """By Z alone, in steps of 1/b."""
@@ -139,9 +161,12 @@ class Centred(CountingMechanism):
         if self.common is not None:
             return self.common
         if labels is None:
-            raise InvalidParameter("labels must be given: the common noise depends on how many labels are counted")
+            raise InvalidParameter(
+                "labels must be given: the common noise depends on how many labels are counted"
+            )
         touched = sensitivity.touched(validate.count(labels=labels)) or 0
-        a, b = self.centre.numerator, self.centre.denominator
+        a = self.centre.numerator
+        b = self.centre.denominator
         if isinstance(self.noise, KnownGaussian):
             weight = (touched * (b - a) ** 2 + (labels - touched) * a**2) / a**2
             return KnownGaussian(sigma=self.noise.sigma / weight**0.25)
@@ -150,45 +175,38 @@ class Centred(CountingMechanism):
 
     def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
         """Return the mechanism with its common noise made explicit for n labels."""
-        return replace(self, common=self.shared(sensitivity, labels)) if labels else self
+        if labels:
+            return replace(self, common=self.shared(sensitivity, labels))
+        return self
 
-    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Standard deviation of the noise on one count, (Z + Y)/b; ``labels`` as for ``charge``."""
-        return math.hypot(self.own_std(sensitivity), self.shared_std(sensitivity, labels=labels))
+    def labels_unsaid(self) -> int:
+        """One, where the common noise is given.
 
-    def own_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of Z/b, the part of the noise that is independent from count to count."""
-        return self.noise.noise_std(sensitivity) / self.centre.denominator
+        Raises:
+            InvalidParameter: where it depends on how many labels are counted.
+        """
+        self.shared(Sensitivity(), None)
+        return 1
 
-    def shared_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Standard deviation of Y/b, the part that all counts share."""
-        return self.shared(sensitivity, labels).noise_std(sensitivity) / self.centre.denominator
-
-    def half_width(
-        self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None
-    ) -> float:
-        """The smallest w, a multiple of 1/b, with P[|noise| <= w] >= confidence; upper bound, as ``tail``."""
-        confidence = validate.probability(allow_zero=False, confidence=confidence)
-        common = self.shared(sensitivity, labels)
-        width = smallest_offset(lambda c: self._sum_tail(sensitivity, common, c), 1 - confidence, "confidence")
-        return width / self.centre.denominator
+    def scaled(self, factor: float) -> Self:
+        """Both noises scaled."""
+        common = None if self.common is None else self.common.scaled(factor)
+        return replace(self, noise=self.noise.scaled(factor), common=common)
 
     def tail(self, sensitivity: Sensitivity, c: float, *, labels: int | None = None) -> float:
         """Upper bound on P[|noise| > c], c >= 0 in counts."""
         steps = math.floor(Fraction(c) * self.centre.denominator)
-        return self._sum_tail(sensitivity, self.shared(sensitivity, labels), steps)
-
-    def _sum_tail(self, sensitivity: Sensitivity, common: KnownGaussian | KnownLaplace, c: int) -> float:
-        """Upper bound on P[|Z + Y| > c] on the integers; the order of the two does not matter."""
-        less, more = sorted((self.noise.spread(sensitivity), common.spread(sensitivity)))
-        if isinstance(self.noise, KnownGaussian):
-            return min(2 * gaussian_maximum_tail(more, 1, c, less), 1.0)
-        return min(2 * laplace_maximum_tail(less, 1, c, more), 1.0)
+        common = self.shared(sensitivity, labels).law(sensitivity)
+        missed = self.noise.law(sensitivity).sum_missed(common, steps)
+        if missed is None:
+            return 1.0
+        return missed
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
         """Describe the noise to intervals: Z for each of n labels, Y common to all."""
-        law, divisor = self.law(sensitivity, labels), self.centre.denominator
-        common = self.shared(sensitivity, labels).law(sensitivity, 1) if labels else None
+        law = self.noise.law(sensitivity)
+        divisor = self.centre.denominator
+        common = self.shared(sensitivity, labels).law(sensitivity) if labels else None
         return Measurement(law, labels, whole=whole, common=common, divisor=divisor)
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
@@ -196,20 +214,25 @@ class Centred(CountingMechanism):
         return self.measure_again(sensitivity, rows, rng, 1)[0]
 
     def released(self, counts: Array, noise: Array) -> Array:
-        """(b·counts + noise)/b, from the whole part and the remainder of that integer, so that nothing overflows."""
+        """(b·counts + noise)/b, from the whole part and the remainder of that integer, so that
+        nothing overflows.
+        """
         whole, part = np.divmod(noise, self.centre.denominator)
         return (counts + whole) + part / self.centre.denominator
 
 
 def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> Fraction:
-    """The centre with the least Gaussian noise on a count for its cost, among fractions of small denominators.
+    """The centre with the least Gaussian noise on a count for its cost, among fractions of small
+    denominators.
 
     The noise at unit cost is sqrt(t (1-c)² + (k-t) c²) + c for k labels of which a user touches t.
 
     >>> best_centre(25, 25), best_centre(100, 25)
     (Fraction(1, 2), Fraction(1, 5))
     """
-    centres = {Fraction(a, b) for b in range(2, largest_denominator + 1) for a in range(1, b // 2 + 1)}
+    centres = {
+        Fraction(a, b) for b in range(2, largest_denominator + 1) for a in range(1, b // 2 + 1)
+    }
 
     def spread(c: Fraction) -> float:
         return math.sqrt(touched * (1 - c) ** 2 + (labels - touched) * c**2) + float(c)
@@ -224,6 +247,7 @@ def _centre(value: Any) -> Fraction:
         raise InvalidParameter(f"centre must be a fraction such as 1/2, got {value!r}") from None
     if not 0 < centre <= Fraction(1, 2) or centre.denominator > LARGEST_DENOMINATOR:
         raise InvalidParameter(
-            f"centre must be in (0, 1/2] with a denominator of at most {LARGEST_DENOMINATOR}, got {centre}"
+            f"centre must be in (0, 1/2] with a denominator of at most {LARGEST_DENOMINATOR}, "
+            f"got {centre}"
         )
     return centre

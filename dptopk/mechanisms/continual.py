@@ -21,50 +21,68 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import as_labels, from_plain, identity, to_plain
 from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, copies, finite_l0
-from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise, triangular, unit_of
+from dptopk.mechanisms.samplers.factorisation import (
+    FACTORISATIONS,
+    Factorisation,
+    Kind,
+    factorise,
+    triangular,
+    unit_of,
+)
 from dptopk.mechanisms.samplers.noise import gaussian_law
 from dptopk.mechanisms.samplers.participation import Error, Participation
 from dptopk.mechanisms.samplers.random import Array, Ints, Rng, random_bits
-from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.release.intervals import Measurement
+from dptopk.release.noise_laws import RoundedNormalNoise
 from dptopk.release.release import Release
 
 LARGEST_DAYS = 4000
-# A sum of all days, with their weights, stays below this, and with its noise within 64 bits: a day's count enters as
-# at most this, over the largest sum of weights. Cutting moves two neighbouring counts no farther apart.
+# A sum of all days, with their weights, stays below this, and with its noise within 64 bits: a
+# day's count enters as at most this, over the largest sum of weights. Cutting moves two
+# neighbouring counts no farther apart.
 LARGEST_SUM = 2**62
-# Totals of labels that one user-day alone has are sums of a few thousand terms; floats are off by less than this, and
-# by less than 1e-9 of the noise.
+# Totals of labels that one user-day alone has are sums of a few thousand terms; floats are off by
+# less than this, and by less than 1e-9 of the noise.
 SUM_ROUNDING = 1e-3
 # No normal variable is ever as large: all of them together are, with a probability below FAR_MASS.
-FAR, FAR_MASS = 40.0, 1e-300
+FAR = 40.0
+FAR_MASS = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContinualTopK:
-    """The k labels with the largest noisy totals of the days so far, on each of ``days`` days, with these totals.
+    """The k labels with the largest noisy totals of the days so far, on each of ``days`` days, with
+    these totals.
 
-    Charge, once for all days: GaussianDP, all days of one user together, + δ in a private domain. A user adds on a day
-    at most l0 labels by at most linf each, on at most ``days_per_user`` days that are at least ``days_apart`` apart;
-    the caller sees to it. Neighbours: add or remove one such user. What is asked, and what users do, on the days may
-    depend on earlier answers. A user of more days costs *more* than that many times one day, because shifts add up
-    inside a measurement before they are squared.
+    Charge, once for all days: GaussianDP, all days of one user together, + δ in a private domain. A
+    user adds on a day at most l0 labels by at most linf each, on at most ``days_per_user`` days
+    that are at least ``days_apart`` apart; the caller sees to it. Neighbours: add or remove one
+    such user. What is asked, and what users do, on the days may depend on earlier answers. A user
+    of more days costs *more* than that many times one day, because shifts add up inside a
+    measurement before they are squared.
 
     Args:
         k: labels in each answer.
         days: how many days, from 1 to 4000; fixed beforehand.
-        sigma: scale of the noise of one measurement, in units of linf, where the squared shifts of a user sum to 1.
-        delta: bounds the probability that a label is ever shown which only one user has; needed for private labels.
-        factorisation: "optimal" (least noise; up to 1000 days, 60 where users have several), "square_root" (close to
-            it), "tree" (binary), "daily" (each day measured once, and added up).
+        sigma: scale of the noise of one measurement, in units of linf, where the squared shifts of
+            a user sum to 1.
+        delta: bounds the probability that a label is ever shown which only one user has; needed for
+            private labels.
+        factorisation: "optimal" (least noise; up to 1000 days, 60 where users have several),
+            "square_root" (close to it), "tree" (binary), "daily" (each day measured once, and added
+            up).
         days_per_user: on how many days one user adds something at most; None = all.
         days_apart: the smallest distance of two such days, 1 for days in a row.
-        error: what "optimal" and "square_root" make small: the noise of the worst total, or in the mean.
+        error: what "optimal" and "square_root" make small: the noise of the worst total, or in the
+            mean.
 
-    Source: docs/notes/continual.md. Binary tree: Dwork-Naor-Pitassi-Rothblum 2010, Chan-Shi-Song 2011; square root:
-    Fichtenberger-Henzinger-Upadhyay 2023; users of several days: Choquette-Choo et al. 2023; users who react to
-    Gaussian noise: Smith-Thakurta 2022; unknown domains under continual observation: Rivera Cardoso-Rogers 2022.
+    Source: docs/notes/continual.md. Binary tree: Dwork-Naor-Pitassi-Rothblum 2010, Chan-Shi-Song
+    2011; square root: Fichtenberger-Henzinger-Upadhyay 2023; users of several days: Choquette-Choo
+    et al. 2023; users who react to Gaussian noise: Smith-Thakurta 2022; unknown domains under
+    continual observation: Rivera Cardoso-Rogers 2022.
 
-    >>> print(ContinualTopK(k=3, days=30, sigma=5.0, factorisation="daily").charge(Sensitivity(l0=1)))
+    >>> print(ContinualTopK(k=3, days=30, sigma=5.0,
+    ...     factorisation="daily").charge(Sensitivity(l0=1)))
     GDP(0.2000000006357835) [adaptive]
     """
 
@@ -78,7 +96,9 @@ class ContinualTopK:
     error: Error = "max"
 
     def __post_init__(self) -> None:
-        validate.parameters(self, delta=validate.probability, days=partial(validate.count, at_most=LARGEST_DAYS))
+        validate.parameters(
+            self, delta=validate.probability, days=partial(validate.count, at_most=LARGEST_DAYS)
+        )
         validate.member(tuple(FACTORISATIONS), factorisation=self.factorisation)
         validate.member(get_args(Error), error=self.error)
 
@@ -92,9 +112,10 @@ class ContinualTopK:
     ) -> Charge:
         """All days together, of the worst days that one user may have: an upper bound.
 
-        μ = μ'(scale) · linf · sqrt(copies · largest sum of squared shifts): discrete noise is dominated by Gaussian
-        noise of μ' (docs/notes/filters.md), and Gaussian costs chosen as one goes cost what their squares sum to
-        (Smith-Thakurta 2022); the sum is that of ``Participation.energy``.
+        μ = μ'(scale) · linf · sqrt(copies · largest sum of squared shifts): discrete noise is
+        dominated by Gaussian noise of μ' (docs/notes/filters.md), and Gaussian costs chosen as one
+        goes cost what their squares sum to (Smith-Thakurta 2022); the sum is that of
+        ``Participation.energy``.
 
         Args:
             sensitivity: of one user-day.
@@ -103,17 +124,27 @@ class ContinualTopK:
             days_apart: the smallest distance of two of them; None = the mechanism's.
 
         Raises:
-            InvalidParameter: where neither l0 nor ``labels`` is known, the noise is too large for 64 bits, or the
-                thresholds of private labels promise nothing for a user of that many days.
+            InvalidParameter: where neither l0 nor ``labels`` is known, the noise is too large for
+                64 bits, or the thresholds of private labels promise nothing for a user of that many
+                days.
         """
-        touched, linf = copies(add_remove(sensitivity), labels), sensitivity.linf
+        touched = copies(add_remove(sensitivity), labels)
         scale = self._scale(sensitivity)
         if scale > LARGEST_SCALE:
-            raise InvalidParameter(f"sigma={self.sigma} is too large: integer noise of scale {scale:g} leaves 64 bits")
-        most = self.days_per_user if days_per_user is None else validate.count(days_per_user=days_per_user)
-        apart = self.days_apart if days_apart is None else validate.count(days_apart=days_apart)
+            raise InvalidParameter(
+                f"sigma={self.sigma} is too large: integer noise of scale {scale:g} leaves 64 bits"
+            )
+        if days_per_user is None:
+            most = self.days_per_user
+        else:
+            most = validate.count(days_per_user=days_per_user)
+        if days_apart is None:
+            apart = self.days_apart
+        else:
+            apart = validate.count(days_apart=days_apart)
         user = Participation.of(self.days, most, apart)
-        squares = touched * linf**2 * Fraction(self.measurements.energy(user))
+        # Of two days i and j the moves of all labels have a product of at most the larger square.
+        squares = sensitivity.squares(touched) * Fraction(self.measurements.energy(user))
         mu = math.sqrt(read_up(squares)) * dominating_mu(scale) * (1 + 1e-15)
         costs: dict[Cost, int] = {GaussianDP(mu): 1} if mu else {}
         return Charge(costs, delta=self._failure(sensitivity, user), adaptive=self.days > 1)
@@ -127,14 +158,18 @@ class ContinualTopK:
         return sensitivity.linf * self.sigma * self.measurements.unit
 
     def _failure(self, sensitivity: Sensitivity, user: Participation) -> float:
-        """Bounds the probability that a label is ever shown which only one user has; ``delta`` for its own users."""
+        """Bounds the probability that a label is ever shown which only one user has; ``delta`` for
+        its own users.
+        """
         if not self.delta or user == self.participation:
             return self.delta
         spread, rounding = self.total_noise(sensitivity)
         far = sensitivity.linf * user.active
         beyond = (self._thresholds(sensitivity) - rounding - far) / spread
         passes = _normal_tail(beyond) + (user.active - 1) * _normal_tail(beyond + far / spread)
-        delta = float(passes.sum() * finite_l0(sensitivity, "for private labels") * (1 + 1e-9) + FAR_MASS)
+        delta = float(
+            passes.sum() * finite_l0(sensitivity, "for private labels") * (1 + 1e-9) + FAR_MASS
+        )
         if delta >= 1 or beyond.min() < 0:
             raise InvalidParameter(
                 f"days_per_user={user.most} is too large for thresholds that are made for "
@@ -145,16 +180,20 @@ class ContinualTopK:
     @property
     def measurements(self) -> Factorisation:
         """Return what is measured on each day."""
-        return self.__dict__.get("_measured") or factorise(self.factorisation, self.participation, self.error)
+        return self.__dict__.get("_measured") or factorise(
+            self.factorisation, self.participation, self.error
+        )
 
     def measured_by(self, strategy: Sequence[Sequence[int]], unit: int) -> ContinualTopK:
-        """The same mechanism with the measurements that a state has: another version's solver may find others.
+        """The same mechanism with the measurements that a state has: another version's solver may
+        find others.
 
         Raises:
-            InvalidParameter: where it is not "optimal", for another unit than its own (the noise would have another
-                scale), and for measurements that move by more than the unit.
+            InvalidParameter: where it is not "optimal", for another unit than its own (the noise
+                would have another scale), and for measurements that move by more than the unit.
         """
-        weights, user = np.array(strategy, dtype=np.int64), self.participation
+        weights = np.array(strategy, dtype=np.int64)
+        user = self.participation
         own = self.factorisation == "optimal" and unit == unit_of(user)
         if not own or weights.shape != (self.days, self.days) or user.energy(weights) > unit**2:
             raise InvalidParameter("state: its measurements are not those of such a mechanism")
@@ -163,15 +202,19 @@ class ContinualTopK:
         return made
 
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
-        """Upper bound on the standard deviation of a total's noise before rounding: on a day, or the worst one."""
+        """Upper bound on the standard deviation of a total's noise before rounding: on a day, or
+        the worst one.
+        """
         spread = self.measurements.spread * (add_remove(sensitivity).linf * self.sigma)
         return float(spread.max() if day is None else spread[self._at(day)])
 
     def total_noise(self, sensitivity: Sensitivity) -> tuple[Array, Array]:
-        """The normal noise next to that of each day's total, and how far off: standard deviations and distances.
+        """The normal noise next to that of each day's total, and how far off: standard deviations
+        and distances.
 
-        Let N be discrete Gaussian noise of scale s, Z standard normal with Z <= c_k where N <= k: both quantiles. Then
-        (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2) μ' (docs/notes/filters.md): |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1)
+        Let N be discrete Gaussian noise of scale s, Z standard normal with Z <= c_k where N <= k:
+        both quantiles. Then (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2) μ' (docs/notes/filters.md):
+        |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1)
         """
         scale = self._scale(sensitivity)
         off = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)
@@ -183,7 +226,11 @@ class ContinualTopK:
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
         spread, rounding = self.total_noise(sensitivity)
-        passes = (self.delta - FAR_MASS) / (finite_l0(sensitivity, "for private labels") * self.days) / (1 + 1e-9)
+        passes = (
+            (self.delta - FAR_MASS)
+            / (finite_l0(sensitivity, "for private labels") * self.days)
+            / (1 + 1e-9)
+        )
         if passes < FAR_MASS:
             raise InvalidParameter(f"delta={self.delta} is too small")
         active = self.participation.active
@@ -193,17 +240,23 @@ class ContinualTopK:
         return np.asarray(np.ceil(far + rounding + spread * _normal_point(share)))
 
     def threshold(self, sensitivity: Sensitivity, day: int) -> int:
-        """The count that a total must exceed for a private label to be shown on that day, from 1 on.
+        """The count that a total must exceed for a private label to be shown on that day, from 1
+        on.
 
-        On each day no label that one user alone has passes, but with probability δ/days. By then the user has had a
-        days, at most l0·a labels, and totals c of at most a·linf each, l0·a·linf together. Each passes with probability
-        at most Q((T - c)/spread), Q the normal tail beyond (``total_noise``), convex in c: all of them together with at
-        most l0 times (that of a·linf, and a - 1 times that of 0). T solves this from above.
+        On each day no label that one user alone has passes, but with probability δ/days. By then
+        the user has had a days, at most l0·a labels, and totals c of at most a·linf each, l0·a·linf
+        together. Each passes with probability at most Q((T - c)/spread), Q the normal tail beyond
+        (``total_noise``), convex in c: all of them together with at most l0 times (that of a·linf,
+        and a - 1 times that of 0). T solves this from above.
         """
         return int(self._thresholds(sensitivity)[self._at(day)])
 
     def stream(
-        self, sensitivity: Sensitivity, *, labels: Sequence[Any] | None = None, rng: np.random.Generator | None = None
+        self,
+        sensitivity: Sensitivity,
+        *,
+        labels: Sequence[Any] | None = None,
+        rng: np.random.Generator | None = None,
     ) -> Stream:
         """Begin: no day has come yet. Spend ``charge`` before the first answer.
 
@@ -213,14 +266,17 @@ class ContinualTopK:
             rng: None for cryptographically secure noise.
 
         Raises:
-            InvalidParameter: for private labels without delta or with l0 = None, repeated labels, too large a sigma.
+            InvalidParameter: for private labels without delta or with l0 = None, repeated labels,
+            too large a sigma.
         """
         names = None if labels is None else as_labels(labels).tolist()
         self.charge(sensitivity, labels=None if names is None else len(names))
         if names is None:
             self.threshold(sensitivity, 1)
         elif self.delta:
-            raise InvalidParameter("delta must be 0 where the labels are public: nothing is compared with a threshold")
+            raise InvalidParameter(
+                "delta must be 0 where the labels are public: nothing is compared with a threshold"
+            )
         return Stream(self, sensitivity, public=names is not None, names=names or [], rng=rng)
 
     def _at(self, day: int) -> int:
@@ -238,7 +294,9 @@ def _normal_tail(x: Any) -> Array:
 
 
 def _normal_point(probability: Any) -> Array:
-    """Upper bound on the x >= 0 beyond which a standard normal variable is with this probability."""
+    """Upper bound on the x >= 0 beyond which a standard normal variable is with this
+    probability.
+    """
     from scipy.special import ndtri
 
     point: Array = np.maximum(-ndtri(probability), 0.0) * (1 + 1e-12) + 1e-12
@@ -247,10 +305,11 @@ def _normal_point(probability: Any) -> Array:
 
 @dataclass(eq=False)
 class Stream:
-    """The state between days; it is private, and must be stored like the data (``to_dict``). Made by ``stream``.
+    """The state between days; it is private, and must be stored like the data (``to_dict``). Made
+    by ``stream``.
 
-    Several threads may ask, one after the other. It cannot be pickled or copied deeply: a second stream would answer
-    the same days again.
+    Several threads may ask, one after the other. It cannot be pickled or copied deeply: a second
+    stream would answer the same days again.
 
     Attributes:
         mechanism, sensitivity: what runs.
@@ -267,8 +326,12 @@ class Stream:
     rng: np.random.Generator | None = field(repr=False)
     day: int = 0
     _given: list[str] = field(init=False, repr=False, default_factory=list)
-    _came: list[tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=list)  # by day: rows, counts
-    _measured: Ints = field(init=False, repr=False)  # (measurements, room for labels); what is not yet there is unset
+    _came: list[tuple[Ints, Ints]] = field(
+        init=False, repr=False, default_factory=list
+    )  # by day: rows, counts
+    _measured: Ints = field(
+        init=False, repr=False
+    )  # (measurements, room for labels); what is not yet there is unset
     _rows: dict[Any, int] = field(init=False, repr=False)
     _turn: Any = field(init=False, repr=False, default_factory=threading.Lock)
 
@@ -279,7 +342,9 @@ class Stream:
     @property
     def charge(self) -> Charge:
         """The charge of all days together; the first answer carries it, the others carry none."""
-        return self.mechanism.charge(self.sensitivity, labels=len(self.names) if self.public else None)
+        return self.mechanism.charge(
+            self.sensitivity, labels=len(self.names) if self.public else None
+        )
 
     @property
     def _plan(self) -> Factorisation:
@@ -289,13 +354,15 @@ class Stream:
         """The next day's answer: the top k of the totals up to and with this day.
 
         Args:
-            histogram: the counts of this day alone, whole, with a sensitivity that the stream's covers; in a public
-                domain labels without a row have count 0, and others are refused. Counts of all days so far would let
-                one user-day enter again on every later day, which is not charged and cannot be seen here; the same
-                ``Histogram`` twice is refused.
+            histogram: the counts of this day alone, whole, with a sensitivity that the stream's
+                covers; in a public domain labels without a row have count 0, and others are
+                refused. Counts of all days so far would let one user-day enter again on every later
+                day, which is not charged and cannot be seen here; the same ``Histogram`` twice is
+                refused.
 
         Returns:
-            Release: at most k labels in the order of their noisy totals; in a private domain those above the threshold.
+            Release: at most k labels in the order of their noisy totals; in a private domain those
+            above the threshold.
 
         Raises:
             InvalidParameter: when the histogram does not fit, or all days have been answered.
@@ -303,7 +370,8 @@ class Stream:
         Whatever is raised, nothing has changed: the day can be asked for again, and counts once.
         """
         with self._turn:
-            counts, labels = self._checked(histogram), len(self.names)
+            counts = self._checked(histogram)
+            labels = len(self.names)
             before = self.day
             try:
                 self._add(counts)
@@ -320,15 +388,21 @@ class Stream:
     def _add(self, counts: Mapping[Any, tuple[Any, int]]) -> None:
         """One day more. What was there before is not changed, so that the day can be taken back."""
         first = len(self.names)
-        self._arrived([label for key, (label, count) in counts.items() if count and key not in self._rows])
+        self._arrived(
+            [label for key, (label, count) in counts.items() if count and key not in self._rows]
+        )
         most = LARGEST_SUM // self._plan.heaviest
         came = [(self._rows[key], min(count, most)) for key, (_, count) in counts.items() if count]
         rows, values = np.array(came, dtype=np.int64).reshape(-1, 2).T
         self._came.append((rows, values))
         for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
-            self._measured[measurement, first : len(self.names)] = self._noise(len(self.names) - first)
+            self._measured[measurement, first : len(self.names)] = self._noise(
+                len(self.names) - first
+            )
         for measurement in np.flatnonzero(self._plan.measured_on == self.day).tolist():
-            self._measured[measurement, : len(self.names)] = self._sum(measurement) + self._noise(len(self.names))
+            self._measured[measurement, : len(self.names)] = self._sum(measurement) + self._noise(
+                len(self.names)
+            )
         self.day += 1
 
     def _checked(self, histogram: Histogram) -> dict[Any, tuple[Any, int]]:
@@ -337,19 +411,27 @@ class Stream:
             raise InvalidParameter(f"days: all {self.mechanism.days} have been answered")
         given = histogram.sensitivity
         if not self.sensitivity.covers(given):
-            raise InvalidParameter(f"histogram has the sensitivity {given}, the stream {self.sensitivity}")
+            raise InvalidParameter(
+                f"histogram has the sensitivity {given}, the stream {self.sensitivity}"
+            )
         if histogram.identity in self._given:
-            raise InvalidParameter("histogram: this one was given as an earlier day; a user-day may enter once")
+            raise InvalidParameter(
+                "histogram: this one was given as an earlier day; a user-day may enter once"
+            )
         if not histogram.complete:
             raise InvalidParameter("complete: a day's histogram must be whole")
         rows = zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)
         counts = {identity(label): (label, int(count)) for label, count in rows}
         if self.public and (histogram.domain != "public" or not counts.keys() <= self._rows.keys()):
-            raise InvalidParameter("histogram must have the stream's public domain, and no label outside of it")
+            raise InvalidParameter(
+                "histogram must have the stream's public domain, and no label outside of it"
+            )
         return counts
 
     def _arrived(self, new: list[Any]) -> None:
-        """Room for labels that come with this day for the first time: twice as much where there is none left."""
+        """Room for labels that come with this day for the first time: twice as much where there is
+        none left.
+        """
         if not new:
             return
         as_labels(self.names + new)  # refuses what cannot be ordered
@@ -363,9 +445,13 @@ class Stream:
             self._measured = wide
 
     def _sum(self, measurement: int) -> Ints:
-        """A measurement of all labels before its noise: touched labels of the days in it alone are looked at."""
+        """A measurement of all labels before its noise: touched labels of the days in it alone are
+        looked at.
+        """
         total = np.zeros(len(self.names), dtype=np.int64)
-        for (rows, values), weight in zip(self._came, self._plan.strategy[measurement].tolist(), strict=False):
+        for (rows, values), weight in zip(
+            self._came, self._plan.strategy[measurement].tolist(), strict=False
+        ):
             if weight:
                 total[rows] += weight * values  # a day's labels are distinct
         return total
@@ -373,22 +459,29 @@ class Stream:
     def _noise(self, size: int) -> Ints:
         """Noise of measurements; each measurement of each label is given its own, once."""
         scale = self.sensitivity.linf * self.mechanism.sigma * self._plan.unit
-        return gaussian_law(scale).sample(size, random_bits(self.rng)) if size else np.empty(0, dtype=np.int64)
+        if size:
+            return gaussian_law(scale).sample(size, random_bits(self.rng))
+        return np.empty(0, dtype=np.int64)
 
     def _answer(self, histogram: Histogram) -> Release:
         """Post-processing of what has been measured so far."""
         totals = self._totals()
-        values, names = np.rint(totals).astype(np.int64), np.fromiter(self.names, dtype=object, count=len(self.names))
+        values = np.rint(totals).astype(np.int64)
+        names = np.fromiter(self.names, dtype=object, count=len(self.names))
         if not self.public:
             passed = totals > self.mechanism.threshold(self.sensitivity, self.day)
-            values, names = values[passed], names[passed]
+            values = values[passed]
+            names = names[passed]
         cut = len(values) > self.mechanism.k
         if cut:  # what is below the k-th value need not be sorted
             top = values >= np.partition(values, -self.mechanism.k)[-self.mechanism.k]
-            values, names = values[top], names[top]
+            values = values[top]
+            names = names[top]
         best = descending(values, names)[: self.mechanism.k]
         shown: dict[str, Any] = {"labels": tuple(names[best].tolist()), "counts": values[best]}
-        charge, paid = (self.charge, "") if self.day == 1 else (Charge({}), ", paid for with the first answer")
+        charge, paid = (
+            (self.charge, "") if self.day == 1 else (Charge({}), ", paid for with the first answer")
+        )
         shown |= {"charge": charge, "note": f"day {self.day} of {self.mechanism.days}{paid}"}
         shown |= {"mechanism": self.mechanism, "measurement": self._measurement(cut)}
         return Release.drawn(histogram.with_sensitivity(self.sensitivity), self.rng, **shown)
@@ -396,34 +489,44 @@ class Stream:
     def _totals(self) -> Array:
         """Return the noisy totals; each depends only on its own label's measurements.
 
-        A matrix product would add the terms of a row in an order that depends on how many rows there are, and so on
-        labels that are not shown: a total next to a half would be rounded by whether another label has come.
+        A matrix product would add the terms of a row in an order that depends on how many rows
+        there are, and so on labels that are not shown: a total next to a half would be rounded by
+        whether another label has come.
         """
         factors = self._plan.totals[self.day - 1]
-        totals, term = np.zeros(len(self.names)), np.empty(len(self.names))
+        totals = np.zeros(len(self.names))
+        term = np.empty(len(self.names))
         for row in np.flatnonzero(factors * (self._plan.measured_on < self.day)).tolist():
             np.multiply(self._measured[row, : len(self.names)], factors[row], out=term)
             totals += term
         return totals
 
     def _measurement(self, cut: bool) -> Measurement | None:
-        """For intervals; none for private labels, since the law of what passed is known from one side only."""
-        spread, rounding = (float(each[self.day - 1]) for each in self.mechanism.total_noise(self.sensitivity))
+        """For intervals; none for private labels, since the law of what passed is known from one
+        side only.
+        """
+        spread, rounding = (
+            float(each[self.day - 1]) for each in self.mechanism.total_noise(self.sensitivity)
+        )
         if not self.public or rounding >= 0.25:
             return None
-        # A total off by more than c + 1/2 is so by more than (c + 1/2) (1 - 2 rounding) of its normal noise.
-        noise = CountNoise("normal", spread / (1 - 2 * rounding))
+        # A total off by more than c + 1/2 is so by more than (c + 1/2) (1 - 2 rounding) of its
+        # normal noise.
+        noise = RoundedNormalNoise(spread / (1 - 2 * rounding))
         return Measurement(noise, len(self.names), whole=True, cut=cut)
 
     def to_dict(self) -> dict[str, Any]:
         """The state as plain values, for JSON: *private*, it holds counts and noise.
 
         Raises:
-            InvalidParameter: for a label of a type that ``to_plain`` knows as text alone: read again it would be
-                another label, with counts of its own. Like the state, that it is raised is for who keeps the data.
+            InvalidParameter: for a label of a type that ``to_plain`` knows as text alone: read
+                again it would be another label, with counts of its own. Like the state, that it is
+                raised is for who keeps the data.
         """
         if any(identity(from_plain(to_plain(name))) != identity(name) for name in self.names):
-            raise InvalidParameter("labels: one is of a type of your own, which no state can hold; use texts or tuples")
+            raise InvalidParameter(
+                "labels: one is of a type of your own, which no state can hold; use texts or tuples"
+            )
         return {
             "mechanism": str(self.mechanism),
             "sensitivity": str(self.sensitivity),
@@ -431,40 +534,60 @@ class Stream:
             "public": self.public,
             "names": [to_plain(name) for name in self.names],
             "strategy": self._digest,
-            "weights": self._plan.strategy.tolist() if self.mechanism.factorisation == "optimal" else None,
+            "weights": self._plan.strategy.tolist()
+            if self.mechanism.factorisation == "optimal"
+            else None,
             "unit": self._plan.unit,
             "days": [[each.tolist() for each in day] for day in self._came],
-            "measured": self._measured[self._plan.measured_on < self.day, : len(self.names)].tolist(),
+            "measured": self._measured[
+                self._plan.measured_on < self.day, : len(self.names)
+            ].tolist(),
             "given": self._given,
         }
 
     @classmethod
     def from_dict(
-        cls, plain: Mapping[str, Any], mechanism: ContinualTopK, sensitivity: Sensitivity, rng: Rng = None
+        cls,
+        plain: Mapping[str, Any],
+        mechanism: ContinualTopK,
+        sensitivity: Sensitivity,
+        rng: Rng = None,
     ) -> Stream:
         """The stream that ``to_dict`` wrote, to go on with the next day.
 
-        A state must not be gone on from twice: two answers for one day would have noise of their own.
+        A state must not be gone on from twice: two answers for one day would have noise of their
+        own.
 
         Raises:
             InvalidParameter: where the state is not of such a stream.
         """
         try:
-            names, day = [from_plain(name) for name in plain["names"]], int(plain["day"])
+            names = [from_plain(name) for name in plain["names"]]
+            day = int(plain["day"])
             if plain.get("weights") is not None:  # earlier states had none
                 mechanism = mechanism.measured_by(plain["weights"], int(plain["unit"]))
             stream = cls(mechanism, sensitivity, bool(plain["public"]), names, rng, day)
             stream._given = list(map(str, plain["given"]))
-            stream._came = [(np.array(rows, dtype=np.int64), np.array(n, dtype=np.int64)) for rows, n in plain["days"]]
+            stream._came = [
+                (np.array(rows, dtype=np.int64), np.array(n, dtype=np.int64))
+                for rows, n in plain["days"]
+            ]
             old = stream._plan.measured_on < day
-            measured = np.array(plain["measured"], dtype=np.int64).reshape(int(old.sum()), len(names))
+            measured = np.array(plain["measured"], dtype=np.int64).reshape(
+                int(old.sum()), len(names)
+            )
             made_by = (str(mechanism), str(sensitivity), stream._digest)
             fits = (plain["mechanism"], plain["sensitivity"], plain["strategy"]) == made_by
-            fits &= len(stream._rows) == len(names) and len(stream._came) == len(stream._given) == day <= mechanism.days
+            fits &= (
+                len(stream._rows) == len(names)
+                and len(stream._came) == len(stream._given) == day <= mechanism.days
+            )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
         if not fits:
-            raise InvalidParameter("state: of another mechanism, or of a machine that factorises it otherwise")
+            raise InvalidParameter(
+                "state: of another mechanism, or of a machine that factorises it otherwise"
+            )
         stream._measured[old] = measured
         return stream
 

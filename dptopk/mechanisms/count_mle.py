@@ -6,7 +6,7 @@ import math
 from bisect import insort
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -27,25 +27,29 @@ from dptopk.release.release import Release
 
 @dataclass(frozen=True, kw_only=True)
 class CountMLE(Mechanism):
-    """Noisy counts of ranked labels, drawn towards the counts x_1 >= x_2 >= ... >= 0 that are the most likely.
+    """Noisy counts of ranked labels, drawn towards the counts x_1 >= x_2 >= ... >= 0 that are the
+    most likely.
 
-    The ranking was drawn with noise, so the order may be wrong. With y the noisy counts and f their isotonic fit, the
-    release is y + w (f - y) with w in [0, 1] from y and f alone: the fit counts for much where it is near the noisy
-    counts and for little where it is far. Over Gaussian noise the expected squared error is below that of y for *every*
-    order, right or wrong (docs/notes/mechanisms.md, "Counts of ranked labels"; for discrete noise up to what it
-    differs from the continuous one). ``shrink=False`` releases f itself, as published; that is better only where the
-    order is right.
+    The ranking was drawn with noise, so the order may be wrong. With y the noisy counts and f their
+    isotonic fit, the release is y + w (f - y) with w in [0, 1] from y and f alone: the fit counts
+    for much where it is near the noisy counts and for little where it is far. Over Gaussian noise
+    the expected squared error is below that of y for *every* order, right or wrong
+    (docs/notes/mechanisms.md, "Counts of ranked labels"; for discrete noise up to what it differs
+    from the continuous one). ``shrink=False`` releases f itself, as published; that is better only
+    where the order is right.
 
     Charge: that of the noise on as many labels; all else is post-processing.
 
     Args:
         noise: KnownGaussian(...), KnownLaplace(...) or Centred(...).
-        shrink: False = the published fit: least squares over Gaussian noise, least absolute deviations over Laplace
-            noise (of all optima the one nearest to the noisy counts in squares).
+        shrink: False = the published fit: least squares over Gaussian noise, least absolute
+            deviations over Laplace noise (of all optima the one nearest to the noisy counts in
+            squares).
 
-    Source: Cesar-Rogers 2022, §6.1; isotonic regression clipped at 0 solves its program exactly. Shrinkage towards a
-    cone: Kuriki-Takemura 2000, Amirdjanova-Woodroofe 2004, with Stein's w = min(1, (k - b - 2)_+ variance / |f - y|²),
-    b the number of the fit's blocks above 0.
+    Source: Cesar-Rogers 2022, §6.1; isotonic regression clipped at 0 solves its program exactly.
+    Shrinkage towards a
+    cone: Kuriki-Takemura 2000, Amirdjanova-Woodroofe 2004, with Stein's w = min(1, (k - b - 2)_+
+    variance / |f - y|²), b the number of the fit's blocks above 0.
 
     >>> print(CountMLE(noise=KnownGaussian(sigma=5.0)).charge(Sensitivity(l0=4), labels=10))
     4*DGauss(5.0, 1)
@@ -57,12 +61,15 @@ class CountMLE(Mechanism):
     def __post_init__(self) -> None:
         if not isinstance(self.noise, KnownGaussian | KnownLaplace | Centred):
             raise InvalidParameter(
-                f"noise must be a mechanism for counts of known labels, got {type(self.noise).__name__}"
+                f"noise must be a mechanism for counts of known labels, got "
+                f"{type(self.noise).__name__}"
             )
         validate.instance(bool, shrink=self.shrink)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The charge of the noise; ``labels`` = how many labels the ranking has, needed where l0 is None."""
+        """The charge of the noise; ``labels`` = how many labels the ranking has, needed where l0 is
+        None.
+        """
         return self.noise.charge(sensitivity, labels=labels)
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
@@ -98,15 +105,17 @@ class CountMLE(Mechanism):
         return measured + weight * (fitted - measured)
 
     def error(self, measured: Array, sensitivity: Sensitivity) -> float:
-        """An estimate of the root mean square error of ``fit(measured)``, from what was released: costs nothing.
+        """An estimate of the root mean square error of ``fit(measured)``, from what was released:
+        costs nothing.
 
         Args:
             measured: the noisy counts in the order of the ranking (Release.measured).
             sensitivity: the histogram's.
 
         Returns:
-            Stein's unbiased estimate (over continuous Gaussian noise; else an estimate), not below the error that is
-            left where the order is right, sqrt(blocks/k) of the noise. Of the published fit (shrink=False) as well.
+            Stein's unbiased estimate (over continuous Gaussian noise; else an estimate), not below
+            the error that is left where the order is right, sqrt(blocks/k) of the noise. Of the
+            published fit (shrink=False) as well.
         """
         k = len(measured)
         if k == 0:
@@ -116,12 +125,17 @@ class CountMLE(Mechanism):
         own, shared = self.variances(sensitivity)
         blocks = _blocks(fitted, clip=shared == 0)
         square = float(((fitted - measured) ** 2).sum())
-        shrunk, whole = own * (k - weight * max(k - blocks - 2, 0)), square + own * (2 * blocks - k)
+        shrunk = own * (k - weight * max(k - blocks - 2, 0))
+        whole = square + own * (2 * blocks - k)
         risk = shrunk if weight < 1 else whole
         return math.sqrt(max(risk, own * blocks) / k + shared)
 
-    def _target(self, measured: Array, sensitivity: Sensitivity, passes: int = 1) -> tuple[Array, float]:
-        """The isotonic fit and the weight w. A noise that all counts share moves the fit as it moves them."""
+    def _target(
+        self, measured: Array, sensitivity: Sensitivity, passes: int = 1
+    ) -> tuple[Array, float]:
+        """The isotonic fit and the weight w. A noise that all counts share moves the fit as it
+        moves them.
+        """
         own, shared = self.variances(sensitivity)
         own /= passes
         fitted = isotonic_least_squares(measured, clip=shared == 0)
@@ -131,14 +145,15 @@ class CountMLE(Mechanism):
 
     def variances(self, sensitivity: Sensitivity) -> tuple[float, float]:
         """Variance of the noise that each count has for itself, and of the noise that all share."""
-        if isinstance(self.noise, Centred):
-            return self.noise.own_std(sensitivity) ** 2, self.noise.shared_std(sensitivity) ** 2
-        return self.noise.noise_std(sensitivity) ** 2, 0.0
+        noise = self.noise.noise_of(sensitivity, None)
+        return noise.own_std**2, noise.shared_std**2
 
     def _published(self, measured: Array) -> Array:
         if isinstance(self.noise, Centred):
             return isotonic_least_squares(measured, clip=False)
-        return isotonic_least_squares(measured) if isinstance(self.noise, KnownGaussian) else isotonic_median(measured)
+        if isinstance(self.noise, KnownGaussian):
+            return isotonic_least_squares(measured)
+        return isotonic_median(measured)
 
     def simulate(self, scene: Scene) -> Draw:
         """Refused: the ranking is given."""
@@ -146,14 +161,18 @@ class CountMLE(Mechanism):
 
     def recount_error(self, true: Array, shown: Array, scene: Scene) -> Array:
         """Return the error of fitted counts, measured as often as the charge of k counts allows."""
-        k, sensitivity = scene.k, scene.sensitivity
+        k = scene.k
+        sensitivity = scene.sensitivity
         own, shared = (math.sqrt(variance) for variance in self.variances(sensitivity))
         kind = "laplace" if isinstance(self.noise, KnownLaplace) else "normal"
         charge = self.charge(sensitivity, labels=k)
-        passes = {row: self.passes(charge, sensitivity, row) for row in set(shown.sum(axis=1).tolist())}
+        passes = {
+            row: self.passes(charge, sensitivity, row) for row in set(shown.sum(axis=1).tolist())
+        }
         squares = np.zeros(len(true))
         for draw, (counts, there) in enumerate(zip(true, shown, strict=True)):
-            noise, truth = scene.standard.measured(kind, k, draw), counts[there]
+            noise = scene.standard.measured(kind, k, draw)
+            truth = counts[there]
             often = passes[len(truth)]
             measured = truth + own / math.sqrt(often) * noise[: len(truth)] + shared * noise[-1]
             squares[draw] = ((self.fit(measured, sensitivity, often) - truth) ** 2).sum()
@@ -161,40 +180,60 @@ class CountMLE(Mechanism):
 
     def passes(self, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
         """Return how often n rows can be counted for at most this charge."""
-        return _passes(self, charge, sensitivity, rows) if rows else 1
+        if rows:
+            return _passes(self, charge, sensitivity, rows)
+        return 1
 
-    def told(self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool) -> dict[str, Any]:
+    def told(
+        self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool
+    ) -> dict[str, Any]:
         """The ranking, and how often to count it."""
         passes = self.passes(charge, sensitivity, len(released)) if average else 1
         return {"ranking": released, "passes": passes}
 
+    def scaled(self, factor: float) -> Self:
+        """The same fit of counts with scaled noise."""
+        return replace(self, noise=self.noise.scaled(factor))
+
     def check(self, histogram: Histogram, *, ranking: Labels) -> None:
-        """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
+        """Raise the error that ``release`` would raise for these arguments, without drawing
+        noise.
+        """
         self.charge(histogram.sensitivity, labels=len(self._rows(histogram, ranking)))
 
     def _rows(self, histogram: Histogram, ranking: Labels) -> Rows:
-        """The rows in the order of the ranking; never in the histogram's own order, which may be that of the counts."""
+        """The rows in the order of the ranking; never in the histogram's own order, which may be
+        that of the counts.
+        """
         if ranking is None:
             raise InvalidParameter("ranking must be a Release or a sequence of labels, got None")
         return rows_to_count(histogram, ranking, self)
 
     def release(
-        self, histogram: Histogram, rng: np.random.Generator | None = None, *, ranking: Labels, passes: int = 1
+        self,
+        histogram: Histogram,
+        rng: np.random.Generator | None = None,
+        *,
+        ranking: Labels,
+        passes: int = 1,
     ) -> Release:
         """Fitted counts, real numbers, rows in the order of the ranking.
 
         Args:
-            histogram: a public or a complete histogram, or the very histogram that ``ranking`` was released from.
-            rng: a generator for tests and experiments (the release says so); None = a secure source.
-            ranking: a Release, or labels in descending order that are public or were released before; a label without
-                a row has count 0.
-            passes: measure that many times, at a larger charge, and release the mean: of Centred noise only Z is drawn
-                again. Intervals are those of the first measurement.
+            histogram: a public or a complete histogram, or the very histogram that ``ranking`` was
+                released from.
+            rng: a generator for tests and experiments (the release says so); None = a secure
+                source.
+            ranking: a Release, or labels in descending order that are public or were released
+                before; a label without a row has count 0.
+            passes: measure that many times, at a larger charge, and release the mean: of Centred
+                noise only Z is drawn again. Intervals are those of the first measurement.
 
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        rows, sensitivity = self._rows(histogram, ranking), histogram.sensitivity
+        rows = self._rows(histogram, ranking)
+        sensitivity = histogram.sensitivity
         passes = validate.count(passes=passes)
         charge = self.repeated(sensitivity, len(rows), passes)
         written = replace(self, noise=self.noise.resolved(sensitivity, len(rows)))
@@ -207,7 +246,8 @@ class CountMLE(Mechanism):
 
 
 def isotonic_least_squares(values: Array, *, clip: bool = True) -> Array:
-    """The least-squares fit over x_1 >= x_2 >= ... >= 0, exact, linear time, float64, shape (n,); clip=False: any sign.
+    """The least-squares fit over x_1 >= x_2 >= ... >= 0, exact, linear time, float64, shape (n,);
+    clip=False: any sign.
 
     >>> isotonic_least_squares(np.array([3, 5, -2])).tolist()
     [4.0, 4.0, 0.0]
@@ -218,11 +258,15 @@ def isotonic_least_squares(values: Array, *, clip: bool = True) -> Array:
         return np.empty(0)
     # The bound x >= 0 only clips: the unbounded fit's blocks above 0 keep their means.
     fitted: Array = isotonic_regression(np.asarray(values, dtype=np.float64), increasing=False).x
-    return np.maximum(fitted, 0.0) if clip else fitted
+    if clip:
+        return np.maximum(fitted, 0.0)
+    return fitted
 
 
 def _blocks(fitted: Array, *, clip: bool) -> int:
-    """The dimension of the face that a falling fit lies in: its different values, of a clipped fit those above 0."""
+    """The dimension of the face that a falling fit lies in: its different values, of a clipped fit
+    those above 0.
+    """
     values = fitted[fitted > 0] if clip else fitted
     return int(np.count_nonzero(values[1:] != values[:-1])) + (len(values) > 0)
 
@@ -230,9 +274,10 @@ def _blocks(fitted: Array, *, clip: bool) -> int:
 def isotonic_median(values: Array) -> Array:
     """A least-absolute-deviations fit over x_1 >= x_2 >= ... >= 0, float64, shape (n,).
 
-    Of the optima it is the one with the least squared distance to ``values``: the limit, for a vanishing weight on
-    the squares, of a strictly convex isotonic fit. Its pool-adjacent-violators blocks take the value that minimises
-    absolute, then squared deviations: the mean clipped to the interval of medians.
+    Of the optima it is the one with the least squared distance to ``values``: the limit, for a
+    vanishing weight on the squares, of a strictly convex isotonic fit. Its pool-adjacent-violators
+    blocks take the value that minimises absolute, then squared deviations: the mean clipped to the
+    interval of medians.
 
     >>> isotonic_median(np.array([3, 5, -2])).tolist()
     [4.0, 4.0, 0.0]
@@ -243,22 +288,33 @@ def isotonic_median(values: Array) -> Array:
         while blocks and blocks[-1][0] <= block[0]:
             block = _pool(blocks.pop(), block)
         blocks.append(block)
-    fitted = np.repeat([value for value, _, _ in blocks], [len(members) for _, _, members in blocks])
+    fitted = np.repeat(
+        [value for value, _, _ in blocks], [len(members) for _, _, members in blocks]
+    )
     return np.maximum(fitted.astype(np.float64), 0.0)
 
 
-def _pool(left: tuple[float, int, list[int]], right: tuple[float, int, list[int]]) -> tuple[float, int, list[int]]:
+def _pool(
+    left: tuple[float, int, list[int]], right: tuple[float, int, list[int]]
+) -> tuple[float, int, list[int]]:
     small, large = sorted((left[2], right[2]), key=len)
     if len(small) < 8:
         for member in small:
             insort(large, member)
     else:
         large = sorted(large + small)
-    total, n = left[1] + right[1], len(large)
-    low, high = large[(n - 1) // 2], large[n // 2]
+    total = left[1] + right[1]
+    n = len(large)
+    low = large[(n - 1) // 2]
+    high = large[n // 2]
     return min(max(total / n, float(low)), float(high)), total, large
 
 
 @lru_cache(maxsize=4096)
 def _passes(mechanism: CountMLE, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
-    return first_true(lambda passes: not charge.includes(mechanism.repeated(sensitivity, rows, passes)), 2) - 1
+    return (
+        first_true(
+            lambda passes: not charge.includes(mechanism.repeated(sensitivity, rows, passes)), 2
+        )
+        - 1
+    )

@@ -30,8 +30,9 @@ class Exponential(PublicSelection):
 
     Args:
         epsilon: ε of the selection.
-        utility_range: the most by which the changes of two labels' utilities, caused by one user, can differ (not
-            twice the sensitivity of one utility). For counts it is linf, because all counts move in one direction.
+        utility_range: the most by which the changes of two labels' utilities, caused by one user,
+            can differ (not twice the sensitivity of one utility). For counts it is linf, because
+            all counts move in one direction.
 
     Source: Dong-Durfee-Rogers 2020, §2.1 (range instead of twice the sensitivity).
 
@@ -41,6 +42,7 @@ class Exponential(PublicSelection):
 
     epsilon: float
     utility_range: float
+    noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Exactly BR(ε); ``labels`` makes no difference because no counts are released."""
@@ -49,14 +51,18 @@ class Exponential(PublicSelection):
 
     def simulate(self, scene: Scene) -> Draw:
         """The largest count with Gumbel noise."""
-        return noisy_largest(replace(scene, k=1), scene.noise("gumbel", self.utility_range / self.epsilon))
+        return noisy_largest(
+            replace(scene, k=1), scene.noise("gumbel", self.utility_range / self.epsilon)
+        )
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """Return the standard deviation of Gumbel noise."""
         return gumbel_std(self.utility_range / self.epsilon)
 
     def check(self, histogram: Histogram, *, utilities: Utilities | None = None) -> None:
-        """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
+        """Raise the error that ``release`` would raise for these arguments, without drawing
+        noise.
+        """
         known(histogram, self)
         selection_rate(self.epsilon, self.utility_range)
         if histogram.domain_size == 0:
@@ -64,51 +70,76 @@ class Exponential(PublicSelection):
         self.charge(histogram.sensitivity)
         if utilities is not None:
             if not histogram.listed:
-                raise InvalidParameter("utilities: every label of the domain must be listed, or be a number")
+                raise InvalidParameter(
+                    "utilities: every label of the domain must be listed, or be a number"
+                )
             _checked(utilities, histogram.domain_size)
         elif self.utility_range < histogram.sensitivity.linf:
-            raise InvalidParameter(f"utility_range={self.utility_range} is below linf, by which counts can move")
+            raise InvalidParameter(
+                f"utility_range={self.utility_range} is below linf, by which counts can move"
+            )
 
     def release(
-        self, histogram: Histogram, rng: np.random.Generator | None = None, *, utilities: Utilities | None = None
+        self,
+        histogram: Histogram,
+        rng: np.random.Generator | None = None,
+        *,
+        utilities: Utilities | None = None,
     ) -> Release:
         """Draw one label of a public, complete histogram.
 
         Args:
-            histogram: its labels are the choices; its counts are the utilities unless ``utilities`` are given.
-            rng: a generator for tests and experiments (the release says so); None = a secure source.
-            utilities: integers of 64 bits or floats, shape (domain_size,): one for each label, in the order of the
-                rows. The law is exact for these very numbers, none of which is rounded; the caller vouches that the
-                range of their changes, with the rounding of whatever computed them, is at most ``utility_range``.
+            histogram: its labels are the choices; its counts are the utilities unless ``utilities``
+                are given.
+            rng: a generator for tests and experiments (the release says so); None = a secure
+                source.
+            utilities: integers of 64 bits or floats, shape (domain_size,): one for each label, in
+                the order of the rows. The law is exact for these very numbers, none of which is
+                rounded; the caller vouches that the range of their changes, with the rounding of
+                whatever computed them, is at most ``utility_range``.
 
         Raises:
-            InvalidParameter: for a private, incomplete or empty histogram; when counts are the utilities and
-                utility_range is below linf; for utilities of another length or not finite.
+            InvalidParameter: for a private, incomplete or empty histogram; when counts are the
+                utilities and utility_range is below linf; for utilities of another length or not
+                finite.
         """
         return self._drawn(histogram, rng, utilities=utilities)
 
-    def rows(self, histogram: Histogram, bits: Bits, *, utilities: Any = None) -> Sequence[int] | Ints:
+    def rows(
+        self, histogram: Histogram, bits: Bits, *, utilities: Any = None
+    ) -> Sequence[int] | Ints:
         """Draw one row."""
         if utilities is not None:
             rate = selection_rate(self.epsilon, self.utility_range)
-            return [exponential_choice(_checked(utilities, histogram.domain_size), rate=rate, bits=bits)]
-        noise: dict[str, Any] = {"epsilon": self.epsilon, "linf": self.utility_range, "absent": histogram.absent}
+            return [
+                exponential_choice(_checked(utilities, histogram.domain_size), rate=rate, bits=bits)
+            ]
+        noise: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "linf": self.utility_range,
+            "absent": histogram.absent,
+        }
         return gumbel_top_k(histogram.counts, 1, bits=bits, **noise).indices
 
 
 def _checked(utilities: Any, size: int) -> Array:
-    """Utilities as they are: int64 where all are integers, else float64, never an integer rounded to a float.
+    """Utilities as they are: int64 where all are integers, else float64, never an integer rounded
+    to a float.
 
     Raises:
         InvalidParameter: naming what does not fit, never a value.
     """
-    given = np.asarray(utilities if hasattr(utilities, "dtype") else np.array(utilities, dtype=object))
+    given = np.asarray(
+        utilities if hasattr(utilities, "dtype") else np.array(utilities, dtype=object)
+    )
     if given.dtype == object:
         given = _from_objects(given)
     if given.shape != (size,):
         raise InvalidParameter(f"utilities must have one value for each of the {size} labels")
     if given.dtype.kind not in "iuf" or given.dtype.itemsize > 8:
-        raise InvalidParameter(f"utilities must be integers or floats of at most 64 bits, got {given.dtype}")
+        raise InvalidParameter(
+            f"utilities must be integers or floats of at most 64 bits, got {given.dtype}"
+        )
     if given.dtype.kind == "f":
         if not np.isfinite(given).all():
             raise InvalidParameter("utilities must be finite: one is NaN or infinite")
@@ -119,7 +150,9 @@ def _checked(utilities: Any, size: int) -> Array:
 
 
 def _from_objects(given: Array) -> Array:
-    values = [value.item() if isinstance(value, np.generic) else value for value in given.ravel().tolist()]
+    values = [
+        value.item() if isinstance(value, np.generic) else value for value in given.ravel().tolist()
+    ]
     if not all(type(value) in {int, float, bool} for value in values):
         raise InvalidParameter("utilities must be real numbers, integers or floats")
     if float not in map(type, values):
@@ -127,5 +160,7 @@ def _from_objects(given: Array) -> Array:
             raise InvalidParameter("utilities must fit 64-bit signed integers")
         return np.array(values, dtype=np.int64).reshape(given.shape)
     if any(abs(value) > _LARGEST_BESIDE_FLOATS for value in values if type(value) is not float):
-        raise InvalidParameter("utilities: an integer beside floats must be one that a float can hold: at most 2^53")
+        raise InvalidParameter(
+            "utilities: an integer beside floats must be one that a float can hold: at most 2^53"
+        )
     return np.array(values, dtype=np.float64).reshape(given.shape)

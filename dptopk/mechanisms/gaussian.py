@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from dptopk._internal.tails import density, gaussian_difference_tail, gaussian_edge_mass, gaussian_tail
-from dptopk.costs import Cost, DiscreteGaussianDP
+from dptopk.accounting.pld.dominating import dominating_mu
+from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, IndependentNoise, Tails, add_remove, finite_l0
-from dptopk.mechanisms.samplers.maxima import gaussian_offset
-from dptopk.mechanisms.samplers.noise import NoiseLaw, gaussian_law
+from dptopk.mechanisms.base import LARGEST_SCALE, IndependentNoise, finite_l0
+from dptopk.mechanisms.samplers.noise import ExactNoise, gaussian_law
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
-from dptopk.mechanisms.thresholds import CutMechanism, IndependentCounts, NoisyFloorMechanism, checked_offset
-from dptopk.release.intervals import CountNoise
+from dptopk.mechanisms.thresholds import (
+    CutMechanism,
+    IndependentCounts,
+    NoisyFloorMechanism,
+    checked_offset,
+)
+from dptopk.mechanisms.user_total import binds, move_norm
+from dptopk.release.noise_laws import GaussianNoise
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownGaussian(IndependentNoise):
     """Every count + discrete Gaussian noise, P[n] ∝ exp(-n² / (2 (linf·sigma)²)).
 
-    Charge: min(l0, labels) × DiscreteGaussianDP(scale=linf·sigma, shift=linf), the law of the very noise that is
-    added. Neighbours: add or remove one user.
+    Charge: min(l0, labels) × DiscreteGaussianDP(scale=linf·sigma, shift=linf), the law of the very
+    noise that is added; or, for a cap l1 on a user's total, one GaussianDP, whose square is
+    (l1 // linf) linf² + (l1 mod linf)² times that of a move by one. Neighbours: add or remove one
+    user.
 
     Args:
         sigma: scale of the noise in units of linf.
@@ -36,20 +45,40 @@ class KnownGaussian(IndependentNoise):
     """
 
     sigma: float
-    tails = Tails(gaussian_tail, gaussian_difference_tail, gaussian_edge_mass, gaussian_offset)
+    noise_grows_with = ("sigma",)
 
     def cost(self, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
         """The discrete Gaussian pair."""
-        return DiscreteGaussianDP(self.spread(sensitivity), sensitivity.linf if shift is None else shift)
+        return DiscreteGaussianDP(
+            self.spread(sensitivity), sensitivity.linf if shift is None else shift
+        )
+
+    def costs(self, sensitivity: Sensitivity, touched: int) -> Mapping[Cost, int]:
+        """One pair a count; or, where a user's total is capped, one Gaussian of the whole move.
+
+        Noise of scale s moved by one is dominated by a Gaussian of some μ' (docs/notes/filters.md),
+        moved by v by one of v μ', so that all together cost at most μ' times the norm of the move.
+        """
+        apart: dict[Cost, int] = {self.cost(sensitivity): touched}
+        if not binds(sensitivity, touched):
+            return apart
+        scale = self.spread(sensitivity)
+        mu = math.nextafter(dominating_mu(scale) * move_norm(sensitivity, touched), math.inf)
+        less = mu**2 < touched * (sensitivity.linf / scale) ** 2
+        if less:
+            return {GaussianDP(mu): 1}
+        return apart
 
     def spread(self, sensitivity: Sensitivity) -> float:
         """linf·sigma in counts, the one scale that both the sampler and the charge use."""
         scale = sensitivity.linf * self.sigma
         if scale > LARGEST_SCALE:
-            raise InvalidParameter(f"sigma={self.sigma} is too large: noise of scale linf*sigma exceeds 2^48")
+            raise InvalidParameter(
+                f"sigma={self.sigma} is too large: noise of scale linf*sigma exceeds 2^48"
+            )
         return scale
 
-    def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> NoiseLaw:
+    def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> ExactNoise:
         """Discrete Gaussian noise."""
         return gaussian_law(self.spread(sensitivity), bound)
 
@@ -58,34 +87,28 @@ class KnownGaussian(IndependentNoise):
         normal = scene.noise("normal", self.spread(scene.sensitivity))
         return lambda number: np.rint(normal(number))
 
-    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
-        """The law of the noise on one count."""
-        return CountNoise("gaussian", self.spread(sensitivity))
-
-    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Standard deviation of the noise on one count: linf·sigma, or less where that is below 2."""
-        scale = self.spread(add_remove(sensitivity))
-        if scale >= 2:
-            return scale
-        n = np.arange(-60.0, 61.0)
-        weights = density(n, scale)
-        return float(np.sqrt((weights * n**2).sum() / weights.sum()))
+    def law(self, sensitivity: Sensitivity) -> GaussianNoise:
+        """Discrete Gaussian noise of the scale linf·sigma."""
+        return GaussianNoise(self.spread(sensitivity))
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownGaussian(IndependentCounts, NoisyFloorMechanism):
-    """The d_bar largest counts + discrete Gaussian noise, released if above h_(d_bar+1) + linf + c + the same noise.
+    """The d_bar largest counts + discrete Gaussian noise, released if above h_(d_bar+1) + linf + c
+    + the same noise.
 
-    Charge, with n = min(l0, d_bar + 1) (l0=None: d_bar + 1): n × DiscreteGaussianDP(linf·sigma, linf) + δ. Neighbours:
-    add or remove one user.
+    Charge, with n = min(l0, d_bar + 1) (l0=None: d_bar + 1): n × DiscreteGaussianDP(linf·sigma,
+    linf) + δ. Neighbours: add or remove one user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.
         sigma: scale of the noise in units of linf.
-        delta: bounds the probability that a label is released that only one of two neighbours can release.
+        delta: bounds the probability that a label is released that only one of two neighbours can
+            release.
 
     Source: the slot lemma (docs/notes/mechanisms.md): c is the smallest integer with
-    P[max of m noises - N0 > c] <= delta, m = min(l0, d_bar), from the discrete law. The δ charged is the one asked for.
+    P[max of m noises - N0 > c] <= delta, m = min(l0, d_bar), from the discrete law. The δ charged
+    is the one asked for.
 
     >>> print(UnknownGaussian(d_bar=100, sigma=5.0, delta=1e-6).charge(Sensitivity(l0=3)))
     3*DGauss(5.0, 1) + delta(1e-06)
@@ -94,6 +117,7 @@ class UnknownGaussian(IndependentCounts, NoisyFloorMechanism):
     d_bar: int
     sigma: float
     delta: float
+    noise_grows_with = ("sigma",)
 
     @cached_property
     def counting(self) -> KnownGaussian:
@@ -103,21 +127,24 @@ class UnknownGaussian(IndependentCounts, NoisyFloorMechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedGaussian(CutMechanism):
-    """Present counts + discrete Gaussian noise cut to [-T, T], released above a threshold new labels rarely pass.
+    """Present counts + discrete Gaussian noise cut to [-T, T], released above a threshold new
+    labels rarely pass.
 
-    Whole-histogram form (d_bar=None): every present count is noised and released if above T; charge n ×
-    DiscreteGaussianDP(linf·sigma, linf) + δ with n = l0, finite. Form cut at d_bar: the d_bar largest counts *and the
-    floor* h_(d_bar+1) are noised, the offset is linf + 2T; the same charge, n = min(l0, d_bar + 1). Neighbours: add or
-    remove one user. Whether the histogram is whole is a fact about how it was made, not one to be read off the data.
+    Whole-histogram form (d_bar=None): every present count is noised and released if above T; charge
+    n × DiscreteGaussianDP(linf·sigma, linf) + δ with n = l0, finite. Form cut at d_bar: the d_bar
+    largest counts *and the floor* h_(d_bar+1) are noised, the offset is linf + 2T; the same charge,
+    n = min(l0, d_bar + 1). Neighbours: add or remove one user. Whether the histogram is whole is a
+    fact about how it was made, not one to be read off the data.
 
     Args:
         sigma: scale of the noise before it is cut, in units of linf.
         delta: bounds the mass outside the common support of neighbouring outcomes; in (0, 1).
         d_bar: how many labels take part, or None for the whole-histogram form.
 
-    Source: Cesar-Rogers 2022, §6.2, whose Algorithm 2 is not private as printed (a data-dependent threshold without
-    noise): docs/notes/truncated-gaussian-violation.md. T is the smallest integer >= linf with 1 - (1-q)^n <= delta, q
-    the mass of the linf outermost points of the discrete law. The δ charged is the one asked for.
+    Source: Cesar-Rogers 2022, §6.2, whose Algorithm 2 is not private as printed (a data-dependent
+    threshold without noise): docs/notes/truncated-gaussian-violation.md. T is the smallest integer
+    >= linf with 1 - (1-q)^n <= delta, q the mass of the linf outermost points of the discrete law.
+    The δ charged is the one asked for.
 
     >>> print(TruncatedGaussian(sigma=5.0, delta=1e-6).charge(Sensitivity(l0=2)))
     2*DGauss(5.0, 1) + delta(1e-06)
@@ -126,6 +153,7 @@ class TruncatedGaussian(CutMechanism):
     sigma: float
     delta: float
     d_bar: int | None = None
+    noise_grows_with = ("sigma",)
 
     def moving(self, sensitivity: Sensitivity) -> int:
         """Return the number of counts with shift linf that covers everything one user can move.
@@ -144,13 +172,18 @@ class TruncatedGaussian(CutMechanism):
         return bound
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the lead that a noisy count needs over 0 (whole histogram) or the noisy floor (d_bar): T or linf + 2T.
+        """Return the lead that a noisy count needs over 0 (whole histogram) or the noisy floor
+        (d_bar): T or linf + 2T.
 
-        Whole: a touched label that only one of two neighbours has counts at most linf there, and passes T when its
-        noise is one of the linf outermost values: with the probability q that the δ of a touched label pays for.
+        Whole: a touched label that only one of two neighbours has counts at most linf there, and
+        passes T when its
+        noise is one of the linf outermost values: with the probability q that the δ of a touched
+        label pays for.
         """
         bound = self.bound(sensitivity)
-        return bound if self.d_bar is None else sensitivity.linf + 2 * bound
+        if self.d_bar is None:
+            return bound
+        return sensitivity.linf + 2 * bound
 
     @cached_property
     def counting(self) -> KnownGaussian:
@@ -160,4 +193,6 @@ class TruncatedGaussian(CutMechanism):
     @property
     def floor_rank(self) -> int | None:
         """The rank after d_bar, in the form that is cut there."""
-        return None if self.d_bar is None else self.d_bar + 1
+        if self.d_bar is None:
+            return None
+        return self.d_bar + 1

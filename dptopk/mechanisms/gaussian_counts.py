@@ -1,4 +1,6 @@
-"""Counts of any number of labels for one Gaussian cost that is fixed before that number is known."""
+"""Counts of any number of labels for one Gaussian cost that is fixed before that number is
+known.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, GaussianDP
 from dptopk.errors import InvalidParameter
@@ -18,23 +19,26 @@ from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.samplers.random import Array, Rng
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
-from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.release.intervals import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianCounts(CountingMechanism):
-    """Centred discrete Gaussian noise whose scale is chosen by the number of labels, so that all cost one mu.
+    """Centred discrete Gaussian noise whose scale is chosen by the number of labels, so that all
+    cost one mu.
 
-    Charge: GaussianDP(mu), for any number of labels and any l0. So it may be composed with the mechanism that
-    finds the labels, although their number is known only afterwards. Neighbours: add or remove one user.
+    Charge: GaussianDP(mu), for any number of labels and any l0. So it may be composed with the
+    mechanism that
+    finds the labels, although their number is known only afterwards. Neighbours: add or remove one
+    user.
 
     Args:
         mu: of all counts together.
 
-    Source: centred noise as in ``Centred``. Discrete noise of scale s is not (1/s)-Gaussian: the d noises of d labels
-    and their common one have dominating μ' (docs/notes/filters.md), whose squares sum to at most mu² for every d; that
-    pair dominates at all x and in both directions, and so stands in the product with what came before
-    (docs/notes/two-phases.md).
+    Source: centred noise as in ``Centred``. Discrete noise of scale s is not (1/s)-Gaussian: the d
+    noises of d labels and their common one have dominating μ' (docs/notes/filters.md), whose
+    squares sum to at most mu² for every d; that pair dominates at all x and in both directions, and
+    so stands in the product with what came before (docs/notes/two-phases.md).
 
     >>> mechanism = GaussianCounts(mu=0.2)
     >>> print(mechanism.charge(Sensitivity()))
@@ -44,20 +48,26 @@ class GaussianCounts(CountingMechanism):
     """
 
     mu: float
+    noise_falls_with = ("mu",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One GaussianDP, for every number of ``labels``, also for none.
 
         Raises:
-            InvalidParameter: when no noise of one label, or of 2^48 labels, can be drawn for this mu.
+            InvalidParameter: when no noise of one label, or of 2^48 labels, can be drawn for this
+            mu.
         """
         if not add_remove(sensitivity).linf * 2.0**24 / LARGEST_SCALE <= self.mu <= 1e100:
-            raise InvalidParameter(f"mu={self.mu} must be at most 1e100, the noise of 2^48 labels at most 2^48 wide")
+            raise InvalidParameter(
+                f"mu={self.mu} must be at most 1e100, the noise of 2^48 labels at most 2^48 wide"
+            )
         self.noise(sensitivity, 1).charge(sensitivity, labels=1)
         return Charge({GaussianDP(self.mu): 1})
 
     def noise(self, sensitivity: Sensitivity, labels: int) -> Centred:
-        """Return the noise for n >= 1 counts; the squares of its dominating μ' sum to at most mu²."""
+        """Return the noise for n >= 1 counts; the squares of its dominating μ' sum to at most
+        mu².
+        """
         return _noise(self.mu, add_remove(sensitivity).linf, validate.count(labels=labels))
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
@@ -72,20 +82,6 @@ class GaussianCounts(CountingMechanism):
         """Draw as Centred.float_noise does."""
         return self.noise(scene.sensitivity, max(labels, 1)).float_noise(scene, labels)
 
-    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
-        """Return the law as Centred.law does."""
-        return self.noise(sensitivity, max(labels, 1)).law(sensitivity, labels)
-
-    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Return the standard deviation of the noise on one count if n ``labels`` are counted; None: one."""
-        return self.noise(sensitivity, labels or 1).noise_std(sensitivity, labels=labels or 1)
-
-    def half_width(
-        self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None
-    ) -> float:
-        """Return ``Centred.half_width`` for one of n ``labels``; of one label if n is not given."""
-        return self.noise(sensitivity, labels or 1).half_width(sensitivity, confidence=confidence, labels=labels or 1)
-
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
         """Measure as Centred does: multiples of 1/2."""
         return self.noise(sensitivity, max(len(rows), 1)).measure(sensitivity, rows, rng)
@@ -93,10 +89,15 @@ class GaussianCounts(CountingMechanism):
 
 @lru_cache(maxsize=256)
 def _noise(mu: float, linf: int, labels: int) -> Centred:
-    """Scales in the best ratio, σ_Z/σ_Y = labels^(1/4), enlarged until the certified squares are within mu²."""
-    moved, sigma, total = Sensitivity(linf=linf), math.sqrt(labels + math.sqrt(labels)) / mu, math.inf
+    """Scales in the best ratio, σ_Z/σ_Y = labels^(1/4), enlarged until the certified squares are
+    within mu².
+    """
+    moved = Sensitivity(linf=linf)
+    sigma = math.sqrt(labels + math.sqrt(labels)) / mu
+    total = math.inf
     while total > mu * mu:
-        own, common = KnownGaussian(sigma=sigma), KnownGaussian(sigma=sigma / labels**0.25)
+        own = KnownGaussian(sigma=sigma)
+        common = KnownGaussian(sigma=sigma / labels**0.25)
         squares = [dominating_mu(law.spread(moved), linf) ** 2 for law in (own, common)]
         total = (labels * squares[0] + squares[1]) * (1 + 1e-14)
         sigma *= max(math.sqrt(total) / mu, 1.0) * (1 + 1e-12)

@@ -1,8 +1,9 @@
-"""Gumbel top-k: k exponential mechanisms, each on what the earlier ones left, in one race of noisy counts.
+"""Gumbel top-k: k exponential mechanisms, each on what the earlier ones left, in one race of noisy
+counts.
 
 It is also a race of independent exponential clocks, one a label, of which one user changes a few
-(docs/notes/clocks.md): the cost is either that of the k selections, or that of the clocks that a user can change, as
-``charge_as`` says before any data is seen.
+(docs/notes/clocks.md): the cost is either that of the k selections, or that of the clocks that a
+user can change, as ``charge_as`` says before any data is seen.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from dptopk.release.release import Release
 
 
 class _Selections(LabelsOnly):
-    """Common base of both mechanisms: k selections of epsilon each, or the clocks that they consist of."""
+    """Common base of both mechanisms: k selections of epsilon each, or the clocks that they consist
+    of.
+    """
 
     k: int
     epsilon: float
     charge_as: ChargeAs
+    noise_falls_with = ("epsilon",)
 
     def __post_init__(self) -> None:
         validate.parameters(self, charge_as=partial(validate.member, CHARGES))
@@ -40,7 +44,11 @@ class _Selections(LabelsOnly):
     def __repr__(self) -> str:
         """Return the text of a dataclass, without arguments at their default."""
         given = [(one.name, getattr(self, one.name), one.default) for one in fields(self)]  # type: ignore[arg-type]
-        shown = [f"{name}={value!r}" for name, value, default in given if default is MISSING or value != default]
+        shown = [
+            f"{name}={value!r}"
+            for name, value, default in given
+            if default is MISSING or value != default
+        ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
@@ -49,7 +57,9 @@ class _Selections(LabelsOnly):
 
     def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
         """1 - exp(-exp(-x))."""
-        chances: Array = -np.expm1(-np.exp(np.minimum(gaps * -self.epsilon / sensitivity.linf, 50.0)))
+        chances: Array = -np.expm1(
+            -np.exp(np.minimum(gaps * -self.epsilon / sensitivity.linf, 50.0))
+        )
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
@@ -64,9 +74,13 @@ class _Selections(LabelsOnly):
         """The charge of these selections, or of all clocks that one user can change."""
         selection_rate(self.epsilon, linf)
         if self.charge_as == "bounded_range":
-            return Charge({BoundedRange(self.epsilon): selections}, delta=delta, adaptive=self.k > 1)
+            return Charge(
+                {BoundedRange(self.epsilon): selections}, delta=delta, adaptive=self.k > 1
+            )
         if clocks is None:
-            raise InvalidParameter("charge_as='clocks' needs a finite l0: the number of labels that one user touches")
+            raise InvalidParameter(
+                "charge_as='clocks' needs a finite l0: the number of labels that one user touches"
+            )
         return Charge({ExponentialClockDP(self.epsilon): clocks}, delta=delta)
 
 
@@ -74,9 +88,9 @@ class _Selections(LabelsOnly):
 class KnownGumbel(_Selections, PublicSelection):
     """The k labels with the largest count + Gumbel(linf/epsilon), in that order; labels only.
 
-    Charge: k × BoundedRange(epsilon), adaptive for k > 1 (each selection depends on the earlier ones), for any l0; or
-    by clocks l0 × ExponentialClockDP(epsilon), for any k. Neighbours: add or remove one user, who moves counts in one
-    direction by at most linf each.
+    Charge: k × BoundedRange(epsilon), adaptive for k > 1 (each selection depends on the earlier
+    ones), for any l0; or by clocks l0 × ExponentialClockDP(epsilon), for any k. Neighbours: add or
+    remove one user, who moves counts in one direction by at most linf each.
 
     Args:
         k: how many labels, at least 1.
@@ -97,7 +111,9 @@ class KnownGumbel(_Selections, PublicSelection):
     charge_as: ChargeAs = "bounded_range"
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Exactly k × BR(ε), or l0 clocks; ``labels`` makes no difference because no counts are released."""
+        """Exactly k × BR(ε), or l0 clocks; ``labels`` makes no difference because no counts are
+        released.
+        """
         return self._cost(add_remove(sensitivity).linf, self.k, sensitivity.l0)
 
     def simulate(self, scene: Scene) -> Draw:
@@ -106,29 +122,36 @@ class KnownGumbel(_Selections, PublicSelection):
 
     def rows(self, histogram: Histogram, bits: Bits) -> Ints:
         """Draw k rows, in the order of selection."""
-        linf, absent = histogram.sensitivity.linf, histogram.absent
-        return gumbel_top_k(histogram.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, absent=absent).indices
+        linf = histogram.sensitivity.linf
+        absent = histogram.absent
+        return gumbel_top_k(
+            histogram.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, absent=absent
+        ).indices
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class UnknownGumbel(TopSlots, _Selections):
-    """Gumbel selection among the d_bar largest present labels and ⊥, until ⊥ is drawn or k labels are; labels only.
+    """Gumbel selection among the d_bar largest present labels and ⊥, until ⊥ is drawn or k labels
+    are; labels only.
 
-    ⊥ has the score h_(d_bar+1) + linf + c. Charge before: k × BoundedRange(epsilon) + δ, adaptive for k > 1. Charge of
-    a release: r × BoundedRange(epsilon) + δ, where r counts the selections made, that of ⊥ included. By clocks: min(l0,
-    d_bar) × ExponentialClockDP(epsilon) + δ, before and after. Neighbours: add or remove one user, who moves counts
-    in one direction by at most linf each; l0 may be None.
+    ⊥ has the score h_(d_bar+1) + linf + c. Charge before: k × BoundedRange(epsilon) + δ, adaptive
+    for k > 1. Charge of a release: r × BoundedRange(epsilon) + δ, where r counts the selections
+    made, that of ⊥ included. By clocks: min(l0, d_bar) × ExponentialClockDP(epsilon) + δ, before
+    and after. Neighbours: add or remove one user, who moves counts in one direction by at most linf
+    each; l0 may be None.
 
     Args:
         k: at most how many labels.
-        d_bar: how many labels take part, at least k; a fixed number, not one that depends on the data.
+        d_bar: how many labels take part, at least k; a fixed number, not one that depends on the
+            data.
         epsilon: ε of each selection, not of all.
-        delta: bounds the probability that a label is drawn that only one of two neighbours can draw; in (0, 1).
+        delta: bounds the probability that a label is drawn that only one of two neighbours can
+            draw; in (0, 1).
         charge_as: "bounded_range" or "clocks"; ``plan_topk`` takes what is less.
 
-    Source: Durfee-Rogers 2019, Algorithm 1, with the threshold of the slot lemma (docs/notes/mechanisms.md): c is the
-    smallest integer with m/(m + e^{c·epsilon/linf}) <= delta, m = min(l0, d_bar). The δ charged is the one asked for.
-    Clocks: docs/notes/clocks.md.
+    Source: Durfee-Rogers 2019, Algorithm 1, with the threshold of the slot lemma
+    (docs/notes/mechanisms.md): c is the smallest integer with m/(m + e^{c·epsilon/linf}) <= delta,
+    m = min(l0, d_bar). The δ charged is the one asked for. Clocks: docs/notes/clocks.md.
 
     >>> mechanism = UnknownGumbel(k=2, d_bar=10, epsilon=0.5, delta=1e-6)
     >>> print(mechanism.charge(Sensitivity()))
@@ -148,46 +171,62 @@ class UnknownGumbel(TopSlots, _Selections):
         validate.count(at_least=self.k, d_bar=self.d_bar)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """At most k × BR(ε) + δ, or the clocks + δ; ``labels`` makes no difference: no counts are released."""
+        """At most k × BR(ε) + δ, or the clocks + δ; ``labels`` makes no difference: no counts are
+        released.
+        """
         self.threshold_offset(sensitivity)
         return self._charge(self.k, sensitivity)
 
     def _charge(self, selections: int, sensitivity: Sensitivity) -> Charge:
-        return self._cost(sensitivity.linf, selections, special_slots(sensitivity, self.d_bar), self.delta)
+        return self._cost(
+            sensitivity.linf, selections, special_slots(sensitivity, self.d_bar), self.delta
+        )
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """The c by which the score of ⊥ is above h_(d_bar+1) + linf."""
         return gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """Return the lead over h_(d_bar+1) at which a label is drawn before ⊥ with at least this probability.
+        """Return the lead over h_(d_bar+1) at which a label is drawn before ⊥ with at least this
+        probability.
 
         P = 1/(1 + e^{-(ε/τ)(distance - offset)}); the label must also come before k others.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         odds = math.log(probability) - math.log1p(-probability)
-        return self.threshold_offset(sensitivity) + math.ceil(sensitivity.linf / self.epsilon * odds)
+        return self.threshold_offset(sensitivity) + math.ceil(
+            sensitivity.linf / self.epsilon * odds
+        )
 
     def simulate(self, scene: Scene) -> Draw:
         """Select the k largest counts with Gumbel noise, those above ⊥ only."""
-        noise, offset = self.float_noise(scene), self.threshold_offset(scene.sensitivity)
+        noise = self.float_noise(scene)
+        offset = self.threshold_offset(scene.sensitivity)
         return largest_above(scene, noise, self.floor_rank, offset)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
-        """Draw the selections; the answer may be shorter than k, even empty, where labels are few or counts small.
+        """Draw the selections; the answer may be shorter than k, even empty, where labels are few
+        or counts small.
 
         Args:
             histogram: rows with count 0 are not present and are ignored.
-            rng: a generator for tests and experiments (the release says so); None = a secure source.
+            rng: a generator for tests and experiments (the release says so); None = a secure
+                source.
 
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        seen, sensitivity = self.slots(histogram), histogram.sensitivity
-        stop, bits = Fraction(seen.floor + self.threshold_offset(sensitivity)), random_bits(rng)
+        seen = self.slots(histogram)
+        sensitivity = histogram.sensitivity
+        stop = Fraction(seen.floor + self.threshold_offset(sensitivity))
+        bits = random_bits(rng)
         linf = sensitivity.linf
-        chosen = gumbel_top_k(seen.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, stop=stop)
+        chosen = gumbel_top_k(
+            seen.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, stop=stop
+        )
         labels = tuple(seen.labels[chosen.indices].tolist())
         charge = self._charge(len(labels) + chosen.stopped, sensitivity)
         note = "stopped at the threshold" if chosen.stopped else ""
-        return Release.drawn(histogram, rng, labels=labels, charge=charge, mechanism=self, note=note)
+        return Release.drawn(
+            histogram, rng, labels=labels, charge=charge, mechanism=self, note=note
+        )

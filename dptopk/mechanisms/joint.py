@@ -15,8 +15,9 @@ from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 class Sequences:
     """Sequences of k ranks and their gaps.
 
-    A sequence has a gap of at most g >= 0 when its i-th rank is among the n_i(g) labels whose counts are at least
-    h_(i) - g. These sets grow with i, so there are Π (n_i - (i - 1)) such sequences.
+    A sequence has a gap of at most g >= 0 when its i-th rank is among the n_i(g) labels whose
+    counts are at least h_(i) - g. These sets grow with i, so there are Π (n_i - (i - 1)) such
+    sequences.
     """
 
     def __init__(self, ranked: Ranked, k: int) -> None:
@@ -48,24 +49,32 @@ class Sequences:
 
     def gap(self, answer: list[int]) -> int:
         """The largest shortfall of a place; for the one best sequence, minus its smallest step."""
-        shortfall = max(int(best) - self._ranked.count(rank) for best, rank in zip(self._top, answer, strict=True))
-        return shortfall if shortfall > 0 else self.lowest  # where several are best, lowest is 0
+        shortfall = max(
+            int(best) - self._ranked.count(rank)
+            for best, rank in zip(self._top, answer, strict=True)
+        )
+        if shortfall > 0:
+            return shortfall
+        return self.lowest  # where several are best, lowest is 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class JointTopK(AtOnce):
-    """k labels in order, drawn at once: P(s) ∝ exp(-epsilon·gap(s) / (2·linf)), gap(s) = max_i (h_(i) - h_{s_i}).
+    """k labels in order, drawn at once: P(s) ∝ exp(-epsilon·gap(s) / (2·linf)), gap(s) = max_i
+    (h_(i) - h_{s_i}).
 
-    Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user, who moves counts in one direction by at most
-    linf each; l0 does not matter. The one best sequence has, instead of the gap 0 of the paper, minus the smallest
-    difference between successive counts among the k + 1 largest: more accurate at the same price.
+    Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user, who moves counts in one
+    direction by at most linf each; l0 does not matter. The one best sequence has, instead of the
+    gap 0 of the paper, minus the smallest difference between successive counts among the k + 1
+    largest: more accurate at the same price.
 
     Args:
         k: how many labels, at least 1.
         epsilon: ε of the whole answer.
 
-    Source: Gillenwater-Joseph-Muñoz-Ribero 2022; the range 2·linf and the best sequence: docs/notes/mechanisms.md,
-    "Whole answers"; the sampler, beside that of Wu-Zhang 2024: docs/notes/exact-sampling.md.
+    Source: Gillenwater-Joseph-Muñoz-Ribero 2022; the range 2·linf and the best sequence:
+    docs/notes/mechanisms.md, "Whole answers"; the sampler, beside that of Wu-Zhang 2024:
+    docs/notes/exact-sampling.md.
 
     >>> from dptopk import Sensitivity
     >>> print(JointTopK(k=10, epsilon=0.5).charge(Sensitivity()))

@@ -1,4 +1,6 @@
-"""Common base of mechanisms that draw a whole answer at once: refusals, the charge, and the release."""
+"""Common base of mechanisms that draw a whole answer at once: refusals, the charge, and the
+release.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from dptopk.mechanisms.samplers.level_set_sampling import Answers, Ranked, draw_
 from dptopk.mechanisms.samplers.random import Bits
 from dptopk.mechanisms.samplers.simulation import Draw, Scene, at_once
 
-LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precision; scores of inverse ones overflow
+LEAST_RATE = Fraction(
+    1, 10**280
+)  # smaller rates are not floats of full precision; scores of inverse ones overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,7 @@ class JointSelection(PublicSelection):
 
     k: int
     epsilon: float
+    noise_falls_with = ("epsilon",)
 
     #: The class of privacy loss that the answer's law is proven to belong to.
     cost: ClassVar[type[BoundedRange] | type[PureDP]] = PureDP
@@ -40,7 +45,9 @@ class JointSelection(PublicSelection):
         return Charge({self.cost(self.epsilon): 1})
 
     def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing
+        noise.
+        """
         check_public(histogram, self, self.k)
         super().check(histogram)
 
@@ -65,19 +72,33 @@ class AtOnce(JointSelection):
 
 
 def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
-    """Refuse a histogram that is private, incomplete, or has fewer than k labels; a tiny or a huge epsilon."""
+    """Refuse a histogram that is private, incomplete, or has fewer than k labels; a tiny or a huge
+    epsilon.
+    """
     known(histogram, mechanism, k)
-    if not LEAST_RATE <= smaller_of(mechanism.epsilon) / (k * histogram.sensitivity.linf) <= 1 / LEAST_RATE:
-        raise InvalidParameter(f"epsilon={mechanism.epsilon}: epsilon / (k·linf) must be from 1e-280 to 1e280")
+    if (
+        not LEAST_RATE
+        <= smaller_of(mechanism.epsilon) / (k * histogram.sensitivity.linf)
+        <= 1 / LEAST_RATE
+    ):
+        raise InvalidParameter(
+            f"epsilon={mechanism.epsilon}: epsilon / (k·linf) must be from 1e-280 to 1e280"
+        )
 
 
 def pure_share(epsilon: float, k: int) -> float:
-    """An ε that k selections can have so that their plain sum stays below ``epsilon``, with some ulps to spare."""
+    """An ε that k selections can have so that their plain sum stays below ``epsilon``, with some
+    ulps to spare.
+    """
     return epsilon / k * (1 - 2.0**-50)
 
 
-def composed_share(charge: Callable[[float], Charge], epsilon: float, delta: float, plain: float) -> float:
-    """The largest ε found with which ``charge`` costs at most (epsilon, delta) by its Rényi curves; or ``plain``."""
+def composed_share(
+    charge: Callable[[float], Charge], epsilon: float, delta: float, plain: float
+) -> float:
+    """The largest ε found with which ``charge`` costs at most (epsilon, delta) by its Rényi curves;
+    or ``plain``.
+    """
     from dptopk.accounting.calibration import calibrate
     from dptopk.costs import Budget
 

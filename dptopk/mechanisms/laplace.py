@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
-from dptopk._internal.tails import laplace_difference_tail, laplace_edge_mass, laplace_tail
 from dptopk.costs import Cost, DiscreteLaplaceDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, IndependentNoise, Tails, add_remove
-from dptopk.mechanisms.samplers.maxima import laplace_offset
-from dptopk.mechanisms.samplers.noise import NoiseLaw, laplace_law
+from dptopk.mechanisms.base import LARGEST_SCALE, IndependentNoise
+from dptopk.mechanisms.samplers.noise import ExactNoise, laplace_law
 from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
 from dptopk.mechanisms.thresholds import IndependentCounts, NoisyFloorMechanism
-from dptopk.release.intervals import CountNoise
+from dptopk.mechanisms.user_total import as_one
+from dptopk.release.noise_laws import LaplaceNoise
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownLaplace(IndependentNoise):
     """Every count + discrete Laplace noise, P[n] ∝ exp(-epsilon |n| / linf).
 
-    Charge: min(l0, labels) × the law of the noise: PureDP(epsilon) for linf = 1, else DiscreteLaplaceDP(linf/epsilon,
-    linf), which is less. Neighbours: add or remove one user.
+    Charge: min(l0, labels) × the law of the noise: PureDP(epsilon) for linf = 1, else
+    DiscreteLaplaceDP(linf/epsilon, linf), which is less; or, for a cap l1 on a user's total, one
+    DiscreteLaplaceDP(linf/epsilon, l1). Neighbours: add or remove one user.
 
     Args:
         epsilon: ε of each count, not of all.
@@ -39,15 +40,21 @@ class KnownLaplace(IndependentNoise):
     """
 
     epsilon: float
-    tails = Tails(laplace_tail, laplace_difference_tail, laplace_edge_mass, laplace_offset)
+    noise_falls_with = ("epsilon",)
 
     def cost(self, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
         """``laplace_cost``."""
         return laplace_cost(self.epsilon, sensitivity, shift)
 
-    def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> NoiseLaw:
+    def costs(self, sensitivity: Sensitivity, touched: int) -> Mapping[Cost, int]:
+        """One cost a count, or one for a user's whole total, whatever its split."""
+        if as_one(sensitivity, touched, self.epsilon):
+            return {self.cost(sensitivity, sensitivity.total(touched)): 1}
+        return {self.cost(sensitivity): touched}
+
+    def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> ExactNoise:
         """Discrete Laplace noise."""
-        self.spread(sensitivity)  # refuses a scale that cannot be drawn
+        rate(self.epsilon, sensitivity)  # refuses a scale that cannot be drawn
         return laplace_law(self.epsilon, sensitivity.linf, bound)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
@@ -61,34 +68,28 @@ class KnownLaplace(IndependentNoise):
 
         return draw
 
-    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
-        """The law of the noise on one count."""
-        return CountNoise("laplace", 1 / self.spread(sensitivity))
-
-    def spread(self, sensitivity: Sensitivity) -> float:
-        """``rate``."""
-        return rate(self.epsilon, sensitivity)
-
-    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Standard deviation of the noise on one count: sqrt(2q)/(1-q), q = exp(-ε/τ)."""
-        half = self.spread(add_remove(sensitivity)) / 2
-        return 1 / (math.sqrt(2) * math.sinh(half)) if half < 700 else 0.0
+    def law(self, sensitivity: Sensitivity) -> LaplaceNoise:
+        """Discrete Laplace noise of the rate ε/τ."""
+        return LaplaceNoise(1 / rate(self.epsilon, sensitivity))
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownLaplace(IndependentCounts, NoisyFloorMechanism):
-    """The d_bar largest counts + discrete Laplace noise, released if above h_(d_bar+1) + linf + c + the same noise.
+    """The d_bar largest counts + discrete Laplace noise, released if above h_(d_bar+1) + linf + c +
+    the same noise.
 
-    Charge: min(l0, d_bar + 1) × the law of the noise, as KnownLaplace, + δ; with l0=None that is d_bar + 1. Neighbours:
-    add or remove a user.
+    Charge: min(l0, d_bar + 1) × the law of the noise, as KnownLaplace, + δ; with l0=None that is
+    d_bar + 1. Neighbours: add or remove a user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.
         epsilon: ε of each count, not of all.
-        delta: bounds the probability that a label is released that only one of two neighbours can release.
+        delta: bounds the probability that a label is released that only one of two neighbours can
+            release.
 
-    Source: Cesar-Rogers 2022, §6.2 (UnkLap), with the threshold of the slot lemma (docs/notes/mechanisms.md): c is the
-    smallest integer with P[max of m noises - N0 > c] <= delta, m = min(l0, d_bar). The δ charged is the one asked for.
+    Source: Cesar-Rogers 2022, §6.2 (UnkLap), with the threshold of the slot lemma
+    (docs/notes/mechanisms.md): c is the smallest integer with P[max of m noises - N0 > c] <= delta,
+    m = min(l0, d_bar). The δ charged is the one asked for.
 
     >>> mechanism = UnknownLaplace(d_bar=100, epsilon=0.5, delta=1e-6)
     >>> print(mechanism.charge(Sensitivity(l0=3)), mechanism.threshold_offset(Sensitivity(l0=3)))
@@ -98,6 +99,7 @@ class UnknownLaplace(IndependentCounts, NoisyFloorMechanism):
     d_bar: int
     epsilon: float
     delta: float
+    noise_falls_with = ("epsilon",)
 
     @cached_property
     def counting(self) -> KnownLaplace:
@@ -113,15 +115,18 @@ def rate(epsilon: float, sensitivity: Sensitivity) -> float:
     """
     quotient = epsilon / sensitivity.linf
     if quotient * LARGEST_SCALE < 1:
-        raise InvalidParameter(f"epsilon={epsilon} is too small: noise of scale linf/epsilon exceeds 2^48")
+        raise InvalidParameter(
+            f"epsilon={epsilon} is too small: noise of scale linf/epsilon exceeds 2^48"
+        )
     return quotient
 
 
 def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
-    """The cost of noise P[n] ∝ exp(-epsilon |n| / linf) on integers of which one user moves one by ``shift`` (linf).
+    """The cost of noise P[n] ∝ exp(-epsilon |n| / linf) on integers of which one user moves one by
+    ``shift`` (linf).
 
-    The same for several that move by as much in sum: docs/notes/discrete-laplace.md, "A split move". The scale
-    linf/epsilon is rounded down, which is the safe side.
+    The same for several that move by as much in sum: docs/notes/discrete-laplace.md, "A split
+    move". The scale linf/epsilon is rounded down, which is the safe side.
 
     Raises:
         InvalidParameter: when noise could leave the 64-bit integers.

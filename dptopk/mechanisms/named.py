@@ -11,7 +11,9 @@ from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.base import Mechanism
 
 Kind = TypeVar("Kind", bound=type[Mechanism])
-_KINDS: dict[str, Any] = {name: kind for name, kind in sorted(vars(mechanisms).items()) if isinstance(kind, type)}
+_KINDS: dict[str, Any] = {
+    name: kind for name, kind in sorted(vars(mechanisms).items()) if isinstance(kind, type)
+}
 _DESIGNS: list[Any] = []
 
 
@@ -48,7 +50,8 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
     """The mechanism that its ``to_dict`` wrote.
 
     Raises:
-        InvalidParameter: when there is no mechanism of that name, or on parameters that it does not take.
+        InvalidParameter: when there is no mechanism of that name, or on parameters that it does not
+        take.
 
     >>> mechanism_of({"name": "CountMLE", "noise": {"name": "KnownLaplace", "epsilon": 0.1}})
     CountMLE(noise=KnownLaplace(epsilon=0.1), shrink=True)
@@ -61,7 +64,10 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
     if not issubclass(kind, Mechanism):
         raise InvalidParameter(f"mechanism: {name} is not asked by itself")
     try:
-        values = {key: mechanism_of(value) if isinstance(value, Mapping) else value for key, value in parts.items()}
+        values = {
+            key: mechanism_of(value) if isinstance(value, Mapping) else value
+            for key, value in parts.items()
+        }
     except RecursionError:
         raise InvalidParameter("mechanism: one is nested too deeply") from None
     made: Mechanism = kind.from_dict(values)
@@ -82,7 +88,9 @@ def parse_mechanism(text: str) -> Mechanism:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         parts = None
     if not isinstance(parts, dict):
-        raise InvalidParameter('mechanism must be a name with parameters, such as "KnownLaplace(epsilon=0.5)"')
+        raise InvalidParameter(
+            'mechanism must be a name with parameters, such as "KnownLaplace(epsilon=0.5)"'
+        )
     return mechanism_of(parts)
 
 

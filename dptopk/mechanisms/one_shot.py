@@ -24,17 +24,19 @@ _FIRST_STEP = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class OneShotTopK(JointSelection):
-    """The k labels with the largest count + Exponential(k·linf/epsilon), in that order; labels only.
+    """The k labels with the largest count + Exponential(k·linf/epsilon), in that order; labels
+    only.
 
-    Charge: 1 × PureDP(epsilon), and no smaller pure ε holds, for any l0; it is not of bounded range. For k = 1 it
-    is permute-and-flip. Neighbours: add or remove one user, who moves counts in one direction by at most linf each.
+    Charge: 1 × PureDP(epsilon), and no smaller pure ε holds, for any l0; it is not of bounded
+    range. For k = 1 it is permute-and-flip. Neighbours: add or remove one user, who moves counts in
+    one direction by at most linf each.
 
     Args:
         k: how many labels, at least 1.
         epsilon: ε of the whole answer.
 
-    Source: k = 1: McKenna-Sheldon 2020 (as exponential noise: Ding et al. 2021); k > 1: docs/notes/mechanisms.md,
-    "Whole answers", where the constant is shown to be the best.
+    Source: k = 1: McKenna-Sheldon 2020 (as exponential noise: Ding et al. 2021); k > 1:
+    docs/notes/mechanisms.md, "Whole answers", where the constant is shown to be the best.
 
     >>> from dptopk import Sensitivity
     >>> print(OneShotTopK(k=10, epsilon=0.5).charge(Sensitivity()))
@@ -54,12 +56,16 @@ class OneShotTopK(JointSelection):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest counts with exponential noise."""
-        return noisy_largest(scene, scene.noise("exponential", self.selection_noise(scene.sensitivity)))
+        return noisy_largest(
+            scene, scene.noise("exponential", self.selection_noise(scene.sensitivity))
+        )
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw k rows, the largest noisy count first."""
         rate = smaller_of(self.epsilon) / (self.k * histogram.sensitivity.linf)
-        chosen = one_shot_top_k(histogram.counts, self.k, rate=rate, bits=bits, absent=histogram.absent)
+        chosen = one_shot_top_k(
+            histogram.counts, self.k, rate=rate, bits=bits, absent=histogram.absent
+        )
         return [int(row) for row in chosen]
 
 
@@ -71,7 +77,8 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
         k: at most n + absent.
         rate: of the noise, greater than 0, exact.
         bits: source of random words.
-        absent: how many more labels there are with count 0; they have the indices n, ..., n + absent - 1.
+        absent: how many more labels there are with count 0; they have the indices n, ..., n +
+            absent - 1.
     """
     race = _FlipRace(rate, None, bits)
     origin = np.int64(counts.max(initial=0))
@@ -83,27 +90,35 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
         part = slice(begin, begin + _FIRST_STEP)
         drawn = race.clocks(labels[part], levels[part], origin)
         best = _prune(Arrivals.join(best, drawn), None, k)[1]
-    return _first(race, best, _earliest(race, counts.size, absent, k, origin) if absent > few else None, k)
+    return _first(
+        race, best, _earliest(race, counts.size, absent, k, origin) if absent > few else None, k
+    )
 
 
 def _earliest(race: Race, offset: int, size: int, k: int, origin: np.int64) -> Arrivals:
-    """Rings of a crowd of ``size`` labels of count 0, from the start on until k of them, or all, have rung."""
+    """Rings of a crowd of ``size`` labels of count 0, from the start on until k of them, or all,
+    have rung.
+    """
     thinned = _Thinned(size, offset, None, np.int64(0))
     found: Arrivals | None = None
     while found is None or np.unique(found.labels).size < min(k, size):
-        more = thinned._next(1 + k // 32, race, origin)  # noqa: SLF001 - one family of samplers
+        more = thinned._next(1 + k // 32, race, origin)  # noqa: SLF001
         found = Arrivals.join(found, more) if found else more
     return found
 
 
 class _FlipRace(Race):
-    """A race in which a label rings at F e^{-rate·level} with F uniform: its score is rate·level + Exponential(1).
+    """A race in which a label rings at F e^{-rate·level} with F uniform: its score is rate·level +
+    Exponential(1).
 
-    A label of its own has F = U. A ring of a crowd comes at an exponential time E, and F = 1 - e^{-E} is then uniform;
-    it grows with E, and by a relative amount that is no more than that of E.
+    A label of its own has F = U. A ring of a crowd comes at an exponential time E, and F = 1 -
+    e^{-E} is then uniform; it grows with E, and by a relative amount that is no more than that of
+    E.
     """
 
-    def _tails(self, words: Words, start: Fraction | None, width: Fraction) -> tuple[Floats, Floats]:
+    def _tails(
+        self, words: Words, start: Fraction | None, width: Fraction
+    ) -> tuple[Floats, Floats]:
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
             if start is None:
@@ -121,4 +136,6 @@ class _FlipClock(ArrivalTime):
     def times(self, ends: list[Decimal]) -> list[Decimal]:
         """Return the bounds of F, for those of U."""
         # 1 - e^{-E} loses the digits by which E is below 1, and E is at least width·2^-known.
-        return ends if self.start is None else [1 - (-time).exp() for time in super().times(ends)]
+        if self.start is None:
+            return ends
+        return [1 - (-time).exp() for time in super().times(ends)]

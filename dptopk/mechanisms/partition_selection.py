@@ -1,4 +1,6 @@
-"""Private selection of labels without counts: one coin per label, with the largest probability its count allows."""
+"""Private selection of labels without counts: one coin per label, with the largest probability its
+count allows.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,22 @@ LEAST_DELTA = 1e-300
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionSelection(FromData, LabelsOnly):
-    """The set of labels that many users have: each present label is shown by a coin; needs the whole histogram.
+    """The set of labels that many users have: each present label is shown by a coin; needs the
+    whole histogram.
 
-    No counts and no order: what that saves goes into the chance to appear. A label with τ users or less is shown with
-    the chance q, and every τ more raise its chance as far as (epsilon, delta) allows. Charge: ApproxDP(epsilon, delta)
-    for l0 = 1, where the coin is the best there is; else one LabelCoinsDP, which composes to at most (epsilon, delta).
-    l0 finite. Neighbours: add or remove one user. Whether the histogram is whole is a fact about how it was made, not
-    one to be read off the data.
+    No counts and no order: what that saves goes into the chance to appear. A label with τ users or
+    less is shown with the chance q, and every τ more raise its chance as far as (epsilon, delta)
+    allows. Charge: ApproxDP(epsilon, delta) for l0 = 1, where the coin is the best there is; else
+    one LabelCoinsDP, which composes to at most (epsilon, delta). l0 finite. Neighbours: add or
+    remove one user. Whether the histogram is whole is a fact about how it was made, not one to be
+    read off the data.
 
     Args:
         epsilon, delta: of the whole answer; delta in [1e-300, 1/2).
 
-    Source: l0 = 1: Desfontaines et al. 2022, Theorem 1. Above: coins of one Rényi order (Harrison-Manurangsi
-    2026), charged by a game over the levels of all labels of a user: docs/notes/partition-selection.md.
+    Source: l0 = 1: Desfontaines et al. 2022, Theorem 1. Above: coins of one Rényi order
+    (Harrison-Manurangsi 2026), charged by a game over the levels of all labels of a user:
+    docs/notes/partition-selection.md.
 
     >>> mechanism = PartitionSelection(epsilon=1.0, delta=1e-6)
     >>> [mechanism.appears_at(Sensitivity(l0=l0), probability=0.5) for l0 in (1, 5, 10)]
@@ -51,26 +56,36 @@ class PartitionSelection(FromData, LabelsOnly):
     epsilon: float
     delta: float
     open_ended = True
+    noise_falls_with = ("epsilon",)
 
     def __post_init__(self) -> None:
         validate.parameters(self)
         if not LEAST_DELTA <= self.delta < 0.5:
-            raise InvalidParameter(f"delta must be at least {LEAST_DELTA} and below 1/2, got {self.delta}")
+            raise InvalidParameter(
+                f"delta must be at least {LEAST_DELTA} and below 1/2, got {self.delta}"
+            )
 
     def coin(self, sensitivity: Sensitivity) -> LabelCoinsDP | None:
         """The coin of several labels; None for l0 = 1.
 
         Raises:
-            InvalidParameter: when l0 is None, or there is no coin for that many labels at this (epsilon, delta).
+            InvalidParameter: when l0 is None, or there is no coin for that many labels at this
+            (epsilon, delta).
         """
         labels = finite_l0(sensitivity, "to show labels by coins")
-        return best_coin(self.epsilon, self.delta, labels) if labels > 1 else None
+        if labels > 1:
+            return best_coin(self.epsilon, self.delta, labels)
+        return None
 
     def chances(self, sensitivity: Sensitivity) -> Chances:
-        """The chances of levels 0, 1, ...; a label of count c has the level ⌈c/τ⌉, the last level all above it."""
+        """The chances of levels 0, 1, ...; a label of count c has the level ⌈c/τ⌉, the last level
+        all above it.
+        """
         coin = self.coin(sensitivity)
         if coin is None:
-            return coin_chances(math.inf, round_down(smaller_of(self.epsilon)), self.delta * (1 - CHANCE_ROUNDING))
+            return coin_chances(
+                math.inf, round_down(smaller_of(self.epsilon)), self.delta * (1 - CHANCE_ROUNDING)
+            )
         return coin_chances(coin.order, coin.divergence, coin.first)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
@@ -83,20 +98,33 @@ class PartitionSelection(FromData, LabelsOnly):
         return Charge({self.coin(sensitivity) or ApproxDP(self.epsilon, self.delta): 1})
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """The smallest count at which a label is shown with at least this probability, in (0, 1)."""
+        """The smallest count at which a label is shown with at least this probability, in (0,
+        1).
+        """
         probability = validate.probability(allow_zero=False, probability=probability)
         level = int(np.argmax(self.chances(sensitivity).shown >= probability))
         return (level - 1) * sensitivity.linf + 1
 
     def simulate(self, scene: Scene) -> Draw:
-        """Select, of the labels that the coins show, the k with the largest noisy counts; any k if none are counted."""
-        counts, noise = scene.counts, scene.shown_by
+        """Select, of the labels that the coins show, the k with the largest noisy counts; any k if
+        none are counted.
+        """
+        counts = scene.counts
+        noise = scene.shown_by
 
         def draw(number: int) -> tuple[Any, Any]:
             rng = seeded("tossed", number)
             bits = random_bits(rng)
-            shown = np.array([self.tossed(scene.sensitivity, scene.histogram.counts, bits) for _ in range(BLOCK_DRAWS)])
-            values = rng.random(shown.shape) if noise is None else counts + noise(number)[:, : len(counts)]
+            shown = np.array(
+                [
+                    self.tossed(scene.sensitivity, scene.histogram.counts, bits)
+                    for _ in range(BLOCK_DRAWS)
+                ]
+            )
+            if noise is None:
+                values = rng.random(shown.shape)
+            else:
+                values = counts + noise(number)[:, : len(counts)]
             values = np.where(shown, values, -np.inf)
             order = np.argsort(-values, axis=1)[:, : min(scene.k, len(counts))]
             passed = np.take_along_axis(shown, order, axis=1)
@@ -109,18 +137,24 @@ class PartitionSelection(FromData, LabelsOnly):
 
         Args:
             histogram: rows with count 0 are not present and are ignored.
-            rng: a generator for tests and experiments (the release says so); None = a secure source.
+            rng: a generator for tests and experiments (the release says so); None = a secure
+                source.
 
         Raises:
             InvalidParameter: when rows were cut off, or as ``coin`` does, before anything is drawn.
         """
-        seen, charge = self.slots(histogram), self.charge(histogram.sensitivity)
+        seen = self.slots(histogram)
+        charge = self.charge(histogram.sensitivity)
         shown = seen.labels[self.tossed(histogram.sensitivity, seen.counts, random_bits(rng))]
         labels = in_label_order(tuple(shown.tolist()))
-        return Release.drawn(histogram, rng, labels=labels, charge=charge, mechanism=self, note=A_SET)
+        return Release.drawn(
+            histogram, rng, labels=labels, charge=charge, mechanism=self, note=A_SET
+        )
 
     def tossed(self, sensitivity: Sensitivity, counts: Ints, bits: Bits) -> Bools:
-        """Toss the coins: return which labels are shown, shape (n,), for their counts, shape (n,)."""
+        """Toss the coins: return which labels are shown, shape (n,), for their counts, shape
+        (n,).
+        """
         chances = self.chances(sensitivity)
         level = np.minimum(-(-counts // sensitivity.linf), len(chances.shown) - 1)
         likely = chances.shown[level] > chances.hidden[level]

@@ -1,7 +1,9 @@
-"""A private choice between drawing the whole answer at once and peeling it, by the side of a transition data are on.
+"""A private choice between drawing the whole answer at once and peeling it, by the side of a
+transition data are on.
 
-The statistic that tells the sides apart is measured in users: how many must change for the other mechanism to be the
-better one. It moves by at most one between neighbours, so that one noisy comparison decides.
+The statistic that tells the sides apart is measured in users: how many must change for the other
+mechanism to be the better one. It moves by at most one between neighbours, so that one noisy
+comparison decides.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
 from dptopk.mechanisms.joint_selection import check_public, composed_share, pure_share
 from dptopk.mechanisms.one_shot import OneShotTopK
-from dptopk.mechanisms.samplers.advantage import advantage, gumbel_inclusion, one_shot_inclusion, rounding
+from dptopk.mechanisms.samplers.advantage import (
+    advantage,
+    gumbel_inclusion,
+    one_shot_inclusion,
+    rounding,
+)
 from dptopk.mechanisms.samplers.exact import Cells, exp_units
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, log_odds
 from dptopk.mechanisms.samplers.random import Bits, random_bits
@@ -33,20 +40,28 @@ from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, Scene, seed
 from dptopk.release.release import Release
 
 _CHOICE_SHARE = 1 / 16  # of ε, for the choice
-_STATISTIC_ERROR = 1 / 100  # the statistic of sequences is computed to within so much of what one user can change
+_STATISTIC_ERROR = (
+    1 / 100
+)  # the statistic of sequences is computed to within so much of what one user can change
 _MOST_SCALES = 64  # the statistic is cut at this many scales of its noise
-_SURE = 1 / 2  # a sequence is drawn at once if its statistic, never below 0, is above this many scales
-_WRONG = 1 / 50  # with delta peeling is seldom bad: the chance of drawing at once where neither is better
+_SURE = (
+    1 / 2
+)  # a sequence is drawn at once if its statistic, never below 0, is above this many scales
+_WRONG = (
+    1 / 50
+)  # with delta peeling is seldom bad: the chance of drawing at once where neither is better
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoutedTopK(LabelsOnly):
-    """k labels, drawn at once or peeled, whichever suits the data: chosen privately with a stated share of epsilon.
+    """k labels, drawn at once or peeled, whichever suits the data: chosen privately with a stated
+    share of epsilon.
 
-    delta = 0: `CanonicalTopK` or `OneShotTopK`. delta > 0: `CanonicalTopK` or `KnownGumbel` with the composed cost. The
-    choice takes 1/16 of epsilon. ``ordered``: `JointTopK` instead of `CanonicalTopK`, so
-    that ranks mean something. Charge, known before: PureDP(share) + PureDP(rest) or ApproxDP(epsilon, delta).
-    Neighbours: add or remove one user, who moves counts in one direction by at most linf each; l0 does not matter.
+    delta = 0: `CanonicalTopK` or `OneShotTopK`. delta > 0: `CanonicalTopK` or `KnownGumbel` with
+    the composed cost. The choice takes 1/16 of epsilon. ``ordered``: `JointTopK` instead of
+    `CanonicalTopK`, so that ranks mean something. Charge, known before: PureDP(share) +
+    PureDP(rest) or ApproxDP(epsilon, delta). Neighbours: add or remove one user, who moves counts
+    in one direction by at most linf each; l0 does not matter.
 
     Args:
         k: how many labels, at least 1.
@@ -66,7 +81,9 @@ class RoutedTopK(LabelsOnly):
     ordered: bool = False
 
     def __post_init__(self) -> None:
-        validate.parameters(self, delta=validate.probability, ordered=partial(validate.instance, bool))
+        validate.parameters(
+            self, delta=validate.probability, ordered=partial(validate.instance, bool)
+        )
 
     @property
     def share(self) -> float:
@@ -78,7 +95,9 @@ class RoutedTopK(LabelsOnly):
         """The ε of an answer without delta; with ``share`` no more than epsilon."""
         rest = self.epsilon - self.share
         total = decimal(rest) + decimal(self.share)
-        return rest if total <= smaller_of(self.epsilon) else math.nextafter(rest, 0.0)
+        if total <= smaller_of(self.epsilon):
+            return rest
+        return math.nextafter(rest, 0.0)
 
     @property
     def whole(self) -> JointTopK | CanonicalTopK:
@@ -115,7 +134,9 @@ class RoutedTopK(LabelsOnly):
         return draw
 
     def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing
+        noise.
+        """
         check_public(histogram, self, self.k)
         for part in (self.whole, self.peeling):
             part.check(histogram)
@@ -126,14 +147,18 @@ class RoutedTopK(LabelsOnly):
 
         Args:
             histogram: its counts are the scores.
-            rng: a generator for tests and experiments (the release says so); None = a secure source.
+            rng: a generator for tests and experiments (the release says so); None = a secure
+                source.
 
         Raises:
-            InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
+            InvalidParameter: for a private or incomplete histogram, or k above the size of the
+            domain.
         """
         self.check(histogram)
         charge = self.charge(histogram.sensitivity)
-        drawn_by: Mechanism = self.whole if self._at_once(histogram, random_bits(rng)) else self.peeling
+        drawn_by: Mechanism = (
+            self.whole if self._at_once(histogram, random_bits(rng)) else self.peeling
+        )
         answer = drawn_by.release(histogram, rng)
         note = f"drawn by {type(drawn_by).__name__}" + (f": {answer.note}" if answer.note else "")
         choice: Cost = BoundedRange(self.share) if self.delta else PureDP(self.share)
@@ -141,11 +166,15 @@ class RoutedTopK(LabelsOnly):
         return replace(answer, charge=charge, mechanism=self, phases=phases, note=note)
 
     def _at_once(self, histogram: Histogram, bits: Bits) -> bool:
-        """Compare the statistic with its threshold: with Laplace noise, or by a choice between two of bounded range."""
+        """Compare the statistic with its threshold: with Laplace noise, or by a choice between two
+        of bounded range.
+        """
         if self._one_set(histogram):
             return True
         above = Fraction(self.margin(histogram)) - Fraction(self.threshold)
-        cells = Cells(self._sides(abs(above) * smaller_of(self.share) / Fraction(self.statistic_range)))
+        cells = Cells(
+            self._sides(abs(above) * smaller_of(self.share) / Fraction(self.statistic_range))
+        )
         return (above > 0) == (int(cells.draw(1, bits)[0]) == 0)
 
     def _one_set(self, histogram: Histogram) -> bool:
@@ -153,10 +182,11 @@ class RoutedTopK(LabelsOnly):
         return self.k == histogram.domain_size and not self.ordered
 
     def _sides(self, x: Fraction) -> Callable[[int], list[int]]:
-        """Weights of the side where the margin is, x scales from the threshold, and of the other side.
+        """Weights of the side where the margin is, x scales from the threshold, and of the other
+        side.
 
-        Laplace noise is beyond with probability e^{-x}/2. With delta the weights are those of an exponential mechanism
-        with two outcomes: the odds move by a factor of at most e^{share}.
+        Laplace noise is beyond with probability e^{-x}/2. With delta the weights are those of an
+        exponential mechanism with two outcomes: the odds move by a factor of at most e^{share}.
         """
 
         def weights(bits: int) -> list[int]:
@@ -166,21 +196,34 @@ class RoutedTopK(LabelsOnly):
         return weights
 
     def chance_at_once(self, histogram: Histogram) -> float:
-        """Estimate the probability that the answer is drawn at once. Depends on the data: not released."""
+        """Estimate the probability that the answer is drawn at once. Depends on the data: not
+        released.
+        """
         if self._one_set(histogram):
             return 1.0
         above = self.margin(histogram) - self.threshold
         far = math.exp(-abs(above) * self.share / self.statistic_range)
         side = 1 / (1 + far) if self.delta else 1 - far / 2
-        return side if above > 0 else 1 - side
+        if above > 0:
+            return side
+        return 1 - side
 
     def margin(self, histogram: Histogram) -> float:
-        """Number of users that must change for peeling to be better, times ``rest``. Private: not released."""
-        linf, ranked = histogram.sensitivity.linf, Ranked(histogram.counts, histogram.absent)
+        """Number of users that must change for peeling to be better, times ``rest``. Private: not
+        released.
+        """
+        linf = histogram.sensitivity.linf
+        ranked = Ranked(histogram.counts, histogram.absent)
         if self.ordered:
-            # The largest noise of size/k labels is about that many scales: peeling moves a label that far.
+            # The largest noise of size/k labels is about that many scales: peeling moves a label
+            # that far.
             reach = math.ceil(self._scale * (math.log(ranked.size / self.k) + 1) * linf)
-            return log_odds(Sequences(ranked, self.k), self.rest / (2 * linf), reach, self.rest * _STATISTIC_ERROR)
+            return log_odds(
+                Sequences(ranked, self.k),
+                self.rest / (2 * linf),
+                reach,
+                self.rest * _STATISTIC_ERROR,
+            )
         most = min(_MOST_SCALES * self.statistic_range / self.share / self.rest, 1e15)
         peeling: dict[str, Any] = {"scale": self._scale, "most": most}
         peeling["inclusion"] = gumbel_inclusion if self.delta else one_shot_inclusion
@@ -197,7 +240,9 @@ class RoutedTopK(LabelsOnly):
         noise = self.statistic_range / self.share
         if self.delta:
             return noise * math.log(1 / _WRONG - 1)
-        return noise * _SURE if self.ordered else 0.0
+        if self.ordered:
+            return noise * _SURE
+        return 0.0
 
     @property
     def _scale(self) -> float:
@@ -208,9 +253,11 @@ class RoutedTopK(LabelsOnly):
 
 @lru_cache(maxsize=256)
 def _each(k: int, epsilon: float, share: float, delta: float) -> float:
-    """The ε of each of k peeled selections that, with a choice of range ``share``, cost at most (epsilon, delta).
+    """The ε of each of k peeled selections that, with a choice of range ``share``, cost at most
+    (epsilon, delta).
 
-    By the Rényi curves, in a hundredth of a second: a function of these numbers alone, a few per cent below the best.
+    By the Rényi curves, in a hundredth of a second: a function of these numbers alone, a few per
+    cent below the best.
     """
 
     def charge(each: float) -> Charge:

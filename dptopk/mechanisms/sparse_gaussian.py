@@ -1,4 +1,6 @@
-"""Counts of private labels over a fixed threshold, with discrete Gaussian noise, and one exact charge for both."""
+"""Counts of private labels over a fixed threshold, with discrete Gaussian noise, and one exact
+charge for both.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +12,28 @@ from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.costs import Charge, SparseGaussianDP
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.thresholds import IndependentCounts
+from dptopk.mechanisms.thresholds import IndependentCounts, fixed_threshold
+from dptopk.mechanisms.user_total import binds
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparseGaussian(IndependentCounts):
-    """Every present count + discrete Gaussian noise, released if above a fixed T; needs the whole histogram.
+    """Every present count + discrete Gaussian noise, released if above a fixed T; needs the whole
+    histogram.
 
-    Charge: one SparseGaussianDP, in which the δ of the noise and the δ of the threshold are those of one mechanism: the
-    largest δ over all ways in which a user's labels can be shared or the user's own, not a sum. l0 finite. Neighbours:
-    add or remove one user. Whether the histogram is whole is a fact about how it was made, not one to be read off the
-    data.
+    Charge: one SparseGaussianDP, in which the δ of the noise and the δ of the threshold are those
+    of one mechanism: the largest δ over all ways in which a user's labels can be shared or the
+    user's own, not a sum. l0 finite. Neighbours: add or remove one user. Whether the histogram is
+    whole is a fact about how it was made, not one to be read off the data.
 
     Args:
         sigma: scale of the noise in units of linf.
-        delta: bounds the probability that a label is released which one user alone has; in (0, 1). It chooses the
-            threshold and is part of the charge's own δ, not added to it.
+        delta: bounds the probability that a label is released which one user alone has; in (0, 1).
+            It chooses the threshold and is part of the charge's own δ, not added to it.
 
-    Source: Wilkins-Kifer-Zhang-Karrer 2024 (the Gaussian sparse histogram mechanism), for discrete noise and any linf:
-    docs/notes/sparse-gaussian.md. T is the smallest integer >= linf with 1 - (1-q)^l0 <= delta, q = P[N > T - linf].
+    Source: Wilkins-Kifer-Zhang-Karrer 2024 (the Gaussian sparse histogram mechanism), for discrete
+    noise and any linf: docs/notes/sparse-gaussian.md. T is the smallest integer >= linf with 1 -
+    (1-q)^l0 <= delta, q = P[N > T - linf].
 
     >>> mechanism = SparseGaussian(sigma=9.45, delta=1e-6)
     >>> print(mechanism.charge(Sensitivity(l0=5)), mechanism.threshold_offset(Sensitivity(l0=5)))
@@ -37,27 +42,48 @@ class SparseGaussian(IndependentCounts):
 
     sigma: float
     delta: float
+    noise_grows_with = ("sigma",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One SparseGaussianDP, for any ``labels``.
+        """One SparseGaussianDP, for any ``labels``; where a user's total is capped, the cost of the
+        noise + δ.
 
         Raises:
-            InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for that many labels.
+            InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for
+            that many labels.
         """
-        n, scale = self.moving(sensitivity), self.counting.spread(sensitivity)
+        n = self.moving(sensitivity)
+        scale = self.counting.spread(sensitivity)
+        if binds(sensitivity, n):
+            # The noise of labels that others have too, and once the labels that one user alone has.
+            self.threshold_offset(sensitivity)
+            return Charge(self.counting.costs(sensitivity, n), delta=self.delta)
         cost = SparseGaussianDP(scale, sensitivity.linf, self.threshold_offset(sensitivity), n)
         sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
         return Charge({cost: 1})
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T of a noisy count."""
-        moving, scale = self.moving(sensitivity), self.counting.spread(sensitivity)
+        moving = self.moving(sensitivity)
+        scale = self.counting.spread(sensitivity)
+        if binds(sensitivity, moving):
+            return _capped_threshold(scale, sensitivity, moving, self.delta)
         return sensitivity.linf + _offset(scale, moving, self.delta)
 
     @cached_property
     def counting(self) -> KnownGaussian:
         """The mechanism for known domains that has this noise."""
         return KnownGaussian(sigma=self.sigma)
+
+
+@lru_cache(maxsize=1024)
+def _capped_threshold(scale: float, sensitivity: Sensitivity, labels: int, delta: float) -> int:
+    """The smallest T for the worst split of a user's total."""
+
+    def alone(count: int, threshold: int) -> float:
+        return gaussian_tail(scale, threshold - count)
+
+    return fixed_threshold(alone, sensitivity, labels, delta)
 
 
 @lru_cache(maxsize=1024)

@@ -21,25 +21,32 @@ from dptopk.mechanisms.samplers.simulation import Draw, Scene, released
 from dptopk.mechanisms.thresholds import checked_offset
 from dptopk.release.release import Release
 
-# Shares of ε: which size to try, the test, and (of δ) a set released though it is not stable. Peeling has the rest.
-CHOICE, TEST, DELTA = 0.1, 0.2, 0.5
+# Shares of ε: which size to try, the test, and (of δ) a set released though it is not stable.
+# Peeling has the rest.
+CHOICE = 0.1
+TEST = 0.2
+DELTA = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class StabilityTopK(LabelsOnly):
-    """k labels: the exact top j <= k as a set if the gap after the j-th count passes a test; the rest by peeling.
+    """k labels: the exact top j <= k as a set if the gap after the j-th count passes a test; the
+    rest by peeling.
 
-    j is chosen by an exponential mechanism; its gap with discrete Laplace noise must exceed a threshold, and else j is
-    0. The labels missing to k are drawn one by one by Gumbel peeling. Known before: BoundedRange for the choice, PureDP
-    for the test, k × BoundedRange for peeling, and half of delta for a set that is released though it is not stable;
-    together at most (epsilon, delta). A release is charged for as many selections as it peeled. Neighbours: add or
-    remove one user, who moves counts in one direction by at most linf each; l0 does not matter.
+    j is chosen by an exponential mechanism; its gap with discrete Laplace noise must exceed a
+    threshold, and else j is
+    0. The labels missing to k are drawn one by one by Gumbel peeling. Known before: BoundedRange
+    for the choice, PureDP for the test, k × BoundedRange for peeling, and half of delta for a set
+    that is released though it is not stable; together at most (epsilon, delta). A release is
+    charged for as many selections as it peeled. Neighbours: add or remove one user, who moves
+    counts in one direction by at most linf each; l0 does not matter.
 
     Args:
         k: how many labels, at least 1.
         epsilon, delta: of the whole answer; delta in (0, 1).
 
-    Source: Zhu-Wang 2022 (adaptive k, propose-test-release); with bounded range, integer noise and the composed cost
+    Source: Zhu-Wang 2022 (adaptive k, propose-test-release); with bounded range, integer noise and
+    the composed cost
     of the fallback: docs/notes/mechanisms.md, "Whole answers".
 
     >>> from dptopk import Sensitivity, compose
@@ -51,17 +58,24 @@ class StabilityTopK(LabelsOnly):
     k: int
     epsilon: float
     delta: float
+    noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The most a release can cost; ``labels`` makes no difference because no counts are released."""
+        """The most a release can cost; ``labels`` makes no difference because no counts are
+        released.
+        """
         add_remove(sensitivity)
         return self._charge(self.k)
 
     def _charge(self, peeled: int) -> Charge:
-        return _charge(self.epsilon, self.delta, peeled, peeling_epsilon(self.k, self.epsilon, self.delta))
+        return _charge(
+            self.epsilon, self.delta, peeled, peeling_epsilon(self.k, self.epsilon, self.delta)
+        )
 
     def threshold(self, sensitivity: Sensitivity) -> int:
-        """The threshold of the noisy gap: linf + c, c the smallest integer with P[noise > c] <= delta/2."""
+        """The threshold of the noisy gap: linf + c, c the smallest integer with P[noise > c] <=
+        delta/2.
+        """
         per_count = TEST * self.epsilon / add_remove(sensitivity).linf
         above = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
         # Utilities are sums of at most k + 2 thresholds.
@@ -72,23 +86,29 @@ class StabilityTopK(LabelsOnly):
         return released(self, scene)
 
     def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing
+        noise.
+        """
         check_public(histogram, self, self.k)
         rate(TEST * self.epsilon, histogram.sensitivity)
         self.threshold(histogram.sensitivity)
         self.charge(histogram.sensitivity)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
-        """Draw the answer from a public, complete histogram; unlisted labels take part with count 0.
+        """Draw the answer from a public, complete histogram; unlisted labels take part with count
+        0.
 
-        Rows of the exact set come first, in label order, then the peeled ones in the order of selection.
+        Rows of the exact set come first, in label order, then the peeled ones in the order of
+        selection.
 
         Args:
             histogram: its counts are the scores.
-            rng: a generator for tests and experiments (the release says so); None = a secure source.
+            rng: a generator for tests and experiments (the release says so); None = a secure
+                source.
 
         Raises:
-            InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
+            InvalidParameter: for a private or incomplete histogram, or k above the size of the
+            domain.
         """
         self.check(histogram)
         bits = random_bits(rng)
@@ -97,41 +117,62 @@ class StabilityTopK(LabelsOnly):
         inside = ranked.rows(list(range(stable)))
         rest = self._peel(histogram, inside, bits)
         labels = drawn_labels(histogram, np.array(inside + rest, dtype=np.int64), bits)
-        labels, charge = (*in_label_order(labels[:stable]), *labels[stable:]), self._charge(len(rest))
-        note = f"the first {stable} rows are a set, in label order" if stable else "no stable set: all rows peeled"
-        return Release.drawn(histogram, rng, labels=labels, charge=charge, mechanism=self, note=note)
+        labels = (*in_label_order(labels[:stable]), *labels[stable:])
+        charge = self._charge(len(rest))
+        if stable:
+            note = f"the first {stable} rows are a set, in label order"
+        else:
+            note = "no stable set: all rows peeled"
+        return Release.drawn(
+            histogram, rng, labels=labels, charge=charge, mechanism=self, note=note
+        )
 
     def _stable(self, ranked: Ranked, sensitivity: Sensitivity, bits: Bits) -> int:
         """The size of the set that passes the test, 0 if it does not."""
         sizes = min(self.k, ranked.size - 1)
         if not sizes:
             return 0
-        threshold, linf = self.threshold(sensitivity), sensitivity.linf
+        threshold = self.threshold(sensitivity)
+        linf = sensitivity.linf
         top = ranked.top(sizes + 1)
         gaps = top[:-1] - top[1:]
-        drawn = gumbel_top_k(utilities(gaps, threshold), 1, epsilon=CHOICE * self.epsilon, linf=2 * linf, bits=bits)
+        drawn = gumbel_top_k(
+            utilities(gaps, threshold), 1, epsilon=CHOICE * self.epsilon, linf=2 * linf, bits=bits
+        )
         size = int(drawn.indices[0]) + 1
         noise = KnownLaplace(epsilon=TEST * self.epsilon).draw_noise(sensitivity, 1, bits)
-        return size if int(gaps[size - 1]) + int(noise[0]) > threshold else 0
+        if int(gaps[size - 1]) + int(noise[0]) > threshold:
+            return size
+        return 0
 
     def _peel(self, histogram: Histogram, inside: list[int], bits: Bits) -> list[int]:
         """Draw as many rows as are missing to k from those that are not inside."""
         if len(inside) == self.k:
             return []
         listed = np.setdiff1d(np.arange(len(histogram)), inside)
-        taken = sum(row >= len(histogram) for row in inside)  # unlisted labels are alike: the first ones are taken
-        each, linf = peeling_epsilon(self.k, self.epsilon, self.delta), histogram.sensitivity.linf
+        taken = sum(
+            row >= len(histogram) for row in inside
+        )  # unlisted labels are alike: the first ones are taken
+        each = peeling_epsilon(self.k, self.epsilon, self.delta)
+        linf = histogram.sensitivity.linf
         noise: dict[str, Any] = {"epsilon": each, "linf": linf, "absent": histogram.absent - taken}
-        drawn = gumbel_top_k(histogram.counts[listed], self.k - len(inside), bits=bits, **noise).indices
+        drawn = gumbel_top_k(
+            histogram.counts[listed], self.k - len(inside), bits=bits, **noise
+        ).indices
         # Unlisted labels follow, from the first one on that is not taken.
         beyond = len(histogram) + taken - listed.size
-        return [int(listed[index]) if index < listed.size else beyond + index for index in drawn.tolist()]
+        return [
+            int(listed[index]) if index < listed.size else beyond + index
+            for index in drawn.tolist()
+        ]
 
 
 def utilities(gaps: Ints, threshold: int) -> Ints:
-    """Return the utilities of trying the top 1, ..., top k: the gap, up to what the test needs, plus a bonus per label.
+    """Return the utilities of trying the top 1, ..., top k: the gap, up to what the test needs,
+    plus a bonus per label.
 
-    What is added depends on the size alone, and min(·, 2·threshold) moves by no more than the gap: by at most linf.
+    What is added depends on the size alone, and min(·, 2·threshold) moves by no more than the gap:
+    by at most linf.
     """
     sizes = np.arange(1, gaps.size + 1)
     return np.minimum(gaps, 2 * threshold) + sizes * threshold // gaps.size
@@ -139,7 +180,9 @@ def utilities(gaps: Ints, threshold: int) -> Ints:
 
 @lru_cache(maxsize=256)
 def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
-    """The ε of each peeled selection: the largest found with which everything costs at most (epsilon, delta)."""
+    """The ε of each peeled selection: the largest found with which everything costs at most
+    (epsilon, delta).
+    """
     plain = pure_share(epsilon * (1 - CHOICE - TEST), k)
     return composed_share(lambda each: _charge(epsilon, delta, k, each), epsilon, delta, plain)
 

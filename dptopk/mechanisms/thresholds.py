@@ -2,12 +2,13 @@
 
 Proven in docs/notes/mechanisms.md, "Slots".
 
-Labels come from the data, so a label that only one of two neighbouring histograms has must not be seen. A mechanism
-looks at the d_bar largest present labels and at the count below them, h_(d_bar+1), the floor; a label is released only
-above floor + offset. Between neighbours at most m = min(l0, d_bar) *special* slots change their label, each at most
-linf above the floor. All else is a vector of d_bar counts and the floor that move in one direction, each by at most
-linf, by at most l0·linf in sum. What the mechanism costs is what noising that vector costs, plus once the probability
-that a special slot is released.
+Labels come from the data, so a label that only one of two neighbouring histograms has must not be
+seen. A mechanism looks at the d_bar largest present labels and at the count below them,
+h_(d_bar+1), the floor; a label is released only above floor + offset. Between neighbours at most m
+= min(l0, d_bar) *special* slots change their label, each at most linf above the floor. All else is
+a vector of d_bar counts and the floor that move in one direction, each by at most linf, by at most
+l0·linf in sum. What the mechanism costs is what noising that vector costs, plus once the
+probability that a special slot is released.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache
+from typing import Any, final
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset, union
+from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -38,13 +39,17 @@ from dptopk.mechanisms.base import (
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Array, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, largest_above
-from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.mechanisms.user_total import shown_once
+from dptopk.release.intervals import Measurement
+from dptopk.release.noise_laws import IndependentNoiseLaw
 from dptopk.release.release import Release
 
 
 @dataclass(frozen=True)
 class Slots:
-    """The top slots of a histogram: labels, their counts (int64) and the floor, the next count below."""
+    """The top slots of a histogram: labels, their counts (int64) and the floor, the next count
+    below.
+    """
 
     labels: Array
     counts: Array
@@ -53,15 +58,20 @@ class Slots:
 
 
 def slots(histogram: Histogram, d_bar: int) -> Slots:
-    """The d_bar largest present labels, ties in label order, and h_(d_bar+1), which is 0 when there are no more.
+    """The d_bar largest present labels, ties in label order, and h_(d_bar+1), which is 0 when there
+    are no more.
 
     Raises:
-        InvalidParameter: when the histogram was cut to so few rows that h_(d_bar+1) cannot be known.
+        InvalidParameter: when the histogram was cut to so few rows that h_(d_bar+1) cannot be
+        known.
     """
     validate.instance(Histogram, histogram=histogram)
-    # Not the number of rows at hand, which is private: fewer than were asked for means that these are all labels.
+    # Not the number of rows at hand, which is private: fewer than were asked for means that these
+    # are all labels.
     if histogram.limit is not None and d_bar >= histogram.limit:
-        raise InvalidParameter(f"d_bar={d_bar} needs more than d_bar rows of an incomplete histogram")
+        raise InvalidParameter(
+            f"d_bar={d_bar} needs more than d_bar rows of an incomplete histogram"
+        )
     top = histogram.top_rows(d_bar + 1)
     floor = int(histogram.counts[top[d_bar]]) if len(top) > d_bar else 0
     top = top[:d_bar]
@@ -73,20 +83,25 @@ def special_slots(sensitivity: Sensitivity, d_bar: int) -> int:
 
     Ties at the cut are broken by label, so only a label that moved can enter the slots.
     """
-    return d_bar if sensitivity.l0 is None else min(sensitivity.l0, d_bar)
+    if sensitivity.l0 is None:
+        return d_bar
+    return min(sensitivity.l0, d_bar)
 
 
 def moving_slots(sensitivity: Sensitivity, d_bar: int) -> int:
     """Return the number of noisy counts that covers the slots and the floor: min(l0, d_bar + 1).
 
-    There are d_bar + 1 quantities. If fewer than l0 of the touched labels are in the new slots, they and the floor are
-    at most l0 quantities. Otherwise the floor can only move to the count of an untouched displaced label; that
-    label's slot and the floor then move by at most linf *together*, hence count as one.
+    There are d_bar + 1 quantities. If fewer than l0 of the touched labels are in the new slots,
+    they and the floor are at most l0 quantities. Otherwise the floor can only move to the count of
+    an untouched displaced label; that label's slot and the floor then move by at most linf
+    *together*, hence count as one.
     """
     return special_slots(sensitivity, d_bar + 1)
 
 
-def passing(counts: Array, noise: Array, floor: int, floor_noise: Array | int, offset: int) -> Array:
+def passing(
+    counts: Array, noise: Array, floor: int, floor_noise: Array | int, offset: int
+) -> Array:
     """Return which slots are released: count + noise > floor + floor_noise + offset, strictly.
 
     Args:
@@ -105,15 +120,18 @@ def passing(counts: Array, noise: Array, floor: int, floor_noise: Array | int, o
 def checked_offset(offset: int, name: str) -> int:
     """The offset, if counts can be compared with it in 64 bits."""
     if offset > LARGEST_OFFSET:
-        raise InvalidParameter(f"{name} needs a threshold beyond 2^60: it is too small for this noise")
+        raise InvalidParameter(
+            f"{name} needs a threshold beyond 2^60: it is too small for this noise"
+        )
     return offset
 
 
 def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     """The smallest integer c with m/(m + e^{cε/τ}) <= δ, hence c >= (τ/ε) ln(m(1-δ)/δ).
 
-    The m special slots race with ⊥ alone: their rates sum to at most m e^{ε/τ·(floor+τ)} against e^{ε/τ·(floor+τ+c)}.
-    An integer keeps the score of ⊥ exact for every floor, so that it moves exactly as the floor does.
+    The m special slots race with ⊥ alone: their rates sum to at most m e^{ε/τ·(floor+τ)} against
+    e^{ε/τ·(floor+τ+c)}. An integer keeps the score of ⊥ exact for every floor, so that it moves
+    exactly as the floor does.
     """
     odds = math.log(special) + math.log1p(-delta) - math.log(delta)
     c = linf / epsilon * odds * (1 + 1e-12)
@@ -122,13 +140,30 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     return math.ceil(max(c, 0.0))
 
 
-@lru_cache(maxsize=1024)
-def fixed_threshold(alone: Callable[[float, int, int], float], spread: float, linf: int, n: int, delta: float) -> int:
-    """The smallest T >= linf with 1 - (1-q)^n <= delta, where q is ``alone`` of the spread, linf and T.
+def fixed_threshold(
+    alone: Callable[[int, int], float], sensitivity: Sensitivity, labels: int, delta: float
+) -> int:
+    """The smallest T >= linf at which one of a user's labels is seen with probability delta at
+    most, whatever the split of what the user adds.
 
-    q: the probability that a label which one user alone has, of count linf, is released.
+    Args:
+        alone: the probability, of a count v and T, that a label is released which one user alone
+            has, v times.
+        sensitivity: of the counts.
+        labels: how many labels of one user there are at most.
+        delta: in (0, 1).
     """
-    return smallest_offset(lambda T: union(alone(spread, linf, T), n), delta, "delta", linf)
+
+    def seen(T: int) -> float:
+        return shown_once(lambda v: alone(v, T), sensitivity, labels)
+
+    return smallest_offset(seen, delta, "delta", sensitivity.linf)
+
+
+@lru_cache(maxsize=1024)
+def _cut_at(law: IndependentNoiseLaw, sensitivity: Sensitivity, labels: int, delta: float) -> int:
+    """The bound of noise that is cut at the threshold itself."""
+    return fixed_threshold(law.edge_mass, sensitivity, labels, delta)
 
 
 class FromData(Mechanism):
@@ -144,12 +179,18 @@ class FromData(Mechanism):
             return slots(histogram, self.floor_rank - 1)
         if not validate.instance(Histogram, histogram=histogram).complete:
             name = type(self).__name__
-            raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
+            raise InvalidParameter(
+                f"complete: {name} needs the whole histogram, this one was cut to its top rows"
+            )
         present: Any = slice(None) if histogram.counts.all() else np.flatnonzero(histogram.counts)
-        return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
+        return Slots(
+            histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False
+        )
 
     def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing
+        noise.
+        """
         self.slots(histogram)
         self.charge(histogram.sensitivity)
 
@@ -176,7 +217,9 @@ class TopSlots(FromData):
 
 
 class ThresholdedMechanism(FromData):
-    """Base of the mechanisms that add integer noise to the slots and release those above a threshold."""
+    """Base of the mechanisms that add integer noise to the slots and release those above a
+    threshold.
+    """
 
     @property
     @abstractmethod
@@ -194,29 +237,41 @@ class ThresholdedMechanism(FromData):
 
     @abstractmethod
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
-        """Upper bounds on the probability that the noise of the floor exceeds that of a count by more than c >= 0."""
+        """Upper bounds on the probability that the noise of the floor exceeds that of a count by
+        more than c >= 0.
+        """
 
     def moved(self, sensitivity: Sensitivity) -> Sensitivity:
-        """How the counts that are given noise move, the floor's among them; ``sensitivity``: how all counts do."""
+        """How the counts that are given noise move, the floor's among them; ``sensitivity``: how
+        all counts do.
+        """
         return sensitivity
 
+    @final
     def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count before any selection by it, of cut noise an upper bound."""
+        """Standard deviation of the noise on one count before any selection by it, of cut noise an
+        upper bound.
+        """
         return self.counting.count_noise(self.moved(sensitivity), labels=self.floor_rank)
 
+    @final
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """Return the standard deviation of the noise on a count."""
         return self.noise_std(sensitivity)
 
+    @final
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Return ``noise_std``."""
         return self.noise_std(sensitivity)
 
+    @final
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
         """By the law of the noise before it is cut."""
-        return self.counting.count_width(self.moved(sensitivity), labels=self.floor_rank, confidence=confidence)
+        return self.counting.count_width(
+            self.moved(sensitivity), labels=self.floor_rank, confidence=confidence
+        )
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
         """Return the probability for two labels that both appear."""
@@ -228,67 +283,84 @@ class ThresholdedMechanism(FromData):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest noisy counts above the threshold."""
-        offset, chance = self.threshold_offset(scene.sensitivity), self.at_threshold(scene.sensitivity)
+        offset = self.threshold_offset(scene.sensitivity)
+        chance = self.at_threshold(scene.sensitivity)
         noise = self.float_noise(scene, len(scene.counts))
         return largest_above(scene, noise, self.floor_rank, offset, chance)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """Return the lead over the floor at which a true count is released with at least this probability.
+        """Return the lead over the floor at which a true count is released with at least this
+        probability.
 
         Args:
             sensitivity: the histogram's.
             probability: in (0, 1); below 1/2 the answer is that for 1/2.
 
         Returns:
-            The smallest such distance, up to the relative error of ``threshold_tail``, which only widens.
+            The smallest such distance, up to the relative error of ``threshold_tail``, which only
+            widens.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         offset = self.threshold_offset(sensitivity)
-        # Not released: noise of the floor - noise of the count >= distance - offset, hence > distance - offset - 1.
+        # Not released: noise of the floor - noise of the count >= distance - offset, hence >
+        # distance - offset - 1.
         c = smallest_offset(self.threshold_tail(sensitivity), 1 - probability, "probability")
         return offset + 1 + c
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:
-        """The chance, below 1, with which a noisy count of exactly the threshold is released all the same."""
+        """The chance, below 1, with which a noisy count of exactly the threshold is released all
+        the same.
+        """
         return 0.0
 
     def above_floor(self, noise: Any, floor_noise: Any) -> Array:
-        """Noise minus the floor's noise, rounded up: compared with integers, it decides as the exact value does."""
+        """Noise minus the floor's noise, rounded up: compared with integers, it decides as the
+        exact value does.
+        """
         return -((floor_noise - noise) // self.divisor)
 
     def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> Array:
         """Return the released values of the counts that passed, shape (n,)."""
         return counts + noise
 
-    def law(self, sensitivity: Sensitivity) -> CountNoise:
-        """The law of the noise on one count."""
-        return self.counting.law(sensitivity, self.floor_rank or 1)
-
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """All counts, or d_bar and the floor, were given noise; rows above the threshold remained."""
-        counted, offset = self.floor_rank and self.floor_rank - 1, self.threshold_offset(sensitivity)
-        law, chance, noisy = self.law(sensitivity), self.at_threshold(sensitivity), counted is not None
-        return Measurement(law, counted, whole=True, threshold=offset, noisy_floor=noisy, at_threshold=chance)
+        """State that all counts, or d_bar and the floor, were given the noise of ``counting``, and
+        that rows above the threshold remained.
+        """
+        rank = self.floor_rank
+        noise = self.counting.noise_of(self.moved(sensitivity), rank)
+        return replace(
+            noise,
+            counted=None if rank is None else rank - 1,
+            whole=True,
+            threshold=self.threshold_offset(sensitivity),
+            noisy_floor=rank is not None,
+            at_threshold=self.at_threshold(sensitivity),
+        )
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
         return self.counting.draw_noise(sensitivity, size, bits)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
-        """The labels above the threshold with their noisy counts, in the order of these, ties in label order.
+        """The labels above the threshold with their noisy counts, in the order of these, ties in
+        label order.
 
         Too few labels are no error: the answer is then short, even empty, and costs the same.
 
         Args:
             histogram: rows with count 0 are not present and are ignored.
-            rng: a generator for tests and experiments (the release says so); None = a secure source.
+            rng: a generator for tests and experiments (the release says so); None = a secure
+                source.
 
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        seen, bits = self.slots(histogram), random_bits(rng)
+        seen = self.slots(histogram)
+        bits = random_bits(rng)
         sensitivity = histogram.sensitivity
-        charge, offset = self.charge(sensitivity), self.threshold_offset(sensitivity)
+        charge = self.charge(sensitivity)
+        offset = self.threshold_offset(sensitivity)
         noise = self.draw_noise(sensitivity, len(seen.counts) + 1, bits)
         noise, floor_noise = noise[:-1], noise[-1:] if seen.noisy_floor else 0
         above = self.above_floor(noise, floor_noise)
@@ -296,13 +368,18 @@ class ThresholdedMechanism(FromData):
         if chance := self.at_threshold(sensitivity):
             just = passing(seen.counts, above, seen.floor, 0, offset - 1) & ~kept
             kept |= just & bernoulli(np.full(just.size, chance), bits)
-        values, labels = self.values(sensitivity, seen.counts[kept], noise[kept], bits), seen.labels[kept]
+        values = self.values(sensitivity, seen.counts[kept], noise[kept], bits)
+        labels = seen.labels[kept]
         measurement = self.measurement(sensitivity)
-        return ordered_release(values, labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement)
+        return ordered_release(
+            values, labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement
+        )
 
 
 class IndependentCounts(ThresholdedMechanism):
-    """Base of those whose noises are independent; each quantity that can move costs what its noise costs."""
+    """Base of those whose noises are independent; each quantity that can move costs what its noise
+    costs.
+    """
 
     delta: float
 
@@ -312,28 +389,38 @@ class IndependentCounts(ThresholdedMechanism):
         """The mechanism for known domains that has this noise, before it is cut."""
 
     def moving(self, sensitivity: Sensitivity) -> int:
-        """How many noisy counts, of which each moves by at most linf, cover all that one user can move.
+        """How many noisy counts, of which each moves by at most linf, cover all that one user can
+        move.
 
         Raises:
             InvalidParameter: for the whole histogram when l0 is None, because there is no bound.
         """
         rank = self.floor_rank
-        return finite_l0(sensitivity) if rank is None else moving_slots(add_remove(sensitivity), rank - 1)
+        if rank is None:
+            return finite_l0(sensitivity)
+        return moving_slots(add_remove(sensitivity), rank - 1)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The noise's own pair for each quantity that can move, + δ, for any ``labels``; as if the noise were uncut."""
+        """The costs of the noise for the quantities that can move, + δ, for any ``labels``; as if
+        the noise were uncut.
+
+        The slots and the floor move by at most what the user adds in all (the slot lemma), so that
+        a cap on that holds for them too.
+        """
         self.threshold_offset(sensitivity)
-        return Charge({self.counting.cost(sensitivity): self.moving(sensitivity)}, delta=self.delta)
+        moving = self.moving(sensitivity)
+        return Charge(self.counting.costs(sensitivity, moving), delta=self.delta)
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
-        return self.counting.tails.offset(self.counting.spread(sensitivity), special, self.delta)
+        return self.counting.law(sensitivity).floor_offset(special, self.delta)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
         """Upper bounds on P[N1 - N2 > c], or on P[N > c] over a fixed floor."""
-        tails = self.counting.tails
-        tail = tails.beyond if self.floor_rank is None else tails.difference
-        return partial(tail, self.counting.spread(sensitivity))
+        law = self.counting.law(sensitivity)
+        if self.floor_rank is None:
+            return law.tail
+        return law.difference
 
 
 class CutMechanism(IndependentCounts):
@@ -341,14 +428,17 @@ class CutMechanism(IndependentCounts):
 
     def bound(self, sensitivity: Sensitivity) -> int:
         """T: the noise stays in [-T, T]."""
-        moving, linf, law = self.moving(sensitivity), sensitivity.linf, self.counting
-        return fixed_threshold(law.tails.edge_mass, law.spread(sensitivity), linf, moving, self.delta)
+        labels = self.moving(sensitivity)
+        return _cut_at(self.counting.law(sensitivity), sensitivity, labels, self.delta)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
-        """Upper bounds on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut law's, given no cut."""
-        bound, noises = self.bound(sensitivity), 1 if self.floor_rank is None else 2
+        """Upper bounds on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut
+        law's, given no cut.
+        """
+        bound = self.bound(sensitivity)
+        noises = 1 if self.floor_rank is None else 2
         uncut = super().threshold_tail(sensitivity)
-        inside = 1 - 2 * self.counting.tails.beyond(self.counting.spread(sensitivity), bound)
+        inside = 1 - 2 * self.counting.law(sensitivity).tail(bound)
         inside = inside * inside if noises == 2 else inside
         return lambda c: min(uncut(c) / inside, 0.5) if c < bound * noises else 0.0
 
@@ -356,20 +446,26 @@ class CutMechanism(IndependentCounts):
         """Draw the cut noise, int64, shape (size,)."""
         return self.counting.sampler(sensitivity, self.bound(sensitivity)).sample(size, bits)
 
+    @final
     def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> int:
         """Return T for every confidence: a released count is never further from the true one."""
         validate.probability(allow_zero=False, confidence=confidence)
         return self.bound(sensitivity)
 
-    def law(self, sensitivity: Sensitivity) -> CountNoise:
-        """The law of the noise on one count, cut at T."""
-        return replace(super().law(sensitivity), bound=self.bound(sensitivity))
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """State the same of noise that is cut at T."""
+        uncut = super().measurement(sensitivity)
+        law = replace(self.counting.law(sensitivity), bound=self.bound(sensitivity))
+        return replace(uncut, noise=law)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Cut by moving what is outside to the ends."""
-        uncut, bound = super().float_noise(scene, labels), self.bound(scene.sensitivity)
+        uncut = super().float_noise(scene, labels)
+        bound = self.bound(scene.sensitivity)
         return lambda number: np.clip(uncut(number), -bound, bound)
 
 
 class NoisyFloorMechanism(TopSlots, ThresholdedMechanism):
-    """Base of those that give the d_bar largest counts and the floor the noise of a mechanism for known domains."""
+    """Base of those that give the d_bar largest counts and the floor the noise of a mechanism for
+    known domains.
+    """

@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, lru_cache
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.rounding import tail_up
+from dptopk._internal.rounding import decimal, read_up, tail_up
+from dptopk._internal.search import first_true
 from dptopk._internal.tails import laplace_edge_mass, laplace_total, smallest_offset
 from dptopk.costs import Charge, PureDP
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.thresholds import CutMechanism
+from dptopk.mechanisms.user_total import as_one, binds, shown_once
 
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedLaplace(CutMechanism):
-    """Every present count + discrete Laplace noise cut to [-T, T], released if above T; needs the whole histogram.
+    """Every present count + discrete Laplace noise cut to [-T, T], released if above T; needs the
+    whole histogram.
 
-    A noisy count of exactly T is released with the chance that spends all of δ. Charge: l0 × PureDP(epsilon) + δ, l0
-    finite. Neighbours: add or remove one user. A released count is never further than T from the true one. Whether the
-    histogram is whole is a fact about how it was made, not one to be read off the data.
+    A noisy count of exactly T is released with the chance that spends all of δ. Charge: l0 ×
+    PureDP(epsilon) + δ, l0
+    finite. Neighbours: add or remove one user. A released count is never further than T from the
+    true one. Whether the histogram is whole is a fact about how it was made, not one to be read off
+    the data.
 
     Args:
         epsilon: ε of each count, not of all.
-        delta: bounds the mass outside the common support of neighbouring outcomes; in (0, 1). The δ charged is the one
-            asked for.
+        delta: bounds the mass outside the common support of neighbouring outcomes; in (0, 1). The δ
+            charged is the one asked for.
 
-    Source: docs/notes/mechanisms.md, "Truncated noise"; for linf = 1 the k-TSGD mechanism of Desfontaines et al. 2022.
-    T is the smallest integer >= linf with 1 - (1-q)^l0 <= delta, q the mass of the linf outermost points of the cut
-    law.
+    Source: docs/notes/mechanisms.md, "Truncated noise"; for linf = 1 the k-TSGD mechanism of
+    Desfontaines et al. 2022. T is the smallest integer >= linf with 1 - (1-q)^l0 <= delta, q the
+    mass of the linf outermost points of the cut law.
 
     >>> mechanism = TruncatedLaplace(epsilon=1.0, delta=1e-6)
     >>> print(mechanism.charge(Sensitivity(l0=1)), mechanism.threshold_offset(Sensitivity(l0=1)))
@@ -41,39 +47,62 @@ class TruncatedLaplace(CutMechanism):
 
     epsilon: float
     delta: float
+    noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Δ × DP(ε) + δ, for any ``labels``.
+        """Δ × DP(ε) + δ, for any ``labels``; where a user's total is capped by t, DP(ε t/τ) + δ if
+        that is less.
 
         Raises:
             InvalidParameter: when l0 is None, because there is no bound.
         """
         self.bound(sensitivity)
-        return Charge({PureDP(self.epsilon): self.moving(sensitivity)}, delta=self.delta)
+        labels = self.moving(sensitivity)
+        if not as_one(sensitivity, labels, self.epsilon):
+            return Charge({PureDP(self.epsilon): labels}, delta=self.delta)
+        epsilon = max(Fraction(self.epsilon), decimal(self.epsilon))
+        together = epsilon * sensitivity.total(labels) / sensitivity.linf
+        return Charge({PureDP(read_up(together)): 1}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T of a noisy count."""
         return self.bound(sensitivity)
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:
-        """π: a label that one user alone has is released with P[N > T - linf] + π P[N = T - linf], 1 - (1-δ)^(1/l0)."""
-        bound, decay, linf = self.bound(sensitivity), rate(self.epsilon, sensitivity), sensitivity.linf
-        each = -math.expm1(math.log1p(-self.delta) / finite_l0(sensitivity))
-        chance = (each * (1 - 1e-9) - laplace_edge_mass(decay, linf, bound)) / _point_mass(decay, bound - linf, bound)
+        """π: a label that one user alone has is released with P[N > T - linf] + π P[N = T - linf],
+        1 - (1-δ)^(1/l0).
+        """
+        bound = self.bound(sensitivity)
+        decay = rate(self.epsilon, sensitivity)
+        linf = sensitivity.linf
+        labels = finite_l0(sensitivity)
+        if binds(sensitivity, labels):
+            return _coin(decay, sensitivity, labels, bound, self.delta)
+        each = -math.expm1(math.log1p(-self.delta) / labels)
+        chance = (each * (1 - 1e-9) - laplace_edge_mass(decay, linf, bound)) / _point_mass(
+            decay, bound - linf, bound
+        )
         return min(max(chance, 0.0), 1 - 2.0**-20)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """The smallest count that is released with at least this probability, 1/2 or more; see the base."""
+        """The smallest count that is released with at least this probability, 1/2 or more; see the
+        base.
+        """
         probability = validate.probability(allow_zero=False, probability=probability)
-        chance, tail = self.at_threshold(sensitivity), self.threshold_tail(sensitivity)
+        chance = self.at_threshold(sensitivity)
+        tail = self.threshold_tail(sensitivity)
 
         def hidden(above: int) -> float:
-            """P[a count of T + ``above`` is hidden]: noise below -above, or equal to it and the coin refuses."""
+            """P[a count of T + ``above`` is hidden]: noise below -above, or equal to it and the
+            coin refuses.
+            """
             below = tail(above)
             until = tail(above - 1) if above else 1 - below
             return chance * below + (1 - chance) * until
 
-        return self.bound(sensitivity) + smallest_offset(hidden, min(1 - probability, 0.5), "probability")
+        return self.bound(sensitivity) + smallest_offset(
+            hidden, min(1 - probability, 0.5), "probability"
+        )
 
     @cached_property
     def counting(self) -> KnownLaplace:
@@ -81,7 +110,26 @@ class TruncatedLaplace(CutMechanism):
         return KnownLaplace(epsilon=self.epsilon)
 
 
+@lru_cache(maxsize=1024)
+def _coin(decay: float, sensitivity: Sensitivity, labels: int, bound: int, delta: float) -> float:
+    """The largest multiple of 2^-20 below 1 with which a value of just the bound may be shown, for
+    every split of a user's total.
+    """
+
+    def too_large(steps: int) -> bool:
+        def shown(v: int) -> float:
+            above = laplace_edge_mass(decay, v, bound)
+            return above + steps * 2.0**-20 * _point_mass(decay, bound - v, bound)
+
+        return shown_once(shown, sensitivity, labels) > delta * (1 - 1e-9)
+
+    most = (1 << 20) - 1
+    return max(min(first_true(too_large, 0, most + 1) - 1, most), 0) * 2.0**-20
+
+
 def _point_mass(decay: float, at: int, bound: int) -> float:
     """Upper bound on P[N = at] of the same law."""
     total = laplace_total(decay, bound)
-    return tail_up(math.exp(-decay * at) * -math.expm1(-decay) / total) if total > 0 else 1.0
+    if total > 0:
+        return tail_up(math.exp(-decay * at) * -math.expm1(-decay) / total)
+    return 1.0

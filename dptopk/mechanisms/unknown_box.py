@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
-from dptopk._internal.box_tails import box_tail
-from dptopk._internal.tails import smallest_offset
 from dptopk.costs import Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.box import Box, box_cost
 from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
-from dptopk.release.intervals import CountNoise
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownBox(NoisyFloorMechanism):
-    """The d_bar largest counts and h_(d_bar+1) + box noise; released if above the noisy floor by more than linf + c.
+    """The d_bar largest counts and h_(d_bar+1) + box noise; released if above the noisy floor by
+    more than linf + c.
 
     Charge: that of Box for d_bar + 1 counts and any l0, + δ. Neighbours: add or remove one user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.
         epsilon: ε of all counts together.
-        delta: bounds the probability that a label is released that only one of two neighbours can release.
+        delta: bounds the probability that a label is released that only one of two neighbours can
+            release.
 
-    Source: docs/notes/box.md, with the slot lemma (docs/notes/mechanisms.md). The δ charged is the one asked for.
+    Source: docs/notes/box.md, with the slot lemma (docs/notes/mechanisms.md). The δ charged is the
+    one asked for.
 
     >>> print(UnknownBox(d_bar=50, epsilon=1.0, delta=1e-6).threshold_offset(Sensitivity()))
     86
@@ -38,11 +38,13 @@ class UnknownBox(NoisyFloorMechanism):
     d_bar: int
     epsilon: float
     delta: float
+    noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost for the slots and the floor + δ, for any ``labels``.
 
-        For linf > 1 a displaced label's slot and the floor may carry in different ways, so that l0 + 1 values move.
+        For linf > 1 a displaced label's slot and the floor may carry in different ways, so that l0
+        + 1 values move.
         """
         self.threshold_offset(sensitivity)
         moved = moving_slots(sensitivity, self.d_bar)
@@ -56,7 +58,7 @@ class UnknownBox(NoisyFloorMechanism):
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
-        return _offset(self.counting.law(sensitivity, self.floor_rank), special, self.delta)
+        return self.counting.law(sensitivity, self.floor_rank).floor_offset(special, self.delta)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Draw the noise of d_bar + 1 counts, for any number of labels."""
@@ -64,13 +66,8 @@ class UnknownBox(NoisyFloorMechanism):
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
         """Upper bounds on P[N1 - N2 > c], which is that of one noise: the corner cancels."""
-        return self.counting.law(sensitivity, self.floor_rank).tail
+        return self.counting.law(sensitivity, self.floor_rank).difference
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw the noise of ``size`` of the d_bar + 1 counts, int64, shape (size,)."""
         return self.counting.draw_some(sensitivity, size, self.floor_rank, bits)
-
-
-@lru_cache(maxsize=256)
-def _offset(law: CountNoise, special: int, delta: float) -> int:
-    return smallest_offset(lambda c: box_tail(law.power, law.step / law.scale, law.step, special, c), delta, "delta")

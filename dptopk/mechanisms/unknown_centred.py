@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from dptopk._internal import validate
 from dptopk.costs import Charge
@@ -18,25 +18,27 @@ from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism
-from dptopk.release.intervals import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownCentred(NoisyFloorMechanism):
-    """The d_bar largest counts + (Z_i + Y)/b, released if above h_(d_bar+1) + Z_0/b + Y/b + linf + c, strictly.
+    """The d_bar largest counts + (Z_i + Y)/b, released if above h_(d_bar+1) + Z_0/b + Y/b + linf +
+    c, strictly.
 
-    Y is one for all, so that it cancels in the comparison. Charge: that of Centred for d_bar + 1 counts, + δ; at the
-    centre 1/2 that is d_bar + 1 pairs of Z and one of Y at linf, for any l0. Neighbours: add or remove one user.
+    Y is one for all, so that it cancels in the comparison. Charge: that of Centred for d_bar + 1
+    counts, + δ; at the centre 1/2 that is d_bar + 1 pairs of Z and one of Y at linf, for any l0.
+    Neighbours: add or remove one user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.
         noise: KnownGaussian or KnownLaplace: the law of Z, as in Centred.
-        delta: bounds the probability that a label is released that only one of two neighbours can release.
+        delta: bounds the probability that a label is released that only one of two neighbours can
+            release.
         common: the law of Y; None = the best ratio, as in Centred.
         centre: a/b, as in Centred; below 1/2 where a user touches few of d_bar + 1 labels.
 
-    Source: docs/notes/centred.md, "Thresholds", with the slot lemma; on continuous noise Lebeda-Retschmeier 2025. The δ
-    charged is the one asked for.
+    Source: docs/notes/centred.md, "Thresholds", with the slot lemma; on continuous noise
+    Lebeda-Retschmeier 2025. The δ charged is the one asked for.
 
     >>> mechanism = UnknownCentred(d_bar=50, noise=KnownGaussian(sigma=30.0), delta=1e-6)
     >>> mechanism.threshold_offset(Sensitivity())
@@ -64,9 +66,13 @@ class UnknownCentred(NoisyFloorMechanism):
         return self.counting.centre.denominator
 
     def moved(self, sensitivity: Sensitivity) -> Sensitivity:
-        """Return how slots and floor can move: for linf > 1 a displaced label's slot and the floor may share a move."""
+        """Return how slots and floor can move: for linf > 1 a displaced label's slot and the floor
+        may share a move.
+        """
         l0 = add_remove(sensitivity).l0
-        return sensitivity if l0 is None else replace(sensitivity, l0=l0 + (sensitivity.linf > 1))
+        if l0 is None:
+            return sensitivity
+        return replace(sensitivity, l0=l0 + (sensitivity.linf > 1))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The pairs of Z for the slots and the floor, and of Y, + δ, for any ``labels``."""
@@ -76,12 +82,14 @@ class UnknownCentred(NoisyFloorMechanism):
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """The smallest integer c with P[max of ``special`` Z - another Z > b·c] <= delta."""
-        return -(-self.noise.tails.offset(self.noise.spread(sensitivity), special, self.delta) // self.divisor)
+        steps = self.noise.law(sensitivity).floor_offset(special, self.delta)
+        return -(-steps // self.divisor)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
         """Upper bounds on P[a count that is c + 1 above the threshold is not released]."""
-        spread, divisor = self.noise.spread(sensitivity), self.divisor
-        return lambda c: self.noise.tails.difference(spread, divisor * (c + 1) - 1)
+        law = self.noise.law(sensitivity)
+        divisor = self.divisor
+        return lambda c: law.difference(divisor * (c + 1) - 1)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Z alone; Y is added to what passes."""
@@ -90,7 +98,8 @@ class UnknownCentred(NoisyFloorMechanism):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest noisy counts above the threshold, with one Y for all."""
-        passing, moving = super().simulate(scene), self.moved(scene.sensitivity)
+        passing = super().simulate(scene)
+        moving = self.moved(scene.sensitivity)
         common = self.counting.float_common(replace(scene, sensitivity=moving), self.floor_rank)
 
         def draw(number: int) -> tuple[Any, Any]:
@@ -99,11 +108,10 @@ class UnknownCentred(NoisyFloorMechanism):
 
         return draw
 
-    def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """Describe the noise to intervals: on d_bar counts and the floor; rows above the threshold are released."""
-        noised = self.counting.measurement(self.moved(sensitivity), self.floor_rank, whole=True)
-        offset = self.threshold_offset(sensitivity)
-        return replace(noised, counted=self.d_bar, threshold=offset, noisy_floor=True)
+    def scaled(self, factor: float) -> Self:
+        """Both noises scaled."""
+        common = None if self.common is None else self.common.scaled(factor)
+        return replace(self, noise=self.noise.scaled(factor), common=common)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw Z for ``size`` counts, int64, shape (size,)."""

@@ -1,4 +1,6 @@
-"""Labels of an unknown domain by noisy sums of weights: users with many labels count little at each."""
+"""Labels of an unknown domain by noisy sums of weights: users with many labels count little at
+each.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,22 @@ LARGEST_WEIGHT = 10**4
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedGaussian(FromData, LabelsOnly):
-    """The labels whose sums of weights, with discrete Gaussian noise, exceed a threshold, in the order of these sums.
+    """The labels whose sums of weights, with discrete Gaussian noise, exceed a threshold, in the
+    order of these sums.
 
-    Charge: one GaussianDP and ``delta``. Needs the whole histogram, with finite l0 and l2 of its sensitivity: a user of
-    d labels, at most l0, adds at most isqrt(l2² // d) to each. Neighbours: add or remove one user.
+    Charge: one GaussianDP and ``delta``. Needs the whole histogram, with finite l0 and l2 of its
+    sensitivity: a user of d labels, at most l0, adds at most isqrt(l2² // d) to each. Neighbours:
+    add or remove one user.
 
     Args:
         sigma: scale of the noise in units of l2.
         delta: bounds the probability that a label is shown which one user alone has; in (0, 1).
 
-    Source: weighted Gaussian (Gopi et al. 2020; Dick-Joseph-Raman 2026), here on integers. A user moves the sums by a
-    vector a with Σ a² <= l2²; noise of scale s moved by one is dominated by a Gaussian of some μ'
-    (docs/notes/filters.md), moved by a_i by one of a_i μ', so that all labels together cost at most l2 μ'. The
-    threshold T is the smallest with P[one of d noises > T - isqrt(l2² // d)] <= delta for every d <= l0: neither d = 1
-    nor d = l0 is always the worst.
+    Source: weighted Gaussian (Gopi et al. 2020; Dick-Joseph-Raman 2026), here on integers. A user
+    moves the sums by a vector a with Σ a² <= l2²; noise of scale s moved by one is dominated by a
+    Gaussian of some μ' (docs/notes/filters.md), moved by a_i by one of a_i μ', so that all labels
+    together cost at most l2 μ'. The threshold T is the smallest with P[one of d noises > T -
+    isqrt(l2² // d)] <= delta for every d <= l0: neither d = 1 nor d = l0 is always the worst.
 
     >>> mechanism = WeightedGaussian(sigma=10.0, delta=1e-6)
     >>> weighted = Sensitivity(linf=100, l0=100, l2=100)
@@ -50,12 +54,14 @@ class WeightedGaussian(FromData, LabelsOnly):
 
     sigma: float
     delta: float
+    noise_grows_with = ("sigma",)
 
     def scale(self, sensitivity: Sensitivity) -> float:
         """l2·sigma, the one number that sampler, threshold and charge use.
 
         Raises:
-            InvalidParameter: where l0 or l2 is None, for other neighbours, or a sigma that is too large.
+            InvalidParameter: where l0 or l2 is None, for other neighbours, or a sigma that is too
+            large.
         """
         l2 = validate.instance(Sensitivity, sensitivity=sensitivity).l2
         if l2 is None or sensitivity.l0 is None:
@@ -63,7 +69,9 @@ class WeightedGaussian(FromData, LabelsOnly):
         if sensitivity.neighbours != "add_remove":
             raise InvalidParameter(f"neighbours={sensitivity.neighbours!r} is not supported")
         if l2 > LARGEST_WEIGHT or l2 * self.sigma > LARGEST_SCALE:
-            raise InvalidParameter(f"l2 must be at most {LARGEST_WEIGHT}, and the scale l2*sigma at most 2^48")
+            raise InvalidParameter(
+                f"l2 must be at most {LARGEST_WEIGHT}, and the scale l2*sigma at most 2^48"
+            )
         return l2 * self.sigma
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
@@ -74,7 +82,9 @@ class WeightedGaussian(FromData, LabelsOnly):
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above 0 a noisy sum must be: T."""
-        return _offset(self.scale(sensitivity), sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta)
+        return _offset(
+            self.scale(sensitivity), sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta
+        )
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """That of a sum."""
@@ -93,31 +103,46 @@ class WeightedGaussian(FromData, LabelsOnly):
         return largest_above(scene, noise, None, self.threshold_offset(scene.sensitivity))
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
-        """The labels above the threshold, in the order of their noisy sums, ties in label order; perhaps none.
+        """The labels above the threshold, in the order of their noisy sums, ties in label order;
+        perhaps none.
 
         Args:
             histogram: of sums of weights; rows of 0 are not present and are ignored.
-            rng: a generator for tests and experiments (the release says so); None = a secure source.
+            rng: a generator for tests and experiments (the release says so); None = a secure
+                source.
 
         Raises:
             InvalidParameter: when rows were cut off, or as ``charge``, before anything is drawn.
         """
-        seen, sensitivity = self.slots(histogram), histogram.sensitivity
-        charge, offset, scale = self.charge(sensitivity), self.threshold_offset(sensitivity), self.scale(sensitivity)
-        noise = KnownGaussian(sigma=scale).draw_noise(Sensitivity(), len(seen.counts), random_bits(rng))
+        seen = self.slots(histogram)
+        sensitivity = histogram.sensitivity
+        charge = self.charge(sensitivity)
+        offset = self.threshold_offset(sensitivity)
+        scale = self.scale(sensitivity)
+        noise = KnownGaussian(sigma=scale).draw_noise(
+            Sensitivity(), len(seen.counts), random_bits(rng)
+        )
         shown = passing(seen.counts, noise, 0, 0, offset)
-        values, labels = (seen.counts + noise)[shown], seen.labels[shown]
+        values = (seen.counts + noise)[shown]
+        labels = seen.labels[shown]
         order = descending(values, labels)
-        return Release.drawn(histogram, rng, labels=tuple(labels[order].tolist()), charge=charge, mechanism=self)
+        return Release.drawn(
+            histogram, rng, labels=tuple(labels[order].tolist()), charge=charge, mechanism=self
+        )
 
 
 @lru_cache(maxsize=256)
 def _offset(scale: float, l2: int, l0: int, delta: float) -> int:
-    """The smallest T such that a user's own labels, however many, pass it with probability at most delta."""
+    """The smallest T such that a user's own labels, however many, pass it with probability at most
+    delta.
+    """
     # Of all numbers of labels with the same weight the largest is the worst.
     weights = range(max(math.isqrt(l2 * l2 // l0), 1), l2 + 1)
 
     def passed(T: int) -> float:
-        return max(union(gaussian_tail(scale, T - weight), min(l0, l2 * l2 // weight**2)) for weight in weights)
+        return max(
+            union(gaussian_tail(scale, T - weight), min(l0, l2 * l2 // weight**2))
+            for weight in weights
+        )
 
     return smallest_offset(passed, delta, "delta", l2)

@@ -15,7 +15,8 @@ from dptopk.mechanisms.samplers.factorisation import Kind, factorise
 from dptopk.mechanisms.samplers.optimal_factorisation import possible
 from dptopk.mechanisms.samplers.participation import Error
 
-# Of δ, in a private domain: for labels that one user-day alone has. Thresholds and noise hardly depend on it.
+# Of δ, in a private domain: for labels that one user-day alone has. Thresholds and noise hardly
+# depend on it.
 FAILURE_SHARE = 0.5
 
 
@@ -36,40 +37,63 @@ def plan_continual(
     Args:
         k: labels in each answer.
         days: how many days.
-        budget: the total (ε, δ), δ above 0, for one user-day, or for all days of a user where days_per_user is given.
+        budget: the total (ε, δ), δ above 0, for one user-day, or for all days of a user where
+            days_per_user is given.
         sensitivity: of one user-day; its l0 must be finite for private labels.
         labels: size of the public domain, at least 1; None = labels are private.
-        days_per_user: on how many of the days one user adds something at most, and the caller sees to it; None = all.
+        days_per_user: on how many of the days one user adds something at most, and the caller sees
+            to it; None = all.
         days_apart: the smallest distance of two such days.
-        factorisation: "auto" takes the one with the least noise, among those that are found within seconds.
-        error: the noise of the worst day's totals is made small, or "mean": its mean square over the days.
+        factorisation: "auto" takes the one with the least noise, among those that are found within
+            seconds.
+        error: the noise of the worst day's totals is made small, or "mean": its mean square over
+            the days.
 
     Returns:
-        ContinualTopK, with the smallest sigma found whose charge fits; compose(charge, delta=budget.delta) confirms it.
+        ContinualTopK, with the smallest sigma found whose charge fits; compose(charge,
+        delta=budget.delta) confirms it.
 
     Raises:
         InvalidParameter: for a δ of 0, or a sensitivity that the labels do not allow.
 
-    >>> mechanism = plan_continual(5, 7, Budget(1, 1e-6), sensitivity=Sensitivity(l0=1), labels=1000)
+    >>> mechanism = plan_continual(5, 7, Budget(1, 1e-6), sensitivity=Sensitivity(l0=1),
+    ...     labels=1000)
     >>> mechanism.factorisation, round(mechanism.noise_std(Sensitivity(l0=1)))
     ('optimal', 6)
     """
     if not validate.instance(Budget, budget=budget).delta:
-        raise InvalidParameter("budget.delta must be above 0: Gaussian noise needs a δ", parameter="delta")
+        raise InvalidParameter(
+            "budget.delta must be above 0: Gaussian noise needs a δ", parameter="delta"
+        )
     delta = FAILURE_SHARE * budget.delta
     if labels is not None:
-        labels, delta = validate.count(labels=labels), 0.0
+        labels = validate.count(labels=labels)
+        delta = 0.0
     # Refuses too many days, before they are factorised.
     draft = ContinualTopK(
-        k=k, days=days, sigma=1.0, delta=delta, days_per_user=days_per_user, days_apart=days_apart, error=error
+        k=k,
+        days=days,
+        sigma=1.0,
+        delta=delta,
+        days_per_user=days_per_user,
+        days_apart=days_apart,
+        error=error,
     )
-    draft = replace(draft, factorisation=_least(draft) if factorisation == "auto" else factorisation)
-    sharpness = calibrate(lambda x: replace(draft, sigma=1 / x).charge(sensitivity, labels=labels), budget)
+    draft = replace(
+        draft, factorisation=_least(draft) if factorisation == "auto" else factorisation
+    )
+    sharpness = calibrate(
+        lambda x: replace(draft, sigma=1 / x).charge(sensitivity, labels=labels), budget
+    )
     return replace(draft, sigma=1 / sharpness)
 
 
 def _least(mechanism: ContinualTopK) -> Kind:
     """The factorisation of the least error at equal μ; the binary tree's is never the least."""
-    user, error = mechanism.participation, mechanism.error
+    user = mechanism.participation
+    error = mechanism.error
     kinds: list[Kind] = ["optimal", "square_root", "daily"]
-    return min(kinds[not possible(user) :], key=lambda kind: factorise(kind, user, error).error(user, error))
+    return min(
+        kinds[not possible(user) :],
+        key=lambda kind: factorise(kind, user, error).error(user, error),
+    )

@@ -1,8 +1,9 @@
 """The designs that a plan compares: ways to spend a zCDP budget ρ on a top-k answer.
 
-A design turns (request, split, ρ) into mechanisms. Its parameters follow from ρ by the plain formulas below (ε²/8 for a
-selection, 1/(2σ²) and ε²/2 for a count), which only fix the proportions: the search scales ρ until the composition
-of all phases under the tightest valid bound spends the total.
+A design turns (request, split, ρ) into mechanisms. Its parameters follow from ρ by the plain
+formulas below (ε²/8 for a selection, 1/(2σ²) and ε²/2 for a count), which only fix the proportions:
+the search scales ρ until the composition of all phases under the tightest valid bound spends the
+total.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import lru_cache, partial
 from typing import Any, Literal
 
 from dptopk._internal.choices import DOMAINS, METHODS, Domain
+from dptopk._internal.rounding import ceil_digits, floor_digits
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.costs import MultiDP
 from dptopk.mechanisms import (
@@ -38,7 +40,7 @@ from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.named import registered_designs
 from dptopk.planning.joint_selection import COUNTED_DRAWS, DRAWS, pure_epsilon, then_counts
-from dptopk.planning.request import Request, Split, ceil_digits, floor_digits
+from dptopk.planning.request import Request, Split
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.shape import Shape
 
@@ -46,14 +48,22 @@ Mechanisms = tuple[Mechanism, ...]
 NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
 SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
-# The share of δ for a threshold, those where the shape is known, and all where the rest is pure and needs no δ.
-THRESHOLD_SHARE, THRESHOLD_SHARES = 0.5, (0.1, 0.5, 0.9)
-# From this many labels per user on, selections and noisy floors are compared: below, noise on all counts costs less.
+# The share of δ for a threshold, those where the shape is known, and all where the rest is pure and
+# needs no δ.
+THRESHOLD_SHARE = 0.5
+THRESHOLD_SHARES = (0.1, 0.5, 0.9)
+# From this many labels per user on, selections and noisy floors are compared: below, noise on all
+# counts costs less.
 SEVERAL = 3
-# Coins that show labels before these are counted: their share of the zCDP budget, where the merit is least and hardly
-# changes, and of δ. From this many labels per user (below, noise on all counts costs less) up to this multiple of k,
-# for beyond it counts of k labels do. What is left for the counts is no smaller a share than LEAST_COUNT_SHARE.
-COIN_SHARE, COIN_DELTA, COIN_LABELS, MOST_FOLD, LEAST_COUNT_SHARE = 0.66, 0.9, 16, 4, 0.05
+# Coins that show labels before these are counted: their share of the zCDP budget, where the merit
+# is least and hardly changes, and of δ. From this many labels per user (below, noise on all counts
+# costs less) up to this multiple of k, for beyond it counts of k labels do. What is left for the
+# counts is no smaller a share than LEAST_COUNT_SHARE.
+COIN_SHARE = 0.66
+COIN_DELTA = 0.9
+COIN_LABELS = 16
+MOST_FOLD = 4
+LEAST_COUNT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -62,20 +72,24 @@ class Design:
 
     Attributes:
         name: in words.
-        method: "peel" (select, then count what was selected), "threshold" (noise on all counts at once) or "whole" (the
-            labels are drawn at once, then perhaps counted; of a private domain all that coins show).
-        noise: of the counts, "gaussian", "laplace" or "box"; "any": whichever is best; "none" where the design releases
-            labels only.
+        method: "peel" (select, then count what was selected), "threshold" (noise on all counts at
+            once) or "whole" (the labels are drawn at once, then perhaps counted; of a private
+            domain all that coins show).
+        noise: of the counts, "gaussian", "laplace" or "box"; "any": whichever is best; "none" where
+            the design releases labels only.
         domain: of the labels.
         build: the mechanisms for a request, a split and ρ.
-        whole: True: needs the whole histogram; False: compared only where it is cut, or by name; None: for both.
-        joint: the δ of labels that one user alone has is part of the charge, not added to it, and may be all of it.
+        whole: True: needs the whole histogram; False: compared only where it is cut, or by name;
+            None: for both.
+        joint: the δ of labels that one user alone has is part of the charge, not added to it, and
+            may be all of it.
         own_delta: does not work without a δ.
-        additive: labels are ordered by counts with noise of one law, so that its noise can be told without their gaps.
+        additive: labels are ordered by counts with noise of one law, so that its noise can be told
+            without their gaps.
         fold: over a noisy floor: how many times k labels take part, where not d_bar of the request.
         least: how many labels a user touches at least, where it is compared without its name.
-        coins: labels are shown by coins, then counted; compared for labels only, their counts being hidden, on shapes,
-            and by name.
+        coins: labels are shown by coins, then counted; compared for labels only, their counts being
+            hidden, on shapes, and by name.
     """
 
     name: str
@@ -92,7 +106,10 @@ class Design:
     coins: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _named, (self.name, self.domain)  # what builds its mechanisms is a function, found by name
+        return _named, (
+            self.name,
+            self.domain,
+        )  # what builds its mechanisms is a function, found by name
 
     @property
     def pure(self) -> bool:
@@ -105,8 +122,11 @@ class Design:
 
     def misfit(self, request: Request) -> str:
         """Why the design does not answer the request; "" if it does."""
-        threshold, labels_only, l0 = self.method == "threshold", self.noise == "none", request.sensitivity.l0
-        named, limited = request.method in (self.method, self.name), (threshold and self.fold is None) or self.joint
+        threshold = self.method == "threshold"
+        labels_only = self.noise == "none"
+        l0 = request.sensitivity.l0
+        named = request.method in (self.method, self.name)
+        limited = (threshold and self.fold is None) or self.joint
         unknown = request.counted and request.shape is None
         short = request.shape is not None and len(request.shape.counts) < request.k
         reasons = (
@@ -119,9 +139,18 @@ class Design:
             (request.delta == 0 and (self.own_delta or not self.pure), "needs a delta above 0"),
             (labels_only and request.counted, "releases labels only"),
             (not (threshold or labels_only or self.coins or request.counted), "pays for counts"),
-            (self.noise != "any" and request.counts not in ("auto", "none", self.noise), f"counts={self.noise!r}"),
-            (request.counts == "gaussian" and request.delta == 0, "counts='gaussian' needs a delta above 0"),
-            (self.method == "whole" and self.domain == "public" and short, "the shape has fewer than k labels"),
+            (
+                self.noise != "any" and request.counts not in ("auto", "none", self.noise),
+                f"counts={self.noise!r}",
+            ),
+            (
+                request.counts == "gaussian" and request.delta == 0,
+                "counts='gaussian' needs a delta above 0",
+            ),
+            (
+                self.method == "whole" and self.domain == "public" and short,
+                "the shape has fewer than k labels",
+            ),
             (
                 self.least > (l0 or math.inf) and not named and request.counts != self.noise,
                 f"for {self.least} labels a user or more",
@@ -148,14 +177,22 @@ class Design:
             elif self.coins:
                 shares = (COIN_SHARE,)
             else:
-                unknown = request.shape is None and request.selection_share is None and self.method != "whole"
+                unknown = (
+                    request.shape is None
+                    and request.selection_share is None
+                    and self.method != "whole"
+                )
                 shares = (0.5,) if unknown else SELECTION_SHARES
         thresholds: tuple[float, ...] = (0.0,)
         if self.joint:
             thresholds = (1.0,)
         elif self.domain == "private":
-            # Beside box noise selections are worth a δ: their plain sum would lower the threshold for much more noise.
-            thresholds = THRESHOLD_SHARES if isinstance(request.shape, Shape) else (THRESHOLD_SHARE,)
+            # Beside box noise selections are worth a δ: their plain sum would lower the threshold
+            # for much more noise.
+            if isinstance(request.shape, Shape):
+                thresholds = THRESHOLD_SHARES
+            else:
+                thresholds = (THRESHOLD_SHARE,)
             thresholds += (1.0,) if self.pure and self.noise != "box" else ()
         return [Split(share, threshold) for share in shares for threshold in thresholds]
 
@@ -196,21 +233,29 @@ def _box_counts(request: Request, rho: float) -> Box:
         return _one_box(request, rho * request.k)
     epsilon = math.sqrt(2 * rho)
     for _ in range(4):
-        cost = box_cost(epsilon, request.k + 1 if request.domain == "public" else 2, request.touched)
-        t = cost.constraints[1][1] if isinstance(cost, MultiDP) else math.tanh(epsilon / 2)
+        cost = box_cost(
+            epsilon, request.k + 1 if request.domain == "public" else 2, request.touched
+        )
+        if isinstance(cost, MultiDP):
+            t = cost.constraints[1][1]
+        else:
+            t = math.tanh(epsilon / 2)
         epsilon *= math.sqrt(rho / (epsilon * t))
     return Box(epsilon=floor_digits(epsilon))
 
 
 def _one_box(request: Request, rho: float) -> Box:
     """The ε of ρ beside one other pure cost, whatever the labels; with a δ as beside selections."""
-    return _box_counts(request, rho) if request.delta else Box(epsilon=pure_epsilon(rho))
+    if request.delta:
+        return _box_counts(request, rho)
+    return Box(epsilon=pure_epsilon(rho))
 
 
 def _weights(labels: int, touched: int) -> tuple[Fraction, int, int]:
     """The best centre a/b, and the sums of shift² over the Z and for Y, in units of linf."""
     centre = best_centre(labels, touched)
-    a, b = centre.numerator, centre.denominator
+    a = centre.numerator
+    b = centre.denominator
     return centre, touched * (b - a) ** 2 + (labels - touched) * a**2, a**2
 
 
@@ -221,7 +266,9 @@ def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | Unkn
     if request.domain == "public":
         return KnownGumbel(k=request.k, epsilon=epsilon, charge_as=charged.charge_as)
     delta = _threshold_delta(request, split)
-    return UnknownGumbel(k=request.k, d_bar=request.d_bar, epsilon=epsilon, delta=delta, charge_as=charged.charge_as)
+    return UnknownGumbel(
+        k=request.k, d_bar=request.d_bar, epsilon=epsilon, delta=delta, charge_as=charged.charge_as
+    )
 
 
 def _then(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:
@@ -234,11 +281,18 @@ def _then(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, 
 
 
 def _then_box(request: Request, split: Split, rho: float) -> Mechanisms:
-    """With a δ selections get their share of what Gaussians would have, and box noise the rest: it costs less there."""
+    """With a δ selections get their share of what Gaussians would have, and box noise the rest: it
+    costs less there.
+    """
     left = request.delta * (1 - split.threshold)
-    total = gaussian_rho(request.epsilon, left) if left and request.epsilon else rho
+    if left and request.epsilon:
+        total = gaussian_rho(request.epsilon, left)
+    else:
+        total = rho
     chosen = split.selection * total
-    return _selection(request, split, chosen), _box_counts(request, max(rho - chosen, LEAST_COUNT_SHARE * rho))
+    return _selection(request, split, chosen), _box_counts(
+        request, max(rho - chosen, LEAST_COUNT_SHARE * rho)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -265,30 +319,46 @@ def _threshold_delta(request: Request, split: Split) -> float:
 
 
 def _cut_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
-    epsilon, delta = _laplace(rho, _slots(request)).epsilon, _threshold_delta(request, split)
+    epsilon = _laplace(rho, _slots(request)).epsilon
+    delta = _threshold_delta(request, split)
     return (UnknownLaplace(epsilon=epsilon, d_bar=request.d_bar, delta=delta),)
 
 
 def _cut_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
-    sigma, delta = _gaussian(rho, _slots(request)).sigma, _threshold_delta(request, split)
+    sigma = _gaussian(rho, _slots(request)).sigma
+    delta = _threshold_delta(request, split)
     return (UnknownGaussian(sigma=sigma, d_bar=request.d_bar, delta=delta),)
 
 
 def _cut_centred(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
-        d_bar, sensitivity = fold * request.k, request.sensitivity
-        moved = d_bar + 1 if sensitivity.l0 is None else min(sensitivity.l0 + (sensitivity.linf > 1), d_bar + 1)
+        d_bar = fold * request.k
+        sensitivity = request.sensitivity
+        if sensitivity.l0 is None:
+            moved = d_bar + 1
+        else:
+            moved = min(sensitivity.l0 + (sensitivity.linf > 1), d_bar + 1)
         counting = _centred_gaussian(rho, *_weights(d_bar + 1, moved))
-        noise, common, centre = counting.noise, counting.common, counting.centre
+        noise = counting.noise
+        common = counting.common
+        centre = counting.centre
         delta = _threshold_delta(request, split)
-        return (UnknownCentred(d_bar=d_bar, noise=noise, delta=delta, common=common, centre=centre),)
+        return (
+            UnknownCentred(d_bar=d_bar, noise=noise, delta=delta, common=common, centre=centre),
+        )
 
     return build
 
 
 def _cut_box(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
-        return (UnknownBox(d_bar=fold * request.k, epsilon=pure_epsilon(rho), delta=_threshold_delta(request, split)),)
+        return (
+            UnknownBox(
+                d_bar=fold * request.k,
+                epsilon=pure_epsilon(rho),
+                delta=_threshold_delta(request, split),
+            ),
+        )
 
     return build
 
@@ -303,8 +373,13 @@ def _sparse(request: Request, split: Split, rho: float) -> Mechanisms:
     return (SparseGaussian(sigma=sigma, delta=_threshold_delta(request, split)),)
 
 
-def _partition(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
-    return (PartitionSelection(epsilon=floor_digits(_partition_epsilon(request.delta, rho)), delta=request.delta),)
+# one phase
+def _partition(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001
+    return (
+        PartitionSelection(
+            epsilon=floor_digits(_partition_epsilon(request.delta, rho)), delta=request.delta
+        ),
+    )
 
 
 def _coins_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
@@ -313,10 +388,15 @@ def _coins_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
     How many labels are counted is not known before.
     """
     delta = COIN_DELTA * request.delta
-    total = rho if request.epsilon is None else gaussian_rho(request.epsilon, request.delta)
+    if request.epsilon is None:
+        total = rho
+    else:
+        total = gaussian_rho(request.epsilon, request.delta)
     epsilon = floor_digits(_partition_epsilon(delta, split.selection * total), digits=3)
     left = max(rho - gaussian_rho(epsilon, delta), LEAST_COUNT_SHARE * rho)
-    return PartitionSelection(epsilon=epsilon, delta=delta), _gaussian(left, request.sensitivity.l0 or 1)
+    return PartitionSelection(epsilon=epsilon, delta=delta), _gaussian(
+        left, request.sensitivity.l0 or 1
+    )
 
 
 def _partition_epsilon(delta: float, rho: float) -> float:
@@ -334,7 +414,9 @@ _COUNTS = (
     ("box", _one_box),
 )
 
-_FLOORS: tuple[tuple[str, NoiseName, Callable[[int], Callable[[Request, Split, float], Mechanisms]]], ...] = (
+_FLOORS: tuple[
+    tuple[str, NoiseName, Callable[[int], Callable[[Request, Split, float], Mechanisms]]], ...
+] = (
     ("centred Gaussian", "gaussian", _cut_centred),
     ("box", "box", _cut_box),
 )
@@ -354,16 +436,57 @@ _SHARED = {"whole": True, "joint": True}
 DESIGNS = (
     Design("Laplace noise on all counts", "threshold", "laplace", "public", _all(_laplace)),
     Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all(_gaussian)),
-    Design("truncated Laplace on all counts", "threshold", "laplace", "private", _whole_truncated_laplace, whole=True),
-    Design("Gaussian noise over a fixed threshold", "threshold", "gaussian", "private", _sparse, **_SHARED),
+    Design(
+        "truncated Laplace on all counts",
+        "threshold",
+        "laplace",
+        "private",
+        _whole_truncated_laplace,
+        whole=True,
+    ),
+    Design(
+        "Gaussian noise over a fixed threshold",
+        "threshold",
+        "gaussian",
+        "private",
+        _sparse,
+        **_SHARED,
+    ),
     Design("coins for labels", "whole", "none", "private", _partition, additive=False, **_SHARED),
     Design(
-        "coins for labels, then Gaussian counts", "peel", "gaussian", "private", _coins_gaussian, coins=True, **_SHARED
+        "coins for labels, then Gaussian counts",
+        "peel",
+        "gaussian",
+        "private",
+        _coins_gaussian,
+        coins=True,
+        **_SHARED,
     ),
-    Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace, whole=False),
-    Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian, whole=False),
+    Design(
+        "Laplace noise over a noisy floor",
+        "threshold",
+        "laplace",
+        "private",
+        _cut_laplace,
+        whole=False,
+    ),
+    Design(
+        "Gaussian noise over a noisy floor",
+        "threshold",
+        "gaussian",
+        "private",
+        _cut_gaussian,
+        whole=False,
+    ),
     *(
-        _several(f"{law} noise over the noisy floor of {top}", "threshold", noise, "private", build(fold), fold=fold)
+        _several(
+            f"{law} noise over the noisy floor of {top}",
+            "threshold",
+            noise,
+            "private",
+            build(fold),
+            fold=fold,
+        )
         for fold, top in ((1, "the top k"), (2, "the top 2k"))
         for law, noise, build in _FLOORS
     ),
@@ -372,15 +495,27 @@ DESIGNS = (
         for domain in DOMAINS
         for design in (
             Design("Gumbel selections", "peel", "none", domain, _labels),
-            *(_several(f"Gumbel, then {name} counts", "peel", noise, domain, build) for name, noise, build in _PEELED),
+            *(
+                _several(f"Gumbel, then {name} counts", "peel", noise, domain, build)
+                for name, noise, build in _PEELED
+            ),
         )
     ),
     *(
-        Design(name, "whole", "none", "public", _drawn(draw), own_delta=own_delta, additive=additive)
+        Design(
+            name, "whole", "none", "public", _drawn(draw), own_delta=own_delta, additive=additive
+        )
         for name, draw, own_delta, additive in DRAWS
     ),
     *(
-        Design(f"{name}, then counts", "whole", "any", "public", then_counts(draw, ordered, _COUNTS), additive=additive)
+        Design(
+            f"{name}, then counts",
+            "whole",
+            "any",
+            "public",
+            then_counts(draw, ordered, _COUNTS),
+            additive=additive,
+        )
         for name, draw, ordered, additive in COUNTED_DRAWS
     ),
 )
@@ -392,9 +527,13 @@ def all_designs() -> tuple[Design, ...]:
 
 
 def _named(name: str, domain: Domain) -> Design:
-    return next(design for design in all_designs() if (design.name, design.domain) == (name, domain))
+    return next(
+        design for design in all_designs() if (design.name, design.domain) == (name, domain)
+    )
 
 
 def method_names() -> tuple[str, ...]:
-    """Names that ``method`` accepts: a kind of design, or one design, which may exist for each domain."""
+    """Names that ``method`` accepts: a kind of design, or one design, which may exist for each
+    domain.
+    """
     return (*METHODS, *dict.fromkeys(design.name for design in all_designs()))

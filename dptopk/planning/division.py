@@ -1,13 +1,15 @@
 """The budget tool: one (ε, δ) divided over wanted queries by what each is worth.
 
-Every query has a design, fixed first; its noise scales with one number, its part ρ of a zCDP-like total: the error of a
-count is c / sqrt(ρ). So the division is a convex program,
+Every query has a design, fixed first; its noise scales with one number, its part ρ of a zCDP-like
+total: the error of a count is c / sqrt(ρ). So the division is a convex program,
 
-    minimise  Σ w_i c_i ρ_i^(-1/2)   subject to   Σ n_i ρ_i <= R,   ρ_i >= (c_i / a_i)² where an error a_i is wanted,
-                                                  ρ_i = (c_i / l_i)² where it is locked at l_i,
+    minimise  Σ w_i c_i ρ_i^(-1/2)   subject to   Σ n_i ρ_i <= R,   ρ_i >= (c_i / a_i)² where an
+                                                  error a_i is wanted, ρ_i = (c_i / l_i)² where it
+                                                  is locked at l_i,
 
-with n_i how often query i is charged to one user. The last step is exact: R is the largest at which the composition of
-all queries under the tightest bound stays within (ε, δ) (Murtagh-Vadhan 2016 divide so, over fixed statistics).
+with n_i how often query i is charged to one user. The last step is exact: R is the largest at which
+the composition of all queries under the tightest bound stays within (ε, δ) (Murtagh-Vadhan 2016
+divide so, over fixed statistics).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -33,9 +35,8 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
 from dptopk.mechanisms.base import Mechanism
-from dptopk.planning.plan import joined
-from dptopk.planning.request import ceil_digits, floor_digits
 from dptopk.planning.search import plan_topk
+from dptopk.planning.topk_plan import joined
 
 MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted
 ENOUGH = 2e-3  # the search for the total ends when so small a share of ε is left
@@ -47,13 +48,15 @@ class BudgetItem:
 
     Args:
         name: for people.
-        kind: "topk" (rank and count k labels) or "counts" (noisy counts of k labels that are named).
+        kind: "topk" (rank and count k labels) or "counts" (noisy counts of k labels that are
+            named).
         k: how many labels.
         weight: how much an error counts, above 0.
         accuracy: 95% of the noise on a count must be within ± this many.
         locked: the same, exactly: other queries do not change it.
         times: how often it will be asked, as daily for 30 days.
-        segments, segments_per_user: the number of segments, and in how many of them one user counts (None = all).
+        segments, segments_per_user: the number of segments, and in how many of them one user counts
+            (None = all).
         labels_per_user, per_label_cap, domain: of its data.
     """
 
@@ -84,7 +87,9 @@ class BudgetItem:
     @property
     def inside(self) -> int:
         """In how many of the segments one user counts."""
-        return self.segments if self.segments_per_user is None else min(self.segments_per_user, self.segments)
+        if self.segments_per_user is None:
+            return self.segments
+        return min(self.segments_per_user, self.segments)
 
 
 def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[BudgetItem, ...]:
@@ -93,7 +98,9 @@ def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[BudgetItem, ...]:
     for row in rows:
         unknown = sorted(set(row) - known)
         if unknown:
-            raise InvalidParameter(f"queries: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+            raise InvalidParameter(
+                f"queries: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+            )
         if "name" not in row:
             raise InvalidParameter("queries: one of them has no name")
     made = tuple(BudgetItem(**row) for row in rows)
@@ -110,7 +117,8 @@ class Part:
         mechanisms: what runs.
         charge: of all its times and segments together.
         epsilon: of one time, at the total's δ, by itself.
-        error: 95% of the noise on a count is within ± this many (an estimate's width, exact for the noise).
+        error: 95% of the noise on a count is within ± this many (an estimate's width, exact for the
+            noise).
         even: the same under an even split of the same total.
         share: of the total.
     """
@@ -130,7 +138,8 @@ class Division:
 
     Attributes:
         epsilon: of everything together, an upper bound, at most the total.
-        weighted_error, even_error: Σ weight · error of this division, and of an even split at the same total.
+        weighted_error, even_error: Σ weight · error of this division, and of an even split at the
+            same total.
     """
 
     budget: Budget
@@ -146,7 +155,9 @@ class Division:
         return Charge.join(*(part.charge for part in self.parts))
 
     def schedule(self, days: int = 30) -> list[dict[str, Any]]:
-        """Return the queries of each day: each query's repetitions are spread evenly over the days."""
+        """Return the queries of each day: each query's repetitions are spread evenly over the
+        days.
+        """
         validate.count(days=days)
         lines: list[dict[str, Any]] = []
         for part in self.parts:
@@ -183,14 +194,16 @@ class Division:
 
 @dataclass(frozen=True)
 class _Design:
-    """A query with mechanisms whose noise can be scaled: at scale s the noise is 1/s of the base's."""
+    """A query with mechanisms whose noise can be scaled: at scale s the noise is 1/s of the
+    base's.
+    """
 
     query: BudgetItem
     base: tuple[Mechanism, ...]
     price: float  # the zCDP-like cost of everything, at scale 1
 
     def at(self, scale: float) -> tuple[Mechanism, ...]:
-        return tuple(_scaled(mechanism, scale) for mechanism in self.base)
+        return tuple(mechanism.scaled(scale) for mechanism in self.base)
 
     def charge(self, scale: float) -> Charge:
         query = self.query
@@ -209,27 +222,17 @@ class _Design:
         return self.at(scale)[-1].count_noise(self.query.sensitivity, labels=self.query.k) or 0.0
 
 
-def _scaled(mechanism: Any, scale: float) -> Any:
-    """The mechanism with its noise divided by ``scale``, to the side that costs less; δ and the number of rows stay."""
-    changes: dict[str, Any] = {}
-    for one in fields(mechanism):
-        value = getattr(mechanism, one.name)
-        if one.name == "sigma":
-            changes["sigma"] = ceil_digits(value / scale)
-        elif one.name == "epsilon":
-            changes["epsilon"] = floor_digits(value * scale)
-        elif is_dataclass(value) and not isinstance(value, type):
-            changes[one.name] = _scaled(value, scale)
-    return replace(mechanism, **changes)
-
-
 @lru_cache(maxsize=1024)
 def _design(query: BudgetItem, epsilon: float, delta: float) -> _Design:
     """The design that is best for the query at an even part of the total."""
     if query.kind == "counts":
         base: tuple[Mechanism, ...] = (KnownGaussian(sigma=10.0),)
     else:
-        options: dict[str, Any] = {"sensitivity": query.sensitivity, "domain": query.domain, "counts": "gaussian"}
+        options: dict[str, Any] = {
+            "sensitivity": query.sensitivity,
+            "domain": query.domain,
+            "counts": "gaussian",
+        }
         options["charge_as"] = "bounded_range"  # as the service plans its questions
         base = plan_topk(query.k, Budget(epsilon, delta), **options).mechanisms
     design = _Design(query, base, 1.0)
@@ -237,16 +240,22 @@ def _design(query: BudgetItem, epsilon: float, delta: float) -> _Design:
 
 
 def _price(design: _Design, delta: float) -> float:
-    """A zCDP-like cost: the ρ whose standard conversion gives the charge's ε, its failures apart."""
+    """A zCDP-like cost: the ρ whose standard conversion gives the charge's ε, its failures
+    apart.
+    """
     bare, _ = split_failure(design.charge(1.0))
     epsilon = compose(bare, delta=delta / 2).epsilon
     if not math.isfinite(epsilon):
-        raise InvalidParameter(f"{design.query.name}: there is no bound for {bare} at delta {delta / 2:g}")
+        raise InvalidParameter(
+            f"{design.query.name}: there is no bound for {bare} at delta {delta / 2:g}"
+        )
     log = math.log(2 / delta)
     return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
 
 
-def divide(queries: Sequence[BudgetItem], epsilon: float, delta: float, *, effort: Effort = "normal") -> Division:
+def divide(
+    queries: Sequence[BudgetItem], epsilon: float, delta: float, *, effort: Effort = "normal"
+) -> Division:
     """Divide (ε, δ) over queries so that the weighted error is least.
 
     Args:
@@ -256,8 +265,9 @@ def divide(queries: Sequence[BudgetItem], epsilon: float, delta: float, *, effor
         effort: of each evaluation of the composition.
 
     Returns:
-        Division: its charge stays within (ε, δ) by the tightest bound (an upper bound); the division is the optimum of
-        the convex program up to the solver's precision, and errors are those of the noise that will run.
+        Division: its charge stays within (ε, δ) by the tightest bound (an upper bound); the
+        division is the optimum of the convex program up to the solver's precision, and errors are
+        those of the noise that will run.
 
     Raises:
         InvalidParameter: when the wanted accuracies and locks alone cost more than the total.
@@ -272,8 +282,12 @@ def divide(queries: Sequence[BudgetItem], epsilon: float, delta: float, *, effor
     prices = np.array([design.price for design in designs])
     noise = np.array([design.std(1.0) for design in designs])
     weights = np.array([query.weight for query in queries])
-    least = np.array([_least(design, query.accuracy) for design, query in zip(designs, queries, strict=True)])
-    fixed = np.array([_least(design, query.locked) for design, query in zip(designs, queries, strict=True)])
+    least = np.array(
+        [_least(design, query.accuracy) for design, query in zip(designs, queries, strict=True)]
+    )
+    fixed = np.array(
+        [_least(design, query.locked) for design, query in zip(designs, queries, strict=True)]
+    )
 
     def scales(total: float) -> list[float]:
         return [float(s) for s in _program(prices, weights * noise, least, fixed, total)]
@@ -302,10 +316,11 @@ def _even(designs: tuple[_Design, ...], budget: Budget, effort: Effort) -> tuple
 
 
 def _least(design: _Design, error: float | None) -> float:
-    """The smallest scale at which the error is at most so large, up to 1/1000; 0 where nothing is asked.
+    """The smallest scale at which the error is at most so large, up to 1/1000; 0 where nothing is
+    asked.
 
-    The error falls about as 1/scale, so that few scales are tried. One that is asked to be more than MOST_SPREAD times
-    the even split's is held to that: the query costs next to nothing there.
+    The error falls about as 1/scale, so that few scales are tried. One that is asked to be more
+    than MOST_SPREAD times the even split's is held to that: the query costs next to nothing there.
     """
     if error is None:
         return 0.0
@@ -321,21 +336,28 @@ def _least(design: _Design, error: float | None) -> float:
 
 
 def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> Any:
-    """The scales that minimise Σ worth / scale within Σ price · scale² <= total; scale² is linear in ρ."""
+    """The scales that minimise Σ worth / scale within Σ price · scale² <= total; scale² is linear
+    in ρ.
+    """
     import cvxpy
 
     cp: Any = cvxpy
     free = fixed == 0
     rest = total - float(prices[~free] @ fixed[~free] ** 2)
-    costs, unit = prices[free], worth[free] * np.sqrt(prices[free] / rest)
+    costs = prices[free]
+    unit = worth[free] * np.sqrt(prices[free] / rest)
     floor = least[free] ** 2 * costs / rest  # shares of the rest
     if floor.sum() >= 1:
         raise InvalidParameter("the requested accuracies and locks cost more than the total")
     extra = cp.Variable(int(free.sum()), nonneg=True)
     objective = (unit / unit.max()) @ cp.power(floor + extra, -0.5)
-    with warnings.catch_warnings():  # of a solution that is not exact: whatever it is, its cost is computed afterwards
+    with (
+        warnings.catch_warnings()
+    ):  # of a solution that is not exact: whatever it is, its cost is computed afterwards
         warnings.simplefilter("ignore", UserWarning)
-        cp.Problem(cp.Minimize(objective), [cp.sum(extra) <= 1 - floor.sum()]).solve(solver=cp.CLARABEL)
+        cp.Problem(cp.Minimize(objective), [cp.sum(extra) <= 1 - floor.sum()]).solve(
+            solver=cp.CLARABEL
+        )
     if extra.value is None:
         raise InvalidParameter("the convex program has no solution within the total")
     found = np.maximum(floor + np.maximum(np.asarray(extra.value), 0), 1e-9)
@@ -352,12 +374,15 @@ def _largest(
     needed: float,
     effort: Effort,
 ) -> list[float]:
-    """The scales at the largest total found, above ``needed``, at which everything together stays within the budget.
+    """The scales at the largest total found, above ``needed``, at which everything together stays
+    within the budget.
 
-    The bound that is best at first is asked from there on: all are upper bounds. ε grows about as the square root of
-    the total, which gives the next guess; a bracket keeps the search honest.
+    The bound that is best at first is asked from there on: all are upper bounds. ε grows about as
+    the square root of the total, which gives the next guess; a bracket keeps the search honest.
     """
-    low, high, total = needed, math.inf, start
+    low = needed
+    high = math.inf
+    total = start
     found: list[float] = []
     bound = "best"
     for _ in range(60):
@@ -366,18 +391,24 @@ def _largest(
         made = _composed(charge, budget.delta, bound, effort)
         epsilon, bound = made.epsilon, made.name if math.isfinite(made.epsilon) else "best"
         if epsilon <= budget.epsilon:
-            low, found = total, tried
+            low = total
+            found = tried
             if epsilon >= budget.epsilon * (1 - ENOUGH) or high - low <= ENOUGH * low:
                 return found
         else:
             high = total
             if high - needed <= ENOUGH * needed:
                 break
-        guess = total * (budget.epsilon * (1 - ENOUGH / 2) / epsilon) ** 2 if 0 < epsilon < math.inf else total / 4
+        if 0 < epsilon < math.inf:
+            guess = total * (budget.epsilon * (1 - ENOUGH / 2) / epsilon) ** 2
+        else:
+            guess = total / 4
         inside = low < guess < high and (found or high < math.inf or guess > low)
         total = guess if inside else (low + high) / 2 if high < math.inf else 2 * total
     if not found:
-        raise InvalidParameter("the requested accuracies and locks, or the thresholds, cost more than the total")
+        raise InvalidParameter(
+            "the requested accuracies and locks, or the thresholds, cost more than the total"
+        )
     return found
 
 
@@ -388,7 +419,9 @@ def _composed(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound
     return compose(charge, delta=delta, effort=effort)
 
 
-def _divided(designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget) -> Division:
+def _divided(
+    designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget
+) -> Division:
     charges = [design.charge(scale) for design, scale in zip(designs, scales, strict=True)]
     whole = compose(Charge.join(*charges), delta=budget.delta)
     total = sum(design.price * scale**2 for design, scale in zip(designs, scales, strict=True))
@@ -404,5 +437,7 @@ def _divided(designs: Sequence[_Design], scales: Sequence[float], even: Sequence
         )
         for design, scale, same, charge in zip(designs, scales, even, charges, strict=True)
     )
-    weighted, evenly = (sum(part.query.weight * getattr(part, name) for part in parts) for name in ("error", "even"))
+    weighted, evenly = (
+        sum(part.query.weight * getattr(part, name) for part in parts) for name in ("error", "even")
+    )
     return Division(budget, parts, whole.epsilon, whole.name, weighted, evenly)

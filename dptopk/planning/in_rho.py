@@ -1,48 +1,66 @@
-"""Plans within a budget in ρ: the plan of a total (ε, δ) whose charge the budget takes, for the largest ε found."""
+"""Plans within a budget in ρ: the plan of a total (ε, δ) whose charge the budget takes, for the
+largest ε found.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from dptopk._internal.rounding import round_up
 from dptopk.accounting.bounds import compose
 from dptopk.budgets.filter import Filter
 from dptopk.costs import ZCDP, Budget, Charge
 from dptopk.errors import IncompatibleCosts, InvalidParameter
-from dptopk.planning.plan import Plan
+from dptopk.planning.topk_plan import TopKPlan
 
+P = TypeVar("P", bound=TopKPlan)
 REPORTED_AT = 1e-6  # the δ of the plan's (ε, δ) where the budget has none for failures
-MOST_RESCALINGS, ENOUGH_OF_BUDGET = 6, 0.995
+MOST_RESCALINGS = 6
+ENOUGH_OF_BUDGET = 0.995
 
 
-def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
-    """The plan of ``plan`` for the largest (ε, δ) found whose charge fits an unspent filter of a budget in ρ.
+def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
+    """The plan of ``plan`` for the largest (ε, δ) found whose charge fits an unspent filter of a
+    budget in ρ.
 
     Args:
-        budget: in ρ. With its δ at 0 nothing may fail, and the plan's own total is stated at δ = 1e-6.
+        budget: in ρ. With its δ at 0 nothing may fail, and the plan's own total is stated at δ =
+            1e-6.
         plan: makes a plan for a total (ε, δ).
 
     Raises:
         InvalidParameter: when no plan fits.
     """
-    filter_, delta = Filter(budget), budget.delta / 2 or REPORTED_AT
-    rho, epsilon = budget.rho or 0.0, compose(Charge({ZCDP(budget.rho or 0.0): 1}), delta=delta).epsilon
-    best: Plan | None = None
+    filter_ = Filter(budget)
+    delta = budget.delta / 2 or REPORTED_AT
+    rho, epsilon = (
+        budget.rho or 0.0,
+        compose(Charge({ZCDP(budget.rho or 0.0): 1}), delta=delta).epsilon,
+    )
+    best: P | None = None
     for _ in range(MOST_RESCALINGS):
         made = plan(Budget(epsilon, delta))
         try:
             taken = filter_.takes(made.charge)
         except IncompatibleCosts as reason:
-            raise InvalidParameter(f"budget: a plan in rho needs costs of zCDP: {reason}; name a method") from None
+            raise InvalidParameter(
+                f"budget: a plan in rho needs costs of zCDP: {reason}; name a method"
+            ) from None
         (exact,) = taken.sums.values()  # a budget in rho has one metric
-        used, failures = round_up(exact), round_up(taken.failures)
+        used = round_up(exact)
+        failures = round_up(taken.failures)
         if filter_.can_spend(made.charge) and (best is None or made.epsilon > best.epsilon):
-            best = replace(made, in_rho=(("rho", used), ("rho_budget", rho), ("failure_delta", failures)))
+            best = replace(
+                made, in_rho=(("rho", used), ("rho_budget", rho), ("failure_delta", failures))
+            )
             if used >= ENOUGH_OF_BUDGET * rho:
                 break
         epsilon *= math.sqrt(rho / used) * (1 - 1e-3)
     if best is None:
-        raise InvalidParameter(f"no plan fits {budget}: its charge has a δ; give the budget one, or a public domain")
+        raise InvalidParameter(
+            f"no plan fits {budget}: its charge has a δ; give the budget one, or a public domain"
+        )
     return best

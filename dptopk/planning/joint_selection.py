@@ -1,4 +1,6 @@
-"""Designs for public labels that draw the whole answer at once, at one price, and perhaps count it afterwards."""
+"""Designs for public labels that draw the whole answer at once, at one price, and perhaps count it
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from dptopk._internal.rounding import floor_digits
 from dptopk.accounting.cost_models.conversions import pure_sum
 from dptopk.costs import Charge
-from dptopk.mechanisms import CanonicalTopK, CountMLE, JointTopK, OneShotTopK, RoutedTopK, StabilityTopK
-from dptopk.planning.request import Request, Split, floor_digits
+from dptopk.mechanisms import (
+    CanonicalTopK,
+    CountMLE,
+    JointTopK,
+    OneShotTopK,
+    RoutedTopK,
+    StabilityTopK,
+)
+from dptopk.planning.request import Request, Split
 
 Draw = Callable[[Request, float], Any]
 # The δ of a mechanism that needs one of its own, as a share of the total.
@@ -26,7 +36,9 @@ def pure_epsilon(rho: float) -> float:
     return floor_digits(math.sqrt(2 * rho))
 
 
-def _draw(kind: Any, scale: Callable[[float], float], *, own_delta: bool = False, **options: Any) -> Draw:
+def _draw(
+    kind: Any, scale: Callable[[float], float], *, own_delta: bool = False, **options: Any
+) -> Draw:
     def build(request: Request, rho: float) -> Any:
         delta = {"delta": OWN_DELTA * request.delta} if own_delta else {}
         return kind(k=request.k, epsilon=scale(rho), **delta, **options)
@@ -34,17 +46,25 @@ def _draw(kind: Any, scale: Callable[[float], float], *, own_delta: bool = False
     return build
 
 
-_JOINT, _CANONICAL, _ONE_SHOT = _draw(JointTopK, _range), _draw(CanonicalTopK, _range), _draw(OneShotTopK, pure_epsilon)
-# Labels alone: name, draw, whether it needs a δ, and whether its noise can be told without the gaps.
-# Of a set, in no order, the first row is no better than the last.
+_JOINT = _draw(JointTopK, _range)
+_CANONICAL = _draw(CanonicalTopK, _range)
+_ONE_SHOT = _draw(OneShotTopK, pure_epsilon)
+# Labels alone: name, draw, whether it needs a δ, and whether its noise can be told without the
+# gaps. Of a set, in no order, the first row is no better than the last.
 DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
     ("joint draw", _JOINT, False, False),
     ("canonical draw", _CANONICAL, False, False),
     ("one-shot draw", _ONE_SHOT, False, True),
     ("routed draw", _draw(RoutedTopK, pure_epsilon, own_delta=True), False, False),
-    ("stable set, the rest peeled", _draw(StabilityTopK, pure_epsilon, own_delta=True), True, False),
+    (
+        "stable set, the rest peeled",
+        _draw(StabilityTopK, pure_epsilon, own_delta=True),
+        True,
+        False,
+    ),
 )
-# And then counts: name, draw, whether it is in order, so that counts can be fitted to it, and the last as above.
+# And then counts: name, draw, whether it is in order, so that counts can be fitted to it, and the
+# last as above.
 COUNTED_DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
     ("joint draw", _JOINT, True, False),
     ("canonical draw", _CANONICAL, False, False),
@@ -53,13 +73,18 @@ COUNTED_DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
 )
 
 
-def then_counts(draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...]) -> Callable[..., tuple[Any, ...]]:
+def then_counts(
+    draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...]
+) -> Callable[..., tuple[Any, ...]]:
     """A builder: the draw, then those counts that have the least noise for their cost."""
 
     def build(request: Request, split: Split, rho: float) -> tuple[Any, ...]:
         usable = [each for each in counts if request.delta or each[0] != "gaussian"]
         allowed = [make for noise, make in usable if request.counts in ("auto", noise)]
-        noise = min((make(request, (1 - split.selection) * rho) for make in allowed), key=lambda n: _price(request, n))
+        noise = min(
+            (make(request, (1 - split.selection) * rho) for make in allowed),
+            key=lambda n: _price(request, n),
+        )
         fitted = ordered and request.fit and noise.fitted
         return draw(request, split.selection * rho), CountMLE(noise=noise) if fitted else noise
 
@@ -67,7 +92,9 @@ def then_counts(draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...])
 
 
 def _price(request: Request, noise: Any) -> float:
-    """The noise on a count times what it costs: by ρ all cost the same, without a δ the sum of the ε's counts."""
+    """The noise on a count times what it costs: by ρ all cost the same, without a δ the sum of the
+    ε's counts.
+    """
     std: float = noise.count_noise(request.sensitivity, labels=request.k)
     if request.delta:
         return std

@@ -1,7 +1,8 @@
-"""Several shapes at once, those that a private look leaves open or those of reference, and what designs make of them.
+"""Several shapes at once, those that a private look leaves open or those of reference, and what
+designs make of them.
 
-The loss of a design on a shape in closed form: each label is shown independently of the others, if its noisy count is
-above the threshold and above the level that k labels exceed on average.
+The loss of a design on a shape in closed form: each label is shown independently of the others, if
+its noisy count is above the threshold and above the level that k labels exceed on average.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ GROUPS = 40
 STEPS = 30
 CAUTION = 8
 NORMAL_95 = 1.6449
-# What stands for the counts that nobody knows: power laws by their first count and exponent; power laws by their count
-# of rank k and exponent; and a plateau of three times k labels over low counts.
+# What stands for the counts that nobody knows: power laws by their first count and exponent; power
+# laws by their count of rank k and exponent; and a plateau of three times k labels over low counts.
 POWERS = ((1e4, 0.5), (1e4, 1.0), (1e4, 1.5), (1e3, 1.5))
 AROUND_K = ((300.0, 0.5), (300.0, 1.5))
-PLATEAU, WIDTH, LOW = 500.0, 3, 50.0
+PLATEAU = 500.0
+WIDTH = 3
+LOW = 50.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +41,8 @@ class Mixture:
         edges: of groups of ranks: from the rank after the first of two neighbours to the second.
         counts: of a rank of each group, float64, shape (shapes, groups).
         geometric: the mean of the losses is the geometric one.
-        usual: losses on each shape of what is done without knowing them, float64, shape (shapes,): a loss above counts
-            as many times more as it is above, to the power of CAUTION.
+        usual: losses on each shape of what is done without knowing them, float64, shape (shapes,):
+            a loss above counts as many times more as it is above, to the power of CAUTION.
     """
 
     edges: Array
@@ -48,8 +51,11 @@ class Mixture:
     usual: Array | None = None
 
     @classmethod
-    def of(cls, k: int, length: int, shapes: Callable[[Array], Any], *, geometric: bool = False) -> Mixture:
-        """Of functions of the rank, on that many ranks; ranks where designs cut the histogram are groups of their own.
+    def of(
+        cls, k: int, length: int, shapes: Callable[[Array], Any], *, geometric: bool = False
+    ) -> Mixture:
+        """Of functions of the rank, on that many ranks; ranks where designs cut the histogram are
+        groups of their own.
 
         Args:
             k: how many labels are asked for.
@@ -58,11 +64,17 @@ class Mixture:
             geometric: as for the class.
         """
         cuts = np.array([0, k, k + 1, 2 * k, 2 * k + 1, WIDTH * k, length - 1, length])
-        edges = np.unique(np.append(np.rint(np.geomspace(1, length, GROUPS)).astype(np.int64), cuts))
+        edges = np.unique(
+            np.append(np.rint(np.geomspace(1, length, GROUPS)).astype(np.int64), cuts)
+        )
         edges = edges[edges <= length]
-        return cls(edges, np.asarray(shapes((edges[:-1] + 1 + edges[1:]) / 2), dtype=np.float64), geometric)
+        return cls(
+            edges, np.asarray(shapes((edges[:-1] + 1 + edges[1:]) / 2), dtype=np.float64), geometric
+        )
 
-    def beside(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Mixture:
+    def beside(
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
+    ) -> Mixture:
         """The same beside what these mechanisms would lose on each shape."""
         each = [replace(self, counts=counts[None]) for counts in self.counts]
         usual = np.array([one.outcome(mechanisms, k, sensitivity, counted).loss for one in each])
@@ -82,51 +94,72 @@ class Mixture:
         """Each by itself."""
         return tuple(Shape.of(np.repeat(counts, self.sizes)) for counts in self.counts)
 
-    def outcome(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Outcome:
-        """The means over the shapes, in closed form; simulated where a selection depends on the gaps between counts."""
-        first, last = mechanisms[0], mechanisms[-1]
+    def outcome(
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
+    ) -> Outcome:
+        """The means over the shapes, in closed form; simulated where a selection depends on the
+        gaps between counts.
+        """
+        first = mechanisms[0]
+        last = mechanisms[-1]
         chooser = last if first.open_ended else first
         noise = chooser.selection_noise(sensitivity)
         if math.isinf(noise) and not first.open_ended:
             return self._simulated(mechanisms, k, sensitivity, counted)
         half = first.appears_at(sensitivity, probability=0.5)
         most = first.appears_at(sensitivity, probability=0.95)
-        alone = np.ones_like(self.counts) if half is None else self._alone(first.floor_rank, half, most)
+        if half is None:
+            alone = np.ones_like(self.counts)
+        else:
+            alone = self._alone(first.floor_rank, half, most)
         shown = self._shown(alone, noise, partial(chooser.exceeds, sensitivity), k)
-        rows, top = shown @ self.sizes, self.of_top(k)
+        rows = shown @ self.sizes
+        top = self.of_top(k)
         missed = np.maximum(self.counts @ top - (shown * self.counts) @ self.sizes, 0.0) / k
         error = np.full_like(rows, last.count_noise(sensitivity, labels=k) if counted else 0.0)
         return self._means(error, missed, shown @ top / k, rows)
 
     def _alone(self, rank: int | None, half: int, most: int) -> Array:
-        """The chance of each label to be above the threshold, over a fixed floor or the count of a rank."""
+        """The chance of each label to be above the threshold, over a fixed floor or the count of a
+        rank.
+        """
         from scipy.special import ndtr
 
-        floor, present = np.zeros((len(self.counts), 1)), self.counts > 0
+        floor = np.zeros((len(self.counts), 1))
+        present = self.counts > 0
         if rank is not None:
             at = int(np.searchsorted(self.edges, rank)) - 1
             floor = self.counts[:, at : at + 1] if at < len(self.sizes) else floor
             present &= self.edges[1:] < rank
-        # A count is a whole number: half a count less than the least that is shown with probability 1/2 or more.
+        # A count is a whole number: half a count less than the least that is shown with probability
+        # 1/2 or more.
         above = (self.counts - floor - half + 0.5) / max((most - half) / NORMAL_95, 0.1)
         chances: Array = present * ndtr(above)
         return chances
 
-    def _shown(self, alone: Array, noise: float, exceeds: Callable[[Array], Array], k: int) -> Array:
+    def _shown(
+        self, alone: Array, noise: float, exceeds: Callable[[Array], Array], k: int
+    ) -> Array:
         """The chance of each label to be shown: above the threshold, and among the k largest."""
         if math.isinf(noise):  # those above the threshold are all alike
             return alone * np.minimum(k / np.maximum(alone @ self.sizes, 1e-9), 1.0)[:, None]
-        low, high = np.full((len(alone), 1), -20 * noise), self.counts[:, :1] + 20 * noise
+        low = np.full((len(alone), 1), -20 * noise)
+        high = self.counts[:, :1] + 20 * noise
         for _ in range(STEPS):
             level = (low + high) / 2
             many = (np.minimum(alone, exceeds(level - self.counts)) @ self.sizes)[:, None] > k
-            low, high = np.where(many, level, low), np.where(many, high, level)
+            low = np.where(many, level, low)
+            high = np.where(many, high, level)
         shown: Array = np.minimum(alone, exceeds(high - self.counts))
         return shown
 
-    def _simulated(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Outcome:
+    def _simulated(
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
+    ) -> Outcome:
         seen = [shape.outcome(mechanisms, k, sensitivity, counted) for shape in self.shapes]
-        return self._means(*np.array([(one.error, one.missed, one.recall, one.rows) for one in seen]).T)
+        return self._means(
+            *np.array([(one.error, one.missed, one.recall, one.rows) for one in seen]).T
+        )
 
     def _means(self, error: Array, missed: Array, recall: Array, rows: Array) -> Outcome:
         losses = np.minimum(rows, 1.0) * error + missed
@@ -134,14 +167,21 @@ class Mixture:
         spare = float(not error.any())
         if self.usual is not None:
             losses = losses * np.maximum(losses / np.maximum(self.usual, 1e-3), 1) ** CAUTION
-        mean = np.exp(np.log(losses + spare).mean()) - spare if self.geometric else losses.mean()
+        if self.geometric:
+            mean = np.exp(np.log(losses + spare).mean()) - spare
+        else:
+            mean = losses.mean()
         seen = {"error": error, "missed": missed, "recall": recall, "rows": rows}
-        return Outcome(**{name: float(part.mean()) for name, part in seen.items()}, mixed=float(mean))
+        return Outcome(
+            **{name: float(part.mean()) for name, part in seen.items()}, mixed=float(mean)
+        )
 
 
 @lru_cache(maxsize=16)
 def references(k: int, length: int) -> Mixture:
-    """The shapes of reference, on that many ranks, by the geometric mean: what designs are compared on without data."""
+    """The shapes of reference, on that many ranks, by the geometric mean: what designs are compared
+    on without data.
+    """
 
     def counts(rank: Array) -> list[Array]:
         powers = [first / rank**exponent for first, exponent in POWERS]

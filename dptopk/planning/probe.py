@@ -1,13 +1,16 @@
-"""A private look before the plan: sorted counts at a few ranks with box noise, and the shapes that they leave open.
+"""A private look before the plan: sorted counts at a few ranks with box noise, and the shapes that
+they leave open.
 
-Sorted counts move in one direction between neighbours, each by at most linf, for any l0 and however many labels are
-unknown (ranks beyond the last have count 0). So box noise of ε on them is ε-DP. On every outcome its loss is at most ε,
-so whatever is asked afterwards at (ε', δ), chosen by what was seen, is (ε + ε', δ)-DP together with it.
+Sorted counts move in one direction between neighbours, each by at most linf, for any l0 and however
+many labels are unknown (ranks beyond the last have count 0). So box noise of ε on them is ε-DP. On
+every outcome its loss is at most ε, so whatever is asked afterwards at (ε', δ), chosen by what was
+seen, is (ε + ε', δ)-DP together with it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,15 +19,16 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import LookShare
-from dptopk._internal.rounding import decimal, round_down, sum_up
+from dptopk._internal.rounding import decimal, floor_digits, round_down, sum_up
 from dptopk.costs import ApproxDP, Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
 from dptopk.mechanisms.base import add_remove
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.plan import Plan, joined
-from dptopk.planning.request import floor_digits
+from dptopk.planning.protocol import Free, Paying, Reading, Step
+from dptopk.planning.single import Single
+from dptopk.planning.topk_plan import OnePhase, TopKPlan, joined
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -33,11 +37,18 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 # What is looked at, in multiples of k, beside the largest count.
 RANK_FACTORS = (1, 2, 4, 10)
-# A look is taken by default if a user may touch this many labels or more, for fewer than this many rows a label: else
-# noise on all counts is best anyway; and for at most this many rows.
-LEAST_LABELS, MOST_ROWS, MOST_LABELS = 10, 2, 100
+# A look is taken by default if a user may touch this many labels or more, for fewer than this many
+# rows a label: else noise on all counts is best anyway; and for at most this many rows.
+LEAST_LABELS = 10
+MOST_ROWS = 2
+MOST_LABELS = 100
 # The share of ε for a look, and how many shapes are drawn from what it leaves open.
-PROBE_SHARE, SHAPES, TRIED, SMALL = 0.035, 48, 4000, 10
+PROBE_SHARE = 0.035
+SHAPES = 48
+TRIED = 4000
+SMALL = 10
+# What of the data a look is at.
+SORTED = ("sorted counts",)
 # Where the largest noisy count is below this many deviations of its noise nothing was seen.
 STDS_SEEN = 4.0
 
@@ -51,8 +62,8 @@ def at_ranks(histogram: Histogram, k: int, factors: tuple[int, ...] = RANK_FACTO
     """The sorted counts at the ranks that are looked at, as a histogram of their own.
 
     Raises:
-        InvalidParameter: where rows were left out, since a rank may jump where small rows were; for neighbours by
-            substitution, between which counts move in both directions.
+        InvalidParameter: where rows were left out, since a rank may jump where small rows were; for
+            neighbours by substitution, between which counts move in both directions.
     """
     validate.instance(Histogram, histogram=histogram)
     sensitivity = add_remove(histogram.sensitivity)
@@ -82,7 +93,11 @@ class Look:
     optional: bool = False
 
     def __post_init__(self) -> None:
-        validate.assign(self, k=validate.count(k=self.k), share=validate.probability(allow_zero=False, look=self.share))
+        validate.assign(
+            self,
+            k=validate.count(k=self.k),
+            share=validate.probability(allow_zero=False, look=self.share),
+        )
         if not isinstance(self.budget, Budget) or self.budget.rho is not None:
             raise InvalidParameter("look: needs a budget in ε and δ, not in ρ, and no accuracy")
 
@@ -97,13 +112,17 @@ class Look:
         exact = decimal(self.budget.epsilon) - decimal(self.mechanism.epsilon)
         return Budget(round_down(exact), self.budget.delta)
 
-    def plan(self, seen: Release, sensitivity: Sensitivity, planned: partial[Plan], rest: Budget) -> Plan:
-        """The plan that does best on what a look leaves open: that for it, the usual one, or that for a given shape.
+    def plan(
+        self, seen: Release, sensitivity: Sensitivity, planned: partial[OnePhase], rest: Budget
+    ) -> OnePhase:
+        """The plan that does best on what a look leaves open: that for it, the usual one, or that
+        for a given shape.
 
         Args:
             seen: the release of ``at_ranks`` by ``mechanism``.
             sensitivity: of the histogram.
-            planned: plan_topk with all arguments but the budget; with ``like=``, the shape that the look checks.
+            planned: plan_topk with all arguments but the budget; with ``like=``, the shape that the
+                look checks.
             rest: the budget of the plan.
         """
         like = planned.keywords.get("like")
@@ -117,10 +136,15 @@ class Look:
         open_ = open_.beside(usual.mechanisms, self.k, sensitivity, usual.counted)
         others = [shape for shape in (like, None if nothing else open_) if shape is not None]
         plans = [usual, *(planned(budget=rest, like=shape) for shape in others)]
-        return min(plans, key=lambda plan: open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss)
+        return min(
+            plans,
+            key=lambda plan: open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss,
+        )
 
-    def total(self, plan: Plan) -> Plan:
-        """The plan for the rest, with the guarantee of probe and answer together, by basic composition."""
+    def total(self, plan: OnePhase) -> OnePhase:
+        """The plan for the rest, with the guarantee of probe and answer together, by basic
+        composition.
+        """
         spent = self.mechanism.epsilon
         bound = replace(
             plan.bound,
@@ -136,15 +160,18 @@ class Look:
         """The answer, which says what was looked at and what that cost."""
         named = ", ".join(map(str, ranks(self.k)))
         note = f"planned after a look at the counts of the ranks {named} with noise, for {looked}"
-        total, notes = joined([looked, answer.charge]), "; ".join(filter(None, (answer.note, note)))
+        total = joined([looked, answer.charge])
+        notes = "; ".join(filter(None, (answer.note, note)))
         return replace(answer, charge=total, phases={"look": looked, **answer.phases}, note=notes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookedPlan(Plan):
-    """A look and the plan by it, as one question; what it predicts is what the plan without the look does.
+class LookedPlan(OnePhase):
+    """A look and the plan by it, as one question; what it predicts is what the plan without the
+    look does.
 
-    Whatever plan a look leads to, both together are (ε, δ)-DP: so their charge is known before any data is seen.
+    Whatever plan a look leads to, both together are (ε, δ)-DP: so their charge is known before any
+    data is seen.
 
     Attributes:
         look: what comes first.
@@ -153,11 +180,11 @@ class LookedPlan(Plan):
     """
 
     look: Look
-    planned: partial[Plan]
-    usual: Plan
+    planned: partial[OnePhase]
+    usual: OnePhase
 
     @classmethod
-    def of(cls, look: Look, planned: partial[Plan]) -> Plan:
+    def of(cls, look: Look, planned: partial[OnePhase]) -> LookedPlan:
         """A look, and ``planned`` for what it leaves."""
         usual = planned(budget=look.rest, like=None)
         return cls(**vars(look.total(usual)), look=look, planned=planned, usual=usual)
@@ -167,31 +194,124 @@ class LookedPlan(Plan):
         """The total (ε, δ)."""
         return Charge({ApproxDP(self.budget.epsilon, self.budget.delta): 1})
 
-    def check(self, histogram: Histogram) -> None:
-        """Refuse what ``Plan.check`` refuses, and a histogram that was cut to its top rows."""
+    @property
+    def text(self) -> str:
+        """The mechanisms are not known before the look."""
+        return "a look then a plan by it"
+
+    @property
+    def reading(self) -> Reading:
+        """All counts: a rank that is looked at may be any."""
+        return Reading(self.sensitivity)
+
+    def error_bar(self) -> float | None:
+        """That of the plan without the look."""
+        return self.usual.error_bar()
+
+    def check(self, histogram: Histogram, /) -> None:
+        """Refuse what ``OnePhase.check`` refuses, and a histogram that was cut to its top rows."""
         super().check(histogram)
         at_ranks(histogram, self.k)
 
-    def run(self, histogram: Histogram, rng: Generator | None = None) -> tuple[Plan, Release]:
-        """The plan by the look, with the guarantee of both, and the answer, with what each of them cost."""
-        self.check(histogram)
-        seen = self.look.mechanism.release(at_ranks(histogram.with_sensitivity(self.sensitivity), self.k), rng)
-        plan = self.look.plan(seen, self.sensitivity, self.planned, self.look.rest)
-        return self.look.total(plan), self.look.on(plan.release(histogram, rng), seen.charge)
+    def first(self, data: Histogram) -> Step:
+        """The look, at the sorted counts of a few ranks."""
+        looked = at_ranks(data.with_sensitivity(self.sensitivity), self.k)
+        return Step(Single.on(self.look.mechanism, looked, {}), looked, SORTED)
+
+    def payable(self, paying: Paying) -> bool:
+        """Whether the look and a plan after it would be paid for, or a plan without a look."""
+        half = Budget(self.look.rest.epsilon, self.look.rest.delta / 2)
+        sorted_counts = replace(self.sensitivity, l0=None)
+        look = Single.of(self.look.mechanism, {}, sorted_counts, len(ranks(self.k)))
+        if paying.covers(look, self.usual):
+            return True
+        if paying.covers(look, self.planned(budget=half, like=None)):
+            return True
+        return self.look.optional and paying.covers(self.planned(budget=self.look.budget))
+
+    def run(
+        self,
+        data: Histogram,
+        rng: Generator | None = None,
+        *,
+        average: bool = True,
+        paying: Paying | None = None,
+    ) -> tuple[TopKPlan, Release]:
+        """The plan by the look, with the guarantee of both, and the answer, with what each of them
+        cost; the look and the plan by it are paid one after the other.
+
+        A plan that the account covers for certain is made before the look is paid.
+        """
+        self.check(data)
+        account: Paying = paying or Free()
+        looking = self.first(data)
+        # A filter sets half of its δ aside: after a look, which needs none, that half is what a
+        # whole answer can have.
+        most = self.look.rest
+        rests = most, Budget(most.epsilon, most.delta / 2)
+        stored = self._stored(data, looking, rests, account)
+        if stored is not None:
+            then, seen = stored
+        else:
+            before, rest = self._before(looking, rests, account)
+            if not account.covers(looking.plan, before):
+                if not self.look.optional:
+                    raise account.refuse(looking.charge, before.charge)
+                without = self.planned(budget=self.look.budget)
+                return without.run(data, rng, average=average, paying=account)
+            seen = account.answer(looking, rng)
+            then = self.look.plan(seen, self.sensitivity, self.planned, rest)
+            then = then if account.covers(then) else before
+        answer = account.answer(Step(then, data, average=average), rng)
+        return self.look.total(then), self.look.on(answer, seen.charge)
+
+    def _before(
+        self, looking: Step, rests: tuple[Budget, Budget], account: Paying
+    ) -> tuple[OnePhase, Budget]:
+        """The plan without what is seen that the account pays for after the look, and its budget;
+        where it pays for none, the cheapest.
+        """
+        most, less = rests
+        if account.covers(looking.plan, self.usual):
+            return self.usual, most
+        return self.planned(budget=less, like=None), less
+
+    def _stored(
+        self, data: Histogram, looking: Step, rests: tuple[Budget, Budget], account: Paying
+    ) -> tuple[OnePhase, Release] | None:
+        """The plan by a stored look that was answered too, and that look: both were paid for."""
+        seen = account.known(looking)
+        if seen is None:
+            return None
+        for rest in rests:
+            then = self.look.plan(seen, self.sensitivity, self.planned, rest)
+            if account.has(Step(then, data)):
+                return then, seen
+        return None
+
+    def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:
+        """The answer of ``run``, at the charge that covers every plan."""
+        return replace(self.run(data, rng, average=average)[1], charge=self.charge)
 
     def release(
         self,
         histogram: Histogram,
         rng: Generator | None = None,
         *,
-        average: bool = True,  # noqa: ARG002
+        average: bool = True,
+        paying: Paying | None = None,
     ) -> Release:
-        """The answer of ``run``, at the charge that covers every plan; ``average`` has no effect: nothing is left."""
-        return replace(self.run(histogram, rng)[1], charge=self.charge)
+        """The answer of ``run``; not paid step by step, at the charge that covers every plan."""
+        if paying is None:
+            return self.draw(histogram, rng, average=average)
+        return super().release(histogram, rng, average=average, paying=paying)
 
 
-def with_look(look: LookShare, planned: partial[Plan], *, whole: bool = True, **total: Any) -> partial[Plan]:
-    """What plans a question: ``planned``, or a LookedPlan if a look comes first, by public facts alone.
+def with_look(
+    look: LookShare, planned: partial[OnePhase], *, whole: bool = True, **total: Any
+) -> Callable[[], OnePhase]:
+    """What plans a question: ``planned``, or a LookedPlan if a look comes first, by public facts
+    alone.
 
     Args:
         look: "auto" for a look where it is worth its cost, a share of ε in (0, 1), or None.
@@ -206,14 +326,26 @@ def with_look(look: LookShare, planned: partial[Plan], *, whole: bool = True, **
     facts: dict[str, Any] = {name: (planned.keywords | total).get(name) for name in about}
     if look is None or (look == "auto" and not (whole and worth_a_look(**facts))):
         return partial(planned, **total)
-    first = Look(facts["k"], facts["budget"], PROBE_SHARE if look == "auto" else look, optional=look == "auto")
+    first = Look(
+        facts["k"],
+        facts["budget"],
+        PROBE_SHARE if look == "auto" else look,
+        optional=look == "auto",
+    )
     return partial(LookedPlan.of, first, planned)
 
 
 def shapes(
-    seen: Array, k: int, mechanism: Box, linf: int, length: int, factors: tuple[int, ...] = RANK_FACTORS, falls: int = 4
+    seen: Array,
+    k: int,
+    mechanism: Box,
+    linf: int,
+    length: int,
+    factors: tuple[int, ...] = RANK_FACTORS,
+    falls: int = 4,
 ) -> Mixture:
-    """Shapes that the noisy counts at the ranks leave open: noise of the same law taken off again, with fixed seeds.
+    """Shapes that the noisy counts at the ranks leave open: noise of the same law taken off again,
+    with fixed seeds.
 
     Args:
         seen: the noisy counts, shape (ranks,).
@@ -222,27 +354,37 @@ def shapes(
         linf: of the sensitivity.
         length: how many ranks a shape has.
         factors: as for ``ranks``.
-        falls: between two of the ranks counts fall in one of the first ways of four; in the first one by powers.
+        falls: between two of the ranks counts fall in one of the first ways of four; in the first
+            one by powers.
 
     Beyond the last rank counts follow the power law between the last two.
     """
     looked = np.array(ranks(k, factors), dtype=np.float64)
     noises = _noise(mechanism, len(looked), linf, TRIED, np.random.default_rng(k))
-    # Of the noise that may have been drawn, what leaves falling counts that are not negative, or nearly so; of these,
-    # since small counts are commoner than large ones, some by the density 1/(count + SMALL).
-    true, spread = seen - noises, noises.std()
+    # Of the noise that may have been drawn, what leaves falling counts that are not negative, or
+    # nearly so; of these, since small counts are commoner than large ones, some by the density
+    # 1/(count + SMALL).
+    true = seen - noises
+    spread = noises.std()
     odd = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
     weight = -odd / (spread / 10) - np.log(np.maximum(true, 0.0) + SMALL * linf).sum(axis=1)
-    noises = noises[np.argsort(-weight - np.random.default_rng(k + 1).gumbel(size=TRIED), kind="stable")[:SHAPES]]
+    noises = noises[
+        np.argsort(-weight - np.random.default_rng(k + 1).gumbel(size=TRIED), kind="stable")[
+            :SHAPES
+        ]
+    ]
     counts = np.log(np.maximum([_falling(seen - noise) for noise in noises], 0.5))
-    # Between two of the ranks counts fall in one of four ways, in each shape and between each two in one drawn.
+    # Between two of the ranks counts fall in one of four ways, in each shape and between each two
+    # in one drawn.
     how = np.random.default_rng(k + 2).integers(falls, size=(SHAPES, len(looked)))
 
     def through(rank: Array) -> Array:
         at = np.minimum(looked.searchsorted(rank, side="right"), len(looked) - 1) - 1
-        first, last = looked[at], looked[at + 1]
+        first = looked[at]
+        last = looked[at + 1]
         beyond = rank >= last
-        # By powers, by a factor a rank, all at once at the last of them, and all at once after the first.
+        # By powers, by a factor a rank, all at once at the last of them, and all at once after the
+        # first.
         power = np.log(rank / first) / np.log(last / first)
         ways = np.array([power, (rank - first) / (last - first), rank >= last, rank > first])
         way = np.where(beyond, power, ways[how[:, at], np.arange(len(rank))])
@@ -260,7 +402,9 @@ def _noise(mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Gen
 
 
 def _falling(counts: Array) -> Array:
-    """The nearest falling counts that are not negative: pools of neighbours that are out of order take their mean."""
+    """The nearest falling counts that are not negative: pools of neighbours that are out of order
+    take their mean.
+    """
     pools: list[list[float]] = []
     for count in counts.tolist():
         pools.append([count, 1])
@@ -268,13 +412,24 @@ def _falling(counts: Array) -> Array:
             mean, size = pools.pop()
             before, others = pools.pop()
             pools.append([(mean * size + before * others) / (size + others), size + others])
-    falling: Array = np.maximum(np.concatenate([np.full(int(size), mean) for mean, size in pools]), 0.0)
+    falling: Array = np.maximum(
+        np.concatenate([np.full(int(size), mean) for mean, size in pools]), 0.0
+    )
     return falling
 
 
-def worth_a_look(k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None) -> bool:
-    """Whether a probe is worth its cost for most data, by public facts only (docs/notes/utility.md)."""
+def worth_a_look(
+    k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None
+) -> bool:
+    """Whether a probe is worth its cost for most data, by public facts only
+    (docs/notes/utility.md).
+    """
     touched = sensitivity.l0 or math.inf
     several = touched >= LEAST_LABELS and k < MOST_ROWS * touched
-    shown = counts not in (None, "none") and domain == "private" and budget is not None and budget.rho is None
+    shown = (
+        counts not in (None, "none")
+        and domain == "private"
+        and budget is not None
+        and budget.rho is None
+    )
     return several and shown and k <= MOST_LABELS

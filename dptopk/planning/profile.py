@@ -1,125 +1,216 @@
-"""A private profile of users, and the way of finding and counting labels that is best by it (notes/two-phases.md).
+"""A private look at users and counts, and the way of answering that is best by it
+(notes/two-phases.md).
 
-Two looks with noise come first: at how many users have how many labels, and at the counts of a few ranks. All ways are
-dominated by the pair of the usual one, of a Gaussian and a δ. So whichever is taken by what was seen, looks and answer
-cost the product of theirs.
+Two looks with pure noise come first: at how many users have how many labels, and at the counts of a
+few ranks. Every way of the menu is calibrated to the same rest of the budget, an (ε, δ) that was
+fixed before; whichever is taken by what was seen, looks and answer cost the product of both looks
+with that (ε, δ).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from fractions import Fraction
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.accounting.pld.dominating import dominating_mu
-from dptopk.costs import Charge, GaussianDP
-from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT, EventCounts
+from dptopk._internal.rounding import decimal, floor_digits, round_down
+from dptopk.accounting.gaussian.pair import gaussian_mu
+from dptopk.costs import ApproxDP, Budget, Charge, PureDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms import Box, GaussianCounts, KnownLaplace, SparseGaussian, WeightedGaussian
+from dptopk.mechanisms import Box, KnownLaplace
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.plan import Phase, Plan
+from dptopk.planning.prediction import Scene, deviation, losses
 from dptopk.planning.probe import STDS_SEEN, at_ranks, ranks, shapes
-from dptopk.planning.request import ceil_digits, floor_digits
+from dptopk.planning.topk_plan import Phase
+from dptopk.planning.ways import COUNTING, Counting, Way, calibrated
 from dptopk.release.release import Release
 
+if TYPE_CHECKING:
+    from dptopk.planning.two_phase import TwoPhasePlan
+
 Array = np.ndarray[Any, Any]
-# What is looked at, each for a share of ε: users by their number of labels; counts at rank 1 and at multiples of k.
-USERS, RANKS, FACTORS = 0.03, 0.04, (1, 3)
-# A cell of fewer users than this many deviations of the noise is taken to be empty; users of the last cell to have the
-# geometric mean of its start and this many labels.
-STDS, LARGEST = 3.0, 600
-LABELS = np.sqrt((np.array(CELLS) + 1.0) * [*CELLS[1:], LARGEST])
-# The chances of a label for which its users are computed; how many of the shapes of counts, the likeliest, are used.
-CHANCES, LIKELY = np.geomspace(1e-6, 10.0, 400)[:, None], 24
-SHARES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+# What is looked at, each for a share of ε: users by their number of labels; counts at rank 1 and at
+# multiples of k.
+USERS = 0.01
+RANKS = 0.03
+FACTORS = (1, 4)
+# Where all users seen are fewer than this many deviations of their noise nothing was seen.
+STDS = 3.0
+# A cell within as many deviations is taken to be empty where these are this share of all users.
+NEGLIGIBLE = 0.01
+SEED = 17
+# How many of the shapes of counts are used.
+LIKELY = 24
+# The menu: shares of μ² for finding and selecting; parts of them for selecting; floors without a
+# cap, in multiples of k; and the caps of coins, which are among those that are read.
+SHARES = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+SELECTING = (0.2, 0.35, 0.5)
+FLOORS = (3, 10, 40)
+COIN_CAPS = (20, 60)
+WEIGHTED_CAP = 100
+# A way is taken instead of the usual one where this much less loss is predicted.
+CLEARLY = 0.85
 
 
 def looks(epsilon: float) -> tuple[Phase, Phase]:
     """The two looks, for an answer of this ε; each is pure."""
-    users, counts = KnownLaplace(epsilon=floor_digits(USERS * epsilon)), Box(epsilon=floor_digits(RANKS * epsilon))
-    return Phase("users", users, users.charge(Sensitivity(l0=1))), Phase("ranks", counts, counts.charge(Sensitivity()))
+    users = KnownLaplace(epsilon=floor_digits(USERS * epsilon))
+    counts = Box(epsilon=floor_digits(RANKS * epsilon))
+    return (
+        Phase("users", users, users.charge(Sensitivity(l0=1))),
+        Phase("ranks", counts, counts.charge(Sensitivity())),
+    )
 
 
-def ways(plan: Any) -> list[Any]:
-    """Plans for the charge of a TwoPhasePlan with weights and Gaussian counts without its looks: itself first.
+def rest_of(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
+    """What the looks leave of a budget, by addition: sound whatever is chosen by them."""
+    left = decimal(budget.epsilon)
+    for phase in looked:
+        for cost, times in phase.charge.of(PureDP).items():
+            left -= times * decimal(cost.epsilon)
+    return Budget(floor_digits(round_down(left), digits=9), budget.delta)
 
-    In two phases with other shares; and in one, under narrow caps: there one user moves at most ``cap`` counts that
-    others have too by one each, and shows a label of its own with probability δ at most.
+
+def answer_charge(rest: Budget) -> Charge:
+    """The charge of the answer: one that covers every way."""
+    return Charge({ApproxDP(rest.epsilon, rest.delta): 1})
+
+
+def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
+    """All ways that may be taken for these families of noise on the counts."""
+    found: list[Way] = []
+    for family in families:
+        for share in SHARES if family else (1.0,):
+            floors = (Way("uncapped", share, 0.5, family, floor=many * k) for many in FLOORS)
+            found.extend(floors)
+            for part in SELECTING:
+                found.append(Way("weights", share, part, family, WEIGHTED_CAP))
+                coins = (Way("coins", share, part, family, cap) for cap in COIN_CAPS)
+                found.extend(coins)
+    return found
+
+
+def capped_menu() -> list[Way]:
+    """The ways that show the counts under a narrow cap, where any kind of count will do."""
+    return [Way("threshold", 1.0, part, "capped", cap) for part in SELECTING for cap in NARROW]
+
+
+def under_of(way: Way) -> Sensitivity:
+    """The sensitivity of the histogram on which a way of the menu finds labels."""
+    if way.cap is None:
+        return Sensitivity()
+    return finding_sensitivity(way.cap, 1, weights=way.find == "weights")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The way that was chosen by what was seen.
+
+    Attributes:
+        way: which one; None for the usual way.
+        promise: what was predicted, in words.
     """
-    usual = replace(plan, looks=())
-    squares, delta = _squares(usual.charge), usual.charge.delta
-    made: list[Any] = [usual]
-    for share in SHARES:
-        find = WeightedGaussian(sigma=ceil_digits(1 / math.sqrt(share * squares)), delta=delta)
-        first = Phase("find", find, find.charge(plan.under))
-        count = GaussianCounts(mu=floor_digits(math.sqrt(squares - _squares(first.charge))))
-        phases = first, Phase("count", count, count.charge(plan.sensitivity))
-        made.append(replace(usual, phases=phases, design=f"two phases, {share:.0%} of μ² to find labels"))
-    made = [way for way in made if _squares(way.charge) <= squares]
-    for cap in NARROW:
-        # The μ of noise of a scale is a little above 1/scale, relatively the less the larger the scale is.
-        under, scale = Sensitivity(l0=cap), math.sqrt(cap / squares)
-        both = SparseGaussian(sigma=ceil_digits(scale * scale * dominating_mu(scale)), delta=delta)
-        if cap * Fraction(dominating_mu(both.sigma)) ** 2 <= squares:
-            phase = Phase("count and select", both, both.charge(under))
-            one = Plan(plan.k, plan.budget, under, "private", (phase,), plan.bound, plan.split)
-            made.append(replace(one, design=f"one phase under a cap of {cap} labels"))
-    return made
+
+    way: Way | None
+    promise: str
 
 
-def _squares(charge: Charge) -> Fraction:
-    """The sum of the squares of all μ, exactly."""
-    return sum((times * Fraction(cost.mu) ** 2 for cost, times in charge.of(GaussianDP).items()), Fraction(0))
+def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, usual: Way) -> Choice:
+    """The way with the least predicted loss by what was seen; the usual one if nothing was seen.
 
-
-def predicted(way: Any, users: Array, drawn: Mixture) -> tuple[float, float]:
-    """The loss of a way, and how many labels it finds, for users in CELLS and shapes of the uncapped counts.
-
-    Loss: root mean square error of the counts that are shown, and the count that is missed for each row.
+    Args:
+        plan: the question.
+        users: the release of the users in CELLS.
+        counts: the release of the counts of the ranks.
+        rest: the budget of the answer.
+        usual: the way that is taken without a look.
     """
-    k, one, under = way.k, len(way.phases) == 1, getattr(way, "under", way.sensitivity)
-    some = np.minimum(LABELS, under.l0)
-    added = (some if one else WEIGHT * np.sqrt(some)) / LABELS  # by a user to the sum of each label, on average
-    # A user of d labels has one of them, where it comes up with chance p at each, with probability 1 - e^(-dp).
-    have = users * -np.expm1(-CHANCES * LABELS)
-    seen = np.interp(drawn.counts, have.sum(axis=1), have @ added)
-    told = replace(drawn, counts=seen).outcome(way.mechanisms[:1], k, under, counted=False)
-    last = np.searchsorted(drawn.edges, k) - 1
-    part = (seen[:, last] / np.maximum(drawn.counts[:, last], 1.0)).mean()
-    cut = ((drawn.counts - seen) ** 2 @ drawn.of_top(k)).mean() / k if one else 0.0
-    noise = way.mechanisms[-1].count_noise(way.sensitivity, labels=max(round(told.rows), 1))
-    return float(math.sqrt(noise**2 + cut) + told.missed / part), told.rows
-
-
-def chosen(plan: Any, users: Release, counts: Release) -> tuple[Any, str]:
-    """The way with the least predicted loss by what was seen, and its promise; the usual one if nothing was seen."""
+    cells = dict(zip(users.labels, np.asarray(users.counts).tolist(), strict=True))
+    top = dict(zip(counts.labels, np.asarray(counts.counts).tolist(), strict=True))
     ranked = ranks(plan.k, FACTORS)
-    cells, top = (dict(zip(seen.labels, np.asarray(seen.counts).tolist(), strict=True)) for seen in (users, counts))
-    there, at = np.array([cells[cell] for cell in CELLS]), np.array([top[f"rank {rank}"] for rank in ranked])
-    spread, box = (look.mechanism.count_noise(Sensitivity(l0=1), labels=len(top)) for look in plan.looks)
-    there = np.where(there < STDS * spread, 0.0, there)
-    if not there.any() or at[0] < STDS_SEEN * box:
-        return ways(plan)[0], "nothing was seen"
-    drawn = shapes(at, plan.k, plan.looks[1].mechanism, 1, 10 * plan.k + 92, factors=FACTORS, falls=1)
-    # All counts sum up to the pairs of a user and a label: those of the first ranks to no more, with a tail to no less.
-    pairs, first, whole = there @ LABELS, drawn.counts @ drawn.of_top(ranked[-1]), drawn.counts @ drawn.sizes
-    odd = np.maximum(np.maximum(first / pairs, pairs / np.maximum(whole, 1.0)), 1.0)
-    drawn = replace(drawn, counts=drawn.counts[np.argsort(odd, kind="stable")[:LIKELY]])
-    told = [(*predicted(way, there, drawn), way) for way in ways(plan)]
-    loss, rows, best = min(told, key=lambda each: each[0])
-    return best, f"{rows:.0f} labels and a loss of {loss:.3g} were predicted, {told[0][0]:.3g} for the usual way"
+    noisy_users = np.array([cells[cell] for cell in CELLS], dtype=np.float64)
+    noisy_counts = np.array([top[f"rank {rank}"] for rank in ranked], dtype=np.float64)
+    users_look, counts_look = plan.looks
+    users_std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
+    counts_std = counts_look.mechanism.count_noise(Sensitivity(), labels=len(ranked)) or 0.0
+    few = noisy_users.sum() < STDS * users_std * math.sqrt(len(CELLS))
+    if few or noisy_counts[0] < STDS_SEEN * counts_std:
+        return Choice(None, "nothing was seen")
+    drawn = _open_shapes(noisy_counts, plan.k, counts_look)
+    noise = np.random.default_rng(SEED).laplace(size=(LIKELY, len(CELLS)))
+    open_users = np.maximum(noisy_users - users_std / math.sqrt(2) * noise, 0.0)
+    if STDS * users_std < NEGLIGIBLE * noisy_users.sum():
+        open_users = np.where(noisy_users < STDS * users_std, 0.0, open_users)
+    scene = Scene(plan.k, rest, open_users, drawn)
+    mu = gaussian_mu(epsilon=rest.epsilon, delta=rest.delta)
+    offered = menu(plan.k, _families(scene, plan, mu))
+    if plan.counted and plan.family is None:
+        offered += capped_menu()
+    predicted = losses(scene, [usual, *offered], mu)
+    best = int(np.argmin(predicted))
+    if predicted[best] > CLEARLY * predicted[0]:
+        return Choice(None, f"a loss of {predicted[0]:.3g} was predicted for the usual way")
+    promise = f"a loss of {predicted[best]:.3g} was predicted, {predicted[0]:.3g} for the usual way"
+    return Choice(offered[best - 1], promise)
 
 
-def answer(plan: Any, both: EventCounts, rng: np.random.Generator | None) -> Release:
-    """The looks, and the answer in the way chosen by them, at the charge of all that was fixed before."""
-    looked = both.profile, at_ranks(both, plan.k, FACTORS)
-    seen = [look.mechanism.release(each, rng) for look, each in zip(plan.looks, looked, strict=True)]
-    way, promise = chosen(plan, *seen)
-    made = way.release(both if len(way.phases) > 1 else both.under(way.sensitivity.l0), rng)
-    price, named = Charge.join(*(look.charge for look in plan.looks)), ", ".join(map(str, ranks(plan.k, FACTORS)))
-    why = f"a look, for {price}, at how many labels users have and at the counts of the ranks {named}; {promise}"
-    phases = {phase.name: phase.charge for phase in (*plan.looks, *plan.phases)}
-    return replace(made, charge=plan.charge, phases=phases, note=f"{made.note}; {way.design}: chosen by {why}")
+def _open_shapes(noisy: Array, k: int, look: Phase) -> Mixture:
+    """Shapes of the uncapped counts that the look at ranks leaves open."""
+    length = (max(FLOORS) + 1) * k + 10
+    box = look.mechanism
+    assert isinstance(box, Box)  # noqa: S101
+    drawn = shapes(noisy, k, box, 1, length, factors=FACTORS)
+    return replace(drawn, counts=drawn.counts[:LIKELY])
+
+
+def _families(scene: Scene, plan: TwoPhasePlan, mu: float) -> tuple[Counting | None, ...]:
+    """The family of noise on the counts: the asked one, else that with less noise."""
+    if not plan.counted:
+        return (None,)
+    if plan.family is not None:
+        return (plan.family,)
+    typical = [Way("weights", 0.15, 0.5, family, WEIGHTED_CAP) for family in COUNTING]
+    return (min(typical, key=lambda way: deviation(scene, way, mu)).counting,)
+
+
+def answer(plan: TwoPhasePlan, both: EventCounts, rng: np.random.Generator | None) -> Release:
+    """The looks, and the answer in the way chosen by them, at the charge that was fixed before."""
+    assert both.profile is not None  # noqa: S101
+    assert plan.rest is not None  # noqa: S101
+    users_look, counts_look = plan.looks
+    users = users_look.mechanism.release(both.profile, rng)
+    counts = counts_look.mechanism.release(at_ranks(both, plan.k, FACTORS), rng)
+    choice = chosen(plan, users, counts, plan.rest, plan.way)
+    way = _plan_of(plan, choice.way, both)
+    released = way.draw(both, rng, average=False)
+    spent = Charge.join(*(look.charge for look in plan.looks))
+    named = ", ".join(map(str, ranks(plan.k, FACTORS)))
+    note = (
+        f"{released.note}; {way.design}: chosen by a look, for {spent}, at how many labels users "
+        f"have and at the counts of the ranks {named}; {choice.promise}"
+    )
+    phases = {look.name: look.charge for look in plan.looks}
+    phases["answer"] = answer_charge(plan.rest)
+    return replace(
+        released, charge=plan.charge, phases=phases, note=note, at_delta=plan.budget.delta
+    )
+
+
+def _plan_of(plan: TwoPhasePlan, way: Way | None, both: EventCounts) -> TwoPhasePlan:
+    """The plan without looks of a way, calibrated to the rest; the usual one where it cannot be.
+
+    Whether it can be depends on the question and on what was seen alone, never on the counts.
+    """
+    assert plan.rest is not None  # noqa: S101
+    usual = replace(plan, looks=(), rest=None, budget=plan.rest)
+    if way is None or (way.find in ("coins", "threshold") and way.cap not in both.narrow):
+        return usual
+    try:
+        scaled = calibrated(way, plan.k, plan.rest, under_of(way), plan.sensitivity)
+    except InvalidParameter:  # one of its mechanisms has no noise for so small a budget
+        return usual
+    return usual.in_way(scaled)

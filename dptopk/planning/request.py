@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, Literal
 
 from dptopk._internal import validate
@@ -24,15 +23,19 @@ class Split:
     """A division of the budget.
 
     Attributes:
-        selection: the share of the zCDP budget that goes to the selections of a design that counts afterwards.
-        threshold: the share of δ that goes to the threshold of a private domain; the composition gets the rest.
+        selection: the share of the zCDP budget that goes to the selections of a design that counts
+            afterwards.
+        threshold: the share of δ that goes to the threshold of a private domain; the composition
+            gets the rest.
     """
 
     selection: float = 1.0
     threshold: float = 0.0
 
     def beside(self) -> list[Split]:
-        """Somewhat less and somewhat more for the selections, by their odds; none where they are not divided."""
+        """Somewhat less and somewhat more for the selections, by their odds; none where they are
+        not divided.
+        """
         if self.selection == 1:
             return []
         odds = [step * self.selection / (1 - self.selection) for step in NEIGHBOURING_ODDS]
@@ -50,7 +53,8 @@ class Request:
         accuracy: the half-width asked for, or None.
         d_bar: how many of the largest counts take part in a design over a cut histogram.
         whole: designs over the whole histogram are allowed.
-        selection_share: the one that was asked for, "best" for the one of the smallest merit, or None.
+        selection_share: the one that was asked for, "best" for the one of the smallest merit, or
+            None.
         shape: the counts to plan for, several of them where they are not known, or None.
         users: how many users there are, or None.
         charge_as: how selections may be charged; "auto": whichever is less.
@@ -89,10 +93,13 @@ class Request:
             share = validate.probability(allow_zero=False, selection_share=self.selection_share)
             validate.assign(self, selection_share=share)
         if self.accuracy is not None and self.counts == "none":
-            raise InvalidParameter("accuracy must be left out where no counts are asked for: it is that of counts")
+            raise InvalidParameter(
+                "accuracy must be left out where no counts are asked for: it is that of counts"
+            )
         if self.domain == "private" and self.delta == 0:
             raise InvalidParameter(
-                "budget.delta must be above 0: hiding which labels exist needs a δ; 1/(10 users) is a common choice",
+                "budget.delta must be above 0: hiding which labels exist needs a δ; 1/(10 "
+                "users) is a common choice",
                 parameter="delta",
             )
 
@@ -104,7 +111,9 @@ class Request:
     @property
     def mixture(self) -> Mixture:
         """The shapes that designs are compared on, where no single one is given."""
-        return self.shape if isinstance(self.shape, Mixture) else references(self.k, max(self.d_bar, 10 * self.k) + 2)
+        if isinstance(self.shape, Mixture):
+            return self.shape
+        return references(self.k, max(self.d_bar, 10 * self.k) + 2)
 
     @property
     def touched(self) -> int:
@@ -118,9 +127,15 @@ def number_of_labels(k: int) -> int:
 
 
 def total_of(
-    epsilon: float | None, rho: float | None, accuracy: float | None, delta: float, *, mark: str = ""
+    epsilon: float | None,
+    rho: float | None,
+    accuracy: float | None,
+    delta: float,
+    *,
+    mark: str = "",
 ) -> dict[str, Any]:
-    """A total in plain numbers as plan_topk takes it: a budget, or an accuracy with its δ; ``mark`` is before names.
+    """A total in plain numbers as plan_topk takes it: a budget, or an accuracy with its δ; ``mark``
+    is before names.
 
     Raises:
         InvalidParameter: unless exactly one of the first three is given.
@@ -130,13 +145,3 @@ def total_of(
     if accuracy is not None:
         return {"accuracy": accuracy, "delta": delta}
     return {"budget": Budget(epsilon, delta, rho=rho)}
-
-
-def floor_digits(value: float, digits: int = 6) -> float:
-    """Round a value down to n digits, so that people can read and repeat it."""
-    return float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(value))
-
-
-def ceil_digits(value: float) -> float:
-    """The value to six digits, rounded up."""
-    return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(value))

@@ -1,4 +1,6 @@
-"""A design at the scale of a budget: by a cheap estimate, roughly, or exactly by the tightest valid bound."""
+"""A design at the scale of a budget: by a cheap estimate, roughly, or exactly by the tightest valid
+bound.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +19,36 @@ from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.designs import Design, Mechanisms, gaussian_rho
-from dptopk.planning.plan import Phase, joined, phases_of
 from dptopk.planning.request import Request, Split
 from dptopk.planning.shape import Outcome, Shape
+from dptopk.planning.topk_plan import Phase, joined, phases_of
 
-# How far candidates may be apart by one rough look and still be compared exactly, and in the end; how close to the
-# budget one look must be to be extrapolated from.
-ROUGH, FINE, CLOSE_TO_BUDGET = 0.01, 0.002, 0.15
+# How far candidates may be apart by one rough look and still be compared exactly, and in the end;
+# how close to the budget one look must be to be extrapolated from.
+ROUGH = 0.01
+FINE = 0.002
+CLOSE_TO_BUDGET = 0.15
 # Where no shape is given, chances of a swap are those of counts that fall as this over the rank.
 REFERENCE = 1e4
-# What share of the budget a candidate may leave unspent in the end, and what share is left when it is aimed at.
-UNSPENT, SPARE_SHARE = 0.001, 3e-4
+# What share of the budget a candidate may leave unspent in the end, and what share is left when it
+# is aimed at.
+UNSPENT = 0.001
+SPARE_SHARE = 3e-4
 # The same after a rough look, which is a little too large itself.
 COARSE_SPARE = 1e-4
 LARGEST_RANGE = 700.0  # that the optimum of selections takes
-MOST_STEPS, PURE_STEPS = 12, 6
+MOST_STEPS = 12
+PURE_STEPS = 6
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A design with a division of the budget, at a scale ρ: by estimate, or exactly where ``bound`` is there.
+    """A design with a division of the budget, at a scale ρ: by estimate, or exactly where ``bound``
+    is there.
 
-    ``draws``: how many decide what it does on one shape, at least. ``mechanisms`` are those that the bound is of: a
-    guard may cut what a design builds, so that the same call need not build the same twice.
+    ``draws``: how many decide what it does on one shape, at least. ``mechanisms`` are those that
+    the bound is of: a guard may cut what a design builds, so that the same call need not build the
+    same twice.
     """
 
     request: Request
@@ -53,7 +62,13 @@ class Candidate:
     def at(self, rho: float, split: Split | None = None) -> Candidate:
         """The design at another scale, or with another division too."""
         split = split or self.split
-        return replace(self, split=split, rho=rho, mechanisms=self.design.build(self.request, split, rho), bound=None)
+        return replace(
+            self,
+            split=split,
+            rho=rho,
+            mechanisms=self.design.build(self.request, split, rho),
+            bound=None,
+        )
 
     @property
     def charge(self) -> Charge:
@@ -67,36 +82,48 @@ class Candidate:
 
     @cached_property
     def outcome(self) -> Outcome | None:
-        """On the shape that was given, else the means on those of ``request.mixture``; None where that is not known."""
+        """On the shape that was given, else the means on those of ``request.mixture``; None where
+        that is not known.
+        """
         request = self.request
         asked = (self.mechanisms, request.k, request.sensitivity, request.counted)
         if isinstance(request.shape, Shape):
             return request.shape.outcome(*asked, self.draws)
         known = self.design.additive or self.mechanisms[0].open_ended or request.shape is not None
-        return request.mixture.outcome(*asked) if known else None
+        if known:
+            return request.mixture.outcome(*asked)
+        return None
 
     @property
     def loss(self) -> float:
         """The predicted loss; inf where it depends on gaps between counts that nobody knows."""
-        return math.inf if self.outcome is None else self.outcome.loss
+        if self.outcome is None:
+            return math.inf
+        return self.outcome.loss
 
     @property
     def doubt(self) -> float:
         """Two standard errors of the draws."""
-        return 0.0 if self.outcome is None else 2 * self.outcome.deviation
+        if self.outcome is None:
+            return 0.0
+        return 2 * self.outcome.deviation
 
     @property
     def criterion(self) -> float:
         """The compared value: ε if an accuracy was requested, otherwise the loss."""
         if self.request.epsilon is not None:
             return self.loss
-        return _estimate(self) if self.bound is None else self.bound.epsilon
+        if self.bound is None:
+            return _estimate(self)
+        return self.bound.epsilon
 
     @property
     def noise_std(self) -> float | None:
         """Standard deviation of the noise on a released count; None where none is released."""
         request = self.request
-        return self.mechanisms[-1].count_noise(request.sensitivity, labels=request.k) if request.counted else None
+        if request.counted:
+            return self.mechanisms[-1].count_noise(request.sensitivity, labels=request.k)
+        return None
 
     @property
     def threshold(self) -> int | None:
@@ -105,11 +132,13 @@ class Candidate:
 
     @property
     def swapped(self) -> float | None:
-        """The chance that the label of rank 2k is placed before that of rank k, on a given shape or on REFERENCE/rank.
+        """The chance that the label of rank 2k is placed before that of rank k, on a given shape or
+        on REFERENCE/rank.
 
         None where it is not known in closed form.
         """
-        k, shape = self.request.k, self.request.shape
+        k = self.request.k
+        shape = self.request.shape
         gap = shape.gap(k) if isinstance(shape, Shape) else REFERENCE / (2 * k)
         return self.mechanisms[0].swap_chance(self.request.sensitivity, gap)
 
@@ -126,12 +155,15 @@ def at_budget(request: Request, design: Design, split: Split) -> Candidate:
 
 
 def affordable(request: Request, design: Design, split: Split) -> float:
-    """About the largest ρ that the budget affords: that of a Gaussian, or by plain sums where costs are pure."""
-    assert request.epsilon is not None  # noqa: S101 - for the type checker
+    """About the largest ρ that the budget affords: that of a Gaussian, or by plain sums where costs
+    are pure.
+    """
+    assert request.epsilon is not None  # noqa: S101
     rest = design.left(request, split)
     rho = gaussian_rho(request.epsilon, rest) if rest else 0.0
     if design.pure:
-        pure, ratio = 1.0, math.inf
+        pure = 1.0
+        ratio = math.inf
         for _ in range(PURE_STEPS):  # one is enough where all parameters grow as the root of ρ
             phases = phases_of(request, design.build(request, split, pure), design.method)
             ratio = request.epsilon / _plain(design, phases, rest)
@@ -143,7 +175,9 @@ def affordable(request: Request, design: Design, split: Split) -> float:
 
 
 def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
-    """The plain sum of the costs; box counts add their one cost to the optimum of the selections."""
+    """The plain sum of the costs; box counts add their one cost to the optimum of the
+    selections.
+    """
     whole = pure_sum(joined([phase.charge for phase in phases]))
     if design.noise != "box" or not delta:
         return whole
@@ -155,31 +189,47 @@ def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
 
 
 def _estimate(found: Candidate) -> float:
-    """About the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum where costs are pure."""
+    """About the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum where
+    costs are pure.
+    """
     rest = found.design.left(found.request, found.split)
-    epsilon = float(gaussian_epsilon(math.sqrt(2 * found.rho), delta=rest)) if rest else math.inf
-    return min(epsilon, _plain(found.design, found.phases, rest)) if found.design.pure else epsilon
+    if rest:
+        epsilon = float(gaussian_epsilon(math.sqrt(2 * found.rho), delta=rest))
+    else:
+        epsilon = math.inf
+    if found.design.pure:
+        return min(epsilon, _plain(found.design, found.phases, rest))
+    return epsilon
 
 
 def _accurate(request: Request, design: Design, split: Split) -> float:
-    """The smallest ρ at which 95% of the noise on a count is within the accuracy, to a thousandth."""
+    """The smallest ρ at which 95% of the noise on a count is within the accuracy, to a
+    thousandth.
+    """
 
     def too_small(rho: float) -> bool:
-        width = design.build(request, split, rho)[-1].count_width(request.sensitivity, labels=request.k)
+        width = design.build(request, split, rho)[-1].count_width(
+            request.sensitivity, labels=request.k
+        )
         return width is None or not width <= (request.accuracy or 0)
 
-    return bisect(too_small, *bracket(too_small, 1.0, 4.0, least=1e-12), rtol=1e-3, geometric=True)[1]
+    return bisect(too_small, *bracket(too_small, 1.0, 4.0, least=1e-12), rtol=1e-3, geometric=True)[
+        1
+    ]
 
 
 def scale_coarse(found: Candidate) -> Candidate:
-    """The candidate at its accuracy, with its ε; or about at the budget, by extrapolation from one look near it.
+    """The candidate at its accuracy, with its ε; or about at the budget, by extrapolation from one
+    look near it.
 
     From an ε within CLOSE_TO_BUDGET of the budget the error is a few thousandths at most.
     """
     request = found.request
     spare = COARSE_SPARE if request.delta else 0.0  # pure costs are scaled exactly
     for _ in range(MOST_STEPS):
-        bound = compose(found.charge, delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False)
+        bound = compose(
+            found.charge, delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False
+        )
         if request.epsilon is None:
             return replace(found, bound=bound)
         found = found.at(found.rho * _step(found, bound.epsilon, spare))
@@ -189,36 +239,53 @@ def scale_coarse(found: Candidate) -> Candidate:
 
 
 def _step(found: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float:
-    """By what to multiply ρ, where it costs ``epsilon``, so that it costs the budget but for a share ``spare``.
+    """By what to multiply ρ, where it costs ``epsilon``, so that it costs the budget but for a
+    share ``spare``.
 
-    As for a Gaussian, which is close to most compositions; ε grows as the root of ρ where costs are pure.
+    As for a Gaussian, which is close to most compositions; ε grows as the root of ρ where costs are
+    pure.
     """
     request = found.request
-    assert request.epsilon is not None  # noqa: S101 - for the type checker
-    aim, rest = request.epsilon * (1 - spare), found.design.left(request, found.split)
+    assert request.epsilon is not None  # noqa: S101
+    aim = request.epsilon * (1 - spare)
+    rest = found.design.left(request, found.split)
     if not 0 < epsilon < math.inf:
-        return 4.0 if epsilon == 0 else 1e-3
-    ratio = gaussian_rho(aim, rest) / gaussian_rho(epsilon, rest) if rest else (aim / epsilon) ** 2
+        if epsilon == 0:
+            return 4.0
+        return 1e-3
+    if rest:
+        ratio = gaussian_rho(aim, rest) / gaussian_rho(epsilon, rest)
+    else:
+        ratio = (aim / epsilon) ** 2
     return min(max(ratio, 1e-3), 1e3)
 
 
 def scale_exact(found: Candidate, effort: Effort) -> Candidate:
-    """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within UNSPENT of the budget.
+    """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within UNSPENT
+    of the budget.
 
     A few steps are enough. Where they end elsewhere (the rounding of parameters), the
     largest ρ found that is within the budget is taken.
     """
-    request, best = found.request, None
+    request = found.request
+    best = None
     for number in range(MOST_STEPS):
         # By what ``compose`` says when it is asked without further options.
-        bound = compose(found.charge, delta=request.delta, rtol=FINE / 2, effort=effort, lower=False)
+        bound = compose(
+            found.charge, delta=request.delta, rtol=FINE / 2, effort=effort, lower=False
+        )
         found = replace(found, bound=bound)
-        if request.epsilon is None or request.epsilon * (1 - UNSPENT) <= bound.epsilon <= request.epsilon:
+        if (
+            request.epsilon is None
+            or request.epsilon * (1 - UNSPENT) <= bound.epsilon <= request.epsilon
+        ):
             return found
         if bound.epsilon <= request.epsilon and (best is None or found.rho > best.rho):
             best = found
         spare = UNSPENT if best is None and number > 3 else SPARE_SHARE
         found = found.at(found.rho * _step(found, bound.epsilon, spare))
     if best is None:
-        raise InvalidParameter(f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits")
+        raise InvalidParameter(
+            f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits"
+        )
     return best

@@ -1,7 +1,8 @@
 """plan_topk: every design that fits, scaled to the same budget, and the best of them.
 
-A cheap estimate (zCDP, plain sums for pure costs) finds each design's best division of the budget and drops the designs
-that are far behind; those that are near the best are scaled to the budget exactly, by ``compose``, and compared.
+A cheap estimate (zCDP, plain sums for pure costs) finds each design's best division of the budget
+and drops the designs that are far behind; those that are near the best are scaled to the budget
+exactly, by ``compose``, and compared.
 """
 
 from __future__ import annotations
@@ -14,38 +15,43 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, ChargeAs, Counts, Domain, Effort, Method
+from dptopk._internal.rounding import ceil_digits
 from dptopk.accounting.work import CUT_BY_TIME, late, within
 from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.planning.designs import Design, all_designs, method_names
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.plan import Plan
-from dptopk.planning.request import Request, ceil_digits
+from dptopk.planning.request import Request
 from dptopk.planning.scaling import FINE, ROUGH, Candidate, evaluate, scale_coarse, scale_exact
 from dptopk.planning.selections import largest_gain
 from dptopk.planning.shape import Shape
+from dptopk.planning.topk_plan import OnePhase
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-# Estimates err by up to a tenth, most of them less: a design this far behind the best is not looked at.
+# Estimates err by up to a tenth, most of them less: a design this far behind the best is not looked
+# at.
 ESTIMATE_MARGIN = 1.1
 # The same on a shape, before one look at the true scale of each design.
 SHAPE_MARGIN = 1.3
 # Draws of a closer and of the last look, and how many candidates are looked at so.
-REFINED_DRAWS, FINAL_DRAWS = 256, 1024
-MOST_REFINED, MOST_FINAL = 16, 4
+REFINED_DRAWS = 256
+FINAL_DRAWS = 1024
+MOST_REFINED = 16
+MOST_FINAL = 4
 
 
-def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the budget are asked of everyone
+# each has a default and a name; only k and the budget are asked of everyone
+def plan_topk(  # noqa: PLR0913
     k: int,
     budget: Budget | None = None,
     *,
     accuracy: float | None = None,
     delta: float | None = None,
-    sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
+    sensitivity: Sensitivity = Sensitivity(),  # noqa: B008
     domain: Domain = "private",
     d_bar: int | None = None,
     counts: Counts | None = "auto",
@@ -57,53 +63,68 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     users: int | None = None,
     effort: Effort = "normal",
     max_seconds: float | None = None,
-) -> Plan:
-    """The mechanisms that answer "what are the top k, and how many of each?" best for a total (ε, δ).
+    times: int = 1,
+) -> OnePhase:
+    """The mechanisms that answer "what are the top k, and how many of each?" best for a total (ε,
+    δ).
 
-    Every design that fits is compared at the same budget: noise on all counts or on selected ones, Laplace, Gaussian,
-    truncated, centred, over the whole histogram or its top, and divisions of ε and δ between the phases. The best has
-    the smallest *merit*, in counts: the root mean square error of a shown count plus the count that the answer misses,
-    per row; the geometric mean of what a closed form predicts on seven shapes of reference (docs/notes/utility.md), or
-    with ``like`` as simulated on that shape (Plan.outcome). Without a shape a peel gives half of its budget to the
-    selections, where the product of the noise on a count and of the noise that selects is smallest.
+    Every design that fits is compared at the same budget: noise on all counts or on selected ones,
+    Laplace, Gaussian, truncated, centred, over the whole histogram or its top, and divisions of ε
+    and δ between the phases. The best has the smallest *merit*, in counts: the root mean square
+    error of a shown count plus the count that the answer misses, per row; the geometric mean of
+    what a closed form predicts on seven shapes of reference (docs/notes/utility.md), or with
+    ``like`` as simulated on that shape (Plan.outcome). Without a shape a peel gives half of its
+    budget to the selections, where the product of the noise on a count and of the noise that
+    selects is smallest.
 
     Args:
         k: how many labels, at least 1.
-        budget: the total; δ = 0 is possible in a public domain. Exactly one of budget and accuracy is given. In ρ: the
-            plan of the largest (ε, δ) found whose charge is within ρ, with a mass of failure of at most δ/2.
-        accuracy: ask the other way round: the smallest ε at which 95% of the noise on a count is within ± this many.
+        budget: the total; δ = 0 is possible in a public domain. Exactly one of budget and accuracy
+            is given. In ρ: the plan of the largest (ε, δ) found whose charge is within ρ, with a
+            mass of failure of at most δ/2.
+        accuracy: ask the other way round: the smallest ε at which 95% of the noise on a count is
+            within ± this many.
         delta: the total δ that goes with ``accuracy``; default 0.
         sensitivity: what one user can move; a finite l0 makes counts cheaper.
         domain: "private" (labels come from the data) or "public" (the label set is known to all).
-        d_bar: private domain only: how many of the largest counts may take part, where the histogram is cut to its
-            top; must not depend on the data. None: the whole histogram will be at hand; designs that cut it
-            themselves do so at 10 k, at least 100.
-        counts: "auto" for whichever noise is best, "gaussian", "laplace", "box", or None (or "none")
-            for labels only.
-        method: "auto", "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), "whole" (the
-            labels of a public domain drawn at once; of a private one all that coins show, cut to k in label order), or
-            the name of a design as ``alternatives`` has it.
-        like: counts of the shape that is expected, public or already released (an earlier Release: planning by it is
-            post-processing, and free): a public Histogram, a Release, or a sequence of counts.
-        selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections; None = 1/2, or
-            the best for ``like``; "best": the one with the smallest merit.
-        charge_as: what Gumbel selections pay for: "bounded_range" (k selections), "clocks" (the labels one user
-            touches: less where they are few and k is large, but only a registration can pay for it, not a filter), or
-            "auto" for what is less.
+        d_bar: private domain only: how many of the largest counts may take part, where the
+            histogram is cut to its top; must not depend on the data. None: the whole histogram will
+            be at hand; designs that cut it themselves do so at 10 k, at least 100.
+        counts: "auto" for whichever noise is best, "gaussian", "laplace", "box", or None (or
+            "none") for labels only.
+        method: "auto", "peel" (select, then count), "threshold" (noise on all counts, keep the k
+            largest), "whole" (the labels of a public domain drawn at once; of a private one all
+            that coins show, cut to k in label order), or the name of a design as ``alternatives``
+            has it.
+        like: counts of the shape that is expected, public or already released (an earlier Release:
+            planning by it is post-processing, and free): a public Histogram, a Release, or a
+            sequence of counts.
+        selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its
+            selections; None = 1/2, or the best for ``like``; "best": the one with the smallest
+            merit.
+        charge_as: what Gumbel selections pay for: "bounded_range" (k selections), "clocks" (the
+            labels one user touches: less where they are few and k is large, but only a registration
+            can pay for it, not a filter), or "auto" for what is less.
         users: how many users there are, where that is public: a δ above 1/users is warned of.
-        fit: draw the counts of a peel towards the order of selection (CountMLE), as far as that never hurts.
-        effort: "quick", "normal" or "thorough": the work of each evaluation of the composition that decides, as for
-            ``compose``; more of it helps for k in the hundreds and above.
-        max_seconds: a guard for the whole search: cut by it the plan is sound but not reproducible, and the note of its
-            bound says so.
+        fit: draw the counts of a peel towards the order of selection (CountMLE), as far as that
+            never hurts.
+        effort: "quick", "normal" or "thorough": the work of each evaluation of the composition that
+            decides, as for ``compose``; more of it helps for k in the hundreds and above.
+        times: how many answers there will be: the plan whose answers together cost least at the
+            width of noise of the plan for one; budget is that of one answer.
+        max_seconds: a guard for the whole search: cut by it the plan is sound but not reproducible,
+            and the note of its bound says so.
 
     Returns:
-        Plan: its composition under the tightest valid bound is at most budget.epsilon at budget.delta (an upper bound),
-        and close to it. ``alternatives`` lists the others, ``explain()`` says why this one.
+        OnePhase: its composition under the tightest valid bound is at most budget.epsilon at
+        budget.delta (an upper bound), and close to it. ``alternatives`` lists the others,
+        ``explain()`` says why this one.
 
     Raises:
         InvalidParameter: on arguments outside their ranges, or a budget that no parameter can meet.
     """
+    if times != 1:
+        return _repeated(locals())
     if isinstance(budget, Budget) and budget.rho is not None:
         return _in_rho(budget, locals())
     if domain == "public" and d_bar is not None:
@@ -141,7 +162,25 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     return _plan(request, best, designs, effort)
 
 
-def _in_rho(budget: Budget, asked: dict[str, Any]) -> Plan:
+def _repeated(asked: dict[str, Any]) -> OnePhase:
+    """plan_topk for a number of answers, stated together at as many times the δ of one."""
+    from dptopk.planning.repeated import least_total
+
+    times = validate.count(times=asked.pop("times"))
+    single = plan_topk(**asked)
+    if asked["budget"] is None or asked["budget"].rho is not None:
+        return single
+
+    def same(family: Counts, width: float) -> OnePhase:
+        delta = asked["budget"].delta
+        accurate = {"budget": None, "accuracy": width, "delta": delta, "counts": family}
+        return plan_topk(**asked | accurate)
+
+    total = min(times * single.budget.delta, 0.5)
+    return least_total(single, same, times, total).plan
+
+
+def _in_rho(budget: Budget, asked: dict[str, Any]) -> OnePhase:
     """plan_topk for a budget in ρ; clocks have no zCDP."""
     from dptopk.planning.in_rho import plan_in_rho
 
@@ -153,13 +192,17 @@ def _in_rho(budget: Budget, asked: dict[str, Any]) -> Plan:
 
 
 def default_d_bar(k: int) -> int:
-    """Default number of largest counts that take part in a truncated histogram: 10 k, at least 100."""
+    """Default number of largest counts that take part in a truncated histogram: 10 k, at least
+    100.
+    """
     return max(10 * validate.count(k=k), 100)
 
 
 def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
     """The candidates that may be the best on a shape, by few draws, then by more."""
-    found = _hopeful([guess for design in designs for guess in evaluate(request, design)], SHAPE_MARGIN)
+    found = _hopeful(
+        [guess for design in designs for guess in evaluate(request, design)], SHAPE_MARGIN
+    )
     best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
     scales = {guess.design.name: scale_coarse(guess).rho / guess.rho for guess in best}
     scaled = [guess.at(guess.rho * scales[guess.design.name]) for guess in found]
@@ -176,7 +219,9 @@ def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
 
 
 def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
-    """The candidates that may be the best; clocks are priced only where the most that they could gain is enough."""
+    """The candidates that may be the best; clocks are priced only where the most that they could
+    gain is enough.
+    """
     gain = largest_gain(request)
     priced = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
     plain = replace(request, charge_as="bounded_range") if priced else request
@@ -185,7 +230,9 @@ def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
     if priced:
         limit = ESTIMATE_MARGIN * gain * min(guess.criterion for guess in guesses)
         guesses = [
-            _guess(request, guess.design) if guess.design.method == "peel" and guess.criterion <= limit else guess
+            _guess(request, guess.design)
+            if guess.design.method == "peel" and guess.criterion <= limit
+            else guess
             for guess in guesses
         ]
     least = min(guess.criterion for guess in guesses)
@@ -204,28 +251,45 @@ def _guess(request: Request, design: Design) -> Candidate:
     found = _divisions(request, design)
     if request.epsilon is None or not isinstance(request.shape, Shape):
         return found[0]
-    return min((replace(one, draws=REFINED_DRAWS) for one in found[:MOST_FINAL]), key=lambda one: one.criterion)
+    return min(
+        (replace(one, draws=REFINED_DRAWS) for one in found[:MOST_FINAL]),
+        key=lambda one: one.criterion,
+    )
 
 
 def _divisions(request: Request, design: Design) -> list[Candidate]:
-    """The divisions of the budget for a design, the best first; of those as good that of the lower threshold."""
+    """The divisions of the budget for a design, the best first; of those as good that of the lower
+    threshold.
+    """
     found = evaluate(request, design)
     tied = (1 + FINE) * min(map(attrgetter("criterion"), found))
-    return sorted(found, key=lambda guess: (max(guess.criterion, tied), guess.threshold or 0, -guess.split.threshold))
+    return sorted(
+        found,
+        key=lambda guess: (
+            max(guess.criterion, tied),
+            guess.threshold or 0,
+            -guess.split.threshold,
+        ),
+    )
 
 
 def _first(fine: list[Candidate]) -> Candidate:
-    """The best; of those that are as good to the precision of a plan, the one with the least noise on a count."""
+    """The best; of those that are as good to the precision of a plan, the one with the least noise
+    on a count.
+    """
     least = min(found.criterion for found in fine)
     tied = [found for found in fine if found.criterion <= least * (1 + FINE)]
     return min(tied, key=lambda found: (found.noise_std or 0.0, found.criterion))
 
 
-def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effort) -> Plan:
-    assert best.bound is not None  # noqa: S101 - the best was scaled exactly
-    epsilon = ceil_digits(best.bound.epsilon) if request.epsilon is None else request.epsilon
+def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effort) -> OnePhase:
+    assert best.bound is not None  # noqa: S101
+    if request.epsilon is None:
+        epsilon = ceil_digits(best.bound.epsilon)
+    else:
+        epsilon = request.epsilon
 
-    return Plan(
+    return OnePhase(
         k=request.k,
         budget=Budget(epsilon, request.delta),
         sensitivity=request.sensitivity,
@@ -243,7 +307,9 @@ def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effo
     )
 
 
-def _alternatives(request: Request, best: Candidate, designs: list[Design], effort: Effort) -> pd.DataFrame:
+def _alternatives(
+    request: Request, best: Candidate, designs: list[Design], effort: Effort
+) -> pd.DataFrame:
     import pandas as pd
 
     others = [_guess(request, design) for design in designs if design != best.design]
@@ -253,7 +319,7 @@ def _alternatives(request: Request, best: Candidate, designs: list[Design], effo
 
 
 def _row(found: Candidate, chosen: bool) -> dict[str, Any]:
-    assert found.bound is not None  # noqa: S101 - alternatives are scaled exactly
+    assert found.bound is not None  # noqa: S101
     row = {
         "design": found.design.name,
         "chosen": chosen,
@@ -262,13 +328,20 @@ def _row(found: Candidate, chosen: bool) -> dict[str, Any]:
         "delta": found.request.delta,
         "noise_std": found.noise_std,
         "threshold": found.threshold,
-        "appears_at_half": found.mechanisms[0].appears_at(found.request.sensitivity, probability=0.5),
+        "appears_at_half": found.mechanisms[0].appears_at(
+            found.request.sensitivity, probability=0.5
+        ),
         "swapped": found.swapped,
         "selection_share": found.split.selection,
         "threshold_share": found.split.threshold,
     }
     if (seen := found.outcome) is not None:
-        row |= {"error": seen.error, "missed": seen.missed, "recall": seen.recall, "rows": seen.rows}
+        row |= {
+            "error": seen.error,
+            "missed": seen.missed,
+            "recall": seen.recall,
+            "rows": seen.rows,
+        }
     return row | {"mechanisms": " then ".join(map(str, found.mechanisms))}
 
 
@@ -276,35 +349,50 @@ def _in_words(request: Request, best: Candidate) -> str:
     """The division of the budget in words."""
     parts = []
     if len(best.mechanisms) > 1:
-        parts.append(f"{best.split.selection:.0%} of the zCDP budget for the selections, the rest for the counts")
+        parts.append(
+            f"{best.split.selection:.0%} of the zCDP budget for the selections, the rest for "
+            f"the counts"
+        )
     if best.mechanisms[0].open_ended:
         parts.append("labels shown by coins and what is composed with them share one δ")
     elif best.design.joint:
         parts.append("the threshold and the noise share one δ")
     elif request.domain == "private":
-        rest = "the rest for the composition" if best.split.threshold < 1 else "none is left for the composition"
-        parts.append(f"δ = {best.split.threshold * request.delta:g} for the threshold, {rest}")
+        share = best.split.threshold
+        rest = ", the rest for the composition" if share < 1 else ""
+        whole = "all of " if share == 1 else ""
+        parts.append(f"{whole}δ = {share * request.delta:g} for the threshold{rest}")
     return "; ".join(parts) or "everything for one phase"
 
 
 def _why(request: Request, best: Candidate, compared: int) -> str:
     if request.epsilon is None:
-        return f"the smallest ε of {compared} designs for 95% of the noise within ±{request.accuracy:g}"
+        return (
+            f"the smallest ε of {compared} designs for 95% of the noise within "
+            f"±{request.accuracy:g}"
+        )
     if not math.isfinite(best.loss):
         return "the one that was asked for; how well it does depends on the counts"
-    words = ("the error of a shown count and " if request.counted else "") + "the count missed, per row"
+    words = (
+        "the error of a shown count and " if request.counted else ""
+    ) + "the count missed, per row"
     words += " (the geometric mean over shapes of reference)" if request.shape is None else ""
     return f"the best of {compared} designs: {words} is smallest, {best.loss:.4g}"
 
 
 def _nothing_fits(request: Request) -> str:
     """Why no design is left: the argument to change first."""
-    reasons = {design.misfit(request) for design in all_designs() if design.domain == request.domain}
+    reasons = {
+        design.misfit(request) for design in all_designs() if design.domain == request.domain
+    }
     if request.method == "threshold" and request.sensitivity.l0 is None:
         return "method='threshold' needs a limit on the labels of one user"
     if request.counts == "gaussian" and request.delta == 0:
         return "budget.delta must be above 0 for counts='gaussian'; use counts='laplace'"
-    return f"method={request.method!r} does not go with counts={request.counts!r}: {'; '.join(sorted(reasons))}"
+    return (
+        f"method={request.method!r} does not go with counts={request.counts!r}: "
+        f"{'; '.join(sorted(reasons))}"
+    )
 
 
 def _total(

@@ -17,8 +17,8 @@ from dptopk.planning.request import Request, Split
 
 # Clocks are taken where they afford this much more: the comparison is to about a per cent.
 LEAST_GAIN = 1.01
-# Of what clocks would afford over selections if both were Gaussian: found up to 0.85, for (ε, δ) from 0.03 to 10 and
-# from 5e-10 to 5e-3 and up to 100 clocks.
+# Of what clocks would afford over selections if both were Gaussian: found up to 0.85, for (ε, δ)
+# from 0.03 to 10 and from 5e-10 to 5e-3 and up to 100 clocks.
 TAIL_FACTOR = 0.9
 
 
@@ -32,10 +32,12 @@ class Charged(NamedTuple):
 def charge_of_selections(request: Request, split: Split) -> Charged:
     """Return the smaller charge at the (ε, δ) of the request, or the requested one.
 
-    ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than selections never pay.
+    ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than
+    selections never pay.
     """
     clocks = _clocks(request)
-    ranges, auto = Charged("bounded_range", 1.0), request.charge_as == "auto"
+    ranges = Charged("bounded_range", 1.0)
+    auto = request.charge_as == "auto"
     # The gain hardly depends on the share of δ: that of one half is taken for all.
     delta = request.delta / 2 * (split.threshold < 1)
     small = auto and largest_gain(request) < LEAST_GAIN
@@ -45,11 +47,14 @@ def charge_of_selections(request: Request, split: Split) -> Charged:
         gain = _gain(request.k, clocks, min(request.epsilon or 1.0, 100.0), delta)
     except OutOfTime as cut:  # not cached
         (gain,) = cut.args
-    return ranges if auto and gain < LEAST_GAIN else Charged("clocks", gain)
+    if auto and gain < LEAST_GAIN:
+        return ranges
+    return Charged("clocks", gain)
 
 
 def largest_gain(request: Request) -> float:
-    """About the most that clocks gain, at least 1: a selection has a variance of ε²/4, a clock of ε².
+    """About the most that clocks gain, at least 1: a selection has a variance of ε²/4, a clock of
+    ε².
 
     Found on a grid, not proven: it decides which designs are priced, never a cost.
     """
@@ -78,8 +83,12 @@ def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
     return gain
 
 
-def _each(kind: Callable[[float], Cost], times: int, epsilon: float, delta: float, start: float) -> float:
-    """Return the ε of each of n equal costs, to about a per cent; composed ε's grow about in proportion."""
+def _each(
+    kind: Callable[[float], Cost], times: int, epsilon: float, delta: float, start: float
+) -> float:
+    """Return the ε of each of n equal costs, to about a per cent; composed ε's grow about in
+    proportion.
+    """
     each = start
     for _ in range(8):
         charge = Charge({kind(each): times})

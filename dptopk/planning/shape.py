@@ -1,4 +1,6 @@
-"""Counts to plan for: public or already released, and what a design would make of them, by simulation."""
+"""Counts to plan for: public or already released, and what a design would make of them, by
+simulation.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ class Outcome:
 
     Attributes:
         error: root mean square error of the counts that are shown; 0 where none are.
-        missed: what the true top k hold more than the labels that are shown, per label asked for; a row that stays
-            empty misses all of its count.
+        missed: what the true top k hold more than the labels that are shown, per label asked for; a
+            row that stays empty misses all of its count.
         recall: share of the true top k among the labels shown.
         rows: how many labels are shown.
         deviation: standard error of the loss, that of the draws.
@@ -43,11 +45,15 @@ class Outcome:
 
     @property
     def loss(self) -> float:
-        """The one number that is compared, in counts: the error of what is shown, and what is missed, per row.
+        """The one number that is compared, in counts: the error of what is shown, and what is
+        missed, per row.
 
-        The error counts as often as an answer shows a row, at most once: an answer without rows has none.
+        The error counts as often as an answer shows a row, at most once: an answer without rows has
+        none.
         """
-        return min(self.rows, 1.0) * self.error + self.missed if self.mixed is None else self.mixed
+        if self.mixed is None:
+            return min(self.rows, 1.0) * self.error + self.missed
+        return self.mixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +61,9 @@ class Shape:
     """Counts in falling order, float64, shape (n,)."""
 
     counts: Array
-    _seen: dict[Any, tuple[Draw, list[tuple[Array, Array]]]] = field(default_factory=dict, repr=False)
+    _seen: dict[Any, tuple[Draw, list[tuple[Array, Array]]]] = field(
+        default_factory=dict, repr=False
+    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shape, (self.counts,)  # what was drawn on it is drawn again, alike
@@ -65,15 +73,18 @@ class Shape:
         """The shape of public counts, or of an answer that was released before.
 
         Args:
-            like: a Histogram with a public domain, a Release with counts, or a sequence of counts. A Release shows
-                only its top: ranks below it are continued by the power law through its middle and last rank.
+            like: a Histogram with a public domain, a Release with counts, or a sequence of counts.
+                A Release shows only its top: ranks below it are continued by the power law through
+                its middle and last rank.
 
         Raises:
             InvalidParameter: for a private histogram, whose counts a plan must not depend on.
         """
         if isinstance(like, Histogram):
             if like.domain != "public":
-                raise InvalidParameter("like: a private histogram must not shape a plan; give released or public ones")
+                raise InvalidParameter(
+                    "like: a private histogram must not shape a plan; give released or public ones"
+                )
             return cls._sorted(like.counts)
         if isinstance(like, Release):
             if like.counts is None or len(like) == 0:
@@ -81,16 +92,23 @@ class Shape:
             return cls._sorted(_continued(np.sort(np.maximum(like.counts, 0.0))[::-1]))
         try:
             given = np.asarray(like)
-            counts = given.astype(np.float64) if given.dtype.kind in "biufO" else np.empty(0)
+            if given.dtype.kind in "biufO":
+                counts = given.astype(np.float64)
+            else:
+                counts = np.empty(0)
         except (TypeError, ValueError, OverflowError):
             counts = np.empty(0)
         if counts.ndim != 1 or not len(counts) or not (np.abs(counts) < LARGEST_COUNT).all():
-            raise InvalidParameter("like must be a public Histogram, a Release with counts, or counts below 2^62")
+            raise InvalidParameter(
+                "like must be a public Histogram, a Release with counts, or counts below 2^62"
+            )
         return cls._sorted(counts)
 
     @classmethod
     def _sorted(cls, counts: Array) -> Shape:
-        return cls(np.sort(np.maximum(np.asarray(counts, dtype=np.float64), 0.0))[::-1][:MOST_COUNTS])
+        return cls(
+            np.sort(np.maximum(np.asarray(counts, dtype=np.float64), 0.0))[::-1][:MOST_COUNTS]
+        )
 
     @cached_property
     def _standard(self) -> Standard:
@@ -98,11 +116,18 @@ class Shape:
 
     def gap(self, k: int) -> float:
         """How far the counts of the ranks k and 2k are apart."""
-        first, second = np.append(self.counts, np.zeros(2 * k))[[min(k, len(self.counts)) - 1, 2 * k - 1]]
+        first, second = np.append(self.counts, np.zeros(2 * k))[
+            [min(k, len(self.counts)) - 1, 2 * k - 1]
+        ]
         return float(first - second)
 
     def outcome(
-        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK_DRAWS
+        self,
+        mechanisms: tuple[Any, ...],
+        k: int,
+        sensitivity: Sensitivity,
+        counted: bool,
+        draws: int = BLOCK_DRAWS,
     ) -> Outcome:
         """Simulate a design on these counts, with fixed seeds and at least n draws."""
         counting = mechanisms[1] if counted and len(mechanisms) > 1 else None
@@ -112,11 +137,14 @@ class Shape:
         shown = chosen >= 0
         true = np.where(shown, np.append(self.counts, 0.0)[chosen], 0.0)
         top = self.counts[:k]
-        rows, hits = shown.sum(axis=1), ((chosen < len(top)) & shown).sum(axis=1)
+        rows = shown.sum(axis=1)
+        hits = ((chosen < len(top)) & shown).sum(axis=1)
         missed = np.maximum(top.sum() - true.sum(axis=1), 0.0) / k
         squares = np.zeros(len(chosen))
         if counting is not None and not open_ended:
-            squares = counting.recount_error(true, shown, Scene(k, self.counts, sensitivity, self._standard))
+            squares = counting.recount_error(
+                true, shown, Scene(k, self.counts, sensitivity, self._standard)
+            )
         elif counted:
             squares = np.where(shown, (np.where(shown, values, 0.0) - true) ** 2, 0.0).sum(axis=1)
         return _averages(squares, rows, missed, hits / max(len(top), 1))
@@ -124,7 +152,9 @@ class Shape:
     def _select(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, blocks: int
     ) -> tuple[Array, Array]:
-        """For each draw the ranks of the chosen labels (-1: none), and their noisy counts; shape (draws, k)."""
+        """For each draw the ranks of the chosen labels (-1: none), and their noisy counts; shape
+        (draws, k).
+        """
         key = (mechanisms, k, sensitivity)
         if key not in self._seen:
             first, *counting = mechanisms
@@ -138,18 +168,26 @@ class Shape:
 
 
 def _averages(squares: Array, rows: Array, missed: Array, recall: Array) -> Outcome:
-    error, sign = math.sqrt(squares.sum() / max(rows.sum(), 1)), -1 if rows.mean() >= 1 else 1
+    error = math.sqrt(squares.sum() / max(rows.sum(), 1))
+    sign = -1 if rows.mean() >= 1 else 1
     # What each draw adds to the loss, to the first order.
-    influence = missed + (squares + sign * error**2 * rows) / max(2 * error * max(rows.mean(), 1), 1e-12)
+    influence = missed + (squares + sign * error**2 * rows) / max(
+        2 * error * max(rows.mean(), 1), 1e-12
+    )
     deviation = float(influence.std() / math.sqrt(len(squares)))
     return Outcome(error, float(missed.mean()), float(recall.mean()), float(rows.mean()), deviation)
 
 
 def _continued(top: Array) -> Array:
-    """Counts of a top k with the ranks below, as many as ten times k, on the power law through ranks k/2 and k."""
+    """Counts of a top k with the ranks below, as many as ten times k, on the power law through
+    ranks k/2 and k.
+    """
     k = len(top)
     half = max(k // 2, 1)
     last = max(top[-1], 0.5)
-    exponent = math.log(max(top[half - 1], last) / last) / math.log(k / half) if k > half else 1.0
+    if k > half:
+        exponent = math.log(max(top[half - 1], last) / last) / math.log(k / half)
+    else:
+        exponent = 1.0
     below = last * (k / np.arange(k + 1, 10 * k + 101)) ** max(exponent, 0.1)
     return np.concatenate([top, below])

@@ -1,80 +1,98 @@
-"""Two phases: labels of an unknown domain are found under a cap and counted on all events (notes/two-phases.md)."""
+"""Labels of an unknown domain are found under a cap, selected by their counts on all events, and
+counted there (notes/two-phases.md).
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE, COUNTS, Counts
+from dptopk._internal.choices import CONFIDENCE, COUNTS, FIND, Counts, FindBy
 from dptopk._internal.formatting import describe_l0, format_upper
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.calibration import calibrate
-from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
-from dptopk.accounting.registry import Bound
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.counts import LARGEST_COUNT
 from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import Box, GaussianCounts, PartitionSelection, SparseGaussian, WeightedGaussian
+from dptopk.mechanisms import KnownGumbel
 from dptopk.mechanisms.base import in_label_order
 from dptopk.planning import profile as by_profile
 from dptopk.planning.in_rho import plan_in_rho
-from dptopk.planning.plan import Phase, Plan, appearing, joined, shown
-from dptopk.planning.request import ceil_digits, floor_digits
+from dptopk.planning.preview import large_counts
+from dptopk.planning.protocol import Finding, Reading
+from dptopk.planning.topk_plan import Phase, TopKPlan, appearing, joined, shown
+from dptopk.planning.ways import COUNTING, CalibratedWay, Counting, Finder, Way, calibrated
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-Find = Literal["auto", "weights", "counts", "threshold", "coins"]
-FIND: tuple[Find, ...] = ("auto", "weights", "counts", "threshold", "coins")
-# The cap where none was stated, with weights and without; and the part of δ for finding.
-CAPS, DELTA = {True: 100, False: 10}, {"weights": 0.5, "threshold": 0.5, "coins": 0.9}
-# Up to which k which way finds labels, and its share of μ²: measured on four worlds (docs/notes/events-measured.md).
-WAYS: tuple[tuple[float, Find, float], ...] = (
-    (12, "weights", 0.15),
-    (25, "weights", 0.3),
-    (math.inf, "weights", 0.5),
-    (10, "threshold", 0.3),
-    (25, "threshold", 0.4),
-    (math.inf, "coins", 0.3),
-)
-# What counts them, at one cost for every number of labels; box noise has the least deviation for few.
-COUNTING: dict[str, Callable[[float], Any]] = {
-    "gaussian": lambda mu: GaussianCounts(mu=mu),
-    "box": lambda epsilon: Box(epsilon=epsilon),
-}
+FINDS = "find"  # the name of the first phase
+# The cap where none was stated, with weights and without.
+CAPS = {True: 100, False: 10}
+# Up to which k which share of μ² is for finding and selecting, and the part of it for selecting:
+# the least loss over six real tables (docs/notes/events-measured.md).
+DIVISIONS: tuple[tuple[float, float, float], ...] = ((12, 0.3, 0.3), (25, 0.15, 0.5))
+BEYOND = (0.3, 0.4)
+# Without a cap as many times k labels take part, and box noise is compared up to this k.
+FLOOR = 40
 MOST_BOXED = 30
 
 
 @dataclass(frozen=True)
-class TwoPhasePlan(Plan):
-    """A plan that finds labels under a cap on labels per user, and counts them on the data without that cap.
+class TwoPhasePlan(TopKPlan):
+    """A plan that finds labels of events, selects k of them and counts them on all events.
 
-    Made by plan_two_phases; ``release`` takes an EventCounts. The charge of the second phase does not depend on how
-    many labels the first one finds, and nothing of it is given back.
+    Made by plan_two_phases; ``release`` takes an EventCounts. Labels are found under a cap on
+    labels per user, or without one. The k are selected and counted without it, whatever the users'
+    numbers of labels: with a growing budget the answer tends to the true top k. No charge depends
+    on how many labels are found, and nothing of it is given back.
 
     Attributes:
         under: the sensitivity of the histogram on which the labels are found.
         min_users: no label with fewer users is ever found.
-        looks: what is looked at first, to choose another way of finding and counting at the same charge; or nothing.
+        looks: what is looked at first, to choose another way of finding, selecting and counting at
+            the same charge; or nothing.
+        rest: with looks, the budget of what comes after them, whichever way is taken.
+        way: the way of the phases.
+        family: the noise on the counts that was asked for; None where the plan chooses.
     """
 
-    under: Sensitivity = finding_sensitivity(CAPS[True], 1, weights=True)  # noqa: RUF009 - immutable
+    kind: ClassVar[str] = "two phases"
+
+    # immutable
+    under: Sensitivity = finding_sensitivity(CAPS[True], 1, weights=True)  # noqa: RUF009
     min_users: int = 1
     looks: tuple[Phase, ...] = ()
+    rest: Budget | None = None
+    way: Way = Way("weights", *BEYOND, "gaussian", CAPS[True])  # noqa: RUF009
+    family: Counting | None = None
 
     @property
     def charge(self) -> Charge:
         """The most that a release of this plan can cost, the looks included."""
-        return joined([phase.charge for phase in (*self.looks, *self.phases)])
+        if self.rest is None:
+            return joined([phase.charge for phase in self.phases])
+        looked = [look.charge for look in self.looks]
+        return joined([*looked, by_profile.answer_charge(self.rest)])
+
+    def in_way(self, scaled: CalibratedWay) -> TwoPhasePlan:
+        """The same plan in another way, without looks."""
+        return replace(
+            self,
+            phases=scaled.phases,
+            bound=scaled.bound,
+            under=scaled.under,
+            way=scaled.way,
+            split=_split(scaled.way),
+            design=scaled.way.words,
+        )
 
     @property
     def fixed(self) -> bool:
@@ -82,14 +100,57 @@ class TwoPhasePlan(Plan):
         return not self.looks
 
     @property
-    def asked(self) -> list[Any]:
-        """As for a Plan, and under what and for how many users labels are found."""
-        return [*super().asked, str(self.under), self.min_users]
+    def identity(self) -> tuple[list[Any], dict[str, list[Any]]]:
+        """As of every top k, and under what and for how many users labels are found."""
+        shared, _ = super().identity
+        return [*shared, str(self.under), self.min_users], {}
 
     @property
-    def reading(self) -> dict[str, Any]:
-        """The options of ``event_counts`` for the histograms that this plan runs on."""
-        return {"labels_per_user": self.under.l0, "weights": self.weights, "profile": bool(self.looks)}
+    def reading(self) -> Reading:
+        """All events, and those under the cap."""
+        cap = self.under.l0 or CAPS[False]
+        finding = Finding(cap, weights=self.weights, profile=bool(self.looks))
+        return Reading(self.sensitivity, finding=finding)
+
+    def _bar_on(self, made_up: Histogram) -> float | None:
+        """The error bar of the usual way, on events that the cap does not cut."""
+        under = large_counts(self.k, self.under)
+        usual = replace(self, looks=(), rest=None)
+        return super(TwoPhasePlan, usual)._bar_on(EventCounts.beside(made_up, under))
+
+    def record(self) -> dict[str, Any]:
+        """As of every top k, and the looks with the budget of what comes after them."""
+        plain = super().record()
+        if self.rest is not None:
+            plain["looks"] = [look.name for look in self.looks]
+            plain["rest"] = [self.rest.epsilon, self.rest.delta]
+        return plain
+
+    def revived(self, record: Mapping[str, Any]) -> Self:
+        """This plan with the phases of a record, which must find labels as this one does.
+
+        A record without looks is drawn without them, also where the first version had other looks:
+        the answer then costs less than was charged.
+
+        Raises:
+            InvalidParameter: when labels were found in another way, or after other looks.
+        """
+        if record["phases"][0]["name"] != FINDS:
+            raise InvalidParameter("phases: these are not those of a plan in two phases")
+        looks = [look.name for look in self.looks] if "looks" in record else []
+        rest = self.rest if looks else None
+        stated = None if rest is None else [rest.epsilon, rest.delta]
+        if record.get("looks", []) != looks or record.get("rest") != stated:
+            raise InvalidParameter("looks: this version has others")
+        made = super().revived(record)
+        finding = made.phases[0]
+        if finding.mechanism.charge(self.under) != finding.charge:
+            raise InvalidParameter("phases: labels were found under other caps")
+        counted = any(phase.name == "count" for phase in made.phases)
+        way = self.way
+        if counted and way.counting == "capped":
+            way = replace(way, counting="gaussian")
+        return replace(made, looks=self.looks if looks else (), rest=rest, way=way)
 
     @property
     def weights(self) -> bool:
@@ -98,146 +159,241 @@ class TwoPhasePlan(Plan):
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise on a count where k labels are counted; coins may find more, or fewer."""
+        """Standard deviation of the noise on a count where k labels are counted; coins may find
+        more, or fewer.
+        """
         return noise_on(self.phases, self.sensitivity, self.k)
 
     @property
     def threshold(self) -> int | None:
-        """The threshold on a noisy count of the capped data for its label to be found; None for coins.
+        """The threshold on a noisy count of the capped data for its label to be found; None for
+        coins.
 
         With weights, of users who have no other label.
         """
         offset = self.mechanisms[0].threshold_offset(self.under)
-        return None if offset is None else self._in_users(offset)
+        if offset is None:
+            return None
+        return self._in_users(offset)
 
     def appears_at(self, probability: float = 0.5) -> int:
         """The count of the capped data at which its label is found with that probability.
 
         With weights, of users who have no other label.
         """
-        return self._in_users(self.mechanisms[0].appears_at(self.under, probability=probability) or 0)
+        return self._in_users(
+            self.mechanisms[0].appears_at(self.under, probability=probability) or 0
+        )
 
     def _in_users(self, count: int) -> int:
         return -(-(count + self._hidden) // (self.under.l2 or 1))
 
     @property
     def _hidden(self) -> int:
-        """What at most ``min_users`` - 1 users add to a label: it is taken off each count before labels are found."""
+        """What at most ``min_users`` - 1 users add to a label: it is taken off each count before
+        labels are found.
+        """
         return (self.min_users - 1) * self.under.linf
 
     def appearing(self, confidence: float = CONFIDENCE) -> str:
         """From which count of the capped data on a label is found, in words."""
-        if not self.weights:
-            said = f"of the capped counts: {appearing(self.mechanisms[0], self.under, confidence)}"
-        else:
-            half, sure = (self.appears_at(p) for p in (0.5, confidence))
-            said = (
-                f"a label is found with probability 1/2 from {half} users on who have no other label, with "
-                f"{confidence:g} from {sure}; of users who have d labels it takes √d times as many"
+        if self.weights:
+            half, most = (self.appears_at(p) for p in (0.5, confidence))
+            words = (
+                f"a label is found with probability 1/2 from {half} users on who have no other "
+                f"label, with {confidence:g} from {most}; of users who have d labels it takes √d "
+                "times as many"
             )
-        return said if self.min_users == 1 else f"{said}; never with fewer than {self.min_users} users"
+        else:
+            words = appearing(self.mechanisms[0], self.under, confidence)
+            words = f"of the capped counts: {words}" if self.under.l0 else words
+        if self.min_users == 1:
+            return words
+        return f"{words}; never with fewer than {self.min_users} users"
 
-    def check(self, histogram: Histogram) -> None:
+    def check(self, histogram: Histogram, /) -> None:
         """Refuse what the plan was not made for.
 
         Raises:
             InvalidParameter: naming what does not fit.
         """
         both = validate.instance(EventCounts, histogram=histogram)
-        for mine, theirs in ((self.sensitivity, both.sensitivity), (self.under, both.under_cap.sensitivity)):
-            if not mine.covers(theirs):
-                raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
+        if not self.sensitivity.covers(both.sensitivity):
+            raise InvalidParameter(
+                f"histogram has the sensitivity {both.sensitivity}, the plan is for "
+                f"{self.sensitivity}"
+            )
         if self.looks and both.profile is None:
-            raise InvalidParameter("histogram has no profile of users: read the events with profile=True")
-        if self.looks:
-            by_profile.ways(self)  # of a budget so small that one of them has no noise: before the looks are charged
+            raise InvalidParameter(
+                "histogram has no profile of users: read the events with profile=True"
+            )
+        if self.looks and not both.complete:
+            raise InvalidParameter("complete: looks need the whole histogram")
         self.mechanisms[0].check(self._findable(both))
 
-    def _findable(self, both: EventCounts) -> Histogram:
-        """The histogram that finds labels, less what ``min_users`` - 1 users may add to each count, and at least 0.
+    def _source(self, both: EventCounts) -> Histogram:
+        """The histogram on which labels are found."""
+        if self.under.l0 is None:
+            return both.with_sensitivity(self.sensitivity)
+        capped = both.under_cap
+        if self.under.covers(capped.sensitivity):
+            return capped
+        if self.under.l0 in both.narrow and self.under.l2 is None:
+            return both.under(self.under.l0)
+        raise InvalidParameter(
+            f"histogram has the sensitivity {capped.sensitivity}, the plan is for {self.under}"
+        )
 
-        max(count - c, 0) does not turn the order of two counts, and moves by no more than they do: so it is a histogram
-        of the same sensitivity. To drop the small counts, and leave the others as they are, would be a jump.
+    def _findable(self, both: EventCounts) -> Histogram:
+        """The histogram that finds labels, less what ``min_users`` - 1 users may add to each count,
+        and at least 0.
+
+        max(count - c, 0) does not turn the order of two counts, and moves by no more than they do:
+        so it is a histogram of the same sensitivity. To drop the small counts, and leave the others
+        as they are, would be a jump.
         """
-        found = both.under_cap.with_sensitivity(self.under)
+        found = self._source(both).with_sensitivity(self.under)
         if not self._hidden:
             return found
         hidden = min(self._hidden, LARGEST_COUNT)  # no count is as large
         return found.recounted(np.maximum(found.counts - hidden, 0), self.under)
 
-    def release(
+    def draw(
         self,
-        histogram: Histogram,
-        rng: Generator | None = None,
+        data: Histogram,
+        rng: Generator | None,
         *,
-        average: bool = True,  # noqa: ARG002
+        average: bool,  # noqa: ARG002
     ) -> Release:
-        """Find labels, count all of them without a cap, and show the k largest counts.
+        """Find labels, select k of them without a cap, and count these.
 
         Args:
-            histogram: an EventCounts.
-            rng: as in Plan.release.
-            average: has no effect: how much noise counts have is fixed by how many labels were found.
+            data: an EventCounts.
+            rng: as in ``release``.
+            average: has no effect: how much noise counts have is fixed by how many labels were
+                found.
 
         Returns:
-            Release: at most k labels, perhaps none, with the whole charge of both phases; its error bars are about the
-            true counts.
-
-        Raises:
-            InvalidParameter: as ``check``; nothing was charged.
+            Release: at most k labels, perhaps none, with the whole charge of all phases; its error
+            bars are about the true counts.
         """
-        self.check(histogram)
-        assert isinstance(histogram, EventCounts)  # noqa: S101 - checked
+        histogram = validate.instance(EventCounts, histogram=data)
         if self.looks:
             return by_profile.answer(self, histogram, rng)
-        finding, counting = self.mechanisms
+        charges = {phase.name: phase.charge for phase in self.phases}
+        mechanisms = {phase.name: phase.mechanism for phase in self.phases}
+        finding = mechanisms[FINDS]
         found = finding.release(self._findable(histogram), rng)
-        if not finding.open_ended:  # its noisy counts are charged: choosing by them is free
-            found = found.top(self.k)
-        labels = in_label_order(found.labels)
-        counted: Release = counting.release(histogram.with_sensitivity(self.sensitivity), rng, labels=labels)
-        charges = {phase.name: phase.charge for phase in self.phases}  # that of counting holds for any number of labels
-        if not charges["find"].includes(found.charge):
-            raise ReleaseWithheld(charges["find"], found.charge)
-        note = "; ".join(filter(None, (self._told(len(labels)), counted.note)))
-        return replace(shown(counted, self.k, self.counted), charge=self.charge, phases=charges, note=note)
+        if not charges[FINDS].includes(found.charge):
+            raise ReleaseWithheld(charges[FINDS], found.charge)
+        everything = histogram.with_sensitivity(self.sensitivity)
+        select = mechanisms.get("select")
+        if isinstance(select, KnownGumbel):
+            answer = self._selected(select, found, everything, rng)
+        else:  # of charges from before labels were selected: the first by what they were found with
+            answer = found if finding.open_ended else found.top(self.k)
+        number = len(found)
+        if self.way.counting == "capped":
+            answer = _only(found, answer.labels)
+        elif "count" in mechanisms:
+            labels = in_label_order(answer.labels)
+            counting = mechanisms["count"]
+            answer = counting.release(everything, rng, labels=labels)
+        note = "; ".join(filter(None, (self._told(number), answer.note)))
+        return replace(
+            shown(answer, self.k, self.counted),
+            charge=self.charge,
+            phases=charges,
+            note=note,
+            at_delta=self.budget.delta,
+        )
+
+    def _selected(
+        self,
+        select: KnownGumbel,
+        found: Release,
+        everything: Histogram,
+        rng: Generator | None,
+    ) -> Release:
+        """The k of the labels found with the largest noisy counts on all events.
+
+        That they were found is released, so they are a public domain. Fewer selections than k cost
+        no more; none is needed where all that was found is counted.
+        """
+        number = min(self.k, len(found))
+        names = list(in_label_order(found.labels))
+        all_shown = number == len(found) and self.counted
+        if all_shown or not names:
+            return found
+        counts = everything.count_of(names)
+        public = Histogram(names, counts, sensitivity=self.sensitivity, domain="public")
+        return replace(select, k=number).release(public, rng)
 
     def _told(self, found: int) -> str:
-        """Describe the cap under which labels were found, and the data on which they were counted."""
+        """Describe how labels were found, and the data on which they were counted."""
         labels = "1 label was" if found == 1 else f"{found} labels were"
-        weights = "; of d labels of a user each counted 1/√d to find them" if self.weights else ""
         about = "counts and error bars are about" if self.counted else "their order is that of"
+        done = "counted" if self.counted else "selected"
+        if self.under.l0 is None:
+            return f"{labels} found and {done} on all data: {about} the data without a cap"
+        if self.way.counting == "capped":
+            return (
+                f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user), and "
+                f"selected on all data; their counts are those under the cap"
+            )
+        weights = (
+            "; to find them, a label of a user counted less the more of them the user has"
+            if self.weights
+            else ""
+        )
+        missing = "; a label that was not found is missing whatever its count"
         return (
-            f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user), and counted on all data: "
-            f"{about} the data without that cap{weights}"
+            f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user), and "
+            f"{done} on all data: {about} the data without that cap{weights}{missing}"
         )
 
     def explain(self, *, confidence: float = CONFIDENCE) -> str:
         """The plan in words."""
-        cost, finding, counting = self.sensitivity.linf, *self.phases
-        each = ", each with weight 1/√their number" if self.weights else ""
-        return "\n".join(
-            [
-                f"Top {self.k} of a private domain, in two phases; one user moves each count by at most {cost}.",
-                *(f"First a look at {look.name}: {look.mechanism}, costs {look.charge}" for look in self.looks),
-                *(
-                    ["By the looks another share, or one phase, may be taken, at the same charge."]
-                    if self.looks
-                    else ()
-                ),
-                f"1. find labels, on capped data, {describe_l0(self.under.l0)} of one user{each}: {finding.mechanism}",
-                f"   costs at most {finding.charge}",
-                f"   {self.appearing(confidence)}",
-                f"2. count what was found, on all data, any number of labels of one user: {counting.mechanism}",
-                f"   costs {counting.charge}, however many labels were found",
-                f"   {self.k} labels: noise of standard deviation {self.noise_std:.3g} on each",
-                *(() if self.counted else ("The noisy counts choose and order the labels, and are not shown.",)),
-                f"Split: {self.split}",
-                f"Together: ({format_upper(self.bound.epsilon)}, {self.budget.delta:g})-DP by {self.bound.name}",
-                *filter(None, [self.told_in_rho]),
-                *(f"Warning: {doubt}" for doubt in self.warnings),
-            ]
+        moved = f"one user moves each count by at most {self.sensitivity.linf}"
+        lines = [f"Top {self.k} of a private domain of events; {moved}."]
+        lines += [
+            f"First a look at {look.name}: {look.mechanism}, costs {look.charge}"
+            for look in self.looks
+        ]
+        if self.rest is not None:
+            lines.append(
+                "By the looks another way may be taken, at the same charge: with them all costs "
+                f"at most {self.charge}."
+            )
+        for number, phase in enumerate(self.phases, start=1):
+            lines.append(f"{number}. {self._step(phase)}: {phase.mechanism}")
+            lines.append(f"   costs at most {phase.charge}")
+            if phase.name == FINDS:
+                lines.append(f"   {self.appearing(confidence)}")
+            if phase.name == "count":
+                deviation = f"noise of standard deviation {self.noise_std:.3g} on each"
+                lines.append(f"   {self.k} labels: {deviation}")
+        if not self.counted:
+            lines.append("The noisy counts choose and order the labels, and are not shown.")
+        lines.append(f"Split: {self.split}")
+        lines.append(
+            f"Together: ({format_upper(self.bound.epsilon)}, {self.budget.delta:g})-DP by "
+            f"{self.bound.name}"
         )
+        lines.extend(filter(None, [self.told_in_rho]))
+        lines.extend(f"Warning: {doubt}" for doubt in self.warnings)
+        return "\n".join(lines)
+
+    def _step(self, phase: Phase) -> str:
+        """The task of a phase in words."""
+        if phase.name == "select":
+            return f"select {self.k} of what was found, on all data"
+        if phase.name == "count":
+            return "count what was selected, on all data, any number of labels of one user"
+        if self.under.l0 is None:
+            return "find and select labels, on all data, any number of labels of one user"
+        each = ", each with weight 1/√their number" if self.weights else ""
+        return f"find labels, on capped data, {describe_l0(self.under.l0)} of one user{each}"
 
 
 def plan_two_phases(
@@ -248,7 +404,7 @@ def plan_two_phases(
     per_label_cap: int = 1,
     counts: Counts | None = "auto",
     share: float | Literal["auto"] = "auto",
-    find: Find = "auto",
+    find: FindBy = "auto",
     min_users: int = 1,
     users: int | None = None,
     profile: bool = False,
@@ -258,124 +414,209 @@ def plan_two_phases(
     Args:
         k: how many labels, at least 1.
         budget: the total; δ above 0.
-        labels_per_user: the cap Δ under which labels are found; "auto": 100 with weights, 10 without.
+        labels_per_user: the cap Δ under which labels are found; "auto": 100 with weights, 10
+            without.
         per_label_cap: τ, the most that one user adds to one label; it holds in both phases.
-        counts: "gaussian" or "box": the noise on the counts; "auto": the one with the smaller deviation on k counts;
-            None: the noisy counts choose and order the labels, and are not shown.
-        share: of μ², in (0, 1): what is spent to find labels; "auto": what was best on eight tables, 0.15 to 0.5, the
-            more the larger k is.
-        find: "weights": noisy sums over a threshold, where a user of d labels counts about 1/√d at each; "threshold":
-            noisy counts over a threshold; of both the k largest are counted; "coins": PartitionSelection, of which all
-            are counted; "counts": a threshold up to k = 25, coins above; "auto": weights where τ is 1, else counts.
-        min_users: no label that fewer users have is ever shown; many labels with more are missed too.
+        counts: "gaussian" or "box": the noise on the counts; "auto": the one with the smaller
+            deviation on k counts; None: the noisy counts choose and order the labels, and are not
+            shown.
+        share: of μ², in (0, 1): what finds and selects labels; "auto": what was best on six
+            real tables, 0.15 to 0.3.
+        find: "weights": noisy sums over a threshold, where a user of d labels counts about 1/√d at
+            each; "threshold": noisy counts over a threshold; "coins": PartitionSelection; "counts":
+            coins, or a threshold where there is no coin; "uncapped": selections from all events
+            over a noisy floor; "auto": weights where τ is 1, else counts. Whatever was found, the k
+            labels are selected by their counts on all events.
+        min_users: no label that fewer users have is ever shown; many labels with more are missed
+            too.
         users: how many users there are, where that is public: a δ above 1/users is warned of.
-        profile: where nothing of cap, share and find is stated, counts are shown with Gaussian noise and any number of
-            users will do, take the way by two looks with noise: at users by their number of labels, and at the counts
-            of a few ranks (docs/notes/two-phases.md). It runs on histograms read with ``profile=True``.
+        profile: where nothing of cap, share and find is stated, take the way by two looks with
+            noise: at users by their number of labels, and at the counts of a few ranks
+            (docs/notes/two-phases.md). It runs on histograms read with ``profile=True``. Not with a
+            budget in ρ.
 
     Returns:
-        TwoPhasePlan: the composition of both phases, as a product, is at most budget.epsilon at budget.delta.
+        TwoPhasePlan: the composition of both phases, as a product, is at most budget.epsilon at
+        budget.delta.
 
     Raises:
         InvalidParameter: on arguments outside their ranges, or a budget that is too small.
 
     >>> plan = plan_two_phases(30, Budget(1.0, 1e-6))
-    >>> print(plan.phases[1].charge, plan.epsilon <= 1)
-    GDP(0.156375) True
+    >>> [phase.name for phase in plan.phases], plan.epsilon <= 1
+    (['find', 'select', 'count'], True)
     """
-    k, budget = validate.count(k=k), validate.instance(Budget, budget=budget)
+    k = validate.count(k=k)
+    budget = validate.instance(Budget, budget=budget)
     if not budget.delta:
-        raise InvalidParameter("budget.delta must be above 0: hiding which labels exist needs a δ", parameter="delta")
-    weights = validate.member(FIND, find=find) == "weights" or (find == "auto" and per_label_cap == 1)
+        raise InvalidParameter(
+            "budget.delta must be above 0: hiding which labels exist needs a δ", parameter="delta"
+        )
+    weights = validate.member(FIND, find=find) == "weights" or (
+        find == "auto" and per_label_cap == 1
+    )
     if weights and per_label_cap != 1:
-        raise InvalidParameter("find='weights': users add at most 1 to a label; per_label_cap must be 1")
-    cap = CAPS[weights] if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
+        raise InvalidParameter(
+            "find='weights': users add at most 1 to a label; per_label_cap must be 1"
+        )
+    cap = (
+        CAPS[weights]
+        if labels_per_user == "auto"
+        else validate.count(labels_per_user=labels_per_user)
+    )
     share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
-    min_users, per_label_cap = validate.count(min_users=min_users), validate.count(per_label_cap=per_label_cap)
+    min_users = validate.count(min_users=min_users)
+    per_label_cap = validate.count(per_label_cap=per_label_cap)
     counts = None if counts is None else validate.member(COUNTS, counts=counts)
     if budget.rho is not None:
-        told: dict[str, Any] = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "counts": counts}
-        told |= {"share": share, "find": find, "min_users": min_users, "users": users, "profile": profile}
-        asked = partial(plan_two_phases, k, **told)
-        return cast("TwoPhasePlan", plan_in_rho(budget, asked))
-    under = finding_sensitivity(cap, per_label_cap, weights=weights)
-    everything = Sensitivity(linf=per_label_cap)
-    ways = [way for way in WAYS if find in ("auto", "counts", way[1]) and (way[1] == "weights") == weights]
-    usual = next((way for way in ways if k <= way[0]), ways[-1])
-    unstated = labels_per_user == share == find == "auto" and min_users == 1 and counts not in (None, "none")
+        told: dict[str, Any] = {
+            "labels_per_user": labels_per_user,
+            "per_label_cap": per_label_cap,
+            "counts": "gaussian" if counts == "auto" else counts,  # in ρ it is less than box noise
+        }
+        told |= {
+            "share": share,
+            "find": find,
+            "min_users": min_users,
+            "users": users,
+            "profile": False,  # the charge that covers every way has no price in ρ
+        }
+        in_rho = partial(plan_two_phases, k, **told)
+        return plan_in_rho(budget, in_rho)
+    asked = _Asked(k, budget, cap, per_label_cap, min_users, users, counts)
+    unstated = labels_per_user == share == find == "auto" and min_users == 1
     looks = by_profile.looks(budget.epsilon) if profile and weights and unstated else ()
-    mu, refusal = gaussian_mu(epsilon=budget.epsilon, delta=budget.delta), None
-    for _, how, own in sorted(ways, key=lambda way: way != usual):  # another way where there is no noise or coin for it
-        part, made = own if share == "auto" else share, []
-        for noise in _noises(counts, how, k):
-            try:
-                finding = _finding(how, under, math.sqrt(part) * mu, budget.delta)
-                looked = looks if (how, noise) == ("weights", "gaussian") else ()
-                made.append((looked, noise, *_phases(finding, COUNTING[noise], under, everything, k, budget, looked)))
-            except InvalidParameter as error:
-                refusal = refusal or error
-        if not made:
+    rest = by_profile.rest_of(budget, looks) if looks else None
+    refusal: InvalidParameter | None = None
+    for how in _finding_ways(find, weights=weights):
+        try:
+            usual = _usual(asked, how, share, rest or budget)
+        except InvalidParameter as error:
+            refusal = refusal or error
             continue
-        looked, noise, phases, bound = min(made, key=lambda each: noise_on(each[2], everything, k))
-        return TwoPhasePlan(
-            k=k,
-            budget=budget,
-            sensitivity=everything,
-            domain="private",
-            phases=phases,
-            bound=bound,
-            split=f"{part:.0%} of μ² to find labels, the rest to count them; δ is that of the product of both",
-            counted=counts not in (None, "none"),
-            design=f"{how} under a cap, then {noise} counts without one",
-            users=users,
-            under=under,
-            min_users=min_users,
-            looks=looked,
-        )
+        if rest is None:
+            return usual
+        looked = replace(usual, looks=looks, rest=rest, budget=budget)
+        total = compose(looked.charge, delta=budget.delta, lower=False)
+        return replace(looked, bound=total)
     raise refusal or InvalidParameter("budget: it is too small for every way of finding labels")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The validated arguments of plan_two_phases that every way needs."""
+
+    k: int
+    budget: Budget
+    cap: int
+    per_label_cap: int
+    min_users: int
+    users: int | None
+    counts: Counts | None
+
+    @property
+    def counted(self) -> bool:
+        """Whether the answer shows counts."""
+        return self.counts not in (None, "none")
+
+    @property
+    def families(self) -> tuple[Counting | None, ...]:
+        """What noise on the counts is to be compared; None without counts."""
+        if not self.counted:
+            return (None,)
+        if self.counts in COUNTING:
+            return (self.counts,)
+        if self.counts != "auto":
+            raise InvalidParameter(
+                f"counts={self.counts!r}: events are counted with Gaussian or box noise; for other "
+                f"noise count in one phase, with count_capped=True"
+            )
+        if self.k <= MOST_BOXED:
+            return ("gaussian", "box")
+        return ("gaussian",)
+
+
+def _finding_ways(find: FindBy, *, weights: bool) -> Iterator[Finder]:
+    """How labels are found, best first: further ways serve where one has no noise or no coin for
+    the budget.
+    """
+    if find not in ("auto", "counts"):
+        yield cast("Finder", find)
+        return
+    if weights:
+        yield from ("weights", "uncapped")
+        return
+    yield from ("coins", "threshold", "uncapped")
+
+
+def _usual(
+    asked: _Asked, how: Finder, share: float | Literal["auto"], budget: Budget
+) -> TwoPhasePlan:
+    """The plan without a look of one way of finding labels, with the least noise on the counts."""
+    everything = Sensitivity(linf=asked.per_label_cap)
+    under = everything
+    if how != "uncapped":
+        weights = how == "weights"
+        under = finding_sensitivity(asked.cap, asked.per_label_cap, weights=weights)
+    divided = next((row[1:] for row in DIVISIONS if asked.k <= row[0]), BEYOND)
+    own = divided[0] if share == "auto" else share
+    scaled: list[CalibratedWay] = []
+    refusal: InvalidParameter | None = None
+    for family in asked.families:
+        part = 1.0 if family is None else own
+        floor = FLOOR * asked.k if how == "uncapped" else 0
+        way = Way(how, part, divided[1], family, under.l0, floor)
+        try:
+            scaled.append(calibrated(way, asked.k, budget, under, everything))
+        except InvalidParameter as error:
+            refusal = refusal or error
+    if not scaled:
+        raise refusal or InvalidParameter("budget: it is too small for this way")
+    best = min(scaled, key=lambda each: noise_on(each.phases, everything, asked.k))
+    return TwoPhasePlan(
+        k=asked.k,
+        budget=budget,
+        sensitivity=everything,
+        domain="private",
+        phases=best.phases,
+        bound=best.bound,
+        split=_split(best.way),
+        counted=asked.counted,
+        design=best.way.words,
+        users=asked.users,
+        under=best.under,
+        min_users=asked.min_users,
+        way=best.way,
+        family=None if asked.counts == "auto" else asked.families[0],
+    )
+
+
+def _split(way: Way) -> str:
+    """How a way divides the budget, in words."""
+    last = "all" if way.counting is None else f"{way.share:.0%}"
+    own = "" if way.find == "uncapped" else f" ({way.selecting:.0%} of it to select)"
+    rest = "" if way.counting is None else ", the rest to count them"
+    return (
+        f"{last} of the precision to find and select labels{own}{rest}; δ is that of all together"
+    )
+
+
+def _only(found: Release, labels: tuple[Any, ...]) -> Release:
+    """The rows of these labels: intervals know that others passed too."""
+    if len(labels) == len(found) or found.counts is None or found.measurement is None:
+        return found
+    wanted = set(labels)
+    rows = [row for row, label in enumerate(found.labels) if label in wanted]
+    measurement = found.measurement.kept(found.counts, len(rows), planned=False)
+    return replace(
+        found,
+        labels=tuple(found.labels[row] for row in rows),
+        counts=found.counts[rows],
+        measured=None if found.measured is None else found.measured[rows],
+        measurement=measurement,
+    )
 
 
 def noise_on(phases: tuple[Phase, ...], sensitivity: Sensitivity, k: int) -> float:
     """Standard deviation of the last phase's noise on each of k counts."""
     return float(phases[-1].mechanism.count_noise(sensitivity, labels=k) or 0.0)
-
-
-def _noises(counts: Counts | None, how: str, k: int) -> tuple[str, ...]:
-    """What noise on the counts is to be compared."""
-    if counts in COUNTING:
-        if (counts, how) == ("box", "coins"):
-            raise InvalidParameter("counts='box': coins find any number of labels; choose another find=")
-        return (str(counts),)
-    if counts not in ("auto", None, "none"):
-        raise InvalidParameter(
-            f"counts={counts!r}: two phases count with Gaussian or box noise; for other noise count in one phase, "
-            "with count_capped=True"
-        )
-    return ("gaussian", "box") if how != "coins" and k <= MOST_BOXED else ("gaussian",)
-
-
-def _phases(
-    finding: Any, family: Any, under: Sensitivity, everything: Sensitivity, k: int, budget: Budget, looks: Any
-) -> tuple[tuple[Phase, ...], Bound]:
-    """Both phases, the second with all that the budget leaves to it, and their composition with the looks."""
-    first = finding.charge(under)
-
-    def both(size: float) -> Charge:
-        return Charge.join(*(look.charge for look in looks), first, family(size).charge(everything))
-
-    size = calibrate(both, budget)
-    while (bound := compose(both(floor_digits(size)), delta=budget.delta, lower=False)).epsilon > budget.epsilon:
-        size *= 1 - 1e-3
-    counting = family(floor_digits(size))
-    counting.charge(everything, labels=k)  # refuses a number that cannot be counted
-    return (Phase("find", finding, first), Phase("count", counting, counting.charge(everything))), bound
-
-
-def _finding(how: str, under: Sensitivity, mu: float, delta: float) -> Any:
-    """Return the mechanism that finds labels at about the cost of a Gaussian with this μ."""
-    own = DELTA[how] * delta
-    if how == "coins":
-        return PartitionSelection(epsilon=floor_digits(float(gaussian_epsilon(mu, delta=own)), digits=3), delta=own)
-    if how == "weights":
-        return WeightedGaussian(sigma=ceil_digits(1 / mu), delta=own)
-    return SparseGaussian(sigma=ceil_digits(math.sqrt(under.l0 or 1) / mu), delta=own)

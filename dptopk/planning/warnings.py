@@ -20,10 +20,17 @@ def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> l
     found = []
     if epsilon > LARGEST_EPSILON:
         found.append(
-            f"ε = {epsilon:g} guarantees next to nothing: one user may change the odds of an answer by e^{epsilon:g}"
+            f"ε = {epsilon:g} guarantees next to nothing: one user may change the odds of an "
+            f"answer by e^{epsilon:g}"
         )
     if delta > LARGEST_DELTA:
-        found.append(f"δ = {delta:g} is large: with that probability anything about a user may show; 1e-6 is common")
+        found.append(
+            f"δ = {delta:g} is large: with that probability anything about a user may show; "
+            f"1e-6 is common"
+        )
     if users is not None and delta * users > 1:
-        found.append(f"δ = {delta:g} is above 1/users: publishing the data of one user at random would satisfy it")
+        found.append(
+            f"δ = {delta:g} is above 1/users: publishing the data of one user at random would "
+            f"satisfy it"
+        )
     return found

@@ -1,8 +1,10 @@
-"""Intervals for counts released because they passed a fixed threshold, independent of the other labels.
+"""Intervals for counts released because they passed a fixed threshold, independent of the other
+labels.
 
-Given which labels passed, their noisy counts are independent, each with the law of x + N given x + N > T. That law does
-not depend on how many others were given noise, which is private. Its likelihood ratio rises with x, so the x for which
-neither end of it is improbable form an interval. Statement and proof: docs/notes/intervals.md, "Counts that passed".
+Given which labels passed, their noisy counts are independent, each with the law of x + N given x +
+N > T. That law does not depend on how many others were given noise, which is private. Its
+likelihood ratio rises with x, so the x for which neither end of it is improbable form an interval.
+Statement and proof: docs/notes/intervals.md, "Counts that passed".
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ from dptopk._internal.search import first_true
 
 Array = np.ndarray[Any, Any]
 Tail = Callable[[int], float]
-# Tails are upper bounds, at most this share too large; both ends are moved outward by twice as much.
+# Tails are upper bounds, at most this share too large; both ends are moved outward by twice as
+# much.
 TAIL_ERROR = 1e-6
 
 
 def level(alpha: float, rows: int) -> float:
-    """Return the level of each of n independent intervals that jointly fail with probability at most alpha."""
+    """Return the level of each of n independent intervals that jointly fail with probability at
+    most alpha.
+    """
     return float(-np.expm1(np.log1p(-alpha) / max(rows, 1)))
 
 
@@ -33,7 +38,8 @@ class Passed:
 
     Attributes:
         threshold: T.
-        tail: upper bounds on P[N > c] for c >= 0, at most TAIL_ERROR too large; N is symmetric around 0.
+        tail: upper bounds on P[N > c] for c >= 0, at most TAIL_ERROR too large; N is symmetric
+            around 0.
         at_threshold: the chance with which a value of exactly T is shown.
     """
 
@@ -63,20 +69,34 @@ class Passed:
 
     def upper_tail(self, y: int, x: int) -> float:
         """Upper bound on P[x + N >= y | shown]."""
-        return min(self._more(y - x - 1) / self._shown(x) * (1 + 2 * TAIL_ERROR), 1.0) if y > self.threshold else 1.0
+        if y > self.threshold:
+            return min(self._more(y - x - 1) / self._shown(x) * (1 + 2 * TAIL_ERROR), 1.0)
+        return 1.0
 
     def lower_tail(self, y: int, x: int) -> float:
-        """Upper bound on P[x + N <= y | shown]; of small chances the difference of the tails below is precise."""
+        """Upper bound on P[x + N <= y | shown]; of small chances the difference of the tails below
+        is precise.
+        """
         by_rest = 1 - self._more(y - x) / self._shown(x) * (1 - 2 * TAIL_ERROR)
         if x <= y:
             return by_rest
         hidden = self._shown(x, hidden=True)
-        return min(by_rest, (self.tail(x - y - 1) - hidden * (1 - TAIL_ERROR)) / self._shown(x) * (1 + 2 * TAIL_ERROR))
+        return min(
+            by_rest,
+            (self.tail(x - y - 1) - hidden * (1 - TAIL_ERROR))
+            / self._shown(x)
+            * (1 + 2 * TAIL_ERROR),
+        )
 
     def _shown(self, x: int, *, hidden: bool = False) -> float:
-        """P[a count x is shown]: above T, or at T with that chance; or, of x > T, that it is not shown."""
+        """P[a count x is shown]: above T, or at T with that chance; or, of x > T, that it is not
+        shown.
+        """
         total = 0.0
-        for c, weight in ((self.threshold - x, 1 - self.at_threshold), (self.threshold - x - 1, self.at_threshold)):
+        for c, weight in (
+            (self.threshold - x, 1 - self.at_threshold),
+            (self.threshold - x - 1, self.at_threshold),
+        ):
             if weight:
                 tail = self.tail(-c - 1 if c < 0 else c)
                 total += weight * (1 - tail if c < 0 and not hidden else tail)
@@ -84,4 +104,6 @@ class Passed:
 
     def _more(self, c: int) -> float:
         """P[N > c] for every c, by symmetry."""
-        return self.tail(c) if c >= 0 else 1 - self.tail(-c - 1)
+        if c >= 0:
+            return self.tail(c)
+        return 1 - self.tail(-c - 1)

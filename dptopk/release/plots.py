@@ -33,24 +33,33 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise InvalidParameter("plot: drawing needs matplotlib: pip install 'dptopk[plots]'") from None
+        raise InvalidParameter(
+            "plot: drawing needs matplotlib: pip install 'dptopk[plots]'"
+        ) from None
     if axes is None:
         figure = Figure(figsize=(7, 1.2 + 0.24 * max(len(rows), 3)), layout="constrained")
         axes = figure.subplots()
-    places, counts = np.arange(len(rows)), rows["count"].to_numpy(dtype=float)
+    places = np.arange(len(rows))
+    counts = rows["count"].to_numpy(dtype=float)
     errors: Any = None
     if "low" in rows:
         # A fitted count, or one below 0, may lie outside the interval of what was measured.
-        low, high = rows["low"].to_numpy(dtype=float), rows["high"].to_numpy(dtype=float)
+        low = rows["low"].to_numpy(dtype=float)
+        high = rows["high"].to_numpy(dtype=float)
         errors = np.maximum([counts - low, high - counts], 0.0)
     axes.barh(places, counts, xerr=errors, color="#4477aa", ecolor="#ee6677", capsize=2, height=0.7)
     # A dollar sign would start a formula.
     names = [visible(label).replace("$", r"\$") for label in rows["label"]]
-    axes.set_yticks(places, [name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…" for name in names])
+    axes.set_yticks(
+        places,
+        [name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…" for name in names],
+    )
     axes.invert_yaxis()
     axes.set_xlim(left=min(0.0, float(counts.min(initial=0.0))))
     axes.set_xlabel("noisy count")
     axes.spines[["top", "right"]].set_visible(False)
-    title = f"{percent(confidence)} error bars, all rows at once" + (" (capped data)" if capped else "")
+    title = f"{percent(confidence)} error bars, all rows at once" + (
+        " (capped data)" if capped else ""
+    )
     axes.set_title(title, loc="left", fontsize="medium")
     return axes

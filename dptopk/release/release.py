@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dptopk._internal.choices import CONFIDENCE, Intervals
-from dptopk._internal.formatting import answer_rows, describe_l0, html_lines, html_rows, markdown, markdown_table
+from dptopk._internal.formatting import (
+    answer_rows,
+    describe_l0,
+    format_upper,
+    html_lines,
+    html_rows,
+    markdown,
+    markdown_table,
+)
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -19,6 +27,25 @@ from dptopk.release.intervals import Measurement, interval_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of an answer; it unpacks into its three values.
+
+    Attributes:
+        rank: from 1 on.
+        label: as it was released.
+        count: a whole number; None where labels only were released.
+    """
+
+    rank: int
+    label: Any
+    count: int | None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Rank, label and count."""
+        return iter((self.rank, self.label, self.count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +60,14 @@ class Release:
         sensitivity: the sensitivity the charge is stated for.
         seeded: True when the noise came from a generator that the caller gave: not for production.
         phases: the charge of each phase, by name, where there was more than one.
-        note: what a reader of the answer should know, such as "stopped at the threshold"; never a data value.
+        note: what a reader of the answer should know, such as "stopped at the threshold"; never a
+            data value.
         measured: the noisy integers that ``counts`` were fitted to, where they differ.
         measurement: how the counts were measured, for ``intervals``; None where no counts were.
         capped: the counts are of data from which contributions above the caps were cut off.
         source: token of the histogram the answer was drawn from; see made_on.
+        at_delta: the total δ of the budget that the answer was planned for, at which ``epsilon`` is
+            told; None = that of the charge alone.
     """
 
     labels: tuple[Any, ...]
@@ -52,9 +82,37 @@ class Release:
     measurement: Measurement | None = field(default=None, repr=False)
     capped: bool = False
     source: object = field(default=None, repr=False)
+    at_delta: float | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __iter__(self) -> Iterator[Row]:
+        """The rows from the first on; counts are whole numbers, as in ``table``."""
+        if self.counts is None:
+            counts = [None] * len(self)
+        else:
+            counts = whole(self.counts).tolist()
+        for rank, (label, count) in enumerate(zip(self.labels, counts, strict=True), start=1):
+            yield Row(rank, label, count)
+
+    @property
+    def delta(self) -> float:
+        """The δ of what was charged: that of the budget it was planned for, else the charge's
+        own.
+        """
+        if self.at_delta is None:
+            return self.charge.delta
+        return self.at_delta
+
+    @property
+    def epsilon(self) -> float:
+        """The ε of what was charged at ``delta``, an upper bound; inf where the costs need a larger
+        δ.
+        """
+        from dptopk.accounting.bounds import compose
+
+        return compose(self.charge, delta=self.delta, lower=False).epsilon
 
     def made_on(self, histogram: Histogram) -> bool:
         """Whether this answer was drawn from this same Histogram object."""
@@ -62,66 +120,107 @@ class Release:
 
     @classmethod
     def drawn(cls, histogram: Histogram, rng: np.random.Generator | None, **drawn: Any) -> Release:
-        """Make the release of what a mechanism drew from a histogram, with the facts known about it in advance.
+        """Make the release of what a mechanism drew from a histogram, with the facts known about it
+        in advance.
 
         Args:
             histogram: that was asked.
             rng: the caller's generator, if one was given.
-            **drawn: as for a Release: labels, charge, mechanism, counts, note, and what was measured.
+            **drawn: as for a Release: labels, charge, mechanism, counts, note, and what was
+            measured.
         """
         drawn = {"counts": None, "note": ""} | drawn
-        cut = capped_note(histogram.sensitivity) if histogram.capped and drawn["counts"] is not None else ""
+        if histogram.capped and drawn["counts"] is not None:
+            cut = capped_note(histogram.sensitivity)
+        else:
+            cut = ""
         drawn["note"] = "; ".join(filter(None, (drawn["note"], cut)))
-        drawn |= {"sensitivity": histogram.sensitivity, "capped": histogram.capped, "source": histogram.identity}
+        drawn |= {
+            "sensitivity": histogram.sensitivity,
+            "capped": histogram.capped,
+            "source": histogram.identity,
+        }
         return cls(seeded=rng is not None, **drawn)
 
     def top(self, k: int, *, planned: bool = False) -> Release:
-        """The first k rows of this answer; post-processing, and intervals know that the rest was left out.
+        """The first k rows of this answer; post-processing, and intervals know that the rest was
+        left out.
 
         Args:
             k: how many; where the values chose it, only intervals of kind "simultaneous" hold.
-            planned: k was fixed before the values were drawn; bounded noise then has narrower intervals.
+            planned: k was fixed before the values were drawn; bounded noise then has narrower
+                intervals.
         """
         if k >= len(self):
             return self
-        counts, measured = (None if column is None else column[:k] for column in (self.counts, self.measured))
+        counts, measured = (
+            None if column is None else column[:k] for column in (self.counts, self.measured)
+        )
         law = self.measurement
-        measurement = None if law is None or self.counts is None else law.kept(self.counts, k, planned=planned)
-        return replace(self, labels=self.labels[:k], counts=counts, measured=measured, measurement=measurement)
+        if law is None or self.counts is None:
+            measurement = None
+        else:
+            measurement = law.kept(self.counts, k, planned=planned and self.measured is None)
+        return replace(
+            self, labels=self.labels[:k], counts=counts, measured=measured, measurement=measurement
+        )
 
-    def intervals(self, *, confidence: float = CONFIDENCE, kind: Intervals = "simultaneous") -> pd.DataFrame:
-        """Confidence intervals for the true counts, and the ranks these can have; post-processing, costs nothing.
+    def intervals(
+        self, *, confidence: float = CONFIDENCE, kind: Intervals = "simultaneous"
+    ) -> pd.DataFrame:
+        """Confidence intervals for the true counts, and the ranks these can have; post-processing,
+        costs nothing.
 
         Args:
             confidence: in (0, 1).
-            kind: "simultaneous": with this probability *all* intervals cover, for any way of selecting;
-                "fcr": of the rows that an answer shows, the share not covered is on average at most 1 - confidence
-                (the false coverage rate), narrower; "row": each interval by itself covers with this probability,
-                for labels that were not chosen by these counts (by a selection with its own noise, or by name).
+            kind: "simultaneous": with this probability *all* intervals cover, for any way of
+                selecting; "fcr": of the rows that an answer shows, the share not covered is on
+                average at most 1 - confidence (the false coverage rate), narrower; "row": each
+                interval by itself covers with this probability, for labels that were not chosen by
+                these counts (by a selection with its own noise, or by name).
 
         Returns:
-            A data frame with the columns rank, label, low, high, rank_low, rank_high, all whole numbers. The
-            intervals are centred at the noisy counts before any fit, and cut at 0. They are for the counts that were
-            measured: where the release is ``capped``, those after capping, and of the true counts only ``low`` holds
-            (capping never raises a count; ranks do not hold). Whatever ``kind`` says, *all* ranks
-            hold together with probability ``confidence``; ``attrs["ranks"]`` tells whether among the labels of the
-            whole "domain", which is what is given wherever it can be proven for every row, or among the "rows"
-            shown. Exact for independent noise up to integers and a relative error below 1e-6, which only widens.
+            A data frame with the columns rank, label, low, high, rank_low, rank_high, all whole
+            numbers. The intervals are centred at the noisy counts before any fit, and cut at 0.
+            They are for the counts that were measured: where the release is ``capped``, those after
+            capping, and of the true counts only ``low`` holds (capping never raises a count; ranks
+            do not hold). Whatever ``kind`` says, *all* ranks hold together with probability
+            ``confidence``; ``attrs["ranks"]`` tells whether among the labels of the whole "domain",
+            which is what is given wherever it can be proven for every row, or among the "rows"
+            shown. Exact for independent noise up to integers and a relative error below 1e-6, which
+            only widens.
 
         Raises:
-            InvalidParameter: when the mechanism released no counts; for kind="row" where the rows were kept because
-                their counts were large, unless the noise is bounded.
+            InvalidParameter: when the mechanism released no counts; for kind="row" where the rows
+                were kept because their counts were large, unless the noise is bounded.
 
         Source: docs/notes/intervals.md; Benjamini-Yekutieli 2005 for the false coverage rate.
         """
         if self.counts is None or self.measurement is None:
-            why = "holds labels only" if self.counts is None else "does not say how its counts were measured"
+            if self.counts is None:
+                why = "holds labels only"
+            else:
+                why = "does not say how its counts were measured"
             raise InvalidParameter(f"intervals: this answer {why}")
+        return interval_table(
+            self.table[["rank", "label"]], self.measured_values, self.measurement, confidence, kind
+        )
+
+    @property
+    def measured_values(self) -> np.ndarray[Any, Any]:
+        """The noisy counts before any fit, shape (rows,).
+
+        Raises:
+            InvalidParameter: when no counts were released.
+        """
         values = self.counts if self.measured is None else self.measured
-        return interval_table(self.table[["rank", "label"]], values, self.measurement, confidence, kind)
+        if values is None:
+            raise InvalidParameter("measured_values: this answer holds labels only")
+        return values
 
     def shown(self, *, confidence: float = CONFIDENCE) -> pd.DataFrame:
-        """Return the rows to display: ``table``, with the simultaneous intervals' low and high where there are any.
+        """Return the rows to display: ``table``, with the simultaneous intervals' low and high
+        where there are any.
 
         Where there are, ``attrs["confidence"]`` says with which probability all of them hold.
         """
@@ -150,10 +249,13 @@ class Release:
 
         if self.counts is None:
             raise InvalidParameter("plot: this answer holds labels only")
-        return plot_counts(self.shown(confidence=confidence), axes, confidence=confidence, capped=self.capped)
+        return plot_counts(
+            self.shown(confidence=confidence), axes, confidence=confidence, capped=self.capped
+        )
 
     def to_markdown(self, *, confidence: float = CONFIDENCE) -> str:
-        """Return the rows with their joint intervals as a Markdown table, followed by the footnotes.
+        """Return the rows with their joint intervals as a Markdown table, followed by the
+        footnotes.
 
         Args:
             confidence: of the intervals, in (0, 1).
@@ -166,31 +268,52 @@ class Release:
         return html_rows(self.shown()) + html_lines(self.remarks())
 
     def __str__(self) -> str:
-        """The rows with their error bars, and what they cost."""
-        return "\n".join([self.shown().to_string(index=False), *self.remarks()])
+        """The rows with their error bars, what they cost as (ε, δ), and the remarks."""
+        cost = f"cost: ({format_upper(self.epsilon, 4)}, {format_upper(self.delta)})-DP"
+        return "\n".join([self.shown().to_string(index=False), cost, *self.remarks()])
 
     def remarks(self) -> list[str]:
-        """Return the footnotes of the table: the charge, the mechanism, the note, and whether a fixed seed was used."""
+        """Return the footnotes of the table: the charge, the mechanism, the note, and whether a
+        fixed seed was used.
+        """
         lines = [f"charge: {self.charge}", f"mechanism: {_name(self.mechanism)}"]
         lines += [self.note] if self.note else []
-        return [*lines, "made with a fixed seed: not for production"] if self.seeded else lines
+        if self.seeded:
+            return [*lines, "made with a fixed seed: not for production"]
+        return lines
 
     @property
     def table(self) -> pd.DataFrame:
-        """A data frame with the columns rank (from 1), label and, where counts were released, count."""
+        """A data frame with the columns rank (from 1), label and, where counts were released,
+        count: whole numbers, as true counts are; ``to_dict`` has them as they were released.
+        """
         import pandas as pd
 
-        columns: dict[str, Any] = {"rank": np.arange(1, len(self) + 1), "label": pd.Series(self.labels, dtype=object)}
+        columns: dict[str, Any] = {
+            "rank": np.arange(1, len(self) + 1),
+            "label": pd.Series(self.labels, dtype=object),
+        }
         if self.counts is not None:
-            columns["count"] = self.counts
+            columns["count"] = whole(self.counts)
         return pd.DataFrame(columns)
 
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a pandas.DataFrame."""
+        return self.table
+
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe dictionary: rows, charge, mechanism with its parameters, sensitivity, seeded, note."""
+        """A JSON-safe dictionary: rows, charge, mechanism with its parameters, sensitivity, seeded,
+        note.
+        """
         rows: list[dict[str, Any]] = []
-        rows += [{"rank": rank, "label": to_plain(label)} for rank, label in enumerate(self.labels, start=1)]
+        rows += [
+            {"rank": rank, "label": to_plain(label)}
+            for rank, label in enumerate(self.labels, start=1)
+        ]
         for name, column in (("count", self.counts), ("measured", self.measured)):
-            for row, count in zip(rows, () if column is None else column.tolist(), strict=column is not None):
+            for row, count in zip(
+                rows, () if column is None else column.tolist(), strict=column is not None
+            ):
                 row[name] = count
         return {
             "rows": rows,
@@ -201,8 +324,8 @@ class Release:
             "seeded": self.seeded,
             "note": self.note,
             "capped": self.capped,
-            "measurement": None if self.measurement is None else asdict(self.measurement),
-        }
+            "measurement": None if self.measurement is None else self.measurement.to_dict(),
+        } | ({} if self.at_delta is None else {"at_delta": self.at_delta})
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Release:
@@ -212,20 +335,28 @@ class Release:
             InvalidParameter: for anything else.
         """
         try:
-            rows, sensitivity = plain["rows"], dict(plain["sensitivity"])
+            rows = plain["rows"]
+            sensitivity = dict(plain["sensitivity"])
             sensitivity.pop("name")
             return cls(
                 labels=tuple(from_plain(row["label"]) for row in rows),
-                counts=np.array([row["count"] for row in rows]) if rows and "count" in rows[0] else None,
+                counts=np.array([row["count"] for row in rows])
+                if rows and "count" in rows[0]
+                else None,
                 charge=Charge.parse(plain["charge"]),
                 mechanism=plain["mechanism"],
                 sensitivity=Sensitivity(**sensitivity),
                 seeded=plain["seeded"],
                 phases={name: Charge.parse(charge) for name, charge in plain["phases"].items()},
                 note=plain["note"],
-                measured=np.array([row["measured"] for row in rows]) if rows and "measured" in rows[0] else None,
-                measurement=None if plain.get("measurement") is None else Measurement.from_dict(plain["measurement"]),
+                measured=np.array([row["measured"] for row in rows])
+                if rows and "measured" in rows[0]
+                else None,
+                measurement=None
+                if plain.get("measurement") is None
+                else Measurement.from_dict(plain["measurement"]),
                 capped=plain.get("capped", False),
+                at_delta=plain.get("at_delta"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidParameter("plain: not a release that to_dict wrote") from error
@@ -238,18 +369,37 @@ class Release:
         pa = _needed("pyarrow")
         rows = self.table
         try:
-            column = pa.array(self.labels) if len({type(label) for label in self.labels}) == 1 else None
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):  # of a type or size that Arrow does not hold
+            if len({type(label) for label in self.labels}) == 1:
+                column = pa.array(self.labels)
+            else:
+                column = None
+        except (
+            pa.ArrowException,
+            ValueError,
+            TypeError,
+            OverflowError,
+        ):  # of a type or size that Arrow does not hold
             column = None
         if column is None:  # a column has one type: mixed labels become text
             column = pa.array([label_text(label) for label in self.labels], pa.string())
-        table = pa.Table.from_pandas(rows.drop(columns="label"), preserve_index=False).add_column(1, "label", column)
+        table = pa.Table.from_pandas(rows.drop(columns="label"), preserve_index=False).add_column(
+            1, "label", column
+        )
         metadata = {**(table.schema.metadata or {}), b"dptopk.charge": str(self.charge).encode()}
         return table.replace_schema_metadata(metadata)
 
     def to_polars(self) -> Any:
         """The table as a polars.DataFrame."""
         return _needed("polars").from_arrow(self.to_arrow())
+
+
+def whole(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Counts as whole numbers: the nearest ones, halves to even; those beyond 2^62 stay as they
+    are.
+    """
+    if counts.dtype.kind != "f" or not (np.abs(counts) < 2.0**62).all():
+        return counts
+    return np.rint(counts).astype(np.int64)
 
 
 def _needed(module: str) -> Any:
@@ -262,9 +412,12 @@ def _needed(module: str) -> Any:
 def capped_note(sensitivity: Sensitivity) -> str:
     """Explain what the caps of a histogram made from events mean for its counts."""
     labels = "" if sensitivity.l0 is None else f"{describe_l0(sensitivity.l0)}, "
+    together = "" if sensitivity.l1 is None else f", and {sensitivity.l1} in all"
     return (
-        f"counts are of capped data: each user was limited to {labels}at most {sensitivity.linf} at each. True totals "
-        "may be higher. Each interval covers the count after capping; only its lower end holds for the true count"
+        f"counts are of capped data: each user was limited to {labels}at most "
+        f"{sensitivity.linf} at each{together}. True totals "
+        "may be higher. Each interval covers the count after capping; only its lower end holds "
+        "for the true count"
     )
 
 
@@ -277,14 +430,24 @@ def _name(mechanism: Any) -> str:
 
 
 def fields_to_json(value: Any) -> dict[str, Any]:
-    """A dataclass as a dictionary of its name and its fields, without optional ones that are None."""
+    """A dataclass as a dictionary of its name and its fields, without optional ones that are
+    None.
+    """
     plain = {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
-    unset = {one.name for one in fields(value) if one.metadata.get("optional") and plain[one.name] is None}
-    return {"name": type(value).__name__} | {name: part for name, part in plain.items() if name not in unset}
+    unset = {
+        one.name
+        for one in fields(value)
+        if one.metadata.get("optional") and plain[one.name] is None
+    }
+    return {"name": type(value).__name__} | {
+        name: part for name, part in plain.items() if name not in unset
+    }
 
 
-def to_json(value: Any) -> Any:
-    """A value as JSON can hold it: by its own ``to_dict``, else a dataclass by its name and its fields."""
+def to_json(value: Any) -> Any:  # noqa: PLR0911
+    """A value as JSON can hold it: by its own ``to_dict``, else a dataclass by its name and its
+    fields.
+    """
     if isinstance(value, Mapping):
         return dict(value)
     own = getattr(value, "to_dict", None)
@@ -296,4 +459,6 @@ def to_json(value: Any) -> Any:
         return value.item()
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)

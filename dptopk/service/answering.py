@@ -1,40 +1,59 @@
 """Answering exactly once: despite failures and retries, one key is charged once and has one answer.
 
-1. If the ledger holds a charge under the analyst's key, nothing more is charged. Is its answer stored, it is given
-   again. Is it not (the process was killed, or another one is at it), the answer is drawn with the plan that the charge
-   remembers, and stored; the ledger takes one answer for a charge, so of two that are drawn one is never seen.
-2. Else: plan, read the data, move the job to "charging" (from where it cannot be called off, see ``jobs``), charge (one
-   transaction that looks for the key and the version again), wait until the charge is durable, draw, store.
+1. If the ledger holds a charge under the analyst's key, nothing more is charged. Is its answer
+   stored, it is given again. Is it not (the process was killed, or another one is at it), the
+   answer is drawn with the plan that the charge remembers, and stored; the ledger takes one answer
+   for a charge, so of two that are drawn one is never seen.
+2. Else: plan, read the data, move the job to "charging" (from where it cannot be called off, see
+   ``jobs``), charge (one transaction that looks for the key and the version again), wait until the
+   charge is durable, draw, store.
 
-Nothing leaves before it is stored: an answer that was given is the one that is given again. Killed at any instant,
-charged >= released.
+Nothing leaves before it is stored: an answer that was given is the one that is given again. Killed
+at any instant, charged >= released.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.json_text import fingerprint
-from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
+from dptopk.errors import (
+    BudgetExceeded,
+    DptopkError,
+    InvalidParameter,
+    LedgerError,
+    ReleaseWithheld,
+)
 from dptopk.histogram.histogram import Histogram
 from dptopk.ledger.commits import Commits
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.spends import Receipt, Spend
-from dptopk.planning import TwoPhasePlan
+from dptopk.planning import Plan
+from dptopk.planning.gauge import advised
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
-from dptopk.service.questions import Plans, Prepared, Question, charge_of, recorded, revived
+from dptopk.service.questions import (
+    Plans,
+    Question,
+    charge_of,
+    kind_asked,
+    recorded,
+    recorded_kind,
+    revived,
+)
 
 
 class KeyUsed(DptopkError):
-    """The idempotency key was used for another question, or is of a budget or of data that were renewed since."""
+    """The idempotency key was used for another question, or is of a budget or of data that were
+    renewed since.
+    """
 
 
 def job_of(analyst: str, dataset: str, key: str) -> str:
@@ -44,7 +63,9 @@ def job_of(analyst: str, dataset: str, key: str) -> str:
 
 @dataclass
 class AnswerService:
-    """Everything that asking needs; charges share durable commits with charges alone, so that no answer undoes one."""
+    """Everything that asking needs; charges share durable commits with charges alone, so that no
+    answer undoes one.
+    """
 
     ledger: Ledger
     histograms: Histograms
@@ -66,12 +87,14 @@ class AnswerService:
         return spend
 
     def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Question) -> Spend:
-        """Charge and answer a question, or find what was done before; the charge whose answer is stored.
+        """Charge and answer a question, or find what was done before; the charge whose answer is
+        stored.
 
         Raises:
             BudgetExceeded: nothing was charged.
             Cancelled: the job was called off; nothing was charged, nor will be under this key.
-            LedgerError: the ledger refuses; a retry with the same key goes on from where this ended.
+            LedgerError: the ledger refuses; a retry with the same key goes on from where this
+            ended.
         """
         analyst, job = analyst_name(analyst), job_of(analyst, spec.name, key)
         while (spend := self.known(spec, analyst, key, question)) is None:
@@ -83,7 +106,9 @@ class AnswerService:
             raise LedgerError("the answer was not stored; ask again with the same key")
         return done
 
-    def _charge(self, spec: DatasetSpec, analyst: str, key: str, question: Question, job: str) -> None:
+    def _charge(
+        self, spec: DatasetSpec, analyst: str, key: str, question: Question, job: str
+    ) -> None:
         """Read the data, then charge: a question that fails before costs nothing.
 
         Nothing is charged here when the data changed meanwhile, or another worker was faster.
@@ -93,65 +118,115 @@ class AnswerService:
         for histogram in self._read(spec, version, question, plan, job).values():
             plan.check(histogram)
         self.jobs.charging(job)
-        about: dict[str, Any] = {"version": version, "unit": spec.unit, "sensitivity": spec.sensitivity}
-        about |= {"mechanism": recorded(question, plan) | {"version": version}, "once": key}
+        about: dict[str, Any] = {
+            "version": version,
+            "unit": spec.unit,
+            "sensitivity": spec.sensitivity,
+        }
+        record = recorded(question, plan) | recorded_kind(spec, question)
+        about |= {"mechanism": record | {"version": version}, "once": key}
         about["segments"] = spec.paying(question.segments, question.where)
+        charge = charge_of(spec, question, plan)
+        about["stated"] = plan.stated if plan.charge == charge else None
         try:
-            self._charges.do(partial(self.ledger.charge, spec.name, analyst, charge_of(spec, question, plan), **about))
+            self._charges.do(partial(self.ledger.charge, spec.name, analyst, charge, **about))
+        except BudgetExceeded as refused:
+            kind = kind_asked(spec, question)
+            if kind is None:
+                raise
+            accounts = self.ledger.state(spec.name).accounts(analyst, about["segments"])
+            raise advised(refused, accounts["dataset"], kind) from None
         except InvalidParameter:
-            charged = self.known(spec, analyst, key, question) is not None  # by another worker, for an earlier version
+            charged = (
+                self.known(spec, analyst, key, question) is not None
+            )  # by another worker, for an earlier version
             if not charged and self.ledger.state(spec.name).version == version:
                 raise
 
     def _read(
-        self, spec: DatasetSpec, version: str, question: Question, plan: Prepared, job: str | None
+        self, spec: DatasetSpec, version: str, question: Question, plan: Plan, job: str | None
     ) -> Mapping[str, Histogram]:
-        """Return the histograms of a question, cached or read now; ``job`` is informed of the progress."""
+        """Return the histograms of a question, cached or read now; ``job`` is informed of the
+        progress.
+        """
 
         def progress(done: int, total: int) -> None:
             if job is not None:
                 self.jobs.progress(job, done, total)
 
         asked = spec.segmented(question.segments, question.where)
-        if isinstance(plan, TwoPhasePlan):
-            asked = replace(asked, finding=tuple(plan.reading.items()))
+        if (finding := plan.reading.finding) is not None:
+            asked = replace(asked, finding=tuple(asdict(finding).items()))
         return self.histograms.get(spec, version, question.where, asked, progress)
 
     def _answer(self, spec: DatasetSpec, spend: Spend) -> None:
         """Draw and store the answer to a charge, with the plan that was charged."""
         receipt = Receipt(spend.seq, spec.name, spend.analyst, spend.charge)
-        question, plan = revived(spec, self.plans, spend.mechanism, spend.charge)
+        question, plan = revived(spec, spend.mechanism, spend.charge)
         state = self.ledger.state(spec.name)
-        if spend.segments is not None and spend.seq < state.versioned:  # users may be in other segments of the new data
-            raise KeyUsed("the data changed before this question was answered: take a new idempotency key")
-        if spend.seq <= state.renewed:  # what is drawn now would be about data that the budget of now is for
-            raise KeyUsed("the budget was renewed before this question was answered: take a new idempotency key")
+        if (
+            spend.segments is not None and spend.seq < state.versioned
+        ):  # users may be in other segments of the new data
+            raise KeyUsed(
+                "the data changed before this question was answered: take a new idempotency key"
+            )
+        if (
+            spend.seq <= state.renewed
+        ):  # what is drawn now would be about data that the budget of now is for
+            raise KeyUsed(
+                "the budget was renewed before this question was answered: take a new "
+                "idempotency key"
+            )
         releases = {}
         for segment, histogram in self._read(spec, state.version, question, plan, None).items():
             try:
                 release = releases[segment] = plan.release(histogram)
-            except InvalidParameter as error:  # the data changed since the charge, and no longer suits it
-                raise LedgerError(f"the answer to what was charged cannot be drawn now ({error})") from None
+            except (
+                InvalidParameter
+            ) as error:  # the data changed since the charge, and no longer suits it
+                raise LedgerError(
+                    f"the answer to what was charged cannot be drawn now ({error})"
+                ) from None
             if not plan.charge.includes(release.charge):
                 raise ReleaseWithheld(plan.charge, release.charge)
-        if question.segments:  # what a segment did not use is not given back: another one may have used it
-            answer: dict[str, Any] = {"segments": [{"segment": s} | one.to_dict() for s, one in releases.items()]}
+        if (
+            question.segments
+        ):  # what a segment did not use is not given back: another one may have used it
+            answer: dict[str, Any] = {
+                "segments": [{"segment": s} | one.to_dict() for s, one in releases.items()]
+            }
             used = spend.charge
         else:
-            answer, used = releases[""].to_dict(), releases[""].charge
+            answer = releases[""].to_dict()
+            used = releases[""].charge
         try:
-            self._answers.do(partial(self.ledger.finalize, receipt, used, answer=answer | {"version": state.version}))
-        except InvalidParameter:  # another one was faster: its answer counts, and this one is never seen
+            self._answers.do(
+                partial(
+                    self.ledger.finalize, receipt, used, answer=answer | {"version": state.version}
+                )
+            )
+        except (
+            InvalidParameter
+        ):  # another one was faster: its answer counts, and this one is never seen
             return
 
 
-def shown(spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = CONFIDENCE) -> dict[str, Any]:
-    """A stored answer as it leaves: the release with its intervals, or those of each segment; question and cost."""
-    about = _charged(spend, dataset) | {"version": answer.get("version", ""), "confidence": confidence}
+def shown(
+    spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = CONFIDENCE
+) -> dict[str, Any]:
+    """A stored answer as it leaves: the release with its intervals, or those of each segment;
+    question and cost.
+    """
+    about = _charged(spend, dataset) | {
+        "version": answer.get("version", ""),
+        "confidence": confidence,
+    }
     about["question"] = spend.mechanism.get("question")
     if "segments" not in answer:
         return about | _with_intervals(answer, confidence)
-    each = [{"segment": one["segment"]} | _with_intervals(one, confidence) for one in answer["segments"]]
+    each = [
+        {"segment": one["segment"]} | _with_intervals(one, confidence) for one in answer["segments"]
+    ]
     return about | {"segments": each}
 
 

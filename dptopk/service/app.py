@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import wrap_future
+import os
+import signal
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -18,16 +20,18 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from dptopk import errors
-from dptopk.errors import DptopkError, InvalidParameter
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.service.answering import KeyUsed
+from dptopk.service.authentication import authenticated
 from dptopk.service.catalog import Catalog
+from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.data import Unreadable
 from dptopk.service.jobs import Cancelled
 from dptopk.service.limits import Busy
 from dptopk.service.messages import in_words
-from dptopk.service.routes import authenticated, router
-from dptopk.service.state import Service, place
+from dptopk.service.routes import router
 from dptopk.service.streams import router as streams
+from dptopk.service.worker import Service, place
 
 LOG = logging.getLogger("dptopk.service")
 
@@ -44,13 +48,29 @@ STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
     (errors.LedgerError, 503, "ledger"),
     (Busy, 429, "busy"),
 )
+REFUSED = "DPTOPK_REFUSED"  # names the file in which a worker says why it did not begin
 MOST_BYTES = 65_536  # of a request's body
 BODY_SECONDS = 20.0  # in which it must be sent
-SCRIPTS = ("page.js", "common.js", "csv.js", "answer.js", "divide.js", "owner.js", "streams.js", "api.js")
-PAGE = {"": "index.html", "api": "api.html", "page.css": "page.css", **{name: name for name in SCRIPTS}}
+SCRIPTS = (
+    "page.js",
+    "common.js",
+    "csv.js",
+    "answer.js",
+    "divide.js",
+    "owner.js",
+    "streams.js",
+    "api.js",
+)
+PAGE = {
+    "": "index.html",
+    "api": "api.html",
+    "page.css": "page.css",
+    **{name: name for name in SCRIPTS},
+}
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -62,7 +82,8 @@ def create_app(catalog: Catalog, **options: Any) -> FastAPI:
     """The service for a catalog; ``options`` go to Service.
 
     Raises:
-        LedgerError: when the ledger cannot be opened, does not fit the catalog, or lacks what its head says it held.
+        LedgerError: when the ledger cannot be opened, does not fit the catalog, or lacks what its
+        head says it held.
     """
     service = Service(catalog, **options)
 
@@ -71,14 +92,20 @@ def create_app(catalog: Catalog, **options: Any) -> FastAPI:
         yield
         service.close()
 
-    silent: dict[str, Any] = {"docs_url": None, "redoc_url": None, "separate_input_output_schemas": False}
+    silent: dict[str, Any] = {
+        "docs_url": None,
+        "redoc_url": None,
+        "separate_input_output_schemas": False,
+    }
     app = FastAPI(title="dptopk", version="1", lifespan=lifespan, **silent)
     app.state.service = service
     app.include_router(router)
     app.include_router(streams)
     for address, name in PAGE.items():
         app.add_api_route(f"/{address}", _page(name), methods=["GET"], include_in_schema=False)
-    app.add_api_route("/health", partial(_health, service), methods=["GET"], include_in_schema=False)
+    app.add_api_route(
+        "/health", partial(_health, service), methods=["GET"], include_in_schema=False
+    )
     app.add_exception_handler(DptopkError, _refused)
     app.add_exception_handler(RequestValidationError, _not_understood)
     app.add_exception_handler(HTTPException, _not_served)
@@ -87,15 +114,24 @@ def create_app(catalog: Catalog, **options: Any) -> FastAPI:
 
 
 def from_environment() -> FastAPI:
-    """The application of one of several workers: the catalog's path is in DPTOPK_CATALOG."""
-    import os
+    """The application of one of several workers: the catalog's path is in DPTOPK_CATALOG.
 
-    return create_app(Catalog.load(os.environ["DPTOPK_CATALOG"]))
+    A catalog that is refused ends the worker and the process that would start another one for it,
+    which finds the reason in the file that REFUSED names.
+    """
+    try:
+        return create_app(load_catalog(os.environ["DPTOPK_CATALOG"]))
+    except DptopkError as error:
+        Path(os.environ[REFUSED]).write_text(str(error), encoding="utf-8")
+        os.kill(os.getppid(), signal.SIGTERM)
+        raise SystemExit(1) from None
 
 
 async def _health(service: Service) -> Response:
-    """Whether the ledger and the access database can be read; checked at most once a second for all callers."""
-    well = await wrap_future(service.work.submit("", service.well))
+    """Whether the ledger and the access database can be read; checked at most once a second for all
+    callers, who wait for one check together.
+    """
+    well = await service.health()
     return JSONResponse({"status": "ok" if well else "failing"}, status_code=200 if well else 503)
 
 
@@ -123,58 +159,77 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _not_understood(_: Request, error: Exception) -> Response:
     """Describe what is wrong with a request, without its values."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - what the handler is registered for
-    return problem(422, "invalid", in_words(error.errors())[:2000].encode("utf-8", "replace").decode())
+    # what the handler is registered for
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    return problem(
+        422, "invalid", in_words(error.errors())[:2000].encode("utf-8", "replace").decode()
+    )
 
 
 async def _not_served(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - what the handler is registered for
+    assert isinstance(error, HTTPException)  # noqa: S101
     return problem(
-        error.status_code, str(error.detail).lower().replace(" ", "_"), str(error.detail), **(error.headers or {})
+        error.status_code,
+        str(error.detail).lower().replace(" ", "_"),
+        str(error.detail),
+        **(error.headers or {}),
     )
 
 
 class _Body:
-    """The body of a request, which is read when its sender is known, in limited time and up to a limited length."""
+    """The body of a request, which is read when its sender is known, in limited time and up to a
+    limited length.
+    """
 
     def __init__(self, request: Request, receive: Receive) -> None:
-        self._request, self._receive = request, receive
+        self._request = request
+        self._receive = receive
         self._clock = asyncio.get_running_loop().time
-        self._until, self._size, self._more = self._clock() + BODY_SECONDS, 0, True
+        self._until = self._clock() + BODY_SECONDS
+        self._size = 0
+        self._more = True
 
     async def receive(self) -> Any:
-        """The next piece; after the last one, that the sender has gone, for which there is no limit of time."""
+        """The next piece; after the last one, that the sender has gone, for which there is no limit
+        of time.
+        """
         try:
             if self._request.method != "GET":
                 await authenticated(self._request)
         except Busy:  # FastAPI would take any other error for one of the body
             raise HTTPException(429, "Busy") from None
+        except LedgerError:
+            raise HTTPException(503, "The access database cannot be read") from None
         seconds = max(0.0, self._until - self._clock()) if self._more else None
         try:
             message = await asyncio.wait_for(self._receive(), seconds)
         except TimeoutError:
             raise HTTPException(408, "Too slow") from None
-        self._size, self._more = self._size + len(message.get("body", b"")), message.get("more_body", False)
+        self._size = self._size + len(message.get("body", b""))
+        self._more = message.get("more_body", False)
         if self._size > MOST_BYTES:
             raise HTTPException(413, "Too large")
         return message
 
 
 class _Outermost:
-    """Counts requests, adds headers, reads short bodies of people it knows, and turns what nobody expected into a 500.
+    """Counts requests, adds headers, reads short bodies of people it knows, and turns what nobody
+    expected into a 500.
 
-    A body is read when the application asks for it, which FastAPI does before anything else. The plain 500 has no
-    message and no traceback.
+    A body is read when the application asks for it, which FastAPI does before anything else. The
+    plain 500 has no message and no traceback.
     """
 
     def __init__(self, app: Any, service: Service) -> None:
-        self.app, self.service = app, service
+        self.app = app
+        self.service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, request = 0, Request(scope)
+        status = 0
+        request = Request(scope)
 
         async def sending(message: Any) -> None:
             nonlocal status
@@ -188,8 +243,12 @@ class _Outermost:
 
         try:
             await self.app(scope, _Body(request, receive).receive, sending)
-        except Exception as error:  # noqa: BLE001 - nothing may reach a log with its message
-            LOG.error("a request failed: %s", place(error))  # noqa: TRY400 - a traceback may quote data
+        except Exception as error:  # noqa: BLE001
+            connection = getattr(request.state, "connection", None)
+            if connection is not None and connection.gone:  # it left before it was answered
+                return
+            # a traceback may quote data
+            LOG.error("a request failed: %s", place(error))  # noqa: TRY400
             if status:
                 raise RuntimeError("the answer broke off") from None
             await problem(500, "internal", "internal error")(scope, receive, sending)

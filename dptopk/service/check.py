@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dptopk.costs import Budget
 from dptopk.errors import DptopkError
+from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.heads import witness_at
 from dptopk.ledger.ledger import Ledger
-from dptopk.ledger.names import canonical
+from dptopk.ledger.names import canonical, plain_text
 from dptopk.service.access import Access
-from dptopk.service.catalog import Catalog, DatasetSpec, Segmented
+from dptopk.service.catalog import Catalog, CatalogBudget, CatalogRefused, DatasetSpec, Segmented
+from dptopk.service.catalog_changes import (
+    HOW,
+    NOT_ANEW,
+    differences,
+    served_before,
+    terms_by_place,
+)
+from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.data import tried
 from dptopk.service.tables import Tables
-from dptopk.service.terms import HOW, create, differences
 
 LARGE_EPSILON = 20.0  # above it a budget protects nobody in practice
 LARGE_DELTA = 1e-4  # the share of users who may be shown entirely
 
 
 @dataclass(frozen=True)
-class Finding:
+class CatalogProblem:
     """One thing that is wrong; ``refused``: the service would not start, or not answer."""
 
     text: str
@@ -35,105 +43,180 @@ class Finding:
         return f"{'refused' if self.refused else 'warning'}: {self.text}"
 
 
-def check(path: str | Path) -> list[Finding]:
-    """Everything that is wrong with a catalog, its data, its ledger and its access database; nothing is written."""
+def check(path: str | Path) -> list[CatalogProblem]:
+    """Everything that is wrong with a catalog, its data, its ledger and its access database;
+    nothing is written.
+    """
     try:
-        catalog = Catalog.load(path)
-        found = [*_files(catalog), *(one for spec in catalog.datasets.values() for one in _dataset(spec))]
-        return [*found, *_ledger(catalog), *_people(catalog)]
+        catalog = load_catalog(path)
+    except CatalogRefused as error:
+        return [CatalogProblem(message, refused=True) for message in error.messages]
     except DptopkError as error:
-        return [Finding(str(error), refused=True)]
+        return [CatalogProblem(str(error), refused=True)]
+    parts: list[tuple[str, Callable[[], Iterator[CatalogProblem]]]] = [
+        ("catalog", partial(_files, catalog)),
+        *((f"datasets.{name}", partial(_dataset, spec)) for name, spec in catalog.datasets.items()),
+        ("ledger", partial(_ledger, catalog)),
+        ("access", partial(_people, catalog)),
+    ]
+    return [problem for where, part in parts for problem in _all(where, part)]
 
 
-def _files(catalog: Catalog) -> Iterator[Finding]:
+def _all(where: str, part: Callable[[], Iterator[CatalogProblem]]) -> Iterator[CatalogProblem]:
+    """What one part of the check finds; whatever stops it is a finding too, without a traceback."""
+    try:
+        yield from part()
+    except DptopkError as error:
+        yield CatalogProblem(f"{where}: {error}", refused=True)
+    # whatever a file, a driver or a parser says
+    except Exception as error:  # noqa: BLE001
+        yield CatalogProblem(f"{where}: {type(error).__name__}", refused=True)
+
+
+def _files(catalog: Catalog) -> Iterator[CatalogProblem]:
     for name, read in (("key_file", lambda: catalog.key), ("head_file", lambda: _head(catalog))):
         try:
             read()
         except DptopkError as error:
-            yield Finding(f"{name}: {error}", refused=True)
+            yield CatalogProblem(f"{name}: {error}", refused=True)
     for name in ("ledger", "access", "head_file"):
         place = str(getattr(catalog, name) or "")
         if place and "://" not in place and not Path(place).parent.is_dir():
-            yield Finding(f"{name}: there is no folder {str(Path(place).parent)!r}", refused=True)
+            yield CatalogProblem(
+                f"{name}: there is no folder {str(Path(place).parent)!r}", refused=True
+            )
     if catalog.key_file is None:
-        yield Finding("key_file: the ledger's chain has no key: who can write it can forge it")
+        yield CatalogProblem(
+            "key_file: the ledger's chain has no key: who can write it can forge it"
+        )
     if catalog.head_file is None:
-        yield Finding("head_file: without one an old copy of the ledger is not detected")
+        yield CatalogProblem("head_file: without one an old copy of the ledger is not detected")
 
 
 def _head(catalog: Catalog) -> Any:
-    return None if catalog.head_file is None else witness_at(catalog.head_file).read()
+    if catalog.head_file is None:
+        return None
+    return witness_at(catalog.head_file).read()
 
 
-def _dataset(spec: DatasetSpec) -> Iterator[Finding]:
+def _dataset(spec: DatasetSpec) -> Iterator[CatalogProblem]:
     where = f"datasets.{spec.name}"
     yield from _budgets(spec, where)
     if spec.analysts is not None and spec.terms.shares is not None:
         others = {canonical(name) for name in spec.terms.shares} - {"reserve"} - set(spec.analysts)
         if others:
-            yield Finding(f"{where}: shares of {', '.join(others)}, who may not ask")
+            yield CatalogProblem(f"{where}: shares of {', '.join(others)}, who may not ask")
     if spec.labels_per_user is None and spec.source != "macbeth":
-        yield Finding(f"{where}: labels_per_user is not given: all labels of a user count")
-    try:
-        with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:
-            create(ledger, spec)
-        for column, values in {"": ("",), **spec.filters}.items():
-            tried(spec, {column: values[0]} if column else {}, Segmented())
-    except Exception as error:  # noqa: BLE001 - whatever a file or a parser says, without a traceback
-        said = error if isinstance(error, DptopkError) else type(error).__name__
-        yield Finding(f"{where}: {said}", refused=True)
+        yield CatalogProblem(f"{where}: labels_per_user is not given: all labels of a user count")
+    yield from _all(where, partial(_plain, spec))
+    for place, budget, made in terms_by_place(spec):
+        yield from _all(f"{where}.{place}", partial(_protects, f"{where}.{place}", budget, made))
+    for column, values in {"": ("",), **spec.filters}.items():
+        reading = partial(_read, spec, {column: values[0]} if column else {})
+        yield from _all(where, reading)
 
 
-def _budgets(spec: DatasetSpec, where: str) -> Iterator[Finding]:
+def _plain(spec: DatasetSpec) -> Iterator[CatalogProblem]:
+    """Refuse what the ledger takes for no text."""
+    plain_text(unit=spec.unit)
+    plain_text(version=spec.version)
+    yield from ()
+
+
+def _read(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[CatalogProblem]:
+    """Read the data once."""
+    tried(spec, where, Segmented())
+    yield from ()
+
+
+def _protects(
+    where: str, budget: CatalogBudget, made: Callable[[], dict[str, Any]]
+) -> Iterator[CatalogProblem]:
+    """Warn of a budget that limits nothing in practice."""
+    account = account_of(made())
+    if budget.budget is not None and budget.budget.rho is None:
+        epsilon = budget.budget.epsilon
+    else:
+        epsilon = account.epsilon()
+    if epsilon > LARGE_EPSILON:
+        yield CatalogProblem(f"{where}: epsilon {epsilon:.6g} protects nobody")
+
+
+def _budgets(spec: DatasetSpec, where: str) -> Iterator[CatalogProblem]:
     total = spec.terms.budget
-    budgets = {"budget": total} | {f"limits.{name}": terms.budget for name, terms in spec.limits.items()}
-    budgets |= {f"shares.{name}": part for name, part in (spec.terms.shares or {}).items() if isinstance(part, Budget)}
+    budgets = {"budget": total} | {
+        f"limits.{name}": terms.budget for name, terms in spec.limits.items()
+    }
+    budgets |= {
+        f"shares.{name}": part
+        for name, part in (spec.terms.shares or {}).items()
+        if isinstance(part, Budget)
+    }
     for name, one in budgets.items():
         if one is None:
             continue
         kind = "epsilon" if one.rho is None else "rho"
-        if one.rho is None and one.epsilon > LARGE_EPSILON:
-            yield Finding(f"{where}.{name}: epsilon {one.epsilon} protects nobody")
         if one.delta > LARGE_DELTA:
-            yield Finding(f"{where}.{name}: delta {one.delta} should be far below 1 / users")
+            yield CatalogProblem(f"{where}.{name}: delta {one.delta} should be far below 1 / users")
         if total is None or (total.rho is None) != (one.rho is None):
             continue
         if getattr(one, kind) > getattr(total, kind) or one.delta > total.delta:
-            yield Finding(f"{where}.{name} is above the whole budget, and limits nothing")
+            yield CatalogProblem(f"{where}.{name} is above the whole budget, and limits nothing")
 
 
-def _ledger(catalog: Catalog) -> Iterator[Finding]:
+def _ledger(catalog: Catalog) -> Iterator[CatalogProblem]:
     if not _there(catalog.ledger):
-        yield Finding("ledger: there is none yet; it will be made, with nothing spent")
+        yield _no_ledger(catalog)
         return
-    tables = Tables(catalog.access) if _there(catalog.access) else None
+    if _there(catalog.access):
+        tables = Tables(catalog.access, read_only=True)
+    else:
+        tables = None
     try:
         place: dict[str, Any] = {"key": catalog.key, "head_file": catalog.head_file}
         with Ledger(catalog.ledger, **place, read_only=True, create=False) as ledger:
+            if ledger.refusal():
+                yield CatalogProblem(f"ledger: {ledger.refusal()}", refused=True)
             for one in differences(catalog, ledger, tables):
-                yield Finding(f"{one}; {HOW}", refused=True)
+                yield CatalogProblem(f"{one}; {HOW}", refused=True)
             for name in ledger.datasets():
                 if name not in catalog.datasets:
-                    yield Finding(f"ledger: its data set {name!r} is not in the catalog")
+                    yield CatalogProblem(f"ledger: its data set {name!r} is not in the catalog")
             for name in set(ledger.datasets()) & set(catalog.datasets):
                 limits = set(map(canonical, catalog.datasets[name].limits))
                 for analyst in set(ledger.state(name).limits) - limits:
-                    yield Finding(f"datasets.{name}: the ledger also has a limit of {analyst!r}")
+                    yield CatalogProblem(
+                        f"datasets.{name}: the ledger also has a limit of {analyst!r}"
+                    )
     finally:
         if tables is not None:
             tables.close()
 
 
-def _people(catalog: Catalog) -> Iterator[Finding]:
+def _no_ledger(catalog: Catalog) -> CatalogProblem:
+    """Whether a ledger may be made where there is none: not for data that were served before."""
+    if not _there(catalog.access):
+        return CatalogProblem("ledger: there is none yet; it will be made, with nothing spent")
+    with closing(Tables(catalog.access, read_only=True)) as tables:
+        if served_before(tables):
+            return CatalogProblem(f"ledger: there is none; {NOT_ANEW}", refused=True)
+        people = len(Access(tables).people())
+    return CatalogProblem(
+        f"ledger: there is none yet, and tokens: {people}; unless this is the first start, it is "
+        "lost or not mounted: it will be made, with nothing spent"
+    )
+
+
+def _people(catalog: Catalog) -> Iterator[CatalogProblem]:
     held = set()
     if _there(catalog.access):
-        with closing(Tables(catalog.access)) as tables:
+        with closing(Tables(catalog.access, read_only=True)) as tables:
             held = {row["analyst"] for row in Access(tables).people() if row["ended"] is None}
     if not held:
-        yield Finding("access: nobody has a token: dptopk ledger analyst add")
+        yield CatalogProblem("access: nobody has a token: dptopk ledger analyst add")
     for spec in catalog.datasets.values():
         for analyst in set(spec.analysts or ()) - held:
-            yield Finding(f"datasets.{spec.name}: {analyst!r} may ask and has no token")
+            yield CatalogProblem(f"datasets.{spec.name}: {analyst!r} may ask and has no token")
 
 
 def _there(place: str) -> bool:

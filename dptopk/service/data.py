@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dptopk._internal.lru import LRUCache
 from dptopk.datasets import event_counts, events_histogram, macbeth, read_counts, segment_histograms
 from dptopk.errors import DptopkError
 from dptopk.histogram.histogram import Histogram
-from dptopk.service.catalog import DatasetSpec, Segmented
+from dptopk.service.catalog import DatasetSpec, Segmented, refuse_special
 
 Progress = Callable[[int, int], None]
-Read = Mapping[str, Histogram]  # segment -> histogram; "" -> that of everything, where no segments are asked for
+Read = Mapping[
+    str, Histogram
+]  # segment -> histogram; "" -> that of everything, where no segments are asked for
 
 
 class Unreadable(DptopkError):
@@ -30,9 +33,15 @@ class Histograms:
         self._read: LRUCache[Read] = LRUCache(size)
 
     def get(
-        self, spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress
+        self,
+        spec: DatasetSpec,
+        version: str,
+        where: Mapping[str, str],
+        asked: Segmented,
+        progress: Progress,
     ) -> Read:
-        """The histograms of a data version under conditions; two questions at the same time read them once.
+        """The histograms of a data version under conditions; two questions at the same time read
+        them once.
 
         Raises:
             Unreadable: when the source cannot be read.
@@ -42,7 +51,9 @@ class Histograms:
         return self._read.get(key, lambda: _read(spec, version, where, asked, progress))
 
 
-def _read(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress) -> Read:
+def _read(
+    spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress
+) -> Read:
     stopped: list[DptopkError] = []
 
     def step(done: int, total: int) -> None:
@@ -57,10 +68,12 @@ def _read(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segm
         read = _source(spec, version, where, asked, step)
         if spec.labels is not None:
             read = {name: _public(spec, histogram, spec.labels) for name, histogram in read.items()}
-    except Exception as error:  # noqa: BLE001 - whatever it is may quote data
+    except Exception as error:  # noqa: BLE001
         if stopped:
             raise stopped[0] from None
-        raise Unreadable(f"the data of {spec.name!r} cannot be read now ({type(error).__name__})") from None
+        raise Unreadable(
+            f"the data of {spec.name!r} cannot be read now ({type(error).__name__})"
+        ) from None
     step(1, 1)
     return read
 
@@ -75,16 +88,27 @@ def tried(spec: DatasetSpec, where: Mapping[str, str], asked: Segmented) -> None
 
 def _public(spec: DatasetSpec, read: Histogram, labels: Sequence[Any]) -> Histogram:
     """The histogram over the public labels."""
-    return Histogram(read.labels, read.counts, sensitivity=spec.sensitivity, domain=labels, capped=read.capped)
+    return Histogram(
+        read.labels, read.counts, sensitivity=spec.sensitivity, domain=labels, capped=read.capped
+    )
 
 
-def _source(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress) -> Read:
+def _source(
+    spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress
+) -> Read:
     if spec.source == "macbeth":
         return {"": macbeth(sensitivity=spec.sensitivity)}
     path = spec.source.replace("{version}", version)
+    if "://" not in path:
+        refuse_special(Path(path))
     if spec.user is None or spec.item is None:
         return _counts(spec, path, where, asked, progress)
-    options: dict[str, Any] = {"user": spec.user, "item": spec.item, "where": dict(where) or None, "progress": progress}
+    options: dict[str, Any] = {
+        "user": spec.user,
+        "item": spec.item,
+        "where": dict(where) or None,
+        "progress": progress,
+    }
     options |= {"labels_per_user": spec.labels_per_user, "per_label_cap": spec.per_label_cap}
     two = dict(asked.finding)
     if spec.engine == "spark":
@@ -92,17 +116,30 @@ def _source(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Se
 
         options["engine"] = Spark()
     if not asked.values:
-        return {"": event_counts(path, **options | two) if two else events_histogram(path, **options, top=spec.top)}
-    options |= {"segment": asked.column, "segments": asked.values, "segments_per_user": asked.per_user, "top": spec.top}
+        return {
+            "": event_counts(path, **options | two)
+            if two
+            else events_histogram(path, **options, top=spec.top)
+        }
+    options |= {
+        "segment": asked.column,
+        "segments": asked.values,
+        "segments_per_user": asked.per_user,
+        "top": spec.top,
+    }
     return segment_histograms(path, **options | two, count_capped=not two)
 
 
-def _counts(spec: DatasetSpec, path: str, where: Mapping[str, str], asked: Segmented, progress: Progress) -> Read:
+def _counts(
+    spec: DatasetSpec, path: str, where: Mapping[str, str], asked: Segmented, progress: Progress
+) -> Read:
     """Return the rows of a table of counts, separately for each segment."""
     read = {}
     for place, value in enumerate(asked.values or ("",)):
         progress(place, len(asked.values) or 1)
         here = dict(where) | ({asked.column: value} if asked.values else {})
         frame = read_counts(path, label=spec.label, count=spec.count, where=here)
-        read[value] = Histogram.from_pandas(frame, label="label", count="count", sensitivity=spec.sensitivity)
+        read[value] = Histogram.from_pandas(
+            frame, label="label", count="count", sensitivity=spec.sensitivity
+        )
     return read

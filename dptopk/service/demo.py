@@ -1,4 +1,6 @@
-"""A demonstration service: the words of Macbeth and made-up events, with an analyst and an administrator."""
+"""A demonstration service: the words of Macbeth and made-up events, with an analyst and an
+administrator.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from pathlib import Path
 
 from dptopk.service.access import Access
 from dptopk.service.catalog import Catalog
+from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.tables import Tables
 
 CATALOG = """\
@@ -27,7 +30,8 @@ labels_per_user = 5
 unit = "member"
 budget = { epsilon = 10.0, delta = 1e-5 }
 description = "Made-up events: members reading articles, at most 5 of each member count."
-filters = { section = ["arts", "business", "health", "news", "opinion", "science", "sport", "travel"] }
+filters = { section = ["arts", "business", "health", "news", "opinion", "science", "sport",
+"travel"] }
 segments = { section = 1 }
 limits = { analyst = { epsilon = 6.0, delta = 5e-6 } }
 """
@@ -44,7 +48,7 @@ def demo_catalog(folder: Path) -> Catalog:
         make_events(folder / "events.parquet", events=100_000, users=5_000, items=2_000, seed=1)
         text += EVENTS
     (folder / "catalog.toml").write_text(text, encoding="utf-8")
-    return Catalog.load(folder / "catalog.toml")
+    return load_catalog(folder / "catalog.toml")
 
 
 def tokens(catalog: Catalog) -> dict[str, str]:

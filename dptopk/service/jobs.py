@@ -1,9 +1,10 @@
 """Status of each question, visible to every worker, and its cancellation before it is charged.
 
-A job is a row, one for each key of an analyst; all workers that are asked under a key share its row. MOVES says from
-which stages a row comes to another, and each move is one conditional update. A worker charges only after it has moved
-the row to "charging", and nothing leads back from there to "reading", the only stage that can be called off. So what is
-"cancelled" was not charged, and never is: its key is used up. Whether a question was charged the ledger alone says.
+A job is a row, one for each key of an analyst; all workers that are asked under a key share its
+row. MOVES says from which stages a row comes to another, and each move is one conditional update. A
+worker charges only after it has moved the row to "charging", and nothing leads back from there to
+"reading", the only stage that can be called off. So what is "cancelled" was not charged, and never
+is: its key is used up. Whether a question was charged the ledger alone says.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ HEARTBEAT_SECONDS = 5.0  # seconds between two signs of life of a job
 LOST_SECONDS = 60.0  # seconds without one after which the worker counts as killed
 KEPT_SECONDS = 86_400.0  # of a finished job; one that was called off stays, as its key is used up
 
-OPEN, OVER = ("reading", "charging"), ("failed", "done")
+OPEN = ("reading", "charging")
+OVER = ("failed", "done")
 NOT_CALLED_OFF = (*OPEN, *OVER)
 MOVES = {  # to -> from
     "reading": ("reading",),
@@ -43,8 +45,8 @@ class Job:
     """The status of a question.
 
     Attributes:
-        stage: "reading" (the data), "charging" (it may be charged at any moment, or is; what failed and is asked again
-            begins here), "done", "cancelled" or "failed".
+        stage: "reading" (the data), "charging" (it may be charged at any moment, or is; what failed
+            and is asked again begins here), "done", "cancelled" or "failed".
         done, total: passes over the data.
         code, message: of the error of a failed job.
     """
@@ -69,11 +71,14 @@ class Jobs:
 
     Args:
         tables: of the service.
-        visible: whether progress is written down; where answers keep to a schedule, how long the data took is hidden.
+        visible: whether progress is written down; where answers keep to a schedule, how long the
+            data took is hidden.
         clock: seconds that all workers count alike.
     """
 
-    def __init__(self, tables: Tables, *, visible: bool = True, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, tables: Tables, *, visible: bool = True, clock: Callable[[], float] = time.time
+    ) -> None:
         self._tables = tables
         self._visible = visible
         self._clock = clock
@@ -87,16 +92,21 @@ class Jobs:
             ident: of the job.
             analyst: who asks.
             dataset: of what.
-            charged: whether the ledger held the charge before this call: then there is nothing to call off.
+            charged: whether the ledger held the charge before this call: then there is nothing to
+                call off.
 
         Raises:
             Cancelled: when the question was called off.
         """
-        table, now = Tables.jobs, self._clock()
+        table = Tables.jobs
+        now = self._clock()
         if now - self._swept > KEPT_SECONDS / 24:
-            self._tables.change(sa.delete(table).where((table.c.updated < now - KEPT_SECONDS) & _among(OVER)))
+            self._tables.change(
+                sa.delete(table).where((table.c.updated < now - KEPT_SECONDS) & _among(OVER))
+            )
             self._swept = now
-        stage, fresh = "charging" if charged else "reading", {"done": 0, "total": 0, "code": "", "message": ""}
+        stage = "charging" if charged else "reading"
+        fresh = {"done": 0, "total": 0, "code": "", "message": ""}
         row = {"id": ident, "analyst": analyst, "dataset": dataset, "stage": stage, "updated": now}
         try:
             self._tables.change(sa.insert(table).values(row | fresh))
@@ -117,7 +127,9 @@ class Jobs:
             return
         self._shown[ident] = now
         shown = {"done": done, "total": total} if self._visible else {}
-        self._must(ident, self._update((Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF), **shown))
+        self._must(
+            ident, self._update((Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF), **shown)
+        )
 
     def charging(self, ident: str) -> None:
         """From here on the job cannot be cancelled.
@@ -129,7 +141,9 @@ class Jobs:
         self._must(ident, self._move(ident, "charging"))
 
     def end(self, ident: str, stage: str, code: str = "", message: str = "") -> sa.Update:
-        """The statement with which a worker ends a job: "done", or "failed" unless another worker is done."""
+        """The statement with which a worker ends a job: "done", or "failed" unless another worker
+        is done.
+        """
         self._shown.pop(ident, None)
         return self._moving(ident, stage, code=code, message=message)
 
@@ -146,7 +160,9 @@ class Jobs:
         return bool(self._tables.change(self._moving(ident, stage, **values)))
 
     def _moving(self, ident: str, stage: str, **values: Any) -> sa.Update:
-        return self._updating((Tables.jobs.c.id == ident) & _among(MOVES[stage]), stage=stage, **values)
+        return self._updating(
+            (Tables.jobs.c.id == ident) & _among(MOVES[stage]), stage=stage, **values
+        )
 
     def _update(self, where: Any, **values: Any) -> bool:
         return bool(self._tables.change(self._updating(where, **values)))
@@ -157,7 +173,9 @@ class Jobs:
     def _must(self, ident: str, moved: bool) -> None:
         if not moved:
             if self._rows(ident, stage="cancelled"):
-                raise Cancelled("the question was called off and never charged; to ask it again take a new key")
+                raise Cancelled(
+                    "the question was called off and never charged; to ask it again take a new key"
+                )
             raise LedgerError("the job is gone; ask again with the same key")
 
     def find(self, ident: str) -> Job | None:
@@ -165,9 +183,13 @@ class Jobs:
         rows = self._rows(ident)
         if not rows:
             return None
-        row = dict(rows[0]._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+        row = dict(rows[0]._mapping)  # noqa: SLF001
         if row["stage"] in OPEN and row["updated"] < self._clock() - LOST_SECONDS:
-            row |= {"stage": "failed", "code": "interrupted", "message": "interrupted; ask again with the same key"}
+            row |= {
+                "stage": "failed",
+                "code": "interrupted",
+                "message": "interrupted; ask again with the same key",
+            }
         row.pop("updated")
         return Job(**row)
 
@@ -177,7 +199,11 @@ class Jobs:
     def running(self) -> int:
         """The number of running jobs."""
         alive = _among(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST_SECONDS)
-        return int(self._tables.rows(sa.select(sa.func.count()).select_from(Tables.jobs).where(alive))[0][0])
+        return int(
+            self._tables.rows(sa.select(sa.func.count()).select_from(Tables.jobs).where(alive))[0][
+                0
+            ]
+        )
 
 
 def _among(stages: Sequence[str]) -> Any:

@@ -16,11 +16,14 @@ MOST_BUCKETS = 10_000  # buckets that are remembered
 
 
 class Busy(DptopkError):
-    """The sender has as much under way as one person may have; what is asked again later is taken."""
+    """The sender has as much under way as one person may have; what is asked again later is
+    taken.
+    """
 
 
 class Rates:
-    """Token buckets by name, refilled in units per second; the burst capacity is BURST seconds of units.
+    """Token buckets by name, refilled in units per second; the burst capacity is BURST seconds of
+    units.
 
     Args:
         clock: seconds that never go back.
@@ -34,7 +37,8 @@ class Rates:
         self._lock = threading.Lock()
 
     def wait(self, name: str, per_second: float, cost: float = 1.0) -> float:
-        """Take units out of a bucket: 0, or the seconds until one will be there, and nothing is taken.
+        """Take units out of a bucket: 0, or the seconds until one will be there, and nothing is
+        taken.
 
         What costs more than is left leaves a debt, which the bucket fills first.
         """
@@ -45,11 +49,14 @@ class Rates:
             left = min(full, bucket[0] + (now - bucket[1]) * per_second)
             allowed = left >= 1
             bucket[:] = left - cost if allowed else left, now
-        return 0.0 if allowed else (1 - left) / per_second
+        if allowed:
+            return 0.0
+        return (1 - left) / per_second
 
 
 class Turns:
-    """Threads that several people share: who waits longest is next, however much anybody else asks for.
+    """Threads that several people share: who waits longest is next, however much anybody else asks
+    for.
 
     Args:
         threads: how many.
@@ -58,8 +65,11 @@ class Turns:
     """
 
     def __init__(self, threads: int, *, each: int, at_most: int) -> None:
-        self._each, self._at_most = each, at_most
-        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()  # next one first
+        self._each = each
+        self._at_most = at_most
+        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = (
+            OrderedDict()
+        )  # next one first
         self._running: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._pool = ThreadPoolExecutor(threads)
@@ -88,12 +98,14 @@ class Turns:
         return future
 
     def _work(self) -> None:
-        """Do what may be done now; what waits for another piece of its sender's is done by that one's thread."""
+        """Do what may be done now; what waits for another piece of its sender's is done by that
+        one's thread.
+        """
         while (taken := self._take()) is not None:
             who, future, work = taken
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001 - the future tells
+            except BaseException as error:  # noqa: BLE001
                 self._end(who)
                 future.set_exception(error)
             else:
@@ -101,7 +113,9 @@ class Turns:
                 future.set_result(result)
 
     def _take(self) -> tuple[str, Future[Any], Callable[[], Any]] | None:
-        """The first piece of work of the next person who may have a thread; that person is last from now on."""
+        """The first piece of work of the next person who may have a thread; that person is last
+        from now on.
+        """
         with self._lock:
             who = next((name for name in self._waiting if self._running[name] < self._each), None)
             if who is None:

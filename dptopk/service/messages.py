@@ -1,4 +1,6 @@
-"""What is wrong with a request, in words: of each value that does not fit, its name and what it must be."""
+"""What is wrong with a request, in words: of each value that does not fit, its name and what it
+must be.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def in_words(errors: Iterable[Mapping[str, Any]]) -> str:
     kinds = defaultdict(list)
     for error in errors:
         where = [str(part) for part in error["loc"]]
-        kind = where.pop(1) if where[0] == "body" and where[1:] and where[1] in KINDS else ""
+        if where[0] == "body" and where[1:] and where[1] in KINDS:
+            kind = where.pop(1)
+        else:
+            kind = ""
         kinds[kind].append((where, error))
     lines = [_line(*one) for one in kinds.pop("", [])]
     if kinds:
@@ -54,4 +59,6 @@ def _line(where: list[str], error: Mapping[str, Any]) -> str:
     name = ".".join(where[1:]) or "the body"
     if error["type"] == "json_invalid":  # which names a place in the text
         name = "the body"
-    return f"{name} {SAID.get(error['type'], 'is not what it must be').format(**error.get('ctx', {}))}"
+    return (
+        f"{name} {SAID.get(error['type'], 'is not what it must be').format(**error.get('ctx', {}))}"
+    )

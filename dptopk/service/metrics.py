@@ -1,4 +1,5 @@
-"""Numbers for Prometheus: requests by route and outcome, charges, shares of budgets; nothing that depends on data.
+"""Numbers for Prometheus: requests by route and outcome, charges, shares of budgets; nothing that
+depends on data.
 
 How long requests took is not among them: of a question it may depend on the data.
 """
@@ -32,22 +33,47 @@ class Metrics:
     def text(self, shares: Mapping[str, Mapping[str, float]], running: int, entries: int) -> str:
         """All of it, with the shares used of each data set's budget."""
         with self._lock:
-            requests, outcomes = list(self._requests.items()), list(self._outcomes.items())
-        used = [((name, kind), share) for name, kinds in shares.items() for kind, share in kinds.items()]
+            requests = list(self._requests.items())
+            outcomes = list(self._outcomes.items())
+        used = [
+            ((name, kind), share) for name, kinds in shares.items() for kind, share in kinds.items()
+        ]
         families = (  # name, type, what it is, its labels, and a value for each
-            ("requests_total", "counter", "Requests, by route and status.", "method route status", sorted(requests)),
-            ("questions_total", "counter", "Questions that spend, by outcome.", "dataset outcome", sorted(outcomes)),
-            ("budget_used_ratio", "gauge", "Share of a data set's budget that is used.", "dataset of", used),
+            (
+                "requests_total",
+                "counter",
+                "Requests, by route and status.",
+                "method route status",
+                sorted(requests),
+            ),
+            (
+                "questions_total",
+                "counter",
+                "Questions that spend, by outcome.",
+                "dataset outcome",
+                sorted(outcomes),
+            ),
+            (
+                "budget_used_ratio",
+                "gauge",
+                "Share of a data set's budget that is used.",
+                "dataset of",
+                used,
+            ),
             ("jobs_running", "gauge", "Questions that are being answered.", "", [((), running)]),
             ("ledger_entries", "gauge", "Entries of the ledger.", "", [((), entries)]),
         )
         return "".join(line for family in families for line in _family(*family))
 
 
-def _family(name: str, kind: str, text: str, labels: str, values: Iterable[tuple[tuple[Any, ...], float]]) -> list[str]:
+def _family(
+    name: str, kind: str, text: str, labels: str, values: Iterable[tuple[tuple[Any, ...], float]]
+) -> list[str]:
     lines = [f"# HELP dptopk_{name} {text}\n", f"# TYPE dptopk_{name} {kind}\n"]
     for named, value in values:
-        said = [f'{key}="{_escaped(str(one))}"' for key, one in zip(labels.split(), named, strict=True)]
+        said = [
+            f'{key}="{_escaped(str(one))}"' for key, one in zip(labels.split(), named, strict=True)
+        ]
         number = f"{value:g}" if said else str(value)
         lines.append(f"dptopk_{name}{'{' + ','.join(said) + '}' if said else ''} {number}\n")
     return lines

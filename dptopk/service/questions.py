@@ -1,59 +1,39 @@
-"""Questions as they travel: what an analyst asks, what will run for it, and how a charge remembers both."""
+"""Questions as they travel: what an analyst asks, what will run for it, and how a charge remembers
+both.
+"""
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from dptopk import question as questions
 from dptopk._internal import validate
-from dptopk._internal.choices import Counts, LookShare, Method
+from dptopk._internal.choices import Method
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.lru import LRUCache
 from dptopk.costs import Charge
-from dptopk.datasets import segments_charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
-from dptopk.histogram.histogram import Histogram
 from dptopk.histogram.labels import from_plain
 from dptopk.ledger.entries import normal
-from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.named import mechanism_of, names
-from dptopk.planning import Plan, TwoPhasePlan, plan_topk, plan_two_phases
-from dptopk.planning.probe import LookedPlan, with_look
-from dptopk.planning.request import total_of
-from dptopk.release.release import Release
+from dptopk.planning import Plan, TopKPlan, plan, revived as revived_plan
+from dptopk.planning.gauge import Kind
+from dptopk.planning.per_segment import alike
+from dptopk.planning.single import Single
 from dptopk.service.catalog import DatasetSpec
 from dptopk.service.messages import in_words
 
 MOST_ROWS = 1000  # of one histogram
 MOST_LABELS = 20_000  # of all segments together
 Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # of a budget, in ε or ρ
-# What is not written down: earlier versions did not have it.
-UNSAID: list[tuple[str, Any]] = [("segments", {}), ("rho", None), ("look", None)]
-Labels = Annotated[list[str | int | float | bool | dict[str, Any] | None], Field(min_length=1, max_length=MOST_ROWS)]
-
-
-class Prepared(Protocol):
-    """The plan or single mechanism that will run on each histogram of a question."""
-
-    @property
-    def charge(self) -> Charge:
-        """The most that it can cost."""
-
-    @property
-    def mechanisms(self) -> tuple[Mechanism, ...]:
-        """The mechanisms that run, in order."""
-
-    def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise, without drawing noise."""
-
-    def release(self, histogram: Histogram) -> Release:
-        """Draw the answer."""
+Labels = Annotated[
+    list[str | int | float | bool | dict[str, Any] | None],
+    Field(min_length=1, max_length=MOST_ROWS),
+]
 
 
 class Body(BaseModel):
@@ -65,11 +45,14 @@ class Body(BaseModel):
 class Question(Body):
     """A question about a data set, as requests have it and charges remember it."""
 
-    where: dict[str, str] = Field(default={}, description="Column to value, out of the data set's public lists.")
+    where: dict[str, str] = Field(
+        default={}, description="Column to value, out of the data set's public lists."
+    )
     segments: dict[str, list[str]] = Field(
         default={},
         max_length=1,
-        description="Column to values, one column at most: ask of each of these segments at once; [] = of all.",
+        description="Column to values, one column at most: ask of each of these segments at "
+        "once; [] = of all.",
     )
     action: ClassVar[str] = "topk"
     cancellable: ClassVar[bool] = True
@@ -79,8 +62,12 @@ class Question(Body):
         """About how many rows an answer has, of one histogram."""
         raise NotImplementedError
 
-    def prepared(self, spec: DatasetSpec) -> Prepared:
+    def prepared(self, spec: DatasetSpec) -> Plan:
         """Return the plan that will run on each histogram, made without data."""
+        raise NotImplementedError
+
+    def revived(self, spec: DatasetSpec, record: Mapping[str, Any]) -> Plan:
+        """Return the plan that was charged for it, as the charge remembers it."""
         raise NotImplementedError
 
     def answerer(self, service: Any) -> Any:
@@ -89,7 +76,16 @@ class Question(Body):
 
     def plain(self) -> dict[str, Any]:
         """As JSON; ``question_of`` reads it."""
-        return {name: value for name, value in self.model_dump().items() if (name, value) not in UNSAID}
+        unsaid = self.unsaid()
+        return {
+            name: value
+            for name, value in self.model_dump().items()
+            if name not in unsaid or value != unsaid[name]
+        }
+
+    def unsaid(self) -> dict[str, Any]:
+        """Fields that are not written down where they have these values."""
+        return {"segments": {}}
 
     def fingerprint(self, spec: DatasetSpec) -> str:
         """A hash of the question and the data set; equal for equal questions."""
@@ -104,67 +100,116 @@ class Question(Body):
         spec.checked(self.where)
         asked = spec.segmented(self.segments, self.where)
         if self.rows * len(asked.values) > MOST_LABELS:
-            raise InvalidParameter(f"segments: an answer may have at most {MOST_LABELS} rows in all")
+            raise InvalidParameter(
+                f"segments: an answer may have at most {MOST_LABELS} rows in all"
+            )
         for column in spec.several:
             if column not in {asked.column, *self.where}:
                 raise InvalidParameter(
-                    f"where: name one {column}, or ask by segments: a user may be in several of them"
+                    f"where: name one {column}, or ask by segments: a user may be in several of "
+                    f"them"
                 )
 
 
-class TopK(Question):
-    """A question: the top k, for (epsilon, delta), for rho, or at a wanted accuracy; of segments, in each of them."""
+# What the service holds to be too much, or offers less of than the library.
+LIMITS: dict[str, Any] = {"k": MOST_ROWS}
+WORDS: dict[str, Any] = {"method": Method}  # not every design by its name
 
-    k: int = Field(ge=1, le=MOST_ROWS, description="How many labels.")
-    epsilon: Part | None = Field(default=None, description="Part of the budget; or give rho or accuracy.")
-    rho: Part | None = Field(default=None, description="Part of the budget, in zCDP.")
-    delta: float = Field(default=0.0, ge=0, lt=1)
-    accuracy: float | None = Field(
-        default=None, gt=0, le=1e9, description="95% of the noise on a count is to be within ± this many."
+
+def form(kind: type[questions.Question] = questions.Question) -> type[Question]:
+    """The model of a question with a field for each one that is asked over HTTP.
+
+    ``where`` and ``segments`` are of every question, those of single mechanisms too.
+    """
+    hints = get_type_hints(kind)
+    own = [one for one in questions.offered("http", kind) if one.name not in Question.model_fields]
+    fields = {one.name: (WORDS.get(one.name, hints[one.name]), _limited(one)) for one in own}
+    return create_model("Asked", __base__=Question, **fields)  # type: ignore[call-overload]
+
+
+def _limited(one: dataclasses.Field[Any]) -> Any:
+    """The default, the bounds and the description of a field."""
+    asking = questions.asking_of(one)
+    required = one.default is dataclasses.MISSING
+    return Field(
+        default=... if required else questions.default_of(one, "http"),
+        ge=asking.at_least,
+        le=LIMITS.get(one.name, asking.at_most),
+        gt=asking.above,
+        lt=asking.below,
+        description=asking.help,
     )
-    counts: Counts = "auto"
-    method: Method = "auto"
-    d_bar: int | None = Field(default=None, ge=1, le=1000 * MOST_ROWS)
-    look: LookShare = Field(default=None, description="A share of epsilon for a private look that the plan is made by.")
 
-    @property
-    def total(self) -> dict[str, Any]:
-        """The total, as plan_topk takes it."""
-        return total_of(self.epsilon, self.rho, self.accuracy, self.delta)
+
+if TYPE_CHECKING:
+    Asked = Question
+else:
+    Asked = form()
+
+
+class TopK(Asked):
+    """A question: the top k, for (epsilon, delta), for rho, or at a wanted accuracy; of segments,
+    in each of them.
+    """
 
     def check(self, spec: DatasetSpec) -> None:
         """Refuse two totals too."""
         super().check(spec)
-        _ = self.total
+        self.question.check_total()
 
     @property
     def rows(self) -> int:
         """As many as k."""
-        return self.k
+        return self.question.k
 
-    def prepared(self, spec: DatasetSpec) -> Plan:
+    def prepared(self, spec: DatasetSpec) -> TopKPlan:
         """The plan.
 
         Raises:
             InvalidParameter: when nothing fits.
         """
-        one = (self.accuracy, self.method, self.d_bar) != (None, "auto", None) or isinstance(self.look, float)
-        if spec.finds and self.counts != "laplace" and not one:
-            asked: dict[str, Any] = {"counts": self.counts, "per_label_cap": spec.per_label_cap}
-            asked |= {"labels_per_user": spec.labels_per_user or "auto", "profile": spec.free}
-            with nullcontext() if spec.free else suppress(InvalidParameter):
-                made = plan_two_phases(self.k, **self.total, **asked)
-                if spec.covers(made.charge):
-                    return made
-        options: dict[str, Any] = {"counts": self.counts, "method": self.method, "d_bar": self.d_bar}
-        if spec.top is not None:
-            if self.d_bar is not None and self.d_bar >= spec.top:
-                raise InvalidParameter(f"d_bar must be below {spec.top} here: only that many rows are read")
-            options["d_bar"] = self.d_bar or min(max(10 * self.k, 100), spec.top - 1)
-        # Selections one by one: a filter has no price for clocks, and a registration for other questions no tokens.
-        options["charge_as"] = "bounded_range"
-        planned = partial(plan_topk, k=self.k, sensitivity=spec.sensitivity, domain=spec.domain, **options)
-        return with_look(self.look, planned, whole=spec.top is None and spec.free, **self.total)()
+        return plan(self.question, facts_of(spec))
+
+    @property
+    def question(self) -> questions.Question:
+        """The question as the planner takes it."""
+        return questions.Question.of("http", **self.model_dump())
+
+    def unsaid(self) -> dict[str, Any]:
+        """Fields that earlier versions did not have, at their defaults."""
+        there = questions.offered("http")
+        return {
+            one.name: questions.default_of(one, "http")
+            for one in there
+            if questions.asking_of(one).unsaid
+        }
+
+    def revived(self, spec: DatasetSpec, record: Mapping[str, Any]) -> TopKPlan:
+        """The plan that a charge remembers."""
+        return revived_plan(record, self.question, facts_of(spec))
+
+
+def facts_of(spec: DatasetSpec) -> questions.Facts:
+    """What plans may depend on, of a data set of the catalog.
+
+    A filter has no price for clocks, and a registration for other questions no tokens: selections
+    are charged one by one.
+    """
+    events = questions.Events(
+        labels_per_user=spec.labels_per_user or "auto",
+        per_label_cap=spec.per_label_cap,
+        profile="always" if spec.free else False,
+    )
+    return questions.Facts(
+        sensitivity=spec.sensitivity,
+        domain=spec.domain,
+        events=events if spec.finds else None,
+        rows=spec.top,
+        looks=spec.top is None and spec.free,
+        charge_as="bounded_range",
+        registered=not spec.free,
+        covers=lambda made: spec.covers(made.charge),
+    )
 
 
 class Named(Body):
@@ -179,8 +224,12 @@ class Run(Question):
     """One mechanism by name; for counts of certain labels, which."""
 
     mechanism: Named
-    labels: Labels | None = Field(default=None, description="Count only these: public labels, or ones released before.")
-    ranking: Labels | None = Field(default=None, description="For CountMLE: labels released before, the first first.")
+    labels: Labels | None = Field(
+        default=None, description="Count only these: public labels, or ones released before."
+    )
+    ranking: Labels | None = Field(
+        default=None, description="For CountMLE: labels released before, the first first."
+    )
     action: ClassVar[str] = "run"
 
     def model_post_init(self, _: Any) -> None:
@@ -194,7 +243,9 @@ class Run(Question):
         given = self.labels or self.ranking
         more = self.mechanism.model_extra or {}
         sizes = ({name: more[name]} for name in ("k", "d_bar") if more.get(name))
-        return len(given) if given else validate.count(**next(sizes, {"k": 1}))
+        if given:
+            return len(given)
+        return validate.count(**next(sizes, {"k": 1}))
 
     def prepared(self, spec: DatasetSpec) -> Single:
         """The mechanism, and what it costs.
@@ -210,12 +261,11 @@ class Run(Question):
             for name, given in (("labels", self.labels), ("ranking", self.ranking))
             if given is not None
         }
-        try:
-            inspect.signature(mechanism.check).bind(None, **options)
-        except TypeError as error:  # names the option
-            raise InvalidParameter(f"{type(mechanism).__name__}: {error}") from None
-        counted = next((len(given) for given in options.values()), spec.domain_size)
-        return Single(mechanism, mechanism.charge(spec.sensitivity, labels=counted), options)
+        return Single.of(mechanism, options, spec.sensitivity, spec.domain_size)
+
+    def revived(self, spec: DatasetSpec, record: Mapping[str, Any]) -> Single:  # noqa: ARG002
+        """The mechanism: the question is all of it."""
+        return self.prepared(spec)
 
 
 def question_of(plain: Mapping[str, Any]) -> Question:
@@ -225,31 +275,13 @@ def question_of(plain: Mapping[str, Any]) -> Question:
         InvalidParameter: when it is none that may be asked.
     """
     try:
-        return Run(**plain) if "mechanism" in plain else TopK(**plain)
+        if "mechanism" in plain:
+            return Run(**plain)
+        return TopK(**plain)
     except ValidationError as error:
-        raise InvalidParameter(in_words(one | {"loc": ("body", *one["loc"])} for one in error.errors())) from None
-
-
-@dataclass(frozen=True)
-class Single:
-    """One mechanism with the labels that it counts."""
-
-    mechanism: Mechanism
-    charge: Charge
-    options: Mapping[str, Any]
-
-    @property
-    def mechanisms(self) -> tuple[Mechanism, ...]:
-        """The one."""
-        return (self.mechanism,)
-
-    def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise, without drawing noise."""
-        self.mechanism.check(histogram, **self.options)
-
-    def release(self, histogram: Histogram) -> Release:
-        """Draw the answer."""
-        return self.mechanism.release(histogram, **self.options)
+        raise InvalidParameter(
+            in_words(one | {"loc": ("body", *one["loc"])} for one in error.errors())
+        ) from None
 
 
 class Plans:
@@ -260,9 +292,9 @@ class Plans:
     """
 
     def __init__(self, at_most: int = 256) -> None:
-        self._kept: LRUCache[Prepared] = LRUCache(at_most)
+        self._kept: LRUCache[Plan] = LRUCache(at_most)
 
-    def get(self, spec: DatasetSpec, question: Question) -> Prepared:
+    def get(self, spec: DatasetSpec, question: Question) -> Plan:
         """Return the plan for a question, made without data.
 
         Raises:
@@ -271,48 +303,60 @@ class Plans:
         return self._kept.get(question.fingerprint(spec), lambda: question.prepared(spec))
 
 
-def charge_of(spec: DatasetSpec, question: Question, prepared: Prepared) -> Charge:
-    """Return the charge of a question; for segments, that of a user in as many of them as the data set allows."""
+def charge_of(spec: DatasetSpec, question: Question, prepared: Plan) -> Charge:
+    """Return the charge of a question; for segments, that of a user in as many of them as the data
+    set allows.
+    """
     asked = spec.segmented(question.segments, question.where)
     if not asked.values:
         return prepared.charge
-    return segments_charge([prepared.charge] * len(asked.values), segments_per_user=asked.per_user)
+    return alike(prepared, asked.values, asked.per_user).charge
 
 
-def recorded(question: Question, prepared: Prepared) -> dict[str, Any]:
-    """Return the record of a question in its charge: enough to draw the answer after everything else is lost."""
-    looked = ("a look", "a plan by it") if isinstance(prepared, LookedPlan) else prepared.mechanisms
-    text = " then ".join(map(str, looked)) + (" in each segment" if question.segments else "")
-    record: dict[str, Any] = {"text": text, "question": question.plain()}
-    if isinstance(prepared, Plan):
-        record["phases"] = [
-            {"name": phase.name, "mechanism": phase.mechanism.to_dict(), "charge": str(phase.charge)}
-            for phase in prepared.phases
-        ]
-    return record
+def kind_asked(spec: DatasetSpec, question: Question) -> Kind | None:
+    """The kind of a top-k question; None: of another one."""
+    if not isinstance(question, TopK):
+        return None
+    return Kind(question.question, facts_of(spec), in_steps=False)
 
 
-def revived(spec: DatasetSpec, plans: Plans, record: Mapping[str, Any], charged: Charge) -> tuple[Question, Prepared]:
+def recorded_kind(spec: DatasetSpec, question: Question) -> dict[str, Any]:
+    """The kind of a top-k question as its charge records it, for what is left of the budget."""
+    kind = kind_asked(spec, question)
+    if kind is None:
+        return {}
+    return {"question_kind": kind.plain()}
+
+
+def recorded(question: Question, prepared: Plan) -> dict[str, Any]:
+    """Return the record of a question in its charge: enough to draw the answer after everything
+    else is lost.
+    """
+    each = " in each segment" if question.segments else ""
+    record = prepared.record()
+    return record | {"text": prepared.text + each, "question": question.plain()}
+
+
+def revived(spec: DatasetSpec, record: Mapping[str, Any], charged: Charge) -> tuple[Question, Plan]:
     """Return the question of a charge, and the plan that was charged.
 
     Raises:
-        LedgerError: when what comes out would cost anything but what was charged: nothing is drawn then.
+        LedgerError: when what comes out would cost anything but what was charged: nothing is drawn
+        then.
     """
     try:
         question = question_of(record["question"])
-        prepared = plans.get(spec, question)
-        if isinstance(prepared, Plan):
-            phase = type(prepared.phases[0])
-            phases = tuple(
-                phase(name=p["name"], mechanism=mechanism_of(p["mechanism"]), charge=Charge.parse(p["charge"]))
-                for p in record["phases"]
-            )
-            prepared = replace(prepared, phases=phases)
-        same = str(charge_of(spec, question, prepared)) == str(charged)
-        if isinstance(prepared, Plan):  # phases of one kind of plan do not run as those of the other
-            same &= isinstance(prepared, TwoPhasePlan) == (prepared.phases[0].name == "find")
+        prepared = question.revived(spec, record)
+        cost = charge_of(spec, question, prepared)
+        same = str(cost) == str(charged)
+        if "kind" not in record:  # of the first version, whose looks are no more
+            same |= charged.includes(cost)
     except DptopkError as error:  # the catalog or this version no longer offers it
-        raise LedgerError(f"the question that was charged cannot be put again ({error}); its charge stays") from None
+        raise LedgerError(
+            f"the question that was charged cannot be put again ({error}); its charge stays"
+        ) from None
     if not same:  # that what runs costs no more is checked again when the answer is stored
-        raise LedgerError("the plan that was charged cannot be run by this version; its charge stays")
+        raise LedgerError(
+            "the plan that was charged cannot be run by this version; its charge stays"
+        )
     return question, prepared

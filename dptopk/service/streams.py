@@ -1,9 +1,9 @@
 """A top k every day over HTTP, exactly once.
 
-A data set has streams where its catalog names a folder for their files, in which each data version is one day's data:
-the version of a day is its date, or its number. On how many days one user adds something is the owner's to say. The
-stream's name is the key of its charge, and its name with a day that of the day's answer (``session.stream``): a retry
-finds both, from any worker.
+A data set has streams where its catalog names a folder for their files, in which each data version
+is one day's data: the version of a day is its date, or its number. On how many days one user adds
+something is the owner's to say. The stream's name is the key of its charge, and its name with a day
+that of the day's answer (``session.stream``): a retry finds both, from any worker.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from dptopk.planning import plan_continual
 from dptopk.service import routes
 from dptopk.service.access import Person
 from dptopk.service.answering import begun
+from dptopk.service.authentication import Asking, Dataset, Spending, Worker, pay
 from dptopk.service.catalog import DatasetSpec, Segmented, valid_name
 from dptopk.service.questions import MOST_ROWS, Body, Part, Question
-from dptopk.service.routes import Asking, Dataset, Wait, Worker
-from dptopk.service.state import Service
+from dptopk.service.routes import Wait
+from dptopk.service.worker import Service
 from dptopk.session.budget_backend import LedgerBudget
 from dptopk.session.stream import Calendar, StreamSession, mechanism_in, stream_key
 
@@ -46,7 +47,9 @@ Name = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class StreamQuestion(Question):
-    """A stream by its name, or a day of one. It cannot be called off, since its key would be used up."""
+    """A stream by its name, or a day of one. It cannot be called off, since its key would be used
+    up.
+    """
 
     stream: str
     k: int
@@ -75,9 +78,15 @@ class WantedStream(Body):
     days: int = Field(ge=1, le=MOST_DAYS, description="How many days; fixed now.")
     epsilon: Part = Field(description="Of all days together.")
     delta: float = Field(gt=0, lt=1)
-    first_day: str | None = Field(default=None, max_length=10, description="The date of day 1, as 2026-11-01.")
-    time_zone: str = Field(default="UTC", min_length=1, max_length=64, description="Whose midnight parts two days.")
-    stream: str = Field(default="", description="Its name: the same again is charged once. A price needs none.")
+    first_day: str | None = Field(
+        default=None, max_length=10, description="The date of day 1, as 2026-11-01."
+    )
+    time_zone: str = Field(
+        default="UTC", min_length=1, max_length=64, description="Whose midnight parts two days."
+    )
+    stream: str = Field(
+        default="", description="Its name: the same again is charged once. A price needs none."
+    )
 
 
 class NewStream(WantedStream, StreamQuestion):
@@ -93,14 +102,21 @@ class NewStream(WantedStream, StreamQuestion):
     def prepared(self, spec: DatasetSpec) -> Any:
         """The mechanism."""
         return plan_continual(
-            self.k, self.days, Budget(self.epsilon, self.delta), sensitivity=spec.sensitivity, labels=spec.domain_size,
+            self.k, self.days, Budget(self.epsilon, self.delta), sensitivity=spec.sensitivity,
+            labels=spec.domain_size,
             days_per_user=spec.days_per_user,
         )  # fmt: skip
 
     def put(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
         """Charge it, and make its file."""
-        like = Histogram({}, sensitivity=spec.sensitivity, domain="private" if spec.labels is None else spec.labels)
-        book = LedgerBudget(service.reports.ledger, spec.name, analyst, like, None, spec.unit, seeded=False)
+        like = Histogram(
+            {},
+            sensitivity=spec.sensitivity,
+            domain="private" if spec.labels is None else spec.labels,
+        )
+        book = LedgerBudget(
+            service.reports.ledger, spec.name, analyst, like, None, spec.unit, seeded=False
+        )
         made: Any = service.plans.get(spec, self)
         path = _file(spec, analyst, self.stream)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,10 +134,14 @@ class StreamDay(StreamQuestion):
         stream = StreamSession.open(service.reports.ledger, _file(spec, analyst, self.stream))
         after = len(stream.answered()) + 1
         if self.day > after:
-            raise InvalidParameter(f"day: the next day to be answered is day {after} ({stream.calendar.name(after)})")
+            raise InvalidParameter(
+                f"day: the next day to be answered is day {after} ({stream.calendar.name(after)})"
+            )
         if self.day == after:
             version = stream.calendar.name(after)
-            data = service.histograms.get(spec, version, {}, Segmented(), lambda _done, _total: None)
+            data = service.histograms.get(
+                spec, version, {}, Segmented(), lambda _done, _total: None
+            )
             stream.answer(after, data[""])
 
 
@@ -139,13 +159,16 @@ class StreamService:
         """Charge a stream, or answer a day, or find what was done before."""
         question.put(self.service, spec, analyst_name(analyst))
         done = self.known(spec, analyst, key, question)
-        assert done is not None  # noqa: S101 - it was written
+        assert done is not None  # noqa: S101
         return done
 
 
 def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
     """Where a stream's file lies."""
-    return Path(spec.streams or "") / f"{fingerprint([spec.name, analyst_name(analyst)])[:16]}-{name}.stream"
+    return (
+        Path(spec.streams or "")
+        / f"{fingerprint([spec.name, analyst_name(analyst)])[:16]}-{name}.stream"
+    )
 
 
 class AskedDay(Body):
@@ -159,20 +182,32 @@ async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedS
     """What a stream would cost and deliver; free, no data takes part."""
     question = NewStream(**wanted.model_dump() | {"stream": "price"})
     question.check(spec)
-    routes.pay(service, person, routes.PLAN + wanted.days / DAYS)
+    pay(service, person, routes.PLAN + wanted.days / DAYS)
     told = partial(_price, service, person, spec, question)
     return routes.reply(await wrap_future(service.planning.submit(person.analyst, told)))
 
 
-def _price(service: Service, person: Person, spec: DatasetSpec, question: NewStream) -> dict[str, Any]:
+def _price(
+    service: Service, person: Person, spec: DatasetSpec, question: NewStream
+) -> dict[str, Any]:
     made: Any = service.plans.get(spec, question)
     charge = made.charge(spec.sensitivity, labels=spec.domain_size)
-    about = {"charge": str(charge), "epsilon": compose(charge, delta=question.delta).epsilon, "delta": question.delta}
-    return about | _widths(made, spec) | {"balance": service.reports.balance(spec.name, person.analyst, charge)}
+    about = {
+        "charge": str(charge),
+        "epsilon": compose(charge, delta=question.delta).epsilon,
+        "delta": question.delta,
+    }
+    return (
+        about
+        | _widths(made, spec)
+        | {"balance": service.reports.balance(spec.name, person.analyst, charge)}
+    )
 
 
 def _widths(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
-    """Within ± how much the noise on a total is on each day with a probability of ``confidence``, and thresholds."""
+    """Within ± how much the noise on a total is on each day with a probability of ``confidence``,
+    and thresholds.
+    """
     spread, rounding = mechanism.total_noise(spec.sensitivity)
     far = -ndtri((1 - CONFIDENCE) / 2) * spread + rounding + 0.5
     days = range(1, mechanism.days + 1) if spec.domain == "private" else ()
@@ -184,10 +219,13 @@ def _widths(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
 
 
 @router.post("", responses=routes.SPENDS)
-async def create(service: Worker, person: Asking, spec: Dataset, wanted: WantedStream, wait: Wait = 30.0) -> Response:
+async def create(
+    service: Worker, person: Spending, spec: Dataset, wanted: WantedStream, wait: Wait = 30.0
+) -> Response:
     """Charge a stream, all of its days at once. The same name on the same terms is charged once."""
-    routes.pay(service, person, wanted.days / DAYS, spends=True)
-    key, question = stream_key(wanted.stream), NewStream(**wanted.model_dump())
+    pay(service, person, wanted.days / DAYS, spends=True)
+    key = stream_key(wanted.stream)
+    question = NewStream(**wanted.model_dump())
     return await routes.answered(service, person, spec, key, question, wait)
 
 
@@ -195,7 +233,7 @@ async def create(service: Worker, person: Asking, spec: Dataset, wanted: WantedS
 @routes.queued
 def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
     """Your streams."""
-    routes.pay(service, person, 5)
+    pay(service, person, 5)
     path = _file(spec, person.analyst, "*")
     places = path.parent.glob(path.name) if spec.streams is not None else ()
     names = sorted(place.name[path.name.index("*") : -len(".stream")] for place in places)
@@ -205,9 +243,16 @@ def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
 
 @router.post("/{stream}/days", responses=routes.SPENDS)
 async def ask(
-    service: Worker, person: Asking, spec: Dataset, stream: Name, asked: AskedDay, wait: Wait = 30.0
+    service: Worker,
+    person: Spending,
+    spec: Dataset,
+    stream: Name,
+    asked: AskedDay,
+    wait: Wait = 30.0,
 ) -> Response:
-    """The top k of all days up to this one: drawn once, given again to whoever asks again; nothing more is charged."""
+    """The top k of all days up to this one: drawn once, given again to whoever asks again; nothing
+    more is charged.
+    """
     find = partial(_mine, service, person, spec, stream)
     terms = (await wrap_future(service.work.submit(person.analyst, find))).mechanism["stream"]
     day = Calendar(**terms["calendar"]).number(asked.day)
@@ -228,7 +273,7 @@ def days(
     limit: Annotated[int, Query(ge=1, le=100)] = 100,
 ) -> Response:
     """A stream's terms, how exact its totals are, and its answers, in order, again and free."""
-    routes.pay(service, person, limit / 5)
+    pay(service, person, limit / 5)
     charged = _mine(service, person, spec, stream)
     mechanism = mechanism_in(charged.mechanism["stream"])
     about = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
@@ -251,4 +296,6 @@ def _mine(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spe
 def _charged(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend | None:
     """The charge of a stream, if the person has one of this name."""
     spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(name))
-    return spend if spend is not None and "stream" in spend.mechanism and spec.streams is not None else None
+    if spend is not None and "stream" in spend.mechanism and spec.streams is not None:
+        return spend
+    return None

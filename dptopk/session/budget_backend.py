@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json
-from dptopk.budgets.account import Account, Record
-from dptopk.budgets.accountant import Accountant
+from dptopk.budgets.account_base import Account, Record
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.parallel import Parallel
+from dptopk.budgets.registered_account import Accountant
 from dptopk.costs import Budget, Charge
 from dptopk.datasets.segments import Segments
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.named import mechanism_of
+from dptopk.planning import Plan
+from dptopk.planning.gauge import Kind, kind_of
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -27,9 +29,14 @@ if TYPE_CHECKING:
     from dptopk.ledger.spends import Receipt, Spend
 
 
-MOST_STORED = 2**22  # characters of an answer that a ledger keeps: a thousand labels of a thousand letters, four times
+MOST_STORED = (
+    2**22
+    # characters of an answer that a ledger keeps: a thousand labels of a thousand letters, four
+    # times
+)
 
-# An Accountant may serve several sessions and threads: a check and the spend that follows must not be torn apart.
+# An Accountant may serve several sessions and threads: a check and the spend that follows must not
+# be torn apart.
 _SPENDING = threading.RLock()
 
 
@@ -38,42 +45,60 @@ class InMemoryBudget:
 
     def __init__(self, budget: Budget | Account | None) -> None:
         self._own = isinstance(budget, Budget)  # then nobody else spends from the account
+        self.own = budget if isinstance(budget, Budget) else None
         self._segments: Segments | None = None
         if isinstance(budget, Budget):
             self._account: Account = Accountant.filter(budget)
         elif isinstance(budget, Account):
             self._account = budget
         else:
-            raise InvalidParameter(f"budget must be a Budget or an Accountant, got {type(budget).__name__}")
+            raise InvalidParameter(
+                f"budget must be a Budget or an Accountant, got {type(budget).__name__}"
+            )
 
-    def stored(self, query: str) -> Release | None:  # noqa: ARG002 - one signature
+    def stored(self, query: str) -> Release | None:  # noqa: ARG002
         """Nothing is stored without a ledger."""
         return None
 
-    def has_answer(self, query: str) -> bool:  # noqa: ARG002 - one signature
+    def has_answer(self, query: str) -> bool:  # noqa: ARG002
         """Nothing is stored without a ledger."""
         return False
 
     def fits(self, *sensitivities: Sensitivity) -> None:
         """Nothing is known of the data but the histograms."""
 
-    def charge(self, charge: Charge, query: str, mechanism: str) -> tuple[Charge, Record]:  # noqa: ARG002
-        """Spend it."""
+    def charge(
+        self,
+        charge: Charge,
+        query: str,  # noqa: ARG002
+        mechanism: str,  # noqa: ARG002
+        *,
+        stated: Budget | None = None,
+        kind: Kind | None = None,  # noqa: ARG002
+    ) -> tuple[Charge, Record]:
+        """Spend it; ``stated``: the (ε, δ) that the question states for it."""
         with _SPENDING:
-            return charge, self._account.spend(charge)
+            return charge, self._account.spend(charge, stated=stated)
 
     def finalize(self, receipt: tuple[Charge, Record], release: Release) -> Release:
         """Take back what was not used."""
         charge, record = receipt
         unused = charge.minus(release.charge)
         if unused:
-            with _SPENDING, suppress(InvalidParameter):  # no sound way to take it back: it stays charged
+            with (
+                _SPENDING,
+                suppress(InvalidParameter),
+            ):  # no sound way to take it back: it stays charged
                 self._account.revert(unused, self._account.quote_refund(unused, record))
         return release
 
     def account(self) -> Account:
         """The account that is charged."""
         return self._account
+
+    def kind(self) -> Kind | None:
+        """The kind of the last question of others: not known without a ledger."""
+        return None
 
     def declare(self, segments: Segments) -> None:
         """Let each segment have what is left of the budget."""
@@ -83,7 +108,8 @@ class InMemoryBudget:
                 self._segments = segments
         if not self.declared(segments):
             raise InvalidParameter(
-                "segments: others were declared before, or others may spend from this budget; give the session a "
+                "segments: others were declared before, or others may spend from this budget; "
+                "give the session a "
                 "Budget, or a dptopk.budgets.Parallel with an account for each segment"
             )
 
@@ -119,14 +145,21 @@ class LedgerBudget:
         self._ledger = ledger
         self._dataset = dataset
         self._analyst = analyst
-        self._made_for: dict[str, Any] = {"sensitivity": histogram.sensitivity, "version": version, "unit": unit}
+        self._made_for: dict[str, Any] = {
+            "sensitivity": histogram.sensitivity,
+            "version": version,
+            "unit": unit,
+        }
+        self.own: Budget | None = None
         self._first_version = ledger.state(dataset).version if version is None else version
         self._seeded = seeded
         self.owner = {"dataset": dataset, "analyst": analyst}
         self.unit = unit
 
     def stored(self, query: str) -> Release | None:
-        """The stored answer to an identical question on the same data version, free of charge to the data set."""
+        """The stored answer to an identical question on the same data version, free of charge to
+        the data set.
+        """
         made_for: dict[str, Any] = self._made_for
         answer = self._ledger.reuse(self._dataset, self._analyst, query, **made_for)
         if answer is None:
@@ -135,10 +168,14 @@ class LedgerBudget:
         free = Charge(neighbours=release.charge.neighbours)
         again = "given again from the ledger: no further charge"
         note = f"{release.note}; {again}" if release.note else again
-        return replace(release, charge=free, phases={}, mechanism=_rebuilt(release.mechanism), note=note)
+        return replace(
+            release, charge=free, phases={}, mechanism=_rebuilt(release.mechanism), note=note
+        )
 
     def has_answer(self, query: str) -> bool:
-        """Whether an identical question on the same data version has a stored answer; nothing is charged."""
+        """Whether an identical question on the same data version has a stored answer; nothing is
+        charged.
+        """
         return self._ledger.stored_answer(self._dataset, query) is not None
 
     def fits(self, *sensitivities: Sensitivity) -> None:
@@ -146,14 +183,30 @@ class LedgerBudget:
         truth = self._ledger.state(self._dataset).sensitivity
         for claimed in sensitivities:
             if not claimed.covers(truth):
-                raise InvalidParameter(f"sensitivity: a segment is made for {claimed}, the dataset has {truth}")
+                raise InvalidParameter(
+                    f"sensitivity: a segment is made for {claimed}, the dataset has {truth}"
+                )
 
-    def charge(self, charge: Charge, query: str, mechanism: str, *, once: str = "", **about: Any) -> Receipt:
-        """Write the charge down; ``once``: where it was under this key, it is not charged again."""
+    def charge(
+        self,
+        charge: Charge,
+        query: str,
+        mechanism: str,
+        *,
+        stated: Budget | None = None,
+        kind: Kind | None = None,
+        once: str = "",
+        **about: Any,
+    ) -> Receipt:
+        """Write the charge down; ``once``: where it was under this key, it is not charged again;
+        ``stated``: the (ε, δ) that the question states for it; ``kind``: of the question.
+        """
+        about |= {} if kind is None else {"question_kind": kind.plain()}
         made_for: dict[str, Any] = self._made_for if charge or not once else {}
         described = {"text": mechanism} | about
         return self._ledger.charge(
-            self._dataset, self._analyst, charge, query=query, mechanism=described, seeded=self._seeded, once=once,
+            self._dataset, self._analyst, charge, query=query, mechanism=described,
+            seeded=self._seeded, once=once, stated=stated,
             segments=self._segments, **made_for,
         )  # fmt: skip
 
@@ -162,11 +215,14 @@ class LedgerBudget:
         return self._ledger.asked(self._dataset, self._analyst, key)
 
     def finalize(self, receipt: Receipt, release: Release) -> Release:
-        """Record the answer. It is already charged: if it cannot be stored it is returned nevertheless, with a note."""
+        """Record the answer. It is already charged: if it cannot be stored it is returned
+        nevertheless, with a note.
+        """
         answer: dict[str, Any] | None = release.to_dict()
         lost = ""
         if len(canonical_json(answer)) > MOST_STORED:  # labels are as long as users make them
-            answer, lost = None, "not stored in the ledger: it is too long"
+            answer = None
+            lost = "not stored in the ledger: it is too long"
         try:
             self._ledger.finalize(receipt, release.charge, answer=answer)
         except LedgerError as error:
@@ -178,13 +234,23 @@ class LedgerBudget:
         account = self._ledger.state(self._dataset).account
         with suppress(BudgetExceeded):  # who has no share can have stored answers
             account = account.account(self._analyst)
-        return account.only(*self._segments) if self._segments and isinstance(account, Parallel) else account
+        if self._segments and isinstance(account, Parallel):
+            return account.only(*self._segments)
+        return account
+
+    def kind(self) -> Kind | None:
+        """The kind of the data set's last question, whoever asked it."""
+        state = self._ledger.state(self._dataset)
+        if state.kind is None:
+            return None
+        return kind_of(state.kind, state.account, state.sensitivity)
 
     def declare(self, segments: Segments) -> None:
         """Refuse segments that the ledger does not know: who owns the data declares them."""
         if not self.declared(segments):
             raise InvalidParameter(
-                f"segments: the ledger has no such segments by {segments.by!r} of the dataset {self._dataset!r}; "
+                f"segments: the ledger has no such segments by {segments.by!r} of the dataset "
+                f"{self._dataset!r}; "
                 "they are declared when it is created"
             )
 
@@ -196,44 +262,39 @@ class LedgerBudget:
         return known["by"] == segments.by and set(segments) <= set(known["names"])
 
     def only(self, *names: str) -> LedgerBudget:
-        """The book of some of the segments, in the version of the data that there was when the session began.
+        """The book of some of the segments, in the version of the data that there was when the
+        session began.
 
-        With the next version a user may be in another segment, and its account is that of the new one: an answer from
-        the old data would be paid for by nobody.
+        With the next version a user may be in another segment, and its account is that of the new
+        one: an answer from the old data would be paid for by nobody.
         """
         self._made_for["version"] = self._first_version
         made = copy.copy(self)
-        made._segments = names  # noqa: SLF001 - a copy of this very object
+        made._segments = names  # noqa: SLF001
         return made
 
 
 def _for_each(segments: Segments, account: Account) -> Parallel:
     """Accounts for all segments, each as a session's own filter is now."""
     own = validate.instance(Filter, budget=account)
-    return Parallel({name: _same(own) for name in segments})
+    return Parallel({name: own.copy_of_terms() for name in segments})
 
 
-def covers_both(account: Account, first: Charge, then: Charge) -> bool:
-    """Whether an account covers one charge and then another; nothing is spent."""
+def covers_both(account: Account, first: Plan, then: Plan) -> bool:
+    """Whether an account covers one plan and then another; nothing is spent."""
     if not isinstance(account, Filter):
-        return account.can_spend(Charge.join(first, then))
+        return account.can_spend(Charge.join(first.charge, then.charge))
     with suppress(BudgetExceeded, IncompatibleCosts):
-        trial = _same(account)
-        trial.spend(first)
-        return trial.can_spend(then)
+        trial = account.copy_of_terms()
+        trial.spend(first.charge, stated=first.stated)
+        return trial.can_spend(then.charge, then.stated)
     return False
-
-
-def _same(account: Filter) -> Filter:
-    """A filter of the same terms that has spent as much."""
-    with _SPENDING:
-        same = Filter.of_terms(account.terms())
-        same.restore(account.state())
-    return same
 
 
 def _rebuilt(plain: Any) -> Any:
     """The mechanism of a stored answer; what no mechanism has written stays as it is."""
     with suppress(InvalidParameter):
-        return mechanism_of(plain) if isinstance(plain, Mapping) else plain
+        if isinstance(plain, Mapping):
+            return mechanism_of(plain)
+        return plain
     return plain

@@ -7,13 +7,13 @@ import math
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from dptopk._internal import validate
-from dptopk._internal.choices import Counts, LookShare, Method
+from dptopk._internal.choices import Counts, LookShare
 from dptopk._internal.formatting import html_table
 from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.remaining import Remaining
@@ -21,6 +21,7 @@ from dptopk.costs import Budget, Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.labels import listed, to_plain
 from dptopk.mechanisms.base import Mechanism
+from dptopk.question import Question, Stated
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class ServiceError(DptopkError):
     """
 
     def __init__(self, status: int, code: str, message: str) -> None:
-        self.status, self.code = status, code
+        self.status = status
+        self.code = code
         super().__init__(message)
 
 
@@ -55,9 +57,9 @@ _OPENER = build_opener(_Nowhere)
 class Client:
     """A data set of a service, asked as a Session is.
 
-    A question that spends carries its own key and is sent again after a broken connection, or when the service
-    failed or is overloaded: it is charged once, and the answer is the same. Was it given up before its outcome was
-    known, the same call of this client goes on with its key.
+    A question that spends carries its own key and is sent again after a broken connection, or when
+    the service failed or is overloaded: it is charged once, and the answer is the same. Was it
+    given up before its outcome was known, the same call of this client goes on with its key.
 
     Args:
         url: of the service, such as "https://topk.example.org".
@@ -69,7 +71,9 @@ class Client:
         InvalidParameter: on a URL that is not http or https, or a token that no header can carry.
     """
 
-    def __init__(self, url: str, token: str, *, dataset: str | None = None, patience: float = 60.0) -> None:
+    def __init__(
+        self, url: str, token: str, *, dataset: str | None = None, patience: float = 60.0
+    ) -> None:
         if urlsplit(validate.text(url=url)).scheme not in {"http", "https"}:
             raise InvalidParameter("url must begin with https:// or http://")
         self._url = url.rstrip("/")
@@ -77,7 +81,9 @@ class Client:
         self._dataset = dataset
         self._patience = validate.positive(patience=patience)
         self._answered: list[dict[str, Any]] = []
-        self._open: dict[str, str] = {}  # questions whose outcome is not known, and the keys that were made for them
+        self._open: dict[
+            str, str
+        ] = {}  # questions whose outcome is not known, and the keys that were made for them
 
     def datasets(self) -> pd.DataFrame:
         """The data sets that may be asked about, a row each: never data."""
@@ -90,20 +96,39 @@ class Client:
         return self._about("GET", "")
 
     def budget(self) -> dict[str, Any]:
-        """The data set's budget and one's own part in numbers, and how often earlier questions still fit."""
+        """The data set's budget and one's own part in numbers, and how often earlier questions
+        still fit.
+        """
         return self._about("GET", "/budget")
 
     def remaining(self) -> Remaining:
-        """Return the remaining part that is used up first: the analyst's own, if one was allotted."""
+        """Return the remaining part that is used up first: the analyst's own, if one was
+        allotted.
+        """
         balance = self.budget()
         part = balance.get("mine", balance["total"])
         fits = {str(one["text"]): int(one["fits"]) for one in balance["fits"]}
-        spent, total = _number(part["epsilon_spent"]), _number(part["epsilon"])
+        spent = _number(part["epsilon_spent"])
+        total = _number(part["epsilon"])
         left = _number(part["epsilon_left"])
-        return Remaining(part["remaining"], spent, total, left, part["delta"], part["share"], fits)
+        return Remaining(
+            part["remaining"],
+            spent,
+            total,
+            left,
+            part["delta"],
+            part["share"],
+            fits,
+            part.get("question", ""),
+        )
 
     def plan(
-        self, k: int | Mechanism, *, budget: Budget | None = None, accuracy: float | None = None, **options: Any
+        self,
+        k: int | Mechanism,
+        *,
+        budget: Budget | None = None,
+        accuracy: float | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
         """Return the cost and accuracy of a question and the budget it would leave; free.
 
@@ -127,11 +152,10 @@ class Client:
         accuracy: float | None = None,
         delta: float | None = None,
         counts: Counts | None = None,
-        method: Method | None = None,
-        d_bar: int | None = None,
         look: LookShare = None,
         where: Mapping[str, str] | None = None,
         key: str | None = None,
+        **stated: Unpack[Stated],
     ) -> Release:
         """Ask for the top k.
 
@@ -140,23 +164,27 @@ class Client:
             budget: the (ε, δ) or ρ of this answer.
             accuracy: instead, with ``delta``: 95% of the noise on a count within ± this many.
             delta: that goes with ``accuracy``.
-            counts: None for labels alone, as ``Session.top_k``; "auto", "gaussian" or "laplace" for noisy counts too,
-                as plan_topk. With ``accuracy``, which is one of counts, None is "auto".
-            method: as for plan_topk.
-            d_bar: as for plan_topk.
-            look: as for ``Session.top_k``, but None unless it is asked for: one charge of the whole (ε, δ) then covers
-                the look and whatever plan it leads to, and several such answers cost the sum of their ε's and δ's.
+            counts: None for labels alone, as ``Session.top_k``; "auto", "gaussian" or "laplace" for
+                noisy counts too, as plan_topk. With ``accuracy``, which is one of counts, None is
+                "auto".
+            look: as for ``Session.top_k``, but None unless it is asked for: one charge of the whole
+                (ε, δ) then covers the look and whatever plan it leads to, and several such answers
+                cost the sum of their ε's and δ's.
             where: column -> value, out of the data set's public lists.
-            key: names the question: a later call with the same key, from anywhere, gives the same answer and costs
-                nothing. None = a new one, or that of the same question when its outcome is not known.
+            key: names the question: a later call with the same key, from anywhere, gives the same
+                answer and costs nothing. None = a new one, or that of the same question when its
+                outcome is not known.
+            stated: further fields of ``dptopk.question.Question``: method, d_bar, fit,
+                selection_share, users; of events find, share, min_users.
 
         Raises:
             BudgetExceeded: nothing was charged.
             InvalidParameter: the question does not fit; nothing was charged.
-            LedgerError: the service could not store an answer for as long as ``patience``; ask again with the same key.
+            LedgerError: the service could not store an answer for as long as ``patience``; ask
+            again with the same key.
             ServiceError: any other refusal.
         """
-        options = {"delta": delta, "counts": counts, "method": method, "d_bar": d_bar, "look": look, "where": where}
+        options = {"delta": delta, "counts": counts, "look": look, "where": where, **stated}
         return self._one("/topk", _asked(k, budget, accuracy, options), key)
 
     def top_k_each(
@@ -172,12 +200,13 @@ class Client:
         """Ask for the top k of every segment at once; charged in parallel, as ``run_each`` is.
 
         Args:
-            segments: a column that the data set offers (all its values), or that column -> some of them.
+            segments: a column that the data set offers (all its values), or that column -> some of
+                them.
             k: how many labels of each.
             budget: the (ε, δ) of one segment's answer.
             accuracy: as for ``top_k``.
             key: as for ``top_k``.
-            options: delta, counts, method, d_bar, look, where, as for ``top_k``.
+            options: further arguments of ``top_k``.
         """
         return self._each("/topk", _asked(k, budget, accuracy, options) | _segments(segments), key)
 
@@ -194,7 +223,8 @@ class Client:
 
         Args:
             mechanism: one of ``dptopk.mechanisms``.
-            labels: for counts of public labels, or of labels that were released before; or a Release.
+            labels: for counts of public labels, or of labels that were released before; or a
+                Release.
             ranking: the same for CountMLE, the first label first.
             where: as for ``top_k``.
             key: as for ``top_k``.
@@ -218,7 +248,8 @@ class Client:
         """Charge and run one mechanism on every segment, together: segments compose in parallel.
 
         Args:
-            segments: a column that the data set offers (all its values), or that column -> some of them.
+            segments: a column that the data set offers (all its values), or that column -> some of
+                them.
             mechanism: one of ``dptopk.mechanisms``; it runs on each segment with its own noise.
             where: as for ``top_k``.
             key: as for ``top_k``.
@@ -226,27 +257,36 @@ class Client:
         return self._each("/run", _run(mechanism, None, None, where) | _segments(segments), key)
 
     def stream_price(self, k: int, days: int, *, budget: Budget, **calendar: str) -> dict[str, Any]:
-        """What ``stream`` would cost: charge, ε, balance; and how exact the totals of each day would be. Free."""
+        """What ``stream`` would cost: charge, ε, balance; and how exact the totals of each day
+        would be. Free.
+        """
         return self._about("POST", "/streams/price", _stream(k, days, budget, calendar))
 
-    def stream(self, name: str, k: int, days: int, *, budget: Budget, **calendar: str) -> ClientStream:
-        """Charge a top k of all days so far, on each of these days; or open it: the same terms are charged once.
+    def stream(
+        self, name: str, k: int, days: int, *, budget: Budget, **calendar: str
+    ) -> ClientStream:
+        """Charge a top k of all days so far, on each of these days; or open it: the same terms are
+        charged once.
 
         Args:
             name: of the stream: letters, digits, ".", "_", "-".
             k: labels in each answer.
             days: how many days; fixed now.
-            budget: the (ε, δ) of all days together, for one user of as many days as the data set says.
-            calendar: first_day, the date of day 1 as 2026-11-01 (without it days have numbers alone), and time_zone,
-                whose midnight parts two days, in words ("UTC").
+            budget: the (ε, δ) of all days together, for one user of as many days as the data set
+                says.
+            calendar: first_day, the date of day 1 as 2026-11-01 (without it days have numbers
+                alone), and time_zone, whose midnight parts two days, in words ("UTC").
 
         Raises:
             BudgetExceeded: nothing was charged.
-            InvalidParameter: the data set has no streams, or this name stands for other terms; nothing was charged.
+            InvalidParameter: the data set has no streams, or this name stands for other terms;
+            nothing was charged.
             LedgerError: as for ``top_k``; call again with the same terms.
             ServiceError: any other refusal.
         """
-        self._answer("/streams", {"stream": name} | _stream(k, days, budget, calendar), _sent(name=name))
+        self._answer(
+            "/streams", {"stream": name} | _stream(k, days, budget, calendar), _sent(name=name)
+        )
         return ClientStream(self, name)
 
     def streams(self) -> list[dict[str, Any]]:
@@ -263,14 +303,22 @@ class Client:
         answer = self._spend(path, body, key)
         releases = _released(answer)
         first = next(iter(releases.values()))
-        self._note(answer, f"{first.mechanism} in each of {len(releases)} segments", sum(map(len, releases.values())))
+        self._note(
+            answer,
+            f"{first.mechanism} in each of {len(releases)} segments",
+            sum(map(len, releases.values())),
+        )
         return releases
 
     def _note(self, answer: Mapping[str, Any], what: str, rows: int) -> None:
-        self._answered.append({"entry": answer["entry"], "mechanism": what, "charge": answer["charge"], "rows": rows})
+        self._answered.append(
+            {"entry": answer["entry"], "mechanism": what, "charge": answer["charge"], "rows": rows}
+        )
 
     def _spend(self, path: str, body: dict[str, Any], key: str | None) -> dict[str, Any]:
-        """Ask under a key; one that was made here stays with the question until its outcome is known."""
+        """Ask under a key; one that was made here stays with the question until its outcome is
+        known.
+        """
         if key is not None:
             return self._answer(path, body, _sent(key=key))
         question = canonical_json([path, body])
@@ -281,7 +329,10 @@ class Client:
             if _final(error):
                 del self._open[question]
             else:
-                error.add_note(f"It may have been charged: ask the same again, or give key={made!r}, to pay once.")
+                error.add_note(
+                    f"It may have been charged: ask the same again, or give key={made!r}, to "
+                    f"pay once."
+                )
             raise
         del self._open[question]
         return answer
@@ -305,10 +356,15 @@ class Client:
     def releases(self) -> list[Release | dict[str, Release]]:
         """One's earlier answers, newest first; free. An answer for segments is a dictionary."""
         found = self._call("GET", self._path("/releases?limit=100"))
-        return [_released(one) if "segments" in one else Release.from_dict(one["release"]) for one in found]
+        return [
+            _released(one) if "segments" in one else Release.from_dict(one["release"])
+            for one in found
+        ]
 
     def report(self) -> pd.DataFrame:
-        """The answers of this client, a row each: entry of the ledger, mechanism, charge, rows released."""
+        """The answers of this client, a row each: entry of the ledger, mechanism, charge, rows
+        released.
+        """
         import pandas as pd
 
         return pd.DataFrame(self._answered, columns=["entry", "mechanism", "charge", "rows"])
@@ -316,7 +372,10 @@ class Client:
     def _repr_html_(self) -> str:
         """For notebooks: what was asked, and what is left."""
         rows = self.report()
-        return html_table(list(rows.columns), rows.itertuples(index=False)) + self.remaining()._repr_html_()
+        return (
+            html_table(list(rows.columns), rows.itertuples(index=False))
+            + self.remaining()._repr_html_()
+        )
 
     def _path(self, path: str) -> str:
         if self._dataset is None:
@@ -331,10 +390,17 @@ class Client:
     ) -> dict[str, Any]:
         return self._call(method, self._path(path), body, headers)
 
-    def _call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+    def _call(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
         data = None if body is None else canonical_json(body).encode()
-        sent = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json", **(headers or {})}
-        request = Request(f"{self._url}/v1{path}", data=data, headers=sent, method=method)  # noqa: S310 - checked above
+        sent = {
+            "Authorization": f"Bearer {self._token}",
+            "Content-Type": "application/json",
+            **(headers or {}),
+        }
+        # checked above
+        request = Request(f"{self._url}/v1{path}", data=data, headers=sent, method=method)  # noqa: S310
         try:
             with _OPENER.open(request, timeout=self._patience) as answer:
                 return json.loads(answer.read())
@@ -342,7 +408,9 @@ class Client:
             with error:
                 raise _refusal(error.code, error.read()) from None
         except (URLError, OSError, ValueError) as error:
-            raise ServiceError(0, "unreachable", f"the service cannot be reached ({type(error).__name__})") from None
+            raise ServiceError(
+                0, "unreachable", f"the service cannot be reached ({type(error).__name__})"
+            ) from None
 
 
 class ClientStream:
@@ -352,14 +420,16 @@ class ClientStream:
         self._client, self._path = client, f"/streams/{quote(name, safe='')}/days"
 
     def answer(self, day: int | str | date) -> Release:
-        """The answer of a day, by number or date, from the service's data: drawn once, and given again ever after.
+        """The answer of a day, by number or date, from the service's data: drawn once, and given
+        again ever after.
 
         Raises:
             InvalidParameter: for a day after the next one.
             LedgerError: as for ``Client.top_k``; ask again.
             ServiceError: any other refusal, such as that the day's data are not there (503).
         """
-        asked = self._client._answer(self._path, {"day": str(day)}, "stream")  # noqa: SLF001 - made by it
+        # made by it
+        asked = self._client._answer(self._path, {"day": str(day)}, "stream")  # noqa: SLF001
         return Release.from_dict(asked["release"])
 
     def answered(self) -> dict[int, Release]:
@@ -374,7 +444,8 @@ class ClientStream:
         return list(self._about(1)["half_width"])
 
     def _about(self, first: int) -> dict[str, Any]:
-        return self._client._about("GET", f"{self._path}?first={first}")  # noqa: SLF001 - made by it
+        # made by it
+        return self._client._about("GET", f"{self._path}?first={first}")  # noqa: SLF001
 
 
 def _stream(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict[str, Any]:
@@ -391,7 +462,9 @@ def _passing(error: DptopkError) -> bool:
 
 
 def _final(error: DptopkError) -> bool:
-    """Whether a question is refused permanently, so that its key is void; false if only the token is unknown."""
+    """Whether a question is refused permanently, so that its key is void; false if only the token
+    is unknown.
+    """
     return not (_passing(error) or (isinstance(error, ServiceError) and error.status < 402))
 
 
@@ -406,28 +479,44 @@ def _segments(segments: str | Mapping[str, Sequence[str]]) -> dict[str, Any]:
     return {"segments": {column: list(values) for column, values in segments.items()}}
 
 
-def _run(mechanism: Mechanism, labels: Any, ranking: Any, where: Mapping[str, str] | None) -> dict[str, Any]:
+def _run(
+    mechanism: Mechanism, labels: Any, ranking: Any, where: Mapping[str, str] | None
+) -> dict[str, Any]:
     """A mechanism and the labels that it counts, as JSON."""
     given = {
-        name: [to_plain(label) for label in (value.labels if isinstance(value, Release) else listed(value))]
+        name: [
+            to_plain(label)
+            for label in (value.labels if isinstance(value, Release) else listed(value))
+        ]
         for name, value in (("labels", labels), ("ranking", ranking))
         if value is not None
     }
     if not isinstance(mechanism, Mechanism):
         raise InvalidParameter("mechanism must be one of dptopk.mechanisms")
-    return {"mechanism": mechanism.to_dict(), **given, **({} if where is None else {"where": dict(where)})}
+    return {
+        "mechanism": mechanism.to_dict(),
+        **given,
+        **({} if where is None else {"where": dict(where)}),
+    }
 
 
 def _number(value: float | None) -> float:
     """A number of the service's, which writes null for what is not finite."""
-    return math.inf if value is None else float(value)
+    if value is None:
+        return math.inf
+    return float(value)
 
 
-def _asked(k: int, budget: Budget | None, accuracy: float | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A question as JSON; what is None is left to the service, but for the counts, whose default is a Session's."""
+def _asked(
+    k: int, budget: Budget | None, accuracy: float | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A question as JSON; what is None is left to the service, but for the counts, whose default is
+    a Session's.
+    """
     if (budget is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of budget and accuracy")
     asked: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    Question.of("client", k=k, **asked)  # refuses what is no field
     asked.setdefault("counts", "none" if accuracy is None else "auto")
     if budget is not None:
         if "delta" in asked:
@@ -438,7 +527,10 @@ def _asked(k: int, budget: Budget | None, accuracy: float | None, options: Mappi
 
 def _part(budget: Budget) -> dict[str, Any]:
     """A budget as JSON."""
-    kind = "epsilon" if validate.instance(Budget, budget=budget).rho is None else "rho"
+    if validate.instance(Budget, budget=budget).rho is None:
+        kind = "epsilon"
+    else:
+        kind = "rho"
     return {kind: getattr(budget, kind), "delta": budget.delta}
 
 
@@ -446,9 +538,11 @@ def _refusal(status: int, text: bytes) -> DptopkError:
     """A refusal as the error that a Session would raise."""
     try:
         told = json.loads(text)
-        code, message = str(told["error"]), str(told["message"])
+        code = str(told["error"])
+        message = str(told["message"])
     except (ValueError, KeyError, TypeError):
-        code, message = "unknown", f"the service answered {status}"
+        code = "unknown"
+        message = f"the service answered {status}"
     if code == "invalid":
         return InvalidParameter(message)
     if code == "ledger":
@@ -456,12 +550,16 @@ def _refusal(status: int, text: bytes) -> DptopkError:
     if code == "budget_exceeded":
         said, _, remaining = message.partition("; remaining ")
         why, _, requested = said.partition(": requested ")
-        return BudgetExceeded(_told(requested), remaining, why.removeprefix("budget exceeded").strip(" ()"))
+        return BudgetExceeded(
+            _told(requested), remaining, why.removeprefix("budget exceeded").strip(" ()")
+        )
     return ServiceError(status, code, message)
 
 
 def _sent(**arguments: Any) -> str:
-    """The one argument, if a header of HTTP can carry it; what it cannot would look like a broken connection."""
+    """The one argument, if a header of HTTP can carry it; what it cannot would look like a broken
+    connection.
+    """
     ((name, value),) = arguments.items()
     if not (validate.text(**arguments).isascii() and value.isprintable()):
         raise InvalidParameter(f"{name} must be printable ASCII text, without a line break")

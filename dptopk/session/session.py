@@ -1,4 +1,6 @@
-"""Session: one histogram, one budget, many questions; every answer is charged before it is drawn."""
+"""Session: one histogram, one budget, many questions; every answer is charged before it is
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,8 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
 import numpy as np
 
@@ -16,23 +17,27 @@ from dptopk._internal import validate
 from dptopk._internal.choices import Counts, LookShare
 from dptopk._internal.formatting import html_table
 from dptopk._internal.json_text import canonical_json
-from dptopk.budgets.account import Account
-from dptopk.budgets.accountant import Accountant
+from dptopk.budgets.account_base import Account
+from dptopk.budgets.registered_account import Accountant
 from dptopk.budgets.remaining import Remaining
 from dptopk.costs import Budget, Charge, ExponentialClockDP
 from dptopk.datasets.segments import Segments
 from dptopk.errors import BudgetExceeded, InvalidParameter
-from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import to_plain
 from dptopk.mechanisms import KnownLaplace
 from dptopk.mechanisms.base import Mechanism, finite_l0
 from dptopk.mechanisms.samplers.random import random_bits
-from dptopk.planning import Plan, default_d_bar, plan_topk
-from dptopk.planning.probe import LookedPlan, at_ranks, with_look
+from dptopk.planning import Plan, TopKPlan, plan
+from dptopk.planning.facts import facts_of
+from dptopk.planning.gauge import Kind, advised, epsilon_left
+from dptopk.planning.per_segment import PerSegment
+from dptopk.planning.protocol import Step
+from dptopk.planning.single import Single, planned
+from dptopk.question import Facts, Question, StatedInSession
 from dptopk.release.release import Release
-from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget, covers_both
-from dptopk.session.prepared_query import PreparedQuery, mechanisms_of
+from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget
+from dptopk.session.paying import SessionPaying
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,38 +51,43 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # What of the options of from_events is for the session, not for reading the events.
 SESSION_OPTIONS = ("dataset", "analyst", "version", "unit", "source", "rng")
+# Of the session's δ, for a question that asks for all that is left.
+DELTA_SHARES = (0.9, 0.5, 0.1)
 
 
 class Session:
     """Questions about one histogram within one budget.
 
-    The order is always the same: check that the question fits the data, check the budget, write the charge (durably,
-    with a ledger), draw the noise, check that the charge covers what was drawn, return what was not used. A draw that
-    fails stays charged. Several threads may ask; copies, pickles and forked processes are refused, because each would
-    spend the same budget again.
+    The order is always the same: check that the question fits the data, check the budget, write the
+    charge (durably, with a ledger), draw the noise, check that the charge covers what was drawn,
+    return what was not used. A draw that fails stays charged. Several threads may ask; copies,
+    pickles and forked processes are refused, because each would spend the same budget again.
 
     Args:
         histogram: what is asked about.
-        budget: without a ledger: a Budget (a fully adaptive filter on that total; where it does not cover the first
-            question, but the total does, the δ is split by what that question needs, or it is all that is asked), or
-            an Accountant with registered costs (set-wise: the same total answers more questions).
+        budget: without a ledger: a Budget (a fully adaptive filter on that total; where it does not
+            cover the first question, but the total does, the δ is split by what that question
+            needs, or it is all that is asked), or an Accountant with registered costs (set-wise:
+            the same total answers more questions).
         ledger: a Ledger; then ``dataset`` and ``analyst`` name the account that pays.
         dataset: the ledger's dataset that this histogram was made of.
         analyst: who asks.
-        version: of the data the histogram was made of; when given it must be the ledger's. None: not checked, but for
-            declared segments, which are taken to be of the ledger's version at this moment.
+        version: of the data the histogram was made of; when given it must be the ledger's. None:
+            not checked, but for declared segments, which are taken to be of the ledger's version at
+            this moment.
         unit: the privacy unit the histogram was made for; when given it must be the ledger's.
-        source: where the histogram comes from, in words (a file and its columns, a query, a filter, the domain), for
-            ``reuse``: a stored answer is given again only to a question with the same source. It must not be computed
-            from the data (a hash of them, say): whether an answer comes free of charge would tell whether they changed.
-            None = this very Histogram.
+        source: where the histogram comes from, in words (a file and its columns, a query, a filter,
+            the domain), for ``reuse``: a stored answer is given again only to a question with the
+            same source. It must not be computed from the data (a hash of them, say): whether an
+            answer comes free of charge would tell whether they changed. None = this very Histogram.
         rng: a generator for tests and experiments; None = a secure source.
 
     Raises:
         InvalidParameter: unless exactly one of budget and ledger is given.
 
     >>> from dptopk import Budget, KnownLaplace, Sensitivity
-    >>> session = Session(Histogram(None, [5, 2, 0], sensitivity=Sensitivity(l0=1)), budget=Budget(1.0, 1e-6))
+    >>> session = Session(Histogram(None, [5, 2, 0], sensitivity=Sensitivity(l0=1)),
+    ...     budget=Budget(1.0, 1e-6))
     >>> answer = session.run(KnownLaplace(epsilon=0.5))
     >>> print(answer.charge)
     DP(0.5)
@@ -109,7 +119,9 @@ class Session:
             from dptopk.ledger.ledger import Ledger
 
             validate.instance(Ledger, ledger=ledger)
-            book = LedgerBudget(ledger, str(dataset), str(analyst), histogram, version, unit, rng is not None)
+            book = LedgerBudget(
+                ledger, str(dataset), str(analyst), histogram, version, unit, rng is not None
+            )
         else:
             book = InMemoryBudget(budget)
         self._begin(histogram, book, source, rng)
@@ -126,26 +138,32 @@ class Session:
         ledger: Ledger | None = None,
         **options: Any,
     ) -> Session:
-        """A session on raw events: ``top_k`` finds labels under a cap, and counts what it found on all events.
+        """A session on raw events: ``top_k`` finds labels under a cap, and counts what it found on
+        all events.
 
-        A cap on labels per user is needed to find labels that nobody knows beforehand, and for nothing else: the labels
-        found are public, and are counted without the cap. So counts and their error bars are about the true numbers
-        (docs/notes/two-phases.md). Both histograms are made here, in one statement, and so of one snapshot of the data.
+        A cap on labels per user is needed to find labels that nobody knows beforehand, and for
+        nothing else: the labels found are public, and are counted without the cap. So counts and
+        their error bars are about the true numbers (docs/notes/two-phases.md). Both histograms are
+        made here, in one statement, and so of one snapshot of the data.
 
         Args:
-            table: events, as for ``datasets.events_histogram``, or an EventsStore made without a cap.
-            labels_per_user: the cap under which labels are found; "auto": the ledger's, or 100 with weights and 10
-                without; None: no cap at all, in one phase.
-            count_capped: count the capped data too, in one phase, as Session(events_histogram(...)) does.
-            weights: whether labels are found by sums of weights, isqrt(100² // d) for each of the d labels of a user,
-                instead of counts; "auto": where per_label_cap is 1.
+            table: events, as for ``datasets.events_histogram``, or an EventsStore made without a
+                cap.
+            labels_per_user: the cap under which labels are found; "auto": the ledger's, or 100 with
+                weights and 10 without; None: no cap at all, in one phase.
+            count_capped: count the capped data too, in one phase, as Session(events_histogram(...))
+                does.
+            weights: whether labels are found by sums of weights, isqrt(100² // d) for each of the d
+                labels of a user, instead of counts; "auto": where per_label_cap is 1.
             budget: as for Session.
             ledger: as for Session.
-            options: those of ``datasets.events_histogram`` (user, item, per_label_cap, weight, where, ...; a store has
-                its own) and of Session (dataset, analyst, version, unit, source, rng).
+            options: those of ``datasets.events_histogram`` (user, item, per_label_cap, weight,
+                where, ...; a store has its own) and of Session (dataset, analyst, version, unit,
+                source, rng).
 
         Raises:
-            InvalidParameter: as Session and events_histogram; for a store that kept a part of each user's labels only.
+            InvalidParameter: as Session and events_histogram; for a store that kept a part of each
+            user's labels only.
 
         >>> import pandas as pd
         >>> from dptopk import Budget
@@ -168,11 +186,15 @@ class Session:
             dataset=paying.get("dataset"),
             options=options,
         )
-        kind = EventsSession if isinstance(histogram, EventCounts) else Session
+        kind = Session if facts_of(histogram).events is None else EventsSession
         return kind(histogram, budget=budget, ledger=ledger, **paying)
 
     def _begin(
-        self, histogram: Histogram, book: InMemoryBudget | LedgerBudget, source: str | None, rng: Generator | None
+        self,
+        histogram: Histogram,
+        book: InMemoryBudget | LedgerBudget,
+        source: str | None,
+        rng: Generator | None,
     ) -> None:
         self._histogram = histogram
         self._source = source
@@ -180,7 +202,8 @@ class Session:
         self._pid = os.getpid()
         self._book = book
         self._answered: list[dict[str, Any]] = []
-        self._asked: dict[str, Charge] = {}
+        self._asked: dict[str, tuple[Charge, Budget | None]] = {}
+        self._kind: Kind | None = None  # of the last question
 
     @property
     def histogram(self) -> Histogram:
@@ -191,80 +214,86 @@ class Session:
         raise InvalidParameter("a Session cannot be copied or pickled: it would be a second budget")
 
     def run(
-        self, mechanism: Mechanism | Plan, *, reuse: bool = False, average: bool = False, **options: Any
+        self,
+        mechanism: Mechanism | Plan,
+        *,
+        reuse: bool = False,
+        average: bool = False,
+        **options: Any,
     ) -> Release:
         """Charge and run one mechanism.
 
         Args:
             mechanism: one of ``dptopk.mechanisms``, or a Plan.
-            reuse: with a ledger: give a stored answer again, free, if the question is identical: mechanism, charge,
-                labels, sensitivity, domain, source, and the version and unit of the data.
-            average: of a Plan whose labels do not all appear: spend what was set aside for their counts on better
-                counts of the others, instead of taking it back (Plan.release).
+            reuse: with a ledger: give a stored answer again, free, if the question is identical:
+                mechanism, charge, labels, sensitivity, domain, source, and the version and unit of
+                the data.
+            average: of a Plan whose labels do not all appear: spend what was set aside for their
+                counts on better counts of the others, instead of taking it back (Plan.release).
             options: for the mechanism's release: ``labels=`` or ``ranking=``.
 
         Raises:
             BudgetExceeded: nothing was charged or drawn.
-            InvalidParameter: when the question does not fit the histogram; nothing was charged or drawn.
-            ReleaseWithheld: when the answer costs more than was charged, which no mechanism of this package does; the
-                answer is lost, the charge stays.
+            InvalidParameter: when the question does not fit the histogram; nothing was charged or
+            drawn.
+            ReleaseWithheld: when the answer costs more than was charged, which no mechanism of this
+                package does; the answer is lost, the charge stays.
         """
         self._here()
-        question = PreparedQuery.of(mechanism, self._histogram, options, average=average)
-        return self._answer(question, question.fingerprint(self._source), reuse=reuse)
-
-    def _answer(self, question: PreparedQuery, query: str, *, reuse: bool) -> Release:
-        """Charge and draw, or give a stored answer again."""
-        stored = self._book.stored(query) if reuse else None
-        if stored is not None:
-            _LOG.info("giving a stored answer again")
-            return stored if self._source else replace(stored, source=self._histogram.identity)
-        receipt = self._charge(self._book, question.charge, query, question.what)
-        release = self._book.finalize(receipt, self._drawn(question))
-        self._remember(question.what, question.charge, release.charge, len(release))
-        return release
+        plan = planned(mechanism, self._histogram, options)
+        if average and not plan.averages:
+            raise InvalidParameter("average: only the counts of a Plan can be averaged")
+        paying = self._paying(reuse=reuse)
+        return plan.release(self._histogram, self._rng, average=average, paying=paying)
 
     def answered(self, mechanism: Mechanism | Plan, **options: Any) -> bool:
-        """Whether the ledger has an answer to this question, which ``run(..., reuse=True)`` returns free of charge.
+        """Whether the ledger has an answer to this question, which ``run(..., reuse=True)`` returns
+        free of charge.
 
         Args:
             mechanism: as for ``run``.
-            options: as for ``run``; False without a ledger. Of a plan after a look, whether it has that of the look.
+            options: as for ``run``; False without a ledger. Of a plan after a look, whether it has
+                that of the look.
         """
-        if isinstance(mechanism, LookedPlan):
-            return self._book.has_answer(self._sorted_counts(mechanism)[1])
-        question = PreparedQuery.of(mechanism, self._histogram, options, average=False)
-        return self._book.has_answer(question.fingerprint(self._source))
+        plan = planned(mechanism, self._histogram, options)
+        plan.check(self._histogram)
+        return self._paying(reuse=True).has(plan.first(self._histogram))
 
-    def _charge(self, book: InMemoryBudget | LedgerBudget, charge: Charge, query: str, what: str) -> Any:
-        _LOG.info("charging %s for %s", charge, what)
-        return book.charge(charge, query, what)
+    def _paying(self, *, reuse: bool, kind: Kind | None = None) -> SessionPaying:
+        """What pays for the plans of this session."""
+        return SessionPaying(
+            self._book, self._histogram, self._source, reuse, self._remember_step, kind
+        )
 
-    def _drawn(self, question: PreparedQuery) -> Release:
-        _LOG.info("drawing")
-        return question.draw(self._rng)
+    def _remember_step(self, step: Step, release: Release) -> None:
+        self._remember(step.text, (step.charge, step.stated), release.charge, len(release))
 
-    def _remember(self, what: str, asked: Charge, used: Charge, rows: int) -> None:
+    def _remember(
+        self, what: str, asked: tuple[Charge, Budget | None], used: Charge, rows: int
+    ) -> None:
         self._answered.append({"mechanism": what, "charge": used, "rows": rows})
         self._asked[what] = asked
 
     def segments(self, segments: Segments) -> dict[Any, Session]:
-        """Declare disjoint segments of the data set: a session for each, with its own questions, at any time.
+        """Declare disjoint segments of the data set: a session for each, with its own questions, at
+        any time.
 
-        Each segment has the whole budget that is left now, and pays for what is asked of it and, from now on, of all
-        data. All that is ever answered has the guarantee of one budget, however many segments there are, since every
-        user pays in one (docs/ledger.md, Segments).
+        Each segment has the whole budget that is left now, and pays for what is asked of it and,
+        from now on, of all data. All that is ever answered has the guarantee of one budget, however
+        many segments there are, since every user pays in one (docs/ledger.md, Segments).
 
         Args:
-            segments: disjoint by user: with ``segments_per_user`` 1, as segment_histograms enforces. For a ledger they
-                must be declared there, under the name of what they are ``by``: their owner promises that a user is in
-                one of them in all data and under all filters, which no single query can enforce. From now on the
-                session is one for the version of the data that the ledger had when it was made, as if ``version`` had
-                said so.
+            segments: disjoint by user: with ``segments_per_user`` 1, as segment_histograms
+                enforces. For a ledger they must be declared there, under the name of what they are
+                ``by``: their owner promises that a user is in one of them in all data and under all
+                filters, which no single query can enforce. From now on the session is one for the
+                version of the data that the ledger had when it was made, as if ``version`` had said
+                so.
 
         Raises:
-            InvalidParameter: for segments that a user may share; for other segments than were declared before; for a
-                budget that others may spend from: give the session a Budget, or an ``dptopk.budgets.Parallel``.
+            InvalidParameter: for segments that a user may share; for other segments than were
+                declared before; for a budget that others may spend from: give the session a Budget,
+                or an ``dptopk.budgets.Parallel``.
 
         >>> from dptopk import Budget, KnownLaplace, Sensitivity
         >>> one = Sensitivity(l0=1)
@@ -280,7 +309,8 @@ class Session:
         validate.instance(Segments, segments=segments)
         if segments.segments_per_user > 1:
             raise InvalidParameter(
-                f"segments: one user may be in {segments.segments_per_user} of them, so that they cannot have a budget "
+                f"segments: one user may be in {segments.segments_per_user} of them, so that "
+                f"they cannot have a budget "
                 "each; run_each charges a question that is asked of all of them together"
             )
         self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
@@ -288,70 +318,90 @@ class Session:
         made = {}
         for name, histogram in segments.items():
             made[name] = object.__new__(Session)
-            source = None if self._source is None else canonical_json([self._source, segments.by, str(name)])
-            made[name]._begin(histogram, self._book.only(name), source, self._rng)  # noqa: SLF001 - a Session too
+            source = (
+                None
+                if self._source is None
+                else canonical_json([self._source, segments.by, str(name)])
+            )
+            # a Session too
+            made[name]._begin(histogram, self._book.only(name), source, self._rng)  # noqa: SLF001
         return made
 
     def run_each(self, segments: Segments, mechanism: Mechanism | Plan) -> dict[Any, Release]:
-        """Charge and run one question on every segment of a public list, together: segments compose in parallel.
+        """Charge and run one question on every segment of a public list, together: segments compose
+        in parallel.
 
-        A user is in at most ``segments.segments_per_user`` of them, so that this multiple of the charge of one segment
-        covers all; with 1, a hundred segments cost as much as one. Declared segments (``segments``, or in the ledger)
-        pay each from its own account. The charge stays in full: what a segment did not use is not given back.
+        A user is in at most ``segments.segments_per_user`` of them, so that this multiple of the
+        charge of one segment covers all; with 1, a hundred segments cost as much as one. Declared
+        segments (``segments``, or in the ledger) pay each from its own account. The charge stays in
+        full: what a segment did not use is not given back.
 
         Args:
-            segments: histograms of the data set that this session is about, from segment_histograms.
-            mechanism: one of ``dptopk.mechanisms``, or a Plan; it runs on each segment with its own noise.
+            segments: histograms of the data set that this session is about, from
+                segment_histograms.
+            mechanism: one of ``dptopk.mechanisms``, or a Plan; it runs on each segment with its own
+                noise.
 
         Returns:
             The answer of each segment; each says what it would have cost by itself.
 
         Raises:
             BudgetExceeded: nothing was charged or drawn.
-            InvalidParameter: when the question does not fit one of the histograms; nothing was charged or drawn.
+            InvalidParameter: when the question does not fit one of the histograms; nothing was
+            charged or drawn.
         """
         self._here()
         validate.instance(Segments, segments=segments)
-        questions = {name: PreparedQuery.of(mechanism, histogram, {}) for name, histogram in segments.items()}
+        each = {name: planned(mechanism, histogram, {}) for name, histogram in segments.items()}
+        plans = PerSegment(each, segments.segments_per_user)
+        plans.check(segments)
         self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
-        charge = segments.charge({name: question.charge for name, question in questions.items()})
-        each = f"in each of {len(segments)} segments, a user in at most {segments.segments_per_user}"
-        what = f"{mechanisms_of(mechanism)} {each}"
+        charge = plans.charge
+        stated = plans.stated
+        text = plans.text
         book = self._book.only(*segments) if self._book.declared(segments) else self._book
-        receipt = self._charge(book, charge, "", what)
-        answers = {name: self._drawn(question) for name, question in questions.items()}
-        together = _together(answers, charge, mechanism, self._histogram)
-        book.finalize(receipt, together)
-        self._remember(what, charge, charge, len(together))
+        _LOG.info("charging %s for %s", charge, text)
+        receipt = book.charge(charge, "", text, stated=stated)
+        _LOG.info("drawing")
+        answers = plans.draw(segments, self._rng)
+        together = _together(answers, plans, self._histogram)
+        book.finalize(receipt, together)  # type: ignore[arg-type]
+        self._remember(text, (charge, stated), charge, len(together))
         return answers
 
     def _here(self) -> None:
         """Refuse a forked process."""
         if os.getpid() != self._pid:
-            raise InvalidParameter("a Session belongs to the process that made it: a fork would be a second budget")
+            raise InvalidParameter(
+                "a Session belongs to the process that made it: a fork would be a second budget"
+            )
 
     def top_k(
         self,
         k: int,
         *,
-        budget: Budget,
+        budget: Budget | None = None,
         counts: Counts | None = None,
         look: LookShare = "auto",
         reuse: bool = False,
-        **options: Any,
+        **stated: Unpack[StatedInSession],
     ) -> Release:
         """Plan and answer "what are the top k?" for a part of the budget.
 
         Args:
             k: how many labels.
-            budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
-            counts: None for labels alone, so that all of the budget finds labels; "auto" for whichever noisy counts are
-                best, "gaussian", "laplace" or "box", as for plan_topk.
-            look: a share of ε, in (0, 1), for a private look at the counts of a few ranks, by which the rest is
-                planned; the ε's add up to the budget's. "auto": such a look where what is public says that it is worth
-                its price. None: no look. With ``like=`` the look checks the shape.
+            budget: the (ε, δ) of this answer; what is charged are the costs of its plan. None: all
+                that is left of the session's own Budget, never of a ledger or of an account that
+                others may spend from.
+            counts: None for labels alone, so that all of the budget finds labels; "auto" for
+                whichever noisy counts are best, "gaussian", "laplace" or "box", as for plan_topk.
+            look: a share of ε, in (0, 1), for a private look at the counts of a few ranks, by which
+                the rest is planned; the ε's add up to the budget's. "auto": such a look where what
+                is public says that it is worth its price. None: no look. With ``like=`` the look
+                checks the shape.
             reuse: as for ``run``.
-            options: further arguments of plan_topk: d_bar, method, like, selection_share, charge_as.
+            stated: further fields of ``dptopk.question.Question``: d_bar, method, fit, like,
+                selection_share, charge_as, users, effort, max_seconds.
 
         >>> from dptopk import Budget, Sensitivity
         >>> reads = Histogram(None, [900, 700, 0], sensitivity=Sensitivity(l0=1))
@@ -361,70 +411,129 @@ class Session:
         >>> list(session.top_k(2, budget=Budget(1.0, 0.0), counts="auto").table.columns)
         ['rank', 'label', 'count']
         """
-        histogram = self._histogram
-        if histogram.domain == "private" and not histogram.complete:
-            options.setdefault("d_bar", default_d_bar(k))  # a fact known beforehand: only the top is at hand
-        options.setdefault("charge_as", selections_charged_as(self._book.account()))
-        planned = partial(
-            plan_topk, k=k, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
-        )
-        return self.run_plan(with_look(look, planned, whole=histogram.complete, budget=budget)(), reuse=reuse)[1]
+        question = {"counts": counts, "look": look, **stated}
+        return self._top_k(k, budget, question, reuse=reuse)
 
-    def run_plan(self, plan: Plan, *, reuse: bool = False) -> tuple[Plan, Release]:
-        """The plan that ran and its answer; a look before it and the plan by it are charged one after the other.
+    def _top_k(
+        self, k: int, budget: Budget | None, stated: Mapping[str, Any], *, reuse: bool
+    ) -> Release:
+        """Plan and answer a question of this session's data."""
+        told = {name: value for name, value in stated.items() if name != "counts"}
+        counts = "none" if stated["counts"] is None else stated["counts"]
+        question = Question.of("session", k=k, counts=counts, **told)
+        question = question.with_total(self._total_of(budget, question))
+        made = self._planned(question, reuse=reuse)
+        return self.run_plan(made, reuse=reuse, kind=self._kind_of(question))[1]
+
+    def _total_of(self, budget: Budget | None, question: Question) -> Budget:
+        """The budget of a question: the one stated, or all that is left of the session's own.
+
+        Raises:
+            InvalidParameter: when it is no Budget, or when nobody but others knows what is left.
+            BudgetExceeded: when no question of this kind fits any more.
+        """
+        if isinstance(budget, Budget):
+            return budget
+        if budget is not None:
+            raise InvalidParameter(
+                f"budget must be Budget(epsilon, delta), got {type(budget).__name__}",
+                parameter="budget",
+            )
+        own = self._book.own
+        if own is None or (self._asked and own.rho is not None):
+            raise InvalidParameter(
+                "budget: name Budget(epsilon, delta) of this answer; all that is left is asked for "
+                "only of an (epsilon, delta) that is the session's own",
+                parameter="budget",
+            )
+        if self._asked:
+            return self._all_left(own, question)
+        return own
+
+    def _all_left(self, own: Budget, question: Question) -> Budget:
+        """The largest ε at which the question is accepted, of several shares of δ."""
+        account = self._book.account()
+        totals = []
+        for delta in dict.fromkeys(share * own.delta for share in DELTA_SHARES):
+            asked = replace(question, delta=delta)
+            epsilon = epsilon_left(account, self._kind_of(asked))
+            if epsilon > 0:
+                totals.append(Budget(epsilon, delta))
+        if not totals:
+            raise BudgetExceeded(Charge(), "nothing", "no question of this kind fits")
+        return max(totals, key=lambda total: total.epsilon)
+
+    def _planned(self, question: Question, *, reuse: bool) -> TopKPlan:
+        """The plan of a question, by what is public about the data and the budget."""
+        paying = self._paying(reuse=reuse)
+
+        def covers(made: Plan) -> bool:
+            stored = reuse and paying.has(made.first(self._histogram))
+            return stored or paying.covers(made)
+
+        return plan(question, replace(self._facts(), covers=covers))
+
+    def _facts(self) -> Facts:
+        """What plans may depend on: what is public about the data and the budget."""
+        charge_as = selections_charged_as(self._book.account())
+        return facts_of(self._histogram, charge_as=charge_as)
+
+    def _kind_of(self, question: Question) -> Kind:
+        return Kind(question, self._facts())
+
+    def run_plan(
+        self, plan: TopKPlan, *, reuse: bool = False, kind: Kind | None = None
+    ) -> tuple[TopKPlan, Release]:
+        """The plan that ran and its answer; a look before it and the plan by it are charged one
+        after the other.
 
         A plan that the account covers for certain is made before the look is charged.
-        """
-        if not isinstance(plan, LookedPlan):
-            return plan, self.run(plan, reuse=reuse)
-        self._here()
-        look, question, query = plan.look, *self._sorted_counts(plan)
-        # A filter sets half of its δ aside: after a look, which needs none, that half is what a whole answer can have.
-        rests = look.rest, Budget(look.rest.epsilon, look.rest.delta / 2)
-        if reuse and (known := self._book.stored(query)) is not None:  # both may have been paid for
-            for then in (look.plan(known, plan.sensitivity, plan.planned, rest) for rest in rests):
-                if self.answered(then):
-                    return look.total(then), look.on(self.run(then, reuse=True), known.charge)
-        account, price = self._book.account(), question.charge
-        for rest in rests:
-            before = plan.usual if rest is rests[0] else plan.planned(budget=rest, like=None)
-            if covers_both(account, price, before.charge):
-                break
-        else:
-            if look.optional:
-                return self.run_plan(plan.planned(budget=look.budget), reuse=reuse)
-            raise BudgetExceeded(Charge.join(price, before.charge), account.remaining())
-        seen = self._answer(question, query, reuse=reuse)
-        then = look.plan(seen, plan.sensitivity, plan.planned, rest)
-        then = then if self._book.account().can_spend(then.charge) else before
-        return look.total(then), look.on(self.run(then, reuse=reuse), seen.charge)
 
-    def _sorted_counts(self, plan: LookedPlan) -> tuple[PreparedQuery, str]:
-        """What the look of a plan asks, and its fingerprint."""
-        question = PreparedQuery.of(plan.look.mechanism, at_ranks(self._histogram, plan.k), {})
-        source = canonical_json([self._source or self._histogram.identity, "sorted counts"])
-        return question, question.fingerprint(source)
+        Args:
+            plan: what is to run.
+            reuse: as for ``run``.
+            kind: of the question that it answers, for what ``remaining`` says and for the ledger.
+        """
+        self._here()
+        paying = self._paying(reuse=reuse, kind=kind)
+        try:
+            answered = plan.run(self._histogram, self._rng, average=False, paying=paying)
+        except BudgetExceeded as refused:
+            if kind is None:
+                raise
+            raise advised(refused, self._book.account(), kind) from None
+        self._kind = kind or self._kind
+        return answered
 
     def stream(
-        self, name: str, mechanism: ContinualTopK, *, path: str | Path, calendar: Calendar | None = None
+        self,
+        name: str,
+        mechanism: ContinualTopK,
+        *,
+        path: str | Path,
+        calendar: Calendar | None = None,
     ) -> StreamSession:
-        """Spend what a top k on each of many days costs, at once; then ask day by day (docs/continual.md).
+        """Spend what a top k on each of many days costs, at once; then ask day by day
+        (docs/continual.md).
 
-        It takes a ledger, which lasts as long as the stream. The same call opens the stream again, in this process or
-        another, and charges nothing more, as ``StreamSession.open`` does. The session's histogram says what those of
-        the days look like: their sensitivity, and whether the labels are public.
+        It takes a ledger, which lasts as long as the stream. The same call opens the stream again,
+        in this process or another, and charges nothing more, as ``StreamSession.open`` does. The
+        session's histogram says what those of the days look like: their sensitivity, and whether
+        the labels are public.
 
         Args:
             name: of the stream, for this analyst and data set.
             mechanism: what ``plan_continual`` returns.
-            path: the stream's file, made on first use and as private as the data. It holds what the next day needs;
-                lost, the stream cannot go on.
-            calendar: what the days are, recorded with the stream; None: ``Calendar()``, numbers alone.
+            path: the stream's file, made on first use and as private as the data. It holds what the
+                next day needs; lost, the stream cannot go on.
+            calendar: what the days are, recorded with the stream; None: ``Calendar()``, numbers
+                alone.
 
         Raises:
             BudgetExceeded: nothing was charged.
-            InvalidParameter: for other terms than the stream's; when not all days of a user are protected and this
-                session does not state the ``unit`` of the ledger's data set, which must say so.
+            InvalidParameter: for other terms than the stream's; when not all days of a user are
+                protected and this session does not state the ``unit`` of the ledger's data set,
+                which must say so.
             LedgerError: when the file is an old copy.
 
         >>> import tempfile
@@ -434,7 +543,8 @@ class Session:
         >>> folder = tempfile.mkdtemp()
         >>> ledger = Ledger(f"{folder}/ledger.db")
         >>> price = mechanism.charge(day.sensitivity)
-        >>> ledger.create_dataset("tea", registered=price, delta=1e-6, sensitivity=day.sensitivity, unit="user-day")
+        >>> ledger.create_dataset("tea", registered=price, delta=1e-6,
+        ...     sensitivity=day.sensitivity, unit="user-day")
         >>> session = Session(day, ledger=ledger, dataset="tea", analyst="ann", unit="user-day")
         >>> stream = session.stream("sales", mechanism, path=f"{folder}/sales.stream")
         >>> stream.answer(1, day).labels
@@ -443,18 +553,21 @@ class Session:
         from dptopk.session.stream import Calendar, StreamSession
 
         self._here()
-        book, days = self._book, calendar or Calendar()
+        book = self._book
+        days = calendar or Calendar()
         if isinstance(book, InMemoryBudget):
             raise InvalidParameter("ledger: a stream needs one that exists as long as the stream")
         stream = StreamSession.begin(book, self._histogram, name, mechanism, path, days)
         stream.rng = self._rng
         return stream
 
-    def other(self, shown: Release, *, epsilon: float, name: str = "(other)", reuse: bool = False) -> Release:
+    def other(
+        self, shown: Release, *, epsilon: float, name: str = "(other)", reuse: bool = False
+    ) -> Release:
         """The noisy total of all counts that an answer did not show, as a separate row.
 
-        One user moves that total by at most τΔ: discrete Laplace noise of scale τΔ/epsilon is charged as such, in
-        addition to what the answer cost.
+        One user moves that total by at most τΔ: discrete Laplace noise of scale τΔ/epsilon is
+        charged as such, in addition to what the answer cost.
 
         Args:
             shown: an answer of this session.
@@ -466,23 +579,38 @@ class Session:
             InvalidParameter: where Δ is unrestricted, or the histogram was cut to its top rows.
         """
         self._here()
-        histogram, most = self._histogram, finite_l0(self._histogram.sensitivity, "for the total of all other labels")
+        histogram = self._histogram
+        most = finite_l0(self._histogram.sensitivity, "for the total of all other labels")
         if not histogram.complete:
-            raise InvalidParameter("complete: the total of all other labels needs the whole histogram")
-        total = sum(histogram.counts.tolist()) - sum(histogram.count_of(list(shown.labels)).tolist())
+            raise InvalidParameter(
+                "complete: the total of all other labels needs the whole histogram"
+            )
+        total = sum(histogram.counts.tolist()) - sum(
+            histogram.count_of(list(shown.labels)).tolist()
+        )
         moved = Sensitivity(linf=histogram.sensitivity.linf * most, l0=1)
         total = min(total, validate.LARGEST - 1)  # moves by no more than the total does
-        rest = Histogram([name], [total], sensitivity=moved, domain="public", capped=histogram.capped)
-        question = PreparedQuery.of(KnownLaplace(epsilon=epsilon), rest, {})
-        without = [self._source or histogram.identity, "other", *map(to_plain, shown.labels)]
-        return self._answer(question, question.fingerprint(canonical_json(without)), reuse=reuse)
+        rest = Histogram(
+            [name], [total], sensitivity=moved, domain="public", capped=histogram.capped
+        )
+        plan = Single.on(KnownLaplace(epsilon=epsilon), rest, {})
+        plan.check(rest)
+        step = Step(plan, rest, ("other", *map(to_plain, shown.labels)))
+        return self._paying(reuse=reuse).answer(step, self._rng)
 
     def remaining(self) -> Remaining:
-        """What is left of the budget: in ε, per cent, costs, and how many more of each question asked here fit."""
-        return Remaining.of(self._book.account(), self._asked)
+        """What is left of the budget: in ε, per cent, costs, and how many more of each question
+        asked here fit.
+        """
+        account = self._book.account()
+        kind = self._book.kind() or self._kind or Kind.usual(account, facts_of(self._histogram))
+        left = epsilon_left(account, kind)
+        return Remaining.of(account, self._asked, epsilon_left=left, question=str(kind))
 
     def report(self) -> pd.DataFrame:
-        """The answers of this session, a row each: mechanism, charge (what was used), rows released."""
+        """The answers of this session, a row each: mechanism, charge (what was used), rows
+        released.
+        """
         import pandas as pd
 
         table = pd.DataFrame(self._answered, columns=["mechanism", "charge", "rows"])
@@ -491,56 +619,71 @@ class Session:
     def _repr_html_(self) -> str:
         """For notebooks: what was asked, and what is left."""
         rows = self.report()
-        return html_table(list(rows.columns), rows.itertuples(index=False)) + self.remaining()._repr_html_()
+        return (
+            html_table(list(rows.columns), rows.itertuples(index=False))
+            + self.remaining()._repr_html_()
+        )
 
 
 class EventsSession(Session):
-    """A Session on an EventCounts: ``histogram`` is that of all events, its ``under_cap`` finds labels."""
+    """A Session on an EventCounts: ``histogram`` is that of all events, its ``under_cap`` finds
+    labels.
+    """
 
     def top_k(
-        self, k: int, *, budget: Budget, counts: Counts | None = "auto", reuse: bool = False, **options: Any
+        self,
+        k: int,
+        *,
+        budget: Budget | None = None,
+        counts: Counts | None = "auto",
+        look: LookShare = "auto",
+        reuse: bool = False,
+        **stated: Unpack[StatedInSession],
     ) -> Release:
         """Find labels under the cap, count them without it, and show the k largest.
 
         Args:
             k: how many labels.
-            budget: the (ε, δ) or ρ of this answer, both phases together; δ above 0.
-            counts: "auto", "gaussian" or "box"; None for labels alone, in the order of noisy counts.
+            budget: the (ε, δ) or ρ of this answer, both phases together; δ above 0. None: all that
+                is left of the session's own Budget.
+            counts: "auto", "gaussian" or "box"; None for labels alone, in the order of noisy
+                counts.
+            look: "auto": two private looks where they are worth their cost; None: none.
             reuse: as for ``run``.
-            options: of ``plan_two_phases``: share, find, min_users. What is for one phase is refused.
+            stated: further fields of ``dptopk.question.Question``: share, find, min_users,
+                users. What is for one phase is refused.
 
         Returns:
-            Release: its note says what was found under which cap, ``phases`` what each phase cost; counts and error
-            bars are about all events.
+            Release: its note says what was found under which cap, ``phases`` what each phase cost;
+            counts and error bars are about all events.
         """
-        from dptopk.session.events import plan_of_events
-
-        both = validate.instance(EventCounts, histogram=self._histogram)
-
-        def taken(plan: Plan) -> bool:
-            return (reuse and self.answered(plan)) or self._book.account().can_spend(plan.charge)
-
-        plan = plan_of_events(both, k, budget, taken, options | {"counts": counts})
-        return self.run(plan, reuse=reuse)
+        question = {"counts": counts, "look": look, **stated}
+        return self._top_k(k, budget, question, reuse=reuse)
 
 
 def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
-    """Decide how a plan charges its selections to an account: as clocks only if clocks are registered.
+    """Decide how a plan charges its selections to an account: as clocks only if clocks are
+    registered.
 
-    A filter has no price for them (docs/notes/clocks.md), and tokens of other types do not cover them.
+    A filter has no price for them (docs/notes/clocks.md), and tokens of other types do not cover
+    them.
     """
     registered = account.registered.costs if isinstance(account, Accountant) else ()
-    return "auto" if any(isinstance(cost, ExponentialClockDP) for cost in registered) else "bounded_range"
+    if any(isinstance(cost, ExponentialClockDP) for cost in registered):
+        return "auto"
+    return "bounded_range"
 
 
-def _together(answers: Mapping[Any, Release], charge: Charge, mechanism: Any, histogram: Histogram) -> Release:
+def _together(
+    answers: Mapping[Any, Release], plans: PerSegment[Plan], histogram: Histogram
+) -> Release:
     """The answers of all segments as one, for the record: rows labelled (segment, label)."""
     counts = [answer.counts for answer in answers.values() if answer.counts is not None]
     return Release(
         labels=tuple((name, label) for name, answer in answers.items() for label in answer.labels),
         counts=np.concatenate(counts) if counts else None,
-        charge=charge,
-        mechanism=mechanisms_of(mechanism),
+        charge=plans.charge,
+        mechanism=plans.each.text,
         sensitivity=histogram.sensitivity,
         seeded=any(answer.seeded for answer in answers.values()),
         note="rows of all segments, labelled (segment, label)",

@@ -1,4 +1,6 @@
-"""A top k every day inside a budget: the whole charge is spent first, then each day is answered once."""
+"""A top k every day inside a budget: the whole charge is spent first, then each day is answered
+once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 
     from dptopk.ledger.ledger import Ledger
 
-# Where events go that arrive when their day has been answered; recorded, and seen to by whoever makes the histograms.
+# Where events go that arrive when their day has been answered; recorded, and seen to by whoever
+# makes the histograms.
 LATE = ("counted when they arrive", "left out")
 
 
@@ -59,9 +62,13 @@ class Calendar:
         if str(day).isdecimal():
             return validate.count(day=int(day))
         if self.first_day is None:
-            raise InvalidParameter(f"day={day!r}: this stream has no first_day, so its days have only numbers")
+            raise InvalidParameter(
+                f"day={day!r}: this stream has no first_day, so its days have only numbers"
+            )
         if (number := (_date(day=day) - _date(first_day=self.first_day)).days + 1) < 1:
-            raise InvalidParameter(f"day {day} is before day 1 of the stream, {self.first_day}", parameter="day")
+            raise InvalidParameter(
+                f"day {day} is before day 1 of the stream, {self.first_day}", parameter="day"
+            )
         return number
 
     def name(self, number: int) -> str:
@@ -76,15 +83,19 @@ def _date(**arguments: Any) -> date:
     try:
         return date.fromisoformat(str(value))
     except ValueError:
-        raise InvalidParameter(f"{label} must be a date like 2026-11-01, got {value!r:.40}", parameter=label) from None
+        raise InvalidParameter(
+            f"{label} must be a date like 2026-11-01, got {value!r:.40}", parameter=label
+        ) from None
 
 
 class StreamSession:
-    """A stream whose whole charge has been spent; made by ``Session.stream`` and ``StreamSession.open``.
+    """A stream whose whole charge has been spent; made by ``Session.stream`` and
+    ``StreamSession.open``.
 
-    A day's answer and the state after it are written durably before the ledger has the answer, and the ledger has it
-    before the caller does. So noise is drawn once for each day, whatever fails in between: a day that was asked before
-    gives the same answer again, and a day that was cut off gives the answer that was written, or was never drawn.
+    A day's answer and the state after it are written durably before the ledger has the answer, and
+    the ledger has it before the caller does. So noise is drawn once for each day, whatever fails in
+    between: a day that was asked before gives the same answer again, and a day that was cut off
+    gives the answer that was written, or was never drawn.
 
     Attributes:
         name: of the stream.
@@ -116,25 +127,41 @@ class StreamSession:
         if terms is None:
             raise InvalidParameter(f"path: {str(path)!r} is not the file of a stream")
         like = Histogram({}, sensitivity=Sensitivity(**terms["sensitivity"]))
-        book = LedgerBudget(ledger, terms["dataset"], terms["analyst"], like, None, None, seeded=False)
+        book = LedgerBudget(
+            ledger, terms["dataset"], terms["analyst"], like, None, None, seeded=False
+        )
         if _charged(book, terms["stream"]) != terms:
             raise InvalidParameter(f"path: this ledger has no such stream {terms['stream']!r}")
         return cls(book, file, terms)
 
     @classmethod
     def begin(
-        cls, book: LedgerBudget, like: Histogram, name: str, mechanism: ContinualTopK, path: str | Path, days: Calendar
+        cls,
+        book: LedgerBudget,
+        like: Histogram,
+        name: str,
+        mechanism: ContinualTopK,
+        path: str | Path,
+        days: Calendar,
     ) -> StreamSession:
-        """Charge a stream and make its file, or open what was made before on the same terms; see ``Session.stream``."""
+        """Charge a stream and make its file, or open what was made before on the same terms; see
+        ``Session.stream``.
+        """
         terms = _terms(validate.text(name=name), mechanism, like, days) | book.owner
         public = like.labels.tolist() if like.domain == "public" else None
         first = mechanism.stream(like.sensitivity, labels=public)  # whatever cannot be, fails here
         if isinstance(book.account(), Parallel):
-            raise InvalidParameter("name: streams cannot have segments, since users may change segments between days")
-        whole = mechanism.days_apart == 1 and (mechanism.days_per_user or mechanism.days) >= mechanism.days
+            raise InvalidParameter(
+                "name: streams cannot have segments, since users may change segments between days"
+            )
+        whole = (
+            mechanism.days_apart == 1
+            and (mechanism.days_per_user or mechanism.days) >= mechanism.days
+        )
         if book.unit is None and not whole:
             raise InvalidParameter(
-                "unit: this stream protects some days of a user, not all; state the data set's unit, such as "
+                "unit: this stream protects some days of a user, not all; state the data set's "
+                "unit, such as "
                 "'user-day', that says so, or plan with days_per_user=days",
                 parameter="unit",
             )
@@ -143,38 +170,52 @@ class StreamSession:
             _same(terms, turn.terms(), "path: the file's stream")
         if _charged(book, name) is None:
             book.charge(first.charge, "", f"stream {name!r}", once=stream_key(name), stream=terms)
-        _same(terms, _charged(book, name), "name: the stream")  # another process may have been faster
+        _same(
+            terms, _charged(book, name), "name: the stream"
+        )  # another process may have been faster
         with file.turn() as turn:
             if turn.terms() is None:
                 turn.begin(terms, first.to_dict())
         return cls(book, file, terms)
 
-    def answer(self, day: int | str | date, data: Histogram | EventsStore, *, partition: str | None = None) -> Release:
+    def answer(
+        self, day: int | str | date, data: Histogram | EventsStore, *, partition: str | None = None
+    ) -> Release:
         """The answer of a day: drawn if it is the next one, given again if it was answered before.
 
         Args:
-            day: its number from 1, or its date. A day that was answered gives that answer, whatever ``data`` holds now.
-            data: the counts of this day alone; or a store of events made with ``partitions=True``, where users may be
-                active on days in a row.
-            partition: the name of the data; default: the day's date or number. One that an earlier day had is refused.
-                Of a store, the version under which the day was appended.
+            day: its number from 1, or its date. A day that was answered gives that answer, whatever
+                ``data`` holds now.
+            data: the counts of this day alone; or a store of events made with ``partitions=True``,
+                where users may be active on days in a row.
+            partition: the name of the data; default: the day's date or number. One that an earlier
+                day had is refused. Of a store, the version under which the day was appended.
 
         Raises:
-            InvalidParameter: for a day after the next one (a day without data has an empty histogram), a partition that
-                was counted before, or data that do not fit; nothing has changed.
-            LedgerError: when the file is an old copy, the budget was renewed, or a database refuses (then ask again).
+            InvalidParameter: for a day after the next one (a day without data has an empty
+                histogram), a partition that was counted before, or data that do not fit; nothing
+                has changed.
+            LedgerError: when the file is an old copy, the budget was renewed, or a database refuses
+            (then ask again).
         """
         number = self.calendar.number(day)
         with self._turn() as turn:
             if turn.answer(number) is None:
-                self._draw(turn, number, data, self.calendar.name(number) if partition is None else partition)
+                self._draw(
+                    turn,
+                    number,
+                    data,
+                    self.calendar.name(number) if partition is None else partition,
+                )
         return cast("Release", self.stored(number))  # it was committed
 
     def stored(self, day: int | str | date) -> Release | None:
         """The answer of a day that was answered before, or None; nothing is drawn."""
         with self._turn() as turn:
             answer = turn.answer(self.calendar.number(day))
-        return None if answer is None else replace(Release.from_dict(answer), mechanism=self.mechanism)
+        if answer is None:
+            return None
+        return replace(Release.from_dict(answer), mechanism=self.mechanism)
 
     def answered(self) -> dict[int, str]:
         """The days that were answered, in order, each with the name of its data."""
@@ -185,18 +226,23 @@ class StreamSession:
         """The labels of a public domain, in their order; None where labels are private."""
         with self._turn() as turn:
             stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity)
-        return stream.names if stream.public else None
+        if stream.public:
+            return stream.names
+        return None
 
     @contextmanager
     def _turn(self) -> Iterator[Turn]:
-        """A transaction on the file, when the ledger has every day that the file has, and no other."""
+        """A transaction on the file, when the ledger has every day that the file has, and no
+        other.
+        """
         if os.getpid() != self._pid:
             raise InvalidParameter("a stream cannot be used in a forked process; open it there")
         with self._file.turn() as turn:
             days = turn.days()
             if self._book.asked(stream_key(self.name, len(days) + 1)) is not None:
                 raise LedgerError(
-                    f"the ledger has the answer of day {len(days) + 1} of the stream {self.name!r}, its file lacks it: "
+                    f"the ledger has the answer of day {len(days) + 1} of the stream "
+                    f"{self.name!r}, its file lacks it: "
                     "put the newest file back; an old copy would draw the noise of that day anew"
                 )
             for day in reversed(days):
@@ -205,17 +251,27 @@ class StreamSession:
             yield turn
 
     def _recorded(self, day: int, token: str, turn: Turn) -> bool:
-        """Let the ledger have the answer of a day, from this copy of the file; whether it had it."""
-        key, receipt = stream_key(self.name, day), None
+        """Let the ledger have the answer of a day, from this copy of the file; whether it had
+        it.
+        """
+        key = stream_key(self.name, day)
+        receipt = None
         spend = self._book.asked(key)
         if spend is None or not spend.released:
             free = Charge(neighbours=self.sensitivity.neighbours)
-            receipt = self._book.charge(free, "", f"stream {self.name!r}, day {day}", once=key, token=token)
+            receipt = self._book.charge(
+                free, "", f"stream {self.name!r}, day {day}", once=key, token=token
+            )
             spend = self._book.asked(key)
         if spend is None or spend.mechanism.get("token") != token:
-            raise LedgerError(f"another copy of the file of the stream {self.name!r} has answered day {day}: use it")
+            raise LedgerError(
+                f"another copy of the file of the stream {self.name!r} has answered day {day}: "
+                f"use it"
+            )
         if receipt is not None:
-            self._book.finalize(receipt, replace(Release.from_dict(turn.answer(day) or {}), charge=receipt.charge))
+            self._book.finalize(
+                receipt, replace(Release.from_dict(turn.answer(day) or {}), charge=receipt.charge)
+            )
         return receipt is None
 
     def _draw(self, turn: Turn, number: int, data: Histogram | EventsStore, partition: str) -> None:
@@ -224,28 +280,42 @@ class StreamSession:
         if number != len(days) + 1:
             after = self.calendar.name(len(days) + 1)
             raise InvalidParameter(
-                f"day={number}: the next day to be answered is day {len(days) + 1} ({after}); for a day without data "
+                f"day={number}: the next day to be answered is day {len(days) + 1} ({after}); "
+                f"for a day without data "
                 "give an empty histogram"
             )
         for earlier, (name, _) in days.items():
             if name == validate.text(partition=partition):
-                raise InvalidParameter(f"partition: {partition!r} was counted on day {earlier}, and counts only once")
+                raise InvalidParameter(
+                    f"partition: {partition!r} was counted on day {earlier}, and counts only once"
+                )
         spend = self._book.asked(stream_key(self.name))
         if spend is None or not spend.current:  # the data of now are for another budget
-            raise LedgerError("the budget charged for this stream was renewed: create another stream")
+            raise LedgerError(
+                "the budget charged for this stream was renewed: create another stream"
+            )
         if isinstance(data, EventsStore):
             user = self.mechanism.participation
             if user.apart > 1:
-                raise InvalidParameter(f"data: a store sees to no days_apart={user.apart}; give the day's histogram")
+                raise InvalidParameter(
+                    f"data: a store sees to no days_apart={user.apart}; give the day's histogram"
+                )
             if 1 < user.most < user.days and (data.days_per_user or user.days) > user.most:
                 raise InvalidParameter(
-                    f"data: {user.most} days of a user are protected; make a store of days_per_user={user.most}"
+                    f"data: {user.most} days of a user are protected; make a store of "
+                    f"days_per_user={user.most}"
                 )
             data = data.histogram(partition=partition)
         stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self.rng)
-        # With measurements of the file, which another version's solver may have found after the charge.
-        if stream.mechanism is not self.mechanism and _mu(stream.charge) > _mu(spend.charge) * (1 + 1e-9):
-            raise LedgerError("the measurements in the stream's file cost more than was charged: create another stream")
+        # With measurements of the file, which another version's solver may have found after the
+        # charge.
+        if stream.mechanism is not self.mechanism and _mu(stream.charge) > _mu(spend.charge) * (
+            1 + 1e-9
+        ):
+            raise LedgerError(
+                "the measurements in the stream's file cost more than was charged: create "
+                "another stream"
+            )
         release = stream.release(data)
         turn.append(number, partition, secrets.token_hex(16), release.to_dict(), stream.to_dict())
 
@@ -256,7 +326,9 @@ def _mu(charge: Charge) -> float:
 
 def mechanism_in(terms: dict[str, Any]) -> ContinualTopK:
     """The mechanism that a stream's terms name."""
-    return ContinualTopK(**{name: value for name, value in terms["mechanism"].items() if name != "name"})
+    return ContinualTopK(
+        **{name: value for name, value in terms["mechanism"].items() if name != "name"}
+    )
 
 
 def stream_key(name: str, *day: int) -> str:
@@ -267,7 +339,9 @@ def stream_key(name: str, *day: int) -> str:
 def _charged(book: LedgerBudget, name: str) -> dict[str, Any] | None:
     """The terms of the stream that the ledger has under a name."""
     spend = book.asked(stream_key(name))
-    return None if spend is None else dict(spend.mechanism.get("stream", {}))
+    if spend is None:
+        return None
+    return dict(spend.mechanism.get("stream", {}))
 
 
 def _same(terms: dict[str, Any], there: dict[str, Any] | None, where: str) -> None:
@@ -276,18 +350,25 @@ def _same(terms: dict[str, Any], there: dict[str, Any] | None, where: str) -> No
         raise InvalidParameter(f"{where} {there.get('stream')!r} has other terms ({other})")
 
 
-def _terms(name: str, mechanism: ContinualTopK, like: Histogram, calendar: Calendar) -> dict[str, Any]:
+def _terms(
+    name: str, mechanism: ContinualTopK, like: Histogram, calendar: Calendar
+) -> dict[str, Any]:
     """What a stream is, as JSON holds it; nothing of it depends on the data."""
     validate.instance(ContinualTopK, mechanism=mechanism)
     labels = None
     if like.domain == "public":
         if like.domain_size != len(like.labels):
-            raise InvalidParameter("histogram: a stream needs the public labels themselves, written down")
-        labels = [len(like.labels), fingerprint([to_plain(label) for label in like.labels.tolist()])]
+            raise InvalidParameter(
+                "histogram: a stream needs the public labels themselves, written down"
+            )
+        labels = [
+            len(like.labels),
+            fingerprint([to_plain(label) for label in like.labels.tolist()]),
+        ]
     terms = {
         "stream": name,
         "mechanism": to_json(mechanism),
-        "sensitivity": asdict(like.sensitivity),
+        "sensitivity": like.sensitivity.plain(),
         "labels": labels,
         "calendar": asdict(calendar),
     }

@@ -1,8 +1,8 @@
 """What a stream needs from one day to the next, in a file that is as private as the data.
 
-It holds counts: sums of days that are not measured yet have no noise. So it lies with the data, for its owner alone,
-and nothing of it goes into the ledger but released answers, and for each day a random token that says which copy of the
-file gave the answer.
+It holds counts: sums of days that are not measured yet have no noise. So it lies with the data, for
+its owner alone, and nothing of it goes into the ledger but released answers, and for each day a
+random token that says which copy of the file gave the answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from dptopk.ledger.store import Store
 
 _TABLES = (
     "CREATE TABLE stream (terms TEXT NOT NULL, state TEXT NOT NULL)",
-    "CREATE TABLE days (day INTEGER PRIMARY KEY, partition TEXT NOT NULL UNIQUE, token TEXT NOT NULL, answer TEXT)",
+    (
+        "CREATE TABLE days (day INTEGER PRIMARY KEY, partition TEXT NOT NULL UNIQUE, token TEXT "
+        "NOT "
+        "NULL, answer TEXT)"
+    ),
 )
 
 
@@ -40,11 +44,15 @@ class Turn:
         Raises:
             InvalidParameter: for a file that holds something else.
         """
-        tables = {name for (name,) in self._run("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {
+            name for (name,) in self._run("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         if tables and not {"stream", "days"} <= tables:
             raise InvalidParameter("path: this is not the file of a stream")
         rows = self._run("SELECT terms FROM stream") if tables else []
-        return dict(json.loads(rows[0][0])) if rows else None
+        if rows:
+            return dict(json.loads(rows[0][0]))
+        return None
 
     def begin(self, terms: dict[str, Any], state: dict[str, Any]) -> None:
         """Write the terms and the state before the first day."""
@@ -65,11 +73,17 @@ class Turn:
     def answer(self, day: int) -> dict[str, Any] | None:
         """The answer of a day; None when it was not answered."""
         rows = self._run("SELECT answer FROM days WHERE day = ?", day)
-        return dict(json.loads(rows[0][0])) if rows else None
+        if rows:
+            return dict(json.loads(rows[0][0]))
+        return None
 
-    def append(self, day: int, partition: str, token: str, answer: dict[str, Any], state: dict[str, Any]) -> None:
+    def append(
+        self, day: int, partition: str, token: str, answer: dict[str, Any], state: dict[str, Any]
+    ) -> None:
         """Write a day's answer together with the state after it."""
-        self._run("INSERT INTO days VALUES (?, ?, ?, ?)", day, partition, token, canonical_json(answer))
+        self._run(
+            "INSERT INTO days VALUES (?, ?, ?, ?)", day, partition, token, canonical_json(answer)
+        )
         self._run("UPDATE stream SET state = ?", canonical_json(state))
 
 
@@ -95,6 +109,8 @@ class StreamFile:
 
     @contextmanager
     def turn(self) -> Iterator[Turn]:
-        """One transaction: what is written in it is durable when it ends, or, after any error, not there at all."""
+        """One transaction: what is written in it is durable when it ends, or, after any error, not
+        there at all.
+        """
         with self._store.transaction("write") as log:
             yield Turn(log.run)

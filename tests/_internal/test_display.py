@@ -56,7 +56,9 @@ class Elements(HTMLParser):
 
 
 def answer(labels=EVIL):
-    histogram = Histogram(labels, np.arange(len(labels), 0, -1) * 100, sensitivity=Sensitivity(l0=1), domain="public")
+    histogram = Histogram(
+        labels, np.arange(len(labels), 0, -1) * 100, sensitivity=Sensitivity(l0=1), domain="public"
+    )
     return KnownLaplace(epsilon=1.0).release(histogram, np.random.default_rng(0))
 
 
@@ -121,9 +123,12 @@ def test_drawing_without_matplotlib_says_what_to_install():
     code = (
         "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None\n"
         "from dptopk import Histogram, KnownLaplace, Sensitivity\n"
-        "KnownLaplace(epsilon=1.0).release(Histogram(None, [1, 2], sensitivity=Sensitivity(l0=1))).plot()"
+        "KnownLaplace(epsilon=1.0).release(Histogram(None, [1, 2], "
+        "sensitivity=Sensitivity(l0=1))).plot()"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert "pip install 'dptopk[plots]'" in result.stderr
 
 

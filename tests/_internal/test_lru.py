@@ -1,4 +1,6 @@
-"""The cache: the least recently used goes, and threads that ask at the same time make a result once."""
+"""The cache: the least recently used goes, and threads that ask at the same time make a result
+once.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def test_made_once_by_threads_that_ask_together():
         return len(made)
 
     found = []
-    threads = [threading.Thread(target=lambda: found.append(cache.get("key", make))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: found.append(cache.get("key", make))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     assert entered.wait(10)

@@ -1,4 +1,6 @@
-"""Searches: the end that is returned was tried, on the side that was asked for, with the work of a logarithm."""
+"""Searches: the end that is returned was tried, on the side that was asked for, with the work of a
+logarithm.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ import pytest
 
 from dptopk._internal.search import bisect, bisect_each, bracket, first_true
 
-RANGES = [(low, most) for low in (-7, 0, 1, 5) for most in (None, 1, 2, 7, 40, 1000) if most is None or most >= low]
+RANGES = [
+    (low, most)
+    for low in (-7, 0, 1, 5)
+    for most in (None, 1, 2, 7, 40, 1000)
+    if most is None or most >= low
+]
 
 
 @pytest.mark.parametrize("change", [-5, 0, 1, 2, 3, 31, 32, 33, 100])

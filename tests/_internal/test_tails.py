@@ -27,7 +27,9 @@ def difference(law, c):
     for n in range(reach, -reach - 1, -1):
         above[n] = running
         running += law[n]
-    return mpmath.fsum(p * (above.get(n + c, mpmath.mpf(0)) if n + c <= reach else 0) for n, p in law.items())
+    return mpmath.fsum(
+        p * (above.get(n + c, mpmath.mpf(0)) if n + c <= reach else 0) for n, p in law.items()
+    )
 
 
 def assert_tight(bound, exact, excess=EXCESS):
@@ -48,7 +50,9 @@ def test_laplace(rate, c):
 def test_gaussian(scale, deviations):
     c = round(deviations * scale)
     with mpmath.workdps(40):
-        law = pmf(lambda n: mpmath.exp(-((n / mpmath.mpf(scale)) ** 2) / 2), math.ceil(c + 4 + 14 * scale))
+        law = pmf(
+            lambda n: mpmath.exp(-((n / mpmath.mpf(scale)) ** 2) / 2), math.ceil(c + 4 + 14 * scale)
+        )
         assert_tight(tails.gaussian_tail(scale, c), mpmath.fsum(p for n, p in law.items() if n > c))
         assert_tight(tails.gaussian_difference_tail(scale, c), difference(law, c))
 
@@ -64,7 +68,11 @@ def test_integral_and_sum_meet(monkeypatch):
 
 
 def test_underflow_never_gives_zero():
-    for bound in (tails.laplace_tail(1.0, 10**6), tails.gaussian_tail(1.0, 10**6), tails.gaussian_tail(1e6, 10**12)):
+    for bound in (
+        tails.laplace_tail(1.0, 10**6),
+        tails.gaussian_tail(1.0, 10**6),
+        tails.gaussian_tail(1e6, 10**12),
+    ):
         assert bound > 0
 
 
@@ -78,4 +86,9 @@ def test_smallest_offset_is_smallest_and_names_what_is_too_small():
 
 
 def test_what_is_no_number_is_no_small_tail():
-    assert [tails.tail_up(value) for value in (math.nan, math.inf, 2.0, 0.0)] == [1.0, 1.0, 1.0, 2.0**-1022]
+    assert [tails.tail_up(value) for value in (math.nan, math.inf, 2.0, 0.0)] == [
+        1.0,
+        1.0,
+        1.0,
+        2.0**-1022,
+    ]

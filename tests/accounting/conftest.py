@@ -1,4 +1,6 @@
-"""Every call of ``compose`` computes its answer: tests of the engine would otherwise see one that is remembered."""
+"""Every call of ``compose`` computes its answer: tests of the engine would otherwise see one that
+is remembered.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ CHARGES = {
     "failing": Charge({ApproxDP(0.1, 1e-9): 6, PureDP(0.25): 3}, delta=1e-8),
 }
 DELTA, EPSILON, RTOL = 1e-4, 0.6, 3e-3
-# A bound that stops refining may answer up to rtol above the value it would find for an easier charge.
+# A bound that stops refining may answer up to rtol above the value it would find for an easier
+# charge.
 LOOSE = 1 + 2 * RTOL
 
 
@@ -57,7 +58,9 @@ def applicable(charge: Charge, interaction: str = "batch") -> list[str]:
 
 @cache
 def ask(charge: Charge, name: str, *, interaction: str = "batch", **question: float) -> Bound:
-    return compose(charge, bound=name, interaction=interaction, rtol=RTOL, effort="normal", **question)
+    return compose(
+        charge, bound=name, interaction=interaction, rtol=RTOL, effort="normal", **question
+    )
 
 
 def fresh(charge: Charge, name: str) -> Bound:
@@ -84,7 +87,9 @@ def test_every_bound_is_reached() -> None:
 
 @each_bound
 def test_answers_are_sound_shapes(label: str, name: str) -> None:
-    """ε >= 0, 0 <= δ <= 1, lower <= value; an upper bound for the question asked and no other field is changed."""
+    """ε >= 0, 0 <= δ <= 1, lower <= value; an upper bound for the question asked and no other field
+    is changed.
+    """
     charge = CHARGES[label]
     found = ask(charge, name, delta=DELTA)
     assert found.delta == DELTA
@@ -103,7 +108,9 @@ def test_answers_are_sound_shapes(label: str, name: str) -> None:
 
 @each_bound
 def test_directions_invert_each_other(label: str, name: str) -> None:
-    """δ(ε(δ)) is at most δ, and a smaller ε has a larger δ; refinement leaves its tolerance between them."""
+    """δ(ε(δ)) is at most δ, and a smaller ε has a larger δ; refinement leaves its tolerance between
+    them.
+    """
     charge = CHARGES[label]
     epsilon = ask(charge, name, delta=DELTA).epsilon
     if not math.isfinite(epsilon):
@@ -152,11 +159,15 @@ def test_another_cost_never_lowers_epsilon(label: str, name: str) -> None:
 
 @each_bound
 def test_interaction_is_respected(label: str, name: str) -> None:
-    """Outside the models it is valid in, a bound refuses; a charge that is adaptive inside is never a batch."""
+    """Outside the models it is valid in, a bound refuses; a charge that is adaptive inside is never
+    a batch.
+    """
     charge = CHARGES[label]
     holds = ask(charge, name, delta=DELTA).valid_in
     valid = _registry()[name].valid_in(split_failure(charge)[0])
-    assert set(holds) == set(valid) or label == "failing"  # masses of failure are larger in a filter
+    assert (
+        set(holds) == set(valid) or label == "failing"
+    )  # masses of failure are larger in a filter
     for interaction in INTERACTIONS:
         if interaction in valid:
             assert ask(charge, name, delta=DELTA, interaction=interaction).epsilon > 0
@@ -186,11 +197,15 @@ def test_failure_mass_adds_up(label: str, name: str) -> None:
 
 @each_bound
 def test_delta_zero(label: str, name: str) -> None:
-    """δ = 0 has a finite answer exactly where the sum of the ε's is one, and then at least the ε of a larger δ."""
+    """δ = 0 has a finite answer exactly where the sum of the ε's is one, and then at least the ε of
+    a larger δ.
+    """
     charge = CHARGES[label]
     found = ask(charge, name, delta=0.0)
     assert not math.isnan(found.epsilon)
-    assert found.epsilon * LOOSE >= ask(charge, name, delta=1e-12).epsilon or found.epsilon == math.inf
+    assert (
+        found.epsilon * LOOSE >= ask(charge, name, delta=1e-12).epsilon or found.epsilon == math.inf
+    )
     if charge.delta or split_failure(charge)[1]:
         assert found.epsilon == math.inf
         assert found.note
@@ -199,7 +214,9 @@ def test_delta_zero(label: str, name: str) -> None:
 @pytest.mark.parametrize("label", CHARGES)
 @pytest.mark.parametrize("interaction", INTERACTIONS[:3])
 def test_no_bound_is_below_a_proven_lower_bound(label: str, interaction: str) -> None:
-    """Lower bounds are on the optimum of the interaction asked, so every valid upper bound lies above all of them."""
+    """Lower bounds are on the optimum of the interaction asked, so every valid upper bound lies
+    above all of them.
+    """
     found = [
         ask(CHARGES[label], name, delta=DELTA, interaction=interaction)
         for name in applicable(CHARGES[label], interaction)
@@ -215,7 +232,9 @@ def test_best_is_the_smallest_valid_answer(label: str, interaction: str) -> None
     best = compose(charge, delta=DELTA, interaction=interaction)
     assert interaction in best.valid_in
     for name in applicable(charge, interaction):
-        assert best.epsilon <= ask(charge, name, delta=DELTA, interaction=interaction).epsilon * LOOSE
+        assert (
+            best.epsilon <= ask(charge, name, delta=DELTA, interaction=interaction).epsilon * LOOSE
+        )
     stronger = INTERACTIONS[INTERACTIONS.index(interaction) :]
     for other in stronger:
         assert best.epsilon <= compose(charge, delta=DELTA, interaction=other).epsilon * LOOSE
@@ -226,7 +245,9 @@ def test_the_empty_charge_costs_nothing(name: str) -> None:
     if name in ("best", "basic"):
         assert compose(Charge(), delta=1e-6, bound=name).epsilon == 0
         assert compose(Charge(delta=1e-6), epsilon=0.0, bound=name).delta == 1e-6
-        assert compose(Charge({ApproxDP(0.0, 0.1): 2}), epsilon=1.0, bound=name).delta == pytest.approx(0.19)
+        assert compose(
+            Charge({ApproxDP(0.0, 0.1): 2}), epsilon=1.0, bound=name
+        ).delta == pytest.approx(0.19)
     else:
         with pytest.raises(IncompatibleCosts, match="nothing to compose"):
             compose(Charge(), delta=1e-6, bound=name)
@@ -248,7 +269,7 @@ def test_bad_questions_are_refused(question: dict[str, float]) -> None:
 
 def test_what_is_not_a_charge_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="charge"):
-        compose(PureDP(0.1), delta=0.1)  # type: ignore[arg-type]
+        compose(0.1, delta=0.1)  # type: ignore[arg-type]
 
 
 def test_table_lists_every_bound_with_its_reason() -> None:
@@ -323,14 +344,18 @@ def test_a_bound_that_answers_nan_is_never_believed(monkeypatch: pytest.MonkeyPa
 
 
 def test_of_very_many_different_costs_the_best_order_is_looked_for_on_few_grids():
-    """No bound takes a grid of hundreds of orders of thousands of different costs, and little is lost."""
+    """No bound takes a grid of hundreds of orders of thousands of different costs, and little is
+    lost.
+    """
     asked = []
 
     def log_mgf(lam):
         asked.append(lam.size)
         return 0.01 * lam * (1 + lam)
 
-    few, many = (ChernoffCurve(log_mgf, different=n).answer(Query(delta=1e-6)).value for n in (10, 2000))
+    few, many = (
+        ChernoffCurve(log_mgf, different=n).answer(Query(delta=1e-6)).value for n in (10, 2000)
+    )
     assert few <= many <= few * (1 + 1e-4)
     assert sum(asked[-5:]) == 64 + 4 * 8
     assert sum(asked[:-5]) > 200

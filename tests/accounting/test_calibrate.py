@@ -16,11 +16,17 @@ from dptopk.costs import BoundedRange, Budget, Charge, GaussianDP, PureDP
 from dptopk.errors import InvalidParameter
 
 
-def selection_epsilon(k: int, budget: Budget, beside: Charge | None = None, **options: Any) -> float:
-    """The largest ε for which k adaptive selections, and what stands beside them, stay within a budget."""
+def selection_epsilon(
+    k: int, budget: Budget, beside: Charge | None = None, **options: Any
+) -> float:
+    """The largest ε for which k adaptive selections, and what stands beside them, stay within a
+    budget.
+    """
     others = beside or Charge()
     return calibrate(
-        lambda epsilon: Charge.join(others, Charge({BoundedRange(epsilon): k}, adaptive=k > 1)), budget, **options
+        lambda epsilon: Charge.join(others, Charge({BoundedRange(epsilon): k}, adaptive=k > 1)),
+        budget,
+        **options,
     )
 
 
@@ -32,7 +38,9 @@ def selection_epsilon(k: int, budget: Budget, beside: Charge | None = None, **op
     log_delta=st.floats(-30, -3),
     cost=st.sampled_from([PureDP, GaussianDP]),
 )
-def test_the_answer_is_within_the_budget_and_close_to_it(k: int, target: float, log_delta: float, cost: type) -> None:
+def test_the_answer_is_within_the_budget_and_close_to_it(
+    k: int, target: float, log_delta: float, cost: type
+) -> None:
     budget = Budget(target, math.exp(log_delta))
     x = calibrate(lambda x: Charge({cost(x): k}), budget)
     used = compose(Charge({cost(x): k}), delta=budget.delta).epsilon
@@ -56,7 +64,9 @@ def test_beside_other_costs() -> None:
     budget = Budget(1.5, 1e-6)
     epsilon = selection_epsilon(20, budget, beside=beside)
     assert epsilon < selection_epsilon(20, budget)
-    assert compose(Charge.join(beside, Charge({BoundedRange(epsilon): 20})), delta=1e-6).epsilon <= 1.5
+    assert (
+        compose(Charge.join(beside, Charge({BoundedRange(epsilon): 20})), delta=1e-6).epsilon <= 1.5
+    )
 
 
 def test_a_pure_budget() -> None:
@@ -66,7 +76,9 @@ def test_a_pure_budget() -> None:
 
 def test_few_evaluations_of_the_expensive_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(calibration, "compose", lambda *a, **kw: calls.append(kw["bound"]) or compose(*a, **kw))
+    monkeypatch.setattr(
+        calibration, "compose", lambda *a, **kw: calls.append(kw["bound"]) or compose(*a, **kw)
+    )
     selection_epsilon(50, Budget(1.0, 1e-6))
     assert calls.count("best") <= 6
 
@@ -83,9 +95,13 @@ def test_steps_in_the_charge_do_not_break_the_search() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.99, 0.9999, 1.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_beside_costs_that_take_nearly_all(share: float, delta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_costs_that_take_nearly_all(
+    share: float, delta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
-    monkeypatch.setattr(calibration, "compose", lambda *a, **kw: calls.append(kw["bound"]) or compose(*a, **kw))
+    monkeypatch.setattr(
+        calibration, "compose", lambda *a, **kw: calls.append(kw["bound"]) or compose(*a, **kw)
+    )
     budget, beside = Budget(1.0, delta), Charge({PureDP(share): 1})
     if share == 1 and not delta:
         with pytest.raises(InvalidParameter, match=r"at scale \d\.?\d*e-1[23]"):
@@ -94,7 +110,12 @@ def test_beside_costs_that_take_nearly_all(share: float, delta: float, monkeypat
     epsilon = selection_epsilon(3, budget, beside=beside, rtol=1e-5)
     assert len(calls) <= 40
     assert epsilon >= (1 - share) / 3 * 0.85
-    assert compose(Charge.join(beside, Charge({BoundedRange(epsilon): 3})), delta=delta, rtol=1e-5).epsilon <= 1.0
+    assert (
+        compose(
+            Charge.join(beside, Charge({BoundedRange(epsilon): 3})), delta=delta, rtol=1e-5
+        ).epsilon
+        <= 1.0
+    )
 
 
 def test_a_scale_far_above_one_beside_costs_that_take_nearly_all() -> None:
@@ -108,8 +129,10 @@ def test_what_is_no_budget_charge_or_count_is_refused() -> None:
         calibrate(lambda x: Charge({PureDP(x): 1}), (1.0, 1e-6))  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="budget"):
         queries_affordable(query, (1.0, 1e-6))  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="charge"):
+        queries_affordable(0.1, budget)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="query"):
-        queries_affordable("BR(0.1)", budget)  # type: ignore[arg-type]
+        queries_affordable(Charge(), budget)
     with pytest.raises(InvalidParameter, match="most"):
         queries_affordable(query, budget, most=0)
 
@@ -134,7 +157,8 @@ class TestQueriesAffordable:
     def test_the_optimum_affords_more_than_the_other_bounds(self) -> None:
         query, budget = Charge({BoundedRange(0.1): 1}), Budget(2.0, 1e-6)
         counts = [
-            queries_affordable(query, budget, bound=b) for b in ("opt_kl", "setwise_zcdp", "mgf", "renyi", "best")
+            queries_affordable(query, budget, bound=b)
+            for b in ("opt_kl", "setwise_zcdp", "mgf", "renyi", "best")
         ]
         assert counts[0] <= counts[2] < counts[3] < counts[4]
         assert counts[1] < counts[3]
@@ -150,11 +174,17 @@ class TestQueriesAffordable:
             ("GDP(0.1)", 9.0, 3),
         ],
     )
-    def test_few_upper_bounds(self, query: str, epsilon: float, accurate: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A rough bracket says on which side of a budget few queries are; else three accurate bounds do."""
+    def test_few_upper_bounds(
+        self, query: str, epsilon: float, accurate: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A rough bracket says on which side of a budget few queries are; else three accurate
+        bounds do.
+        """
         asked: list[tuple[str, float]] = []
         monkeypatch.setattr(
-            calibration, "compose", lambda *a, **kw: asked.append((kw["bound"], kw["rtol"])) or compose(*a, **kw)
+            calibration,
+            "compose",
+            lambda *a, **kw: asked.append((kw["bound"], kw["rtol"])) or compose(*a, **kw),
         )
         one, budget = Charge.parse(query), Budget(epsilon, 1e-6)
         n = queries_affordable(one, budget)
@@ -164,9 +194,15 @@ class TestQueriesAffordable:
         assert len(asked) <= 14
         if accurate == 1 and len(one.costs) > 1:  # accurate bounds of these take seconds
             return
-        assert compose(one.times(n), delta=1e-6).epsilon <= epsilon < compose(one.times(n + 1), delta=1e-6).epsilon
+        assert (
+            compose(one.times(n), delta=1e-6).epsilon
+            <= epsilon
+            < compose(one.times(n + 1), delta=1e-6).epsilon
+        )
 
-    def test_a_rough_bracket_around_the_budget_settles_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_rough_bracket_around_the_budget_settles_nothing(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Rough answers of 3%, accurate ones of n/100: only the latter decide within the former."""
         asked: list[tuple[int, bool]] = []
 
@@ -187,13 +223,22 @@ class TestQueriesAffordable:
     def test_poor_guesses_only_take_longer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         one, budget = Charge.parse("DP(0.1)"), Budget(1.0, 1e-6)
         n = queries_affordable(one, budget)
-        for mu in (lambda epsilon, delta: 1.0, lambda epsilon, delta: 1 / epsilon, lambda epsilon, delta: epsilon**9):
+        for mu in (
+            lambda epsilon, delta: 1.0,
+            lambda epsilon, delta: 1 / epsilon,
+            lambda epsilon, delta: epsilon**9,
+        ):
             monkeypatch.setattr(calibration, "gaussian_mu", mu)
             assert queries_affordable(one, budget, most=2000) == n
 
     def test_limits(self) -> None:
         assert queries_affordable(Charge({BoundedRange(3.0): 1}), Budget(1.0, 1e-6)) == 0
-        assert queries_affordable(Charge({BoundedRange(1e-6): 1}), Budget(1.0, 1e-6), bound="basic", most=1000) == 1000
+        assert (
+            queries_affordable(
+                Charge({BoundedRange(1e-6): 1}), Budget(1.0, 1e-6), bound="basic", most=1000
+            )
+            == 1000
+        )
         assert queries_affordable(Charge({}, delta=1e-7), Budget(1.0, 1e-6), bound="best") == 10
         with pytest.raises(InvalidParameter, match="empty"):
             queries_affordable(Charge(), Budget(1.0, 1e-6))

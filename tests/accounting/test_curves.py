@@ -10,7 +10,15 @@ from hypothesis import given, settings, strategies as st
 from mpmath import mp
 
 from dptopk._internal.rounding import exp_up, outward
-from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, EpsilonCurve, Query, smallest_where
+from dptopk.accounting.curves import (
+    Answer,
+    Curve,
+    DeferredCurve,
+    DeltaCurve,
+    EpsilonCurve,
+    Query,
+    smallest_where,
+)
 from dptopk.accounting.pld.loss_curve import LossCurve
 
 
@@ -28,7 +36,9 @@ def test_the_inverse_is_checked_and_tight(log_delta: float) -> None:
     delta = math.exp(log_delta)
     found = float(QUADRATIC.epsilon(delta))
     assert quadratic(np.array(found)) <= math.log(delta)
-    assert quadratic(np.array(found * (1 - 1e-9) - 1e-12)) > math.log(delta) - 1e-9 * (1 + abs(log_delta))
+    assert quadratic(np.array(found * (1 - 1e-9) - 1e-12)) > math.log(delta) - 1e-9 * (
+        1 + abs(log_delta)
+    )
 
 
 @pytest.mark.slow
@@ -86,7 +96,10 @@ def test_values_outside_the_range_are_clipped() -> None:
 
 
 def test_a_positive_delta_does_not_underflow_to_zero() -> None:
-    for curve in (DeltaCurve(lambda x: -1e5 * x), LossCurve(np.array([-1.0, 2.0]), np.array([-1e-9, -5000.0]))):
+    for curve in (
+        DeltaCurve(lambda x: -1e5 * x),
+        LossCurve(np.array([-1.0, 2.0]), np.array([-1e-9, -5000.0])),
+    ):
         assert 0 < curve.delta(1.0) < 1e-300
 
 
@@ -129,7 +142,9 @@ def test_exact_curves_bracket() -> None:
 
 def test_near_epsilon_max_the_lower_bound_still_holds() -> None:
     """δ(ε) = 1 - e^{ε - 1}: a float's worth of ε changes δ by much more than a relative 1e-10."""
-    curve = DeltaCurve(lambda x: np.log(np.maximum(-np.expm1(x - 1.0), 0.0) + 1e-18), epsilon_max=1.0, exact=True)
+    curve = DeltaCurve(
+        lambda x: np.log(np.maximum(-np.expm1(x - 1.0), 0.0) + 1e-18), epsilon_max=1.0, exact=True
+    )
     epsilon = 1 - 2.0**-50
     answer = curve.answer(Query(epsilon=epsilon))
     assert answer.lower is not None

@@ -1,4 +1,6 @@
-"""Parameters near the ends of floating point: nothing raises, nothing is NaN, no δ > 0 becomes 0, ε falls with δ."""
+"""Parameters near the ends of floating point: nothing raises, nothing is NaN, no δ > 0 becomes 0, ε
+falls with δ.
+"""
 
 import math
 
@@ -6,8 +8,18 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.pld.loss_components import Gaussian
-from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
+from dptopk.accounting.pld.loss_components import GaussianLoss
+from dptopk.costs import (
+    CDP,
+    ZCDP,
+    BoundedRange,
+    Charge,
+    Cost,
+    DiscreteGaussianDP,
+    GaussianDP,
+    MultiDP,
+    PureDP,
+)
 from dptopk.errors import IncompatibleCosts
 
 TINY, HUGE = 1e-200, 1e200
@@ -29,12 +41,17 @@ def test_extreme_parameters(cost, name):
     for count in (1, 10**6):
         charge = Charge({cost: count})
         try:
-            epsilons = [compose(charge, delta=delta, bound=name).epsilon for delta in (0.0, 1e-300, 1e-6, 0.9)]
+            epsilons = [
+                compose(charge, delta=delta, bound=name).epsilon
+                for delta in (0.0, 1e-300, 1e-6, 0.9)
+            ]
         except IncompatibleCosts:
             return
         assert not any(math.isnan(epsilon) for epsilon in epsilons)
         assert epsilons == sorted(epsilons, reverse=True)
-        answers = [compose(charge, epsilon=epsilon, bound=name) for epsilon in (0.0, 1.0, 1e5, 1e300)]
+        answers = [
+            compose(charge, epsilon=epsilon, bound=name) for epsilon in (0.0, 1.0, 1e5, 1e300)
+        ]
         deltas = [answer.delta for answer in answers]
         assert deltas == sorted(deltas, reverse=True)
         assert deltas[0] > 0
@@ -61,10 +78,12 @@ def test_a_product_too_wide_for_memory_is_left_to_other_bounds(charge: str) -> N
 
 @pytest.mark.parametrize("beside", [{}, {BoundedRange(0.1): 10}])
 @pytest.mark.parametrize("mu", [1e5, 1e9, 1e150])
-def test_no_list_of_a_huge_gaussians_losses(mu: float, beside: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_list_of_a_huge_gaussians_losses(
+    mu: float, beside: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def pairs(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(Gaussian, "pairs", pairs)
+    monkeypatch.setattr(GaussianLoss, "pairs", pairs)
     found = compose(Charge({GaussianDP(mu): 1, **beside}), delta=1e-6)
     assert mu**2 / 2 < found.epsilon < mu**2 / 2 * (1 + 20 / mu + 1e-9)

@@ -1,4 +1,6 @@
-"""``compose`` at the edges: overflow, masses of failure that fill δ, counts without end, and the guard."""
+"""``compose`` at the edges: overflow, masses of failure that fill δ, counts without end, and the
+guard.
+"""
 
 import math
 
@@ -7,8 +9,16 @@ import pytest
 
 from dptopk.accounting.bounds import compose, names, table
 from dptopk.accounting.pld import loss_components as pld_sources
-from dptopk.accounting.pld.loss_components import Gaussian, Grid
-from dptopk.costs import ApproxDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
+from dptopk.accounting.pld.loss_components import GaussianLoss, Grid
+from dptopk.costs import (
+    ApproxDP,
+    BoundedRange,
+    Charge,
+    DiscreteGaussianDP,
+    GaussianDP,
+    MultiDP,
+    PureDP,
+)
 from dptopk.errors import IncompatibleCosts
 
 SEVERAL = MultiDP(((2.0, 0.0), (1.0, 1e-3), (0.5, 0.01)))
@@ -57,7 +67,9 @@ def test_nothing_but_an_answer(charge):
 def test_a_lower_bound_on_delta_is_never_above_the_upper_one(charge):
     lowers = [found for found in every_bound(charge, epsilon=0.02) if found.lower is not None]
     assert lowers
-    assert all(0.7 < found.lower <= found.delta for found in lowers)  # of 0.3 + 0.7 δ, where 0.3 + δ may be above 1
+    assert all(
+        0.7 < found.lower <= found.delta for found in lowers
+    )  # of 0.3 + 0.7 δ, where 0.3 + δ may be above 1
 
 
 @pytest.mark.slow
@@ -81,17 +93,23 @@ def test_the_table_gives_a_reason_for_every_bound_that_is_out_of_range():
 def test_a_narrow_gaussian_on_a_wide_grid_takes_few_nodes(mu, step):
     """Cells are cut only where the law is: an earlier form took gigabytes. Mass and mean stay."""
     for side in (1, -1):
-        (pair,) = Gaussian(mu**2).pairs(Grid(step, 2.0, side))
+        (pair,) = GaussianLoss(mu**2).pairs(Grid(step, 2.0, side))
         assert pair.losses.size <= 5 * (200 + 8 * (20 * mu / step + 2))
         masses = np.exp(pair.log_masses[0] + 2.0 * pair.losses[0])
-        assert math.log(masses.sum()) == pytest.approx(3 * mu**2, rel=1e-6, abs=1e-10)  # K(θ) = μ² θ (θ + 1) / 2
+        assert math.log(masses.sum()) == pytest.approx(
+            3 * mu**2, rel=1e-6, abs=1e-10
+        )  # K(θ) = μ² θ (θ + 1) / 2
         edges = np.floor(pair.losses[0].reshape(-1, 5) / step)
-        wide = np.ptp(pair.losses[0].reshape(-1, 5), axis=1) > 1e-9 * step  # not a cell that ends at a grid point
+        wide = (
+            np.ptp(pair.losses[0].reshape(-1, 5), axis=1) > 1e-9 * step
+        )  # not a cell that ends at a grid point
         assert (edges == edges[:, :1])[wide].all()  # no rule reaches across a grid point
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["DGauss(2100, 500) + GDP(0.3)", "3*DGauss(2500, 300) + 3*DP(0.1)"])
+@pytest.mark.parametrize(
+    "text", ["DGauss(2100, 500) + GDP(0.3)", "3*DGauss(2500, 300) + 3*DP(0.1)"]
+)
 @pytest.mark.parametrize("asked", [{"delta": 1e-6}, {"epsilon": 0.7}])
 def test_wide_discrete_gaussians_gathered_at_once(text, asked, monkeypatch):
     """The closed form on the grid against the convolution that narrower ones take."""

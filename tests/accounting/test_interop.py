@@ -38,22 +38,34 @@ def event_epsilon(charge: Charge, **options: str) -> float:
 
 @pytest.mark.parametrize("text", ["25*DP(0.1)", "10*DP(0.1) + 5*DP(0.3)", "4*GDP(0.25)"])
 def test_events_give_the_same_epsilon(text):
-    """What dp-accounting computes from the event lies within one interval a cost of our certified bracket."""
+    """What dp-accounting computes from the event lies within one interval a cost of our certified
+    bracket.
+    """
     charge = Charge.parse(text)
     ours = compose(charge, delta=DELTA)
     theirs = event_epsilon(charge)
-    assert ours.lower <= theirs * (1 + 1e-8)  # their Fourier transforms may end a few 1e-9 below the truth
+    assert ours.lower <= theirs * (
+        1 + 1e-8
+    )  # their Fourier transforms may end a few 1e-9 below the truth
     assert theirs <= ours.epsilon + charge.count * 1e-3
 
 
 @pytest.mark.parametrize(
-    "text", ["25*DP(0.1) + delta(1e-7)", "10*ADP(0.1, 1e-8) + 2*GDP(0.3)", "9*DGauss(4, 1)", "3*DP(0.2) + 4*GDP(0.2)"]
+    "text",
+    [
+        "25*DP(0.1) + delta(1e-7)",
+        "10*ADP(0.1, 1e-8) + 2*GDP(0.3)",
+        "9*DGauss(4, 1)",
+        "3*DP(0.2) + 4*GDP(0.2)",
+    ],
 )
 def test_plds_give_the_same_epsilon(text):
     charge = Charge.parse(text)
     ours = compose(charge, delta=DELTA)
     theirs = to_pld(charge, interval=1e-3).get_epsilon_for_delta(DELTA)
-    assert ours.lower <= theirs * (1 + 1e-8)  # their Fourier transforms may end a few 1e-9 below the truth
+    assert ours.lower <= theirs * (
+        1 + 1e-8
+    )  # their Fourier transforms may end a few 1e-9 below the truth
     assert theirs <= ours.epsilon + charge.count * 1e-3
 
 
@@ -71,14 +83,17 @@ def test_bounded_range_only_when_asked_for():
 
 REFUSED = [
     (to_dp_event, "ADP(0.1, 1e-8)"), (to_dp_event, "MultiDP(0.3:0, 0.15:0.02)"), (to_dp_event, "DGauss(4, 1)"),
-    (to_dp_event, "ZCDP(0.1)"), (to_dp_event, "CDP(0.1, 0.2)"), (to_dp_event, "DP(0.1) + delta(1e-9)"),
+    (to_dp_event, "ZCDP(0.1)"), (to_dp_event, "CDP(0.1, 0.2)"), (to_dp_event, ("DP(0.1) + "
+                                                                              "delta(1e-9)")),
     (to_dp_event, "DP(0.1) [replace_one]"), (to_pld, "ZCDP(0.1)"), (to_pld, "CDP(0.1, 0.2)"),
     (to_pld, "MultiDP(0.3:0, 0.15:0.02)"), (charge_rho, "ZCDP(0.1, xi=0.1)"), (charge_rho, "DP(0.1) + delta(1e-9)"),
     (charge_rho, "ADP(0.1, 1e-9)"), (to_opendp, "DP(0.1) + delta(1e-9)"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("convert", "text"), REFUSED, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("convert", "text"), REFUSED, ids=lambda value: getattr(value, "__name__", value)
+)
 def test_what_has_no_counterpart_is_refused(convert, text):
     with pytest.raises(IncompatibleCosts):
         convert(Charge.parse(text))
@@ -98,7 +113,8 @@ def test_every_cost_is_translated_or_refused():
             try:
                 assert convert(charge) is not None
             except IncompatibleCosts as refusal:
-                assert type(cost).symbol in str(refusal) or "delta" in str(refusal)  # noqa: PT017 - says which cost
+                # says which cost
+                assert type(cost).symbol in str(refusal) or "delta" in str(refusal)  # noqa: PT017
 
 
 def test_arguments_are_checked():
@@ -120,7 +136,9 @@ def test_empty_charge():
 
 
 def test_opendp_takes_the_distances():
-    """A user's measurement with our distance as its map is accepted, and OpenDP converts it to an ε we check."""
+    """A user's measurement with our distance as its map is accepted, and OpenDP converts it to an ε
+    we check.
+    """
     dp.enable_features("contrib", "honest-but-curious")
     charge = Charge({BoundedRange(0.1): 100, GaussianDP(0.2): 3})
     measure, rho = to_opendp(charge)
@@ -137,7 +155,10 @@ def test_opendp_distances():
     assert (epsilon, delta) == (1.0, pytest.approx(1.2e-7, rel=1e-9))
     assert delta >= 1.2e-7 * (1 - 1e-7)
     _, (rho, delta) = to_opendp(charge, "approximate_zcdp")
-    assert (rho, delta) == (pytest.approx(2 * 0.5 * math.tanh(0.25)), pytest.approx(1.2e-7, rel=1e-9))
+    assert (rho, delta) == (
+        pytest.approx(2 * 0.5 * math.tanh(0.25)),
+        pytest.approx(1.2e-7, rel=1e-9),
+    )
     assert to_opendp(Charge({BoundedRange(0.25): 4}), "pure")[1] == 1.0
 
 
@@ -152,18 +173,24 @@ def test_rho_of_published_constants_is_opendps():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["100*BR(0.1)", "30*BR(0.1) + 10*BR(0.25) + 4*DP(0.1) + 2*GDP(0.1)", "3*BR(0.4)"])
+@pytest.mark.parametrize(
+    "text", ["100*BR(0.1)", "30*BR(0.1) + 10*BR(0.25) + 4*DP(0.1) + 2*GDP(0.1)", "3*BR(0.4)"]
+)
 def test_a_group_is_a_pair_beside_any_other_cost(text):
     """The optimum of the whole is not above what dp-accounting composes, and hardly below."""
     charge = Charge.parse(text)
     pld = to_pld(charge, interval=1e-3, bounded_range="group")
     for delta in (1e-4, 1e-6, 1e-9):
         ours = compose(charge, delta=delta)
-        assert ours.lower <= pld.get_epsilon_for_delta(delta) * (1 + 1e-8) <= ours.epsilon * (1 + 1e-2)
+        assert (
+            ours.lower <= pld.get_epsilon_for_delta(delta) * (1 + 1e-8) <= ours.epsilon * (1 + 1e-2)
+        )
 
 
 def test_one_bounded_range_cost_beside_others_by_hand():
-    """The pair of one BR(ε) beside randomised response is the optimum: t is chosen once the response is known."""
+    """The pair of one BR(ε) beside randomised response is the optimum: t is chosen once the
+    response is known.
+    """
     epsilon, beside = 0.7, 0.4
     pld = to_pld(Charge({BoundedRange(epsilon): 1}), interval=1e-2, bounded_range="group")
     pld = pld.compose(to_pld(Charge({PureDP(beside): 1}), interval=1e-2))
@@ -171,10 +198,14 @@ def test_one_bounded_range_cost_beside_others_by_hand():
 
     def played(t, x):
         q = math.expm1(t - epsilon) / math.expm1(-epsilon)  # the mass under P at the loss t
-        return sum(mass * max(-math.expm1(x - loss), 0.0) for loss, mass in ((t, q), (t - epsilon, 1 - q)))
+        return sum(
+            mass * max(-math.expm1(x - loss), 0.0) for loss, mass in ((t, q), (t - epsilon, 1 - q))
+        )
 
     for x in (0.0, 0.2, 0.55, 0.9):
-        truth = sum(p * max(played(epsilon * i / 999, x - e) for i in range(1000)) for e, p in signs)
+        truth = sum(
+            p * max(played(epsilon * i / 999, x - e) for i in range(1000)) for e, p in signs
+        )
         assert truth * (1 - 1e-12) <= pld.get_delta_for_epsilon(x) <= truth * 1.01 + 1e-4
 
 

@@ -1,4 +1,6 @@
-"""Functions of the families refuse what is no number in range, by name: a NaN must not become a small ε or δ."""
+"""Functions of the families refuse what is no number in range, by name: a NaN must not become a
+small ε or δ.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ import pytest
 from dptopk.accounting.bounded_range import nonadaptive, nonadaptive_with_dp
 from dptopk.accounting.f_dp import multi_dp
 from dptopk.accounting.gaussian import discrete, pair
-from dptopk.accounting.published import cesar_rogers, dong_durfee_rogers, dwork_rothblum_vadhan, murtagh_vadhan
+from dptopk.accounting.published import (
+    cesar_rogers,
+    dong_durfee_rogers,
+    dwork_rothblum_vadhan,
+    murtagh_vadhan,
+)
 from dptopk.accounting.published.cadir_najib_shkel import approximation, regions, tradeoff
 from dptopk.accounting.pure_dp import homogeneous, two_epsilon
 from dptopk.accounting.renyi import composition, concentrated
@@ -44,7 +51,9 @@ def functions():
             taken = inspect.signature(function).parameters
             if taken.keys() <= NUMBERS.keys() | OTHERS.keys():
                 numbers = [parameter for parameter in taken if parameter in NUMBERS]
-                yield from (pytest.param(function, number, id=f"{name}-{number}") for number in numbers)
+                yield from (
+                    pytest.param(function, number, id=f"{name}-{number}") for number in numbers
+                )
 
 
 CASES = list(functions())

@@ -1,4 +1,6 @@
-"""Answers without a lower bound: as sound, nearly as narrow, and no strategy is valued; needless bounds rest."""
+"""Answers without a lower bound: as sound, nearly as narrow, and no strategy is valued; needless
+bounds rest.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from dptopk.accounting import bounds
 from dptopk.accounting.bounds import _registry, compose
 from dptopk.accounting.cost_models import dominating_pairs
 from dptopk.accounting.registry import Bound
-from dptopk.accounting.setwise import optimum
+from dptopk.accounting.setwise import evaluation
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import InvalidParameter
 
@@ -45,7 +47,9 @@ def test_it_is_an_upper_bound_and_nearly_as_narrow(mix: str, question: dict[str,
 
 @pytest.mark.parametrize("mix", MIXES[:2])
 def test_it_is_the_same_number(mix: str) -> None:
-    """What is refined does not depend on it: a charge planned within a budget is within it when it is asked."""
+    """What is refined does not depend on it: a charge planned within a budget is within it when it
+    is asked.
+    """
     both, alone = (compose(Charge.parse(mix), delta=1e-6, lower=lower) for lower in (True, False))
     assert alone.epsilon == both.epsilon
     assert alone.lower is None
@@ -67,17 +71,19 @@ def test_no_strategy_is_valued_and_no_lower_product_made(monkeypatch: pytest.Mon
     def never(*_: object, **__: object) -> None:
         raise AssertionError("a lower bound was computed")
 
-    monkeypatch.setattr(optimum, "strategy", never)
+    monkeypatch.setattr(evaluation, "strategy", never)
     monkeypatch.setattr(dominating_pairs, "splitting_gap", never)
     for mix in (*MIXES[:2], *MIXES[3:5]):
         with pytest.raises(AssertionError, match="a lower bound"):
-            monkeypatch.setattr(optimum.Run, "below", never)
+            monkeypatch.setattr(evaluation.Evaluation, "below", never)
             compose(Charge.parse(mix), delta=1e-6)
         assert compose(Charge.parse(mix), delta=1e-6, lower=False).lower is None
     sides = []
     made = dominating_pairs.grid_product
     monkeypatch.setattr(
-        dominating_pairs, "grid_product", lambda parts, grid: sides.append(grid.side) or made(parts, grid)
+        dominating_pairs,
+        "grid_product",
+        lambda parts, grid: sides.append(grid.side) or made(parts, grid),
     )
     compose(Charge.parse(MIXES[6]), delta=1e-6, lower=False)
     assert set(sides) == {1}
@@ -90,7 +96,12 @@ def test_it_must_be_said_yes_or_no() -> None:
 
 NEEDLESS = [
     (mix, spec.name, spec.below(Charge.parse(mix)))
-    for mix in (*MIXES, "6*DP(0.1) + 3*DP(0.25) + 4*BR(0.3)", "2*ZCDP(0.02) + ZCDP(0.01, xi=0.001)", "8*DP(0.2)")
+    for mix in (
+        *MIXES,
+        "6*DP(0.1) + 3*DP(0.25) + 4*BR(0.3)",
+        "2*ZCDP(0.02) + ZCDP(0.01, xi=0.001)",
+        "8*DP(0.2)",
+    )
     for spec in _registry().values()
     if spec.below(Charge.parse(mix))
 ]
@@ -103,7 +114,9 @@ def test_what_is_said_to_be_needless_is(mix: str, name: str, better: str) -> Non
     charge = Charge.parse(mix)
     for question in QUESTIONS:
         try:
-            one, other = (compose(charge, bound=bound, **question, rtol=RTOL) for bound in (name, better))
+            one, other = (
+                compose(charge, bound=bound, **question, rtol=RTOL) for bound in (name, better)
+            )
         except bounds.IncompatibleCosts:
             continue
         if not other.note:
@@ -114,11 +127,17 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the bounds that are asked from now on."""
     asked: list[str] = []
     ask = bounds._CompositionQuery.ask
-    monkeypatch.setattr(bounds._CompositionQuery, "ask", lambda self, spec: asked.append(spec.name) or ask(self, spec))
+    monkeypatch.setattr(
+        bounds._CompositionQuery,
+        "ask",
+        lambda self, spec: asked.append(spec.name) or ask(self, spec),
+    )
     return asked
 
 
-def test_what_refines_comes_last_and_a_needless_bound_rests_after_a_better_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_refines_comes_last_and_a_needless_bound_rests_after_a_better_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = asked_for(monkeypatch)
     charge = Charge.parse("6*DP(0.1) + 3*DP(0.25) + 4*BR(0.3)")
     compose(charge, delta=1e-6, lower=False)
@@ -137,7 +156,9 @@ def test_of_very_many_costs_a_needless_bound_always_rests(monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_very_many_different_costs_begin_with_the_quickest_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_many_different_costs_begin_with_the_quickest_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = asked_for(monkeypatch)
     charge = Charge({PureDP(1e-4 * (1 + i / 7)): 1 for i in range(1100)})
     late = compose(charge, delta=1e-6, max_seconds=1e-9)
@@ -150,7 +171,9 @@ def test_very_many_different_costs_begin_with_the_quickest_bound(monkeypatch: py
 
 @pytest.mark.parametrize("mu", [1e-7, 3e-8])
 def test_an_upper_end_that_is_infinite_is_never_narrow(mu: float) -> None:
-    """A tiny Gaussian beside a large loss: the first grids are too coarse, are refined, and else other bounds asked."""
+    """A tiny Gaussian beside a large loss: the first grids are too coarse, are refined, and else
+    other bounds asked.
+    """
     charge = Charge.parse(f"GDP({mu}) + DP(3.0)")
     product = compose(charge, delta=1e-9, bound="optimal_setwise")
     assert product.note or product.epsilon - product.lower <= 1e-3 * product.epsilon < 0.01
@@ -160,11 +183,16 @@ def test_an_upper_end_that_is_infinite_is_never_narrow(mu: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["40*BR(0.1) + ZCDP(0.01)", "30*DP(0.1)", "9*DP(0.1) + 5*DP(0.2) + DP(0.3)", "CDP(0.1, 0.2)"]
+    "text",
+    ["40*BR(0.1) + ZCDP(0.01)", "30*DP(0.1)", "9*DP(0.1) + 5*DP(0.2) + DP(0.3)", "CDP(0.1, 0.2)"],
 )
 @pytest.mark.parametrize("interaction", ["setwise", "filter"])
-def test_superseded_theorems_are_never_asked_and_never_better(text: str, interaction: str, monkeypatch) -> None:
-    """They answer to their names, and none of them is below the best of the others but for rounding."""
+def test_superseded_theorems_are_never_asked_and_never_better(
+    text: str, interaction: str, monkeypatch
+) -> None:
+    """They answer to their names, and none of them is below the best of the others but for
+    rounding.
+    """
     published = {name for name, spec in _registry().items() if spec.published}
     assert {"advanced", "mgf", "optimal_dp_exact", "setwise_zcdp"} <= published
     asked = asked_for(monkeypatch)

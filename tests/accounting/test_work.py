@@ -1,4 +1,6 @@
-"""Counted work: more of it never gives a worse end, and a question has one answer, whatever clocks and caches say."""
+"""Counted work: more of it never gives a worse end, and a question has one answer, whatever clocks
+and caches say.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,32 @@ from functools import lru_cache, partial
 import numpy as np
 import pytest
 
-from dptopk import Accountant, BoundedRange, Budget, Charge, InvalidParameter, PureDP, calibrate, compose
+from dptopk import (
+    Accountant,
+    BoundedRange,
+    Budget,
+    Charge,
+    InvalidParameter,
+    PureDP,
+    calibrate,
+    compose,
+)
 from dptopk.accounting import bounds, work as module
 from dptopk.accounting.bounds import _answer, _CompositionQuery, table
 from dptopk.accounting.calibration import queries_affordable
-from dptopk.accounting.setwise import groups, randomized_rounding, recursion, rounding_levels
+from dptopk.accounting.setwise import cost_groups, price_rounding, recursion
 from dptopk.accounting.work import STAGES, OutOfTime, Work, check, late, within
 
 SMALLER = dict(zip(STAGES, (0.01, 0.05, 0.25), strict=True))
 BUDGETS = (SMALLER["quick"], 0.02, SMALLER["normal"], 0.12, SMALLER["thorough"])
-KINDS = ("BR({:.3g})", "DP({:.3g})", "GDP({:.3g})", "BR({:.3g})", "ZCDP({:.3g})", "DGauss({:.0f}, 1)")
+KINDS = (
+    "BR({:.3g})",
+    "DP({:.3g})",
+    "GDP({:.3g})",
+    "BR({:.3g})",
+    "ZCDP({:.3g})",
+    "DGauss({:.0f}, 1)",
+)
 
 
 def charges(count: int, seed: int = 7) -> list[str]:
@@ -33,7 +51,9 @@ def charges(count: int, seed: int = 7) -> list[str]:
         terms = []
         for kind in rng.choice(KINDS, size=rng.integers(1, 5)):
             size = 10 ** rng.uniform(-1.7, -0.6)
-            size = rng.uniform(6, 20) if "DGauss" in kind else size**2 / 8 if "ZCDP" in kind else size
+            size = (
+                rng.uniform(6, 20) if "DGauss" in kind else size**2 / 8 if "ZCDP" in kind else size
+            )
             terms.append(f"{rng.integers(1, 40)}*" + kind.format(size))
         found.append(" + ".join(terms))
     return found
@@ -43,12 +63,12 @@ def forget() -> None:
     """Empty every cache of the engine."""
     for cache in (
         recursion.ladder,
-        groups.equal_ranges_pair,
-        groups.mixed_ranges_pair,
-        randomized_rounding.weighted_ranges_pair,
+        cost_groups.equal_ranges_pair,
+        cost_groups.mixed_ranges_pair,
+        price_rounding.weighted_ranges_pair,
     ):
         cache.cache_clear()
-    rounding_levels.tuned.cache_clear()
+    price_rounding.tuned.cache_clear()
 
 
 @pytest.mark.slow
@@ -62,7 +82,12 @@ def test_more_work_never_gives_a_worse_end(
     before, least = math.inf, 0.0
     for budget in BUDGETS:
         question = _CompositionQuery(
-            Charge.parse(charge), asked.get("delta"), asked.get("epsilon"), "setwise", 1e-3, Work(budget)
+            Charge.parse(charge),
+            asked.get("delta"),
+            asked.get("epsilon"),
+            "setwise",
+            1e-3,
+            Work(budget),
         )
         found = _answer(question, "best")
         value = question.value(found)
@@ -71,7 +96,10 @@ def test_more_work_never_gives_a_worse_end(
         before, least = value, found.lower or 0.0
 
 
-ANSWER = "import json, sys; from dptopk import Charge, compose; b = compose(Charge.parse(sys.argv[1]), delta=1e-6)"
+ANSWER = (
+    "import json, sys; from dptopk import Charge, compose; b = "
+    "compose(Charge.parse(sys.argv[1]), delta=1e-6)"
+)
 MIX = "20*BR(0.1) + 9*BR(0.07) + 2*GDP(0.2) + 3*DP(0.05)"
 
 
@@ -79,7 +107,9 @@ MIX = "20*BR(0.1) + 9*BR(0.07) + 2*GDP(0.2) + 3*DP(0.05)"
 def fresh() -> list[float]:
     """The answer of a process of its own."""
     command = [sys.executable, "-c", ANSWER + "; print(json.dumps([b.epsilon, b.lower]))", MIX]
-    found: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    found: list[float] = json.loads(
+        subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    )
     return found
 
 
@@ -124,12 +154,16 @@ def test_without_a_guard_no_clock_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(time, "monotonic", never)
     compose(Charge.parse("30*BR(0.1) + GDP(0.1)"), delta=1e-6)
     table(Charge.parse("3*BR(0.1)"), delta=1e-6, effort="quick")
-    calibrate(lambda x: Charge({PureDP(x): 3, BoundedRange(x): 2}), Budget(1.0, 1e-6), effort="quick")
+    calibrate(
+        lambda x: Charge({PureDP(x): 3, BoundedRange(x): 2}), Budget(1.0, 1e-6), effort="quick"
+    )
 
 
 @pytest.mark.slow
 def test_a_guard_keeps_what_was_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never worse than the run before the one that was cut, whichever look at the clock is the last in time."""
+    """Never worse than the run before the one that was cut, whichever look at the clock is the last
+    in time.
+    """
     charge = Charge.parse("60*BR(0.1) + 60*BR(0.05)")
     quick = compose(charge, delta=1e-6, effort="quick")
     answers = []
@@ -177,7 +211,9 @@ def test_it_is_said_whether_a_number_of_queries_is_proven_to_be_the_most() -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("looks", range(5, 9))
-def test_a_capacity_cut_by_the_guard_is_not_cached(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capacity_cut_by_the_guard_is_not_cached(
+    looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever the clock cuts: before a layer, or before the work of the next one is taken."""
     budget = Budget(1.0 + looks / 100, 1e-6)  # of its own: nothing is remembered from another one
 
@@ -187,7 +223,9 @@ def test_a_capacity_cut_by_the_guard_is_not_cached(looks: int, monkeypatch: pyte
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(time, "monotonic", partial(next, itertools.chain([0.0] * looks, itertools.repeat(10.0))))
+        patch.setattr(
+            time, "monotonic", partial(next, itertools.chain([0.0] * looks, itertools.repeat(10.0)))
+        )
         hurried = capacity(5.0)
     assert 0 < hurried < capacity(None)
 
@@ -207,22 +245,34 @@ def test_the_meter() -> None:
     check()
 
 
-@pytest.mark.parametrize("asked", [{"effort": "hard"}, {"effort": None}, {"max_seconds": 0.0}, {"max_seconds": -1.0}])
+@pytest.mark.parametrize(
+    "asked", [{"effort": "hard"}, {"effort": None}, {"max_seconds": 0.0}, {"max_seconds": -1.0}]
+)
 def test_bad_efforts_and_guards_are_refused(asked: dict[str, object]) -> None:
     with pytest.raises(InvalidParameter, match=next(iter(asked))):
         compose(Charge({PureDP(0.1): 1}), delta=1e-6, **asked)
 
 
 def test_a_repeated_question_is_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal questions share an answer; a clock that may cut, or another argument, computes its own."""
+    """Equal questions share an answer; a clock that may cut, or another argument, computes its
+    own.
+    """
     asked: list[str] = []
     answer = bounds._answer
     monkeypatch.setattr(bounds, "_remembered", lru_cache(bounds._remembered))
-    monkeypatch.setattr(bounds, "_answer", lambda question, bound: asked.append(bound) or answer(question, bound))
+    monkeypatch.setattr(
+        bounds, "_answer", lambda question, bound: asked.append(bound) or answer(question, bound)
+    )
     first = compose(Charge.parse("3*DP(0.1) + 2*DP(0.2)"), delta=1e-6)
     assert compose(Charge.parse("2*DP(0.2) + 3*DP(0.1)"), delta=1e-6) is first
     assert len(asked) == 1
-    for other in ({"rtol": 1e-4}, {"effort": "quick"}, {"bound": "renyi"}, {"lower": False}, {"max_seconds": 60.0}):
+    for other in (
+        {"rtol": 1e-4},
+        {"effort": "quick"},
+        {"bound": "renyi"},
+        {"lower": False},
+        {"max_seconds": 60.0},
+    ):
         compose(Charge.parse("3*DP(0.1) + 2*DP(0.2)"), **{"delta": 1e-6, **other})
     assert len(asked) == 6
     compose(Charge.parse("3*DP(0.1) + 2*DP(0.2)"), delta=1e-6, max_seconds=60.0)

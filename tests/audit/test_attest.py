@@ -1,4 +1,6 @@
-"""Attestations: exact laws of the releases themselves, mutants that are refuted, and a checker that refuses."""
+"""Attestations: exact laws of the releases themselves, mutants that are refuted, and a checker that
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def checked(path):
         return refused.code
 
 
-# Every mechanism of the package: those whose law can be listed, with a world, and why the others' cannot.
+# Every mechanism of the package: those whose law can be listed, with a world, and why the others'
+# cannot.
 LISTED = {
     "KnownLaplace(epsilon=4.0)": "public",
     "KnownGumbel(k=2, epsilon=1.0)": "public",
@@ -82,7 +85,8 @@ def test_every_mechanism_is_in_a_table():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "domain"), [*LISTED.items(), *(pytest.param(*item, marks=pytest.mark.slow) for item in SLOW.items())]
+    ("text", "domain"),
+    [*LISTED.items(), *(pytest.param(*item, marks=pytest.mark.slow) for item in SLOW.items())],
 )
 def test_charges_hold_on_small_worlds(text, domain, tmp_path):
     found = attest(parse_mechanism(text), world(domain), slack=1e-6)
@@ -102,7 +106,9 @@ def test_what_cannot_be_listed_is_refused(text, why):
 
 
 def test_the_law_of_one_count_is_the_formula():
-    """And its curve is that of randomised response: two neighbours, one count, δ(ε) = (e^a - e^ε)/(e^a + 1) and 0."""
+    """And its curve is that of randomised response: two neighbours, one count, δ(ε) = (e^a -
+    e^ε)/(e^a + 1) and 0.
+    """
     a, one = 3.0, 1 << LISTING_BITS
     found = attest(parse_mechanism(f"KnownLaplace(epsilon={a})"), world("public", labels=1))
     law = {json.loads(answer)[0][0][1]: mass / one for answer, mass in found.laws[(1,)].items()}
@@ -124,11 +130,18 @@ def test_the_law_of_one_count_is_the_formula():
 )
 def test_selections_have_their_formulas(text, rate):
     found = attest(parse_mechanism(text), world("public", 2))
-    law = {json.loads(answer)[0][0][0]: m / (1 << LISTING_BITS) for answer, m in found.laws[(0, 2)].items()}
-    assert law == pytest.approx({"a": 1 / (1 + math.exp(2 * rate)), "b": 1 / (1 + math.exp(-2 * rate))}, rel=1e-14)
+    law = {
+        json.loads(answer)[0][0][0]: m / (1 << LISTING_BITS)
+        for answer, m in found.laws[(0, 2)].items()
+    }
+    assert law == pytest.approx(
+        {"a": 1 / (1 + math.exp(2 * rate)), "b": 1 / (1 + math.exp(-2 * rate))}, rel=1e-14
+    )
 
 
-@pytest.mark.parametrize("law", [laplace_law(1.5, 1), laplace_law(1.0, 2, 3), gaussian_law(0.7), gaussian_law(2.0, 2)])
+@pytest.mark.parametrize(
+    "law", [laplace_law(1.5, 1), laplace_law(1.0, 2, 3), gaussian_law(0.7), gaussian_law(2.0, 2)]
+)
 def test_listed_noise_has_the_probabilities_of_the_formula(law):
     found = outcomes(lambda bits: int(law.sample(1, bits)[0]), 1 << 40, 1000)
     table = law.pmf(60)
@@ -154,9 +167,18 @@ def noise_of(text, other):
 
 
 MUTANTS = {
-    "noise of a smaller scale": (noise_of("KnownLaplace(epsilon=3.0)", "KnownLaplace(epsilon=3.01)"), "public"),
-    "a smaller sigma": (noise_of("KnownGaussian(sigma=0.7)", "KnownGaussian(sigma=0.695)"), "public"),
-    "a threshold lower by one": (lower_offset("TruncatedLaplace(epsilon=3.0, delta=0.01)"), "private"),
+    "noise of a smaller scale": (
+        noise_of("KnownLaplace(epsilon=3.0)", "KnownLaplace(epsilon=3.01)"),
+        "public",
+    ),
+    "a smaller sigma": (
+        noise_of("KnownGaussian(sigma=0.7)", "KnownGaussian(sigma=0.695)"),
+        "public",
+    ),
+    "a threshold lower by one": (
+        lower_offset("TruncatedLaplace(epsilon=3.0, delta=0.01)"),
+        "private",
+    ),
     "counts at the threshold are shown (opendp#2922)": (
         mutant("TruncatedLaplace(epsilon=3.0, delta=0.01)", at_threshold=lambda *_: 1 - 2.0**-20),
         "private",
@@ -168,22 +190,30 @@ MUTANTS = {
     "the same noise for all labels": (
         mutant(
             "KnownLaplace(epsilon=3.0)",
-            draw_noise=lambda self, s, size, bits: np.repeat(type(self).__mro__[1].draw_noise(self, s, 1, bits), size),
+            draw_noise=lambda self, s, size, bits: np.repeat(
+                type(self).__mro__[1].draw_noise(self, s, 1, bits), size
+            ),
         ),
         "public",
     ),
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if "sigma" in n else n for n in MUTANTS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if "sigma" in n else n for n in MUTANTS]
+)
 def test_broken_mechanisms_are_refuted(name, tmp_path):
     mechanism, domain = MUTANTS[name]
-    right = type(mechanism).__mro__[1](**{n: getattr(mechanism, n) for n in mechanism.__dataclass_fields__})
+    right = type(mechanism).__mro__[1](
+        **{n: getattr(mechanism, n) for n in mechanism.__dataclass_fields__}
+    )
     small = world(domain, 2, labels=2 if domain == "public" else 1)
     assert attest(right, small, slack=1e-5).holds
     found = attest(mechanism, small, slack=1e-5)
     assert not found.holds
-    assert max(point.lower - point.claimed for point in found.points) > 1e-5  # a counterexample, not a missing proof
+    assert (
+        max(point.lower - point.claimed for point in found.points) > 1e-5
+    )  # a counterexample, not a missing proof
     assert "Refuted" in str(found)
     found.write(tmp_path / "laws.json")
     assert "claimed" in checked(tmp_path / "laws.json")
@@ -212,7 +242,11 @@ def with_mass(laws, change):
         ("laws", lambda laws: with_mass(laws, lambda mass: -mass), "no law"),
         ("linf", lambda _: 2, "only bounded"),
         ("l0", lambda _: 2, "only bounded"),
-        ("points", lambda points: [[e, d, low, up * 0.9] for e, d, low, up in points], "only bounded"),
+        (
+            "points",
+            lambda points: [[e, d, low, up * 0.9] for e, d, low, up in points],
+            "only bounded",
+        ),
         ("points", lambda points: [[e, d * 0.9, low, up] for e, d, low, up in points], "claimed"),
         ("points", lambda _: [], "nothing"),
         ("levels", lambda levels: [*levels, 5], "missing"),
@@ -230,7 +264,9 @@ def test_the_checker_refuses_what_was_changed(key, change, why, tmp_path):
 
 @dataclass(frozen=True)
 class Response:
-    """Randomised response on the first label's presence: a third party's mechanism with a law of its own."""
+    """Randomised response on the first label's presence: a third party's mechanism with a law of
+    its own.
+    """
 
     truth: Fraction
 
@@ -265,7 +301,9 @@ def test_permute_and_flip_is_no_bounded_range():
     assert not attest(PermuteAndFlip(), world("public"), claim=Charge({BoundedRange(1.0): 1})).holds
 
 
-@pytest.mark.parametrize("sensitivity", [Sensitivity(l0=1, l2=3), Sensitivity(l0=1, neighbours="replace_one")])
+@pytest.mark.parametrize(
+    "sensitivity", [Sensitivity(l0=1, l2=3), Sensitivity(l0=1, neighbours="replace_one")]
+)
 def test_other_neighbours_are_refused(sensitivity):
     with pytest.raises(InvalidParameter, match=r"l2|replace_one"):
         attest(Response(0.75), world("private", sensitivity=sensitivity), claim=Budget(1.0, 0.0))
@@ -273,7 +311,9 @@ def test_other_neighbours_are_refused(sensitivity):
 
 def test_randomness_from_elsewhere_is_found():
     elsewhere = np.random.default_rng(1)
-    laplace = mutant("KnownLaplace(epsilon=1.0)", draw_noise=lambda *a: elsewhere.integers(0, 1 << 60, a[2]))
+    laplace = mutant(
+        "KnownLaplace(epsilon=1.0)", draw_noise=lambda *a: elsewhere.integers(0, 1 << 60, a[2])
+    )
     with pytest.raises(InvalidParameter, match="all its randomness"):
         attest(laplace, world("public"))
 
@@ -299,12 +339,19 @@ def command(*arguments):
 
 def test_the_command(tmp_path):
     out = tmp_path / "laws.json"
-    answer = command("KnownLaplace(epsilon=4.0)", "--known-domain", "--near", "3", "--out", str(out))
+    answer = command(
+        "KnownLaplace(epsilon=4.0)", "--known-domain", "--near", "3", "--out", str(out)
+    )
     assert answer.exit_code == 0
     assert "Holds" in answer.output
     assert checked(out) is None
     refuted = command("KnownLaplace(epsilon=4.0)", "--known-domain", "--claim", "DP(3.9)")
     assert refuted.exit_code == 1
     assert "Refuted" in refuted.output
-    for wrong in (["KnownLaplace(4.0)"], ["NoMechanism(epsilon=1)"], ["KnownLaplace(epsilon=4.0)"], ["os.system('')"]):
+    for wrong in (
+        ["KnownLaplace(4.0)"],
+        ["NoMechanism(epsilon=1)"],
+        ["KnownLaplace(epsilon=4.0)"],
+        ["os.system('')"],
+    ):
         assert command(*wrong).exit_code == 2

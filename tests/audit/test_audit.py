@@ -55,16 +55,23 @@ def truncated_gaussian_as_published(counts, draws, rng, sigma=3.0, bound=9):
 
 
 def geometric_threshold(counts, draws, rng, threshold=5):
-    """Discrete Laplace counts of scale 1, those that reach the threshold: >= where the proof needs >."""
+    """Discrete Laplace counts of scale 1, those that reach the threshold: >= where the proof needs
+    >.
+    """
     ratio = 1 - math.exp(-1)
     noise = rng.geometric(ratio, (draws, len(counts))) - rng.geometric(ratio, (draws, len(counts)))
     names, totals = list(counts), np.array(list(counts.values()), dtype=int) + noise
-    return [tuple((n, int(v)) for n, v in zip(names, row, strict=True) if v >= threshold) for row in totals]
+    return [
+        tuple((n, int(v)) for n, v in zip(names, row, strict=True) if v >= threshold)
+        for row in totals
+    ]
 
 
 @pytest.mark.slow
 def test_permute_and_flip_is_not_bounded_range():
-    found = audit(Sampler(permute_and_flip), Charge({BoundedRange(1.0): 1}), world=PUBLIC, **limited(800_000))
+    found = audit(
+        Sampler(permute_and_flip), Charge({BoundedRange(1.0): 1}), world=PUBLIC, **limited(800_000)
+    )
     assert found.finding.kind == "range"
     assert 1.0 < found.finding.measured < 2.0
     assert "range of losses" in str(found)
@@ -72,16 +79,23 @@ def test_permute_and_flip_is_not_bounded_range():
 
 @pytest.mark.slow
 def test_it_is_pure_dp_and_the_exponential_mechanism_is_bounded_range():
-    kept = audit(Sampler(permute_and_flip), Charge({PureDP(1.0): 1}), world=PUBLIC, **limited(60_000))
+    kept = audit(
+        Sampler(permute_and_flip), Charge({PureDP(1.0): 1}), world=PUBLIC, **limited(60_000)
+    )
     assert kept.finding is None
     assert "not a proof" in str(kept)
     claim = Charge({BoundedRange(1.0): 1})
-    assert audit(Sampler(exponential_mechanism), claim, world=PUBLIC, **limited(60_000)).finding is None
+    assert (
+        audit(Sampler(exponential_mechanism), claim, world=PUBLIC, **limited(60_000)).finding
+        is None
+    )
 
 
 @pytest.mark.slow
 def test_the_published_truncated_gaussian_is_found():
-    """Claimed 0.0015 at ε = 2; exact enumeration gives 0.133 (docs/notes/truncated-gaussian-violation.md)."""
+    """Claimed 0.0015 at ε = 2; exact enumeration gives 0.133
+    (docs/notes/truncated-gaussian-violation.md).
+    """
     found = audit(Sampler(truncated_gaussian_as_published), Budget(2.0, 0.0015), **limited(600_000))
     assert 0.0015 < found.finding.measured < 0.1331
 
@@ -100,7 +114,10 @@ def test_a_repeated_label_is_found():
     assert "repeated" in found.finding.event
 
 
-OURS = [(UnknownLaplace(d_bar=2, epsilon=1, delta=1e-2), "private"), (KnownLaplace(epsilon=1), "public")]
+OURS = [
+    (UnknownLaplace(d_bar=2, epsilon=1, delta=1e-2), "private"),
+    (KnownLaplace(epsilon=1), "public"),
+]
 
 
 @pytest.mark.slow
@@ -125,8 +142,12 @@ def test_clopper_pearson_covers_at_the_stated_level():
     bounds = [bounds_of(hits, draws, alpha) for hits in range(draws + 1)]
     for p in np.linspace(0.01, 0.99, 50):
         mass = binom.pmf(np.arange(draws + 1), draws, p)
-        assert sum(m for m, (low, _) in zip(mass, bounds, strict=True) if low > p) <= alpha * (1 + 1e-9)
-        assert sum(m for m, (_, high) in zip(mass, bounds, strict=True) if high < p) <= alpha * (1 + 1e-9)
+        assert sum(m for m, (low, _) in zip(mass, bounds, strict=True) if low > p) <= alpha * (
+            1 + 1e-9
+        )
+        assert sum(m for m, (_, high) in zip(mass, bounds, strict=True) if high < p) <= alpha * (
+            1 + 1e-9
+        )
 
 
 @pytest.mark.parametrize("wrong", [{"alpha": 0.0}, {"alpha": 1.0}, {"seconds": 0.0}])

@@ -13,7 +13,9 @@ from dptopk.audit import World
 ROOT = Path(__file__).parents[2]
 ROWS = dict(
     re.findall(
-        r"^\| `(.+?)` \| (.+?) \|", (ROOT / "docs" / "notes" / "audit-results.md").read_text("utf-8"), re.MULTILINE
+        r"^\| `(.+?)` \| (.+?) \|",
+        (ROOT / "docs" / "notes" / "audit-results.md").read_text("utf-8"),
+        re.MULTILINE,
     )
 )
 
@@ -32,7 +34,9 @@ def test_each_of_ours_has_a_row():
     assert len(ROWS) == len(OURS)
 
 
-@pytest.mark.parametrize(("mechanism", "domain", "sensitivity"), OURS, ids=[type(one[0]).__name__ for one in OURS])
+@pytest.mark.parametrize(
+    ("mechanism", "domain", "sensitivity"), OURS, ids=[type(one[0]).__name__ for one in OURS]
+)
 def test_the_claim_is_the_charge(mechanism, domain, sensitivity):
     labels = World(sensitivity=sensitivity, public=domain == "public").labels
     assert ROWS[str(mechanism)] == str(mechanism.charge(sensitivity, labels=labels))

@@ -1,4 +1,6 @@
-"""Budgets that people can spend: decimals, one question of exactly the budget, ρ, and what a refusal says."""
+"""Budgets that people can spend: decimals, one question of exactly the budget, ρ, and what a
+refusal says.
+"""
 
 from fractions import Fraction
 
@@ -35,7 +37,9 @@ EPSILONS = [0.1, 0.2, 0.3, 0.7, 1.1, 1 / 3, 1e-9, 12.3, *(n / 97 + 1 / n for n i
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize(("epsilon", "times", "total"), [(0.1, 10, 1.0), (0.05, 20, 1.0), (0.1, 3, 0.3), (0.7, 3, 2.1)])
+@pytest.mark.parametrize(
+    ("epsilon", "times", "total"), [(0.1, 10, 1.0), (0.05, 20, 1.0), (0.1, 3, 0.3), (0.7, 3, 2.1)]
+)
 def test_decimals_add_up(epsilon, times, total, delta):
     charge = Charge({PureDP(epsilon): 1})
     assert compose(charge.times(times), delta=0).epsilon == total
@@ -45,7 +49,7 @@ def test_decimals_add_up(epsilon, times, total, delta):
         budget.spend(charge)
     if not delta:
         assert not budget.can_spend(Charge({PureDP(1e-300): 1}))
-        assert budget.summary().epsilon_left == 0.0
+        assert budget.pure_left() == 0.0
 
 
 def test_sums_of_decimals_are_the_least_float_that_reads_as_no_less():
@@ -53,13 +57,19 @@ def test_sums_of_decimals_are_the_least_float_that_reads_as_no_less():
         values = dict.fromkeys(EPSILONS[:count], count)
         exact = sum(decimal(value) * times for value, times in values.items())
         total = sum_decimals(values)
-        assert decimal(total) >= exact > decimal(round_down(Fraction(total) * (1 - Fraction(1, 2**53))))
+        assert (
+            decimal(total)
+            >= exact
+            > decimal(round_down(Fraction(total) * (1 - Fraction(1, 2**53))))
+        )
     assert sum_decimals({1e308: 10}) == float("inf")
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_what_runs_is_at_most_what_is_charged(epsilon):
-    """Of each law whose ε is exact: at most the float, at which it is composed, and the decimal, which is added up."""
+    """Of each law whose ε is exact: at most the float, at which it is composed, and the decimal,
+    which is added up.
+    """
     runs = laplace_law(epsilon, 1).linear
     assert runs == smaller_of(epsilon) <= min(Fraction(epsilon), Fraction(repr(epsilon)))
     routed = RoutedTopK(k=2, epsilon=epsilon)
@@ -68,7 +78,9 @@ def test_what_runs_is_at_most_what_is_charged(epsilon):
     assert min(decimal(price), Fraction(price)) >= 3 / Fraction(1 / epsilon)
 
 
-@pytest.mark.parametrize("name", ["KnownGumbel", "JointTopK", "CanonicalTopK", "OneShotTopK", "Exponential"])
+@pytest.mark.parametrize(
+    "name", ["KnownGumbel", "JointTopK", "CanonicalTopK", "OneShotTopK", "Exponential"]
+)
 def test_selections_run_at_the_smaller_of_float_and_decimal(name, monkeypatch):
     """0.1 is above 1/10 and 0.3 below 3/10: every rate that reaches a sampler is checked."""
     from dptopk import mechanisms
@@ -111,8 +123,10 @@ def test_a_question_of_exactly_the_budget_fits_a_fresh_ledger(l0, tmp_path):
             session.run(plan)
         assert ledger.verify()
         left = session.remaining()
+        assert left.epsilon_left == 0
     with Ledger(tmp_path / "ledger.db") as again:
-        assert again.state("d").account.epsilon_left(0.0) == left.epsilon_left
+        state = again.state("d")
+        assert state.account.reading() == left.epsilon_spent
 
 
 WHOLE = Charge({BoundedRange(0.05): 30}, delta=9e-7)  # more failure mass than half of δ
@@ -125,7 +139,9 @@ def test_the_first_charge_divides_delta_and_no_later_one():
     late = Accountant.filter(Budget(1, 1e-6))
     late.spend(Charge({PureDP(1e-3): 1}))
     late.refund(Charge({PureDP(1e-3): 1}))
-    with pytest.raises(BudgetExceeded, match="failure_delta"):  # nothing is in the sums, but an answer may have come
+    with pytest.raises(
+        BudgetExceeded, match="failure_delta"
+    ):  # nothing is in the sums, but an answer may have come
         late.spend(WHOLE)
     with pytest.raises(InvalidParameter, match="after the first"):
         late.apply(WHOLE, Accountant.filter(Budget(1, 1e-6)).quote(WHOLE))
@@ -139,10 +155,14 @@ def test_the_first_charge_divides_delta_and_no_later_one():
 
 
 def test_a_choice_after_answers_is_closed(tmp_path):
-    """Where a first charge may come after answers of the same users, the terms leave nothing to it."""
+    """Where a first charge may come after answers of the same users, the terms leave nothing to
+    it.
+    """
     one = Sensitivity(l0=1)
     with Ledger(tmp_path / "ledger.db", create=True) as ledger:
-        ledger.create_dataset("s", budget=Budget(1, 1e-6), segments={"r": ["x", "y"]}, sensitivity=one)
+        ledger.create_dataset(
+            "s", budget=Budget(1, 1e-6), segments={"r": ["x", "y"]}, sensitivity=one
+        )
         with pytest.raises(BudgetExceeded, match="failure_delta"):
             ledger.charge("s", "ann", WHOLE)
         ledger.create_dataset("d", budget=Budget(2, 1e-5), sensitivity=one)
@@ -155,15 +175,26 @@ def test_a_choice_after_answers_is_closed(tmp_path):
 
 
 def test_a_whole_charge_is_never_refunded_out_of_another_one():
-    part = Charge({BoundedRange(0.02): 20})
-    budget = Accountant.filter(Budget(1, 1e-6), failure_delta=1e-6)
-    for charge in (part, Charge({PureDP(0.3): 1})):
-        assert "whole" not in budget.spend(charge)
-    record = budget.spend(part)
+    part = Charge({ZCDP(0.001): 2})
+    budget = Accountant.filter(Budget(1, 1e-6), method="gaussian")
+    record = budget.spend(part)  # no Gaussian is known to cover it
     assert "whole" in record
     for known in (None, record):
         with pytest.raises(InvalidParameter, match="as a whole"):
             budget.quote_refund(part, known)
+
+
+def test_a_statement_is_never_refunded_out_of_another_charge():
+    part = Charge({BoundedRange(0.02): 20})
+    budget = Accountant.filter(Budget(1, 1e-6), failure_delta=1e-6)
+    for charge in (part, Charge({PureDP(0.3): 1})):
+        assert "stated" not in budget.spend(charge)
+    record = budget.spend(part)  # 0.4 + 0.3 + 0.4 is more than 1
+    assert "stated" in record
+    before = budget.state()["sums"]
+    for known in (None, record):
+        assert all(price[0] == 0 for price in budget.quote_refund(part, known)["prices"].values())
+    assert budget.state()["sums"] == before
 
 
 @pytest.mark.parametrize(
@@ -178,11 +209,11 @@ def test_a_whole_charge_is_never_refunded_out_of_another_one():
 def test_what_is_said_to_be_left_is_accepted(spent):
     budget = Accountant.filter(Budget(2, 1e-6))
     budget.spend(spent)
-    left = budget.summary().epsilon_left
+    left = budget.pure_left()
     assert 0 < left < 2
     assert budget.can_spend(Charge({PureDP(left): 1}))
     assert not budget.can_spend(Charge({PureDP(left * 1.001): 1}, delta=budget.failure_delta))
-    room = round_down(Fraction(budget.failure_delta) - Fraction(1e-7 if ApproxDP(0.1, 1e-7) in spent.costs else 0))
+    room = round_down(Fraction(budget.failure_delta) - Fraction(budget.state()["failures"]))
     assert budget.can_spend(Charge({ApproxDP(left, room): 1}))
     with pytest.raises(BudgetExceeded) as refused:
         budget.spend(Charge({PureDP(3.0): 1}))
@@ -195,10 +226,13 @@ def test_a_session_accepts_what_it_says_is_left():
     session = Session(ONE, budget=Budget(1, 1e-6))
     for _ in range(10):
         session.run(KnownLaplace(epsilon=0.1))
-    assert session.remaining().epsilon_left < 0.1
+    left = session.remaining()
+    assert left.epsilon_left < 0.3
+    assert "the top 10 at delta 1e-07" in str(left)
     session = Session(ONE, budget=Budget(1, 1e-6))
     session.run(KnownLaplace(epsilon=0.85))
-    session.run(KnownLaplace(epsilon=session.remaining().epsilon_left))
+    left = session.remaining().epsilon_left
+    session.top_k(2, budget=Budget(left, 1e-7), counts="auto")
 
 
 class TestRho:
@@ -214,7 +248,11 @@ class TestRho:
 
     def test_the_filter_adds_up_rhos(self):
         budget = Accountant.filter(Budget(rho=0.5, delta=1e-6))
-        for cost, times in ((ZCDP(0.1), 2), (DiscreteGaussianDP(2.0, 1), 1), (ZCDP(0.1, xi=0.05), 1)):
+        for cost, times in (
+            (ZCDP(0.1), 2),
+            (DiscreteGaussianDP(2.0, 1), 1),
+            (ZCDP(0.1, xi=0.05), 1),
+        ):
             budget.spend(Charge({cost: times}))
         assert budget.fits(Charge({ZCDP(0.01): 1})) == 2  # 0.2 + 1/8 + 0.15 are spent
         assert budget.group() == Charge({ZCDP(0.5): 1}, delta=5e-7)

@@ -1,4 +1,6 @@
-"""Filters against games that are played out: free choice within the prices never exceeds what the filter promises."""
+"""Filters against games that are played out: free choice within the prices never exceeds what the
+filter promises.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,19 @@ from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.gaussian.pair import gaussian_delta
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.custom_costs import CustomRules, profile
+from dptopk.accounting.setwise.price_game import (
+    CustomRules,
+    capacity,
+    game_layers,
+    profile,
+    weight_layers,
+    weights_of,
+)
 from dptopk.accounting.setwise.recursion import Layer, Rules
-from dptopk.accounting.setwise.weights import capacity, game_layers, weight_layers, weights_of
 from dptopk.accounting.work import Work
-from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.filter_metrics import Gaussian, Renyi
+from dptopk.budgets.registered_account import Accountant
 from dptopk.costs import (
     ZCDP,
     ApproxDP,
@@ -47,7 +55,9 @@ NOISE = DiscreteGaussianDP(math.sqrt(5), 1)  # of losses that are odd multiples 
 
 
 def laws(cost: Cost) -> list[list[tuple[float, int]]]:
-    """Pairs of mechanisms with a cost: for each its losses, in steps of H, with their probabilities under P."""
+    """Pairs of mechanisms with a cost: for each its losses, in steps of H, with their probabilities
+    under P.
+    """
     if isinstance(cost, PureDP):
         n, p = round(cost.epsilon / H), 1 / (1 + math.exp(-cost.epsilon))
         return [[(p, n), (1 - p, -n)]]
@@ -65,7 +75,9 @@ def laws(cost: Cost) -> list[list[tuple[float, int]]]:
 
 
 def best_play(costs: list[Cost], accepts: Callable[[tuple[int, ...]], bool], x: int) -> float:
-    """The largest δ at ε = x H of an analyst who chooses costs, and mechanisms, from all answers so far."""
+    """The largest δ at ε = x H of an analyst who chooses costs, and mechanisms, from all answers so
+    far.
+    """
 
     @cache
     def value(ran: tuple[int, ...], left: int) -> float:
@@ -73,7 +85,10 @@ def best_play(costs: list[Cost], accepts: Callable[[tuple[int, ...]], bool], x: 
         for kind, cost in enumerate(costs):
             then = (*ran[:kind], ran[kind] + 1, *ran[kind + 1 :])
             if accepts(then):
-                best = max(best, *(sum(p * value(then, left - loss) for p, loss in law) for law in laws(cost)))
+                best = max(
+                    best,
+                    *(sum(p * value(then, left - loss) for p, loss in law) for law in laws(cost)),
+                )
         return best
 
     return value((0,) * len(costs), x)
@@ -89,16 +104,24 @@ GAMES = [({0.8: 3, 0.4: 1}, 6), ({0.6: 2, 0.3: 1}, 5), ({0.5: 5, 0.3: 2, 0.2: 1}
 
 
 @pytest.mark.parametrize(("prices", "money"), GAMES)
-def test_free_choice_within_prices_never_exceeds_the_price_game(prices: dict[float, int], money: int) -> None:
+def test_free_choice_within_prices_never_exceeds_the_price_game(
+    prices: dict[float, int], money: int
+) -> None:
     costs: list[Cost] = [BoundedRange(epsilon) for epsilon in prices]
     layer = next(islice(layers_of(prices), money, None))
-    cheaper = next(islice(layers_of({0.97 * epsilon: price for epsilon, price in prices.items()}), money, None))
+    cheaper = next(
+        islice(layers_of({0.97 * epsilon: price for epsilon, price in prices.items()}), money, None)
+    )
     caught = 0
     for x in range(0, 12, 2):
-        played = best_play(costs, lambda ran: sum(map(int.__mul__, ran, prices.values())) <= money, x)
+        played = best_play(
+            costs, lambda ran: sum(map(int.__mul__, ran, prices.values())) <= money, x
+        )
         above = float(layer.above(np.array([x * H]))[0])
         assert played <= above * (1 + 1e-12) + 1e-15
-        assert above <= played * 1.05 + 3e-3  # and it is no looser than the coarse grid of the strategies
+        assert (
+            above <= played * 1.05 + 3e-3
+        )  # and it is no looser than the coarse grid of the strategies
         caught += played > float(cheaper.above(np.array([x * H]))[0])
     assert caught > 0  # steps of ranges 3% smaller would have been found out
 
@@ -114,7 +137,9 @@ def weaker(cost: Cost) -> Cost:
 def bounds_of(prices: dict[Cost, int], money: int) -> Layer:
     game = CustomRules(list(prices), 1e-6, steps=160)
     costs = [prices[cost] for cost in game.costs]
-    return next(islice(game_layers(game, costs, lambda left: game.window(costs, left)), money, None))
+    return next(
+        islice(game_layers(game, costs, lambda left: game.window(costs, left)), money, None)
+    )
 
 
 @pytest.mark.slow
@@ -127,12 +152,16 @@ def bounds_of(prices: dict[Cost, int], money: int) -> Layer:
         ({PureDP(0.5): 1, PureDP(0.2): 1}, 3),
     ],
 )
-def test_free_choice_among_costs_of_any_class_never_exceeds_the_price_game(prices: dict[Cost, int], money: int) -> None:
+def test_free_choice_among_costs_of_any_class_never_exceeds_the_price_game(
+    prices: dict[Cost, int], money: int
+) -> None:
     layer = bounds_of(prices, money)
     mutant = bounds_of({weaker(cost): price for cost, price in prices.items()}, money)
     caught = 0
     for x in range(0, 16, 3):
-        played = best_play(list(prices), lambda ran: sum(map(int.__mul__, ran, prices.values())) <= money, x)
+        played = best_play(
+            list(prices), lambda ran: sum(map(int.__mul__, ran, prices.values())) <= money, x
+        )
         above = float(layer.above(np.array([x * H]))[0])
         assert played <= above * (1 + 1e-12) + 1e-15
         assert above <= played * 1.05 + 3e-3
@@ -169,8 +198,8 @@ def test_one_filter_for_selections_noise_and_pure_costs() -> None:
         assert most >= 1.05 * free.fits(Charge({cost: 1}))
         assert compose(Charge({cost: most}), delta=1e-6).epsilon <= 2.252
     assert priced.price(DiscreteGaussianDP(20.0, 1))[0] == priced.price(BoundedRange(0.1))[0]
-    with pytest.raises(IncompatibleCosts):
-        Filter(Budget(2.0, 1e-6), costs=costs[:1]).can_spend(Charge({ZCDP(0.1): 1}))
+    with pytest.raises(IncompatibleCosts):  # no price; it may be added up as a whole
+        Filter(Budget(2.0, 1e-6), costs=costs[:1]).price(ZCDP(0.1))
     again = Filter.of_terms(priced.terms())
     again.spend(Charge({BoundedRange(0.1): 50, costs[0]: 20, costs[1]: 2}))
     assert again.terms() == priced.terms()
@@ -196,7 +225,9 @@ def test_prices_keep_their_proportions() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("total", "epsilon", "renyi", "ranges"), [(2.252, 0.1, 89, 100), (1.0, 0.05, 79, 89)])
+@pytest.mark.parametrize(
+    ("total", "epsilon", "renyi", "ranges"), [(2.252, 0.1, 89, 100), (1.0, 0.05, 79, 89)]
+)
 def test_the_price_filter_takes_as_many_as_a_registration(
     total: float, epsilon: float, renyi: int, ranges: int
 ) -> None:
@@ -211,7 +242,11 @@ def test_the_price_filter_takes_as_many_as_a_registration(
 @pytest.mark.slow
 def test_what_a_price_filter_takes_and_refuses() -> None:
     budget = Filter(Budget(2.0, 1e-6), ranges=(0.2, 0.1))
-    assert budget.price(BoundedRange(0.05))[0] == budget.price(BoundedRange(0.1))[0] == budget.price(PureDP(0.05))[0]
+    assert (
+        budget.price(BoundedRange(0.05))[0]
+        == budget.price(BoundedRange(0.1))[0]
+        == budget.price(PureDP(0.05))[0]
+    )
     assert budget.price(BoundedRange(0.11))[0] == budget.price(BoundedRange(0.2))[0]
     with pytest.raises(IncompatibleCosts):
         budget.price(DiscreteGaussianDP(20.0, 1))
@@ -221,7 +256,9 @@ def test_what_a_price_filter_takes_and_refuses() -> None:
     budget.spend(Charge({BoundedRange(0.15): 4}))
     budget.refund(Charge({BoundedRange(0.15): 4}))
     assert budget.share_left == left
-    assert budget.fits(Charge({BoundedRange(0.1): 1})) >= budget.fits(Charge({BoundedRange(0.2): 1}))
+    assert budget.fits(Charge({BoundedRange(0.1): 1})) >= budget.fits(
+        Charge({BoundedRange(0.2): 1})
+    )
     again = Filter.of_terms(budget.terms())
     again.restore(budget.state())
     assert again.state() == budget.state()
@@ -246,7 +283,9 @@ def test_bad_options_of_a_filter(options: dict[str, object]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"ranges": (0.3, 0.2)}, {"method": "gaussian"}])
 def test_the_union_with_pure_costs_costs_nothing(options: dict[str, object]) -> None:
-    """All plays that the real filter admits, pure costs and selections mixed as the analyst likes."""
+    """All plays that the real filter admits, pure costs and selections mixed as the analyst
+    likes.
+    """
     costs: list[Cost] = [PureDP(0.5), BoundedRange(0.3)]
     total, delta = 1.0, 0.02
 
@@ -260,7 +299,9 @@ def test_the_union_with_pure_costs_costs_nothing(options: dict[str, object]) -> 
     assert played <= delta
     looser = Filter(Budget(total * 1.3, delta), failure_delta=0.0, **options).terms()
     terms = looser
-    assert best_play(costs, lru_cache(maxsize=None)(accepts), round(total / H)) > delta  # it would be found out
+    assert (
+        best_play(costs, lru_cache(maxsize=None)(accepts), round(total / H)) > delta
+    )  # it would be found out
 
 
 def test_it_takes_a_pure_cost_as_large_as_its_budget() -> None:
@@ -296,22 +337,35 @@ ROWS = re.findall(r"^\| `(\w+\(.*?\))`, ([\d.]+) \| (.*) \|$", FILTERS, re.MULTI
 @pytest.mark.slow
 @pytest.mark.parametrize(("cost", "total", "counts"), ROWS)
 def test_what_is_left_to_gain_over_the_gaussian_filter(cost: str, total: str, counts: str) -> None:
-    """The table of docs/budgets.md. No filter takes more of one cost than its registration alone: the last column."""
+    """The table of docs/budgets.md. No filter takes more of one cost than its registration alone:
+    the last column.
+    """
     query, budget = Charge({NAMES[cost]: 1}), Budget(float(total), 1e-6)
 
     def taken(**options: object) -> int:
         return Accountant.filter(budget, failure_delta=0.0, **options).fits(query)
 
-    found = [taken(), taken(method="gaussian"), taken(costs=tuple(query.costs)), queries_affordable(query, budget)]
+    found = [
+        taken(),
+        taken(method="gaussian"),
+        taken(costs=tuple(query.costs)),
+        queries_affordable(query, budget),
+    ]
     assert found == [int(count) for count in counts.split(" | ")]
     assert max(found) == found[-1]
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(0.8, 1), (1.0, 1), (4.0, 3)])
-def test_the_gaussian_filter_takes_discrete_noise_at_a_dominating_mu(scale: float, shift: int) -> None:
-    """As many as fit are within the budget by their own law; as many as would fit at shift/scale are not."""
+def test_the_gaussian_filter_takes_discrete_noise_at_a_dominating_mu(
+    scale: float, shift: int
+) -> None:
+    """As many as fit are within the budget by their own law; as many as would fit at shift/scale
+    are not.
+    """
     cost, n = DiscreteGaussianDP(scale, shift), 3
-    total = compose(Charge({GaussianDP(dominating_mu(scale, shift)): n}), delta=1e-3).epsilon * (1 + 1e-9)
+    total = compose(Charge({GaussianDP(dominating_mu(scale, shift)): n}), delta=1e-3).epsilon * (
+        1 + 1e-9
+    )
     budget = Filter(Budget(total, 1e-3), failure_delta=0.0, method="gaussian")
     assert budget.fits(Charge({cost: 1})) == n
     assert compose(Charge({cost: n}), delta=1e-3).epsilon <= total
@@ -327,10 +381,14 @@ def test_the_gaussian_filter_takes_discrete_noise_at_a_dominating_mu(scale: floa
 @pytest.mark.slow
 def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
     with Ledger(tmp_path / "l.db") as ledger:
-        ledger.create_dataset("d", budget=Budget(2.0, 1e-6), ranges=(0.1,), costs=[DiscreteGaussianDP(20.0, 1)])
+        ledger.create_dataset(
+            "d", budget=Budget(2.0, 1e-6), ranges=(0.1,), costs=[DiscreteGaussianDP(20.0, 1)]
+        )
         left = ledger.summary("d").fits(Charge({BoundedRange(0.1): 1}))
         assert left > 70
-    monkeypatch.setattr("dptopk.budgets.filter_metrics.price_capacity", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(
+        "dptopk.budgets.filter_metrics.price_capacity", lambda *_: pytest.fail("computed again")
+    )
     with Ledger(tmp_path / "l.db") as ledger:
         ledger.charge("d", "ann", Charge({BoundedRange(0.1): left}))
         with pytest.raises(BudgetExceeded):
@@ -339,26 +397,38 @@ def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
 
 
 def test_one_pool_for_failures_and_conversion_would_be_worth_twice_as_much():
-    """docs/notes/filters.md: where no first loss came the rest of δ is spent on a failure, else on a second loss."""
+    """docs/notes/filters.md: where no first loss came the rest of δ is spent on a failure, else on
+    a second loss.
+    """
     epsilon, delta, order = 1.0, 1e-6, 20.984537163299986
 
     def within(part):
         return Renyi.at(epsilon, part, order).capacity
 
     def asked(loss, chance):
-        """ln E_P[e^{λL}] of a mechanism whose loss is this large with this chance, and else a little below 0."""
+        """ln E_P[e^{λL}] of a mechanism whose loss is this large with this chance, and else a
+        little below 0.
+        """
         other = math.log1p(-chance) - math.log1p(-chance * math.exp(-loss))
-        return float(np.logaddexp(math.log(chance) + order * loss, math.log1p(-chance) + order * other))
+        return float(
+            np.logaddexp(math.log(chance) + order * loss, math.log1p(-chance) + order * other)
+        )
 
     def value(loss, chance, second, part, failure):
-        """δ of the play whose Rényi sum uses up the capacity for this part of δ, and whose failure is this large."""
+        """δ of the play whose Rényi sum uses up the capacity for this part of δ, and whose failure
+        is this large.
+        """
         left = within(part) - asked(loss, chance)
         again = brentq(lambda x: asked(second, x) - left, 1e-12, 1 - 1e-12)
         return -chance * again * math.expm1(epsilon - loss - second) + (1 - chance) * failure
 
     first = (0.7553, math.exp(-9.52))
-    converts = delta * math.exp(asked(*first) - within(delta))  # what the first mechanism takes of the pool
+    converts = delta * math.exp(
+        asked(*first) - within(delta)
+    )  # what the first mechanism takes of the pool
     assert within(converts) == pytest.approx(asked(*first))
-    assert value(*first, 0.2915, delta, delta - converts) > 1.9 * delta  # no path takes more of the pool than δ
+    assert (
+        value(*first, 0.2915, delta, delta - converts) > 1.9 * delta
+    )  # no path takes more of the pool than δ
     apart = value(0.9045, math.exp(-10.79), 0.1421, delta / 2, delta / 2)
     assert 0.99 * delta < apart <= delta

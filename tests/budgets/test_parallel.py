@@ -1,4 +1,6 @@
-"""Disjoint segments: each has the whole budget, all together have one; by exact enumeration of adaptive plays too."""
+"""Disjoint segments: each has the whole budget, all together have one; by exact enumeration of
+adaptive plays too.
+"""
 
 from __future__ import annotations
 
@@ -123,14 +125,17 @@ def test_one_who_is_replaced_pays_in_two_segments() -> None:
     assert segments_charge([charge] * 4, segments_per_user=1) == charge.times(2)
 
 
-# Exact enumeration. Two segments, one binary count in each; a question is randomised response with an ε of its own on
-# one of them or on their sum's parity, chosen from all answers so far. The user is in one segment.
+# Exact enumeration. Two segments, one binary count in each; a question is randomised response with
+# an ε of its own on one of them or on their sum's parity, chosen from all answers so far. The user
+# is in one segment.
 
 SMALL, LARGE = math.log(2), math.log(3)
 BUDGET = Charge({PureDP(SMALL): 1, PureDP(LARGE): 1})
 
 
-def loss_profile(world: tuple[int, int], other: tuple[int, int], play, regions: Parallel, x: float) -> float:
+def loss_profile(
+    world: tuple[int, int], other: tuple[int, int], play, regions: Parallel, x: float
+) -> float:
     """δ at ε = x between two worlds, of a play given as history -> (segments, cost) or None."""
 
     def deltas(history: tuple, p: float, q: float, state) -> float:
@@ -161,7 +166,9 @@ def chance(same: bool, epsilon: float) -> float:
 
 def plays():
     """Plays that ask what still fits in an order that depends on the last answer."""
-    questions = [(names, epsilon) for names in (("a",), ("b",), ("a", "b")) for epsilon in (SMALL, LARGE)]
+    questions = [
+        (names, epsilon) for names in (("a",), ("b",), ("a", "b")) for epsilon in (SMALL, LARGE)
+    ]
     for orders in itertools.product(list(itertools.permutations(questions))[::37], repeat=2):
 
         def play(history, regions, orders=orders):
@@ -192,20 +199,30 @@ def test_a_user_in_both_segments_would_break_it() -> None:
 
     def play(history, regions):
         single = [((name,), epsilon) for name in "ab" for epsilon in (LARGE, SMALL)]
-        return next((q for q in single if regions.only(*q[0]).can_spend(Charge({PureDP(q[1]): 1}))), None)
+        return next(
+            (q for q in single if regions.only(*q[0]).can_spend(Charge({PureDP(q[1]): 1}))), None
+        )
 
     assert loss_profile((0, 0), (1, 1), play, regions, 0.5) > 1.3 * bound
 
 
-# Data that change with the answers: who joins, and where, may depend on all that was answered before.
+# Data that change with the answers: who joins, and where, may depend on all that was answered
+# before.
 
 FAILING = ApproxDP(SMALL, 0.1)
-OUTCOMES = ((0.1, 0.0), (0.9 * 2 / 3, 0.9 / 3), (0.9 / 3, 0.9 * 2 / 3), (0.0, 0.1))  # P with the user, P without
+OUTCOMES = (
+    (0.1, 0.0),
+    (0.9 * 2 / 3, 0.9 / 3),
+    (0.9 / 3, 0.9 * 2 / 3),
+    (0.0, 0.1),
+)  # P with the user, P without
 
 
 @functools.cache
 def admitted(done: str, merge: bool) -> str:
-    """The segments whose account still takes a question after these: a and b, and u where the data were updated."""
+    """The segments whose account still takes a question after these: a and b, and u where the data
+    were updated.
+    """
     regions = Parallel({name: Accountant(Charge({FAILING: 2}), 0.5) for name in "ab"})
     start = regions.state()
     for step in done:
@@ -220,16 +237,20 @@ def admitted(done: str, merge: bool) -> str:
 
 
 def worst_play(x: float, merge: bool) -> float:
-    """δ at x of the best play against one user of two versions of the data, who reacts to every answer.
+    """δ at x of the best play against one user of two versions of the data, who reacts to every
+    answer.
 
-    Before and after the update any segment is asked what its account still admits. The user is nowhere or in a segment
-    at first, and from the update on in the segment that is best for the play.
+    Before and after the update any segment is asked what its account still admits. The user is
+    nowhere or in a segment at first, and from the update on in the segment that is best for the
+    play.
     """
 
     def value(done: str, place: str, p: float, q: float) -> float:
         best = max(p - math.exp(x) * q, 0.0)
         for name in admitted(done, merge):
-            answers = OUTCOMES if name == place else ((1.0, 1.0),)  # elsewhere the same with and without the user
+            answers = (
+                OUTCOMES if name == place else ((1.0, 1.0),)
+            )  # elsewhere the same with and without the user
             best = max(best, sum(value(done + name, place, p * a, q * b) for a, b in answers))
         if "u" not in done:
             best = max(best, *(value(done + "u", moved, p, q) for moved in "ab"))
@@ -240,17 +261,23 @@ def worst_play(x: float, merge: bool) -> float:
 
 @pytest.mark.parametrize("x", [0.0, SMALL])
 def test_data_that_change_with_the_answers_stay_within_one_budget(x: float) -> None:
-    """Not where a user who moved finds a new account: that is why a new version goes on from what was spent."""
+    """Not where a user who moved finds a new account: that is why a new version goes on from what
+    was spent.
+    """
     bound = compose(Charge({FAILING: 2}), epsilon=x).delta
     assert 0.999 * bound <= worst_play(x, merge=True) <= bound * (1 + 1e-9)
     assert worst_play(x, merge=False) > 1.15 * bound
 
 
-def test_a_mechanism_that_goes_on_over_an_update_is_not_one_charge_for_each_segment(tmp_path) -> None:
-    """Henzinger, Safavi and Vadhan 2024: parallel composition fails where δ can show before the user comes.
+def test_a_mechanism_that_goes_on_over_an_update_is_not_one_charge_for_each_segment(
+    tmp_path,
+) -> None:
+    """Henzinger, Safavi and Vadhan 2024: parallel composition fails where δ can show before the
+    user comes.
 
-    Each segment's mechanism tosses its coin of δ first, says how it fell, and tells all that comes later if it failed;
-    by itself it is (0, δ)-DP. A user who joins a segment that failed is found with chance 1 - (1 - δ)^2.
+    Each segment's mechanism tosses its coin of δ first, says how it fell, and tells all that comes
+    later if it failed; by itself it is (0, δ)-DP. A user who joins a segment that failed is found
+    with chance 1 - (1 - δ)^2.
     """
     delta = 0.1
     failed = [coins for coins in itertools.product((True, False), repeat=2) if any(coins)]

@@ -7,6 +7,7 @@ import pytest
 
 from dptopk import Accountant, Budget, Charge, Histogram, KnownLaplace, PureDP, Sensitivity, Session
 from dptopk.budgets import Filter
+from dptopk.errors import BudgetExceeded
 
 HISTOGRAM = Histogram(None, [5, 3], sensitivity=Sensitivity(l0=1))
 
@@ -23,9 +24,10 @@ def test_registered_costs_are_counted():
     left = asked(Accountant(registered, delta=1e-6)).remaining()
     assert left.left == Charge({PureDP(0.5): 3})
     assert left.fits == {"KnownLaplace(epsilon=0.5)": 3}
-    assert left.share_used == 0.25
+    assert left.share_used == left.epsilon_spent / left.epsilon_total
+    assert left.share_used == pytest.approx(0.25, abs=1e-6)
     assert 0.499 < left.epsilon_spent < left.epsilon_total <= 2.0
-    assert left.epsilon_left == left.epsilon_total - left.epsilon_spent
+    assert left.epsilon_left <= 0.5  # of each question, three of which are registered
 
 
 def test_a_filter_fits_as_many_as_it_says():
@@ -54,11 +56,23 @@ def test_words_json_and_html_say_the_same():
 def test_sessions_are_shown_with_what_is_left():
     shown = asked(Budget(2.0, 0.0))._repr_html_()
     assert "KnownLaplace" in shown
-    assert "25.0% of the budget" in shown
+    assert "ε about 0.5 of 2 spent (a reading), 25.0%" in shown
     assert np.isfinite(asked(Budget(2.0, 0.0), times=0).remaining().epsilon_left)
 
 
 def test_how_often_a_cost_fits_is_found_without_refusals_in_words(monkeypatch):
     account = Filter(Budget(2.0, 0.0))
-    monkeypatch.setattr(Filter, "remaining", lambda _: pytest.fail("words for each number that was tried"))
+    monkeypatch.setattr(
+        Filter, "remaining", lambda _: pytest.fail("words for each number that was tried")
+    )
     assert account.fits(Charge({PureDP(0.5): 1})) == 4
+
+
+def test_a_charge_that_was_taken_whole_ends_with_the_budget():
+    """The second of two equal charges was told to be of a kind that has no price."""
+    account = Filter(Budget(0.5, 1e-5), ranges=[0.1, 0.2])
+    charge = Charge.parse("3*DGauss(100,1)")
+    account.spend(charge)
+    with pytest.raises(BudgetExceeded):
+        for _ in range(100):
+            account.spend(charge)

@@ -1,4 +1,6 @@
-"""Several analysts on one data set: the product of their groups, fixed beforehand, never above the sum."""
+"""Several analysts on one data set: the product of their groups, fixed beforehand, never above the
+sum.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,20 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
-from dptopk.budgets.account import Account
-from dptopk.budgets.accountant import Accountant
+from dptopk.budgets.account_base import Account
 from dptopk.budgets.filter import Filter
+from dptopk.budgets.registered_account import Accountant
 from dptopk.budgets.shares import Shares
-from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Budget, Charge, DiscreteGaussianDP, GaussianDP, PureDP
+from dptopk.costs import (
+    ZCDP,
+    ApproxDP,
+    BoundedRange,
+    Budget,
+    Charge,
+    DiscreteGaussianDP,
+    GaussianDP,
+    PureDP,
+)
 from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.ledger.ledger import Ledger
 
@@ -29,7 +40,9 @@ def made() -> dict[str, Account]:
 @pytest.mark.slow
 def test_the_total_is_the_bound_for_all_groups_together_and_below_the_sum() -> None:
     shares = Shares(made(), DELTA)
-    together = Charge.join(MONTH, Charge({PureDP(0.2): 5, GaussianDP(0.1): 1, ApproxDP(0.3, 1e-7): 1}))
+    together = Charge.join(
+        MONTH, Charge({PureDP(0.2): 5, GaussianDP(0.1): 1, ApproxDP(0.3, 1e-7): 1})
+    )
     assert shares.group() == together
     assert shares.epsilon() == compose(together, delta=DELTA).epsilon
     assert shares.epsilon() < 0.9 * shares.sum().epsilon
@@ -40,7 +53,9 @@ def test_the_total_is_the_bound_for_all_groups_together_and_below_the_sum() -> N
 @pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3])
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_it_is_never_above_the_sum(delta: float, count: int) -> None:
-    shares = Shares({f"a{i}": Accountant(Charge({PureDP(0.3): 1}), delta) for i in range(count)}, delta)
+    shares = Shares(
+        {f"a{i}": Accountant(Charge({PureDP(0.3): 1}), delta) for i in range(count)}, delta
+    )
     assert shares.epsilon() <= shares.sum().epsilon
 
 
@@ -48,12 +63,26 @@ def test_it_is_never_above_the_sum(delta: float, count: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_any_shares_are_within_their_sum_and_above_each(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    costs = [BoundedRange(0.1), PureDP(0.3), GaussianDP(0.1), ZCDP(0.02), DiscreteGaussianDP(20.0, 1)]
-    charges = [Charge({costs[i]: int(rng.integers(1, 20)) for i in rng.choice(5, 2)}) for _ in range(3)]
-    parts: dict[str, Account] = {f"a{i}": Accountant(charge, DELTA) for i, charge in enumerate(charges)}
+    costs = [
+        BoundedRange(0.1),
+        PureDP(0.3),
+        GaussianDP(0.1),
+        ZCDP(0.02),
+        DiscreteGaussianDP(20.0, 1),
+    ]
+    charges = [
+        Charge({costs[i]: int(rng.integers(1, 20)) for i in rng.choice(5, 2)}) for _ in range(3)
+    ]
+    parts: dict[str, Account] = {
+        f"a{i}": Accountant(charge, DELTA) for i, charge in enumerate(charges)
+    }
     parts["reserve"] = Filter(Budget(0.2, 1e-8))
     shares = Shares(parts, DELTA)
-    assert max(part.epsilon() for part in parts.values()) * (1 - 1e-2) <= shares.epsilon() <= shares.sum().epsilon
+    assert (
+        max(part.epsilon() for part in parts.values()) * (1 - 1e-2)
+        <= shares.epsilon()
+        <= shares.sum().epsilon
+    )
     everything = Charge.join(*charges, Charge({ApproxDP(0.2, 1e-8): 1}))
     lower = compose(everything, delta=DELTA).lower
     assert lower is None or shares.epsilon() >= lower
@@ -116,4 +145,6 @@ def test_a_ledger_keeps_shares(tmp_path) -> None:
             with pytest.raises(InvalidParameter, match="shares"):
                 again.create_dataset("e", shares=shares, delta=DELTA)
         with pytest.raises(InvalidParameter, match="delta"):
-            again.create_dataset("e", shares={"ann": Budget(1, 1e-3), "bob": Budget(1, 1e-3)}, delta=1.5e-3)
+            again.create_dataset(
+                "e", shares={"ann": Budget(1, 1e-3), "bob": Budget(1, 1e-3)}, delta=1.5e-3
+            )

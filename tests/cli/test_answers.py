@@ -1,4 +1,6 @@
-"""Answers on the command line: pages, pictures, CSV, targets, extras that are missing, words of the options."""
+"""Answers on the command line: pages, pictures, CSV, targets, extras that are missing, words of the
+options.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def run(*arguments):
 def counts(tmp_path):
     path = tmp_path / "counts.csv"
     rows = [*zip(EVIL, (900, 800, 700), strict=True), ("a\x1b[2Jb", 5)]
-    path.write_text("label,count\n" + "".join(f'"{label}",{count}\n' for label, count in rows), encoding="utf-8")
+    path.write_text(
+        "label,count\n" + "".join(f'"{label}",{count}\n' for label, count in rows), encoding="utf-8"
+    )
     return path
 
 
@@ -56,7 +60,20 @@ def test_the_page_is_whole_and_safe(counts, tmp_path):
 @pytest.mark.slow
 def test_the_page_says_what_is_left(counts, tmp_path):
     ledger = tmp_path / "l.db"
-    run("ledger", "init", ledger, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
+    run(
+        "ledger",
+        "init",
+        ledger,
+        "--dataset",
+        "d",
+        "--delta",
+        1e-5,
+        "--epsilon",
+        5,
+        "--labels-per-user",
+        1,
+        "--test",
+    )
     who = ("--ledger", ledger, "--dataset", "d", "--analyst", "ann")
     result = run("topk", counts, *BASE, *who, "--format", "html")
     assert result.exit_code == 0, result.output
@@ -96,13 +113,27 @@ def test_json_has_error_bars_and_no_control_characters(tmp_path):
     assert "* Data set: counts.csv\n" in run("topk", path, *BASE, "--format", "markdown").stdout
 
 
-# targets -----------------------------------------------------------------------------------------------------------
+# targets
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_the_target_is_never_an_input(counts, tmp_path):
     ledger = tmp_path / "l.db"
-    run("ledger", "init", ledger, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
+    run(
+        "ledger",
+        "init",
+        ledger,
+        "--dataset",
+        "d",
+        "--delta",
+        1e-5,
+        "--epsilon",
+        5,
+        "--labels-per-user",
+        1,
+        "--test",
+    )
     before = ledger.read_bytes(), counts.read_bytes()
     who = ("--ledger", ledger, "--dataset", "d", "--analyst", "ann")
     link = tmp_path / "link.csv"
@@ -136,11 +167,26 @@ def test_a_planted_link_is_not_followed(counts, tmp_path):
 @pytest.mark.slow
 def test_a_full_disk_after_the_draw_keeps_the_answer(counts, tmp_path):
     ledger = tmp_path / "l.db"
-    run("ledger", "init", ledger, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
+    run(
+        "ledger",
+        "init",
+        ledger,
+        "--dataset",
+        "d",
+        "--delta",
+        1e-5,
+        "--epsilon",
+        5,
+        "--labels-per-user",
+        1,
+        "--test",
+    )
     who = ("--ledger", ledger, "--dataset", "d", "--analyst", "ann")
     command = [sys.executable, "-m", "dptopk", *map(str, ("topk", counts, *BASE, *who))]
-    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123 - a device
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert result.returncode == 1
     assert "--reuse" in result.stderr
     assert "Traceback" not in result.stderr
@@ -152,19 +198,21 @@ def test_a_full_disk_after_the_draw_keeps_the_answer(counts, tmp_path):
     assert "other" in run("topk", counts, *BASE, *who, "--reuse").stdout
 
 
-# files -------------------------------------------------------------------------------------------------------------
+# files
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_files_of_other_habits(tmp_path):
     excel = tmp_path / "excel.csv"
     excel.write_bytes("label;count\nM\xfcller;900\n".encode("cp1252"))
-    for arguments, hint in (((), "encoding"), (("--encoding", "cp1252"), "character that separates")):
-        result = run("topk", excel, *BASE, *arguments)
-        assert result.exit_code == 2
-        assert hint in result.output
-    result = run("topk", excel, *BASE, "--encoding", "cp1252", "--sep", ";")
+    assert "M\ufffdller" in run("topk", excel, *BASE).stdout  # an ASCII header tells nothing of it
+    result = run("topk", excel, *BASE, "--encoding", "cp1252")
     assert "Müller" in result.stdout
+    assert "semicolons" in result.stderr
+    out = tmp_path / "top.csv"
+    assert run("topk", excel, *BASE, "--out", out).exit_code == 0
+    assert out.read_text(encoding="utf-8").count(",") > 2
     packed = tmp_path / "counts.csv.gz"
     packed.write_bytes(gzip.compress(b"label,count\nthe,900\n"))
     assert "the" in run("topk", packed, *BASE).stdout
@@ -185,7 +233,8 @@ def test_where_keeps_rows(tmp_path):
         assert "--where" in result.output or "where" in result.output
 
 
-# words -------------------------------------------------------------------------------------------------------------
+# words
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -196,7 +245,10 @@ def test_where_keeps_rows(tmp_path):
         (("--k", 0), "--k must be at least 1, got 0"),
         (("--delta", 0), "--delta must be above 0"),
         (("--epsilon", -1), "--epsilon must be greater than 0, got -1"),
-        (("--label-col", "linf"), "--label-col: 'l0.csv' has no column 'linf'; if a row is an event"),
+        (
+            ("--label-col", "linf"),
+            "--label-col: 'l0.csv' has no column 'linf'; it has 'word', 'l0', 'k'",
+        ),
         (("--count-col", "k"), "--count-col: counts must be whole numbers"),
         (("--where", "delta=1"), "--where: 'l0.csv' has no column 'delta'"),
     ],
@@ -211,7 +263,9 @@ def test_errors_name_the_option_and_leave_names_of_the_user_alone(tmp_path, opti
     assert f"Error: {said}" in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("name", ["words.csv", "WORDS.TSV", "words.jsonl", "words.csv.gz", "words.parquet"])
+@pytest.mark.parametrize(
+    "name", ["words.csv", "WORDS.TSV", "words.jsonl", "words.csv.gz", "words.parquet"]
+)
 def test_a_table_is_no_list_of_public_labels(counts, tmp_path, name):
     """Its lines would be labels: an answer about nothing, for all of the budget."""
     domain = tmp_path / name
@@ -223,7 +277,13 @@ def test_a_table_is_no_list_of_public_labels(counts, tmp_path, name):
 
 @pytest.mark.slow
 def test_options_are_heeded_or_refused(counts):
-    for wrong in (("--fit",), ("--passes", 2), ("--memory-limit", "1GB"), ("--reuse",), ("--plot", "a.jpg")):
+    for wrong in (
+        ("--fit",),
+        ("--passes", 2),
+        ("--memory-limit", "1GB"),
+        ("--reuse",),
+        ("--plot", "a.jpg"),
+    ):
         result = run("topk", counts, *BASE, *wrong)
         assert result.exit_code == 2, wrong
         assert wrong[0] in result.output
@@ -260,14 +320,19 @@ def test_a_missing_extra_is_one_line(counts, tmp_path, arguments, extra):
         "        if name.split('.')[0] in missing:\n"
         "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
         "find = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *rest: None if name.split('.')[0] in missing else find(name, *rest)\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name.split('.')[0] in missing "
+        "else find(name, *rest)\n"
         "sys.meta_path.insert(0, Without())\n"
         "from dptopk.cli import main\n"
         "main()"
     )
     named = [str(counts) if argument == "COUNTS" else str(argument) for argument in arguments]
     result = subprocess.run(
-        [sys.executable, "-c", code, *named], capture_output=True, text=True, check=False, cwd=tmp_path
+        [sys.executable, "-c", code, *named],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
     assert result.returncode == 2, result.stderr
     assert f"dptopk[{extra}]" in result.stderr
@@ -275,14 +340,16 @@ def test_a_missing_extra_is_one_line(counts, tmp_path, arguments, extra):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-# confidence --------------------------------------------------------------------------------------------------------
+# confidence
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["table", "html", "csv", "json"])
 def test_confidence_is_in_every_form_of_an_answer(counts, form):
     """The level that is asked for is the level of the bars, and the one that is said."""
     usual, narrow = (
-        run("topk", counts, *BASE, "--seed", 1, "--format", form, *options) for options in ((), ("--confidence", 0.8))
+        run("topk", counts, *BASE, "--seed", 1, "--format", form, *options)
+        for options in ((), ("--confidence", 0.8))
     )
     said = {
         "table": "80% interval",
@@ -296,7 +363,10 @@ def test_confidence_is_in_every_form_of_an_answer(counts, form):
 
 def test_confidence_narrows_the_bars(counts):
     options = ("--known-domain", "--epsilon", 0.3, "--format", "json", "--confidence")
-    low, high = (json.loads(run("topk", counts, *BASE, *options, level).stdout)["rows"][0] for level in (0.5, 0.999))
+    low, high = (
+        json.loads(run("topk", counts, *BASE, *options, level).stdout)["rows"][0]
+        for level in (0.5, 0.999)
+    )
     assert high["low"] < low["low"] <= low["count"] <= low["high"] < high["high"]
 
 
@@ -308,7 +378,9 @@ def test_confidence_is_a_probability(counts, level):
 
 
 def test_confidence_of_a_plan():
-    """Less of the noise lies within a narrower width, and a label appears less surely from a lower count on."""
+    """Less of the noise lies within a narrower width, and a label appears less surely from a lower
+    count on.
+    """
     plan = ("plan", "--k", 5, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1)
     usual, narrow = run(*plan).stdout, run(*plan, "--confidence", 0.8).stdout
     assert "95% of it is within" in usual
@@ -322,7 +394,31 @@ def test_confidence_of_a_plan():
 @pytest.mark.parametrize("command", ["topk", "plan"])
 def test_the_effort_reaches_the_plan(counts, monkeypatch, command):
     given = []
-    monkeypatch.setattr("dptopk.planning.plan_topk", lambda *args, **options: given.append(options["effort"]) or 1 / 0)
+    monkeypatch.setattr(
+        "dptopk.planning.choose.plan_topk",
+        lambda *args, **options: given.append(options["effort"]) or 1 / 0,
+    )
     seed = () if command == "plan" else BASE[-2:]
-    run(command, *([counts] if command == "topk" else []), *BASE[:-2], *seed, "--effort", "thorough")
+    run(
+        command, *([counts] if command == "topk" else []), *BASE[:-2], *seed, "--effort", "thorough"
+    )
     assert given == ["thorough"]
+
+
+@pytest.mark.slow
+def test_an_answer_is_said_in_plain_sentences_before_its_details(tmp_path):
+    counts = tmp_path / "counts.csv"
+    counts.write_text("label,count\nthe,900\nand,700\n", encoding="utf-8")
+    said = run("topk", counts, *BASE).stdout
+    plain, _, technical = said.partition("What it cost")
+    order = (
+        "noisy count",
+        "Each number is a label's count",
+        "With 95% confidence",
+        "costs at most",
+    )
+    places = [plain.index(words) for words in order]
+    assert places == sorted(places)
+    assert "Total:" in technical
+    for words in ("μ", "√", "composition", "DP("):
+        assert words not in plain

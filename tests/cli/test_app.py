@@ -19,7 +19,7 @@ from dptopk.costs import Charge
 from dptopk.datasets import macbeth_counts
 
 RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
-SECRET = "secret4711"  # noqa: S105 - a label
+SECRET = "secret4711"  # noqa: S105
 
 
 @pytest.fixture
@@ -43,7 +43,19 @@ BUDGET = ("--k", 10, "--epsilon", 2, "--delta", 1e-6)
 @pytest.mark.slow
 def test_a_delta_above_one_over_users_is_told():
     """Where the number of users is public."""
-    told = run("plan", "--k", 3, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1, "--users", 2_000_000)
+    told = run(
+        "plan",
+        "--k",
+        3,
+        "--epsilon",
+        1,
+        "--delta",
+        1e-6,
+        "--labels-per-user",
+        1,
+        "--users",
+        2_000_000,
+    )
     assert told.exit_code == 0
     assert "above 1/users" in told.output
 
@@ -58,16 +70,31 @@ def test_topk_prints_labels_charges_and_the_total(counts):
 
 @pytest.mark.slow
 def test_answers_are_short_where_labels_are_private_and_full_where_they_are_public(counts):
-    public = json.loads(topk(counts, *BUDGET, "--known-domain", "--format", "json", "--seed", 1).output)
+    public = json.loads(
+        topk(counts, *BUDGET, "--known-domain", "--format", "json", "--seed", 1).output
+    )
     assert len(public["rows"]) == 10
-    private = json.loads(topk(counts, "--k", 25, *BUDGET[2:], "--format", "json", "--seed", 1).output)
+    private = json.loads(
+        topk(counts, "--k", 25, *BUDGET[2:], "--format", "json", "--seed", 1).output
+    )
     assert 0 < len(private["rows"]) < 25
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace", "none"])
 @pytest.mark.parametrize("method", ["peel", "auto"])
 def test_json_carries_charge_and_guarantee(counts, noise, method):
-    options = ("--counts", noise, "--method", method, "--format", "json", "--labels-per-user", 2, "--seed", 3)
+    options = (
+        "--counts",
+        noise,
+        "--method",
+        method,
+        "--format",
+        "json",
+        "--labels-per-user",
+        2,
+        "--seed",
+        3,
+    )
     answer = json.loads(topk(counts, *BUDGET, *options).output)
     assert answer["guarantee"]["epsilon"] <= 2
     assert answer["seeded"] is True
@@ -80,10 +107,14 @@ def test_json_carries_charge_and_guarantee(counts, noise, method):
 @pytest.mark.parametrize("ending", ["csv", "json", "html", "parquet", "table"])
 def test_every_format_is_written_to_a_file(counts, tmp_path, ending):
     out = tmp_path / f"answer.{ending}"
-    result = topk(counts, *BUDGET, "--labels-per-user", 1, "--format", ending, "--out", out, "--seed", 3)
+    result = topk(
+        counts, *BUDGET, "--labels-per-user", 1, "--format", ending, "--out", out, "--seed", 3
+    )
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
-    assert ("DP at most" in result.stderr) == (ending == "csv")  # bare rows: the guarantee goes beside them
+    assert ("DP at most" in result.stderr) == (
+        ending == "csv"
+    )  # bare rows: the guarantee goes beside them
     found = pd.read_parquet(out)["label"].tolist() if ending == "parquet" else out.read_text()
     assert "the" in found
     assert list(tmp_path.glob(".*.part")) == []
@@ -91,8 +122,12 @@ def test_every_format_is_written_to_a_file(counts, tmp_path, ending):
 
 @pytest.mark.slow
 def test_a_look_is_part_of_the_guarantee(counts):
-    """ε of the look and of what is planned after it add up to what was asked for, and the answer says both."""
-    answer = topk(counts, *BUDGET, "--labels-per-user", 20, "--seed", 1, "--look", 0.25, "--format", "json")
+    """ε of the look and of what is planned after it add up to what was asked for, and the answer
+    says both.
+    """
+    answer = topk(
+        counts, *BUDGET, "--labels-per-user", 20, "--seed", 1, "--look", 0.25, "--format", "json"
+    )
     assert answer.exit_code == 0, answer.output
     told = json.loads(answer.stdout)
     assert 0.5 + 0.98 * 1.5 <= told["guarantee"]["epsilon"] <= 2
@@ -104,12 +139,20 @@ def test_a_look_is_part_of_the_guarantee(counts):
 
 @pytest.mark.slow
 def test_a_look_comes_first_where_it_is_worth_its_cost(counts):
-    """As in a session: by default, without options; not where a user touches few labels, nor where none is wanted."""
+    """As in a session: by default, without options; not where a user touches few labels, nor where
+    none is wanted.
+    """
     asked = ("--k", 10, "--epsilon", 1, "--delta", 1e-6, "--seed", 1, "--format", "json")
-    for options, looks in ((), True), (("--look", "none"), False), (("--labels-per-user", 2), False):
+    for options, looks in (
+        ((), True),
+        (("--look", "none"), False),
+        (("--labels-per-user", 2), False),
+    ):
         told = json.loads(topk(counts, *asked, *options).stdout)
         assert ("look" in told["phases"]) == looks, options
-        assert ("planned after a look at the counts of the ranks 1, 10, 20, 40, 100" in told["note"]) == looks
+        assert (
+            "planned after a look at the counts of the ranks 1, 10, 20, 40, 100" in told["note"]
+        ) == looks
         assert told["guarantee"]["epsilon"] <= 1
         assert told["guarantee"]["bound"].endswith("after a look") == looks
     segments = ("--segment-by", "word", "--segments", "the,and", "--look", 0.1)
@@ -120,12 +163,31 @@ def test_a_look_comes_first_where_it_is_worth_its_cost(counts):
 
 @pytest.mark.slow
 def test_a_look_is_paid_by_a_ledger_as_a_session_pays_it(counts, tmp_path):
-    """Two charges; both answers are given again together; where its cost is not registered there is none."""
+    """Two charges; both answers are given again together; where its cost is not registered there is
+    none.
+    """
     book, own = f"{tmp_path}/ledger.db", ("--labels-per-user", 20)
     init = ("ledger", "init", book, "--delta", 1e-6, *own)
     assert run(*init, "--dataset", "free", "--epsilon", 1).exit_code == 0
-    assert run(*init, "--dataset", "tokens", "--registered", "50*BR(0.2) + 50*DP(0.2) + 50*GDP(0.1)").exit_code == 0
-    asked = (*own, "--k", 5, "--counts", "box", "--format", "json", "--ledger", book, "--analyst", "ann")
+    assert (
+        run(
+            *init, "--dataset", "tokens", "--registered", "50*BR(0.2) + 50*DP(0.2) + 50*GDP(0.1)"
+        ).exit_code
+        == 0
+    )
+    asked = (
+        *own,
+        "--k",
+        5,
+        "--counts",
+        "box",
+        "--format",
+        "json",
+        "--ledger",
+        book,
+        "--analyst",
+        "ann",
+    )
     free = (*asked, "--dataset", "free", "--epsilon", 0.5, "--delta", 1e-7)
     first, again, third = (topk(counts, *free, *more) for more in ((), ("--reuse",), ()))
     told, repeated = json.loads(first.stdout), json.loads(again.stdout)
@@ -133,7 +195,9 @@ def test_a_look_is_paid_by_a_ledger_as_a_session_pays_it(counts, tmp_path):
     assert told["guarantee"]["epsilon"] <= 0.5
     assert repeated["rows"] == told["rows"]
     with Ledger(book) as ledger:
-        assert len(ledger.history("free")) == 4  # the look and the answer, of the first and the third
+        assert (
+            len(ledger.history("free")) == 4
+        )  # the look and the answer, of the first and the third
         assert ledger.state("free").account.epsilon() <= 1
     assert "or its look, was answered before" in third.stderr
     tokens = (*asked, "--dataset", "tokens", "--epsilon", 0.5, "--delta", 1e-7, "--method", "peel")
@@ -148,7 +212,9 @@ def test_a_look_is_paid_by_a_ledger_as_a_session_pays_it(counts, tmp_path):
 def test_a_domain_file_names_the_public_labels(counts, tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("the\nand\nunicorn\n", encoding="utf-8")
-    answer = topk(counts, "--k", 3, *BUDGET[2:], "--domain", labels, "--format", "json", "--seed", 1)
+    answer = topk(
+        counts, "--k", 3, *BUDGET[2:], "--domain", labels, "--format", "json", "--seed", 1
+    )
     assert {row["label"] for row in json.loads(answer.output)["rows"]} == {"the", "and", "unicorn"}
 
 
@@ -203,7 +269,15 @@ def test_bad_arguments_exit_with_2_and_name_the_argument(counts, arguments, name
 
 @pytest.mark.parametrize(
     "rows",
-    [f"{SECRET},-1", f"{SECRET},1.5", f"{SECRET},", f"{SECRET},x4711", f"{SECRET},1\n{SECRET},-2", ",-4711", "the,-1"],
+    [
+        f"{SECRET},-1",
+        f"{SECRET},1.5",
+        f"{SECRET},",
+        f"{SECRET},x4711",
+        f"{SECRET},1\n{SECRET},-2",
+        ",-4711",
+        "the,-1",
+    ],
 )
 def test_bad_rows_exit_with_2_and_stay_secret(tmp_path, rows):
     path = tmp_path / "counts.csv"
@@ -235,7 +309,9 @@ def test_plan_lists_the_designs_that_method_takes():
     assert f"->   {plan.design} " in listed
     for design in plan.alternatives["design"]:
         assert design in listed
-    named = run("plan", *cell, "--labels-per-user", 5, "--method", "Laplace noise over a noisy floor").output
+    named = run(
+        "plan", *cell, "--labels-per-user", 5, "--method", "Laplace noise over a noisy floor"
+    ).output
     assert "UnknownLaplace" in named
     assert "centred" in run("plan", *cell, "--alternatives", "--known-domain").output
 
@@ -282,7 +358,9 @@ def test_plan_needs_no_data():
 
 
 def test_a_design_is_asked_for_by_name():
-    result = run("plan", *BUDGET, "--counts", "none", "--known-domain", "--method", "Gumbel selections")
+    result = run(
+        "plan", *BUDGET, "--counts", "none", "--known-domain", "--method", "Gumbel selections"
+    )
     assert result.exit_code == 0, result.output
     assert "KnownGumbel" in result.output
 
@@ -290,7 +368,11 @@ def test_a_design_is_asked_for_by_name():
 @pytest.mark.slow
 def test_whole_answers_are_asked_for_by_method_or_by_name(counts):
     arguments = ("--k", 5, "--epsilon", 1, "--known-domain", "--counts", "none", "--seed", 1)
-    for method, drawn in (("whole", "TopK("), ("canonical draw", "CanonicalTopK("), ("routed draw", "RoutedTopK(")):
+    for method, drawn in (
+        ("whole", "TopK("),
+        ("canonical draw", "CanonicalTopK("),
+        ("routed draw", "RoutedTopK("),
+    ):
         result = topk(counts, *arguments, "--method", method)
         assert result.exit_code == 0, result.output
         assert drawn in result.output
@@ -343,20 +425,39 @@ def test_the_page_of_the_command_line_names_every_command():
 
 def test_a_plan_is_given_to_programs_as_json():
     plan = plan_topk(3, Budget(1, 1e-6), sensitivity=Sensitivity(l0=1))
-    options = ("--k", 3, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1, "--format", "json")
+    options = (
+        "--k",
+        3,
+        "--epsilon",
+        1,
+        "--delta",
+        1e-6,
+        "--labels-per-user",
+        1,
+        "--format",
+        "json",
+    )
     made = json.loads(run("plan", *options).stdout)
     assert Charge.parse(made["charge"]) == plan.charge
     assert made["design"] == plan.design
-    assert (made["epsilon"], made["noise_std"], made["threshold"]) == (plan.epsilon, plan.noise_std, plan.threshold)
+    assert (made["epsilon"], made["noise_std"], made["threshold"]) == (
+        plan.epsilon,
+        plan.noise_std,
+        plan.threshold,
+    )
     assert made["appears_at"]["0.95"] == plan.appears_at(0.95) > made["appears_at"]["0.5"]
-    assert [phase["mechanism"]["name"] for phase in made["phases"]] == [type(plan.mechanisms[0]).__name__]
+    assert [phase["mechanism"]["name"] for phase in made["phases"]] == [
+        type(plan.mechanisms[0]).__name__
+    ]
     both = json.loads(run("plan", *options, "--alternatives").stdout)["alternatives"]
     assert [one["design"] for one in both if one["chosen"]] == [plan.design]
 
 
 @pytest.mark.slow
 def test_json_of_plans_has_no_nan():
-    selecting = run("plan", "--k", 2, "--epsilon", 1, "--delta", 1e-6, "--format", "json", "--alternatives").stdout
+    selecting = run(
+        "plan", "--k", 2, "--epsilon", 1, "--delta", 1e-6, "--format", "json", "--alternatives"
+    ).stdout
     others = json.loads(selecting, parse_constant=pytest.fail)["alternatives"]
     assert any(value is None for one in others for value in one.values())
 
@@ -394,7 +495,18 @@ def test_ten_options_come_first():
 def test_markdown_shows_labels_as_they_are(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text("word,n\n*a|b*,9000\n<b>,8000\n", encoding="utf-8")
-    options = ("--k", 2, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1, "--format", "markdown")
+    options = (
+        "--k",
+        2,
+        "--epsilon",
+        1,
+        "--delta",
+        1e-6,
+        "--labels-per-user",
+        1,
+        "--format",
+        "markdown",
+    )
     lines = topk(path, *options).stdout.splitlines()
     lines = lines[lines.index("") + 1 :]  # below the title block
     assert lines[0] == "| rank | label | noisy count | 95% interval (joint) |"

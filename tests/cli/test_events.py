@@ -21,7 +21,9 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def events(tmp_path_factory):
     path = tmp_path_factory.mktemp("events") / "events.parquet"
-    result = run("datasets", "make", path, "--events", 60_000, "--users", 8_000, "--items", 500, "--seed", 4)
+    result = run(
+        "datasets", "make", path, "--events", 60_000, "--users", 8_000, "--items", 500, "--seed", 4
+    )
     assert result.exit_code == 0, result.output
     assert "most popular" in result.stdout
     return path
@@ -50,7 +52,9 @@ def test_events_are_bounded_counted_and_answered(events, one_phase):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [(), ("--segment-by", "region", "--segments", "north,south")], ids=["all", "segments"])
+@pytest.mark.parametrize(
+    "more", [(), ("--segment-by", "region", "--segments", "north,south")], ids=["all", "segments"]
+)
 def test_a_look_comes_first_where_no_cap_is_stated(events, more):
     """Its cost is part of what is charged, and the note says what was chosen by it."""
     asked = (
@@ -69,46 +73,58 @@ def test_a_look_comes_first_where_no_cap_is_stated(events, more):
     made = answer(run("topk", events, *asked, "--k", 40))
     for part in made.get("segments", {"": made}).values():
         assert "chosen by a look, for" in part["note"]
-        assert list(part["phases"]) == ["users", "ranks", "find", "count"]
-    few = answer(run("topk", events, *asked, "--k", 4))
-    assert all(list(part["phases"]) == ["find", "count"] for part in few.get("segments", {"": few}).values())
+        assert list(part["phases"]) == ["users", "ranks", "answer"]
     if not more:  # the mechanisms that were planned first need not be those that ran
         shown = " ".join(run("topk", events, *asked, "--k", 40, "--format", "table").stdout.split())
-        assert "4. count: as the looks chose, at the charge of every choice charged GDP(" in shown
+        assert "3. answer: as the looks chose, at the charge of every choice charged ADP(" in shown
         assert "Split:" not in shown
-        assert list(answer(run("topk", events, *asked, "--k", 40, "--look", "none"))["phases"]) == ["find", "count"]
+        assert list(answer(run("topk", events, *asked, "--k", 40, "--look", "none"))["phases"]) == [
+            "find",
+            "select",
+            "count",
+        ]
 
 
 @pytest.mark.parametrize("form", ["table", "html"])
 def test_of_capped_data_only_lower_ends_are_said_to_hold(events, tmp_path, form):
     said = " ".join(topk(events, "--format", form, "--count-capped").stdout.split())
-    assert "Each interval covers the count after capping; only its lower end holds for the true count" in said
+    assert (
+        "Each interval covers the count after capping; only its lower end holds for the true count"
+        in said
+    )
     assert "contains its count of the capped data" in said
     assert "its true count." not in said
     counts = tmp_path / "counts.csv"
     counts.write_text("label,count\na,900\nb,800\n", encoding="utf-8")
-    printed = run("topk", counts, "--k", 2, "--epsilon", 1, "--delta", 1e-6, "--format", form).stdout
+    printed = run(
+        "topk", counts, "--k", 2, "--epsilon", 1, "--delta", 1e-6, "--format", form
+    ).stdout
     assert "contains its true count." in printed
 
 
 def test_labels_are_found_under_the_cap_and_counted_on_all_events(events):
     frame = pd.read_parquet(events)
-    truth = frame.groupby("article")["member"].nunique()
+    truth = frame.groupby("article", observed=True)["member"].nunique()
     made = answer(topk(events, "--passes", 2))
     assert made["sensitivity"]["l0"] is None
-    assert "found on capped data (at most 3 labels of one user), and counted on all data" in made["note"]
-    assert list(made["phases"]) == ["find", "count"]
+    assert (
+        "found on capped data (at most 3 labels of one user), and counted on all data"
+        in made["note"]
+    )
+    assert list(made["phases"]) == ["find", "select", "count"]
     assert made["guarantee"]["epsilon"] <= 1
     assert len(made["rows"]) == 5
     assert all(row["low"] <= truth[row["label"]] <= row["high"] for row in made["rows"])
     said = " ".join(topk(events, "--format", "table").stdout.split())
     assert "every interval above contains its true count" in said
-    assert "(at most 100 labels of one user)" in answer(run_without_a_cap(events))["note"]
+    assert "chosen by a look" in answer(run_without_a_cap(events))["note"]
 
 
 def run_without_a_cap(events):
     budget = ("--k", 5, "--epsilon", 1, "--delta", 1e-7)
-    return run("topk", events, "--user-col", "member", "--item-col", "article", *budget, "--format", "json")
+    return run(
+        "topk", events, "--user-col", "member", "--item-col", "article", *budget, "--format", "json"
+    )
 
 
 def test_counting_what_a_cap_leaves_is_for_private_labels_of_events(events):
@@ -120,9 +136,13 @@ def test_counting_what_a_cap_leaves_is_for_private_labels_of_events(events):
 @pytest.mark.slow
 def test_public_labels_come_from_a_file(events, tmp_path):
     labels = tmp_path / "labels.txt"
-    labels.write_text("article-001\nno such article\narticle-002\narticle-003\narticle-004\n", encoding="utf-8")
+    labels.write_text(
+        "article-001\nno such article\narticle-002\narticle-003\narticle-004\n", encoding="utf-8"
+    )
     made = answer(topk(events, "--domain", labels))
-    assert {row["label"] for row in made["rows"]} == set(labels.read_text(encoding="utf-8").splitlines())
+    assert {row["label"] for row in made["rows"]} == set(
+        labels.read_text(encoding="utf-8").splitlines()
+    )
     assert len(answer(topk(events, "--known-domain"))["rows"]) == 5
 
 
@@ -143,7 +163,9 @@ def test_public_integers_are_read_as_integers(tmp_path):
 @pytest.mark.slow
 def test_an_empty_table_is_a_short_answer(tmp_path):
     path = tmp_path / "empty.parquet"
-    pd.DataFrame({"member": pd.Series([], dtype="int64"), "article": pd.Series([], dtype=str)}).to_parquet(path)
+    pd.DataFrame(
+        {"member": pd.Series([], dtype="int64"), "article": pd.Series([], dtype=str)}
+    ).to_parquet(path)
     assert answer(topk(path))["rows"] == []
 
 
@@ -183,7 +205,11 @@ def test_bad_sizes_exit_with_2(tmp_path):
 @pytest.mark.slow
 def test_stores_segments_surveys_and_least_numbers(tmp_path):
     """In two phases each: a store without a cap, segments; in one: rows that are persons."""
-    rows = [(f"u{user}", item, "ab"[user % 2]) for user in range(2000) for item in ("x", "y", "z")[: 1 + user % 3]]
+    rows = [
+        (f"u{user}", item, "ab"[user % 2])
+        for user in range(2000)
+        for item in ("x", "y", "z")[: 1 + user % 3]
+    ]
     frame = pd.DataFrame(rows, columns=["who", "what", "where"])
     csv, store = tmp_path / "events.csv", tmp_path / "events.store"
     frame.to_csv(csv, index=False)
@@ -197,11 +223,24 @@ def test_stores_segments_surveys_and_least_numbers(tmp_path):
         for where in ((csv, *columns), (store,), (csv, *columns, "--counts", "none"))
     ]
     for found in two:
-        assert "counted on all data" in found["note"]
+        assert "on all data" in found["note"]
         assert [row["label"] for row in found["rows"]] == ["x", "y", "z"]
-    assert all(abs(row["count"] - truth[row["label"]]) < 40 for found in two[:2] for row in found["rows"])
+    assert all(
+        abs(row["count"] - truth[row["label"]]) < 40 for found in two[:2] for row in found["rows"]
+    )
     apart = answer(
-        run("topk", csv, *columns, "--segment-by", "where", "--segments", "a,b", "--segments-per-user", 1, *budget)
+        run(
+            "topk",
+            csv,
+            *columns,
+            "--segment-by",
+            "where",
+            "--segments",
+            "a,b",
+            "--segments-per-user",
+            1,
+            *budget,
+        )
     )
     for name, found in apart["segments"].items():
         here = frame[frame["where"] == name]["what"].value_counts().to_dict()

@@ -45,6 +45,8 @@ LINES = [
     ("datasets make events.csv", 2),
     ("refresh s.store e.csv --data-version 1 --user-col user --item-col item", 0),
     ("refresh s.store missing.csv --data-version 2", 2),
+    ("events-sql --dialect trino --table t --user-col u --item-col i", 0),
+    ("events-sql --dialect mysql --table t --user-col u --item-col i", 2),
     ("reproduce", 0),
     ("reproduce nope", 2),
     ("audit nope --epsilon 1", 2),
@@ -80,7 +82,9 @@ def folder(tmp_path):
     made = tmp_path
     (made / "c.csv").write_text("label,count\na,9000\nb,8000\n", encoding="utf-8")
     (made / "e.csv").write_text("user,item\nu1,a\nu2,a\n", encoding="utf-8")
-    (made / "plan.toml").write_text('epsilon = 1\ndelta = 1e-6\n[[query]]\nname = "a"\nk = 3\n', encoding="utf-8")
+    (made / "plan.toml").write_text(
+        'epsilon = 1\ndelta = 1e-6\n[[query]]\nname = "a"\nk = 3\n', encoding="utf-8"
+    )
     return made
 
 
@@ -96,11 +100,17 @@ def test_every_command_exits_with_what_is_documented(folder, monkeypatch):
 def documented():
     """The codes of docs/cli.md."""
     text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-    return {int(code) for code in re.findall(r"^\| (\d+) \|", text.split("## Exit codes")[1], re.MULTILINE)}
+    return {
+        int(code)
+        for code in re.findall(r"^\| (\d+) \|", text.split("## Exit codes")[1], re.MULTILINE)
+    }
 
 
 def test_the_table_has_every_command_and_every_code():
-    names = {command.name or command.callback.__name__.replace("_", "-") for command in app.registered_commands}
+    names = {
+        command.name or command.callback.__name__.replace("_", "-")
+        for command in app.registered_commands
+    }
     used = {shlex.split(line)[0] for line, _ in LINES}
     assert {name.removesuffix("-command") for name in names} - used <= {"demo"}
     assert documented() == {0, 1, 2, INTERRUPTED, *EXIT_CODES.values()}

@@ -24,12 +24,17 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ENV = {"COLUMNS": "200", "LINES": "50", "TERM": "dumb", "NO_COLOR": "1"}
 DEADLINE = 60.0
 # A process of a background job may have been started without the handler of interrupts.
-MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from dptopk.cli import main; main()"
+MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from "
+    "dptopk.cli import main; main()"
+)
 
 
 @pytest.fixture
 def files(tmp_path):
-    (tmp_path / "counts.csv").write_text("word,count\na,9000\nb,8000\nsecret4711,7\n", encoding="utf-8")
+    (tmp_path / "counts.csv").write_text(
+        "word,count\na,9000\nb,8000\nsecret4711,7\n", encoding="utf-8"
+    )
     events = "".join(f"u{i},i{i % 3}\n" for i in range(6000))
     (tmp_path / "events.csv").write_text("member,article\n" + events, encoding="utf-8")
     return tmp_path
@@ -83,7 +88,9 @@ class Terminal:
 def talk(folder, file, answers):
     """Answer what is asked, in turn; whatever else is asked is left at its default."""
     terminal = Terminal(folder, "topk", file)
-    while (text := terminal.until("): ", "]: ", "without questions")) and "without questions" not in text:
+    while (
+        text := terminal.until("): ", "]: ", "without questions")
+    ) and "without questions" not in text:
         question = text.splitlines()[-1]
         terminal.say(next((answer for words, answer in answers.items() if words in question), ""))
     return terminal.end(), terminal.seen
@@ -110,7 +117,9 @@ def test_a_k_that_no_plan_takes_is_asked_for_again(monkeypatch):
 @pytest.mark.slow
 def test_a_table_of_counts_is_asked_about_and_answered(files):
     code, seen = talk(
-        files, "counts.csv", {"labels do you want": "2", "one person be counted": "1", "people are in": "20000"}
+        files,
+        "counts.csv",
+        {"labels do you want": "2", "one person be counted": "1", "people are in": "20000"},
     )
     assert code == 0, seen
     for told in (
@@ -124,14 +133,18 @@ def test_a_table_of_counts_is_asked_about_and_answered(files):
     assert "9000" not in seen.split("Ask this, once")[0]
     assert "4711" not in seen
     command, rows = same(files, seen)
-    wanted = "--label-col word --count-col count --k 2 --labels-per-user 1 --epsilon 1 --delta 5e-06"
+    wanted = (
+        "--label-col word --count-col count --k 2 --labels-per-user 1 --epsilon 1 --delta 5e-06"
+    )
     assert " ".join(command[3:]) == wanted
     assert [row.split(",")[1] for row in rows.splitlines()] == ["label", "a", "b"]
 
 
 @pytest.mark.slow
 def test_events_are_asked_about_and_what_a_cap_leaves_out_is_said(files):
-    code, seen = talk(files, "events.csv", {"labels do you want": "3", "Which column holds the labels": "article"})
+    code, seen = talk(
+        files, "events.csv", {"labels do you want": "3", "Which column holds the labels": "article"}
+    )
     assert code == 0, seen
     assert "the cap can hide a label, and makes no count smaller" in " ".join(seen.split())
     command, rows = same(files, seen)
@@ -143,7 +156,11 @@ def test_events_are_asked_about_and_what_a_cap_leaves_out_is_said(files):
 def test_wrong_answers_are_asked_again_and_no_is_no(files):
     terminal = Terminal(files, "topk", "counts.csv")
     asked = []
-    answers = {"labels do you want": ["0", "many", "2000000", "2"], "Ask this": ["n"], "ε (": ["-1", "1"]}
+    answers = {
+        "labels do you want": ["0", "many", "2000000", "2"],
+        "Ask this": ["n"],
+        "ε (": ["-1", "1"],
+    }
     while terminal.process.poll() is None:
         text = terminal.until("): ", "]: ", "nothing was spent")
         if "nothing was spent" in text or not text:
@@ -178,7 +195,13 @@ def test_an_interrupt_at_a_question_ends_with_130(files):
 def test_in_a_pipe_nothing_is_asked(files):
     command = [sys.executable, "-m", "dptopk", "topk", "counts.csv"]
     done = subprocess.run(
-        command, capture_output=True, text=True, input="1\n" * 9, cwd=files, timeout=DEADLINE, check=False
+        command,
+        capture_output=True,
+        text=True,
+        input="1\n" * 9,
+        cwd=files,
+        timeout=DEADLINE,
+        check=False,
     )
     assert done.returncode == 2
     assert "'--k'" in done.stderr

@@ -1,4 +1,6 @@
-"""An interrupt of an answer that a ledger pays for: exit code 130, and a charge that is whole or not there."""
+"""An interrupt of an answer that a ledger pays for: exit code 130, and a charge that is whole or
+not there.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from dptopk.ledger.ledger import Ledger
 
 RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 FOLDER = str(Path(dptopk.ledger.__file__).parent)
-QUESTION = shlex.split("--k 1 --epsilon 0.1 --delta 1e-8 --labels-per-user 1 --dataset d --analyst ann")
+QUESTION = shlex.split(
+    "--k 1 --epsilon 0.1 --delta 1e-8 --labels-per-user 1 --dataset d --analyst ann"
+)
 INTERRUPTED = 130
 
 
@@ -41,7 +45,9 @@ def ask(folder, interrupt):
     before, handler = sys.getprofile(), signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.setprofile(interrupt)
     try:
-        return RUNNER.invoke(app, ["topk", str(folder / "c.csv"), *QUESTION, "--ledger", str(folder / "l.db")])
+        return RUNNER.invoke(
+            app, ["topk", str(folder / "c.csv"), *QUESTION, "--ledger", str(folder / "l.db")]
+        )
     finally:
         sys.setprofile(before)
         signal.signal(signal.SIGINT, handler)
@@ -99,7 +105,9 @@ def test_a_process_that_is_interrupted_exits_with_130(folder):
         "main()\n"
     )
     command = [sys.executable, "-c", code, "topk", "c.csv", *QUESTION, "--ledger", "l.db"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, check=False, timeout=60
+    )
     assert done.returncode == INTERRUPTED
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

@@ -1,4 +1,6 @@
-"""Small things of every day: standard input, files under a wrong name, doubled columns, an interrupt."""
+"""Small things of every day: standard input, files under a wrong name, doubled columns, an
+interrupt.
+"""
 
 import json
 import signal
@@ -35,7 +37,16 @@ def test_standard_input_is_a_csv_file(counts):
     assert piped.exit_code == 0, piped.output
     assert piped.stdout == from_file.stdout
     other = "region;label;count\neu;a;500\nus;a;900\n"
-    parts = ("--sep", ";", "--segment-by", "region", "--segments", "eu,us", "--segments-per-user", "1")
+    parts = (
+        "--sep",
+        ";",
+        "--segment-by",
+        "region",
+        "--segments",
+        "eu,us",
+        "--segments-per-user",
+        "1",
+    )
     both = run("topk", "-", *OPTIONS, "--k", 1, *parts, "--format", "json", stdin=other)
     assert set(json.loads(both.stdout)["segments"]) == {"eu", "us"}
 
@@ -51,7 +62,8 @@ def test_a_stored_answer_cannot_be_that_of_standard_input(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("form", "name"), [("parquet", "x.csv"), ("table", "x.csv"), ("csv", "x.json"), ("json", "x.html")]
+    ("form", "name"),
+    [("parquet", "x.csv"), ("table", "x.csv"), ("csv", "x.json"), ("json", "x.html")],
 )
 def test_a_file_holds_what_its_name_says(counts, tmp_path, form, name):
     refused = run("topk", counts, *OPTIONS, "--format", form, "--out", tmp_path / name)
@@ -73,7 +85,9 @@ def test_a_column_named_twice_is_refused(tmp_path):
     assert refused.exit_code == 2
     assert "has two columns 'count'" in refused.output
     path.write_text("label,count,note,note\na,5,x,y\nb,4,x,y\n", encoding="utf-8")
-    assert run("topk", path, *OPTIONS).exit_code == 0  # what is not read may be named as often as it likes
+    assert (
+        run("topk", path, *OPTIONS).exit_code == 0
+    )  # what is not read may be named as often as it likes
 
 
 def test_a_count_that_is_text_is_named_by_its_option(tmp_path):
@@ -88,7 +102,8 @@ def test_a_count_that_is_text_is_named_by_its_option(tmp_path):
 def test_an_interrupt_while_the_command_is_loaded_is_quiet():
     code = (
         "import builtins, os, signal\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job is started without it
+        # a background job is started without it
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "load = builtins.__import__\n"
         "def loading(name, *rest):\n"
         "    if name == 'typer':\n"
@@ -118,16 +133,23 @@ DEEP = "[" * 100_000
 def test_json_as_deep_as_the_sea_is_refused_or_a_plain_text(counts, tmp_path, where):
     """One line of one user's must not end a command in a traceback, which might quote data."""
     lines = tmp_path / f"{where}.jsonl"
-    lines.write_text(f'{{"label": "a", "count": 5}}\n{DEEP if where == "source" else ""}\n', encoding="utf-8")
+    lines.write_text(
+        f'{{"label": "a", "count": 5}}\n{DEEP if where == "source" else ""}\n', encoding="utf-8"
+    )
     deep = tmp_path / "deep.txt"
     deep.write_text(f"a\n{DEEP}\n", encoding="utf-8")
     if where == "head":
         url = tmp_path / "l.db"
-        assert run("ledger", "init", url, "--dataset", "d", "--epsilon", 3, "--delta", 1e-6).exit_code == 0
+        assert (
+            run("ledger", "init", url, "--dataset", "d", "--epsilon", 3, "--delta", 1e-6).exit_code
+            == 0
+        )
         result = run("ledger", "verify", url, "--head", deep)
         assert "'deep.txt' is not an exported head" in result.output
     elif where == "domain":
-        result = run("topk", lines, "--k", 1, "--epsilon", 1, "--labels-per-user", 1, "--domain", deep)
+        result = run(
+            "topk", lines, "--k", 1, "--epsilon", 1, "--labels-per-user", 1, "--domain", deep
+        )
         assert result.exit_code == 0, result.output
         return
     else:
@@ -140,7 +162,19 @@ def test_a_key_file_is_its_owner_s(tmp_path, caplog):
     secret, url = tmp_path / "chain.key", tmp_path / "l.db"
     secret.write_text(" a secret \n", encoding="utf-8")
     secret.chmod(0o600)
-    init = ("ledger", "init", url, "--dataset", "d", "--epsilon", 3, "--delta", 1e-6, "--key-file", secret)
+    init = (
+        "ledger",
+        "init",
+        url,
+        "--dataset",
+        "d",
+        "--epsilon",
+        3,
+        "--delta",
+        1e-6,
+        "--key-file",
+        secret,
+    )
     assert run(*init).exit_code == 0
     assert not caplog.records
     secret.chmod(0o644)

@@ -28,14 +28,19 @@ def counts(tmp_path):
 @pytest.fixture
 def events(tmp_path):
     path = tmp_path / "events.csv"
-    rows = [f"{user},{'storm' if user % 3 else 'cup'},{'eu' if user % 2 else 'us'}" for user in range(400)]
+    rows = [
+        f"{user},{'storm' if user % 3 else 'cup'},{'eu' if user % 2 else 'us'}"
+        for user in range(400)
+    ]
     path.write_text("member,article,region\n" + "\n".join(rows) + "\n", encoding="utf-8")
     return path
 
 
 @pytest.mark.slow
 def test_segments_of_one_user_each_cost_as_much_as_one(counts):
-    alone = json.loads(run("topk", counts, *BASE, "--where", "region=eu", "--format", "json").stdout)
+    alone = json.loads(
+        run("topk", counts, *BASE, "--where", "region=eu", "--format", "json").stdout
+    )
     result = run("topk", counts, *BASE, *PARTS, "--segments-per-user", 1, "--format", "json")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
@@ -58,7 +63,16 @@ def test_users_of_all_segments_share_the_budget(counts):
 
 @pytest.mark.slow
 def test_events_are_bounded_in_every_segment(events):
-    columns = ("--user-col", "member", "--item-col", "article", "--segment-by", "region", "--segments", "eu,us")
+    columns = (
+        "--user-col",
+        "member",
+        "--item-col",
+        "article",
+        "--segment-by",
+        "region",
+        "--segments",
+        "eu,us",
+    )
     result = run("topk", events, *BASE, *columns, "--segments-per-user", 1, "--format", "csv")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[0] == "segment,rank,label,count,low,high"
@@ -69,7 +83,20 @@ def test_events_are_bounded_in_every_segment(events):
 @pytest.mark.slow
 def test_a_ledger_is_charged_once(counts, tmp_path):
     url = tmp_path / "l.db"
-    run("ledger", "init", url, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
+    run(
+        "ledger",
+        "init",
+        url,
+        "--dataset",
+        "d",
+        "--delta",
+        1e-5,
+        "--epsilon",
+        5,
+        "--labels-per-user",
+        1,
+        "--test",
+    )
     who = ("--ledger", url, "--dataset", "d", "--analyst", "ann")
     result = run("topk", counts, *BASE, *PARTS, "--segments-per-user", 1, *who)
     assert result.exit_code == 0, result.output
@@ -107,7 +134,20 @@ def test_what_does_not_fit_is_refused(counts, wrong):
 def test_declared_segments_are_asked_one_after_another_for_the_price_of_one(counts, tmp_path):
     url = tmp_path / "l.db"
     by = ("--segment-by", "region", "--segments")
-    init = ("ledger", "init", url, "--dataset", "d", "--delta", 1e-5, "--labels-per-user", 1, "--test", "--epsilon", 3)
+    init = (
+        "ledger",
+        "init",
+        url,
+        "--dataset",
+        "d",
+        "--delta",
+        1e-5,
+        "--labels-per-user",
+        1,
+        "--test",
+        "--epsilon",
+        3,
+    )
     assert run(*init, "--segment-by", "region").exit_code == 2
     assert run(*init, *by, "").exit_code == 2
     assert run(*init, *by, "eu,us,asia").exit_code == 0
@@ -119,7 +159,9 @@ def test_declared_segments_are_asked_one_after_another_for_the_price_of_one(coun
     refused = run("topk", counts, *BASE, *by, "us", *who)
     assert refused.exit_code == 3
     assert "segment us" in " ".join(refused.output.split())
-    assert run("topk", counts, *BASE, "--where", "region=eu", *who).exit_code == 3  # as a question about all data
+    assert (
+        run("topk", counts, *BASE, "--where", "region=eu", *who).exit_code == 3
+    )  # as a question about all data
     shown = json.loads(run("ledger", "show", url, "--format", "json").stdout)[0]
     assert shown["segments"] == {"by": "region", "names": ["eu", "us", "asia"]}
     assert set(shown["shares_used"]) == {"eu", "us", "asia"}

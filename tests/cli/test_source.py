@@ -1,4 +1,6 @@
-"""What the command line makes of its files: public labels, and the source that stored answers are for."""
+"""What the command line makes of its files: public labels, and the source that stored answers are
+for.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from dptopk.cli.input import Source
 ONE = Sensitivity(l0=1)
 
 
-@pytest.mark.parametrize("others", ["", '{"label": "text", "count": 1}\n'], ids=["integers", "one text label"])
+@pytest.mark.parametrize(
+    "others", ["", '{"label": "text", "count": 1}\n'], ids=["integers", "one text label"]
+)
 def test_a_label_of_one_user_does_not_change_what_the_public_labels_mean(tmp_path, others):
     data, domain = tmp_path / "data.jsonl", tmp_path / "domain.txt"
     data.write_text('{"label": 7, "count": 30}\n{"label": "8", "count": 20}\n' + others)

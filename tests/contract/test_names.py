@@ -38,7 +38,7 @@ TOP = """
     PureDP ApproxDP BoundedRange CDP ZCDP GaussianDP DiscreteGaussianDP DiscreteLaplaceDP MultiDP
     KnownGumbel KnownLaplace KnownGaussian Exponential UnknownGumbel UnknownLaplace UnknownGaussian TruncatedGaussian
     CountMLE Centred Box JointTopK CanonicalTopK OneShotTopK RoutedTopK PartitionSelection
-    compose plan_topk plan_continual calibrate
+    compose plan_topk plan_continual calibrate top_k
     DptopkError InvalidParameter IncompatibleCosts BudgetExceeded NotCertified LedgerError
 """  # all that stands at the top
 MECHANISMS = {
@@ -67,7 +67,7 @@ MECHANISMS = {
 BOUNDS = {
     "basic", "advanced", "optimal_dp", "optimal_dp_exact", "optimal_dp_approx", "two_epsilon", "multi_dp",
     "br_nonadaptive", "br_dp_nonadaptive", "dr19", "opt_kl", "mgf", "renyi", "setwise_cdp", "setwise_zcdp",
-    "zcdp_tight", "gaussian", "optimal_setwise",
+    "zcdp_tight", "zcdp_gaussian", "gaussian", "optimal_setwise",
 }  # fmt: skip
 REQUIRED = inspect.Parameter.empty
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -94,7 +94,7 @@ SIGNATURES: list[tuple[Any, list[str], dict[str, Any]]] = [
         },
     ),
     (Histogram.from_pandas, ["df"], {"label": REQUIRED, "count": REQUIRED}),
-    (Sensitivity, ["linf", "l0", "neighbours", "l2"], {}),
+    (Sensitivity, ["linf", "l0", "neighbours", "l2", "l1"], {}),
     (ZCDP, ["rho"], {"xi": 0.0}),
     (
         compose,
@@ -134,7 +134,9 @@ SIGNATURES: list[tuple[Any, list[str], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(
-    ("function", "positional", "keywords"), SIGNATURES, ids=lambda value: getattr(value, "__qualname__", "")
+    ("function", "positional", "keywords"),
+    SIGNATURES,
+    ids=lambda value: getattr(value, "__qualname__", ""),
 )
 def test_signature(function: Any, positional: list[str], keywords: dict[str, Any]) -> None:
     found = parameters(function)
@@ -164,9 +166,13 @@ def test_mechanisms_are_frozen_keyword_only_dataclasses(name: str, fields: tuple
         assert release[keyword].kind == KEYWORD
 
 
-@pytest.mark.parametrize("attribute", ["table", "charge", "mechanism", "to_dict", "to_polars", "to_arrow"])
+@pytest.mark.parametrize(
+    "attribute", ["table", "charge", "mechanism", "to_dict", "to_polars", "to_arrow"]
+)
 def test_release_has(attribute: str) -> None:
-    release = CountMLE(noise=KnownGaussian(sigma=1.0)).release(Histogram(None, [5, 3]), ranking=[0, 1])
+    release = CountMLE(noise=KnownGaussian(sigma=1.0)).release(
+        Histogram(None, [5, 3]), ranking=[0, 1]
+    )
     assert isinstance(release, Release)
     assert hasattr(release, attribute)
 
@@ -202,23 +208,38 @@ def test_bound_names_and_columns() -> None:
         "why not",
     }
     assert wanted <= set(rows.columns)
-    assert {"epsilon", "delta", "lower", "name", "source", "valid_in", "note"} <= set(Bound.__dataclass_fields__)
+    assert {"epsilon", "delta", "lower", "name", "source", "valid_in", "note"} <= set(
+        Bound.__dataclass_fields__
+    )
 
 
 def test_error_types() -> None:
-    from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError, NotCertified
+    from dptopk.errors import (
+        BudgetExceeded,
+        IncompatibleCosts,
+        InvalidParameter,
+        LedgerError,
+        NotCertified,
+    )
 
     assert issubclass(InvalidParameter, ValueError)
     error = BudgetExceeded(Charge({PureDP(1.0): 1}), Charge())
     assert (error.requested, error.remaining) == (Charge({PureDP(1.0): 1}), Charge())
-    assert all(issubclass(kind, dptopk.DptopkError) for kind in (IncompatibleCosts, LedgerError, NotCertified))
+    assert all(
+        issubclass(kind, dptopk.DptopkError)
+        for kind in (IncompatibleCosts, LedgerError, NotCertified)
+    )
 
 
 def test_charge_text_round_trips() -> None:
     charge = Charge.parse("25*BR(0.1) + 2*DP(0.3) + ZCDP(0.07)")
     assert charge == Charge({BoundedRange(0.1): 25, PureDP(0.3): 2, ZCDP(0.07): 1})
     rich = Charge(
-        {MultiDP(constraints=((1.0, 0.0), (0.5, 1e-3))): 2, ApproxDP(0.5, 1e-9): 3, ZCDP(1.0, xi=0.1): 1},
+        {
+            MultiDP(constraints=((1.0, 0.0), (0.5, 1e-3))): 2,
+            ApproxDP(0.5, 1e-9): 3,
+            ZCDP(1.0, xi=0.1): 1,
+        },
         delta=1e-7,
         adaptive=True,
         neighbours="replace_one",

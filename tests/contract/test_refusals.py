@@ -36,7 +36,7 @@ from dptopk import (
 from dptopk.budgets import Filter
 from dptopk.cli import app
 from dptopk.datasets import read_counts, read_labels
-from dptopk.ledger.state import FORMAT
+from dptopk.ledger.entries import FORMAT
 from dptopk.mechanisms.named import names
 from dptopk.planning import plan_two_phases
 
@@ -49,22 +49,43 @@ COSTS = Charge({PureDP(0.1): 3})
 RELEASE = NOISE.release(PUBLIC, np.random.default_rng(1))
 WORDS: dict[str, tuple[Callable[..., Any], str]] = {
     "compose": (lambda **one: compose(COSTS, delta=1e-6, **one), "bound effort interaction"),
-    "calibrate": (lambda **one: calibrate(lambda x: Charge({PureDP(x): 3}), Budget(1), **one), "bound effort"),
-    "plan": (lambda **one: plan_topk(2, Budget(1, 1e-6), **one), "counts method effort charge_as domain d_bar"),
-    "two phases": (lambda **one: plan_two_phases(2, Budget(1, 1e-6), **one), "counts find share per_label_cap"),
-    "stream": (lambda **one: plan_continual(2, 5, Budget(1, 1e-6), sensitivity=SENSITIVITY, **one), "error days_apart"),
-    "filter": (lambda **one: Filter(Budget(1, 1e-6), **one), "method ranges costs neighbours effort"),
+    "calibrate": (
+        lambda **one: calibrate(lambda x: Charge({PureDP(x): 3}), Budget(1), **one),
+        "bound effort",
+    ),
+    "plan": (
+        lambda **one: plan_topk(2, Budget(1, 1e-6), **one),
+        "counts method effort charge_as domain d_bar",
+    ),
+    "two phases": (
+        lambda **one: plan_two_phases(2, Budget(1, 1e-6), **one),
+        "counts find share per_label_cap",
+    ),
+    "stream": (
+        lambda **one: plan_continual(2, 5, Budget(1, 1e-6), sensitivity=SENSITIVITY, **one),
+        "error days_apart",
+    ),
+    "filter": (
+        lambda **one: Filter(Budget(1, 1e-6), **one),
+        "method ranges costs neighbours effort",
+    ),
     "histogram": (lambda **one: Histogram(["a"], [1], **one), "domain domain_size"),
     "charge": (lambda **one: Charge(COSTS.costs, **one), "neighbours adaptive"),
     "intervals": (RELEASE.intervals, "kind confidence"),
-    "session": (lambda **one: Session(PUBLIC, budget=Budget(9)).top_k(1, budget=Budget(1), **one), "counts look"),
+    "session": (
+        lambda **one: Session(PUBLIC, budget=Budget(9)).top_k(1, budget=Budget(1), **one),
+        "counts look",
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("function", "argument"), [(f, word) for f, (_, words) in WORDS.items() for word in words.split()]
+    ("function", "argument"),
+    [(f, word) for f, (_, words) in WORDS.items() for word in words.split()],
 )
-def test_an_argument_that_is_no_word_or_number_of_its_kind_is_refused_by_name(function: str, argument: str) -> None:
+def test_an_argument_that_is_no_word_or_number_of_its_kind_is_refused_by_name(
+    function: str, argument: str
+) -> None:
     for wrong in ({"best": 1}, b"best", 10**40 + 0.5, "nope", 7.5, {"best"}):
         with pytest.raises(InvalidParameter, match=argument):
             WORDS[function][0](**{argument: wrong})
@@ -116,7 +137,9 @@ def test_nothing_is_charged_for_a_question_that_cannot_run() -> None:
 def test_labels_may_be_an_iterator_or_an_array() -> None:
     session = Session(PUBLIC, budget=Budget(9, 1e-6))
     assert set(session.run(NOISE, labels=iter("ab")).labels) == {"a", "b"}
-    assert {type(label) for label in session.run(NOISE, labels=np.array(["a", "b"])).labels} == {str}
+    assert {type(label) for label in session.run(NOISE, labels=np.array(["a", "b"])).labels} == {
+        str
+    }
 
 
 def test_complete_must_be_a_truth_value() -> None:
@@ -150,12 +173,16 @@ ASKED = ("charge", "threshold_offset", "noise_std", "appears_at", "half_width", 
 @pytest.mark.parametrize("name", names())
 def test_a_mechanism_is_asked_about_a_sensitivity(name: str) -> None:
     made = getattr(mechanisms, name)
-    mechanism = made(**{field.name: PARAMETERS[field.name] for field in fields(made) if field.default is MISSING})
+    mechanism = made(
+        **{field.name: PARAMETERS[field.name] for field in fields(made) if field.default is MISSING}
+    )
     asked = [getattr(mechanism, question) for question in ASKED if hasattr(mechanism, question)]
     assert asked
     for question in asked:
         for other in (None, 5, "l0=1"):
-            with pytest.raises(InvalidParameter, match=r"sensitivity must be a Sensitivity|labels must be given"):
+            with pytest.raises(
+                InvalidParameter, match=r"sensitivity must be a Sensitivity|labels must be given"
+            ):
                 question(other)
 
 
@@ -180,8 +207,11 @@ def test_labels_of_different_types_are_different_questions(tmp_path: Path) -> No
     assert ledger.verify()
 
 
-def test_a_ledger_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dptopk.ledger.state.FORMAT", FORMAT + 1)
+def test_a_ledger_of_another_format_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dptopk.ledger.earlier_formats.FORMAT", FORMAT + 1)
+    monkeypatch.setattr("dptopk.ledger.replay.FORMAT", FORMAT + 1)
     monkeypatch.setattr("dptopk.ledger.ledger.FORMAT", FORMAT + 1)
     Ledger(tmp_path / "ledger.db").close()
     monkeypatch.undo()
@@ -195,9 +225,10 @@ def test_byte_order_marks_and_long_rows(tmp_path: Path) -> None:
     assert read_labels(domain) == ["zebra", "x\u2028y"]
     lines.write_bytes('\ufeff{"w": "zebra", "n": 3}\n'.encode())
     assert read_counts(lines, label="w", count="n")["count"].tolist() == [3]
-    wide.write_text("w,n\nzebra,1,2,3\n")  # read with an index column this would be label "2", count 3
-    with pytest.raises(InvalidParameter, match="cannot be read"):
-        read_counts(wide, label="w", count="n")
+    wide.write_text(
+        "w,n\nzebra,1,2,3\n"
+    )  # read with an index column this would be label "2", count 3
+    assert read_counts(wide, label="w", count="n").to_numpy().tolist() == [["zebra", 1]]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +243,9 @@ def test_byte_order_marks_and_long_rows(tmp_path: Path) -> None:
 def test_the_command_line_refuses_by_name(tmp_path: Path, options: list[str], named: str) -> None:
     counts = tmp_path / "counts.csv"
     counts.write_text("label,count\nzebra,7654321\n")
-    result = CliRunner().invoke(app, ["topk", str(counts), "--k", "1", "--epsilon", "1", "--delta", "1e-6", *options])
+    result = CliRunner().invoke(
+        app, ["topk", str(counts), "--k", "1", "--epsilon", "1", "--delta", "1e-6", *options]
+    )
     assert result.exit_code == 2
     assert named in result.stderr
     assert "zebra" not in result.output

@@ -40,12 +40,23 @@ COSTS = st.one_of(
     st.builds(ExponentialClockDP, positives),
     st.builds(DiscreteLaplaceDP, positives, st.integers(1, 9)),
     st.builds(LaplaceDP, positives, positives),
-    st.builds(SparseGaussianDP, positives, st.integers(1, 9), st.integers(9, 99), st.integers(1, 9)),
-    st.builds(LabelCoinsDP, positives.map(lambda x: 1 + x), positives, st.floats(1e-9, 0.4), st.integers(1, 9)),
+    st.builds(
+        SparseGaussianDP, positives, st.integers(1, 9), st.integers(9, 99), st.integers(1, 9)
+    ),
+    st.builds(
+        LabelCoinsDP,
+        positives.map(lambda x: 1 + x),
+        positives,
+        st.floats(1e-9, 0.4),
+        st.integers(1, 9),
+    ),
     st.builds(ApproxDP, positives, deltas),
     st.builds(CDP, positives, positives),
     st.builds(lambda rho, xi: ZCDP(rho, xi=xi), positives, deltas),
-    st.builds(lambda pairs: MultiDP(tuple(pairs)), st.lists(st.tuples(positives, deltas), min_size=1, max_size=3)),
+    st.builds(
+        lambda pairs: MultiDP(tuple(pairs)),
+        st.lists(st.tuples(positives, deltas), min_size=1, max_size=3),
+    ),
 )
 CHARGES = st.builds(
     Charge,
@@ -89,7 +100,11 @@ def test_join_refuses_different_neighbours():
 def test_join_of_an_instance_joins_it_too():
     """Otherwise a charge asked to join others would be left out of what is paid."""
     one, other = Charge({PureDP(0.1): 2}, delta=1e-7), Charge({BoundedRange(0.2): 3})
-    assert one.join(other) == Charge.join(one, other) == Charge({PureDP(0.1): 2, BoundedRange(0.2): 3}, delta=1e-7)
+    assert (
+        one.join(other)
+        == Charge.join(one, other)
+        == Charge({PureDP(0.1): 2, BoundedRange(0.2): 3}, delta=1e-7)
+    )
     assert one.join() == one
     with pytest.raises(InvalidParameter, match="Charge objects"):
         one.join(1e-6)
@@ -171,8 +186,12 @@ def test_parse_refuses(text):
 
 
 def test_parse_reads_what_people_write():
-    charge = Charge.parse("25*BR(0.1) + 2 * dp(0.3)+ZCDP(0.07)+ DP(1e+0, 1e-6) + BR(0.1) + 2*delta(1e-7)")
-    assert charge == Charge({BoundedRange(0.1): 26, PureDP(0.3): 2, ZCDP(0.07): 1, ApproxDP(1, 1e-6): 1}, delta=2e-7)
+    charge = Charge.parse(
+        "25*BR(0.1) + 2 * dp(0.3)+ZCDP(0.07)+ DP(1e+0, 1e-6) + BR(0.1) + 2*delta(1e-7)"
+    )
+    assert charge == Charge(
+        {BoundedRange(0.1): 26, PureDP(0.3): 2, ZCDP(0.07): 1, ApproxDP(1, 1e-6): 1}, delta=2e-7
+    )
     assert Charge.parse("0") == Charge.parse("") == Charge()
     assert Charge.parse("ZCDP(0.1, xi=0.2)") == Charge({ZCDP(0.1, xi=0.2): 1})
     assert not Charge()
@@ -196,7 +215,9 @@ def test_parse_honours_names(text, cost):
 
 
 def test_parse_takes_linear_time_and_little_memory():
-    """Counts are multiplied, not listed; a plus sign is looked at once (the quadratic form takes minutes here)."""
+    """Counts are multiplied, not listed; a plus sign is looked at once (the quadratic form takes
+    minutes here).
+    """
     assert Charge.parse("10000000000000*delta(1e-300)").delta == pytest.approx(1e-287, rel=1e-12)
     assert Charge.parse("+".join(["DP(1)"] * 50_000)) == Charge({PureDP(1): 50_000})
     with pytest.raises(InvalidParameter, match="cannot read"):

@@ -10,13 +10,20 @@ from dptopk.datasets import clipping_loss, events_histogram, users_by_labels
 
 def events(labels_of, repeat=1):
     """A table in which user i touches labels_of[i] labels, each so many times."""
-    rows = [(user, label) for user, n in enumerate(labels_of) for label in range(n) for _ in range(repeat)]
+    rows = [
+        (user, label)
+        for user, n in enumerate(labels_of)
+        for label in range(n)
+        for _ in range(repeat)
+    ]
     return pd.DataFrame(rows, columns=["who", "what"])
 
 
 @pytest.mark.slow
 def test_users_are_counted_by_their_labels():
-    histogram = users_by_labels(events([1, 1, 2, 7, 8, 9, 64, 65, 300], repeat=2), user="who", item="what")
+    histogram = users_by_labels(
+        events([1, 1, 2, 7, 8, 9, 64, 65, 300], repeat=2), user="who", item="what"
+    )
     found = dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
     assert {name: count for name, count in found.items() if count} == {
         "1": 2, "2": 1, "7-8": 2, "9-10": 1, "51-64": 1, "65 or more": 2,
@@ -41,7 +48,9 @@ def test_the_estimate_finds_what_the_cap_cuts_off():
     rng = np.random.default_rng(0)
     labels_of = rng.geometric(0.15, 3000)
     table = events(labels_of)
-    answer = KnownLaplace(epsilon=0.05).release(users_by_labels(table, user="who", item="what"), rng)
+    answer = KnownLaplace(epsilon=0.05).release(
+        users_by_labels(table, user="who", item="what"), rng
+    )
     for cap in (2, 5, 12):
         capped = events_histogram(table, user="who", item="what", labels_per_user=cap)
         true = 1 - capped.counts.sum() / len(table)
@@ -52,7 +61,9 @@ def test_the_estimate_finds_what_the_cap_cuts_off():
 
 
 def test_a_wrong_cap_is_not_mistaken_for_the_right_one():
-    answer = KnownLaplace(epsilon=1.0).release(users_by_labels(events([10] * 500), user="who", item="what"))
+    answer = KnownLaplace(epsilon=1.0).release(
+        users_by_labels(events([10] * 500), user="who", item="what")
+    )
     found = clipping_loss(answer, 5)
     assert found.pairs == pytest.approx(0.475, abs=0.05)  # bin 9-10: 9.5 labels on average
     assert found.error < 0.05
@@ -67,6 +78,8 @@ def test_nothing_to_tell_from_nothing():
 
 
 def test_other_answers_are_refused():
-    other = KnownLaplace(epsilon=1.0).release(Histogram(None, [1, 2], sensitivity=Sensitivity(l0=1)))
+    other = KnownLaplace(epsilon=1.0).release(
+        Histogram(None, [1, 2], sensitivity=Sensitivity(l0=1))
+    )
     with pytest.raises(InvalidParameter, match="users_by_labels"):
         clipping_loss(other, 5)

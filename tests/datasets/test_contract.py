@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledger.test_postgresql import url  # noqa: F401 - a server for this module
+from ledger.test_postgresql import url  # noqa: F401
 
 from dptopk import InvalidParameter
 
@@ -23,6 +23,7 @@ from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
 from dptopk.datasets.backends.opening import REGISTERED  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
 from dptopk.datasets.bounding import _codes  # noqa: E402
+from dptopk.datasets.text_files import TextFormat  # noqa: E402
 
 
 def clause_of(name):
@@ -42,7 +43,7 @@ def datafusion():
 
 
 @pytest.fixture(scope="module")
-def postgres(url):  # noqa: F811 - the fixture
+def postgres(url):  # noqa: F811
     opened = ibis.connect(url.replace("+psycopg", ""))
     yield opened
     opened.disconnect()
@@ -55,7 +56,10 @@ def connection(request, backend):
 
 each_backend = pytest.mark.parametrize(
     "backend",
-    [DUCKDB, *(pytest.param(backend, marks=pytest.mark.slow) for backend in (POSTGRES, DATAFUSION))],
+    [
+        DUCKDB,
+        *(pytest.param(backend, marks=pytest.mark.slow) for backend in (POSTGRES, DATAFUSION)),
+    ],
     ids=lambda backend: backend.name,
 )
 
@@ -102,26 +106,43 @@ MUTANTS = {
     "blind to the key": (replace(DUCKDB, mix=blind_to_the_key), "the_hash_is_a_function"),
     "of the moment": (replace(DUCKDB, mix=of_the_moment), "the_hash_is_a_function"),
     "too short": (replace(DUCKDB, mix=of_few_bits), "the_hash_is_a_function"),
-    "text cut short": (replace(DUCKDB, encode=lambda text: DUCKDB.encode(text.left(9))), "long_texts_are_whole"),
-    "text folded": (replace(DUCKDB, encode=lambda text: DUCKDB.encode(text.lower())), "texts_are_their_bytes"),
-    "text trimmed": (replace(DUCKDB, encode=lambda text: DUCKDB.encode(text.strip())), "texts_are_their_bytes"),
-    "another digest": (replace(DUCKDB, digest=lambda text: text.hexdigest("md5")), "sha256_is_sha256"),
+    "text cut short": (
+        replace(DUCKDB, encode=lambda text: DUCKDB.encode(text.left(9))),
+        "long_texts_are_whole",
+    ),
+    "text folded": (
+        replace(DUCKDB, encode=lambda text: DUCKDB.encode(text.lower())),
+        "texts_are_their_bytes",
+    ),
+    "text trimmed": (
+        replace(DUCKDB, encode=lambda text: DUCKDB.encode(text.strip())),
+        "texts_are_their_bytes",
+    ),
+    "another digest": (
+        replace(DUCKDB, digest=lambda text: text.hexdigest("md5")),
+        "sha256_is_sha256",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_caught(duckdb, name):
     mutant, clause = MUTANTS[name]
-    with pytest.raises(Exception):  # noqa: B017, PT011 - Broken, or what the engine raises
+    with pytest.raises(Exception):  # noqa: B017, PT011
         clause_of(clause)(Tried(duckdb, mutant))
 
 
 def _codes_anyway(source, events, role):
-    return _codes(replace(source, keep=lambda _, asked: ibis.memtable(source.run(asked))), events, role)
+    return _codes(
+        replace(source, keep=lambda _, asked: ibis.memtable(source.run(asked))), events, role
+    )
 
 
 RULES = {
-    "integers of their own width": ("columns._LABELS", ((lambda kind: True, lambda column: column),)),
+    "integers of their own width": (
+        "columns._LABELS",
+        ((lambda kind: True, lambda column: column),),
+    ),
     "users by their bytes": ("backends.base.OpenTable.coarse", lambda *_: False),
     "two statements": ("bounding._codes", _codes_anyway),
     "all relations": ("backends.rowwise._allowed", lambda node: True),
@@ -150,7 +171,9 @@ def test_a_function_of_the_users_own_is_refused_by_name():
     condition = builtin("upper", ("string",), "string")(table.i) == "X"
     for options in ({"where": condition}, {"table": table.filter(condition)}):
         with pytest.raises(InvalidParameter, match=r"one row at a time.* upper may not"):
-            events_histogram(**({"table": table, "user": "u", "item": "i", "labels_per_user": 1} | options))
+            events_histogram(
+                **({"table": table, "user": "u", "item": "i", "labels_per_user": 1} | options)
+            )
 
 
 class Other:
@@ -193,20 +216,31 @@ def one_less(table):
     ],
 )
 def test_an_engine_that_gives_back_something_else_is_caught(duckdb, change, clause):
-    with pytest.raises(Exception):  # noqa: B017, PT011 - Broken, or what the library makes of it
+    with pytest.raises(Exception):  # noqa: B017, PT011
         clause_of(clause)(Tried(Other(duckdb, change), DUCKDB))
 
 
 def test_a_collation_is_caught():
-    """Where text may be equal that is not the same, a backend that does not compare bytes is not let in."""
+    """Where text may be equal that is not the same, a backend that does not compare bytes is not
+    let in.
+    """
     connection = ibis.duckdb.connect()
     connection.con.execute("SET default_collation = 'nocase'").fetchall()
     for check in CHECKS:
-        if check.__name__ in {"texts_are_their_bytes", "names_and_values_are_quoted", "the_answer_is_the_definition"}:
+        if check.__name__ in {
+            "texts_are_their_bytes",
+            "names_and_values_are_quoted",
+            "the_answer_is_the_definition",
+        }:
             check(Tried(connection, DUCKDB))
     with pytest.raises(InvalidParameter, match="texts_are_their_bytes"):
         register_backend(connection, Backend(name="duckdb"))
     assert REGISTERED["duckdb"] is DUCKDB
+
+
+def test_a_backend_without_total_forms_keeps_the_clause_of_rows():
+    plain = Backend(name="duckdb")
+    clause_of("tables_are_taken_row_by_row")(Tried(ibis.duckdb.connect(), plain))
 
 
 def test_where_the_contract_stops_an_engine_the_operation_is_named():
@@ -216,7 +250,9 @@ def test_where_the_contract_stops_an_engine_the_operation_is_named():
 
 
 def test_an_engine_that_is_not_up_to_it_is_not_let_in():
-    """SQLite takes remainders of integers through fractions and writes truth values as numbers, to name two."""
+    """SQLite takes remainders of integers through fractions and writes truth values as numbers, to
+    name two.
+    """
     connection = ibis.sqlite.connect()
     connection.raw_sql("CREATE TABLE events (u text, i text)")
     with pytest.raises(InvalidParameter, match="remainders_have_a_sign") as caught:
@@ -245,14 +281,20 @@ def test_duckdb_reads_files_as_said(tmp_path, check):
 
 
 def by_position(connection, files, _):
-    return connection.read_csv(list(files.paths), header=False, skip=1, names=["u", "i"], all_varchar=True)
+    return connection.read_csv(
+        list(files.paths), header=False, skip=1, names=["u", "i"], all_varchar=True
+    )
+
+
+def by_any_header(path, wanted, **stated):
+    return TextFormat(",", "utf-8", ("u", "i"), declared=False)
 
 
 @pytest.mark.parametrize(
     ("where", "mutant", "clause"),
     [
         ("duckdb._FILES", {"csv": by_position}, "columns_are_read_by_name"),
-        ("files.header", lambda path: b"u,i", "malformed_text_is_refused"),
+        ("files.text_format", by_any_header, "malformed_text_is_read_by_rule"),
         ("files._state", lambda paths: None, "files_are_those_of_the_start"),
     ],
 )

@@ -9,7 +9,9 @@ from dptopk.datasets import read_counts, read_labels
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
 
-FRAME = pd.DataFrame({"word": ["the", "007", "naïve, “quoted”"], "n": [3, 2, 1], "other": [0, 0, 0]})
+FRAME = pd.DataFrame(
+    {"word": ["the", "007", "naïve, “quoted”"], "n": [3, 2, 1], "other": [0, 0, 0]}
+)
 
 
 def write(path, frame):
@@ -65,10 +67,16 @@ def test_bad_rows_are_refused_without_quoting_them(tmp_path, row):
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
 def test_what_one_user_may_cause_is_no_error_and_changes_no_other_label(tmp_path, ending):
-    """A label in a second region, no label, no region: rows of a label are added up, the others are what they were."""
-    rows = {"word": [1, 2, 2, None], "n": [3, 2, 2**62 - 3, 1], "at": [7, 7, 8, 7]}
-    frame = pd.DataFrame(rows).astype({"word": "Int64", "at": "Int64"})
-    frame.loc[4] = [2, 1, pd.NA]
+    """A label in a second region, no label, no region: rows of a label are added up, the others are
+    what they were.
+    """
+    frame = pd.DataFrame(
+        {
+            "word": pd.array([1, 2, 2, None, 2], dtype="Int64"),
+            "n": [3, 2, 2**62 - 3, 1, 1],
+            "at": pd.array([7, 7, 8, 7, None], dtype="Int64"),
+        }
+    )
     path = write(tmp_path / f"counts{ending}", frame)
     one, two = ("1", "2") if ending == ".csv" else (1, 2)
 
@@ -78,14 +86,25 @@ def test_what_one_user_may_cause_is_no_error_and_changes_no_other_label(tmp_path
 
     assert found(None) == {one: 3, two: 2**62 - 1}  # and no more than a histogram may hold
     assert found({"at": "7"}) == {one: 3, two: 2}
-    assert len(Histogram.from_pandas(read_counts(path, label="word", count="n"), label="label", count="count")) == 2
+    assert (
+        len(
+            Histogram.from_pandas(
+                read_counts(path, label="word", count="n"), label="label", count="count"
+            )
+        )
+        == 2
+    )
 
 
 def test_labels_are_added_up_by_type_and_value(tmp_path):
     path = tmp_path / "counts.jsonl"
     labels = ("1", '"1"', "1", '""', "null", "true")
     path.write_text("".join(f'{{"w": {label}, "n": 1}}\n' for label in labels), "utf-8")
-    assert read_counts(path, label="w", count="n").to_numpy().tolist() == [[1, 2], ["1", 1], [True, 1]]
+    assert read_counts(path, label="w", count="n").to_numpy().tolist() == [
+        [1, 2],
+        ["1", 1],
+        [True, 1],
+    ]
     path.write_text('{"w": [1], "n": 1}\n', "utf-8")
     with pytest.raises(InvalidParameter, match="hashable"):
         read_counts(path, label="w", count="n")

@@ -1,4 +1,6 @@
-"""Every way to hand in events gives the same histogram; what cannot be read is refused without a word of the data."""
+"""Every way to hand in events gives the same histogram; what cannot be read is refused without a
+word of the data.
+"""
 
 from __future__ import annotations
 
@@ -54,16 +56,18 @@ FRAMES = {
     "pandas categories": lambda: EVENTS.astype("category"),
     "polars": lambda: pl.from_pandas(EVENTS),
     "polars lazy": lambda: pl.from_pandas(EVENTS).lazy(),
-    "polars categories": lambda: pl.from_pandas(EVENTS).with_columns(pl.col("article").cast(pl.Categorical)),
+    "polars categories": lambda: pl.from_pandas(EVENTS).with_columns(
+        pl.col("article").cast(pl.Categorical)
+    ),
     "arrow": lambda: pa.Table.from_pandas(EVENTS),
     "arrow batch": lambda: pa.RecordBatch.from_pandas(EVENTS),
     "polars lazy categories": lambda: (
         pl.from_pandas(EVENTS).lazy().with_columns(pl.col("article").cast(pl.Categorical))
     ),
     "arrow dataset": lambda: pyarrow_dataset.dataset(pa.Table.from_pandas(EVENTS)),
-    "arrow dictionaries in a stream": lambda: pa.Table.from_pandas(EVENTS.astype("category")).to_reader(
-        max_chunksize=3
-    ),
+    "arrow dictionaries in a stream": lambda: pa.Table.from_pandas(
+        EVENTS.astype("category")
+    ).to_reader(max_chunksize=3),
     "arrow reader": lambda: pa.Table.from_pandas(EVENTS).to_reader(),
     "ibis of pandas": lambda: ibis.memtable(EVENTS),
     "ibis": lambda: ibis.memtable(pa.Table.from_pandas(EVENTS)),
@@ -86,18 +90,25 @@ def test_frames(name):
 
 
 def test_a_stream_is_read_batch_by_batch_and_what_breaks_it_is_not_shown():
-    schema, alive = pa.schema([("member", pa.int64()), ("article", pa.string()), ("unused", pa.string())]), []
+    schema, alive = (
+        pa.schema([("member", pa.int64()), ("article", pa.string()), ("unused", pa.string())]),
+        [],
+    )
 
     def batches(last):
         for number in range(20):
-            batch = pa.record_batch([[number] * 1000, ["x"] * 1000, ["y" * 500] * 1000], schema=schema)
+            batch = pa.record_batch(
+                [[number] * 1000, ["x"] * 1000, ["y" * 500] * 1000], schema=schema
+            )
             alive.append(pa.total_allocated_bytes())
             yield batch
         if last is not None:
             raise ValueError(last)
 
     assert counts(pa.RecordBatchReader.from_batches(schema, batches(None))) == {"x": 20}
-    assert max(alive) - min(alive) < 5 * 600_000  # of 20 batches of more than half a megabyte, a few at a time
+    assert (
+        max(alive) - min(alive) < 5 * 600_000
+    )  # of 20 batches of more than half a megabyte, a few at a time
     with pytest.raises(InvalidParameter, match="table") as caught:
         counts(pa.RecordBatchReader.from_batches(schema, batches("secret")))
     assert "secret" not in str(caught.value)
@@ -120,7 +131,9 @@ def test_directories_and_globs(tmp_path):
     EVENTS[3:].to_parquet(tmp_path / "two.parquet")
     assert counts(tmp_path) == ANSWER
     assert counts(str(tmp_path / "*.parquet")) == ANSWER
-    assert counts(str(tmp_path.parent / (tmp_path.name[:-2] + "*") / "t*.parquet")) == counts(EVENTS[3:])
+    assert counts(str(tmp_path.parent / (tmp_path.name[:-2] + "*") / "t*.parquet")) == counts(
+        EVENTS[3:]
+    )
 
 
 @pytest.mark.slow
@@ -129,7 +142,10 @@ def test_an_ibis_table_on_its_own_connection(tmp_path):
     table = ibis.duckdb.connect().read_parquet(tmp_path / "events.parquet")
     assert counts(table) == ANSWER
     assert counts(table, engine=DuckDB(passes=3)) == ANSWER
-    assert counts(table.filter(table.section == "t"), where=lambda t: t.article != "x") == {"y,\"'": 1, "01": 1}
+    assert counts(table.filter(table.section == "t"), where=lambda t: t.article != "x") == {
+        "y,\"'": 1,
+        "01": 1,
+    }
 
 
 def test_text_files_keep_text_whatever_the_other_rows_hold(tmp_path):
@@ -137,7 +153,9 @@ def test_text_files_keep_text_whatever_the_other_rows_hold(tmp_path):
     path.write_text("member,article\n1,01\n2,1\n3,1\n")
     assert counts(path) == {"01": 1, "1": 2}
     path.write_text("member;x,article\n1,a;b\n2,# c\n")
-    assert set(events_histogram(path, user="member;x", item="article", labels_per_user=1).labels) == {"a;b", "# c"}
+    assert set(
+        events_histogram(path, user="member;x", item="article", labels_per_user=1).labels
+    ) == {"a;b", "# c"}
 
 
 @pytest.mark.slow
@@ -147,14 +165,20 @@ def test_a_collation_does_not_join_labels_or_users(tmp_path):
         connection.execute(
             "CREATE TABLE clicks (member VARCHAR COLLATE NOCASE, article VARCHAR COLLATE NOCASE)"
         ).fetchall()
-        connection.execute("INSERT INTO clicks VALUES ('u', 'A'), ('U', 'a'), ('v', 'a'), ('v', 'B')").fetchall()
+        connection.execute(
+            "INSERT INTO clicks VALUES ('u', 'A'), ('U', 'a'), ('v', 'a'), ('v', 'B')"
+        ).fetchall()
     apart = {"A": 1, "a": 2, "B": 1}
     assert counts(path, table_name="clicks") == apart
     with duckdb.connect(str(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM (SELECT DISTINCT article FROM clicks)").fetchall() == [(2,)]
+        assert connection.execute(
+            "SELECT count(*) FROM (SELECT DISTINCT article FROM clicks)"
+        ).fetchall() == [(2,)]
     own = ibis.duckdb.connect()
     own.con.execute("SET default_collation = 'nocase'").fetchall()
-    table = own.read_csv(write(tmp_path / "events.csv", "member,article\nu,A\nU,a\nv,a\nv,B\n"), all_varchar=True)
+    table = own.read_csv(
+        write(tmp_path / "events.csv", "member,article\nu,A\nU,a\nv,a\nv,B\n"), all_varchar=True
+    )
     assert counts(table) == apart
     assert counts(table, engine=DuckDB(passes=2)) == apart
 
@@ -167,15 +191,20 @@ def write(path, content):
 def test_engine_settings_are_used(tmp_path):
     engine = DuckDB(memory_limit="100MB", threads=1, temp_directory=tmp_path / "spill")
     connection = engine.connect().con
-    for setting, value in (("threads", "1"), ("memory_limit", "95.3 MiB"), ("temp_directory", str(tmp_path / "spill"))):
-        assert str(connection.execute(f"SELECT current_setting('{setting}')").fetchall()[0][0]) == value
+    for setting, value in (
+        ("threads", "1"),
+        ("memory_limit", "95.3 MiB"),
+        ("temp_directory", str(tmp_path / "spill")),
+    ):
+        assert (
+            str(connection.execute(f"SELECT current_setting('{setting}')").fetchall()[0][0])
+            == value
+        )
     assert counts(EVENTS, engine=engine) == ANSWER
 
 
 BROKEN = {
     "secret.parquet": b"secret" * 100,
-    "secret.csv": b'member,article\n"secret,secret\nsecret,"secret" secret\n',
-    "utf.csv": b"member,article\nsecret,\xff\xfesecret\n",
     "secret.jsonl": b'{"member": "secret", "article": secret\n',
     "secret.csv.gz": b"secret" * 100,
     "secret.duckdb": b"secret" * 1000,
@@ -191,6 +220,19 @@ def test_broken_files_are_refused_without_their_content(tmp_path, name):
     assert "secret" not in str(caught.value).replace(path.name, "")
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'member,article\na,x\nb,x\n"c,secret\nd,"secret" secret\n',
+        b"member,article\na,x\nb,x\nc,\xff\xfesecret\n",
+    ],
+)
+def test_odd_rows_of_a_text_file_change_no_other_row(tmp_path, text):
+    path = tmp_path / "events.csv"
+    path.write_bytes(text)
+    assert counts(path)["x"] == 2
 
 
 def test_a_truncated_parquet_file(tmp_path):

@@ -31,12 +31,15 @@ def native_lots(events, key, code="hash(hash('item', item))"):
     """(lot, code) of each pair by DuckDB's own hash, asked for directly."""
     import duckdb
 
-    pairs = sorted({(user, item) for user, item, _ in events if user is not None and item is not None})
+    pairs = sorted(
+        {(user, item) for user, item, _ in events if user is not None and item is not None}
+    )
     if not pairs:
         return {}
     prefix = hashlib.sha256(key.encode()).hexdigest()[:32]
-    named = pd.DataFrame(pairs, columns=["user", "item"]).astype("string")  # noqa: F841 - DuckDB finds it by its name
-    coded = f"SELECT *, {code} AS code FROM named"  # noqa: S608 - our own texts
+    # DuckDB finds it by its name
+    named = pd.DataFrame(pairs, columns=["user", "item"]).astype("string")  # noqa: F841
+    coded = f"SELECT *, {code} AS code FROM named"  # noqa: S608
     query = f"SELECT hash(hash('{prefix}', t.user, t.code)), t.code FROM ({coded}) t"  # noqa: S608
     return dict(zip(pairs, duckdb.sql(query).fetchall(), strict=True))
 
@@ -51,7 +54,9 @@ def oracle(events, delta, cap, choose="hash", key="", hash_ranks=None):
     histogram: Counter = Counter()
     for user, amount in amounts.items():
         present = [item for item in amount if amount[item] > 0]
-        chance = {item: hash_ranks[user, item] if hash_ranks else lot(user, item, key) for item in present}
+        chance = {
+            item: hash_ranks[user, item] if hash_ranks else lot(user, item, key) for item in present
+        }
         present.sort(key=lambda item: (-amount[item] if choose == "top" else 0, chance[item], item))
         for item in present[:delta]:
             histogram[item] += min(amount[item], cap)
@@ -59,11 +64,16 @@ def oracle(events, delta, cap, choose="hash", key="", hash_ranks=None):
 
 
 def random_events(rng, n, users=12, items=9):
-    return [(f"u{u}", f"i{i}") for u, i in zip(rng.integers(0, users, n), rng.zipf(1.5, n) % items, strict=True)]
+    return [
+        (f"u{u}", f"i{i}")
+        for u, i in zip(rng.integers(0, users, n), rng.zipf(1.5, n) % items, strict=True)
+    ]
 
 
 def frame(events) -> pd.DataFrame:
-    return pd.DataFrame(events, columns=["user", "item", "weight"][: len(events[0]) if events else 2])
+    return pd.DataFrame(
+        events, columns=["user", "item", "weight"][: len(events[0]) if events else 2]
+    )
 
 
 USERS = st.sampled_from(["a", "b", "ü", "", "a|b"])
@@ -88,18 +98,28 @@ def test_equals_the_definition_and_removing_a_user_stays_inside_the_sensitivity(
     options |= {"choose": choose, "key": key, "portable": portable}
     whole = as_dict(events_histogram(frame(events), **options))
     weighted = [(*event, 1) for event in events]
-    assert whole == oracle(weighted, delta, cap, choose, key, None if portable else native_lots(weighted, key))
+    assert whole == oracle(
+        weighted, delta, cap, choose, key, None if portable else native_lots(weighted, key)
+    )
     for user in {user for user, _ in events}:
-        rest = as_dict(events_histogram(frame([event for event in events if event[0] != user]), **options))
+        rest = as_dict(
+            events_histogram(frame([event for event in events if event[0] != user]), **options)
+        )
         assert set(rest) <= set(whole)
-        moves = [whole[item] - rest.get(item, 0) for item in whole if whole[item] != rest.get(item, 0)]
+        moves = [
+            whole[item] - rest.get(item, 0) for item in whole if whole[item] != rest.get(item, 0)
+        ]
         assert len(moves) <= delta
         assert all(0 < move <= cap for move in moves)
 
 
-@pytest.mark.parametrize("options", [{}, {"top": 3}, {"per_label_cap": 2}, {"choose": "top"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"top": 3}, {"per_label_cap": 2}, {"choose": "top"}], ids=str
+)
 def test_texts_that_share_a_code_are_told_apart(options, monkeypatch):
-    """Codes that collide cannot stand for the texts: the choice is by the same codes, and the texts are counted."""
+    """Codes that collide cannot stand for the texts: the choice is by the same codes, and the texts
+    are counted.
+    """
     from dptopk.datasets import bounding
 
     def first_letter(source, item):
@@ -112,14 +132,18 @@ def test_texts_that_share_a_code_are_told_apart(options, monkeypatch):
     found = as_dict(events_histogram(frame(events), **options))
     weighted = [(*event, 1) for event in events]
     hash_ranks = native_lots(weighted, "k", "hash(hash('item', left(item, 1)))")
-    expected = oracle(weighted, 2, options.get("per_label_cap", 1), options.get("choose", "hash"), "k", hash_ranks)
+    expected = oracle(
+        weighted, 2, options.get("per_label_cap", 1), options.get("choose", "hash"), "k", hash_ranks
+    )
     kept = sorted(expected, key=lambda label: (-expected[label], label))[: options.get("top")]
     assert found == {label: expected[label] for label in kept}
 
 
 @pytest.mark.slow
 def test_the_choice_of_one_user_does_not_see_the_others():
-    """Whatever labels the others have, also such that make codes collide, a user's own labels are chosen alike."""
+    """Whatever labels the others have, also such that make codes collide, a user's own labels are
+    chosen alike.
+    """
     mine = [("me", f"i{i}") for i in range(30)]
     options = {"user": "user", "item": "item", "labels_per_user": 4, "key": "k"}
     alone = as_dict(events_histogram(frame(mine), **options))
@@ -178,7 +202,9 @@ def test_unlimited_labels():
 
 
 def test_cut_orders_by_count_then_label_and_is_never_complete():
-    rows = frame([(u, item) for item, n in zip("dcba", (2, 3, 2, 2), strict=True) for u in range(n)])
+    rows = frame(
+        [(u, item) for item, n in zip("dcba", (2, 3, 2, 2), strict=True) for u in range(n)]
+    )
     options = {"user": "user", "item": "item", "labels_per_user": 9}
     cut = events_histogram(rows, **options, top=3)
     assert cut.labels.tolist() == ["c", "a", "b"]
@@ -214,7 +240,11 @@ def test_passes_do_not_change_the_answer(passes):
     single = events_histogram(rows, **options, top=7)
     seen: list = []
     split = events_histogram(
-        rows, **options, top=7, engine=DuckDB(passes=passes), progress=lambda done, of: seen.append((done, of))
+        rows,
+        **options,
+        top=7,
+        engine=DuckDB(passes=passes),
+        progress=lambda done, of: seen.append((done, of)),
     )
     assert split.labels.tolist() == single.labels.tolist()
     assert split.counts.tolist() == single.counts.tolist()
@@ -227,13 +257,20 @@ def test_passes_do_not_change_the_answer(passes):
 @pytest.mark.slow
 @pytest.mark.parametrize(("fits", "passes"), [(1, None), (4, None), (65, None), (4, 2), (4, 5)])
 def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
-    """In a memory that holds one of ``fits`` parts of the users; passes that are asked for by hand are kept."""
+    """In a memory that holds one of ``fits`` parts of the users; passes that are asked for by hand
+    are kept.
+    """
     from dptopk.datasets import bounding
     from dptopk.datasets.backends.base import MemoryFull
 
     rows = frame(random_events(np.random.default_rng(2), 300, users=60, items=30))
     options = {"user": "user", "item": "item", "labels_per_user": 3, "per_label_cap": 2, "top": 7}
-    whole, run_in_parts, tried, seen = as_dict(events_histogram(rows, **options)), bounding._added_up, [], []
+    whole, run_in_parts, tried, seen = (
+        as_dict(events_histogram(rows, **options)),
+        bounding._added_up,
+        [],
+        [],
+    )
 
     def tight(source, counted, parts, *rest):
         tried.append(parts)
@@ -255,11 +292,15 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
-    """Whether codes stand for the texts of users and of items, or not since two texts share one: the same histogram."""
+    """Whether codes stand for the texts of users and of items, or not since two texts share one:
+    the same histogram.
+    """
     from dptopk.datasets import bounding, event_counts, segment_histograms
 
     rng = np.random.default_rng(seed)
-    users = rng.integers(-9, 9, 150) * rng.integers(1, 99, 150)  # some with many events, many with one
+    users = rng.integers(-9, 9, 150) * rng.integers(
+        1, 99, 150
+    )  # some with many events, many with one
     rows = frame([*zip(users, rng.zipf(1.5, 150) % 30, rng.integers(0, 3, 150), strict=True)])
     rows["user"] = "u" + rows["user"].astype(str)
     rows["item"] = rows["item"] if seed % 2 else "i" + rows["item"].astype(str)
@@ -282,7 +323,12 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
         own = code(source, text)
         return own if "user" not in text.get_name() and text.get_name() != "name" else own % 3
 
-    for roles, made in ((("user", "item"), code), ((), code), (("user",), code), (("user", "item"), shared)):
+    for roles, made in (
+        (("user", "item"), code),
+        ((), code),
+        (("user",), code),
+        (("user", "item"), shared),
+    ):
         monkeypatch.setattr(bounding, "_codes", coded(roles))
         monkeypatch.setattr(bounding, "code", made)
         each = [
@@ -341,7 +387,13 @@ def test_duckdb_says_when_its_memory_is_full():
 
     rows = pd.DataFrame({"user": np.arange(50_000) % 900, "item": np.arange(50_000) % 7919})
     with pytest.raises(MemoryFull, match="table"):
-        events_histogram(rows, user="user", item="item", labels_per_user=2, engine=DuckDB(memory_limit="1MB", passes=1))
+        events_histogram(
+            rows,
+            user="user",
+            item="item",
+            labels_per_user=2,
+            engine=DuckDB(memory_limit="1MB", passes=1),
+        )
 
 
 def test_a_memory_that_is_full_while_batches_are_read_is_told(monkeypatch):
@@ -368,7 +420,9 @@ def test_missing_users_and_items_are_dropped():
     assert as_dict(histogram) == {"x": 2}  # the empty text is a user like any other
 
 
-@pytest.mark.parametrize("empty", [pd.DataFrame({"user": [], "item": []}), frame([(None, None)]), frame([])])
+@pytest.mark.parametrize(
+    "empty", [pd.DataFrame({"user": [], "item": []}), frame([(None, None)]), frame([])]
+)
 def test_no_events_is_an_empty_answer(empty):
     histogram = events_histogram(empty, user="user", item="item", labels_per_user=1, top=5)
     assert len(histogram) == 0
@@ -383,7 +437,9 @@ def test_integer_labels_stay_integers():
 
 @pytest.mark.slow
 def test_integers_with_a_gap_are_integers_all_the_same():
-    rows = pd.DataFrame({"user": [1, None, 2, 3, 4, 5], "item": [7, 7, 7.5, float("inf"), 1e300, None]})
+    rows = pd.DataFrame(
+        {"user": [1, None, 2, 3, 4, 5], "item": [7, 7, 7.5, float("inf"), 1e300, None]}
+    )
     assert rows["user"].dtype.kind == "f"
     histogram = events_histogram(rows, user="user", item="item", labels_per_user=3)
     assert as_dict(histogram) == {7: 1}
@@ -400,7 +456,9 @@ def test_very_long_and_odd_labels():
     assert as_dict(histogram) == dict.fromkeys(labels, 1) | {labels[0]: 2}
 
 
-WEIGHTS = st.one_of(st.none(), st.sampled_from([-1e300, -1.0, -0.5, 0.0, 0.5, 0.999, 1.0, 2.7, 1e300, float("inf")]))
+WEIGHTS = st.one_of(
+    st.none(), st.sampled_from([-1e300, -1.0, -0.5, 0.0, 0.5, 0.999, 1.0, 2.7, 1e300, float("inf")])
+)
 
 
 @pytest.mark.slow
@@ -409,14 +467,24 @@ WEIGHTS = st.one_of(st.none(), st.sampled_from([-1e300, -1.0, -0.5, 0.0, 0.5, 0.
 def test_weights_are_floored_and_clipped(events, cap):
     rows = frame(events).astype({"weight": "float64"})
     histogram = events_histogram(
-        rows, user="user", item="item", weight="weight", labels_per_user=2, per_label_cap=cap, key="k"
+        rows,
+        user="user",
+        item="item",
+        weight="weight",
+        labels_per_user=2,
+        per_label_cap=cap,
+        key="k",
     )
-    finite = [(user, item, 1e6 if weight == float("inf") else weight) for user, item, weight in events]
+    finite = [
+        (user, item, 1e6 if weight == float("inf") else weight) for user, item, weight in events
+    ]
     assert as_dict(histogram) == oracle(finite, 2, cap, key="k")
 
 
 def test_a_label_of_no_weight_uses_up_no_place():
-    rows = frame([("a", item, weight) for item, weight in zip("wxyz", (0, -3, 2, None), strict=True)])
+    rows = frame(
+        [("a", item, weight) for item, weight in zip("wxyz", (0, -3, 2, None), strict=True)]
+    )
     histogram = events_histogram(rows, user="user", item="item", weight="weight", labels_per_user=1)
     assert as_dict(histogram) == {"y": 1}
 
@@ -424,7 +492,9 @@ def test_a_label_of_no_weight_uses_up_no_place():
 def test_not_a_number_counts_nothing():
     import pyarrow as pa
 
-    rows = pa.table({"user": ["a", "b"], "item": ["x", "x"], "weight": pa.array([float("nan"), 1.0])})
+    rows = pa.table(
+        {"user": ["a", "b"], "item": ["x", "x"], "weight": pa.array([float("nan"), 1.0])}
+    )
     histogram = events_histogram(rows, user="user", item="item", weight="weight", labels_per_user=1)
     assert as_dict(histogram) == {"x": 1}
 
@@ -440,7 +510,12 @@ def test_not_a_number_counts_nothing():
 )
 def test_where_filters_before_bounding(where):
     rows = pd.DataFrame(
-        {"user": ["a", "a", "b"], "item": ["x", "y", "z"], "section": ["arts", "news", "news"], "year": 2024}
+        {
+            "user": ["a", "a", "b"],
+            "item": ["x", "y", "z"],
+            "section": ["arts", "news", "news"],
+            "year": 2024,
+        }
     )
     histogram = events_histogram(rows, user="user", item="item", labels_per_user=1, where=where)
     assert as_dict(histogram) == {"y": 1, "z": 1}
@@ -461,7 +536,9 @@ def test_where_filters_before_bounding(where):
     ],
 )
 def test_where_must_look_at_one_row(where):
-    rows = pd.DataFrame({"user": ["a", "b"], "item": ["x", "y"], "section": ["arts", "news"], "year": [2024, 2025]})
+    rows = pd.DataFrame(
+        {"user": ["a", "b"], "item": ["x", "y"], "section": ["arts", "news"], "year": [2024, 2025]}
+    )
     with pytest.raises(InvalidParameter, match="where"):
         events_histogram(rows, user="user", item="item", labels_per_user=1, where=where)
 
@@ -487,7 +564,14 @@ def test_where_must_look_at_one_row(where):
     ],
 )
 def test_refusals_name_the_argument(change, argument):
-    rows = pd.DataFrame({"user": ["secret"], "item": ["secret"], "price": [1.5], "stamp": [pd.Timestamp(2024, 1, 1)]})
+    rows = pd.DataFrame(
+        {
+            "user": ["secret"],
+            "item": ["secret"],
+            "price": [1.5],
+            "stamp": [pd.Timestamp(2024, 1, 1)],
+        }
+    )
     options = {"user": "user", "item": "item", "labels_per_user": 1} | change
     with pytest.raises(InvalidParameter, match=argument) as caught:
         events_histogram(rows, **options)
@@ -495,13 +579,28 @@ def test_refusals_name_the_argument(change, argument):
 
 
 def test_each_row_can_be_one_person():
-    rows = pd.DataFrame({"answer": ["a"] * 5 + ["b"] * 3 + [None], "region": ["x", "y"] * 4 + ["x"]})
-    for options in ({}, {"engine": DuckDB(passes=2)}, {"where": {"region": "x"}}, {"portable": True}):
+    rows = pd.DataFrame(
+        {"answer": ["a"] * 5 + ["b"] * 3 + [None], "region": ["x", "y"] * 4 + ["x"]}
+    )
+    for options in (
+        {},
+        {"engine": DuckDB(passes=2)},
+        {"where": {"region": "x"}},
+        {"portable": True},
+    ):
         histogram = events_histogram(rows, user=None, item="answer", labels_per_user=1, **options)
         truth = rows[rows["region"] == "x"] if "where" in options else rows
-        assert dict(zip(histogram.labels, histogram.counts, strict=True)) == truth["answer"].value_counts().to_dict()
+        assert (
+            dict(zip(histogram.labels, histogram.counts, strict=True))
+            == truth["answer"].value_counts().to_dict()
+        )
         assert (histogram.sensitivity, histogram.capped) == (Sensitivity(1, 1), False)
-    for wrong in ({"labels_per_user": 2}, {"labels_per_user": None}, {"per_label_cap": 2}, {"weight": "region"}):
+    for wrong in (
+        {"labels_per_user": 2},
+        {"labels_per_user": None},
+        {"per_label_cap": 2},
+        {"weight": "region"},
+    ):
         with pytest.raises(InvalidParameter, match="user=None"):
             events_histogram(rows, **{"user": None, "item": "answer", "labels_per_user": 1} | wrong)
 
@@ -509,24 +608,39 @@ def test_each_row_can_be_one_person():
 @pytest.mark.slow
 @pytest.mark.parametrize("choose", ["hash", "top"])
 def test_a_total_of_one_user(choose):
-    """Never above t in all, never above what the other caps leave, and all of it where there is as much."""
+    """Never above t in all, never above what the other caps leave, and all of it where there is as
+    much.
+    """
     rng = np.random.default_rng(9)
-    rows = pd.DataFrame({"user": rng.integers(0, 12, 300), "item": rng.integers(0, 9, 300).astype(str)})
-    options = {"user": "user", "item": "item", "labels_per_user": 5, "per_label_cap": 4, "choose": choose}
+    rows = pd.DataFrame(
+        {"user": rng.integers(0, 12, 300), "item": rng.integers(0, 9, 300).astype(str)}
+    )
+    options = {
+        "user": "user",
+        "item": "item",
+        "labels_per_user": 5,
+        "per_label_cap": 4,
+        "choose": choose,
+    }
     everyone = events_histogram(rows, **options, total_per_user=7)
-    assert everyone.sensitivity == Sensitivity(4, 5)
-    assert events_histogram(rows, **options, total_per_user=3).sensitivity == Sensitivity(3, 3)
+    assert everyone.sensitivity == Sensitivity(4, 5, l1=7)
+    assert events_histogram(rows, **options, total_per_user=3).sensitivity == Sensitivity(
+        3, 3, l1=3
+    )
     whole, free = (
-        dict(zip(each.labels, each.counts, strict=True)) for each in (everyone, events_histogram(rows, **options))
+        dict(zip(each.labels, each.counts, strict=True))
+        for each in (everyone, events_histogram(rows, **options))
     )
     assert all(count <= free[item] for item, count in whole.items())
     for user in range(12):
         alone = events_histogram(rows[rows["user"] == user], **options, total_per_user=7)
         without = events_histogram(rows[rows["user"] != user], **options, total_per_user=7)
         less = dict(zip(without.labels, without.counts, strict=True))
-        assert {item: count - less.get(item, 0) for item, count in whole.items() if count != less.get(item, 0)} == dict(
-            zip(alone.labels, alone.counts, strict=True)
-        )
+        assert {
+            item: count - less.get(item, 0)
+            for item, count in whole.items()
+            if count != less.get(item, 0)
+        } == dict(zip(alone.labels, alone.counts, strict=True))
         assert len(alone) <= 5
         assert max(alone.counts) <= 4
         own = rows[rows["user"] == user]["item"].value_counts().clip(upper=4)
@@ -535,8 +649,28 @@ def test_a_total_of_one_user(choose):
 
 @pytest.mark.parametrize("others", [0, 100])
 def test_a_total_is_cut_in_the_same_order_whoever_else_is_there(others):
-    """Whether users are ranked depends on how many events all have; what one of them adds must not."""
-    rows = [(f"u{user}", item) for user in range(40) for item in "aab"] + [("w", f"z{item}") for item in range(others)]
+    """Whether users are ranked depends on how many events all have; what one of them adds must
+    not.
+    """
+    rows = [(f"u{user}", item) for user in range(40) for item in "aab"] + [
+        ("w", f"z{item}") for item in range(others)
+    ]
     options = {"labels_per_user": 3, "per_label_cap": 2, "total_per_user": 2, "choose": "top"}
     found = events_histogram(pd.DataFrame(rows, columns=["u", "i"]), user="u", item="i", **options)
     assert [found.count_of([item]).tolist() for item in "ab"] == [[80], [0]]
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (RuntimeError("Invalid Error: ZSTD Decompression failure"), True),  # too few addresses
+        (RuntimeError("Out of Memory Error: failed to offload data block"), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (MemoryError(), True),
+        (RuntimeError("Conversion Error: memory"), False),
+    ],
+)
+def test_what_means_that_memory_is_short(error, full):
+    from dptopk.datasets.backends.duckdb import DUCKDB
+
+    assert DUCKDB.full(error) == full

@@ -16,12 +16,14 @@ GUIDE = Path(__file__).parents[2] / "docs" / "events.md"
 
 @pytest.mark.slow
 def test_the_guide_runs(tmp_path, monkeypatch, capsys):
-    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
     assert len(blocks) >= 4
     monkeypatch.chdir(tmp_path)
     namespace: dict = {}
     for block in blocks:
-        exec(compile(block, str(GUIDE), "exec"), namespace)  # noqa: S102 - our own guide
+        exec(compile(block, str(GUIDE), "exec"), namespace)  # noqa: S102
     assert len(namespace["release"]) > 0
     assert set(namespace["tops"]) == {"north", "east", "south", "west"}
     assert "pass 2 of 2" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""What one user's rows must not change: types, columns, refusals; and types that are refused by name."""
+"""What one user's rows must not change: types, columns, refusals; and types that are refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_columns_that_differ_in_case_alone_are_refused(where):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("years", [["2024", "2024"], ["2024", "n/a"]], ids=["numbers", "one is none"])
+@pytest.mark.parametrize(
+    "years", [["2024", "2024"], ["2024", "n/a"]], ids=["numbers", "one is none"]
+)
 def test_a_condition_never_converts_the_column(tmp_path, years):
     path = tmp_path / "events.csv"
     pd.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "year": years}).to_csv(path, index=False)
@@ -127,7 +131,9 @@ def test_uuids_and_bytes_of_frames():
     assert counts(ids) == {label: 2}
     assert counts(ids, where=lambda t: t.n == 1) == {label: 1}
     assert counts(ids, where={"u": UUID(int=2)}) == {label: 1}
-    fixed = pa.table({"u": ["a"], "i": pa.array([b"12345678"], pa.binary(8)), "h": pa.array([1.0], pa.float16())})
+    fixed = pa.table(
+        {"u": ["a"], "i": pa.array([b"12345678"], pa.binary(8)), "h": pa.array([1.0], pa.float16())}
+    )
     with pytest.raises(InvalidParameter, match="item"):
         counts(fixed)
     assert counts(fixed, item="h") == {1: 1}
@@ -135,7 +141,12 @@ def test_uuids_and_bytes_of_frames():
 
 @pytest.mark.parametrize(
     ("column", "segments"),
-    [([True, False], [True, False]), ([1, 2], ["1", "2"]), (["1", "2"], [1, "2"]), ([DAY, DAY], [DAY, "2023-01-01"])],
+    [
+        ([True, False], [True, False]),
+        ([1, 2], ["1", "2"]),
+        (["1", "2"], [1, "2"]),
+        ([DAY, DAY], [DAY, "2023-01-01"]),
+    ],
 )
 def test_segments_fit_the_type_of_their_column(column, segments):
     table = pa.table({"u": ["a", "b"], "i": ["x", "x"], "s": column})

@@ -1,4 +1,6 @@
-"""PostgreSQL, for real: with a portable hash it gives the histograms that DuckDB gives, under any collation."""
+"""PostgreSQL, for real: with a portable hash it gives the histograms that DuckDB gives, under any
+collation.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from ledger.test_postgresql import url  # noqa: F401 - a server for this module
+from ledger.test_postgresql import url  # noqa: F401
 
 from dptopk import InvalidParameter
 
@@ -15,20 +17,33 @@ ibis = pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 pytest.importorskip("psycopg")
 
-from dptopk.datasets import DuckDB, event_counts, events_histogram, segment_histograms, users_by_labels  # noqa: E402
+from dptopk.datasets import (  # noqa: E402
+    DuckDB,
+    event_counts,
+    events_histogram,
+    segment_histograms,
+    users_by_labels,
+)
 from dptopk.datasets.backends import contract  # noqa: E402
 from dptopk.datasets.backends.base import OpenTable  # noqa: E402
 from dptopk.datasets.backends.contract import Tried  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
 
 pytestmark = pytest.mark.slow
-OPTIONS = {"user": "member", "item": "article", "labels_per_user": 2, "top": 8, "key": "k", "portable": True}
+OPTIONS = {
+    "user": "member",
+    "item": "article",
+    "labels_per_user": 2,
+    "top": 8,
+    "key": "k",
+    "portable": True,
+}
 COLUMNS = """member text, article text COLLATE nocase, number bigint, day date, flag boolean,
     region text COLLATE nocase, weight double precision, price numeric, spelt text, id uuid"""
 
 
 @pytest.fixture(scope="module")
-def connection(url):  # noqa: F811 - the fixture
+def connection(url):  # noqa: F811
     opened = ibis.connect(url.replace("+psycopg", ""))
     yield opened
     opened.disconnect()
@@ -38,13 +53,30 @@ def connection(url):  # noqa: F811 - the fixture
 def events():
     rng = np.random.default_rng(11)
     n = 1500
-    labels = np.array(["x", "X", "ü", "日本", "01", "1", "a b", 'say "it", twice', "é", "e\u0301", "z" * 300, "-0"])
+    labels = np.array(
+        [
+            "x",
+            "X",
+            "ü",
+            "日本",
+            "01",
+            "1",
+            "a b",
+            'say "it", twice',
+            "é",
+            "e\u0301",
+            "z" * 300,
+            "-0",
+        ]
+    )
     frame = pd.DataFrame(
         {
             "member": [f"m{u}" for u in rng.integers(0, 150, n)],
             "article": labels[rng.zipf(1.5, n) % len(labels)],
             "number": rng.integers(-5, 30, n),
-            "day": (pd.Timestamp(2024, 1, 1) + pd.to_timedelta(rng.integers(0, 9, n), unit="D")).date,
+            "day": (
+                pd.Timestamp(2024, 1, 1) + pd.to_timedelta(rng.integers(0, 9, n), unit="D")
+            ).date,
             "flag": rng.random(n) < 0.5,
             "region": rng.choice(["north", "North", "west"], n),
             "weight": rng.choice([-2.0, 0.4, 1.0, 2.5, 1e300, np.inf, np.nan], n),
@@ -61,7 +93,10 @@ def events():
 @pytest.fixture(scope="module")
 def table(connection, events):
     with connection.con.cursor() as cursor:
-        cursor.execute("CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        cursor.execute(
+            "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic "
+            "= false)"
+        )
         cursor.execute(f"CREATE TABLE clicks ({COLUMNS})")
         with cursor.copy("COPY clicks FROM STDIN") as copy:
             for member, article, *others in events.itertuples(index=False):
@@ -89,7 +124,8 @@ def rows(histogram):
         {"user": "flag", "labels_per_user": None},
     ],
     ids=lambda change: (
-        ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in change.items()) or "plain"
+        ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in change.items())
+        or "plain"
     ),
 )
 def test_the_answers_are_those_of_duckdb(table, events, change):
@@ -108,7 +144,14 @@ def test_both_histograms_are_those_of_duckdb(table, events):
     assert sum(found.counts) > sum(found.under_cap.counts)
 
 
-WEIGHTED = {"user": "member", "item": "article", "labels_per_user": 3, "key": "k", "portable": True, "weights": True}
+WEIGHTED = {
+    "user": "member",
+    "item": "article",
+    "labels_per_user": 3,
+    "key": "k",
+    "portable": True,
+    "weights": True,
+}
 
 
 def all_of(both):
@@ -118,27 +161,49 @@ def all_of(both):
 
 
 @pytest.mark.parametrize("profile", [False, True])
-@pytest.mark.parametrize("change", [{}, {"choose": "top"}, {"where": {"region": ["north", "west"]}}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{}, {"choose": "top"}, {"where": {"region": ["north", "west"]}}], ids=str
+)
 def test_weights_and_profiles_are_those_of_duckdb(table, events, change, profile):
-    found, same = (event_counts(each, **WEIGHTED | change, profile=profile) for each in (table, events))
+    found, same = (
+        event_counts(each, **WEIGHTED | change, profile=profile) for each in (table, events)
+    )
     assert all_of(found) == all_of(same)
     assert (found.under_cap.sensitivity.l2, found.profile is not None) == (100, profile)
     assert sum(found.under_cap.counts) > 50 * len(found)
 
 
 def test_weights_by_segments_are_those_of_duckdb(table, events):
-    options = WEIGHTED | {"segment": "region", "segments": ["west", "north"], "segments_per_user": 1}
-    found, same = (segment_histograms(each, **options, count_capped=False, profile=True) for each in (table, events))
+    options = WEIGHTED | {
+        "segment": "region",
+        "segments": ["west", "north"],
+        "segments_per_user": 1,
+    }
+    found, same = (
+        segment_histograms(each, **options, count_capped=False, profile=True)
+        for each in (table, events)
+    )
     assert [all_of(found[name]) for name in found] == [all_of(same[name]) for name in same]
 
 
 def test_one_user_moves_weights_and_profile_as_they_say(connection, table):
-    """With the engine's own hash: random users left out, against the norm of 100, and one cell of the profile."""
-    options = {"user": "member", "item": "article", "labels_per_user": 3, "weights": True, "profile": True}
+    """With the engine's own hash: random users left out, against the norm of 100, and one cell of
+    the profile.
+    """
+    options = {
+        "user": "member",
+        "item": "article",
+        "labels_per_user": 3,
+        "weights": True,
+        "profile": True,
+    }
     before = event_counts(table, **options)
     for member in (f"m{user}" for user in np.random.default_rng(5).integers(0, 150, 12)):
         after = event_counts(table, **options, where=lambda t, member=member: t.member != member)
-        moved = {name: count - dict(rows(after.under_cap)).get(name, 0) for name, count in rows(before.under_cap)}
+        moved = {
+            name: count - dict(rows(after.under_cap)).get(name, 0)
+            for name, count in rows(before.under_cap)
+        }
         assert min(moved.values()) >= 0
         assert sum(move**2 for move in moved.values()) <= 100**2
         assert sum(move > 0 for move in moved.values()) <= 3
@@ -152,7 +217,12 @@ def test_one_user_moves_weights_and_profile_as_they_say(connection, table):
 
 
 def test_segments_and_users_by_labels(table, events):
-    options = OPTIONS | {"segment": "region", "segments": ["west", "north"], "segments_per_user": 1, "top": 3}
+    options = OPTIONS | {
+        "segment": "region",
+        "segments": ["west", "north"],
+        "segments_per_user": 1,
+        "top": 3,
+    }
     for name, histogram in segment_histograms(table, **options).items():
         assert rows(histogram) == rows(segment_histograms(events, **options)[name])
     options = {"user": "member", "item": "article"}
@@ -164,13 +234,19 @@ def test_the_hash_of_the_engine_itself(table):
     options = OPTIONS | {"top": None}
     native = [rows(events_histogram(table, **(options | {"portable": False}))) for _ in range(2)]
     assert native[0] == native[1]
-    assert sum(count for _, count in native[0]) == sum(count for _, count in rows(events_histogram(table, **options)))
+    assert sum(count for _, count in native[0]) == sum(
+        count for _, count in rows(events_histogram(table, **options))
+    )
 
 
 def test_events_are_sorted_once_and_ranked_up_to_the_cap(connection, table):
-    """Repeated events are dropped by the sort of the ranking, and a place beyond the cap ends it."""
+    """Repeated events are dropped by the sort of the ranking, and a place beyond the cap ends
+    it.
+    """
     asked = []
-    source = OpenTable(table, lambda asks: asked.append(asks) or connection.to_pyarrow(asks), POSTGRES)
+    source = OpenTable(
+        table, lambda asks: asked.append(asks) or connection.to_pyarrow(asks), POSTGRES
+    )
     for user in ("member", "number"):
         events_histogram(source, **OPTIONS | {"user": user, "portable": False})
         with connection.con.cursor() as cursor:
@@ -186,10 +262,15 @@ def test_events_are_sorted_once_and_ranked_up_to_the_cap(connection, table):
 def test_numbers_that_are_none_and_settings_that_write_dates(connection):
     with connection.con.cursor() as cursor:
         cursor.execute("CREATE TEMP TABLE odd (u int, i date, w numeric)")
-        cursor.execute("INSERT INTO odd VALUES (1, '2024-01-31', 'NaN'), (2, '2024-01-31', 3), (3, '2024-02-01', 1e30)")
+        cursor.execute(
+            "INSERT INTO odd VALUES (1, '2024-01-31', 'NaN'), (2, '2024-01-31', 3), (3, "
+            "'2024-02-01', 1e30)"
+        )
         cursor.execute("SET datestyle = 'German'")
     odd = connection.table("odd")
-    found = events_histogram(odd, user="u", item="i", weight="w", labels_per_user=1, per_label_cap=2)
+    found = events_histogram(
+        odd, user="u", item="i", weight="w", labels_per_user=1, per_label_cap=2
+    )
     assert dict(rows(found)) == {"2024-01-31": 2, "2024-02-01": 2}
 
 
@@ -211,10 +292,16 @@ class Collated(Tried):
 
     def table(self, **columns):
         plain = super().table(**columns)
-        types = {name: self.kind if isinstance(values[0], str) else "bigint" for name, values in columns.items()}
+        types = {
+            name: self.kind if isinstance(values[0], str) else "bigint"
+            for name, values in columns.items()
+        }
         with self.connection.con.cursor() as cursor:
             cursor.execute("DROP TABLE IF EXISTS tried")
-            cursor.execute(f"CREATE TEMP TABLE tried ({', '.join(f'{name} {kind}' for name, kind in types.items())})")
+            cursor.execute(
+                f"CREATE TEMP TABLE tried "
+                f"({', '.join(f'{name} {kind}' for name, kind in types.items())})"
+            )
             with cursor.copy("COPY tried FROM STDIN") as copy:
                 for row in zip(*columns.values(), strict=True):
                     copy.write_row(row)
@@ -223,7 +310,9 @@ class Collated(Tried):
 
 
 @pytest.mark.parametrize("kind", ["text", "text COLLATE nocase", "citext", "char(12)"])
-def test_users_are_one_where_the_column_takes_their_texts_for_equal(connection, table, kind, monkeypatch):
+def test_users_are_one_where_the_column_takes_their_texts_for_equal(
+    connection, table, kind, monkeypatch
+):
     if kind == "citext":
         with connection.con.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_available_extensions WHERE name = 'citext'")
@@ -244,9 +333,62 @@ def test_numeric_users_and_labels(connection):
     with connection.con.cursor() as cursor:
         cursor.execute("CREATE TEMP TABLE numbered (u numeric, i numeric(20, 0))")
         cursor.execute(
-            "INSERT INTO numbered VALUES (7, 1), (7.0, 2), ('NaN', 3), (7.5, 3), (1e25, 12345678901234567890)"
+            "INSERT INTO numbered VALUES (7, 1), (7.0, 2), ('NaN', 3), (7.5, 3), (1e25, "
+            "12345678901234567890)"
         )
     found = events_histogram(connection.table("numbered"), user="u", item="i", labels_per_user=None)
     assert dict(rows(found)) == {"1": 1, "2": 1, "12345678901234567890": 1}
     capped = events_histogram(connection.table("numbered"), user="u", item="i", labels_per_user=1)
     assert sum(capped.counts) == 2  # 7 and 7.0 are one user
+
+
+def test_enums_are_labels_and_users(connection):
+    with connection.begin() as cursor:
+        cursor.execute("CREATE TYPE mood AS ENUM ('sad', 'so so', 'happy')")
+        cursor.execute("CREATE TABLE moods (u mood, i mood, n int)")
+        cursor.execute("INSERT INTO moods VALUES ('sad', 'happy', 1), ('happy', 'so so', 2)")
+        cursor.execute("INSERT INTO moods VALUES ('happy', 'happy', 3), (NULL, 'sad', 4)")
+    table = connection.table("moods")
+    options = {"user": "u", "item": "i", "labels_per_user": 2}
+    assert rows(events_histogram(table, **options)) == [("happy", 2), ("so so", 1)]
+    found = events_histogram(table, **options, portable=True, where={"u": "happy"})
+    assert sorted(rows(found)) == [("happy", 1), ("so so", 1)]
+
+
+def test_decimals_beyond_floating_point_are_weights(connection):
+    with connection.begin() as cursor:
+        cursor.execute("CREATE TABLE long_decimals (u text, i text, w numeric(400, 1))")
+        cursor.execute("INSERT INTO long_decimals VALUES ('a', 'x', 10::numeric ^ 390)")
+        cursor.execute("INSERT INTO long_decimals VALUES ('b', 'x', 'NaN'), ('c', 'x', 1.5)")
+    options = {"user": "u", "item": "i", "labels_per_user": 2, "per_label_cap": 3}
+    found = events_histogram(connection.table("long_decimals"), weight="w", **options)
+    assert rows(found) == [("x", 4)]
+
+
+FALLIBLE = {
+    "a division": (lambda t: 6 / (t.w - 2) < 0, {"7"}),
+    "a remainder": (lambda t: 6 % (t.w - 2) >= 0, {"7", "8"}),
+    "an overflow": (lambda t: t.w + 1 > 0, {"7", "x"}),
+    "a product": (lambda t: t.w * t.w > 0, {"7", "x"}),
+    "a narrow integer": (lambda t: t.w.cast("int16") > 0, {"7", "x"}),
+    "a rounding": (lambda t: t.f.floor() > 0, {"x"}),
+    "a year": (lambda t: t.d.year() > 2000, {"7"}),
+    "a large number": (lambda t: t.f > 100, {"8"}),
+}
+
+
+def test_operations_that_fail_for_a_row_give_null(connection):
+    with connection.begin() as cursor:
+        cursor.execute(
+            "CREATE TABLE fallible (u text, i text, w bigint, f double precision, d date)"
+        )
+        cursor.execute("INSERT INTO fallible VALUES ('a', '7', 1, 'NaN', '2024-01-01')")
+        cursor.execute("INSERT INTO fallible VALUES ('b', 'x', 2, 1.5, 'infinity')")
+        cursor.execute("INSERT INTO fallible VALUES ('c', '8', 9223372036854775807, 1e300, NULL)")
+    table = connection.table("fallible")
+    options = {"user": "u", "item": "i", "labels_per_user": 2}
+    for name, (where, expected) in FALLIBLE.items():
+        found = events_histogram(table, **options, where=where)
+        assert set(found.labels.tolist()) == expected, name
+    with pytest.raises(InvalidParameter, match="Cast may fail"):
+        events_histogram(table, **options, where=lambda t: t.i.cast("int64") > 0)

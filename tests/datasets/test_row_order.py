@@ -1,4 +1,6 @@
-"""The same events give the same histogram and, under a seed, the same answer: however a file is laid out and read."""
+"""The same events give the same histogram and, under a seed, the same answer: however a file is
+laid out and read.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,17 @@ ONE_PHASE = [
 ]
 # By whether labels are found by weights.
 TWO_PHASES = {
-    True: [{"k": 10}, {"k": 5, "counts": "box"}, {"k": 30, "profile": True}, {"k": 30, "min_users": 3}],
-    False: [{"k": 30, "find": "coins"}, {"k": 10, "find": "threshold"}, {"k": 30, "find": "coins", "min_users": 3}],
+    True: [
+        {"k": 10},
+        {"k": 5, "counts": "box"},
+        {"k": 30, "profile": True},
+        {"k": 30, "min_users": 3},
+    ],
+    False: [
+        {"k": 30, "find": "coins"},
+        {"k": 10, "find": "threshold"},
+        {"k": 30, "find": "coins", "min_users": 3},
+    ],
 }
 
 
@@ -57,11 +68,17 @@ def files(tmp_path_factory):
     """One table in three orders of rows and layouts, each read with another number of threads."""
     rng, made = np.random.default_rng(7), []
     items = rng.zipf(1.3, 12_000) % 3000
-    rows = {"user": rng.integers(0, 900, 12_000), "item": [f"i{i}" for i in items], "part": items % 2}
+    rows = {
+        "user": rng.integers(0, 900, 12_000),
+        "item": [f"i{i}" for i in items],
+        "part": items % 2,
+    }
     table, folder = pa.table(rows), tmp_path_factory.mktemp("order")
     for threads, group in ((1, 12_000), (2, 2048), (4, 3500)):
         made.append((str(folder / f"{threads}.parquet"), DuckDB(threads=threads)))
-        parquet.write_table(table.take(rng.permutation(len(table))), made[-1][0], row_group_size=group)
+        parquet.write_table(
+            table.take(rng.permutation(len(table))), made[-1][0], row_group_size=group
+        )
     return made
 
 
@@ -86,7 +103,10 @@ def test_every_mechanism_for_labels_from_the_data_is_tried():
 
 
 def test_one_phase_answers_alike(files):
-    read = [events_histogram(path, **COLUMNS, labels_per_user=5, engine=engine) for path, engine in files]
+    read = [
+        events_histogram(path, **COLUMNS, labels_per_user=5, engine=engine)
+        for path, engine in files
+    ]
     alike(map(rows, read))
     assert rows(read[0]) == sorted(rows(read[0]), key=lambda row: (-row[1], row[0]))
     for mechanism in ONE_PHASE:
@@ -103,13 +123,17 @@ def test_two_phases_answer_alike(files):
         read = [event_counts(path, **COLUMNS, **bounds, engine=engine) for path, engine in files]
         alike(map(rows, read))
         alike(rows(both.under_cap) for both in read)
-        alike([row for cap in both.narrow for row in rows(both.under(cap))] or [()] for both in read)
+        alike(
+            [row for cap in both.narrow for row in rows(both.under(cap))] or [()] for both in read
+        )
         for options in asked:
             plan = plan_two_phases(budget=BUDGET, **options)
             alike(shown(plan.release(both, np.random.default_rng(3))) for both in read)
     answers = []
     for path, engine in files:
-        session = Session.from_events(path, **COLUMNS, engine=engine, budget=BUDGET, rng=np.random.default_rng(5))
+        session = Session.from_events(
+            path, **COLUMNS, engine=engine, budget=BUDGET, rng=np.random.default_rng(5)
+        )
         answers.append(session.top_k(30, budget=BUDGET))
     alike(map(shown, answers))
     assert "chosen by a look" in answers[0].note
@@ -119,7 +143,9 @@ def test_two_phases_answer_alike(files):
 def test_segments_and_stores_answer_alike(files, tmp_path):
     options = COLUMNS | {"segment": "part", "segments": [1, 0], "labels_per_user": 4}
     for top in (None, 20):
-        read = [segment_histograms(path, **options, top=top, engine=engine) for path, engine in files]
+        read = [
+            segment_histograms(path, **options, top=top, engine=engine) for path, engine in files
+        ]
         alike([row for part in one.values() for row in rows(part)] for one in read)
     stored = []
     for number, (path, _) in enumerate(files):
@@ -133,14 +159,20 @@ def test_segments_and_stores_answer_alike(files, tmp_path):
 def test_labels_are_compact_and_in_memory_once(files, monkeypatch):
     """Never as one table of Arrow or as Python objects: 16 bytes for a label of up to 15 bytes."""
     path, engine = files[0]
-    whole = event_counts(path, **COLUMNS, labels_per_user=20, weights=True, profile=True, engine=engine)
+    whole = event_counts(
+        path, **COLUMNS, labels_per_user=20, weights=True, profile=True, engine=engine
+    )
     assert whole.labels is whole.under_cap.labels
     assert whole.labels.nbytes == 16 * len(whole)
     assert all(counts.dtype.itemsize <= 2 for counts in whole.narrow.values())
     sizes, to_array = [], base._array
     monkeypatch.setattr(base, "BATCH", 100)
-    monkeypatch.setattr(base, "_array", lambda column: sizes.append(len(column)) or to_array(column))
-    again = event_counts(path, **COLUMNS, labels_per_user=20, weights=True, profile=True, engine=engine)
+    monkeypatch.setattr(
+        base, "_array", lambda column: sizes.append(len(column)) or to_array(column)
+    )
+    again = event_counts(
+        path, **COLUMNS, labels_per_user=20, weights=True, profile=True, engine=engine
+    )
     assert max(sizes) == 100
     assert (rows(again), rows(again.under_cap)) == (rows(whole), rows(whole.under_cap))
 
@@ -150,13 +182,25 @@ def test_a_label_may_hold_a_nul():
     labels = [f"a{end}" for end in ("", "\0", "\0b", "\0a", "\0" * 30)]
     frame = pa.table({"user": range(5), "item": labels})
     for order in ([0, 1, 2, 3, 4], [4, 2, 3, 1, 0]):
-        assert events_histogram(frame.take(order), **COLUMNS, labels_per_user=1).labels.tolist() == sorted(labels)
+        assert events_histogram(
+            frame.take(order), **COLUMNS, labels_per_user=1
+        ).labels.tolist() == sorted(labels)
 
 
-@pytest.mark.parametrize("columns", [{}, {"item": pa.int64()}, {"item": pa.uint64(), "user": pa.int8()}], ids=str)
+@pytest.mark.parametrize(
+    "columns", [{}, {"item": pa.int64()}, {"item": pa.uint64(), "user": pa.int8()}], ids=str
+)
 def test_columns_of_batches(columns):
-    """As engines give them: sums as decimals, bytes for texts, negative numbers, more than 64 bits hold with a sign."""
-    values = [2**64 - 1, 3] if columns.get("item") == pa.uint64() else [-5, 2**60 + 1] if columns else [b"b", "a\u00e4"]
+    """As engines give them: sums as decimals, bytes for texts, negative numbers, more than 64 bits
+    hold with a sign.
+    """
+    values = (
+        [2**64 - 1, 3]
+        if columns.get("item") == pa.uint64()
+        else [-5, 2**60 + 1]
+        if columns
+        else [b"b", "a\u00e4"]
+    )
     kinds = {"item": pa.binary(), "count": pa.decimal128(38, 0)} | columns
     given = {"item": values, "count": [2**40, 0], "user": [1, -1]}
     table = pa.table({name: pa.array(given[name], kind) for name, kind in kinds.items()})
@@ -165,4 +209,6 @@ def test_columns_of_batches(columns):
     assert {name: array.tolist() for name, array in found.items()} == {
         name: texts if name == "item" else given[name] for name in kinds
     }
-    assert [array.size for array in base.gathered(table[:0].to_reader()).values()] == [0] * len(kinds)
+    assert [array.size for array in base.gathered(table[:0].to_reader()).values()] == [0] * len(
+        kinds
+    )

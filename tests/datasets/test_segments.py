@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -22,9 +23,16 @@ from dptopk import (
 )
 
 pytest.importorskip("ibis")
-pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb")
 
-from dptopk.datasets import DuckDB, Segments, events_histogram, segment_histograms, segments, segments_charge
+from dptopk.datasets import (  # noqa: E402
+    DuckDB,
+    Segments,
+    events_histogram,
+    segment_histograms,
+    segments,
+    segments_charge,
+)
 
 COLUMNS = ["user", "item", "segment"]
 OPTIONS = {"user": "user", "item": "item", "segment": "segment"}
@@ -36,7 +44,9 @@ def as_dict(histogram):
 
 def random_events(seed, n=600):
     rng = np.random.default_rng(seed)
-    draws = zip(rng.integers(0, 40, n), rng.zipf(1.4, n) % 12, rng.choice(list("nsew"), n), strict=True)
+    draws = zip(
+        rng.integers(0, 40, n), rng.zipf(1.4, n) % 12, rng.choice(list("nsew"), n), strict=True
+    )
     return pd.DataFrame([(f"u{u}", f"i{i}", s) for u, i, s in draws], columns=COLUMNS)
 
 
@@ -46,7 +56,9 @@ def random_events(seed, n=600):
 def test_each_segment_is_the_histogram_of_its_own_events(engine, top):
     rows = random_events(1)
     options = {"labels_per_user": 2, "per_label_cap": 2, "top": top, "key": "k"}
-    found = segment_histograms(rows, **OPTIONS, segments=["n", "w", "absent"], engine=engine, **options)
+    found = segment_histograms(
+        rows, **OPTIONS, segments=["n", "w", "absent"], engine=engine, **options
+    )
     assert list(found) == ["n", "w", "absent"]
     assert found.segments_per_user == 3
     for name, histogram in found.items():
@@ -58,7 +70,9 @@ def test_each_segment_is_the_histogram_of_its_own_events(engine, top):
 
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_from("nsew")), min_size=1, max_size=25
+    st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_from("nsew")),
+    min_size=1,
+    max_size=25,
 )
 
 
@@ -66,7 +80,12 @@ EVENTS = st.lists(
 @settings(max_examples=10, deadline=None)
 @given(EVENTS, st.integers(1, 3), st.integers(1, 2), st.integers(1, 2))
 def test_removing_a_user_moves_few_segments_and_little_in_each(events, s, delta, cap):
-    options = {"segments": list("nse"), "segments_per_user": s, "labels_per_user": delta, "per_label_cap": cap}
+    options = {
+        "segments": list("nse"),
+        "segments_per_user": s,
+        "labels_per_user": delta,
+        "per_label_cap": cap,
+    }
     rows = pd.DataFrame(events, columns=COLUMNS)
     whole = segment_histograms(rows, **OPTIONS, **options)
     for user in set(rows["user"]):
@@ -75,7 +94,11 @@ def test_removing_a_user_moves_few_segments_and_little_in_each(events, s, delta,
         moved = 0
         for name in whole:
             before, after = as_dict(whole[name]), as_dict(rest[name])
-            moves = [before[item] - after.get(item, 0) for item in before if before[item] != after.get(item, 0)]
+            moves = [
+                before[item] - after.get(item, 0)
+                for item in before
+                if before[item] != after.get(item, 0)
+            ]
             assert set(after) <= set(before)
             assert len(moves) <= delta
             assert all(0 < move <= cap for move in moves)
@@ -88,7 +111,8 @@ def test_the_choice_of_segments_is_spread_and_varies_with_the_key():
     rows = pd.DataFrame([(f"u{u}", "x", s) for u in range(900) for s in "abc"], columns=COLUMNS)
     options = {"segments": list("abc"), "segments_per_user": 1, "labels_per_user": 1}
     by_key = [
-        [as_dict(h)["x"] for h in segment_histograms(rows, **OPTIONS, **options, key=key).values()] for key in "kkl"
+        [as_dict(h)["x"] for h in segment_histograms(rows, **OPTIONS, **options, key=key).values()]
+        for key in "kkl"
     ]
     assert by_key[0] == by_key[1] != by_key[2]
     for counts in by_key:
@@ -98,10 +122,20 @@ def test_the_choice_of_segments_is_spread_and_varies_with_the_key():
 
 def test_integer_segments_and_filters():
     rows = pd.DataFrame(
-        {"user": ["a", "b", "b"], "item": ["x", "x", "y"], "segment": [1, 2, 2], "kind": ["p", "p", "q"]}
+        {
+            "user": ["a", "b", "b"],
+            "item": ["x", "x", "y"],
+            "segment": [1, 2, 2],
+            "kind": ["p", "p", "q"],
+        }
     )
-    found = segment_histograms(rows, **OPTIONS, segments=[2, 1], labels_per_user=1, where={"kind": "p"})
-    assert {name: as_dict(histogram) for name, histogram in found.items()} == {2: {"x": 1}, 1: {"x": 1}}
+    found = segment_histograms(
+        rows, **OPTIONS, segments=[2, 1], labels_per_user=1, where={"kind": "p"}
+    )
+    assert {name: as_dict(histogram) for name, histogram in found.items()} == {
+        2: {"x": 1},
+        1: {"x": 1},
+    }
 
 
 @pytest.mark.parametrize(
@@ -118,10 +152,20 @@ def test_integer_segments_and_filters():
 )
 def test_refusals_name_the_argument(change, argument):
     with pytest.raises(InvalidParameter, match=argument):
-        segment_histograms(random_events(2, 5), **(OPTIONS | {"segments": ["n"], "labels_per_user": 1} | change))
+        segment_histograms(
+            random_events(2, 5), **(OPTIONS | {"segments": ["n"], "labels_per_user": 1} | change)
+        )
 
 
-COSTS = [PureDP(0.1), PureDP(0.2), BoundedRange(0.1), BoundedRange(0.3), ZCDP(0.1), ZCDP(0.2), ZCDP(0.1, xi=0.1)]
+COSTS = [
+    PureDP(0.1),
+    PureDP(0.2),
+    BoundedRange(0.1),
+    BoundedRange(0.3),
+    ZCDP(0.1),
+    ZCDP(0.2),
+    ZCDP(0.1, xi=0.1),
+]
 COSTS += [GaussianDP(0.5), ApproxDP(0.1, 1e-6), ApproxDP(0.2, 1e-7)]
 CHARGES = st.builds(
     lambda costs, delta: Charge(costs, delta=delta),
@@ -142,7 +186,9 @@ def larger(one, other):
 
 
 def covers(large, small):
-    """Whether each cost of the small charge can be given a cost of its own, at least as large, in the large charge."""
+    """Whether each cost of the small charge can be given a cost of its own, at least as large, in
+    the large charge.
+    """
     return all(
         sum(times for cost, times in small if larger(cost, needed))
         <= sum(times for cost, times in large if larger(cost, needed))
@@ -184,7 +230,9 @@ def test_the_mapping_charges_its_own_segments():
     with pytest.raises(InvalidParameter, match="charges"):
         segments_charge([0.1], segments_per_user=1)
     with pytest.raises(IncompatibleCosts):
-        segments_charge([charge, Charge({PureDP(1): 1}, neighbours="replace_one")], segments_per_user=1)
+        segments_charge(
+            [charge, Charge({PureDP(1): 1}, neighbours="replace_one")], segments_per_user=1
+        )
 
 
 def test_text_that_no_column_holds_is_refused_by_name():
@@ -206,5 +254,12 @@ def test_segments_that_differ_after_a_nul(monkeypatch, by_name):
         monkeypatch.setattr(segments, "_numbers", lambda *_: None)
     names = [f"n{end}" for end in ("", "\0", "\0b", "\0a", "\0b\0")]
     rows = pd.DataFrame({"user": range(5), "item": list("vwxyz"), "segment": names})
-    found = segment_histograms(rows, **OPTIONS, segments=names, segments_per_user=1, labels_per_user=1)
+    read = partial(
+        segment_histograms, rows, **OPTIONS, segments=names, segments_per_user=1, labels_per_user=1
+    )
+    if int(duckdb.__version__.split(".")[0]) < 2:  # no NUL in the text of a query: refused
+        with pytest.raises(InvalidParameter, match="could not run"):
+            read()
+        return
+    found = read()
     assert [as_dict(histogram) for histogram in found.values()] == [{item: 1} for item in "vwxyz"]

@@ -1,4 +1,6 @@
-"""Spark, in local mode: with the same key and a portable hash it gives the histograms that DuckDB gives."""
+"""Spark, in local mode: with the same key and a portable hash it gives the histograms that DuckDB
+gives.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,7 @@ from dptopk.datasets.backends import spark  # noqa: E402
 from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
+from dptopk.datasets.warehouse import events_statement  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +56,20 @@ def events():
     rng = np.random.default_rng(11)
     n = 1500
     labels = np.array(
-        ["x", "ü", "日本", "01", "1", "a b", 'say "it", twice', "é", "e\u0301", "👩‍👩‍👧", "z" * 300, "-0"]
+        [
+            "x",
+            "ü",
+            "日本",
+            "01",
+            "1",
+            "a b",
+            'say "it", twice',
+            "é",
+            "e\u0301",
+            "👩‍👩‍👧",
+            "z" * 300,
+            "-0",
+        ]
     )
     weights = rng.choice([-2.0, 0.4, 1.0, 2.5, 1e300, np.inf, np.nan], n)
     frame = pd.DataFrame(
@@ -77,7 +93,9 @@ def folder(tmp_path_factory, events):
     path = tmp_path_factory.mktemp("events")
     events.to_parquet(path / "events.parquet")
     events[["member", "article", "region"]].to_csv(path / "events.csv", index=False)
-    events[["member", "article", "region"]].to_json(path / "events.jsonl", orient="records", lines=True)
+    events[["member", "article", "region"]].to_json(
+        path / "events.jsonl", orient="records", lines=True
+    )
     return path
 
 
@@ -85,7 +103,14 @@ def rows(histogram):
     return list(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
 
 
-OPTIONS = {"user": "member", "item": "article", "labels_per_user": 2, "top": 8, "key": "k", "portable": True}
+OPTIONS = {
+    "user": "member",
+    "item": "article",
+    "labels_per_user": 2,
+    "top": 8,
+    "key": "k",
+    "portable": True,
+}
 
 
 @pytest.mark.parametrize("file", ["events.parquet", "events.csv", "events.jsonl"])
@@ -115,11 +140,18 @@ def test_choices_weights_types_and_filters(session, folder, change):
 
 @pytest.mark.parametrize("change", [{}, {"per_label_cap": 3, "choose": "top"}, {"item": "number"}])
 def test_the_hash_of_the_engine_itself(session, folder, events, change):
-    """Another choice than DuckDB's, under the same bounds: without a cap on labels the two agree."""
+    """Another choice than DuckDB's, under the same bounds: without a cap on labels the two
+    agree.
+    """
     path, options = folder / "events.parquet", OPTIONS | change | {"portable": False, "top": None}
-    first, second = (rows(events_histogram(path, **options, engine=Spark(session=session))) for _ in range(2))
+    first, second = (
+        rows(events_histogram(path, **options, engine=Spark(session=session))) for _ in range(2)
+    )
     assert first == second
-    native, portable = (sum(count for _, count in found) for found in (first, rows(events_histogram(path, **options))))
+    native, portable = (
+        sum(count for _, count in found)
+        for found in (first, rows(events_histogram(path, **options)))
+    )
     if "per_label_cap" not in change:
         assert native == portable  # both keep min(Δ, labels) pairs of each member
     free = options | {"labels_per_user": None}
@@ -128,8 +160,14 @@ def test_the_hash_of_the_engine_itself(session, folder, events, change):
 
 
 def test_both_histograms_are_those_of_duckdb(session, folder):
-    path, options = folder / "events.parquet", {name: value for name, value in OPTIONS.items() if name != "top"}
-    found, same = event_counts(path, **options, engine=Spark(session=session)), event_counts(path, **options)
+    path, options = (
+        folder / "events.parquet",
+        {name: value for name, value in OPTIONS.items() if name != "top"},
+    )
+    found, same = (
+        event_counts(path, **options, engine=Spark(session=session)),
+        event_counts(path, **options),
+    )
     assert sorted(rows(found)) == sorted(rows(same))
     assert sorted(rows(found.under_cap)) == sorted(rows(same.under_cap))
     native = event_counts(path, **(options | {"portable": False}), engine=Spark(session=session))
@@ -138,7 +176,12 @@ def test_both_histograms_are_those_of_duckdb(session, folder):
 
 
 def test_segments(session, folder):
-    options = OPTIONS | {"segment": "region", "segments": ["south", "north"], "segments_per_user": 1, "top": 3}
+    options = OPTIONS | {
+        "segment": "region",
+        "segments": ["south", "north"],
+        "segments_per_user": 1,
+        "top": 3,
+    }
     found = segment_histograms(folder / "events.parquet", **options, engine=Spark(session=session))
     same = segment_histograms(folder / "events.parquet", **options)
     assert {name: rows(histogram) for name, histogram in found.items()} == {
@@ -152,10 +195,56 @@ def test_a_spark_frame_and_an_ibis_table_bring_their_session(session, folder):
     frame = session.read.parquet(str(path))
     assert rows(events_histogram(frame, **OPTIONS)) == answer
     frame.createOrReplaceTempView("clicks")
-    assert rows(events_histogram(ibis.pyspark.connect(session).table("clicks"), **OPTIONS)) == answer
+    assert (
+        rows(events_histogram(ibis.pyspark.connect(session).table("clicks"), **OPTIONS)) == answer
+    )
     with pytest.raises(InvalidParameter, match="engine"):
-        events_histogram(ibis.pyspark.connect(session).table("clicks"), **OPTIONS, engine=DuckDB(passes=2))
-    assert [table.name for table in session.catalog.listTables()] == ["clicks"]  # nothing of ours is left
+        events_histogram(
+            ibis.pyspark.connect(session).table("clicks"), **OPTIONS, engine=DuckDB(passes=2)
+        )
+    assert [table.name for table in session.catalog.listTables()] == [
+        "clicks"
+    ]  # nothing of ours is left
+
+
+def test_a_frame_of_another_session_is_asked_there_and_leaves_no_view(session):
+    other = session.newSession()
+    frame = other.createDataFrame([("a", "x"), ("b", "x")], ["u", "i"])
+    options = {"user": "u", "item": "i", "labels_per_user": 1}
+    for engine in (None, Spark(session=other)):
+        assert rows(events_histogram(frame, **options, engine=engine)) == [("x", 2)]
+    with pytest.raises(InvalidParameter, match="another session"):
+        events_histogram(frame, **options, engine=Spark(session=session))
+    left = [*session.catalog.listTables(), *other.catalog.listTables()]
+    assert not [view.name for view in left if view.name.startswith("dptopk")]
+
+
+def test_hidden_files_are_no_rows(session, tmp_path):
+    names = ("a.parquet", ".x.parquet", "_meta.parquet", "_temporary/0/p.parquet")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame({"u": [name], "i": ["x"]}).to_parquet(tmp_path / name)
+    options = {"user": "u", "item": "i", "labels_per_user": 1}
+    for engine in (Spark(session=session), DuckDB()):
+        assert rows(events_histogram(tmp_path, **options, engine=engine)) == [("x", 1)]
+
+
+FALLIBLE = {
+    "a cast": (lambda t: t.i.cast("int64") > 0, {"7", "8"}),
+    "a division": (lambda t: 6 / (t.w - 2) < 0, {"7"}),
+    "a remainder": (lambda t: 6 % (t.w - 2) >= 0, {"7", "8"}),
+    "an overflow": (lambda t: t.w + 1 > 0, {"7", "x"}),
+    "a narrow integer": (lambda t: t.w.cast("int8") > 0, {"7", "x"}),
+}
+
+
+def test_operations_that_fail_for_a_row_give_null(session):
+    rows_ = [("a", "7", 1), ("b", "x", 2), ("c", "8", 2**63 - 1)]
+    frame = session.createDataFrame(rows_, "u string, i string, w long")
+    options = {"user": "u", "item": "i", "labels_per_user": 1}
+    for where, expected in FALLIBLE.values():
+        found = events_histogram(frame, **options, where=where)
+        assert set(found.labels.tolist()) == expected
 
 
 def test_refusals(session, folder, tmp_path):
@@ -165,7 +254,11 @@ def test_refusals(session, folder, tmp_path):
         events_histogram(broken, **OPTIONS, engine=Spark(session=session))
     assert "secret" not in str(caught.value)
     with pytest.raises(InvalidParameter, match="user"):
-        events_histogram(folder / "events.parquet", **(OPTIONS | {"user": "nobody"}), engine=Spark(session=session))
+        events_histogram(
+            folder / "events.parquet",
+            **(OPTIONS | {"user": "nobody"}),
+            engine=Spark(session=session),
+        )
     with pytest.raises(InvalidParameter, match="table"):
         events_histogram(pd.DataFrame(), **OPTIONS, engine=Spark(session=session))
 
@@ -179,7 +272,9 @@ def test_folder_names_are_text_whatever_other_folders_are_called(session, tmp_pa
     for left_out in (None, "zz"):
         if left_out:
             shutil.rmtree(tmp_path / f"i={left_out}")
-        found = events_histogram(tmp_path, user="u", item="i", labels_per_user=1, engine=Spark(session=session))
+        found = events_histogram(
+            tmp_path, user="u", item="i", labels_per_user=1, engine=Spark(session=session)
+        )
         assert {"1", "01"} <= set(found.labels.tolist())
     assert session.conf.get(setting) == before
 
@@ -217,7 +312,9 @@ def test_users_under_a_collation(session):
 
 
 def test_texts_of_users_stay_texts_where_no_two_are_equal(session):
-    """Their order is that of their bytes as it is; labels, which leave the engine, are made bytes."""
+    """Their order is that of their bytes as it is; labels, which leave the engine, are made
+    bytes.
+    """
     frame = session.createDataFrame([("a", "x")], ["u", "i"])
     with Spark(session=session).open(frame, columns=None, table_name=None) as source:
         column = source.table.u
@@ -237,3 +334,21 @@ def test_files_of_a_folder_that_differ_in_type_are_refused(session, tmp_path):
         for table in (tmp_path, str(tmp_path / "*.parquet")):
             with pytest.raises(InvalidParameter, match="different types"):
                 events_histogram(table, **asked)
+
+
+def test_the_statement_of_a_warehouse_counts_as_here(session):
+    rng = np.random.default_rng(4)
+    labels = np.array(["x", "X", "\u00e9", "e\u0301", "a|b", "", *"abcdef"])
+    events = pd.DataFrame({"u": rng.integers(0, 30, 400), "i": labels[rng.zipf(1.2, 400) % 12]})
+    session.createDataFrame(events).createOrReplaceTempView("clicks")
+    session.createDataFrame([("a secret",)], ["secret"]).createOrReplaceTempView("dptopk_key")
+    names = {"table": "clicks", "user": "u", "item": "i"}
+    result = session.sql(events_statement("spark", **names, labels_per_user=3)).toPandas()
+    session.catalog.dropTempView("clicks")
+    session.catalog.dropTempView("dptopk_key")
+    options = {"labels_per_user": 3, "weights": True, "profile": True}
+    columns = {"user": "u", "item": "i", "key": "a secret", "portable": True}
+    found, same = event_counts(result, **options), event_counts(events, **columns, **options)
+    assert sorted(rows(found)) == sorted(rows(same))
+    assert sorted(rows(found.under_cap)) == sorted(rows(same.under_cap))
+    assert found.profile.counts.tolist() == same.profile.counts.tolist()

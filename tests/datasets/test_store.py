@@ -33,14 +33,27 @@ def as_dict(histogram):
     return dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
 
 
-DAYS = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("uvwxyz")), max_size=12), max_size=4)
+DAYS = st.lists(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("uvwxyz")), max_size=12), max_size=4
+)
 
 
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
-@given(DAYS, st.sampled_from([1, 2, None]), st.integers(1, 3), st.sampled_from(["", "k"]), st.booleans())
+@given(
+    DAYS,
+    st.sampled_from([1, 2, None]),
+    st.integers(1, 3),
+    st.sampled_from(["", "k"]),
+    st.booleans(),
+)
 def test_day_by_day_is_all_at_once(tmp_path_factory, days, delta, cap, key, portable):
-    options = COLUMNS | {"labels_per_user": delta, "per_label_cap": cap, "key": key, "portable": portable}
+    options = COLUMNS | {
+        "labels_per_user": delta,
+        "per_label_cap": cap,
+        "key": key,
+        "portable": portable,
+    }
     path = tmp_path_factory.mktemp("store") / "events.store"
     so_far = []
     with EventsStore(path, **options, partitions=True) as store:
@@ -53,19 +66,33 @@ def test_day_by_day_is_all_at_once(tmp_path_factory, days, delta, cap, key, port
             assert found.sensitivity == whole.sensitivity == Sensitivity(linf=cap, l0=delta)
         for gone in ("", *{user for user, _ in so_far[:3]}):
             store.delete_user(gone)
-            so_far, *days = ([event for event in day if event[0] != gone] for day in (so_far, *days))
+            so_far, *days = (
+                [event for event in day if event[0] != gone] for day in (so_far, *days)
+            )
             assert as_dict(store.histogram()) == as_dict(events_histogram(frame(so_far), **options))
             for number, day in enumerate(days):
-                found, alone = store.histogram(partition=str(number)), events_histogram(frame(day), **options)
+                found, alone = (
+                    store.histogram(partition=str(number)),
+                    events_histogram(frame(day), **options),
+                )
                 assert as_dict(found) == as_dict(alone)
                 assert found.sensitivity == alone.sensitivity
 
 
 @pytest.mark.parametrize("most", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_user_counts_on_the_first_days_alone(tmp_path, most):
-    """What a day leaves out of a user depends on that user's events alone, and the sum of days leaves out nothing."""
-    days = [[("a", "x"), ("b", "x")], [("a", "y"), ("a", "x")], [("b", "y"), ("c", "y")], [("a", "z"), ("b", "z")]]
-    with EventsStore(tmp_path / "e.store", **COLUMNS, labels_per_user=2, partitions=True, days_per_user=most) as store:
+    """What a day leaves out of a user depends on that user's events alone, and the sum of days
+    leaves out nothing.
+    """
+    days = [
+        [("a", "x"), ("b", "x")],
+        [("a", "y"), ("a", "x")],
+        [("b", "y"), ("c", "y")],
+        [("a", "z"), ("b", "z")],
+    ]
+    with EventsStore(
+        tmp_path / "e.store", **COLUMNS, labels_per_user=2, partitions=True, days_per_user=most
+    ) as store:
         for number, day in enumerate(days):
             store.append(frame(day), version=str(number))
     active = {user: [n for n, day in enumerate(days) if user in dict(day)][:most] for user in "abc"}
@@ -76,7 +103,9 @@ def test_a_user_counts_on_the_first_days_alone(tmp_path, most):
             expected = events_histogram(frame(counted), **COLUMNS, labels_per_user=2)
             assert as_dict(store.histogram(partition=str(number))) == as_dict(expected)
         assert as_dict(store.histogram()) == as_dict(
-            events_histogram(frame([event for day in days for event in day]), **COLUMNS, labels_per_user=2)
+            events_histogram(
+                frame([event for day in days for event in day]), **COLUMNS, labels_per_user=2
+            )
         )
         store.delete_user("a")
         store.append(frame([("a", "v")]), version="later")
@@ -124,13 +153,21 @@ def test_it_reopens_by_its_path_and_refuses_other_settings(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("portable", [False, True])
 def test_a_day_is_cut_before_it_leaves_its_engine(tmp_path, monkeypatch, portable):
-    events = [(user, f"{item} is a label of more than twelve letters") for user in "abc" for item in range(20)]
+    events = [
+        (user, f"{item} is a label of more than twelve letters")
+        for user in "abc"
+        for item in range(20)
+    ]
     with duckdb.connect(str(tmp_path / "day.duckdb")) as file:  # its columns are read as bytes
         file.register("rows", frame(events).astype(object))
         file.execute("CREATE TABLE day AS SELECT * FROM rows")
     options = COLUMNS | {"labels_per_user": 4, "portable": portable}
     left, keep = [], EventsStore._keep
-    monkeypatch.setattr(EventsStore, "_keep", lambda self, day, items: (left.append(len(day)), keep(self, day, items)))
+    monkeypatch.setattr(
+        EventsStore,
+        "_keep",
+        lambda self, day, items: (left.append(len(day)), keep(self, day, items)),
+    )
     with EventsStore(tmp_path / "e.store", **options) as store:
         connection = ibis.duckdb.connect(tmp_path / "day.duckdb")
         store.append(connection.table("day"), version="1")
@@ -151,17 +188,27 @@ def test_integers_and_weights(tmp_path):
 
 @pytest.mark.slow
 def test_numbers_beyond_63_bits_and_days_without_rows(tmp_path):
-    """What is taken is decided by a column's type, never by a value: ids are often unsigned hashes."""
-    events = pd.DataFrame({"who": [1, 2**64 - 1, 2], "what": [2**64 - 2, 2**64 - 2, 3]}, dtype="uint64")
+    """What is taken is decided by a column's type, never by a value: ids are often unsigned
+    hashes.
+    """
+    events = pd.DataFrame(
+        {"who": [1, 2**64 - 1, 2], "what": [2**64 - 2, 2**64 - 2, 3]}, dtype="uint64"
+    )
     for portable in (False, True):
         options = COLUMNS | {"labels_per_user": 1, "portable": portable}
         with EventsStore(tmp_path / f"{portable}.store", **options) as store:
             store.append(events[:1], version="1")
             store.append(events[1:], version="2")
-            assert as_dict(store.histogram()) == as_dict(events_histogram(events, **options)) == {2**64 - 2: 2, 3: 1}
+            assert (
+                as_dict(store.histogram())
+                == as_dict(events_histogram(events, **options))
+                == {2**64 - 2: 2, 3: 1}
+            )
             with pytest.raises(InvalidParameter, match="types"):
                 store.append(events.astype("float64"), version="3")
-    pd.DataFrame({"who": [], "what": []}, dtype=object).to_parquet(tmp_path / "empty.parquet")  # columns of no type
+    pd.DataFrame({"who": [], "what": []}, dtype=object).to_parquet(
+        tmp_path / "empty.parquet"
+    )  # columns of no type
     with EventsStore(tmp_path / "text.store", **COLUMNS) as store:
         store.append(tmp_path / "empty.parquet", version="1")
         store.append(frame([("a", "x")]), version="2")
@@ -217,7 +264,10 @@ def append_and_die(path, delay):
 
     threading.Thread(target=die, daemon=True).start()
     rng = np.random.default_rng(0)
-    day = [(f"u{u}", f"i{i}") for u, i in zip(rng.integers(0, 300, 20_000), rng.integers(0, 50, 20_000), strict=True)]
+    day = [
+        (f"u{u}", f"i{i}")
+        for u, i in zip(rng.integers(0, 300, 20_000), rng.integers(0, 50, 20_000), strict=True)
+    ]
     with EventsStore(path) as store:
         store.append(frame(day), version="second")
 
@@ -229,7 +279,9 @@ def test_a_killed_append_leaves_all_or_nothing(tmp_path, delay):
     with EventsStore(path, **COLUMNS, labels_per_user=3) as store:
         store.append(frame([("a", "x")]), version="first")
         before = as_dict(store.histogram())
-    process = multiprocessing.get_context("spawn").Process(target=append_and_die, args=(path, delay))
+    process = multiprocessing.get_context("spawn").Process(
+        target=append_and_die, args=(path, delay)
+    )
     process.start()
     process.join(120)
     with EventsStore(path) as store:
@@ -255,8 +307,22 @@ def test_refresh_sets_the_version_in_the_ledger(tmp_path):
     for day in ("2026-01-01", "2026-01-02", "2026-01-02"):
         partition = tmp_path / f"{day}.csv"
         frame([("a", "x"), (day, "y")]).to_csv(partition, index=False)
-        made = ["--user-col", "who", "--item-col", "what", "--labels-per-user", "2"] if day.endswith("01") else []
-        command = ["refresh", store, str(partition), "--data-version", day, "--ledger", book, "--dataset", "clicks"]
+        made = (
+            ["--user-col", "who", "--item-col", "what", "--labels-per-user", "2"]
+            if day.endswith("01")
+            else []
+        )
+        command = [
+            "refresh",
+            store,
+            str(partition),
+            "--data-version",
+            day,
+            "--ledger",
+            book,
+            "--dataset",
+            "clicks",
+        ]
         result = CliRunner().invoke(app, command + made)
         assert result.exit_code == 0, result.output
     assert "2 partitions" in result.output
@@ -275,7 +341,9 @@ def test_refresh_makes_a_portable_store_and_forgets_no_setting(tmp_path):
         command = ["refresh", store, day, "--data-version", version, *more]
         return CliRunner().invoke(app, [str(argument) for argument in command])
 
-    made = refresh("1", "--user-col", "who", "--item-col", "what", "--portable", "--labels-per-user", 3)
+    made = refresh(
+        "1", "--user-col", "who", "--item-col", "what", "--portable", "--labels-per-user", 3
+    )
     assert made.exit_code == 0, made.output
     with EventsStore(store) as events:
         assert events.bounds.portable
@@ -289,15 +357,23 @@ def test_refresh_makes_a_portable_store_and_forgets_no_setting(tmp_path):
 
 @pytest.mark.slow
 def test_a_stored_answer_is_given_again_for_the_same_version_alone(tmp_path):
-    """On the command line: a day is added, the version is set by the same call, and the old answer is history."""
-    book, store, day = str(tmp_path / "ledger.db"), str(tmp_path / "clicks.store"), tmp_path / "day.csv"
+    """On the command line: a day is added, the version is set by the same call, and the old answer
+    is history.
+    """
+    book, store, day = (
+        str(tmp_path / "ledger.db"),
+        str(tmp_path / "clicks.store"),
+        tmp_path / "day.csv",
+    )
 
     def run(*arguments):
         return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
     with Ledger(book, create=True, test=True) as ledger:
         budget = Budget(epsilon=9.0, delta=1e-5)
-        ledger.create_dataset("clicks", budget=budget, sensitivity=Sensitivity(l0=2), unit="member", version="0")
+        ledger.create_dataset(
+            "clicks", budget=budget, sensitivity=Sensitivity(l0=2), unit="member", version="0"
+        )
     paying = ("--ledger", book, "--dataset", "clicks")
     columns = ("--user-col", "who", "--item-col", "what", "--labels-per-user", 2)
 
@@ -308,8 +384,32 @@ def test_a_stored_answer_is_given_again_for_the_same_version_alone(tmp_path):
         assert result.exit_code == 0, result.output
 
     def ask(version, *more):
-        asked = ("--k", 2, "--epsilon", 1, "--delta", 1e-7, "--labels-per-user", 2, "--format", "json", "--reuse")
-        return run("topk", store, *asked, *paying, "--analyst", "ann", "--data-version", version, "--seed", 1, *more)
+        asked = (
+            "--k",
+            2,
+            "--epsilon",
+            1,
+            "--delta",
+            1e-7,
+            "--labels-per-user",
+            2,
+            "--format",
+            "json",
+            "--reuse",
+        )
+        return run(
+            "topk",
+            store,
+            *asked,
+            *paying,
+            "--analyst",
+            "ann",
+            "--data-version",
+            version,
+            "--seed",
+            1,
+            *more,
+        )
 
     def spent():
         with Ledger(book) as ledger:
@@ -336,16 +436,23 @@ def test_a_stored_answer_is_given_again_for_the_same_version_alone(tmp_path):
     assert "contradicts the ledger" in refused.output
 
 
-@pytest.mark.parametrize(("who", "what"), [("int8", "int16"), ("int32", "uint8"), ("uint64", "int32")])
+@pytest.mark.parametrize(
+    ("who", "what"), [("int8", "int16"), ("int32", "uint8"), ("uint64", "int32")]
+)
 def test_integers_of_any_width_are_kept_as_all_at_once(tmp_path, who, what):
     """Negative ones too, whose hashes DuckDB makes of their width."""
     rng = np.random.default_rng(0)
-    users, items = rng.integers(-9, 9, 60) + 9 * who.startswith("u"), rng.integers(-4, 4, 60) + 4 * what.startswith("u")
+    users, items = (
+        rng.integers(-9, 9, 60) + 9 * who.startswith("u"),
+        rng.integers(-4, 4, 60) + 4 * what.startswith("u"),
+    )
     events = pd.DataFrame({"who": users.astype(who), "what": items.astype(what)})
     with EventsStore(tmp_path / "e.store", **COLUMNS, labels_per_user=2) as store:
         store.append(events[:30], version="1")
         store.append(events[30:], version="2")
-        assert as_dict(store.histogram()) == as_dict(events_histogram(events, **COLUMNS, labels_per_user=2))
+        assert as_dict(store.histogram()) == as_dict(
+            events_histogram(events, **COLUMNS, labels_per_user=2)
+        )
 
 
 def test_users_whose_texts_are_equal_under_a_collation_are_refused(tmp_path):
@@ -357,4 +464,7 @@ def test_users_whose_texts_are_equal_under_a_collation_are_refused(tmp_path):
     with EventsStore(tmp_path / "e.store", **COLUMNS) as store:
         with pytest.raises(InvalidParameter, match="collation"):
             store.append(own.table("clicks"), version="1")
-        store.append(own.table("clicks").mutate(who=ibis._.who.lower().cast("binary").cast("string")), version="1")
+        store.append(
+            own.table("clicks").mutate(who=ibis._.who.lower().cast("binary").cast("string")),
+            version="1",
+        )

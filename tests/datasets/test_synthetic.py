@@ -21,7 +21,13 @@ from dptopk.datasets import events_histogram, make_events  # noqa: E402
 def test_shape_and_columns(tmp_path):
     path, seen = tmp_path / "events.parquet", []
     truth = make_events(
-        path, events=2500, users=40, items=30, seed=3, chunk=1000, progress=lambda *done: seen.append(done)
+        path,
+        events=2500,
+        users=40,
+        items=30,
+        seed=3,
+        chunk=1000,
+        progress=lambda *done: seen.append(done),
     )
     frame = pq.read_table(path).to_pandas()
     assert list(frame.columns) == ["member", "article", "section", "region"]
@@ -36,7 +42,10 @@ def test_shape_and_columns(tmp_path):
 
 def test_the_same_seed_gives_the_same_events_whatever_the_chunk(tmp_path):
     def made(**change):
-        make_events(tmp_path / "events.parquet", **({"events": 500, "users": 9, "items": 8, "seed": 1} | change))
+        make_events(
+            tmp_path / "events.parquet",
+            **({"events": 500, "users": 9, "items": 8, "seed": 1} | change),
+        )
         return pq.read_table(tmp_path / "events.parquet").to_pandas().astype(str)
 
     assert made().equals(made(chunk=7))
@@ -77,13 +86,23 @@ def test_expected_users(tmp_path):
 
 def test_no_events(tmp_path):
     make_events(tmp_path / "events.parquet", events=0, users=1, items=1)
-    histogram = events_histogram(tmp_path / "events.parquet", user="member", item="article", labels_per_user=1)
+    histogram = events_histogram(
+        tmp_path / "events.parquet", user="member", item="article", labels_per_user=1
+    )
     assert len(histogram) == 0
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"events": -1}, {"users": 0}, {"items": 0}, {"seed": -1}, {"chunk": 0}, {"exponent": 0}, {"spread": -1.0}],
+    [
+        {"events": -1},
+        {"users": 0},
+        {"items": 0},
+        {"seed": -1},
+        {"chunk": 0},
+        {"exponent": 0},
+        {"spread": -1.0},
+    ],
 )
 def test_refusals_name_the_argument(tmp_path, change):
     with pytest.raises(InvalidParameter, match=next(iter(change))):
@@ -108,11 +127,15 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path, before):
     if before is not None:
         path.write_bytes(before)
     command = [sys.executable, "-c", WRITING, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline() == "1000\n"
         assert (tmp_path / "events.parquet.partial").exists()
         process.send_signal(signal.SIGINT)
         _, trouble = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in trouble
     assert process.returncode != 0
-    assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == ({path.name: before} if before else {})
+    assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == (
+        {path.name: before} if before else {}
+    )

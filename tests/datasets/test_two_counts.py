@@ -1,4 +1,6 @@
-"""Both histograms of one pass: each is that of events_histogram, and one user moves them as they say."""
+"""Both histograms of one pass: each is that of events_histogram, and one user moves them as they
+say.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from dptopk import Histogram, InvalidParameter, Sensitivity
 pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 
-from dptopk.datasets import DuckDB, EventsStore, event_counts, events_histogram, segment_histograms
+from dptopk.datasets import (
+    DuckDB,
+    EventsStore,
+    bounding,
+    event_counts,
+    events_histogram,
+    segment_histograms,
+)
 from dptopk.histogram.event_counts import CELLS, NARROW
 
 COLUMNS = {"user": "user", "item": "item"}
@@ -27,7 +36,9 @@ def as_dict(histogram: Histogram) -> dict:
 def events(seed: int, rows: int = 400, users: int = 40) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     items = [f"i{i}" for i in rng.zipf(1.4, rows) % 15]
-    return pd.DataFrame({"user": rng.integers(0, users, rows), "item": items, "weight": rng.integers(-1, 4, rows)})
+    return pd.DataFrame(
+        {"user": rng.integers(0, users, rows), "item": items, "weight": rng.integers(-1, 4, rows)}
+    )
 
 
 @pytest.mark.slow
@@ -46,13 +57,17 @@ def events(seed: int, rows: int = 400, users: int = 40) -> pd.DataFrame:
 )
 def test_each_is_the_histogram_of_a_pass_of_its_own(options):
     made = event_counts(events(1), **COLUMNS, labels_per_user=2, **options)
-    whole, capped = (events_histogram(events(1), **COLUMNS, labels_per_user=cap, **options) for cap in (None, 2))
+    whole, capped = (
+        events_histogram(events(1), **COLUMNS, labels_per_user=cap, **options) for cap in (None, 2)
+    )
     assert as_dict(made) == as_dict(whole)
     assert as_dict(made.under_cap) == as_dict(capped)
     assert made.sensitivity == whole.sensitivity
     assert made.under_cap.sensitivity == capped.sensitivity
     assert made.under_cap.capped
-    assert made.capped == (options.get("per_label_cap", 1) > 1)  # users are counted once, and so as they are
+    assert made.capped == (
+        options.get("per_label_cap", 1) > 1
+    )  # users are counted once, and so as they are
 
 
 def test_one_user_moves_both_as_they_say():
@@ -62,7 +77,10 @@ def test_one_user_moves_both_as_they_say():
     assert as_dict(with_all) == truth
     for user in frame["user"].unique():
         without = event_counts(frame[frame["user"] != user], **COLUMNS, labels_per_user=2)
-        for one, other, most in ((with_all, without, 15), (with_all.under_cap, without.under_cap, 2)):
+        for one, other, most in (
+            (with_all, without, 15),
+            (with_all.under_cap, without.under_cap, 2),
+        ):
             before, after = as_dict(one), as_dict(other)
             moves = [before[item] - after.get(item, 0) for item in before]
             assert set(after) <= set(before)
@@ -74,7 +92,9 @@ def test_one_user_moves_both_as_they_say():
 def test_a_store_without_a_cap_has_both(portable, tmp_path):
     frame = events(3)
     options = {"key": "k", "portable": portable}
-    with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None, **options) as store:
+    with EventsStore(
+        tmp_path / "events.store", **COLUMNS, labels_per_user=None, **options
+    ) as store:
         assert len(event_counts(store, labels_per_user=2)) == 0
         store.append(frame[:150], version="1")
         store.append(frame[150:], version="2")
@@ -120,17 +140,24 @@ def weighted(frame: pd.DataFrame) -> dict:
     return each.groupby(pairs["item"]).sum().to_dict()
 
 
-@pytest.mark.parametrize("options", [{}, {"portable": True}, {"choose": "top"}, {"engine": DuckDB(passes=3)}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"portable": True}, {"choose": "top"}, {"engine": DuckDB(passes=3)}], ids=str
+)
 def test_weights(options, tmp_path):
     made = event_counts(events(5), **COLUMNS, labels_per_user=20, weights=True, **options)
     assert as_dict(made.under_cap) == weighted(events(5))
     assert made.under_cap.sensitivity == Sensitivity(100, 20, l2=100)
     counts, capped = (
-        event_counts(events(5), **COLUMNS, labels_per_user=2, weights=weights, **options) for weights in (False, True)
+        event_counts(events(5), **COLUMNS, labels_per_user=2, weights=weights, **options)
+        for weights in (False, True)
     )
     assert as_dict(made) == as_dict(counts) == as_dict(capped)
     assert set(as_dict(capped.under_cap)) == set(as_dict(counts.under_cap))
-    assert 70 * sum(counts.under_cap.counts) <= sum(capped.under_cap.counts) < 72 * sum(counts.under_cap.counts)
+    assert (
+        70 * sum(counts.under_cap.counts)
+        <= sum(capped.under_cap.counts)
+        < 72 * sum(counts.under_cap.counts)
+    )
 
 
 @pytest.mark.slow
@@ -144,16 +171,27 @@ def test_weights_of_a_store_and_of_segments(tmp_path):
             assert as_dict(stored.under_cap) == as_dict(
                 event_counts(frame, **COLUMNS, labels_per_user=cap, weights=True).under_cap
             )
-    with EventsStore(tmp_path / "more.store", **COLUMNS, labels_per_user=None, per_label_cap=2) as store:
+    with EventsStore(
+        tmp_path / "more.store", **COLUMNS, labels_per_user=None, per_label_cap=2
+    ) as store:
         store.append(frame, version="1")
         with pytest.raises(InvalidParameter, match="weights"):
             event_counts(store, labels_per_user=2, weights=True)
     apart = frame.assign(segment=frame["user"] % 3)
-    options = {"segment": "segment", "segments": [0, 1], "labels_per_user": 3, "count_capped": False}
+    options = {
+        "segment": "segment",
+        "segments": [0, 1],
+        "labels_per_user": 3,
+        "count_capped": False,
+    }
     for weights in (False, True):
-        found = segment_histograms(apart, **COLUMNS, **options, segments_per_user=1, weights=weights)
+        found = segment_histograms(
+            apart, **COLUMNS, **options, segments_per_user=1, weights=weights
+        )
         for name, both in found.items():
-            alone = event_counts(apart[apart["segment"] == name], **COLUMNS, labels_per_user=3, weights=weights)
+            alone = event_counts(
+                apart[apart["segment"] == name], **COLUMNS, labels_per_user=3, weights=weights
+            )
             assert as_dict(both) == as_dict(alone)
             assert as_dict(both.under_cap) == as_dict(alone.under_cap)
             assert both.under_cap.sensitivity == alone.under_cap.sensitivity
@@ -166,15 +204,23 @@ def test_one_user_moves_the_sums_by_equal_weights_of_norm_100():
     frame = events(7, rows=80, users=6)
     all_of_them = as_dict(event_counts(frame, **COLUMNS, labels_per_user=4, weights=True).under_cap)
     for user in frame["user"].unique():
-        without = event_counts(frame[frame["user"] != user], **COLUMNS, labels_per_user=4, weights=True)
+        without = event_counts(
+            frame[frame["user"] != user], **COLUMNS, labels_per_user=4, weights=True
+        )
         less = as_dict(without.under_cap)
-        moves = [most - less.get(item, 0) for item, most in all_of_them.items() if most != less.get(item, 0)]
+        moves = [
+            most - less.get(item, 0)
+            for item, most in all_of_them.items()
+            if most != less.get(item, 0)
+        ]
         assert set(moves) == {math.isqrt(10_000 // len(moves))}
         assert len(moves) <= 4
 
 
 def profiled(frame: pd.DataFrame) -> tuple[list[int], dict]:
-    """How many users are in each cell, and the sums of the counts under narrow caps, in plain Python."""
+    """How many users are in each cell, and the sums of the counts under narrow caps, in plain
+    Python.
+    """
     degrees = frame[["user", "item"]].drop_duplicates().groupby("user").size().tolist()
     ends = [*CELLS[1:], math.inf]
     cells = [sum(start < d <= end for d in degrees) for start, end in zip(CELLS, ends, strict=True)]
@@ -183,7 +229,13 @@ def profiled(frame: pd.DataFrame) -> tuple[list[int], dict]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"portable": True}, {"choose": "top"}, {"engine": DuckDB(passes=3)}, {"labels_per_user": 2}],
+    [
+        {},
+        {"portable": True},
+        {"choose": "top"},
+        {"engine": DuckDB(passes=3)},
+        {"labels_per_user": 2},
+    ],
     ids=str,
 )
 def test_a_profile_counts_every_user_in_one_cell(options):
@@ -198,10 +250,15 @@ def test_a_profile_counts_every_user_in_one_cell(options):
         assert (made.under(cap).sensitivity, made.under(cap).capped) == (Sensitivity(l0=cap), True)
     without = event_counts(frame, **options)
     assert (without.profile, without.narrow) == (None, {})
-    assert (as_dict(made), as_dict(made.under_cap)) == (as_dict(without), as_dict(without.under_cap))
+    assert (as_dict(made), as_dict(made.under_cap)) == (
+        as_dict(without),
+        as_dict(without.under_cap),
+    )
 
 
-def test_a_profile_is_summed_from_few_rows_of_each_label_and_is_exact_at_the_ends_of_cells(monkeypatch):
+def test_a_profile_is_summed_from_few_rows_of_each_label_and_is_exact_at_the_ends_of_cells(
+    monkeypatch,
+):
     from dptopk.datasets import two_counts
 
     degrees = sorted({max(at + step, 1) for at in (*CELLS, *NARROW) for step in (-1, 0, 1)} | {260})
@@ -220,7 +277,9 @@ def test_a_profile_is_summed_from_few_rows_of_each_label_and_is_exact_at_the_end
     assert found.profile.counts.tolist() == cells
     assert {cap: sum(found.under(cap).counts) for cap in found.narrow} == totals
     assert found.counts.sum() == len(pairs)
-    assert found.under_cap.counts.sum() == sum(min(d, 20) * math.isqrt(10_000 // min(d, 20)) for d in degrees)
+    assert found.under_cap.counts.sum() == sum(
+        min(d, 20) * math.isqrt(10_000 // min(d, 20)) for d in degrees
+    )
     assert max(rows) <= len({*CELLS, *NARROW, *(cell + 1 for cell in CELLS)}) < len(degrees)
 
 
@@ -228,11 +287,15 @@ def test_one_user_moves_one_cell_by_one_and_narrow_counts_by_their_cap():
     frame = events(9, rows=90, users=7)
     before = event_counts(frame, **COLUMNS, labels_per_user=4, weights=True, profile=True)
     for user in frame["user"].unique():
-        after = event_counts(frame[frame["user"] != user], **COLUMNS, labels_per_user=4, weights=True, profile=True)
+        after = event_counts(
+            frame[frame["user"] != user], **COLUMNS, labels_per_user=4, weights=True, profile=True
+        )
         assert sorted(before.profile.counts - after.profile.counts) == [0] * (len(CELLS) - 1) + [1]
         for cap in before.narrow:
             less = as_dict(after.under(cap))
-            moves = [count - less.get(item, 0) for item, count in as_dict(before.under(cap)).items()]
+            moves = [
+                count - less.get(item, 0) for item, count in as_dict(before.under(cap)).items()
+            ]
             assert set(moves) <= {0, 1}
             assert sum(moves) <= cap
 
@@ -248,11 +311,60 @@ def test_a_profile_of_a_store_of_segments_and_of_nothing(tmp_path):
     assert stored.profile.counts.tolist() == made.profile.counts.tolist() == profiled(frame)[0]
     assert all(as_dict(stored.under(cap)) == as_dict(made.under(cap)) for cap in NARROW)
     apart = frame.assign(segment=frame["user"] % 2)
-    found = segment_histograms(apart, **COLUMNS, segment="segment", segments=[0, 1], count_capped=False, **options)
+    found = segment_histograms(
+        apart, **COLUMNS, segment="segment", segments=[0, 1], count_capped=False, **options
+    )
     for name, both in found.items():
         assert both.profile.counts.tolist() == profiled(apart[apart["segment"] == name])[0]
     assert sum(event_counts(frame[:0], **COLUMNS, **options).profile.counts) == 0
     for wrong in ({"weights": False}, {"count_capped": False}):
-        read = partial(segment_histograms, segment="segment", segments=[0]) if "count_capped" in wrong else event_counts
+        read = (
+            partial(segment_histograms, segment="segment", segments=[0])
+            if "count_capped" in wrong
+            else event_counts
+        )
         with pytest.raises(InvalidParameter, match="weights"):
             read(apart, **COLUMNS, **options | {"weights": False} | wrong)
+
+
+def both_plans(monkeypatch, ask):
+    """The answers where distinct pairs are taken first, and where they never are."""
+    answers = []
+    for share in (2.0, 0.0):
+        monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", share)
+        answers.append(ask())
+    return answers
+
+
+@pytest.mark.parametrize("text", [False, True], ids=["integers", "texts"])
+def test_taking_distinct_pairs_first_moves_no_count(monkeypatch, text):
+    rng = np.random.default_rng(5)
+    users, items = rng.integers(0, 40, 3000), rng.zipf(1.3, 3000) % 60
+    frame = pd.DataFrame({"u": users, "i": items})
+    if text:
+        frame = frame.astype(str)
+
+    def ask():
+        found = event_counts(
+            frame, user="u", item="i", labels_per_user=7, weights=True, profile=True
+        )
+        narrow = [found.under(cap).counts.tolist() for cap in found.narrow]
+        return found.labels.tolist(), found.counts.tolist(), found.under_cap.counts.tolist(), narrow
+
+    first, never = both_plans(monkeypatch, ask)
+    assert first == never
+
+
+def test_distinct_pairs_come_first_where_users_repeat_labels(monkeypatch):
+    seen = []
+    chosen = bounding._first_events
+
+    def spy(source, *others):
+        seen.append(source.repeats)
+        return chosen(source, *others)
+
+    monkeypatch.setattr(bounding, "_first_events", spy)
+    for labels in (range(300), [0, 1, 2] * 100):
+        frame = pd.DataFrame({"u": [1] * 300, "i": list(labels)})
+        event_counts(frame, user="u", item="i", labels_per_user=5)
+    assert seen == [False, True]

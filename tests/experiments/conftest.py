@@ -28,7 +28,9 @@ class Run:
 
     def line(self, name, start):
         """The line of "paper says / we get" whose quantity starts so."""
-        (found,) = (line for line in self.outcomes[name].comparisons if line.quantity.startswith(start))
+        (found,) = (
+            line for line in self.outcomes[name].comparisons if line.quantity.startswith(start)
+        )
         return found
 
 
@@ -36,14 +38,18 @@ class Run:
 def quick(tmp_path_factory):
     """Made by the worker that asks first; the others wait for it and read what it found."""
     alone = "PYTEST_XDIST_WORKER" not in os.environ
-    folder = tmp_path_factory.mktemp("figures") if alone else tmp_path_factory.getbasetemp().parent / "figures"
+    folder = (
+        tmp_path_factory.mktemp("figures")
+        if alone
+        else tmp_path_factory.getbasetemp().parent / "figures"
+    )
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = folder / "found.pickle"
         if not found.is_file():
             found.write_bytes(pickle.dumps(_all(folder)))
-        outcomes, progress = pickle.loads(found.read_bytes())  # noqa: S301 - our own file
+        outcomes, progress = pickle.loads(found.read_bytes())  # noqa: S301
     return Run(folder, outcomes, progress)
 
 

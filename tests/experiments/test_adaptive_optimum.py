@@ -13,7 +13,8 @@ from dptopk.experiments.setwise_mixes import BOUNDS, bounds_of
 
 def test_order_effect() -> None:
     row = dict(zip(COLUMNS, order_effect((0.5, 1.0, 0.0)), strict=True))
-    assert row["rising_lower"] <= 0.2598147 and row["rising_upper"] >= 0.259814  # noqa: PT018 - one bracket
+    # one bracket
+    assert row["rising_lower"] <= 0.2598147 and row["rising_upper"] >= 0.259814  # noqa: PT018
     assert row["falling_upper"] == pytest.approx(0.2449, abs=1e-4)
     assert row["rising_lower"] > row["falling_upper"]
 

@@ -1,4 +1,6 @@
-"""What the experiments find, against the text of the papers and the values read off their figures."""
+"""What the experiments find, against the text of the papers and the values read off their
+figures.
+"""
 
 import re
 from pathlib import Path
@@ -65,7 +67,9 @@ def test_macbeth_counts_of_the_figure():
 
 @pytest.mark.slow
 def test_noise_without_a_fit_has_the_stated_width():
-    """Averaged over 25 words and 40 trials: the standard error of a standard deviation is below 4 %."""
+    """Averaged over 25 words and 40 trials: the standard error of a standard deviation is below 4
+    %.
+    """
     from dptopk.experiments.experiment import Settings, generators
 
     trials = [cr_figure_6._trial(("figure", rng)) for rng in generators(Settings(seed=7), 40)]
@@ -79,7 +83,9 @@ def test_noise_without_a_fit_has_the_stated_width():
 @pytest.mark.parametrize("l0", range(1, 11))
 def test_thresholds_of_the_figure(l0):
     read_off = cr_figure_7.published().set_index("Delta").loc[l0]
-    assert round(cr_figure_7.truncation(l0), 2) == pytest.approx(read_off["T_TruncGauss"], abs=0.0051)
+    assert round(cr_figure_7.truncation(l0), 2) == pytest.approx(
+        read_off["T_TruncGauss"], abs=0.0051
+    )
     assert cr_figure_7.unknown_laplace(l0) == pytest.approx(read_off["T_UnkLap"], rel=2.5e-3)
 
 
@@ -105,18 +111,28 @@ def test_moment_generating_function_at_two(quick):
     assert row["DR19"] == pytest.approx(1.5)
 
 
-# Exact divergences by enumeration of all pairs of two counts (docs/notes/truncated-gaussian-violation.md).
+# Exact divergences by enumeration of all pairs of two counts
+# (docs/notes/truncated-gaussian-violation.md).
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "epsilon", "published", "mended"),
-    [(3, 1.0, 0.1332, 0.00148), (3, 2.0, 0.1332, 0.00148), (10, 1.0, 0.0399, 6.37e-7), (10, 4.0, 0.0399, 6.37e-7)],
+    [
+        (3, 1.0, 0.1332, 0.00148),
+        (3, 2.0, 0.1332, 0.00148),
+        (10, 1.0, 0.0399, 6.37e-7),
+        (10, 4.0, 0.0399, 6.37e-7),
+    ],
 )
 def test_violation_of_the_published_truncated_gaussian(quick, sigma, epsilon, published, mended):
     table = quick.table("truncated-gaussian")
     row = table[(table["sigma"] == sigma) & (table["epsilon"] == epsilon)].iloc[0]
     assert row[truncated_gaussian.PUBLISHED] == pytest.approx(published, rel=2e-3)
     assert row[truncated_gaussian.MENDED] == pytest.approx(mended, rel=3e-3)
-    assert row[truncated_gaussian.MENDED] <= row[truncated_gaussian.CLAIM] < row[truncated_gaussian.PUBLISHED]
+    assert (
+        row[truncated_gaussian.MENDED]
+        <= row[truncated_gaussian.CLAIM]
+        < row[truncated_gaussian.PUBLISHED]
+    )
 
 
 @pytest.mark.slow
@@ -142,7 +158,9 @@ def test_every_way_spends_the_budget(way):
     from dptopk import Sensitivity, compose
 
     mechanisms = utility.WAYS[way][1]()
-    charges = [mechanism.charge(Sensitivity(l0=utility.L0), labels=utility.K) for mechanism in mechanisms]
+    charges = [
+        mechanism.charge(Sensitivity(l0=utility.L0), labels=utility.K) for mechanism in mechanisms
+    ]
     spent = compose(Charge.join(*charges), delta=utility.BUDGET.delta)
     assert 0.998 <= spent.epsilon <= utility.BUDGET.epsilon
 
@@ -161,7 +179,9 @@ def test_answers_with_hardly_any_noise_are_right():
 
 @pytest.mark.slow
 def test_noise_shows_as_error():
-    """The mean absolute error of 25 counts under 40 draws, against the mean of |discrete Laplace|, 1/sinh(ε)."""
+    """The mean absolute error of 25 counts under 40 draws, against the mean of |discrete Laplace|,
+    1/sinh(ε).
+    """
     histogram, rng = utility.data("10⁴ / r", "public", 1), np.random.default_rng(6)
     tries = [utility.attempt((KnownLaplace(epsilon=0.5),), histogram, 25, rng) for _ in range(40)]
     found = np.mean([errors["plain"][0] for _, errors in tries])

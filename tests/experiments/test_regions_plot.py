@@ -23,7 +23,9 @@ def test_statements_hold_and_the_figure_is_drawn(quick, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "curve"), [*zip(NAMES, ("mixture", "exact", "Proposition 2"), strict=True)])
+@pytest.mark.parametrize(
+    ("name", "curve"), [*zip(NAMES, ("mixture", "exact", "Proposition 2"), strict=True)]
+)
 def test_statements_are_tested(quick, name, curve):
     """With one curve pushed out of place the comparison must fail."""
     experiment, data = load(name), quick.table(name)

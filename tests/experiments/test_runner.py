@@ -106,10 +106,25 @@ def test_report_keeps_what_earlier_runs_left(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_with_what_was_done(tmp_path):
-    """Kill the command while its second experiment computes: the first is kept, and no worker is left behind."""
-    command = [sys.executable, "-m", "dptopk.cli", "reproduce", CHEAP, "adaptivity", "--out", tmp_path, "--jobs", "2"]
+    """Kill the command while its second experiment computes: the first is kept, and no worker is
+    left behind.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "dptopk.cli",
+        "reproduce",
+        CHEAP,
+        "adaptivity",
+        "--out",
+        tmp_path,
+        "--jobs",
+        "2",
+    ]
     environment = os.environ | {"PYTHONPATH": str(Path(runner.__file__).parents[2])}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     try:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not (tmp_path / "report.html").exists():
@@ -132,7 +147,11 @@ def _square(x):
 def test_trials_in_processes_are_those_in_line():
     shares = []
     settings = Settings(jobs=2, progress=shares.append)
-    assert in_parallel(_square, range(5), settings) == in_parallel(_square, range(5), Settings()) == [0, 1, 4, 9, 16]
+    assert (
+        in_parallel(_square, range(5), settings)
+        == in_parallel(_square, range(5), Settings())
+        == [0, 1, 4, 9, 16]
+    )
     assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
 
 
@@ -141,7 +160,8 @@ def test_results_depend_on_the_seed_alone(tmp_path):
     from dptopk.experiments.cr_figure_6 import compute
 
     one, two, other = (
-        compute(settings) for settings in (QUICK, replace(QUICK, jobs=2), replace(QUICK, seed=QUICK.seed + 1))
+        compute(settings)
+        for settings in (QUICK, replace(QUICK, jobs=2), replace(QUICK, seed=QUICK.seed + 1))
     )
     assert one.equals(two)
     assert not one["rmse"].equals(other["rmse"])
@@ -180,7 +200,9 @@ def test_command_refuses_unknown_names_with_code_2(tmp_path):
 
 @pytest.mark.slow
 def test_command_names_what_does_not_hold(tmp_path):
-    result = RUNNER.invoke(app, ["reproduce", "truncated-gaussian", "--out", str(tmp_path), "--quick", "--jobs", "1"])
+    result = RUNNER.invoke(
+        app, ["reproduce", "truncated-gaussian", "--out", str(tmp_path), "--quick", "--jobs", "1"]
+    )
     assert result.exit_code == 0, result.output
     assert "does not hold: σ = 3: Algorithm 2" in result.stdout
 
@@ -193,7 +215,9 @@ def test_command_lists_all():
 
 @pytest.mark.slow
 def test_command_makes_figure_and_report(tmp_path):
-    result = RUNNER.invoke(app, ["reproduce", CHEAP, "--out", str(tmp_path), "--quick", "--jobs", "1"])
+    result = RUNNER.invoke(
+        app, ["reproduce", CHEAP, "--out", str(tmp_path), "--quick", "--jobs", "1"]
+    )
     assert result.exit_code == 0, result.output
     assert "2 statements hold" in result.stdout
     assert str(tmp_path / "report.html") in result.stdout.replace("\n", "")

@@ -23,7 +23,9 @@ FRAME = pd.DataFrame(PAIRS, columns=["word", "n"])
 def relation():
     """A relation lives no longer than its connection."""
     connection = duckdb.connect()
-    found = connection.from_arrow(pa.Table.from_pandas(FRAME)).aggregate("word, sum(n)::BIGINT AS n", "word")
+    found = connection.from_arrow(pa.Table.from_pandas(FRAME)).aggregate(
+        "word, sum(n)::BIGINT AS n", "word"
+    )
     return connection, found
 
 
@@ -64,7 +66,13 @@ def test_a_relation_of_duckdb():
 
 @pytest.mark.parametrize(
     "empty",
-    [{}, [], pd.DataFrame({"word": [], "n": []}), pl.DataFrame({"word": [], "n": []}), pa.table({"w": [], "n": []})],
+    [
+        {},
+        [],
+        pd.DataFrame({"word": [], "n": []}),
+        pl.DataFrame({"word": [], "n": []}),
+        pa.table({"w": [], "n": []}),
+    ],
 )
 def test_no_rows_are_an_empty_histogram(empty):
     assert len(Histogram(empty)) == 0
@@ -87,7 +95,10 @@ def test_no_rows_are_an_empty_histogram(empty):
         (pa.table({"count": [5, 7], "article": [1, 2]}), ("first column", "labels first")),
         (pd.Series(WORDS, index=[3, *range(1, len(WORDS))]), ("counts", "whole numbers")),
         ({"a": "seven"}, ("type str_",)),
-        (pd.DataFrame({"user": [1], "item": [2], "day": [3]}), ("two columns", "3", "events_histogram")),
+        (
+            pd.DataFrame({"user": [1], "item": [2], "day": [3]}),
+            ("two columns", "3", "events_histogram"),
+        ),
         (pl.DataFrame({"word": WORDS}), ("two columns", "1", "events_histogram")),
         (FRAME[["n", "word"]], ("whole numbers",)),
         ([("the", 3), ("the", 2)], ("label",)),

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
+import pickle
 from collections import Counter
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from dptopk import KnownLaplace, Release
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import label_order
 
-SECRET = "secret-label-4711"  # noqa: S105 - a label
+SECRET = "secret-label-4711"  # noqa: S105
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,13 @@ def test_bad_rows_are_refused_without_quoting_them(labels, counts, name):
 
 
 @pytest.mark.parametrize(
-    "counts", [[3, 1, 2], np.array([3, 1, 2], dtype=np.uint8), [3.0, 1.0, 2.0], pd.Series([3, 1, 2], dtype="Int64")]
+    "counts",
+    [
+        [3, 1, 2],
+        np.array([3, 1, 2], dtype=np.uint8),
+        [3.0, 1.0, 2.0],
+        pd.Series([3, 1, 2], dtype="Int64"),
+    ],
 )
 def test_whole_numbers_of_any_type_are_taken(counts):
     histogram = Histogram(["a", "b", "c"], counts)
@@ -74,7 +83,11 @@ def test_a_wider_claim_about_the_same_rows():
     wider = histogram.with_sensitivity(Sensitivity(linf=5))
     assert wider.sensitivity == Sensitivity(linf=5)
     assert (wider.identity, histogram.sensitivity.linf) == (histogram.identity, 2)
-    for narrower in (Sensitivity(linf=1), Sensitivity(linf=2, l0=2), Sensitivity(2, 3, "replace_one")):
+    for narrower in (
+        Sensitivity(linf=1),
+        Sensitivity(linf=2, l0=2),
+        Sensitivity(2, 3, "replace_one"),
+    ):
         with pytest.raises(InvalidParameter, match="sensitivity"):
             histogram.with_sensitivity(narrower)
 
@@ -97,7 +110,11 @@ def test_a_domain_that_is_not_listed_is_named_as_a_whole():
 
 def test_public_labels_are_the_rows():
     histogram = Histogram(["b", "stray"], [7, 9], domain=["a", "b"])
-    assert (histogram.domain, histogram.labels.tolist(), histogram.counts.tolist()) == ("public", ["a", "b"], [0, 7])
+    assert (histogram.domain, histogram.labels.tolist(), histogram.counts.tolist()) == (
+        "public",
+        ["a", "b"],
+        [0, 7],
+    )
     huge = Histogram([7, 1.0, -3], [5, 4, 3], domain=range(10**15))
     assert (huge.labels.tolist(), huge.counts.tolist(), huge.domain_size) == ([7], [5], 10**15)
     assert not huge.outside([9])
@@ -126,7 +143,9 @@ def test_bad_options_are_named(options, name):
         Histogram(["a", "b"], [1, 2], **options)
 
 
-@pytest.mark.parametrize("options", [{"linf": 0}, {"linf": 1.5}, {"l0": 0}, {"neighbours": "swap"}, {"linf": True}])
+@pytest.mark.parametrize(
+    "options", [{"linf": 0}, {"linf": 1.5}, {"l0": 0}, {"neighbours": "swap"}, {"linf": True}]
+)
 def test_bad_sensitivity_is_named(options):
     with pytest.raises(InvalidParameter, match=next(iter(options))):
         Sensitivity(**options)
@@ -203,7 +222,9 @@ def test_top_rows_is_a_sort_cut_off():
     for _ in range(50):
         counts = rng.integers(0, 4, size=12)
         labels = rng.permutation(list("abcdefghijkl"))
-        expected = [i for i in sorted(range(12), key=lambda i: (-counts[i], labels[i])) if counts[i] > 0]
+        expected = [
+            i for i in sorted(range(12), key=lambda i: (-counts[i], labels[i])) if counts[i] > 0
+        ]
         histogram = Histogram(labels, counts)
         for d in (0, 1, 3, 11, 12, 40):
             assert histogram.top_rows(d).tolist() == expected[:d]
@@ -213,7 +234,10 @@ def test_labels_come_with_their_counts_from_everyday_objects():
     words = pd.Series(["the", "and", "the"])
     for counted in (Counter(words), {"the": 2, "and": 1}, words.value_counts()):
         histogram = Histogram(counted, sensitivity=Sensitivity(l0=1))
-        assert dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)) == {"the": 2, "and": 1}
+        assert dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)) == {
+            "the": 2,
+            "and": 1,
+        }
         assert histogram.domain == "private"
     assert len(Histogram({})) == 0
     for nothing in (["the"], None, "the"):
@@ -224,3 +248,45 @@ def test_labels_come_with_their_counts_from_everyday_objects():
 def test_a_copy_in_depth_is_the_histogram_itself():
     texts = Histogram(np.array(["a", "b" * 40], dtype=np.dtypes.StringDType()), [2, 1])
     assert copy.deepcopy([texts])[0] is texts
+
+
+def test_a_cap_on_a_users_total_is_stated_covered_and_kept():
+    capped = Sensitivity(linf=4, l0=9, l1=6)
+    assert (capped.l0, capped.l1) == (6, 6)
+    assert [capped.total(n) for n in (0, 1, 2, 5)] == [0, 4, 6, 6]
+    assert [capped.squares(n) for n in (0, 1, 2, 5)] == [0, 16, 20, 20]
+    assert Sensitivity(linf=4, l0=3).squares(3) == 48
+    free = Sensitivity(linf=4, l0=9)
+    assert free.covers(capped)
+    assert not capped.covers(free)
+    assert not capped.covers(Sensitivity(linf=4, l0=9, l1=7))
+    assert capped.covers(Sensitivity(linf=4, l0=1))
+    assert capped.covers(Sensitivity(linf=3, l0=2))
+    assert not capped.covers(Sensitivity(linf=4, l0=2))
+    assert not capped.covers(Sensitivity())
+    assert Sensitivity(linf=4).covers(capped)
+    for each in (capped, free, Sensitivity(linf=100, l0=3, l2=100)):
+        assert Sensitivity(**json.loads(json.dumps(each.plain()))) == each
+        assert pickle.loads(pickle.dumps(each)) == each  # noqa: S301
+        assert eval(repr(each)) == each  # noqa: S307
+    assert free.plain() == {"linf": 4, "l0": 9, "neighbours": "add_remove", "l2": None}
+    with pytest.raises(InvalidParameter, match="linf=4"):
+        Sensitivity(linf=4, l1=3)
+    with pytest.raises(InvalidParameter, match="l1"):
+        Sensitivity(l1=0)
+    with pytest.raises(InvalidParameter, match="l2"):
+        Sensitivity(linf=3, l0=2, l2=3, l1=3)
+
+
+def test_a_cap_on_a_users_total_goes_through_a_release():
+    histogram = Histogram({"a": 50, "b": 9}, sensitivity=Sensitivity(linf=3, l1=5), domain="public")
+    answer = KnownLaplace(epsilon=1.0).release(histogram, np.random.default_rng(1))
+    again = Release.from_dict(json.loads(json.dumps(answer.to_dict())))
+    assert again.sensitivity == histogram.sensitivity
+    assert again.charge == answer.charge
+    assert (
+        "l1"
+        not in KnownLaplace(epsilon=1.0)
+        .release(Histogram({"a": 5}, domain="public"))
+        .to_dict()["sensitivity"]
+    )

@@ -22,12 +22,28 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from dptopk import Histogram, InvalidParameter, KnownLaplace, Release, Sensitivity, UnknownGumbel, UnknownLaplace
+from dptopk import (
+    Histogram,
+    InvalidParameter,
+    KnownLaplace,
+    Release,
+    Sensitivity,
+    UnknownGumbel,
+    UnknownLaplace,
+)
 from dptopk.histogram.histogram import descending
-from dptopk.histogram.labels import as_labels, from_plain, identity, label_order, label_text, listed, to_plain
+from dptopk.histogram.labels import (
+    as_labels,
+    from_plain,
+    identity,
+    label_order,
+    label_text,
+    listed,
+    to_plain,
+)
 
 STAMP = pd.Timestamp("2020-01-01T00:00:00.000000001")
-NOON = dt.datetime(2020, 1, 1, 12)  # noqa: DTZ001 - a label without a zone
+NOON = dt.datetime(2020, 1, 1, 12)  # noqa: DTZ001
 KINDS = [
     "the", "caf\u00e9", "\ud800", "", 7, -(2**63), 2**63, 2**80, True, 2.5, -0.0, 0.0, float("inf"), 1j, b"\xff",
     (1, "a"), (1.0, "a"), ((), (None, b"")), frozenset({1, "1"}), Decimal("1.00"), Decimal(1), Fraction(1, 3),
@@ -120,7 +136,16 @@ def test_labels_are_kept_as_they_are_given(labels, expected):
 
 
 @pytest.mark.parametrize(
-    "labels", [{"a": 1}, {"a"}, pd.DataFrame({"a": [1]}), pl.DataFrame({"a": [1]}), pa.table({"a": [1]}), np.eye(2), 7]
+    "labels",
+    [
+        {"a": 1},
+        {"a"},
+        pd.DataFrame({"a": [1]}),
+        pl.DataFrame({"a": [1]}),
+        pa.table({"a": [1]}),
+        np.eye(2),
+        7,
+    ],
 )
 def test_what_is_no_sequence_of_labels_is_refused(labels):
     with pytest.raises(InvalidParameter, match="sequence"):
@@ -128,7 +153,9 @@ def test_what_is_no_sequence_of_labels_is_refused(labels):
 
 
 @pytest.mark.parametrize(
-    "missing", [None, float("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns"), Decimal("nan")], ids=str
+    "missing",
+    [None, float("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns"), Decimal("nan")],
+    ids=str,
 )
 def test_missing_labels_are_refused(missing):
     with pytest.raises(InvalidParameter, match="missing"):
@@ -143,7 +170,9 @@ TAKEN = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(TAKEN, min_size=1, max_size=5, unique_by=identity), TAKEN)
-@example([-(2**63), 5], "x")  # integers alone are held as int64, whose smallest has no positive counterpart
+@example(
+    [-(2**63), 5], "x"
+)  # integers alone are held as int64, whose smallest has no positive counterpart
 @example([2**63 - 1, 5], 2**63)
 def test_one_users_label_leaves_all_others_as_they_are(labels, other):
     """With the same noise, what is released about the others is the same: values, types, counts."""
@@ -151,12 +180,18 @@ def test_one_users_label_leaves_all_others_as_they_are(labels, other):
         return
     counts = [1000 + 10 * place for place in range(len(labels))]
     options = {"sensitivity": Sensitivity(l0=1)}
-    without, beside = Histogram(labels, counts, **options), Histogram([other, *labels], [1, *counts], **options)
+    without, beside = (
+        Histogram(labels, counts, **options),
+        Histogram([other, *labels], [1, *counts], **options),
+    )
     for mechanism in (
         UnknownLaplace(d_bar=4, epsilon=50.0, delta=1e-9),
         UnknownGumbel(k=4, d_bar=6, epsilon=50.0, delta=1e-9),
     ):
-        first, second = (mechanism.release(histogram, np.random.default_rng(1)) for histogram in (without, beside))
+        first, second = (
+            mechanism.release(histogram, np.random.default_rng(1))
+            for histogram in (without, beside)
+        )
         assert list(map(identity, first.labels)) == list(map(identity, second.labels))
         for release in (first, second):
             json.dumps(release.to_dict(), ensure_ascii=False).encode()
@@ -165,7 +200,10 @@ def test_one_users_label_leaves_all_others_as_they_are(labels, other):
             assert release.to_arrow().num_rows == len(release)
     asked = KnownLaplace(epsilon=50.0)
     rng, again = np.random.default_rng(1), np.random.default_rng(1)
-    left, right = asked.release(without, rng, labels=labels), asked.release(beside, again, labels=labels)
+    left, right = (
+        asked.release(without, rng, labels=labels),
+        asked.release(beside, again, labels=labels),
+    )
     assert left.counts.tolist() == right.counts.tolist()
 
 
@@ -178,7 +216,9 @@ def test_one_users_label_leaves_all_others_as_they_are(labels, other):
     ],
 )  # fmt: skip
 def test_what_was_never_written_is_refused_by_name(plain):
-    """Whatever a reader makes of it: a request with such a label is a bad request, not a fault of ours."""
+    """Whatever a reader makes of it: a request with such a label is a bad request, not a fault of
+    ours.
+    """
     with pytest.raises(InvalidParameter, match="not a written label"):
         from_plain(plain)
 
@@ -190,13 +230,20 @@ def own_type(name="Own", text=None):
 
 DAY = pd.Timestamp("2020-01-01")
 TIMES = [
-    *(pd.Timestamp(2020, 1, 1, tz=tz).as_unit(unit) for unit in ("s", "ms", "us", "ns") for tz in (None, "UTC")),
+    *(
+        pd.Timestamp(2020, 1, 1, tz=tz).as_unit(unit)
+        for unit in ("s", "ms", "us", "ns")
+        for tz in (None, "UTC")
+    ),
     *(pd.Timedelta(1, "D").as_unit(unit) for unit in ("s", "ms", "us", "ns")),
     *(pd.Period("2020-01-01", freq) for freq in ("h", "3D", "W", "M", "Y")),
     *(np.datetime64("2020-01-01", unit) for unit in ("2D", "s", "h")),
     *(np.timedelta64(3, unit) for unit in ("D", "s", "ns", "2h")),
 ]
-ARROW = pa.array([1577836800], pa.timestamp("s")).to_pylist() + pa.array([1], pa.duration("ns")).to_pylist()
+ARROW = (
+    pa.array([1577836800], pa.timestamp("s")).to_pylist()
+    + pa.array([1], pa.duration("ns")).to_pylist()
+)
 OTHERS = [
     *TIMES, *ARROW, *pl.Series([NOON.date()]).to_list(), *pl.Series([Decimal("1.0")]).to_list(),
     *pa.array([(1, 2, 3)], pa.month_day_nano_interval()).to_pylist(),
@@ -220,7 +267,10 @@ def listing(labels):
         array = as_labels(labels)
     except InvalidParameter as refusal:
         return str(refusal)
-    return [identity(array.tolist()[row]) for row in descending(np.ones(len(array), dtype=np.int64), array)]
+    return [
+        identity(array.tolist()[row])
+        for row in descending(np.ones(len(array), dtype=np.int64), array)
+    ]
 
 
 def test_no_two_labels_are_listed_in_the_order_of_their_rows():
@@ -229,7 +279,9 @@ def test_no_two_labels_are_listed_in_the_order_of_their_rows():
     alone = [listing([label]) for label in labels]
     tied = 0
     rows = [(label, label_text(label), found) for label, found in zip(labels, alone, strict=True)]
-    for place, ((one, text, first), (other, again, second)) in enumerate(itertools.combinations(rows, 2)):
+    for place, ((one, text, first), (other, again, second)) in enumerate(
+        itertools.combinations(rows, 2)
+    ):
         if place % 5 and text != again and type(one) is not type(other):
             continue  # of pairs that differ in text and type a fifth will do
         found = listing([one, other])
@@ -239,7 +291,9 @@ def test_no_two_labels_are_listed_in_the_order_of_their_rows():
     assert all("address" in found for found in alone if isinstance(found, str))
 
 
-@pytest.mark.parametrize("labels", [[Odd(), Odd()], [(Odd(), 1), (Odd(), 1)], [own_type()()], [len, lambda: 1]])
+@pytest.mark.parametrize(
+    "labels", [[Odd(), Odd()], [(Odd(), 1), (Odd(), 1)], [own_type()()], [len, lambda: 1]]
+)
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1), (0, 0), (5, 5)])
 def test_labels_that_nothing_orders_are_refused_whatever_the_counts(labels, counts):
     with pytest.raises(InvalidParameter, match=r"labels: .*use text"):
@@ -249,16 +303,26 @@ def test_labels_that_nothing_orders_are_refused_whatever_the_counts(labels, coun
 
 
 def test_the_order_of_a_set_does_not_follow_how_it_was_filled():
-    sets = [frozenset(order) for order in itertools.permutations((0, 8, 16))]  # which collide, and so differ in text
+    sets = [
+        frozenset(order) for order in itertools.permutations((0, 8, 16))
+    ]  # which collide, and so differ in text
     assert len(set(map(str, sets))) > 1
     for one in sets:
-        assert listing([(two := (frozenset({0, 9}), 1)), (pair := (one, 2))]) == [identity(pair), identity(two)]
+        assert listing([(two := (frozenset({0, 9}), 1)), (pair := (one, 2))]) == [
+            identity(pair),
+            identity(two),
+        ]
 
 
 def test_types_of_the_callers_own_are_ordered_by_their_parts():
-    """Equal sets that were filled in another order have other texts: the order of labels must not show which."""
+    """Equal sets that were filled in another order have other texts: the order of labels must not
+    show which.
+    """
     kind = namedtuple("kind", "tags")
     one, same, other = kind(frozenset([8, 0])), kind(frozenset([0, 8])), kind(frozenset([1]))
     assert one == same
     assert str(one) != str(same)
-    assert label_order(as_labels([one, other])).tolist() == label_order(as_labels([same, other])).tolist()
+    assert (
+        label_order(as_labels([one, other])).tolist()
+        == label_order(as_labels([same, other])).tolist()
+    )

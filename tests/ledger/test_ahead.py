@@ -1,4 +1,6 @@
-"""A ledger that is written ahead: one sync a commit, a file that knows what it lacks, and one file in the end."""
+"""A ledger that is written ahead: one sync a commit, a file that knows what it lacks, and one file
+in the end.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ import pytest
 
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.ledger.files import NEEDS_LOG, LedgerFile
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.sqlite import SQLite
 from dptopk.ledger.transaction import Transaction
@@ -56,7 +59,9 @@ def killed(path, charges=3):
 
 
 def names(path):
-    return {file.name for file in path.parent.iterdir() if file.name.startswith("ledger.db")} - {"ledger.db-journal"}
+    return {file.name for file in path.parent.iterdir() if file.name.startswith("ledger.db")} - {
+        "ledger.db-journal"
+    }
 
 
 def test_the_last_one_to_close_leaves_one_file(path):
@@ -114,6 +119,38 @@ def test_a_lost_log_is_gone_on_without_on_purpose_only(path):
         Ledger.accept_restore(path, reason="again")
 
 
+@pytest.mark.parametrize("damage", ["looked into", "cut", "another file", "header"])
+def test_a_log_without_a_header_is_a_lost_log(path, damage):
+    killed(path)
+    log = Path(f"{path}-wal")
+    whole = log.read_bytes()
+    log.unlink()
+    Path(f"{path}-shm").unlink()
+    if damage == "looked into":
+        connection = sqlite3.connect(path)
+        connection.execute("SELECT count(*) FROM entries").fetchone()
+        assert log.stat().st_size == 0
+    else:
+        changed = whole[:20] + bytes([whole[20] ^ 1]) + whole[21:]
+        kinds = {"cut": whole[:31], "another file": bytes(5000), "header": changed}
+        log.write_bytes(kinds[damage])
+    for read_only in (True, False):
+        with pytest.raises(LedgerError, match="lacks what its log"):
+            Ledger(path, read_only=read_only)
+    if damage == "looked into":
+        connection.close()
+
+
+def test_a_service_that_has_written_nothing_yet_has_a_log_with_a_header(path):
+    with Ledger(path, ahead=True) as first:
+        assert first.spent("d").count == 1  # nothing but a reading
+        assert LedgerFile.at(path).mark() == NEEDS_LOG
+        assert not LedgerFile.at(path).lacks_log()
+        with Ledger(path, ahead=True) as second:
+            second.charge("d", "ann", ONE)
+        assert first.spent("d").count == 2
+
+
 def test_a_backup_of_a_ledger_in_use_is_one_whole_file(path):
     with Ledger(path, ahead=True) as ledger:
         ledger.charge("d", "ann", ONE)
@@ -151,10 +188,18 @@ def test_nothing_is_written_ahead_on_a_network_disk(path):
 @pytest.mark.parametrize("log", ["stays", "goes"])
 @pytest.mark.parametrize(
     ("where", "at"),
-    [(Transaction, "entries"), (SQLite, "take"), (SQLite, "begin"), (SQLite, "commit"), (SQLite, "give_back")],
+    [
+        (Transaction, "entries"),
+        (SQLite, "take"),
+        (SQLite, "begin"),
+        (SQLite, "commit"),
+        (SQLite, "give_back"),
+    ],
 )
 def test_a_file_put_back_under_a_log_grants_nothing_twice(path, monkeypatch, where, at, log):
-    old, head_file, granted, due = path.read_bytes(), path.parent / "head.json", 1, True
+    head_file, granted, due = path.parent / "head.json", 1, True
+    Ledger.attach_witness(path, head_file, reason="from now on")
+    old = path.read_bytes()
     ledger, real = Ledger(path, head_file=head_file, ahead=True), getattr(where, at)
     for _ in range(3):
         ledger.charge("d", "ann", ONE)
@@ -189,11 +234,73 @@ def test_a_file_put_back_under_a_log_grants_nothing_twice(path, monkeypatch, whe
 @pytest.mark.skipif(shutil.which("strace") is None, reason="syncs are counted by strace")
 def test_a_commit_waits_for_one_sync(path):
     def syncs(charges):
-        traced = ["strace", "-f", "-e", "trace=fsync,fdatasync", sys.executable, "-c", CHARGES, str(path), str(charges)]
-        told = subprocess.run(traced, capture_output=True, text=True, check=False, env=os.environ).stderr
+        traced = [
+            "strace",
+            "-f",
+            "-e",
+            "trace=fsync,fdatasync",
+            sys.executable,
+            "-c",
+            CHARGES,
+            str(path),
+            str(charges),
+        ]
+        told = subprocess.run(
+            traced, capture_output=True, text=True, check=False, env=os.environ
+        ).stderr
         if "sync(" not in told:
             pytest.skip("strace may not trace here")
         return told.count("sync(")
 
     killed(path, 1)  # from now on there is a log
     assert syncs(4) - syncs(1) <= 3
+
+
+def _header_says(path):
+    """What the main file itself says, without its log, as a copy of it alone would."""
+    code = "import sys; print(int.from_bytes(open(sys.argv[1], 'rb').read(64)[60:], 'big'))"
+    return int(subprocess.check_output([sys.executable, "-c", code, str(path)]))
+
+
+@pytest.mark.slow
+def test_the_mark_is_in_the_file_as_long_as_there_is_a_log(path):
+    """Others open and close beside the one who writes ahead; SQLite takes in the log meanwhile."""
+    with Ledger(path, ahead=True) as service:
+        service.renew("d", registered=ONE.times(1000), delta=1e-6, reason="room")
+        assert _header_says(path) == 1
+        for number in range(250):
+            service.charge("d", "ann", ONE)
+            Ledger(path).close()
+            if number % 20 == 10:  # also right after SQLite took it in
+                with contextlib.closing(sqlite3.connect(path)) as other:
+                    other.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            if number % 10 == 0:
+                assert _header_says(path) == 1
+        assert _header_says(path) == 1
+    assert _header_says(path) == 0
+    assert names(path) == {"ledger.db"}
+
+
+@pytest.mark.slow
+def test_several_who_close_at_once_leave_one_complete_file(path):
+    context = multiprocessing.get_context("fork")
+
+    def work(barrier):
+        for _ in range(8):
+            ledger = Ledger(path, ahead=True)
+            ledger.spent("d")
+            barrier.wait()
+            ledger.close()
+            barrier.wait()
+
+    barrier = context.Barrier(3)
+    workers = [context.Process(target=work, args=(barrier,)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert _header_says(path) == 0
+    assert names(path) == {"ledger.db"}
+    with Ledger(path) as ledger:
+        assert ledger.verify()

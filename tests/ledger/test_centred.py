@@ -1,4 +1,6 @@
-"""A plan with centred counts in a ledger: its two pairs are charged, refunded, and kept through a crash."""
+"""A plan with centred counts in a ledger: its two pairs are charged, refunded, and kept through a
+crash.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from dptopk.mechanisms import Centred
 
 K, FOUND = 5, 2
 METHOD = "Gumbel, then centred Gaussian counts"
-# Two labels are far above any threshold, the others far below: how many rows come out is certain but for 1e-9.
+# Two labels are far above any threshold, the others far below: how many rows come out is certain
+# but for 1e-9.
 COUNTS = [10**6, 9 * 10**5, *[1] * 20]
 CRASH = """
 import os, sys
@@ -51,7 +54,9 @@ def test_a_plan_with_centred_counts_is_charged_kept_and_refunded(path):
 
     counting = plan.mechanisms[1]
     code = CRASH.format(n=len(COUNTS), counts=COUNTS, counting=counting, ranking=list(first.labels))
-    died = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, check=False, timeout=300)
+    died = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, check=False, timeout=300
+    )
     assert died.returncode == 9, died.stderr
     again, lost = Ledger(path), counting.charge(histogram.sensitivity, labels=FOUND)
     assert again.spent("d").costs == Charge.join(first.charge, lost).costs  # nothing comes back
@@ -59,7 +64,10 @@ def test_a_plan_with_centred_counts_is_charged_kept_and_refunded(path):
 
     averaged = _session(path, histogram).run(plan, average=True)
     assert "means of 2 measurements" in averaged.note
-    assert (averaged.charge.costs[own], averaged.charge.costs[common]) == (2 * FOUND, 1)  # Z twice, Y once
+    assert (averaged.charge.costs[own], averaged.charge.costs[common]) == (
+        2 * FOUND,
+        1,
+    )  # Z twice, Y once
     assert Ledger(path).spent("d").costs[own] == 4 * FOUND
     with pytest.raises(BudgetExceeded):  # three Y were registered, and drawn or lost
         _session(path, histogram).run(plan)

@@ -24,11 +24,15 @@ def path(tmp_path):
     """A ledger for tests with three datasets, one answer charged to the first."""
     path = tmp_path / "ledger.db"
     with Ledger(path, test=True) as ledger:
-        ledger.create_dataset("reads", registered=Charge({PureDP(0.5): 9}), delta=1e-6, sensitivity=ONE, unit="member")
+        ledger.create_dataset(
+            "reads", registered=Charge({PureDP(0.5): 9}), delta=1e-6, sensitivity=ONE, unit="member"
+        )
         ledger.create_dataset("free", budget=Budget(2.0, 1e-6), version="7")
         ledger.create_dataset("shared", shares={"a": Charge({PureDP(0.5): 2})}, delta=1e-6)
         histogram = Histogram(["x", "y"], [5, 3], sensitivity=ONE, domain="public")
-        session = Session(histogram, ledger=ledger, dataset="reads", analyst="ann", rng=np.random.default_rng(1))
+        session = Session(
+            histogram, ledger=ledger, dataset="reads", analyst="ann", rng=np.random.default_rng(1)
+        )
         session.run(KnownLaplace(epsilon=0.5))
     return path
 
@@ -39,14 +43,21 @@ def test_it_says_what_the_ledger_says(path):
         summary = ledger.summary("reads")
         assert made["guarantee"]["epsilon"] == summary.epsilon_total
         assert made["guarantee"]["delta"] == 1e-6
-        assert made["implementation"]["chain"] == {"entries": ledger.head()["seq"], "head": ledger.head()["hash"]}
+        assert made["implementation"]["chain"] == {
+            "entries": ledger.head()["seq"],
+            "head": ledger.head()["hash"],
+        }
         assert made["implementation"]["test_ledger"]
     assert made["unit"]["unit"] == "member"
     assert made["unit"]["caps"] == {"labels_per_unit": 3, "per_label": 2}
     assert made["accounting"]["spent"] == "2*DLap(4.0, 2)"  # of a public domain with two labels
-    assert made["accounting"]["mechanisms"] == [{"mechanism": "KnownLaplace(epsilon=0.5)", "charged": 1}]
+    assert made["accounting"]["mechanisms"] == [
+        {"mechanism": "KnownLaplace(epsilon=0.5)", "charged": 1}
+    ]
     assert made["accounting"]["theorem"]["name"] != "filter"
-    assert {key: made["basic"][key] for key in STATED if made["basic"][key]} == {"population": "members of 2026"}
+    assert {key: made["basic"][key] for key in STATED if made["basic"][key]} == {
+        "population": "members of 2026"
+    }
     assert json.loads(json.dumps(made)) == made
 
 
@@ -71,7 +82,9 @@ def test_the_page_escapes(path):
 
 def test_the_command(path):
     def run(*arguments):
-        return CliRunner().invoke(app, ["ledger", "statement", str(path), "--dataset", "reads", *arguments])
+        return CliRunner().invoke(
+            app, ["ledger", "statement", str(path), "--dataset", "reads", *arguments]
+        )
 
     said = json.loads(run("--about", "population=all = everybody").output)
     assert said["basic"]["population"] == "all = everybody"
@@ -89,6 +102,8 @@ def test_a_budget_in_rho_is_stated(tmp_path):
     assert made["guarantee"]["rho"] == 0.25
     assert made["guarantee"]["failure_delta"] == 1e-7
     assert shown.startswith("0.25-zCDP but for failures of at most 1e-07; (")
-    page = statement_page({"basic": {"dataset": "d"}, "accounting": {"terms": made["accounting"]["terms"]}})
+    page = statement_page(
+        {"basic": {"dataset": "d"}, "accounting": {"terms": made["accounting"]["terms"]}}
+    )
     assert "not stated" not in page
     assert re.search(r"terms, budget, rho</td><td[^>]*>0.25<", page)

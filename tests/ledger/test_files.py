@@ -89,7 +89,9 @@ def test_a_file_that_goes_away_under_a_service_takes_no_more_charges(path, ledge
         path.rename(tmp_path / "moved.db")
     if what == "replaced":
         (tmp_path / "copy.db").rename(path)
-    with pytest.raises(LedgerError, match="no such file" if what != "replaced" else "moved or replaced"):
+    with pytest.raises(
+        LedgerError, match="no such file" if what != "replaced" else "moved or replaced"
+    ):
         ledger.charge("d", "ann", ONE)
     with pytest.raises(LedgerError):
         ledger.spent("d")
@@ -175,8 +177,10 @@ def test_a_backup_is_whole_and_an_old_one_is_found_out(path, ledger, tmp_path):
         assert old.spent("d") == ONE
         assert old.verify()
     shutil.copy(tmp_path / "backup.db", path)
-    with Ledger(path) as unaware:  # nothing in the file itself can tell
-        assert unaware.verify()
+    with Ledger(path) as unaware:  # nothing in the file itself can tell, but that it has a head
+        assert [problem[:37] for problem in unaware.check()] == [
+            "the head of this ledger is missing (f"
+        ]
     with pytest.raises(LedgerError, match="tail is missing"):
         Ledger(path, head_file=heads)
     with pytest.raises(LedgerError, match="another ledger"):
@@ -194,7 +198,9 @@ def test_a_head_file_is_written_whole_and_never_backwards(path, ledger, tmp_path
         Ledger(path, head_file=heads)
 
 
-@pytest.mark.parametrize("flip", [*range(0, 4096 * 5, 997), 3321])  # the last one: in a name of the schema
+@pytest.mark.parametrize(
+    "flip", [*range(0, 4096 * 5, 997), 3321]
+)  # the last one: in a name of the schema
 def test_corrupt_bytes_are_a_clear_error_or_change_nothing(tmp_path, flip):
     source = Path(__file__).parents[1] / "data" / "ledger_format_3.db"
     damaged = tmp_path / "damaged.db"

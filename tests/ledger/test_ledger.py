@@ -23,14 +23,18 @@ def path(tmp_path):
 @pytest.fixture
 def ledger(path):
     made = Ledger(path)
-    made.create_dataset("articles", registered=REGISTERED, delta=1e-5, sensitivity=Sensitivity(l0=3), unit="member")
+    made.create_dataset(
+        "articles", registered=REGISTERED, delta=1e-5, sensitivity=Sensitivity(l0=3), unit="member"
+    )
     yield made
     made.close()
 
 
 def test_a_spend_is_on_disk_before_it_returns(path, ledger):
     receipt = ledger.charge("articles", "ann", TOP5)
-    rows = sqlite3.connect(path).execute("SELECT kind, analyst FROM entries ORDER BY seq").fetchall()
+    rows = (
+        sqlite3.connect(path).execute("SELECT kind, analyst FROM entries ORDER BY seq").fetchall()
+    )
     assert rows == [("ledger", ""), ("dataset", ""), ("charge", "ann")]
     assert receipt.seq == 3
     assert ledger.spent("articles") == TOP5
@@ -90,13 +94,22 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(ledger):
 
 
 def test_a_charge_for_a_wider_sensitivity_is_taken(ledger):
-    ledger.charge("articles", "ann", TOP5, sensitivity=Sensitivity(linf=2, l0=None), version="1", unit="member")
+    ledger.charge(
+        "articles",
+        "ann",
+        TOP5,
+        sensitivity=Sensitivity(linf=2, l0=None),
+        version="1",
+        unit="member",
+    )
     assert ledger.spent("articles") == TOP5
 
 
 def test_analysts_have_limits_inside_the_budget(ledger):
     ledger.charge("articles", "ann", TOP5)
-    ledger.set_limit("articles", "ann", registered=Charge({BoundedRange(0.1): 12}, delta=1e-7), delta=1e-5)
+    ledger.set_limit(
+        "articles", "ann", registered=Charge({BoundedRange(0.1): 12}, delta=1e-7), delta=1e-5
+    )
     ledger.charge("articles", "ann", TOP5)
     with pytest.raises(BudgetExceeded, match="limit of 'ann'"):
         ledger.charge("articles", "ann", TOP5)
@@ -154,7 +167,10 @@ def change(path, statement):
 
 def test_rows_refuse_to_be_changed(path, ledger):
     for statement in ("UPDATE entries SET analyst = 'eve'", "DELETE FROM entries"):
-        with sqlite3.connect(path) as connection, pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        with (
+            sqlite3.connect(path) as connection,
+            pytest.raises(sqlite3.IntegrityError, match="append-only"),
+        ):
             connection.execute(statement)
     assert ledger.verify()
 
@@ -235,7 +251,9 @@ def test_a_full_database_charges_nothing(path, ledger):
     written = 0
     with pytest.raises(LedgerError, match="full"):
         for _ in range(50):
-            ledger.charge("articles", "ann", Charge({BoundedRange(0.1): 1}), mechanism={"text": "x" * 2000})
+            ledger.charge(
+                "articles", "ann", Charge({BoundedRange(0.1): 1}), mechanism={"text": "x" * 2000}
+            )
             written += 1
     assert ledger.spent("articles").count == 5 + written
     assert Ledger(path).spent("articles").count == 5 + written
@@ -265,14 +283,18 @@ def test_bad_datasets_are_named(ledger, arguments, named):
 def test_how_much_of_delta_is_for_failures_is_said_when_the_budget_is_made(tmp_path):
     ledger, question = Ledger(tmp_path / "l.db"), Charge({PureDP(0.1): 1}, delta=8e-7)
     ledger.create_dataset("even", budget=Budget(1, 1e-6))
-    ledger.charge("even", "ann", Charge({PureDP(0.1): 1}, delta=1e-9))  # a first charge of more would divide δ itself
+    ledger.charge(
+        "even", "ann", Charge({PureDP(0.1): 1}, delta=1e-9)
+    )  # a first charge of more would divide δ itself
     with pytest.raises(BudgetExceeded, match="set aside for the deltas"):
         ledger.charge("even", "ann", question)
     ledger.create_dataset("most", budget=Budget(1, 1e-6), failure_delta=9e-7)
     ledger.charge("most", "ann", question)
     with pytest.raises(BudgetExceeded, match="set aside for the deltas"):
         ledger.charge("most", "ann", question)
-    ledger.renew("even", reason="too little for thresholds", budget=Budget(1, 1e-6), failure_delta=8e-7)
+    ledger.renew(
+        "even", reason="too little for thresholds", budget=Budget(1, 1e-6), failure_delta=8e-7
+    )
     ledger.set_limit("even", "ann", budget=Budget(0.5, 9e-7), failure_delta=8e-7)
     ledger.charge("even", "ann", question)
     assert Ledger(tmp_path / "l.db").verify()
@@ -283,3 +305,26 @@ def test_how_much_of_delta_is_for_failures_is_said_when_the_budget_is_made(tmp_p
         ledger.create_dataset("other", registered=question, delta=1e-6, failure_delta=1e-7)
     with pytest.raises(InvalidParameter, match="exactly one"):
         ledger.create_dataset("other", shares={"ann": question}, delta=1e-6, failure_delta=0.0)
+
+
+SHARE = Charge({PureDP(0.1): 3})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"shares": {"ann": SHARE}},  # no delta
+        {"shares": {"ann": SHARE}, "delta": 1e-6, "registered": SHARE},
+        {"shares": {"ann": SHARE}, "delta": 1e-6, "budget": Budget(1.0, 1e-9)},
+        {"shares": {"ann": SHARE}, "budget": Budget(1.0, 1e-9)},
+        {"shares": {}, "delta": 1e-6},
+        {"shares": [("ann", SHARE)], "delta": 1e-6},
+    ],
+    ids=str,
+)
+def test_shares_stand_alone_and_have_a_delta(tmp_path, given):
+    """Each by itself is refused: none that are empty or no mapping, no delta, another budget."""
+    with Ledger(tmp_path / "shares.db") as ledger:
+        with pytest.raises(InvalidParameter, match="shares"):
+            ledger.create_dataset("shared", **given)
+        assert ledger.datasets() == ()

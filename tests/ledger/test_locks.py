@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+import json
 import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
+from dptopk.budgets.registered_account import Accountant
 from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.ledger import sqlite, store
@@ -54,10 +57,13 @@ def test_a_charge_may_be_written_while_entries_are_read(path, monkeypatch):
         ledger.charge("d", "ann", ONE)
 
 
-# A signal that arrives in a finalizer or a callback of the garbage collector is dropped by Python, with a warning.
+# A signal that arrives in a finalizer or a callback of the garbage collector is dropped by Python,
+# with a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_leave_no_lock_behind(path, monkeypatch):
-    """A signal arrives at random instants of spends and reads; another process can write after each."""
+    """A signal arrives at random instants of spends and reads; another process can write after
+    each.
+    """
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_MS", 3000)
 
     class Interrupt(BaseException):
@@ -73,12 +79,13 @@ def test_interrupts_leave_no_lock_behind(path, monkeypatch):
             for i in range(30):
                 signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.0002 * (i % 15))
                 try:
-                    ledger.charge("d", "ann", ONE)
-                    ledger.spent("d")
+                    try:
+                        ledger.charge("d", "ann", ONE)
+                        ledger.spent("d")
+                    finally:  # where the signal may still arrive
+                        signal.setitimer(signal.ITIMER_REAL, 0)
                 except Interrupt:
                     interrupted += 1
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
                 if i % 3 == 0:
                     other.charge("d", "bob", ONE)
                     written += 1
@@ -164,3 +171,156 @@ def test_threads_never_overspend_an_account(account):
     finally:
         sys.setswitchinterval(interval)
     assert sum(granted) == 20
+
+
+# Only SQLite may open the file of a database: closing any other descriptor of it drops the locks
+# that this process holds.
+
+OPENED: list[str] = []
+WATCHING = threading.Event()
+
+
+def _note(event, arguments):
+    if event == "open" and WATCHING.is_set():
+        OPENED.append("" if isinstance(arguments[0], int) else os.fsdecode(arguments[0]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hook():
+    sys.addaudithook(_note)  # there is no way to take one away: it notes while it is told to
+
+
+def _of_databases(folder):
+    # SQLite takes no lock of a write-ahead log itself, so its header may be read
+    found = [name for name in OPENED if str(folder) in name and ".db" in Path(name).name]
+    return [name for name in found if not name.endswith("-wal")]
+
+
+@pytest.mark.slow
+def test_nobody_but_sqlite_opens_the_file_of_a_database(tmp_path):
+    from typer.testing import CliRunner
+
+    from dptopk.cli.app import app
+    from dptopk.service.tables import Tables
+
+    path = tmp_path / "ledger.db"
+    OPENED.clear()
+    WATCHING.set()
+    try:
+        for ahead in (False, True):
+            with Ledger(path, ahead=ahead) as ledger:
+                if not ahead:
+                    ledger.create_dataset("d", registered=ONE.times(60), delta=1e-6)
+                ledger.charge("d", "ann", ONE)
+                with Ledger(path, read_only=True) as reader:
+                    assert reader.verify()
+                ledger.backup(tmp_path / f"copy-{ahead}.db")
+            Ledger(path, read_only=True).close()
+        path.chmod(0o400)
+        Ledger(path, read_only=True).close()
+        path.chmod(0o600)
+        with pytest.raises(InvalidParameter):
+            Ledger.accept_restore(path, reason="nothing is wrong")
+        for _ in range(2):
+            Tables(str(tmp_path / "access.db")).close()
+        for command in ("show", "verify", "export"):
+            assert CliRunner().invoke(app, ["ledger", command, str(path)]).exit_code == 0
+    finally:
+        WATCHING.clear()
+    assert _of_databases(tmp_path) == []
+    assert (path.stat().st_mode & 0o777, (tmp_path / "access.db").stat().st_mode & 0o777) == (
+        0o600,
+        0o600,
+    )
+    WATCHING.set()
+    path.open("rb").close()  # the test would notice
+    WATCHING.clear()
+    assert _of_databases(tmp_path) == [str(path)]
+
+
+WAITS = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=0.1, isolation_level=None)
+try:
+    connection.execute("BEGIN IMMEDIATE")
+except sqlite3.OperationalError:
+    sys.exit(9)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_reader_of_the_same_process_leaves_the_lock_of_a_writer(path, ahead):
+    """While this process holds the write lock, whatever it opens and closes beside."""
+
+    def excluded():
+        return subprocess.run([sys.executable, "-c", WAITS, str(path)], check=False).returncode
+
+    with Ledger(path, ahead=ahead) as ledger, ledger._journal.write():
+        assert excluded() == 9
+        for read_only in (True, False):
+            Ledger(path, read_only=read_only, ahead=ahead).close()
+        ledger.backup(path.parent / "copy.db")
+        assert Ledger.inspect_file(path).problems == ()
+        assert excluded() == 9
+    assert excluded() == 0
+
+
+def _storm(path, me, ahead, seconds):
+    """Charge, while two threads open and close the ledger and another one forks."""
+    end, granted = time.monotonic() + seconds, []
+
+    def read():
+        while time.monotonic() < end:
+            Ledger(path, read_only=True).close()
+
+    def fork():
+        while time.monotonic() < end:
+            child = os.fork()
+            if child == 0:
+                with Ledger(path, read_only=True) as reader:
+                    reader.spent("d")
+                os._exit(0)
+            os.waitpid(child, 0)
+
+    threads = [threading.Thread(target=work) for work in (read, read, fork)]
+    with Ledger(path, ahead=ahead) as ledger:
+        for thread in threads:
+            thread.start()
+        for number in range(10**6):
+            if time.monotonic() > end:
+                break
+            key = f"{me}-{number}"
+            granted.append([ledger.charge("d", me, ONE, once=key).seq, key])
+        for thread in threads:
+            thread.join()
+    (path.parent / f"{me}.json").write_text(json.dumps(granted), encoding="utf-8")
+    os._exit(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forks beside threads are the point
+def test_a_storm_of_readers_writers_and_forks_loses_nothing(path, ahead):
+    with Ledger(path) as ledger:
+        ledger.renew("d", registered=ONE.times(10**6), delta=1e-6, reason="room")
+    writers = []
+    for me in ("ann", "bob"):
+        writers.append(os.fork())
+        if writers[-1] == 0:
+            try:
+                _storm(path, me, ahead, 2.5)
+            finally:
+                os._exit(1)
+    for writer in writers:
+        assert os.waitpid(writer, 0)[1] == 0
+    with Ledger(path) as ledger:
+        assert ledger.verify()
+        charged = {entry.seq: entry.body.get("once") for entry in ledger.entries()}
+    receipts = [
+        receipt
+        for me in ("ann", "bob")
+        for receipt in json.loads((path.parent / f"{me}.json").read_text(encoding="utf-8"))
+    ]
+    assert len(receipts) > 20
+    assert [seq for seq, key in receipts if charged.get(seq) != key] == []

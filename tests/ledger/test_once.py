@@ -37,7 +37,12 @@ def test_what_became_of_it(ledger):
     assert ledger.asked("articles", "ann", "") is None
     receipt = ledger.charge("articles", "ann", CHARGE, once="key", mechanism={"k": 3})
     open_ = ledger.asked("articles", "ann", "key")
-    assert (open_.seq, open_.charge, open_.mechanism, open_.released) == (receipt.seq, CHARGE, {"k": 3}, False)
+    assert (open_.seq, open_.charge, open_.mechanism, open_.released) == (
+        receipt.seq,
+        CHARGE,
+        {"k": 3},
+        False,
+    )
     assert ledger.answer(open_) is None
     ledger.finalize(receipt, Charge({PureDP(0.3): 1}), answer={"rows": [1]})
     done = ledger.asked("articles", "ann", "key")
@@ -48,7 +53,9 @@ def test_what_became_of_it(ledger):
 
 
 def test_a_forged_answer_is_no_answer(tmp_path, ledger):
-    ledger.finalize(ledger.charge("articles", "ann", CHARGE, once="key"), CHARGE, answer={"rows": [1]})
+    ledger.finalize(
+        ledger.charge("articles", "ann", CHARGE, once="key"), CHARGE, answer={"rows": [1]}
+    )
     done = ledger.asked("articles", "ann", "key")
     raw = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     raw.execute("DROP TRIGGER entries_no_update")

@@ -20,7 +20,14 @@ TORTURE = Path(__file__).parents[2] / "benchmarks" / "ledger_torture.py"
 
 def torture(tmp_path, *, ahead=False, **options):
     arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    command = [sys.executable, str(TORTURE), "--folder", str(tmp_path), *arguments, *(["--ahead"] if ahead else [])]
+    command = [
+        sys.executable,
+        str(TORTURE),
+        "--folder",
+        str(tmp_path),
+        *arguments,
+        *(["--ahead"] if ahead else []),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.splitlines()[-1])
@@ -38,7 +45,9 @@ def test_concurrent_writers_spend_exactly_the_budget(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 def test_writers_killed_at_random_instants_lose_no_charge(tmp_path, ahead):
-    found = torture(tmp_path, writers=4, tokens=1000 if ahead else 500, kills=12, spends=5, ahead=ahead)
+    found = torture(
+        tmp_path, writers=4, tokens=1000 if ahead else 500, kills=12, spends=5, ahead=ahead
+    )
     assert found["kills"] == 12
     assert found["overspends"] == 0
     assert found["lost charges"] == 0
@@ -47,7 +56,9 @@ def test_writers_killed_at_random_instants_lose_no_charge(tmp_path, ahead):
 
 
 def test_the_audit_would_see_a_lost_charge_and_an_overspend(tmp_path):
-    """The check itself: an answer without an entry is counted, and so are tokens beyond the registered ones."""
+    """The check itself: an answer without an entry is counted, and so are tokens beyond the
+    registered ones.
+    """
     sys.path.insert(0, str(TORTURE.parent))
     try:
         import ledger_torture
@@ -79,4 +90,7 @@ def test_clock_jumps_change_nothing(tmp_path, monkeypatch, jump):
     with pytest.raises(BudgetExceeded):
         ledger.charge("data", "ann", Charge({BoundedRange(0.1): 2}))
     assert ledger.verify()
-    assert [entry.at[:4] for entry in ledger.entries()][2:] == [str(datetime.now(UTC).year), jump[:4]]
+    assert [entry.at[:4] for entry in ledger.entries()][2:] == [
+        str(datetime.now(UTC).year),
+        jump[:4],
+    ]

@@ -1,4 +1,6 @@
-"""Another key for a chain: what was charged and answered stays, the old secret opens nothing more."""
+"""Another key for a chain: what was charged and answered stays, the old secret opens nothing
+more.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,12 @@ def test_everything_stays_but_the_key(path):
         assert ledger.head()["seq"] == before["seq"] + 1
         with pytest.raises(LedgerError):  # it has the old secret
             other.charge("data", "ann", SMALL)
-        assert [entry.body for entry in ledger.entries() if entry.kind == "rekey"] == [{"before": before}]
-        assert ledger.charge("data", "ann", SMALL, once="the key").seq == ledger.history("data")[0].seq
+        assert [entry.body for entry in ledger.entries() if entry.kind == "rekey"] == [
+            {"before": before}
+        ]
+        assert (
+            ledger.charge("data", "ann", SMALL, once="the key").seq == ledger.history("data")[0].seq
+        )
     with pytest.raises(LedgerError, match="wrong hash"):
         Ledger(path, key="old")
     with Ledger(path, key="new") as again:
@@ -57,7 +63,9 @@ def test_everything_stays_but_the_key(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("where", "at"), [(Transaction, "chain_again"), (Transaction, "append"), (SQLite, "commit")])
+@pytest.mark.parametrize(
+    ("where", "at"), [(Transaction, "chain_again"), (Transaction, "append"), (SQLite, "commit")]
+)
 def test_an_error_on_the_way_leaves_the_old_key(path, monkeypatch, where, at):
     real = getattr(where, at)
 
@@ -94,7 +102,10 @@ def test_keys_that_are_none(path, tmp_path):
         for key in ("old", ""):
             with pytest.raises(InvalidParameter, match="key"):
                 ledger.rekey(key)
-    with Ledger(tmp_path / "plain.db") as plain, pytest.raises(InvalidParameter, match="without a key"):
+    with (
+        Ledger(tmp_path / "plain.db") as plain,
+        pytest.raises(InvalidParameter, match="without a key"),
+    ):
         plain.rekey("new")
 
 
@@ -108,7 +119,7 @@ def test_on_the_command_line_with_a_head_file(path, tmp_path):
     def run(*arguments):
         return CliRunner().invoke(app, ["ledger", *map(str, arguments)])
 
-    Ledger(path, key="old", head_file=head).close()
+    Ledger.attach_witness(path, head, key="old", reason="from now on")
     changed = run("rekey", path, "--key-file", old, "--new-key-file", new, "--head-file", head)
     assert changed.exit_code == 0, changed.output
     assert "export a new one" in " ".join(changed.output.split())

@@ -63,7 +63,11 @@ def test_a_part_that_wrote_and_was_refused_then_undoes_all(ledger):
             ledger.charge("data", "ann", SMALL)
             ledger.charge("data", "ann", Charge.parse("DP(5)"))
 
-    with pytest.raises(LedgerError, match="part of this"), ledger._journal.write(), pytest.raises(BudgetExceeded):
+    with (
+        pytest.raises(LedgerError, match="part of this"),
+        ledger._journal.write(),
+        pytest.raises(BudgetExceeded),
+    ):
         part()
     assert ledger.recent("data") == []
     assert ledger.verify()

@@ -37,7 +37,9 @@ def sides(power, rate, length=6000):
     return weights / weights.sum()
 
 
-@pytest.mark.parametrize(("power", "rate"), [(2, 3.0), (2, 50.0), (6, 0.3), (26, 0.01), (1001, 1.0), (1001, 1e-6)])
+@pytest.mark.parametrize(
+    ("power", "rate"), [(2, 3.0), (2, 50.0), (6, 0.3), (26, 0.01), (1001, 1.0), (1001, 1e-6)]
+)
 def test_weights_and_coins_are_within_one_unit_of_their_law(power, rate):
     law, bits = SideLaw(power, Fraction(rate)), 80
     weights, width = law.weights(bits), 1 << law.width_bits
@@ -53,7 +55,9 @@ def test_weights_and_coins_are_within_one_unit_of_their_law(power, rate):
 
         for block in rng.integers(0, len(weights), 25).tolist():
             top = law.top(block)
-            exact = width * mpmath.mpf(2) ** bits * mpmath.exp(log_density(top) - log_density(law.peak))
+            exact = (
+                width * mpmath.mpf(2) ** bits * mpmath.exp(log_density(top) - log_density(law.peak))
+            )
             assert abs(weights[block] - exact) <= 1
             m = 1 + block * width + int(rng.integers(width))
             ratio = mpmath.exp(log_density(Fraction(m)) - log_density(top))
@@ -85,18 +89,25 @@ def test_the_side_has_its_law_and_another_rate_would_show(power, rate):
 
 
 def test_all_of_the_box_is_drawn():
-    """Given the side, corner and coordinates are uniform: the law of one count is that of enumeration."""
+    """Given the side, corner and coordinates are uniform: the law of one count is that of
+    enumeration.
+    """
     law, bits = SideLaw(3, Fraction(1)), random_bits(np.random.default_rng(2))
     drawn = np.concatenate([box_noise(law, 2, 2, bits) for _ in range(1500)])
     m = np.arange(1, 80)
-    exact = [(sides(3, 1.0, 80) * np.maximum(2 * m - abs(z), 0) / (2 * m) ** 2).sum() for z in range(-20, 21)]
+    exact = [
+        (sides(3, 1.0, 80) * np.maximum(2 * m - abs(z), 0) / (2 * m) ** 2).sum()
+        for z in range(-20, 21)
+    ]
     found = np.bincount(drawn[abs(drawn) <= 20] + 20, minlength=41) / len(drawn)
     assert np.abs(found - exact).max() < 0.02
     assert drawn.std() == pytest.approx(box_std(3, 1.0, 2), rel=0.06)
     assert abs(drawn.std() / box_std(3, 1.2, 2) - 1) > 0.06
 
 
-@pytest.mark.parametrize(("power", "rate"), [(1001, 1e-6), (1001, 50.0), (2, 1e-6), (2, 50.0), (40001, 0.1)])
+@pytest.mark.parametrize(
+    ("power", "rate"), [(1001, 1e-6), (1001, 50.0), (2, 1e-6), (2, 50.0), (40001, 0.1)]
+)
 def test_extremes_are_drawn_within_the_size_of_the_noise(power, rate):
     law, bits = SideLaw(power, Fraction(rate)), random_bits(np.random.default_rng(7))
     noise = box_noise(law, 1, 50, bits)
@@ -147,22 +158,49 @@ def test_tails_fall_to_the_smallest_probabilities():
 
 
 def test_as_much_noise_as_published_k_norm_noise():
-    """0.41 (k + 2)/ε a count; centred Laplace noise has 1.8 times as much, independent noise 3.15 times at k = 25."""
+    """0.41 (k + 2)/ε a count; centred Laplace noise has 1.8 times as much, independent noise 3.15
+    times at k = 25.
+    """
     for k, std in ((5, 9.38), (25, 34.5), (100, 128.6), (200, 254.1)):
         assert Box(epsilon=0.3253).noise_std(ANY, labels=k) == pytest.approx(std, rel=1e-3)
-    assert Box(epsilon=0.3).noise_std(ANY, labels=1) == pytest.approx(KnownLaplace(epsilon=0.3).noise_std(ANY))
+    assert Box(epsilon=0.3).noise_std(ANY, labels=1) == pytest.approx(
+        KnownLaplace(epsilon=0.3).noise_std(ANY)
+    )
+
+
+@pytest.mark.parametrize("labels", [2, 8, 50])
+def test_the_width_of_a_row_is_the_smallest_that_the_noise_of_so_many_labels_allows(labels):
+    """Enumerated; the noise of one label alone is several times narrower."""
+    box = Box(epsilon=1.0)
+    alpha = 0.05
+    width = box.measurement(ANY, labels, whole=True).half_width(alpha, "row", labels)
+    assert width == box.half_width(ANY, labels=labels)
+    assert 2 * exact_tail(labels + 1, 1.0, 1, 1, width) <= alpha
+    assert 2 * exact_tail(labels + 1, 1.0, 1, 1, width - 1) > 0.98 * alpha
+    histogram = Histogram(None, np.full(labels, 10**6), domain="public")
+    rows = box.release(histogram, np.random.default_rng(1)).intervals(kind="row")
+    assert set(rows["high"] - rows["low"]) == {2 * width}
 
 
 def test_the_charge_and_where_it_applies():
     box = Box(epsilon=1.0)
     assert str(box.charge(ANY)) == str(box.charge(ANY, labels=1)) == "DP(1.0)"
     assert not box.charge(ANY, labels=0)
-    for k, l0, p in ((3, None, 0.50760), (5, None, 0.46179), (25, None, 0.40259), (25, 5, 0.253), (25, 1, 0.0608)):
+    for k, l0, p in (
+        (3, None, 0.50760),
+        (5, None, 0.46179),
+        (25, None, 0.40259),
+        (25, 5, 0.253),
+        (25, 1, 0.0608),
+    ):
         ((cost, _),) = box.charge(Sensitivity(l0=l0), labels=k).costs.items()
         assert cost.constraints[0] == (1.0, 0.0)
         assert cost.constraints[1][1] == pytest.approx(p * -math.expm1(-1), rel=2e-3)
     joined = box.charge(ANY, labels=5).times(20)
-    assert compose(joined, delta=1e-6).epsilon < compose(Box(epsilon=1.0).charge(ANY).times(20), delta=1e-6).epsilon
+    assert (
+        compose(joined, delta=1e-6).epsilon
+        < compose(Box(epsilon=1.0).charge(ANY).times(20), delta=1e-6).epsilon
+    )
     assert compose(joined, delta=0.0).epsilon == pytest.approx(20.0)
     assert compose(box.charge(ANY, labels=5), delta=0.0).epsilon == 1.0
     accountant = Accountant(Charge({PureDP(1.0): 2}), delta=0.0)
@@ -181,13 +219,16 @@ def test_the_charge_and_where_it_applies():
 
 
 def test_a_session_counts_what_it_selected():
-    histogram = Histogram([f"l{i}" for i in range(40)], [4000 // (i + 1) for i in range(40)], domain="public")
+    histogram = Histogram(
+        [f"l{i}" for i in range(40)], [4000 // (i + 1) for i in range(40)], domain="public"
+    )
     session = Session(histogram, budget=Budget(2, 0), rng=np.random.default_rng(4))
     ranking = session.run(KnownGumbel(k=3, epsilon=0.3))
     release = session.run(Box(epsilon=1.0), labels=ranking)
     assert set(release.labels) == set(ranking.labels)
     assert (np.diff(release.counts) <= 0).all()
-    assert session.remaining().to_dict()["epsilon_left"] == pytest.approx(0.1)
+    left = session.remaining().to_dict()
+    assert left["epsilon_total"] - left["epsilon_spent"] == pytest.approx(0.1)
     again = Release.from_dict(release.to_dict())
     assert again.intervals().equals(release.intervals())
     assert PureDP(1.0) not in release.charge.costs
@@ -224,10 +265,14 @@ def test_intervals_over_a_noisy_floor_hold_together():
     assert hits / runs >= 0.8 - 4 * 0.4 / math.sqrt(runs)
     distance = mechanism.appears_at(sensitivity, probability=0.9)
     one = Histogram(["x"], [distance], sensitivity=sensitivity)
-    assert sum(len(mechanism.release(one, rng)) for _ in range(runs)) / runs >= 0.9 - 4 * 0.3 / math.sqrt(runs)
+    assert sum(
+        len(mechanism.release(one, rng)) for _ in range(runs)
+    ) / runs >= 0.9 - 4 * 0.3 / math.sqrt(runs)
 
 
-@pytest.mark.parametrize("odd", [{"d_bar": 2**40, "epsilon": 1.0}, {"d_bar": 5, "epsilon": 1.7e308}])
+@pytest.mark.parametrize(
+    "odd", [{"d_bar": 2**40, "epsilon": 1.0}, {"d_bar": 5, "epsilon": 1.7e308}]
+)
 def test_laws_that_cannot_be_listed_are_refused_before_anything_is_charged(odd):
     with pytest.raises(InvalidParameter, match="box noise takes at most"):
         UnknownBox(delta=1e-6, **odd).check(Histogram(["a"], [5], sensitivity=Sensitivity(l0=2)))

@@ -6,11 +6,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dptopk import Budget, Centred, Histogram, KnownGaussian, KnownLaplace, Sensitivity, calibrate, compose
+from dptopk import (
+    Budget,
+    Centred,
+    Histogram,
+    KnownGaussian,
+    KnownLaplace,
+    Sensitivity,
+    calibrate,
+    compose,
+)
+from dptopk._internal.maxima import gaussian_maximum_tail, laplace_maximum_tail
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms import GaussianCounts, UnknownCentred
 from dptopk.mechanisms.centred import best_centre
-from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
 from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 
 ANY = Sensitivity()
@@ -43,14 +52,20 @@ def test_laplace_noise_is_halved_without_a_delta():
     k = 100
     mechanism = Centred(noise=KnownLaplace(epsilon=0.01))
     epsilon = compose(mechanism.charge(ANY, labels=k), delta=0.0).epsilon
-    assert mechanism.noise_std(ANY, labels=k) < 0.55 * KnownLaplace(epsilon=epsilon / k).noise_std(ANY)
+    assert mechanism.noise_std(ANY, labels=k) < 0.55 * KnownLaplace(epsilon=epsilon / k).noise_std(
+        ANY
+    )
 
 
 def test_laplace_noise_is_charged_by_its_own_law():
-    """Moves of up to 100: the law of the noise is cheaper than the ε-DP that it implies; moves of 1 are that ε-DP."""
+    """Moves of up to 100: the law of the noise is cheaper than the ε-DP that it implies; moves of 1
+    are that ε-DP.
+    """
     mechanism = Centred(noise=KnownLaplace(epsilon=0.3), common=KnownLaplace(epsilon=0.6))
     charge = mechanism.charge(Sensitivity(linf=100), labels=30)
-    assert str(charge) == "DLap(166.66666666666666, 100) + 30*DLap(333.3333333333333, 100)"  # 100/0.3 rounded down
+    assert (
+        str(charge) == "DLap(166.66666666666666, 100) + 30*DLap(333.3333333333333, 100)"
+    )  # 100/0.3 rounded down
     pure = mechanism.charge(Sensitivity(), labels=30)
     assert str(pure) == "30*DP(0.3) + DP(0.6)"
     assert compose(charge, delta=1e-6).epsilon < 0.96 * compose(pure, delta=1e-6).epsilon
@@ -61,12 +76,18 @@ def test_laplace_noise_is_charged_by_its_own_law():
     [
         (KnownGaussian(sigma=3.0), KnownGaussian(sigma=1.5), gaussian_law),
         (KnownGaussian(sigma=1.5), KnownGaussian(sigma=3.0), gaussian_law),
-        (KnownLaplace(epsilon=0.5), KnownLaplace(epsilon=1.5), lambda epsilon: laplace_law(epsilon, 1)),
+        (
+            KnownLaplace(epsilon=0.5),
+            KnownLaplace(epsilon=1.5),
+            lambda epsilon: laplace_law(epsilon, 1),
+        ),
     ],
 )
 def test_the_tail_is_that_of_the_sum(noise, common, law):
     mechanism = Centred(noise=noise, common=common)
-    own, shared = (law(getattr(part, "sigma", None) or part.epsilon).pmf(120) for part in (noise, common))
+    own, shared = (
+        law(getattr(part, "sigma", None) or part.epsilon).pmf(120) for part in (noise, common)
+    )
     both = np.convolve(own, shared)
     n = np.arange(len(both)) - len(both) // 2
     for c in (0, 1, 7, 20):
@@ -79,10 +100,16 @@ def test_the_tail_is_that_of_the_sum(noise, common, law):
 def test_tails_of_long_sums_agree_with_the_continuous_law():
     from scipy.stats import norm
 
-    for scale, other, c in ((5000.0, 2000.0, 15_000), (5000.0, 30.0, 20_000), (1e6, 1e6, 3_000_000)):
+    for scale, other, c in (
+        (5000.0, 2000.0, 15_000),
+        (5000.0, 30.0, 20_000),
+        (1e6, 1e6, 3_000_000),
+    ):
         exact = norm.sf((c + 0.5) / math.hypot(scale, other))
         assert exact * (1 - 1e-6) <= gaussian_maximum_tail(scale, 1, c, other) <= exact * (1 + 1e-4)
-    assert laplace_maximum_tail(0.3, 1, 9, 0.3) == pytest.approx(laplace_maximum_tail(0.3, 1, 9), rel=1e-9)
+    assert laplace_maximum_tail(0.3, 1, 9, 0.3) == pytest.approx(
+        laplace_maximum_tail(0.3, 1, 9), rel=1e-9
+    )
 
 
 def test_releases_share_one_noise():
@@ -93,8 +120,8 @@ def test_releases_share_one_noise():
     counts = [mechanism.release(histogram, rng).counts for _ in range(200)]
     assert np.mean([c.var() for c in counts]) == pytest.approx(4.0, rel=0.02)
     assert np.std([c.mean() for c in counts]) == pytest.approx(20.0, rel=0.2)
-    assert mechanism.own_std(ANY) == pytest.approx(2.0)
-    assert mechanism.shared_std(ANY) == pytest.approx(20.0)
+    assert mechanism.noise_of(ANY, None).own_std == pytest.approx(2.0)
+    assert mechanism.noise_of(ANY, None).shared_std == pytest.approx(20.0)
 
 
 def test_a_release_writes_out_the_law_of_the_common_noise():
@@ -140,7 +167,9 @@ def test_labels_must_be_known_and_neighbours_too():
 
 
 def test_over_a_noisy_floor_half_the_noise_and_a_lower_threshold():
-    """Any number of labels a user, (1, 1e-6), 50 labels: 17.8 and 133 (Lebeda-Retschmeier 2025 on the reals)."""
+    """Any number of labels a user, (1, 1e-6), 50 labels: 17.8 and 133 (Lebeda-Retschmeier 2025 on
+    the reals).
+    """
 
     def made(scale):
         return UnknownCentred(d_bar=50, noise=KnownGaussian(sigma=1 / scale), delta=5e-7)
@@ -172,11 +201,18 @@ def test_a_count_at_the_stated_distance_from_the_floor_appears_as_often(noise, c
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [({"noise": 3}, "noise"), ({"d_bar": 0}, "d_bar"), ({"delta": 0}, "delta"), ({"centre": 2}, "centre")],
+    [
+        ({"noise": 3}, "noise"),
+        ({"d_bar": 0}, "d_bar"),
+        ({"delta": 0}, "delta"),
+        ({"centre": 2}, "centre"),
+    ],
 )
 def test_refusals_over_a_noisy_floor(arguments, named):
     with pytest.raises(InvalidParameter, match=named):
-        UnknownCentred(**({"d_bar": 3, "noise": KnownGaussian(sigma=1.0), "delta": 0.1} | arguments))
+        UnknownCentred(
+            **({"d_bar": 3, "noise": KnownGaussian(sigma=1.0), "delta": 0.1} | arguments)
+        )
     with pytest.raises(InvalidParameter, match="neighbours"):
         made = UnknownCentred(d_bar=3, noise=KnownGaussian(sigma=1.0), delta=0.1)
         made.charge(Sensitivity(neighbours="replace_one"))

@@ -30,7 +30,24 @@ from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.named import names
 from dptopk.mechanisms.router import _each
 
-REALS = (5e-324, 2.5e-300, 1e-290, 1e-100, 1e-12, 4e-4, 0.01, 0.5, 1.0, 3.0, 40.0, 750.0, 1e6, 2.0**48, 1e50, 1.7e308)
+REALS = (
+    5e-324,
+    2.5e-300,
+    1e-290,
+    1e-100,
+    1e-12,
+    4e-4,
+    0.01,
+    0.5,
+    1.0,
+    3.0,
+    40.0,
+    750.0,
+    1e6,
+    2.0**48,
+    1e50,
+    1.7e308,
+)
 CHANCES = (5e-324, 1e-300, 1e-100, 1e-16, 1e-9, 1e-6, 1e-3, 0.1, 0.5, 0.999, 1 - 2.0**-53)
 WHOLE = (1, 2, 3, 7, 100, 2**31, 2**53, 2**62, 2**64, 10**100)
 COUNTS = (0, 0, 1, 1, 2, 3, 10, 100, 10**4, 10**9, 2**53, 2**61, 2**62 - 1)
@@ -53,7 +70,9 @@ DRAWN = {
     "sigma": _real,
     "mu": _real,
     "utility_range": lambda draw: draw.choice(REALS[-8:]),
-    "delta": lambda draw: draw.choice(CHANCES) if draw.random() < 0.5 else 10 ** draw.uniform(-12, -1),
+    "delta": lambda draw: (
+        draw.choice(CHANCES) if draw.random() < 0.5 else 10 ** draw.uniform(-12, -1)
+    ),
     "charge_as": lambda draw: draw.choice(["bounded_range", "clocks"]),
     "ordered": lambda draw: draw.random() < 0.5,
     "shrink": lambda draw: draw.random() < 0.5,
@@ -65,28 +84,42 @@ DRAWN = {
 
 def _made(draw, name):
     kind = getattr(mechanisms, name)
-    drawn = [one for one in fields(kind) if one.init and (one.default is MISSING or draw.random() < 0.6)]
+    drawn = [
+        one for one in fields(kind) if one.init and (one.default is MISSING or draw.random() < 0.6)
+    ]
     return kind(**{one.name: DRAWN[one.name](draw) for one in drawn})
 
 
 def _histogram(draw, l2=None):
     linf, l0 = min(DRAWN["k"](draw), 2**62), draw.choice([None, 1, 1, 2, 3, 10**6, 2**62])
     sensitivity = Sensitivity(linf, l0, l2=l2)
-    counts = [draw.choice(COUNTS[: draw.choice([3, 8, len(COUNTS)])]) for _ in range(draw.choice([0, 1, 2, 3, 8, 13]))]
+    counts = [
+        draw.choice(COUNTS[: draw.choice([3, 8, len(COUNTS)])])
+        for _ in range(draw.choice([0, 1, 2, 3, 8, 13]))
+    ]
     labels, size = [f"w{i}" for i in range(len(counts))], len(counts)
     return draw.choice(
         [
             lambda: Histogram(labels, counts, sensitivity=sensitivity),
             lambda: Histogram(labels, counts, sensitivity=sensitivity, domain="public"),
             lambda: Histogram(None, counts, sensitivity=sensitivity),
-            lambda: Histogram(None, counts, sensitivity=sensitivity, domain_size=draw.choice([size, size + 5, 2**62])),
-            lambda: Histogram(labels, counts, sensitivity=sensitivity, complete=False, limit=size + 3),
+            lambda: Histogram(
+                None,
+                counts,
+                sensitivity=sensitivity,
+                domain_size=draw.choice([size, size + 5, 2**62]),
+            ),
+            lambda: Histogram(
+                labels, counts, sensitivity=sensitivity, complete=False, limit=size + 3
+            ),
         ]
     )()
 
 
 def answered(mechanism, histogram, seed):
-    """Whether the question was accepted; then it was answered, and said how sure it is of its counts."""
+    """Whether the question was accepted; then it was answered, and said how sure it is of its
+    counts.
+    """
     options = {"ranking": histogram.labels.tolist()} if isinstance(mechanism, CountMLE) else {}
     try:
         mechanism.check(histogram, **options)
@@ -98,16 +131,20 @@ def answered(mechanism, histogram, seed):
     return True
 
 
-@pytest.mark.parametrize("name", [name for name in names() if issubclass(getattr(mechanisms, name), Mechanism)])
+@pytest.mark.parametrize(
+    "name", [name for name in names() if issubclass(getattr(mechanisms, name), Mechanism)]
+)
 def test_what_is_accepted_is_answered(name):
     accepted = 0
     for seed in range(20):
-        draw = random.Random(f"{name} {seed}")  # noqa: S311 - it draws parameters
+        draw = random.Random(f"{name} {seed}")  # noqa: S311
         try:
             mechanism = _made(draw, name)
         except InvalidParameter:
             continue
-        accepted += answered(mechanism, _histogram(draw, 100 if name == "WeightedGaussian" else None), seed)
+        accepted += answered(
+            mechanism, _histogram(draw, 100 if name == "WeightedGaussian" else None), seed
+        )
     assert accepted
 
 
@@ -134,7 +171,9 @@ def test_what_cannot_be_drawn_is_refused_before_it_is_paid(mechanism, said):
         mechanism.check(histogram)
 
 
-@pytest.mark.parametrize("mechanism", [KnownGumbel(k=10**9, epsilon=1.0), CanonicalTopK(k=10**9, epsilon=1.0)], ids=str)
+@pytest.mark.parametrize(
+    "mechanism", [KnownGumbel(k=10**9, epsilon=1.0), CanonicalTopK(k=10**9, epsilon=1.0)], ids=str
+)
 def test_answers_that_no_memory_holds_are_refused(mechanism):
     with pytest.raises(InvalidParameter, match="k must be at most"):
         mechanism.check(Histogram(None, [5, 3], domain_size=2**62))
@@ -148,8 +187,12 @@ def test_scores_that_overflow_are_refused():
 
 def test_intervals_of_the_widest_noise_that_is_accepted():
     for linf in (2**59, 2**60, 2**62):
-        histogram = Histogram(["a", "b"], [2**62 - 1, 2**62 - 1], sensitivity=Sensitivity(linf=linf, l0=1))
-        assert answered(TruncatedLaplace(epsilon=1.7e308, delta=1e-30), histogram, 0) == (linf <= 2**60)
+        histogram = Histogram(
+            ["a", "b"], [2**62 - 1, 2**62 - 1], sensitivity=Sensitivity(linf=linf, l0=1)
+        )
+        assert answered(TruncatedLaplace(epsilon=1.7e308, delta=1e-30), histogram, 0) == (
+            linf <= 2**60
+        )
 
 
 def test_a_routed_answer_refuses_scores_that_overflow():

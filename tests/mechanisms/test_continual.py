@@ -17,7 +17,15 @@ from dptopk.mechanisms.continual import Stream
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS
 
 ONE = Sensitivity(l0=1)
-DAYS = [{"a": 30, "b": 3}, {"b": 60}, {"c": 100, "a": 1}, {}, {"d": 500, "c": 1}, {"a": 200}, {"b": 9}]
+DAYS = [
+    {"a": 30, "b": 3},
+    {"b": 60},
+    {"c": 100, "a": 1},
+    {},
+    {"d": 500, "c": 1},
+    {"a": 200},
+    {"b": 9},
+]
 
 
 def day(counts):
@@ -41,7 +49,9 @@ def test_with_hardly_any_noise_the_answers_are_the_running_top(kind, private):
     stream = mechanism.stream(ONE, labels=None if private else list("abcd"))
     spent = Charge({})
     for n, counts in enumerate(DAYS, 1):
-        histogram = day(counts) if private else Histogram(counts, domain=list("abcd"), sensitivity=ONE)
+        histogram = (
+            day(counts) if private else Histogram(counts, domain=list("abcd"), sensitivity=ONE)
+        )
         answer = stream.release(histogram)
         spent = Charge.join(spent, answer.charge)
         assert list(zip(answer.labels, answer.counts.tolist(), strict=True)) == truth(n, 2)
@@ -116,7 +126,10 @@ def test_bad_parameters_are_named(change, word):
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing():
-    public, private = ContinualTopK(k=1, days=3, sigma=1.0), ContinualTopK(k=1, days=3, sigma=1.0, delta=1e-6)
+    public, private = (
+        ContinualTopK(k=1, days=3, sigma=1.0),
+        ContinualTopK(k=1, days=3, sigma=1.0, delta=1e-6),
+    )
     with pytest.raises(InvalidParameter, match="delta"):
         public.stream(ONE)
     with pytest.raises(InvalidParameter, match="delta"):
@@ -158,7 +171,10 @@ class Sku(str):
 
 def test_a_state_without_labels_is_a_state():
     """Before the first day, and after days on which nobody came."""
-    mechanism, none = ContinualTopK(k=1, days=3, sigma=1.0, delta=1e-6), Histogram({}, sensitivity=ONE)
+    mechanism, none = (
+        ContinualTopK(k=1, days=3, sigma=1.0, delta=1e-6),
+        Histogram({}, sensitivity=ONE),
+    )
     stream = mechanism.stream(ONE)
     for _ in range(2):
         stream = Stream.from_dict(json.loads(json.dumps(stream.to_dict())), mechanism, ONE)
@@ -189,7 +205,9 @@ def test_a_public_domain_has_labels(labels):
 
 @pytest.mark.parametrize("other", [{"sigma": 0.1}, {"factorisation": "daily"}, {"k": 2}])
 def test_a_state_is_gone_on_from_by_what_made_it_alone(other):
-    """Less noise on the days to come than was charged, or measurements of another factorisation of the same shape."""
+    """Less noise on the days to come than was charged, or measurements of another factorisation of
+    the same shape.
+    """
     made = {"k": 1, "days": 3, "sigma": 1.0}
     state = ContinualTopK(**made).stream(ONE, labels=["a"]).to_dict()
     with pytest.raises(InvalidParameter, match="state"):
@@ -199,7 +217,9 @@ def test_a_state_is_gone_on_from_by_what_made_it_alone(other):
 
 
 def test_a_state_goes_on_with_its_own_measurements_when_the_solver_finds_others(monkeypatch):
-    """As after an upgrade: the sums of later days are those that were charged, checked by hand, and no solver runs."""
+    """As after an upgrade: the sums of later days are those that were charged, checked by hand, and
+    no solver runs.
+    """
     made = {"k": 4, "days": 5, "sigma": 1e-3, "delta": 1e-6, "factorisation": "optimal"}
     mechanism = ContinualTopK(**made)
     weights = mechanism.measurements.strategy
@@ -220,7 +240,9 @@ def test_a_state_goes_on_with_its_own_measurements_when_the_solver_finds_others(
             Stream.from_dict(wrong, ContinualTopK(**made), ONE)
     again = Stream.from_dict(state, ContinualTopK(**made), ONE, np.random.default_rng(2))
     answers = [again.release(day(counts)) for counts in DAYS[1:5]]
-    assert dict(zip(answers[-1].labels, answers[-1].counts.tolist(), strict=True)) == dict(truth(5, 4))
+    assert dict(zip(answers[-1].labels, answers[-1].counts.tolist(), strict=True)) == dict(
+        truth(5, 4)
+    )
     noisy = np.array(again.to_dict()["measured"])[:, again.names.index("b")]
     exact = weights @ [counts.get("b", 0) for counts in DAYS[:5]]
     assert np.abs(noisy - exact).max() <= 8 * 1e-3 * mechanism.measurements.unit + 1
@@ -228,8 +250,12 @@ def test_a_state_goes_on_with_its_own_measurements_when_the_solver_finds_others(
 
 
 @pytest.mark.parametrize("factorisation", ["optimal", "square_root", "daily"])
-def test_a_state_of_another_unit_or_of_a_fixed_factorisation_has_no_measurements_of_its_own(factorisation):
-    """Noise of a smaller scale is less Gaussian: at sigma = 0.3 and a unit of 1 it costs μ = 5.3, the stream 3.3."""
+def test_a_state_of_another_unit_or_of_a_fixed_factorisation_has_no_measurements_of_its_own(
+    factorisation,
+):
+    """Noise of a smaller scale is less Gaussian: at sigma = 0.3 and a unit of 1 it costs μ = 5.3,
+    the stream 3.3.
+    """
     mechanism = ContinualTopK(k=1, days=4, sigma=0.3, factorisation=factorisation)
     state = mechanism.stream(ONE, labels=["a"]).to_dict()
     for unit, weight in ((1, 1), (10**400, 1), (state["unit"], state["unit"])):
@@ -237,7 +263,9 @@ def test_a_state_of_another_unit_or_of_a_fixed_factorisation_has_no_measurements
         digest = hashlib.sha256(weights.tobytes()).hexdigest()
         made = state | {"unit": unit, "weights": weights.tolist(), "strategy": digest}
         if (factorisation, unit) == ("optimal", state["unit"]):
-            assert Stream.from_dict(made, mechanism, ONE).charge == ContinualTopK(k=1, days=4, sigma=0.3).charge(ONE)
+            assert Stream.from_dict(made, mechanism, ONE).charge == ContinualTopK(
+                k=1, days=4, sigma=0.3
+            ).charge(ONE)
             continue
         with pytest.raises(InvalidParameter, match="state"):
             Stream.from_dict(made, mechanism, ONE)
@@ -272,7 +300,10 @@ def test_a_day_is_answered_once_for_several_threads():
     stream = ContinualTopK(k=1, days=40, sigma=1e-3).stream(ONE, labels=range(2000))
     with ThreadPoolExecutor(8) as pool:
         answers = list(
-            pool.map(lambda _: stream.release(Histogram([3], [1], domain=range(2000), sensitivity=ONE)), range(40))
+            pool.map(
+                lambda _: stream.release(Histogram([3], [1], domain=range(2000), sensitivity=ONE)),
+                range(40),
+            )
         )
     assert sorted(int(answer.counts[0]) for answer in answers) == list(range(1, 41))
     with pytest.raises(TypeError):
@@ -280,7 +311,9 @@ def test_a_day_is_answered_once_for_several_threads():
 
 
 def test_a_total_depends_on_its_own_measurements_alone():
-    """To the last bit, whichever labels else have come: next to a half, the last bit is what is shown."""
+    """To the last bit, whichever labels else have come: next to a half, the last bit is what is
+    shown.
+    """
     rng = np.random.default_rng(0)
     stream = ContinualTopK(k=1, days=40, sigma=1.0, delta=1e-6).stream(ONE)
     stream.day, measured = 35, rng.integers(-(10**6), 10**6, (40, 30))
@@ -303,7 +336,9 @@ def test_too_many_days_are_refused_before_their_matrices_are_made():
 def test_labels_of_two_days_that_nothing_orders_are_refused_and_the_day_can_be_asked_again():
     """Each day's histogram alone is fine; together their order would be that in which they came."""
     one, other = (type("Own", (), {"__str__": lambda _: "own"})() for _ in range(2))
-    stream = ContinualTopK(k=2, days=2, sigma=1.0, delta=1e-3).stream(ONE, rng=np.random.default_rng(0))
+    stream = ContinualTopK(k=2, days=2, sigma=1.0, delta=1e-3).stream(
+        ONE, rng=np.random.default_rng(0)
+    )
     stream.release(Histogram({one: 5}, sensitivity=ONE))
     with pytest.raises(InvalidParameter, match="cannot be ordered"):
         stream.release(Histogram({other: 5}, sensitivity=ONE))
@@ -312,20 +347,33 @@ def test_labels_of_two_days_that_nothing_orders_are_refused_and_the_day_can_be_a
 
 
 def test_a_days_histogram_enters_once():
-    """Given again, in this process or by a state that was read back, one user-day would be moved twice."""
-    mechanism, first = ContinualTopK(k=2, days=3, sigma=1.0), Histogram({"a": 5}, domain=["a"], sensitivity=ONE)
+    """Given again, in this process or by a state that was read back, one user-day would be moved
+    twice.
+    """
+    mechanism, first = (
+        ContinualTopK(k=2, days=3, sigma=1.0),
+        Histogram({"a": 5}, domain=["a"], sensitivity=ONE),
+    )
     stream = mechanism.stream(ONE, labels=["a"], rng=np.random.default_rng(0))
     stream.release(first)
-    again = Stream.from_dict(json.loads(json.dumps(stream.to_dict())), mechanism, ONE, np.random.default_rng(0))
+    again = Stream.from_dict(
+        json.loads(json.dumps(stream.to_dict())), mechanism, ONE, np.random.default_rng(0)
+    )
     for kept in (stream, again):
-        with pytest.raises(InvalidParameter, match="histogram: this one was given as an earlier day"):
+        with pytest.raises(
+            InvalidParameter, match="histogram: this one was given as an earlier day"
+        ):
             kept.release(first)
-        assert kept.release(Histogram({"a": 5}, domain=["a"], sensitivity=ONE)).note.startswith("day 2")
+        assert kept.release(Histogram({"a": 5}, domain=["a"], sensitivity=ONE)).note.startswith(
+            "day 2"
+        )
 
 
 @pytest.mark.parametrize("kind", [*FACTORISATIONS])
 def test_measurements_are_those_of_the_strategy(kind, monkeypatch):
-    """Labels that come late, and a state that is read again on every day: W x for every label, where noise is 0."""
+    """Labels that come late, and a state that is read again on every day: W x for every label,
+    where noise is 0.
+    """
     monkeypatch.setattr(Stream, "_noise", lambda _, size: np.zeros(size, dtype=np.int64))
     mechanism = ContinualTopK(k=2, days=len(DAYS), sigma=1e-3, delta=1e-6, factorisation=kind)
     stream, counts = mechanism.stream(ONE), np.zeros((len(DAYS), 4), dtype=np.int64)
@@ -334,11 +382,15 @@ def test_measurements_are_those_of_the_strategy(kind, monkeypatch):
         stream = Stream.from_dict(json.loads(json.dumps(stream.to_dict())), mechanism, ONE)
         for label, count in new.items():
             counts[n, stream.names.index(label)] = count
-    np.testing.assert_array_equal(stream.to_dict()["measured"], mechanism.measurements.strategy @ counts)
+    np.testing.assert_array_equal(
+        stream.to_dict()["measured"], mechanism.measurements.strategy @ counts
+    )
 
 
 def test_a_day_looks_at_touched_labels_alone():
-    """Of a large public domain: what is added up is as many numbers as came, whatever the domain has."""
+    """Of a large public domain: what is added up is as many numbers as came, whatever the domain
+    has.
+    """
     stream = ContinualTopK(k=1, days=3, sigma=1.0).stream(ONE, labels=range(5000))
     for _ in range(3):
         stream.release(Histogram([7, 9], [1, 2], domain=range(5000), sensitivity=ONE))

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk import Centred, Charge, CountMLE, Histogram, InvalidParameter, KnownGaussian, KnownLaplace, Sensitivity
+from dptopk import (
+    Centred,
+    Charge,
+    CountMLE,
+    Histogram,
+    InvalidParameter,
+    KnownGaussian,
+    KnownLaplace,
+    Sensitivity,
+)
 from dptopk.mechanisms.count_mle import isotonic_least_squares, isotonic_median
 
 GAUSSIAN = CountMLE(noise=KnownGaussian(sigma=2.0), shrink=False)
@@ -52,7 +61,9 @@ def test_the_fits_are_monotone_nonnegative_and_fix_fitted_values(values):
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(-2, 4), min_size=1, max_size=4))
 def test_the_l1_fit_is_the_least_squares_point_among_the_optima(values):
-    """Brute force on a grid of twelfths, which holds all means of up to four values and all medians."""
+    """Brute force on a grid of twelfths, which holds all means of up to four values and all
+    medians.
+    """
     grid = np.arange(0, 4 * 12 + 1) / 12
     points = np.array(list(itertools.combinations_with_replacement(grid[::-1], len(values))))
     absolute = np.abs(points - values).sum(axis=1)
@@ -64,7 +75,9 @@ def test_the_l1_fit_is_the_least_squares_point_among_the_optima(values):
 
 
 def test_long_inputs():
-    """Too long for a quadratic algorithm: the fits fall, and keep the mean, or half on either side."""
+    """Too long for a quadratic algorithm: the fits fall, and keep the mean, or half on either
+    side.
+    """
     values = np.random.default_rng(0).integers(0, 10**6, size=10**6)
     fitted = isotonic_least_squares(values)
     assert (np.diff(fitted) <= 0).all()
@@ -78,12 +91,18 @@ def test_long_inputs():
 def test_rows_follow_the_ranking_and_the_raw_counts_are_kept():
     histogram = Histogram(["a", "b", "c"], [100, 300, 200], sensitivity=Sensitivity(l0=2))
     for mechanism in (GAUSSIAN, LAPLACE):
-        release = mechanism.release(histogram, np.random.default_rng(0), ranking=["b", "c", "nobody"])
+        release = mechanism.release(
+            histogram, np.random.default_rng(0), ranking=["b", "c", "nobody"]
+        )
         assert release.labels == ("b", "c", "nobody")
         assert (np.diff(release.counts) <= 0).all()
         assert release.counts[2] >= 0
         assert release.measured.dtype == np.int64
-        assert release.charge == mechanism.charge(histogram.sensitivity) == mechanism.noise.charge(Sensitivity(l0=2))
+        assert (
+            release.charge
+            == mechanism.charge(histogram.sensitivity)
+            == mechanism.noise.charge(Sensitivity(l0=2))
+        )
         assert release.intervals()["high"].gt(100).tolist() == [True, True, False]
     out_of_order = GAUSSIAN.release(histogram, np.random.default_rng(0), ranking=["a", "b"])
     assert out_of_order.counts[0] == out_of_order.counts[1]
@@ -131,13 +150,17 @@ NOISES = {
 
 
 def squared_errors(noise, truth, trials=400):
-    """Mean squared errors of the noisy counts, the shrunk counts and the estimate of the latter, over seeded noise."""
+    """Mean squared errors of the noisy counts, the shrunk counts and the estimate of the latter,
+    over seeded noise.
+    """
     rng, mechanism, sensitivity = np.random.default_rng(17), CountMLE(noise=noise), Sensitivity()
     histogram = Histogram(None, np.rint(truth).astype(int), sensitivity=sensitivity)
     found = []
     for _ in range(trials):
         release = mechanism.release(histogram, rng, ranking=range(len(truth)))
-        errors = [((values - np.rint(truth)) ** 2).mean() for values in (release.measured, release.counts)]
+        errors = [
+            ((values - np.rint(truth)) ** 2).mean() for values in (release.measured, release.counts)
+        ]
         found.append([*errors, mechanism.error(release.measured, sensitivity) ** 2])
     return np.mean(found, axis=0)
 
@@ -164,15 +187,22 @@ def test_the_published_fit_can_be_worse_than_the_noisy_counts():
 def test_shrinking_goes_all_the_way_where_the_fit_is_near():
     mechanism = CountMLE(noise=KnownGaussian(sigma=100.0))
     values = np.array([50.0, 40.0, 45.0, 30.0, 35.0, 20.0, 22.0, 10.0])
-    np.testing.assert_array_equal(mechanism.fit(values, Sensitivity()), isotonic_least_squares(values))
+    np.testing.assert_array_equal(
+        mechanism.fit(values, Sensitivity()), isotonic_least_squares(values)
+    )
     far = np.array([0.0, 1e6] * 5)
     np.testing.assert_allclose(mechanism.fit(far, Sensitivity()), far, atol=1.0)
-    assert mechanism.fit(np.array([3.0, 5.0]), Sensitivity()).tolist() == [3.0, 5.0]  # two counts tell too little
+    assert mechanism.fit(np.array([3.0, 5.0]), Sensitivity()).tolist() == [
+        3.0,
+        5.0,
+    ]  # two counts tell too little
     assert mechanism.error(np.empty(0), Sensitivity()) == 0.0
 
 
 def test_a_noise_that_all_counts_share_is_neither_fitted_nor_clipped():
-    mechanism = CountMLE(noise=Centred(noise=KnownGaussian(sigma=10.0), common=KnownGaussian(sigma=50.0)))
+    mechanism = CountMLE(
+        noise=Centred(noise=KnownGaussian(sigma=10.0), common=KnownGaussian(sigma=50.0))
+    )
     values = np.array([30.0, 10.0, 20.0, 4.0, 6.0, -3.0])
     moved = mechanism.fit(values - 1000, Sensitivity())
     np.testing.assert_allclose(moved, mechanism.fit(values, Sensitivity()) - 1000)

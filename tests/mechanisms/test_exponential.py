@@ -25,7 +25,9 @@ def frequencies(histogram, draws=4000, **options):
 
 
 def distance(observed, law):
-    """Pearson's statistic, 2 degrees of freedom: above 20 with probability e^-10 under the right law."""
+    """Pearson's statistic, 2 degrees of freedom: above 20 with probability e^-10 under the right
+    law.
+    """
     expected = observed.sum() * law
     return ((observed - expected) ** 2 / expected).sum()
 
@@ -39,7 +41,11 @@ def softmax(scores):
 def test_law_of_counts_and_of_real_utilities():
     """The law is that of ε·u/range, and neither that of ε·u/(2·range) nor that of ε·u."""
     for observed, utilities, utility_range in [
-        (frequencies(Histogram(["a", "b", "c"], [3, 1, 2], domain="public")), np.array([3, 1, 2]), 1),
+        (
+            frequencies(Histogram(["a", "b", "c"], [3, 1, 2], domain="public")),
+            np.array([3, 1, 2]),
+            1,
+        ),
         (frequencies(ABC, utilities=[0.5, -0.75, 0.25]), np.array([0.5, -0.75, 0.25]), 1),
     ]:
         assert distance(observed, softmax(0.7 * utilities / utility_range)) < 20
@@ -52,7 +58,9 @@ def test_counts_as_utilities_need_a_range_of_at_least_linf():
         MECHANISM.release(Histogram(None, [1, 2], sensitivity=Sensitivity(linf=2)))
 
 
-@pytest.mark.parametrize("bad", [[1.0, 2.0], [1.0, math.nan, 0.0], [1.0, math.inf, 0.0], [[1.0, 2.0, 3.0]]])
+@pytest.mark.parametrize(
+    "bad", [[1.0, 2.0], [1.0, math.nan, 0.0], [1.0, math.inf, 0.0], [[1.0, 2.0, 3.0]]]
+)
 def test_bad_utilities(bad):
     with pytest.raises(InvalidParameter, match="utilities"):
         MECHANISM.release(ABC, utilities=bad)
@@ -81,18 +89,28 @@ def test_bad_parameters(bad):
 
 
 def test_unlikely_labels_are_left_alone():
-    chosen = {MECHANISM.release(ABC, np.random.default_rng(i), utilities=[0, 200, -1e9]).labels for i in range(20)}
+    chosen = {
+        MECHANISM.release(ABC, np.random.default_rng(i), utilities=[0, 200, -1e9]).labels
+        for i in range(20)
+    }
     assert chosen == {("b",)}
 
 
 @pytest.mark.parametrize(
-    "utilities", [[2**60 + 129, 2**60 + 128], np.array([2**60 + 129, 2**60 + 128])], ids=["list", "array"]
+    "utilities",
+    [[2**60 + 129, 2**60 + 128], np.array([2**60 + 129, 2**60 + 128])],
+    ids=["list", "array"],
 )
 def test_integer_utilities_are_not_rounded(utilities):
     """As floats they would be 256 apart, and the first would always be drawn."""
-    mechanism, pair = Exponential(epsilon=0.1, utility_range=1.0), Histogram(["x", "y"], [0, 0], domain="public")
+    mechanism, pair = (
+        Exponential(epsilon=0.1, utility_range=1.0),
+        Histogram(["x", "y"], [0, 0], domain="public"),
+    )
     rng = np.random.default_rng(3)
-    first = sum(mechanism.release(pair, rng, utilities=utilities).labels == ("x",) for _ in range(400))
+    first = sum(
+        mechanism.release(pair, rng, utilities=utilities).labels == ("x",) for _ in range(400)
+    )
     assert abs(first / 400 - 1 / (1 + math.exp(-0.1))) < 0.1
 
 

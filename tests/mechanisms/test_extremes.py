@@ -1,4 +1,6 @@
-"""Extreme parameters: every mechanism answers with a finite charge, or refuses by name; never a warning or a NaN."""
+"""Extreme parameters: every mechanism answers with a finite charge, or refuses by name; never a
+warning or a NaN.
+"""
 
 import math
 from dataclasses import fields
@@ -43,7 +45,9 @@ MAKERS = {
 def test_release_or_refusal(name, linf):
     mechanisms = [MAKERS[name](x) for x in (5e-324, 1e-160, 1e-12, 0.05, 1e10, 1e14, 1e300)]
     domain = "public" if name.startswith(("Known", "Exp")) else "private"
-    histogram = Histogram(["a", "b"], [2**62 - 1, 5], domain=domain, sensitivity=Sensitivity(linf=linf, l0=1))
+    histogram = Histogram(
+        ["a", "b"], [2**62 - 1, 5], domain=domain, sensitivity=Sensitivity(linf=linf, l0=1)
+    )
     answered, refusals = 0, []
     for mechanism in mechanisms:
         try:
@@ -62,11 +66,21 @@ def test_release_or_refusal(name, linf):
         if release.counts is not None:
             assert release.counts.dtype == np.int64
     assert answered >= 2
-    assert all(any(parameter in text for parameter in ("epsilon", "sigma", "delta", "scale")) for text in refusals)
+    assert all(
+        any(parameter in text for parameter in ("epsilon", "sigma", "delta", "scale"))
+        for text in refusals
+    )
 
 
 def test_a_domain_whose_names_do_not_fit_into_memory_is_refused_at_once():
-    named = Histogram(["a"], [5], sensitivity=Sensitivity(l0=1), domain="public", domain_size=10**8, absent_label=str)
+    named = Histogram(
+        ["a"],
+        [5],
+        sensitivity=Sensitivity(l0=1),
+        domain="public",
+        domain_size=10**8,
+        absent_label=str,
+    )
     with pytest.raises(InvalidParameter, match="too large to count every label"):
         KnownLaplace(epsilon=1.0).release(named)
     assert len(KnownLaplace(epsilon=1.0).release(named, labels=["a"])) == 1

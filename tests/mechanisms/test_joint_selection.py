@@ -58,7 +58,10 @@ def test_the_whole_domain_and_one_label(make):
 def test_sets_come_in_label_order():
     """An order by count would tell more than the set."""
     histogram = Histogram(["c", "b", "a", "z"], [10**6, 2 * 10**6, 3 * 10**6, 0], domain="public")
-    for mechanism in (CanonicalTopK(k=3, epsilon=50.0), StabilityTopK(k=3, epsilon=50.0, delta=1e-6)):
+    for mechanism in (
+        CanonicalTopK(k=3, epsilon=50.0),
+        StabilityTopK(k=3, epsilon=50.0, delta=1e-6),
+    ):
         release = mechanism.release(histogram)
         assert release.labels == ("a", "b", "c")
         assert "set" in release.note
@@ -104,7 +107,10 @@ def test_budgets_too_small_to_search_in_are_divided_plainly():
             assert len(mechanism.release(histogram)) == 3
             charge = mechanism.charge(histogram.sensitivity)
             assert compose(charge, delta=max(delta, charge.delta)).epsilon <= epsilon * (1 + 1e-12)
-    assert 3 * RoutedTopK(k=3, epsilon=1e-12, delta=1e-300).peeling.epsilon <= RoutedTopK(k=3, epsilon=1e-12).rest
+    assert (
+        3 * RoutedTopK(k=3, epsilon=1e-12, delta=1e-300).peeling.epsilon
+        <= RoutedTopK(k=3, epsilon=1e-12).rest
+    )
 
 
 def test_sessions_charge_before_they_draw():
@@ -119,33 +125,57 @@ def test_sessions_charge_before_they_draw():
 
 
 def test_the_published_mechanisms_of_the_benchmark_are_what_their_papers_say(monkeypatch):
-    """JOINT: P ∝ e^{-ε gap/2}, all sequences by enumeration; canonical: every set, the best one most often."""
+    """JOINT: P ∝ e^{-ε gap/2}, all sequences by enumeration; canonical: every set, the best one
+    most often.
+    """
     path = Path(__file__).parents[2] / "benchmarks" / "whole_answers.py"
     spec = importlib.util.spec_from_file_location("whole_answers", path)
     page = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(page)
     counts, rng = np.array([5, 3, 2, 0]), np.random.default_rng(4)
     drawn = [tuple(page.joint(counts, 2, rng).tolist()) for _ in range(3000)]
-    gaps = {s: max(counts[i] - counts[s[i]] for i in range(2)) for s in itertools.permutations(range(4), 2)}
+    gaps = {
+        s: max(counts[i] - counts[s[i]] for i in range(2))
+        for s in itertools.permutations(range(4), 2)
+    }
     total = sum(math.exp(-gap / 2) for gap in gaps.values())
     pruned = [tuple(page.joint_pruned(counts, 2, rng).tolist()) for _ in range(3000)]
     for answer, gap in gaps.items():
         for answers in (drawn, pruned):
-            assert answers.count(answer) / 3000 == pytest.approx(math.exp(-gap / 2) / total, abs=0.04)
-    assert drawn.count((0, 1)) / 3000 < math.exp(-gaps[0, 1]) / sum(math.exp(-gap) for gap in gaps.values()) - 0.04
+            assert answers.count(answer) / 3000 == pytest.approx(
+                math.exp(-gap / 2) / total, abs=0.04
+            )
+    assert (
+        drawn.count((0, 1)) / 3000
+        < math.exp(-gaps[0, 1]) / sum(math.exp(-gap) for gap in gaps.values()) - 0.04
+    )
     sets = [tuple(sorted(page.canonical(counts, 2, rng).tolist())) for _ in range(500)]
     assert set(sets) == set(itertools.combinations(range(4), 2))
     assert max(set(sets), key=sets.count) == (0, 1)
     monkeypatch.setattr(page, "EPSILON", 30.0)  # a cut that many sequences exceed
-    cut = {tuple(page.joint_pruned(np.array([2, 1, 1, 0]), 2, rng, failure=1.0).tolist()) for _ in range(50)}
+    cut = {
+        tuple(page.joint_pruned(np.array([2, 1, 1, 0]), 2, rng, failure=1.0).tolist())
+        for _ in range(50)
+    }
     assert cut == {(0, 1), (0, 2)}
 
 
 @pytest.mark.parametrize(
-    ("n", "k"), [(5, 5), (60, 3), (10**3, 10), (10**6, 10**6 - 63), (10**9, 2000), (10**10, 20_000), (2**62, 50)]
+    ("n", "k"),
+    [
+        (5, 5),
+        (60, 3),
+        (10**3, 10),
+        (10**6, 10**6 - 63),
+        (10**9, 2000),
+        (10**10, 20_000),
+        (2**62, 50),
+    ],
 )
 def test_the_number_of_sets_is_known_to_far_less_than_a_privacy_loss(n, k):
-    """Its logarithm stands in the statistic of a private choice, whose noise covers errors up to 1e-6."""
+    """Its logarithm stands in the statistic of a private choice, whose noise covers errors up to
+    1e-6.
+    """
     import mpmath as mp
 
     from dptopk.mechanisms.canonical import _log_comb

@@ -25,7 +25,9 @@ from dptopk import (
 from dptopk.costs import BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
 from dptopk.mechanisms import StabilityTopK
 
-PUBLIC = Histogram(["a", "b", "c"], [5, 0, 9], domain="public", sensitivity=Sensitivity(linf=2, l0=2))
+PUBLIC = Histogram(
+    ["a", "b", "c"], [5, 0, 9], domain="public", sensitivity=Sensitivity(linf=2, l0=2)
+)
 COUNTING = [KnownLaplace(epsilon=0.5), KnownGaussian(sigma=3.0)]
 KNOWN = [KnownGumbel(k=2, epsilon=0.5), *COUNTING]
 REPLACE = Sensitivity(l0=1, neighbours="replace_one")
@@ -37,12 +39,16 @@ def seeded():
 
 def test_charges_are_the_theorems_ones():
     sensitivity = Sensitivity(linf=3, l0=2)
-    assert KnownGumbel(k=4, epsilon=0.1).charge(sensitivity) == Charge({BoundedRange(0.1): 4}, adaptive=True)
+    assert KnownGumbel(k=4, epsilon=0.1).charge(sensitivity) == Charge(
+        {BoundedRange(0.1): 4}, adaptive=True
+    )
     assert KnownGumbel(k=1, epsilon=0.1).charge(sensitivity) == Charge({BoundedRange(0.1): 1})
     assert KnownLaplace(epsilon=0.5).charge(sensitivity) == Charge({DiscreteLaplaceDP(6.0, 3): 2})
     assert KnownLaplace(epsilon=0.1).charge(Sensitivity(l0=2)) == Charge({PureDP(0.1): 2})
     ((noise, _),) = KnownLaplace(epsilon=0.1).charge(sensitivity)
-    assert 30 * (1 - 1e-15) <= noise.scale < 30  # 3 / 0.1 rounded down: the float 0.1 is larger than a tenth
+    assert (
+        30 * (1 - 1e-15) <= noise.scale < 30
+    )  # 3 / 0.1 rounded down: the float 0.1 is larger than a tenth
     assert KnownGaussian(sigma=5.0).charge(sensitivity) == Charge({DiscreteGaussianDP(15.0, 3): 2})
 
 
@@ -51,7 +57,13 @@ def test_number_of_copies_is_the_smaller_of_l0_and_labels(mechanism):
     def copies(l0, labels):
         return mechanism.charge(Sensitivity(l0=l0), labels=labels).count
 
-    assert [copies(3, None), copies(3, 2), copies(3, 7), copies(None, 7), copies(3, 0)] == [3, 2, 3, 7, 0]
+    assert [copies(3, None), copies(3, 2), copies(3, 7), copies(None, 7), copies(3, 0)] == [
+        3,
+        2,
+        3,
+        7,
+        0,
+    ]
     with pytest.raises(InvalidParameter, match="labels"):
         copies(None, None)
     with pytest.raises(InvalidParameter, match="labels"):
@@ -118,12 +130,23 @@ def test_unlisted_labels_of_a_public_domain_take_part():
         "sensitivity": Sensitivity(l0=1),
     }
     histogram = Histogram(["b"], [0], **unlisted)
-    assert sorted(KnownGumbel(k=3, epsilon=1.0).release(histogram, seeded()).labels) == ["a", "b", "c"]
-    assert sorted(KnownLaplace(epsilon=1.0).release(histogram, seeded(), labels=["b"]).labels) == ["b"]
+    assert sorted(KnownGumbel(k=3, epsilon=1.0).release(histogram, seeded()).labels) == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert sorted(KnownLaplace(epsilon=1.0).release(histogram, seeded(), labels=["b"]).labels) == [
+        "b"
+    ]
     assert sorted(KnownGaussian(sigma=1.0).release(histogram, seeded()).labels) == ["a", "b", "c"]
     with pytest.raises(InvalidParameter, match="domain_size"):
         KnownLaplace(epsilon=1.0).release(Histogram([5], [0], domain=range(10**12)))
-    assert KnownGumbel(k=2, epsilon=1.0).release(Histogram([5], [9], domain=range(10**12)), seeded()).labels[0] < 10**12
+    assert (
+        KnownGumbel(k=2, epsilon=1.0)
+        .release(Histogram([5], [9], domain=range(10**12)), seeded())
+        .labels[0]
+        < 10**12
+    )
 
 
 @pytest.mark.slow
@@ -137,9 +160,14 @@ def test_the_names_of_a_public_domain_do_not_tell_which_labels_have_a_row(rows):
     seen = [drawn.count(pair) for pair in itertools.permutations("abc", 2)]
     assert sum(seen) == 1200
     assert stats.chisquare(seen).pvalue > 1e-3
-    chosen = [Exponential(epsilon=1.0, utility_range=1.0).release(histogram, rng).labels[0] for _ in range(300)]
+    chosen = [
+        Exponential(epsilon=1.0, utility_range=1.0).release(histogram, rng).labels[0]
+        for _ in range(300)
+    ]
     assert stats.chisquare([chosen.count(label) for label in "abc"]).pvalue > 1e-3
-    assert sorted(KnownLaplace(epsilon=1.0).release(histogram, rng, labels=["zzz", "b"]).labels) == ["b", "zzz"]
+    assert sorted(
+        KnownLaplace(epsilon=1.0).release(histogram, rng, labels=["zzz", "b"]).labels
+    ) == ["b", "zzz"]
 
 
 WHOLE = [
@@ -153,7 +181,9 @@ WHOLE = [
 @pytest.mark.parametrize("mechanism", WHOLE, ids=lambda m: type(m).__name__)
 @pytest.mark.parametrize("rows", [["a", "b", "c"], ["b"], []])
 def test_whole_answers_name_labels_without_a_row_alike(mechanism, rows):
-    histogram = Histogram(rows, [0] * len(rows), domain="public", domain_size=3, absent_label="abc".__getitem__)
+    histogram = Histogram(
+        rows, [0] * len(rows), domain="public", domain_size=3, absent_label="abc".__getitem__
+    )
     rng = seeded()
     drawn = [frozenset(mechanism.release(histogram, rng).labels) for _ in range(200)]
     seen = [drawn.count(frozenset(pair)) for pair in itertools.combinations("abc", 2)]
@@ -174,19 +204,28 @@ def test_rows_come_in_the_order_of_the_released_values(mechanism):
     histogram = Histogram(None, np.full(500, 10), sensitivity=Sensitivity(l0=1))
     release = mechanism.release(histogram, seeded())
     assert release.counts.dtype == np.int64
-    pairs = [(-count, label) for label, count in zip(release.labels, release.counts.tolist(), strict=True)]
+    pairs = [
+        (-count, label)
+        for label, count in zip(release.labels, release.counts.tolist(), strict=True)
+    ]
     assert pairs == sorted(pairs)  # ties by label, so nothing of the true order is left
     assert release.charge == mechanism.charge(histogram.sensitivity)
 
 
 def test_tied_values_of_listed_and_unlisted_labels_do_not_tell_which_are_listed():
-    """With nearly no noise all values are 0 or 1; ties must follow the label, not whether it has a row."""
+    """With nearly no noise all values are 0 or 1; ties must follow the label, not whether it has a
+    row.
+    """
     mechanism = KnownLaplace(epsilon=200.0)
     sensitivity = Sensitivity(l0=1)
     listed = Histogram(["z", "a", "m", "p"], [0, 0, 0, 0], domain="public", sensitivity=sensitivity)
     names = {"domain_size": 4, "absent_label": "pmza".__getitem__}
     unlisted = Histogram(["z"], [0], domain="public", sensitivity=sensitivity, **names)
-    assert mechanism.release(listed).labels == mechanism.release(unlisted).labels == ("a", "m", "p", "z")
+    assert (
+        mechanism.release(listed).labels
+        == mechanism.release(unlisted).labels
+        == ("a", "m", "p", "z")
+    )
 
 
 @pytest.mark.parametrize("mechanism", COUNTING, ids=lambda m: type(m).__name__)
@@ -207,11 +246,15 @@ def test_named_labels_of_a_private_histogram(mechanism):
 def test_incomplete_histogram_counts_only_a_release_made_on_it():
     histogram = Histogram(["a", "b"], [7, 5], complete=False, sensitivity=Sensitivity(l0=1))
     twin = Histogram(["a", "b"], [7, 5], complete=False, sensitivity=Sensitivity(l0=1))
-    release = KnownLaplace(epsilon=1.0).release(Histogram(["a"], [7], sensitivity=Sensitivity(l0=1)), labels=["a"])
+    release = KnownLaplace(epsilon=1.0).release(
+        Histogram(["a"], [7], sensitivity=Sensitivity(l0=1)), labels=["a"]
+    )
     for labels in (["a"], release):
         with pytest.raises(InvalidParameter, match="labels"):
             KnownLaplace(epsilon=1.0).release(histogram, labels=labels)
-    made_here = dptopk.Release(("a",), None, Charge(), None, Sensitivity(), source=histogram.identity)
+    made_here = dptopk.Release(
+        ("a",), None, Charge(), None, Sensitivity(), source=histogram.identity
+    )
     assert KnownLaplace(epsilon=1.0).release(histogram, labels=made_here).labels == ("a",)
     with pytest.raises(InvalidParameter, match="labels"):
         KnownLaplace(epsilon=1.0).release(twin, labels=made_here)

@@ -1,4 +1,6 @@
-"""Releases with real noise follow the law that is charged, and the tests would notice a law that is a little off."""
+"""Releases with real noise follow the law that is charged, and the tests would notice a law that is
+a little off.
+"""
 
 import math
 
@@ -32,7 +34,9 @@ def gaussian(sigma, bound=300):
 
 
 def deviation(observed, weights):
-    """Pearson's statistic over cells expected at least ten times, in standard deviations above its mean."""
+    """Pearson's statistic over cells expected at least ten times, in standard deviations above its
+    mean.
+    """
     expected = weights / weights.sum() * len(observed)
     kept = expected >= 10
     seen = np.bincount(observed + 300, minlength=601)
@@ -46,12 +50,19 @@ TRUNCATED = TruncatedGaussian(sigma=3.0, delta=1e-3)
 CASES = [
     (KnownLaplace(epsilon=0.5), PUBLIC, laplace(0.5), laplace(0.55)),
     (KnownGaussian(sigma=3.0), PUBLIC, gaussian(3.0), gaussian(3.15)),
-    (TRUNCATED, PRIVATE, gaussian(3.0, TRUNCATED.bound(SENSITIVITY)), gaussian(3.15, TRUNCATED.bound(SENSITIVITY))),
+    (
+        TRUNCATED,
+        PRIVATE,
+        gaussian(3.0, TRUNCATED.bound(SENSITIVITY)),
+        gaussian(3.15, TRUNCATED.bound(SENSITIVITY)),
+    ),
 ]
 
 
 @pytest.mark.parametrize("seed", [None, 5])
-@pytest.mark.parametrize(("mechanism", "histogram", "law", "wrong"), CASES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    ("mechanism", "histogram", "law", "wrong"), CASES, ids=lambda value: type(value).__name__
+)
 def test_noise_on_counts(mechanism, histogram, law, wrong, seed):
     release = mechanism.release(histogram, None if seed is None else np.random.default_rng(seed))
     noise = release.counts - 10**6
@@ -63,7 +74,9 @@ def test_noise_on_counts(mechanism, histogram, law, wrong, seed):
 
 
 def test_measured_counts_of_a_ranking_have_the_noise_of_their_mechanism():
-    release = CountMLE(noise=KnownGaussian(sigma=3.0)).release(PUBLIC, np.random.default_rng(1), ranking=range(DRAWS))
+    release = CountMLE(noise=KnownGaussian(sigma=3.0)).release(
+        PUBLIC, np.random.default_rng(1), ranking=range(DRAWS)
+    )
     assert deviation(release.measured - 10**6, gaussian(3.0)) < 8
     assert deviation(release.measured - 10**6, gaussian(3.15)) > 8
 
@@ -95,7 +108,9 @@ def peeling(scores, k):
 
 
 def chi_square(seen, law, draws=4000):
-    cells = [(seen.get(outcome, 0), mass * draws) for outcome, mass in law.items() if mass * draws >= 5]
+    cells = [
+        (seen.get(outcome, 0), mass * draws) for outcome, mass in law.items() if mass * draws >= 5
+    ]
     total = sum((count - expected) ** 2 / expected for count, expected in cells)
     return (total - len(cells)) / math.sqrt(2 * len(cells))
 
@@ -104,7 +119,9 @@ def chi_square(seen, law, draws=4000):
 def test_sequences_of_selections():
     """ε per selection, over τ: neither half of it nor twice; and ⊥ at the floor plus the offset."""
     counts = {"a": 5, "b": 3, "c": 0}
-    public = Histogram(list(counts), list(counts.values()), domain="public", sensitivity=SENSITIVITY)
+    public = Histogram(
+        list(counts), list(counts.values()), domain="public", sensitivity=SENSITIVITY
+    )
     seen = sequences(KnownGumbel(k=2, epsilon=0.8), public)
 
     def law(epsilon):

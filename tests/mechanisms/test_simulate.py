@@ -1,4 +1,6 @@
-"""Mechanisms that no design of a plan uses are simulated by their own laws too, and say what their answer is worth."""
+"""Mechanisms that no design of a plan uses are simulated by their own laws too, and say what their
+answer is worth.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from dptopk.mechanisms import (
     UnknownCentred,
 )
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Scene, Standard
+from dptopk.planning.single import Single
 from dptopk.service.preview import preview
-from dptopk.service.questions import Single
 
 COUNTS, SENSITIVITY, K = np.rint(600 / np.arange(1, 31)), Sensitivity(l0=3), 6
 MECHANISMS = [
@@ -46,7 +48,9 @@ def test_a_simulation_has_the_law_of_releases(mechanism):
         found = np.array(release.labels, dtype=int)
         rows.append(len(found))
         ranks.append(found.mean())
-        squares += [] if release.counts is None else ((release.counts - COUNTS[found]) ** 2).tolist()
+        squares += (
+            [] if release.counts is None else ((release.counts - COUNTS[found]) ** 2).tolist()
+        )
     shown = chosen >= 0
     spread = 5 * np.std(ranks) / math.sqrt(len(ranks)) + 0.05
     assert np.mean(rows) == pytest.approx(shown.sum(axis=1).mean(), abs=0.6)
@@ -61,14 +65,18 @@ def test_what_is_promised_of_box_and_centred_noise_over_a_floor_is_that_of_their
         UnknownBox(d_bar=20, epsilon=1.0, delta=1e-7),
         UnknownCentred(d_bar=20, noise=KnownGaussian(sigma=10.0), delta=1e-7),
     )
-    said, also = (preview(Single(one, one.charge(SENSITIVITY), {}), one.charge(SENSITIVITY), SENSITIVITY, 1e-6)
-                  for one in (box, centred))  # fmt: skip
+    plans = [Single.of(one, {}, SENSITIVITY, None) for one in (box, centred)]
+    said, also = (preview(plan, plan.charge, 1e-6) for plan in plans)
     assert said["half_width"] == Box(epsilon=1.0).half_width(SENSITIVITY, labels=21)
     assert said["half_width"] > 3 * KnownLaplace(epsilon=1.0).half_width(SENSITIVITY)
-    assert also["half_width"] == Centred(noise=KnownGaussian(sigma=10.0)).half_width(SENSITIVITY, labels=21)
+    assert also["half_width"] == Centred(noise=KnownGaussian(sigma=10.0)).half_width(
+        SENSITIVITY, labels=21
+    )
     assert said["above_rank"] == also["above_rank"] == 21
 
 
 def test_what_selects_nothing_is_not_simulated_as_something_else():
     with pytest.raises(InvalidParameter, match="selects no labels"):
-        CountMLE(noise=KnownLaplace(epsilon=1.0)).simulate(Scene(K, COUNTS, SENSITIVITY, Standard(len(COUNTS))))
+        CountMLE(noise=KnownLaplace(epsilon=1.0)).simulate(
+            Scene(K, COUNTS, SENSITIVITY, Standard(len(COUNTS)))
+        )

@@ -1,4 +1,6 @@
-"""UnknownGumbel, UnknownLaplace, UnknownGaussian and TruncatedGaussian: charges, thresholds, refusals, short rows."""
+"""UnknownGumbel, UnknownLaplace, UnknownGaussian and TruncatedGaussian: charges, thresholds,
+refusals, short rows.
+"""
 
 import math
 
@@ -27,7 +29,9 @@ CUT = TruncatedGaussian(sigma=2.0, delta=1e-6, d_bar=3)
 CUTTING = [GUMBEL, LAPLACE, GAUSSIAN, CUT]
 ALL = [*CUTTING, WHOLE]
 COUNTS = [LAPLACE, GAUSSIAN, CUT, WHOLE]
-LARGE = Histogram(["a", "b", "c", "d", "e"], [10**6, 10**5, 10**4, 3, 0], sensitivity=Sensitivity(l0=2))
+LARGE = Histogram(
+    ["a", "b", "c", "d", "e"], [10**6, 10**5, 10**4, 3, 0], sensitivity=Sensitivity(l0=2)
+)
 
 
 def name(mechanism):
@@ -45,14 +49,20 @@ def seeded():
 def test_charges_follow_the_slot_lemma(l0, special, moving):
     for linf in (1, 2):
         sensitivity = Sensitivity(linf=linf, l0=l0)
-        assert GUMBEL.charge(sensitivity) == Charge({BoundedRange(1.0): 2}, delta=1e-6, adaptive=True)
+        assert GUMBEL.charge(sensitivity) == Charge(
+            {BoundedRange(1.0): 2}, delta=1e-6, adaptive=True
+        )
         noise = PureDP(1.0) if linf == 1 else DiscreteLaplaceDP(2.0, 2)
         assert LAPLACE.charge(sensitivity) == Charge({noise: moving}, delta=1e-6)
         pairs = Charge({DiscreteGaussianDP(2.0 * linf, linf): moving}, delta=1e-6)
         assert CUT.charge(sensitivity) == pairs
         assert GAUSSIAN.charge(sensitivity) == pairs
         c = GUMBEL.threshold_offset(sensitivity) - linf
-        assert special / (special + math.exp(c / linf)) <= 1e-6 < special / (special + math.exp((c - 1) / linf))
+        assert (
+            special / (special + math.exp(c / linf))
+            <= 1e-6
+            < special / (special + math.exp((c - 1) / linf))
+        )
 
 
 def test_whole_histogram_form_needs_a_finite_l0():
@@ -74,12 +84,16 @@ def test_thresholds_are_the_smallest_that_the_discrete_law_allows(linf, l0):
         law = weights / weights.sum()
         law = np.pad(law, (0, 200))
         cdf = np.minimum(np.cumsum(law), 1)
-        # P[max of m noises - N0 > c] for c >= 0: the noise of the floor is n, and some slot's is above n + c
+        # P[max of m noises - N0 > c] for c >= 0: the noise of the floor is n, and some slot's is
+        # above n + c
         tail = [(law[:401] * (1 - cdf[c : c + 401] ** m)).sum() for c in range(100)]
         c = mechanism.threshold_offset(sensitivity) - linf
         assert tail[c] <= 1e-6 < tail[c - 1]
     law = np.exp(-(n**2) / (2 * (2 * linf) ** 2))
-    edges = {T: law[200 + T - linf + 1 : 200 + T + 1].sum() / law[200 - T : 200 + T + 1].sum() for T in range(linf, 60)}
+    edges = {
+        T: law[200 + T - linf + 1 : 200 + T + 1].sum() / law[200 - T : 200 + T + 1].sum()
+        for T in range(linf, 60)
+    }
     moving = 4 if l0 is None else l0
     T = min(T for T, edge in edges.items() if 1 - (1 - edge) ** moving <= 1e-6)
     assert CUT.threshold_offset(sensitivity) == linf + 2 * T
@@ -115,14 +129,38 @@ def test_an_incomplete_histogram_with_more_rows_is_as_good_as_the_whole(mechanis
 @pytest.mark.parametrize(
     ("make", "bad"),
     [
-        (lambda **kw: UnknownGumbel(**{"k": 1, "d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw), {"k": 0}),
-        (lambda **kw: UnknownGumbel(**{"k": 1, "d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw), {"k": 1.0}),
-        (lambda **kw: UnknownGumbel(**{"k": 3, "d_bar": 3, "epsilon": 1.0, "delta": 0.1} | kw), {"d_bar": 2}),
-        (lambda **kw: UnknownLaplace(**{"d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw), {"d_bar": 0}),
-        (lambda **kw: UnknownLaplace(**{"d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw), {"epsilon": math.nan}),
-        (lambda **kw: UnknownLaplace(**{"d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw), {"delta": 0}),
-        (lambda **kw: UnknownGaussian(**{"d_bar": 2, "sigma": 1.0, "delta": 0.1} | kw), {"delta": 1.0}),
-        (lambda **kw: UnknownGaussian(**{"d_bar": 2, "sigma": 1.0, "delta": 0.1} | kw), {"sigma": -1.0}),
+        (
+            lambda **kw: UnknownGumbel(**{"k": 1, "d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw),
+            {"k": 0},
+        ),
+        (
+            lambda **kw: UnknownGumbel(**{"k": 1, "d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw),
+            {"k": 1.0},
+        ),
+        (
+            lambda **kw: UnknownGumbel(**{"k": 3, "d_bar": 3, "epsilon": 1.0, "delta": 0.1} | kw),
+            {"d_bar": 2},
+        ),
+        (
+            lambda **kw: UnknownLaplace(**{"d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw),
+            {"d_bar": 0},
+        ),
+        (
+            lambda **kw: UnknownLaplace(**{"d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw),
+            {"epsilon": math.nan},
+        ),
+        (
+            lambda **kw: UnknownLaplace(**{"d_bar": 2, "epsilon": 1.0, "delta": 0.1} | kw),
+            {"delta": 0},
+        ),
+        (
+            lambda **kw: UnknownGaussian(**{"d_bar": 2, "sigma": 1.0, "delta": 0.1} | kw),
+            {"delta": 1.0},
+        ),
+        (
+            lambda **kw: UnknownGaussian(**{"d_bar": 2, "sigma": 1.0, "delta": 0.1} | kw),
+            {"sigma": -1.0},
+        ),
         (lambda **kw: TruncatedGaussian(**{"sigma": 1.0, "delta": 0.1} | kw), {"sigma": math.inf}),
         (lambda **kw: TruncatedGaussian(**{"sigma": 1.0, "delta": 0.1} | kw), {"d_bar": True}),
         (lambda **kw: TruncatedGaussian(**{"sigma": 1.0, "delta": 0.1} | kw), {"delta": "1e-6"}),
@@ -162,7 +200,9 @@ def test_few_labels_are_an_answer_not_an_error(mechanism):
         assert len(release) == 0
         assert release.charge.delta == 1e-6
         if mechanism is GUMBEL:
-            assert release.charge == Charge({BoundedRange(1.0): 1}, delta=1e-6, adaptive=True)  # ⊥ alone
+            assert release.charge == Charge(
+                {BoundedRange(1.0): 1}, delta=1e-6, adaptive=True
+            )  # ⊥ alone
         else:
             assert release.charge == mechanism.charge(sensitivity)
 
@@ -188,7 +228,9 @@ def test_large_counts_are_released_in_the_order_of_their_values(mechanism):
     tied = Histogram(list("dbca"), [10**5] * 4, sensitivity=Sensitivity(l0=1))
     for seed in range(10):
         rows = mechanism.release(tied, np.random.default_rng(seed))
-        pairs = [(-count, label) for label, count in zip(rows.labels, rows.counts.tolist(), strict=True)]
+        pairs = [
+            (-count, label) for label, count in zip(rows.labels, rows.counts.tolist(), strict=True)
+        ]
         assert pairs == sorted(pairs)
 
 
@@ -211,7 +253,9 @@ def test_slots_break_ties_by_label_and_ignore_empty_rows():
 
 
 def test_mixed_labels_have_one_order_whatever_else_is_there():
-    """Ten sorts after nine as a number, before it as a text: the rule must not depend on the other labels."""
+    """Ten sorts after nine as a number, before it as a text: the rule must not depend on the other
+    labels.
+    """
     assert slots(Histogram([10, 9], [1, 1]), 1).labels.tolist() == [9]
     assert slots(Histogram([10, 9, "x"], [1, 1, 0]), 1).labels.tolist() == [9]
 
@@ -268,7 +312,8 @@ def test_slots_do_not_depend_on_the_order_of_rows(counts, d_bar, random):
     assert one.floor == other.floor
 
 
-# Cesar-Rogers 2022, Figure 7 (ε = 0.1, δ = 1e-10, τ = 1), Δ = 1..10: T of TruncGauss, and the threshold of UnkLap.
+# Cesar-Rogers 2022, Figure 7 (ε = 0.1, δ = 1e-10, τ = 1), Δ = 1..10: T of TruncGauss, and the
+# threshold of UnkLap.
 FIGURE_7 = {
     1: (420.65, 258.90), 2: (600.20, 531.28), 3: (738.91, 809.11), 4: (856.34, 1090.48), 5: (960.13, 1374.48),
     6: (1054.19, 1660.58), 7: (1140.86, 1948.42), 8: (1221.68, 2237.75), 9: (1297.70, 2528.39), 10: (1369.70, 2820.19),
@@ -277,7 +322,8 @@ FIGURE_7 = {
 
 @pytest.mark.parametrize("l0", FIGURE_7)
 def test_published_thresholds(l0):
-    """At their large scales the discrete law gives their T up to rounding; the slot lemma beats their UnkLap by 2 %.
+    """At their large scales the discrete law gives their T up to rounding; the slot lemma beats
+    their UnkLap by 2 %.
 
     They split ε and δ as ρ + 2 sqrt(ρ ln(2/δ)) = ε with ρ = Δ/(2σ²), half of δ for the truncation.
     """
@@ -286,7 +332,9 @@ def test_published_thresholds(l0):
     published_t, published_offset = FIGURE_7[l0]
     mechanism = TruncatedGaussian(sigma=math.sqrt(l0 / 2) / root, delta=5e-11)
     assert abs(mechanism.bound(Sensitivity(l0=l0)) - published_t) < 1
-    offset = UnknownLaplace(d_bar=100, epsilon=0.1 / l0, delta=1e-10).threshold_offset(Sensitivity(l0=l0))
+    offset = UnknownLaplace(d_bar=100, epsilon=0.1 / l0, delta=1e-10).threshold_offset(
+        Sensitivity(l0=l0)
+    )
     assert 0.95 * published_offset < offset < 0.98 * published_offset
 
 

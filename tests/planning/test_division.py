@@ -1,4 +1,6 @@
-"""The budget tool: within the total, better than an even split, locks hold, and what it exports is what it costs."""
+"""The budget tool: within the total, better than an even split, locks hold, and what it exports is
+what it costs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from dptopk import Accountant, Centred, Charge, CountMLE, KnownGaussian, Sensiti
 from dptopk.cli import app
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms import SparseGaussian
-from dptopk.planning.division import BudgetItem, _program, _scaled, divide, queries_of
+from dptopk.planning.division import BudgetItem, _program, divide, queries_of
 
 COUNTS = {"kind": "counts", "labels_per_user": 1}
 PLAN = (
@@ -55,7 +57,9 @@ def test_the_registration_pays_for_the_schedule(divided):
         mechanism = part.mechanisms[0]
         accountant.spend(mechanism.charge(part.query.sensitivity, labels=part.query.k))
     assert not accountant.remaining().costs
-    assert [line["day"] for line in divided.schedule(30) if line["query"] == "daily"] == list(range(1, 31))
+    assert [line["day"] for line in divided.schedule(30) if line["query"] == "daily"] == list(
+        range(1, 31)
+    )
 
 
 @pytest.mark.slow
@@ -69,7 +73,9 @@ def test_segments_of_one_user_each_compose_in_parallel(divided):
 def test_a_lock_holds_and_the_others_give_way(divided):
     free = divided.parts[1].error
     tight = math.floor(0.8 * free)
-    locked = divide((PLAN[0], BudgetItem(name="once", k=4, locked=tight, **COUNTS), PLAN[2]), 1.0, 1e-6)
+    locked = divide(
+        (PLAN[0], BudgetItem(name="once", k=4, locked=tight, **COUNTS), PLAN[2]), 1.0, 1e-6
+    )
     assert locked.parts[1].error == tight
     assert locked.parts[0].error > divided.parts[0].error
     wanted = divide((BudgetItem(name="once", k=4, accuracy=9, **COUNTS), PLAN[2]), 1.0, 1e-6)
@@ -96,13 +102,21 @@ def test_refusals(row, told):
 
 @pytest.mark.slow
 def test_thresholds_that_are_part_of_a_charge_leave_room_for_the_others():
-    """SparseGaussian has its threshold's δ inside its charge, centred counts have two laws to scale."""
+    """SparseGaussian has its threshold's δ inside its charge, centred counts have two laws to
+    scale.
+    """
     few = divide((BudgetItem(name="few", k=4, labels_per_user=5, times=2),), 1.0, 1e-6)
     (mechanism,) = few.parts[0].mechanisms
     assert isinstance(mechanism, SparseGaussian)
     assert 0.98 <= compose(few.charge, delta=1e-6).epsilon <= 1.0
-    assert few.charge == mechanism.charge(few.parts[0].query.sensitivity).times(2) == Charge.parse(str(few.charge))
-    halved = _scaled(CountMLE(noise=Centred(noise=KnownGaussian(sigma=20.0), common=KnownGaussian(sigma=10.0))), 2.0)
+    assert (
+        few.charge
+        == mechanism.charge(few.parts[0].query.sensitivity).times(2)
+        == Charge.parse(str(few.charge))
+    )
+    halved = CountMLE(
+        noise=Centred(noise=KnownGaussian(sigma=20.0), common=KnownGaussian(sigma=10.0))
+    ).scaled(2.0)
     assert str(halved.charge(Sensitivity(), labels=9)) == "DGauss(5.0, 1) + 9*DGauss(10.0, 1)"
 
 

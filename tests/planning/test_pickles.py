@@ -1,4 +1,6 @@
-"""Plans, costs and releases travel (pickle, joblib, Spark, Airflow); what holds a budget does not."""
+"""Plans, costs and releases travel (pickle, joblib, Spark, Airflow); what holds a budget does
+not.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ PLANS = {
     "peel": lambda: plan_topk(5, BUDGET, method="peel"),
     "public": lambda: plan_topk(5, Budget(1), domain="public"),
     "rho": lambda: plan_topk(5, Budget(rho=0.5, delta=1e-6)),
-    "like": lambda: plan_topk(5, BUDGET, like=[100, 50, 20, 10, 5, 2, 1], method="threshold", sensitivity=ONE),
+    "like": lambda: plan_topk(
+        5, BUDGET, like=[100, 50, 20, 10, 5, 2, 1], method="threshold", sensitivity=ONE
+    ),
     "two phases": lambda: plan_two_phases(5, BUDGET),
 }
 
@@ -39,7 +43,7 @@ PLANS = {
 @pytest.mark.parametrize("kind", PLANS)
 def test_a_plan_travels_with_its_alternatives(kind):
     plan = PLANS[kind]()
-    there = pickle.loads(pickle.dumps(plan))  # noqa: S301 - our own
+    there = pickle.loads(pickle.dumps(plan))  # noqa: S301
     assert there == plan
     assert there.explain() == plan.explain()
     if kind == "private":
@@ -48,13 +52,13 @@ def test_a_plan_travels_with_its_alternatives(kind):
 
 def test_an_answer_and_its_costs_travel():
     release = PLANS["private"]().release(macbeth(sensitivity=ONE))
-    there = pickle.loads(pickle.dumps(release))  # noqa: S301 - our own
+    there = pickle.loads(pickle.dumps(release))  # noqa: S301
     assert there.table.equals(release.table)
     assert there.intervals().equals(release.intervals())
     assert there.charge == release.charge
     charge = Charge({BoundedRange(0.1): 3, MultiDP(((0.3, 0.1),)): 1}, delta=1e-9)
     bound = compose(charge, delta=1e-6)
-    assert pickle.loads(pickle.dumps((charge, bound))) == (charge, bound)  # noqa: S301 - our own
+    assert pickle.loads(pickle.dumps((charge, bound))) == (charge, bound)  # noqa: S301
 
 
 @pytest.mark.parametrize(

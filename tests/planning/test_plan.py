@@ -37,7 +37,9 @@ def test_a_plan_spends_its_budget_and_no_more(domain, counts, l0):
 def test_a_release_costs_at_most_the_plan(domain, counts):
     sensitivity = Sensitivity(l0=2)
     plan = plan_topk(10, BUDGET, domain=domain, counts=counts, sensitivity=sensitivity)
-    release = plan.release(macbeth(sensitivity=sensitivity, domain=domain), np.random.default_rng(5))
+    release = plan.release(
+        macbeth(sensitivity=sensitivity, domain=domain), np.random.default_rng(5)
+    )
     assert len(release) <= 10
     assert release.seeded
     for cost, times in release.charge:
@@ -132,7 +134,9 @@ def test_bad_requests_are_named(arguments, named):
 
 
 def test_names_with_commas_are_quoted_where_names_are_listed():
-    with pytest.raises(InvalidParameter, match=r"whole, .*, 'Gumbel, then Laplace counts', .*; got 'sort'"):
+    with pytest.raises(
+        InvalidParameter, match=r"whole, .*, 'Gumbel, then Laplace counts', .*; got 'sort'"
+    ):
         plan_topk(5, BUDGET, method="sort")
 
 
@@ -160,7 +164,9 @@ def test_a_histogram_that_moves_less_is_taken_and_charged_its_own_moves():
 
 
 def test_counts_that_were_paid_for_are_used_in_a_plan_and_taken_back_in_a_session():
-    """12 of 25 labels of Macbeth appear: two measurements of each fit in the charge for 25, and share one Y."""
+    """12 of 25 labels of Macbeth appear: two measurements of each fit in the charge for 25, and
+    share one Y.
+    """
     plan = plan_topk(25, BUDGET)
     noise = plan.mechanisms[1].noise
     spent = plan.release(macbeth(), np.random.default_rng(1))
@@ -168,7 +174,10 @@ def test_counts_that_were_paid_for_are_used_in_a_plan_and_taken_back_in_a_sessio
     assert set(spent.labels) == set(saved.labels)
     rows = len(spent)
     passes = 25 // rows
-    (shared,), (own,) = ([cost for cost, times in noise.charge(Sensitivity(), labels=3) if times == n] for n in (1, 3))
+    (shared,), (own,) = (
+        [cost for cost, times in noise.charge(Sensitivity(), labels=3) if times == n]
+        for n in (1, 3)
+    )
     assert passes > 1
     assert spent.phases["count"].costs == {own: passes * rows, shared: 1}
     assert saved.phases["count"].costs == {own: rows, shared: 1}
@@ -182,12 +191,15 @@ def test_averaged_counts_are_better():
     """The own part of the noise falls by the root of the passes; the shared part stays."""
     counts = np.array([500, 400, 300])
     histogram = Histogram(["a", "b", "c"], counts, domain="public")
-    mechanism = CountMLE(noise=Centred(noise=KnownGaussian(sigma=20.0), common=KnownGaussian(sigma=1.0)))
+    mechanism = CountMLE(
+        noise=Centred(noise=KnownGaussian(sigma=20.0), common=KnownGaussian(sigma=1.0))
+    )
     rng = np.random.default_rng(5)
     error = {
         passes: np.std(
             [
-                mechanism.release(histogram, rng, ranking=["a", "b", "c"], passes=passes).counts - counts
+                mechanism.release(histogram, rng, ranking=["a", "b", "c"], passes=passes).counts
+                - counts
                 for _ in range(400)
             ]
         )
@@ -207,40 +219,58 @@ def test_averaged_counts_are_better():
     [(25, 1, 0, 34.6), (5, 1, 1e-6, 7.9), (5, 5, 1e-6, 1.41), (5, 1, 1e-9, 6.9), (200, 1, 0, 258)],
 )
 def test_box_noise_where_users_touch_any_number_of_labels(k, epsilon, delta, most):
-    """Under pure DP 1.8 times less than centred Laplace counts (64.2 at k = 25), and less for small δ."""
+    """Under pure DP 1.8 times less than centred Laplace counts (64.2 at k = 25), and less for small
+    δ.
+    """
     plan = plan_topk(k, Budget(epsilon, delta), domain="public")
     assert plan.design == ("Gumbel, then box counts" if delta else "one-shot draw, then counts")
     plan = plan_topk(k, Budget(epsilon, delta), domain="public", method="Gumbel, then box counts")
     assert type(plan.mechanisms[1]).__name__ == "Box"
     assert plan.noise_std <= most
     assert plan.epsilon <= epsilon
-    laplace = plan_topk(k, Budget(epsilon, delta), domain="public", method="Gumbel, then Laplace counts")
+    laplace = plan_topk(
+        k, Budget(epsilon, delta), domain="public", method="Gumbel, then Laplace counts"
+    )
     assert plan.noise_std < laplace.noise_std / 2
-    assert plan.mechanisms[0].epsilon >= 0.85 * laplace.mechanisms[0].epsilon or delta  # not at the selections' cost
-    release = plan.release(Histogram(None, [9000 // (i + 1) for i in range(300)]), np.random.default_rng(1))
+    assert (
+        plan.mechanisms[0].epsilon >= 0.85 * laplace.mechanisms[0].epsilon or delta
+    )  # not at the selections' cost
+    release = plan.release(
+        Histogram(None, [9000 // (i + 1) for i in range(300)]), np.random.default_rng(1)
+    )
     assert len(release.intervals()) == k
     assert release.charge == plan.charge
 
 
 @pytest.mark.slow
 def test_box_counts_by_name_and_where_they_do_not_fit():
-    assert plan_topk(25, Budget(1, 1e-6), domain="public", counts="box").design == "one-shot draw, then counts"
+    assert (
+        plan_topk(25, Budget(1, 1e-6), domain="public", counts="box").design
+        == "one-shot draw, then counts"
+    )
     assert plan_topk(25, Budget(1, 1e-6), domain="public").noise_std < 18
     assert plan_topk(25, Budget(1, 0), domain="public", sensitivity=Sensitivity(l0=2)).noise_std < 4
     assert (
-        plan_topk(25, domain="public", accuracy=60, delta=0.0).mechanisms[1].half_width(Sensitivity(), labels=25) <= 60
+        plan_topk(25, domain="public", accuracy=60, delta=0.0)
+        .mechanisms[1]
+        .half_width(Sensitivity(), labels=25)
+        <= 60
     )
     with pytest.raises(InvalidParameter, match="counts"):
         plan_topk(5, Budget(1, 1e-6), counts="boxes")
 
 
 def test_box_counts_of_private_labels_are_charged_for_any_number_of_them():
-    """Fewer labels than k may be found, and box noise of fewer costs more: ε-DP covers all. None found cost nothing."""
+    """Fewer labels than k may be found, and box noise of fewer costs more: ε-DP covers all. None
+    found cost nothing.
+    """
     plan = plan_topk(5, Budget(1, 1e-6), counts="box")
     assert plan.noise_std <= 9.2
     assert PureDP(plan.mechanisms[1].epsilon) in plan.charge.costs
     for found, counts in ((5, [5000, 4000, 3000, 2000, 1000]), (2, [9000, 4000]), (0, [])):
-        release = plan.release(Histogram(list("abcde")[: len(counts)], counts), np.random.default_rng(1))
+        release = plan.release(
+            Histogram(list("abcde")[: len(counts)], counts), np.random.default_rng(1)
+        )
         assert len(release) == found
         assert plan.charge.includes(release.charge)
         assert (PureDP(plan.mechanisms[1].epsilon) in release.charge.costs) == (found > 0)
@@ -261,13 +291,19 @@ def test_a_plan_in_rho_says_what_it_takes_of_its_budget():
 
 
 def test_a_plan_in_rho_tells_the_failures_inside_of_its_costs():
-    """A threshold with Gaussian noise is ρ-zCDP but for δ, a part of its cost and not of the charge's delta."""
+    """A threshold with Gaussian noise is ρ-zCDP but for δ, a part of its cost and not of the
+    charge's delta.
+    """
     budget = Budget(rho=3.0, delta=1e-3)
-    plan = plan_topk(3, budget, sensitivity=Sensitivity(l0=3), counts="gaussian", method="threshold")
+    plan = plan_topk(
+        3, budget, sensitivity=Sensitivity(l0=3), counts="gaussian", method="threshold"
+    )
     account = Filter(budget)
     account.spend(plan.charge)
     failing = dict(plan.in_rho)["failure_delta"]
-    assert plan.charge.delta == 0 < account.summary().delta * 1e-3 < failing <= account.failure_delta
+    assert (
+        plan.charge.delta == 0 < account.summary().delta * 1e-3 < failing <= account.failure_delta
+    )
     assert f"-zCDP but for failures of at most {format_upper(failing)};" in plan.told_in_rho
     account = Filter(budget, failure_delta=failing)
     assert account.can_spend(plan.charge)

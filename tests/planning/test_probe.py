@@ -9,7 +9,18 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dptopk import ApproxDP, Box, Budget, Charge, Histogram, InvalidParameter, Ledger, Sensitivity, Session, plan_topk
+from dptopk import (
+    ApproxDP,
+    Box,
+    Budget,
+    Charge,
+    Histogram,
+    InvalidParameter,
+    Ledger,
+    Sensitivity,
+    Session,
+    plan_topk,
+)
 from dptopk.accounting.bounds import compose
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.probe import Look, LookedPlan, at_ranks, ranks, shapes, with_look
@@ -19,20 +30,30 @@ TOTAL = Budget(1, 1e-6)
 
 
 def _words(counts, **stated):
-    return Histogram([f"w{i:04}" for i in range(len(counts))], counts, sensitivity=Sensitivity(**stated))
+    return Histogram(
+        [f"w{i:04}" for i in range(len(counts))], counts, sensitivity=Sensitivity(**stated)
+    )
 
 
 @pytest.mark.parametrize("linf", [1, 2])
 def test_sorted_counts_of_neighbours_move_in_one_direction_by_at_most_linf(linf):
-    """All pairs of small histograms, present labels only: what box noise on the ranks is charged for."""
+    """All pairs of small histograms, present labels only: what box noise on the ranks is charged
+    for.
+    """
     looked = Counter()
     for counts in itertools.product(range(4), repeat=3):
         before = np.array(at_ranks(_words([*counts], linf=linf), 1).counts)
         for move in itertools.product(range(linf + 1), repeat=3):
-            after = np.array(at_ranks(_words([c + m for c, m in zip(counts, move, strict=True)], linf=linf), 1).counts)
+            after = np.array(
+                at_ranks(
+                    _words([c + m for c, m in zip(counts, move, strict=True)], linf=linf), 1
+                ).counts
+            )
             assert ((after - before >= 0) & (after - before <= linf)).all()
             looked[tuple(after - before)] += 1
-    assert max(map(sum, looked)) > linf  # several ranks move together, so that none may be charged alone
+    assert (
+        max(map(sum, looked)) > linf
+    )  # several ranks move together, so that none may be charged alone
 
 
 def test_a_table_without_its_small_rows_is_not_looked_at():
@@ -102,9 +123,13 @@ def test_whether_a_look_comes_first_is_decided_by_public_facts(look, changed, lo
 
 
 def test_one_charge_covers_a_look_and_whatever_plan_it_leads_to():
-    """The total, known before; each plan that a look leads to fits in it, and is said with what was paid."""
+    """The total, known before; each plan that a look leads to fits in it, and is said with what was
+    paid.
+    """
     words = _words((3e4 / np.arange(1, 300)).astype(int), l0=20)
-    planned = partial(plan_topk, k=5, sensitivity=words.sensitivity, domain="private", counts="auto")
+    planned = partial(
+        plan_topk, k=5, sensitivity=words.sensitivity, domain="private", counts="auto"
+    )
     plan = with_look("auto", planned, budget=TOTAL)()
     assert plan.charge == Charge({ApproxDP(1, 1e-6): 1})
     assert plan.epsilon <= 1
@@ -114,7 +139,11 @@ def test_one_charge_covers_a_look_and_whatever_plan_it_leads_to():
     assert compose(answer.charge, delta=1e-6).epsilon <= 1
     assert next(iter(answer.phases)) == "look"
     released = plan.release(words, np.random.default_rng(4))
-    assert (released.charge, released.labels, released.phases) == (plan.charge, answer.labels, answer.phases)
+    assert (released.charge, released.labels, released.phases) == (
+        plan.charge,
+        answer.labels,
+        answer.phases,
+    )
     cut = Histogram(words.labels, words.counts, sensitivity=words.sensitivity, complete=False)
     session = Session(cut, budget=TOTAL)
     with pytest.raises(InvalidParameter, match="look"):
@@ -127,15 +156,28 @@ def test_several_shapes_are_compared_by_their_mean():
         Mixture.of(3, 60, lambda rank, levels=levels: [level / rank for level in levels])
         for levels in ((3e3, 3e4), (3e3,), (3e4,))
     )
-    asked = (plan_topk(3, TOTAL, sensitivity=Sensitivity(l0=2)).mechanisms, 3, Sensitivity(l0=2), True)
+    asked = (
+        plan_topk(3, TOTAL, sensitivity=Sensitivity(l0=2)).mechanisms,
+        3,
+        Sensitivity(l0=2),
+        True,
+    )
     losses = [single.outcome(*asked).loss for single in one]
     assert both.outcome(*asked).loss == pytest.approx(np.mean(losses))
-    assert replace(both, geometric=True).outcome(*asked).loss == pytest.approx(math.sqrt(math.prod(losses)))
+    assert replace(both, geometric=True).outcome(*asked).loss == pytest.approx(
+        math.sqrt(math.prod(losses))
+    )
 
 
 def test_rows_that_are_hardly_ever_shown_weigh_as_often_as_they_are():
-    """One row in four draws, off by 20: no error in three of them; and its standard error is that of draws."""
-    squares, rows, missed = np.array([400.0, 0, 0, 0]), np.array([1.0, 0, 0, 0]), np.array([3.0, 4, 4, 4])
+    """One row in four draws, off by 20: no error in three of them; and its standard error is that
+    of draws.
+    """
+    squares, rows, missed = (
+        np.array([400.0, 0, 0, 0]),
+        np.array([1.0, 0, 0, 0]),
+        np.array([3.0, 4, 4, 4]),
+    )
     seen = _averages(squares, rows, missed, np.zeros(4))
     assert (seen.error, seen.loss) == (20, 20 / 4 + 3.75)
     assert Outcome(20.0, 3.75, 0.0, 2.0).loss == 23.75
@@ -146,13 +188,17 @@ def test_rows_that_are_hardly_ever_shown_weigh_as_often_as_they_are():
     level = Mixture.of(3, 102, lambda rank: [40 / rank**0.1])
     told, shape = level.outcome(rare.mechanisms, 3, Sensitivity(), True), level.shapes[0]
     assert told.rows < 0.1
-    assert told.loss == pytest.approx(shape.outcome(rare.mechanisms, 3, Sensitivity(), True).loss, rel=0.02)
+    assert told.loss == pytest.approx(
+        shape.outcome(rare.mechanisms, 3, Sensitivity(), True).loss, rel=0.02
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("l0", [4, 16, None])
 def test_a_closed_form_predicts_what_simulations_do(l0):
-    """Every design on three shapes, without a fit: half within a twentieth, most of them within a third."""
+    """Every design on three shapes, without a fit: half within a twentieth, most of them within a
+    third.
+    """
     sensitivity, ratios = Sensitivity(l0=l0), []
     levels = Mixture.of(8, 102, lambda rank: [3e4 / rank, 600 / rank**0.5, 2e3 * 0.93**rank])
     for domain, counts in itertools.product(("private", "public"), ("auto", None)):
@@ -161,7 +207,10 @@ def test_a_closed_form_predicts_what_simulations_do(l0):
             plan = plan_topk(8, TOTAL, **asked, method=name)
             played = (plan.mechanisms, 8, sensitivity, plan.counted)
             for counts_of, shape in zip(levels.counts, levels.shapes, strict=True):
-                seen, told = shape.outcome(*played), Mixture(levels.edges, counts_of[None]).outcome(*played)
+                seen, told = (
+                    shape.outcome(*played),
+                    Mixture(levels.edges, counts_of[None]).outcome(*played),
+                )
                 ratios.append((told.loss + 1) / (seen.loss + 1))
     apart = np.abs(np.log(ratios))
     assert np.median(apart) < 0.05
@@ -188,7 +237,9 @@ def test_what_is_not_seen_changes_no_plan():
     words, look = _words([12] * 40, l0=20), Look(5, TOTAL, 0.05)
     seen = look.mechanism.release(at_ranks(words, 5), np.random.default_rng(1))
     planned = []
-    look.plan(seen, words.sensitivity, partial(lambda **asked: planned.append(asked) or "plan"), look.rest)
+    look.plan(
+        seen, words.sensitivity, partial(lambda **asked: planned.append(asked) or "plan"), look.rest
+    )
     assert planned == [{"budget": look.rest, "like": None}]
     assert look.rest.epsilon == 0.95
 
@@ -197,7 +248,10 @@ def test_a_shape_that_is_wrong_is_found_out():
     """Thirty equal counts, planned as if they fell steeply: the look sees that they do not."""
     words, look = _words([3000] * 30 + [1] * 200), Look(5, TOTAL, 0.05)
     seen = look.mechanism.release(at_ranks(words, 5), np.random.default_rng(5))
-    names = {True: "Gumbel, then centred Gaussian counts", False: "box noise over the noisy floor of the top k"}
+    names = {
+        True: "Gumbel, then centred Gaussian counts",
+        False: "box noise over the noisy floor of the top k",
+    }
 
     def planned(budget, like):
         return plan_topk(5, budget, method=names[isinstance(like, Mixture)])

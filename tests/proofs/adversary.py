@@ -1,4 +1,6 @@
-"""Brute force for set-wise games: the recursion itself, over all orders and a grid of t, without any table."""
+"""Brute force for set-wise games: the recursion itself, over all orders and a grid of t, without
+any table.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import numpy as np
 
 @cache
 def brute_force(ranges: tuple[float, ...], pure: tuple[float, ...], x: float, points: int) -> float:
-    """The largest δ(x) when the adversary picks any remaining cost in each round, and t among some points."""
+    """The largest δ(x) when the adversary picks any remaining cost in each round, and t among some
+    points.
+    """
     best = max(-math.expm1(x), 0.0)
     for i, epsilon in enumerate(pure):
         rest = pure[:i] + pure[i + 1 :]
@@ -21,6 +25,8 @@ def brute_force(ranges: tuple[float, ...], pure: tuple[float, ...], x: float, po
         rest = ranges[:i] + ranges[i + 1 :]
         for t in np.linspace(0, epsilon, points):
             q = -math.expm1(t - epsilon) / -math.expm1(-epsilon)
-            up, down = (brute_force(rest, pure, round(x + s, 12), points) for s in (-t, epsilon - t))
+            up, down = (
+                brute_force(rest, pure, round(x + s, 12), points) for s in (-t, epsilon - t)
+            )
             best = max(best, q * up + (1 - q) * down)
     return best

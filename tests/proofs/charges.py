@@ -1,4 +1,6 @@
-"""δ(ε) of charges by brute force from the worst-case pairs: an oracle that shares no code with the accounting."""
+"""δ(ε) of charges by brute force from the worst-case pairs: an oracle that shares no code with the
+accounting.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,16 @@ from dptopk.costs import (
     DiscreteGaussianDP,
     DiscreteLaplaceDP,
     ExponentialClockDP,
+    GaussianDP,
     PureDP,
     SparseGaussianDP,
 )
 
 
 def delta_of(charge, epsilon):
-    """The smallest δ that the charge promises at ε (ZCDP: an upper bound on it); takes one kind of cost at a time."""
+    """The smallest δ that the charge promises at ε (ZCDP: an upper bound on it); takes one kind of
+    cost at a time.
+    """
     if epsilon == math.inf and not any(isinstance(cost, SparseGaussianDP) for cost in charge.costs):
         return (
             charge.delta
@@ -38,7 +43,10 @@ def _pure(cost, times, epsilon):
     """Kairouz-Oh-Viswanath: ``times`` copies of randomised response."""
     p = 1 / (1 + math.exp(-cost.epsilon))
     terms = (
-        math.comb(times, i) * p**i * (1 - p) ** (times - i) * -math.expm1(epsilon - (2 * i - times) * cost.epsilon)
+        math.comb(times, i)
+        * p**i
+        * (1 - p) ** (times - i)
+        * -math.expm1(epsilon - (2 * i - times) * cost.epsilon)
         for i in range(times + 1)
         if (2 * i - times) * cost.epsilon > epsilon
     )
@@ -46,7 +54,9 @@ def _pure(cost, times, epsilon):
 
 
 def _bounded_range(cost, times, epsilon):
-    """The adaptive recursion over the adversary's t, on a fine grid of t (the step is far below the tolerance)."""
+    """The adaptive recursion over the adversary's t, on a fine grid of t (the step is far below the
+    tolerance).
+    """
     t = np.linspace(0, cost.epsilon, 401)
     q = np.expm1(t - cost.epsilon) / math.expm1(-cost.epsilon)
 
@@ -54,7 +64,9 @@ def _bounded_range(cost, times, epsilon):
         if left == 0:
             return np.maximum(-np.expm1(x), 0.0)
         x = np.asarray(x)[..., None]
-        return (q * value(x - t, left - 1) + (1 - q) * value(x + cost.epsilon - t, left - 1)).max(axis=-1)
+        return (q * value(x - t, left - 1) + (1 - q) * value(x + cost.epsilon - t, left - 1)).max(
+            axis=-1
+        )
 
     return float(value(np.float64(epsilon), times))
 
@@ -68,14 +80,17 @@ def _discrete_gaussian(cost, times, epsilon):
     total, sums = np.array([1.0]), 0
     for _ in range(times):
         total, sums = np.convolve(total, one), sums + reach
-    # Under P the noise has mean 0, under Q mean -shift: loss = (2·shift·S + times·shift²)/(2 scale²).
+    # Under P the noise has mean 0, under Q mean -shift: loss = (2·shift·S + times·shift²)/(2
+    # scale²).
     s = np.arange(-sums, sums + 1)
     loss = (2 * cost.shift * s + times * cost.shift**2) / (2 * cost.scale**2)
     return float((total * np.maximum(-np.expm1(np.minimum(epsilon - loss, 0)), 0)).sum())
 
 
 def _sparse_gaussian(cost, times, epsilon):
-    """The pairs of every split of the labels, as lists of outcomes; the larger of adding and removing."""
+    """The pairs of every split of the labels, as lists of outcomes; the larger of adding and
+    removing.
+    """
     assert times == 1
     reach = math.ceil(12 * cost.scale) + cost.shift + 1
     n = np.arange(-reach, reach + 1)
@@ -89,9 +104,15 @@ def _sparse_gaussian(cost, times, epsilon):
         for _ in range(shared):
             total, sums = np.convolve(total, one), sums + reach
         s = np.arange(-sums, sums + 1)
-        ratio = np.exp((2 * cost.shift * s - shared * cost.shift**2) / (2 * cost.scale**2)) if shared else np.ones(1)
+        ratio = (
+            np.exp((2 * cost.shift * s - shared * cost.shift**2) / (2 * cost.scale**2))
+            if shared
+            else np.ones(1)
+        )
         hidden = (1 - shown) ** own
-        with_user = total * ratio * hidden  # the sum of the noise of the shared labels, the own ones hidden
+        with_user = (
+            total * ratio * hidden
+        )  # the sum of the noise of the shared labels, the own ones hidden
         if epsilon == math.inf:
             worst = max(worst, 1 - hidden)
             continue
@@ -115,7 +136,9 @@ def _discrete_laplace(cost, times, epsilon):
 
 
 def _clock(cost, times, epsilon):
-    """Losses of the symmetric pair on a fine grid, rounded to the nearest point (the error is below the tolerances)."""
+    """Losses of the symmetric pair on a fine grid, rounded to the nearest point (the error is below
+    the tolerances).
+    """
     kappa = 1 / math.expm1(cost.epsilon)
     share = math.exp(-kappa * math.log1p(1 / kappa)) * kappa  # κ(κ+1)A
     step = 0.005 / kappa
@@ -131,13 +154,27 @@ def _clock(cost, times, epsilon):
 
 
 def _concentrated(cost, times, epsilon):
-    """Canonne-Kamath-Steinke 2020, Proposition 12: the best order on a grid (any order gives a valid bound)."""
+    """Canonne-Kamath-Steinke 2020, Proposition 12: the best order on a grid (any order gives a
+    valid bound).
+    """
     order = 1 + np.geomspace(1e-3, 1e3, 4000)
-    logs = (order - 1) * (times * cost.rho * order - epsilon) - np.log(order - 1) + order * np.log1p(-1 / order)
+    logs = (
+        (order - 1) * (times * cost.rho * order - epsilon)
+        - np.log(order - 1)
+        + order * np.log1p(-1 / order)
+    )
     return float(min(1.0, np.exp(logs.min())))
 
 
+def _gaussian(cost, times, epsilon):
+    """Balle-Wang: normal laws whose means are μ apart; copies add up in squares."""
+    mu = cost.mu * math.sqrt(times)
+    tails = [math.erfc((epsilon / mu + half * mu) / math.sqrt(2)) / 2 for half in (-0.5, 0.5)]
+    return tails[0] - math.exp(epsilon) * tails[1]
+
+
 ORACLES = {
+    GaussianDP: _gaussian,
     PureDP: _pure,
     BoundedRange: _bounded_range,
     DiscreteGaussianDP: _discrete_gaussian,

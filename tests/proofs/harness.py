@@ -1,9 +1,10 @@
 """Exact output laws on small worlds: every histogram, every neighbour, no sampling.
 
-The decisions are those of the package: its slots, thresholds, strictness and order of rows are called with enumerated
-noise, whose probabilities are the tables of its own noise laws. An outcome is the ordered table of released labels and
-values. Where noise is unbounded the enumeration stops at a radius; the divergences are then off by no more than a small
-multiple of the mass near and beyond it.
+The decisions are those of the package: its slots, thresholds, strictness and order of rows are
+called with enumerated noise, whose probabilities are the tables of its own noise laws. An outcome
+is the ordered table of released labels and values. Where noise is unbounded the enumeration stops
+at a radius; the divergences are then off by no more than a small multiple of the mass near and
+beyond it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ SHIFT = 256
 
 @dataclass(frozen=True)
 class World:
-    """All histograms over the first ``labels`` labels with counts among ``levels``, under one sensitivity."""
+    """All histograms over the first ``labels`` labels with counts among ``levels``, under one
+    sensitivity.
+    """
 
     labels: int
     levels: tuple[int, ...]
@@ -39,14 +42,18 @@ class World:
 
     def histogram(self, counts):
         """One histogram of this world."""
-        return Histogram(LABELS[: self.labels], counts, sensitivity=self.sensitivity, domain=self.domain)
+        return Histogram(
+            LABELS[: self.labels], counts, sensitivity=self.sensitivity, domain=self.domain
+        )
 
     def neighbours(self):
         """Pairs (smaller, larger) of row numbers of ``counts`` that differ by one user."""
         linf, l0 = self.sensitivity.linf, self.sensitivity.touched(self.labels)
         number = {tuple(row): i for i, row in enumerate(self.counts.tolist())}
         moves = [
-            move for move in itertools.product(range(linf + 1), repeat=self.labels) if 0 < np.count_nonzero(move) <= l0
+            move
+            for move in itertools.product(range(linf + 1), repeat=self.labels)
+            if 0 < np.count_nonzero(move) <= l0 and sum(move) <= self.sensitivity.total(l0)
         ]
         larger = ((i, tuple(np.add(row, move))) for row, i in number.items() for move in moves)
         return np.array([(i, number[row]) for i, row in larger if row in number])
@@ -76,7 +83,11 @@ def counting_law(mechanism, histogram, pmf, order=descending):
     size, radius = len(seen.counts), len(pmf) // 2
     axes = size + seen.noisy_floor
     grids = np.meshgrid(*[np.arange(-radius, radius + 1)] * axes, indexing="ij")
-    noise = np.stack([grid.ravel() for grid in grids], axis=-1) if axes else np.zeros((1, 0), dtype=np.int64)
+    noise = (
+        np.stack([grid.ravel() for grid in grids], axis=-1)
+        if axes
+        else np.zeros((1, 0), dtype=np.int64)
+    )
     mass = np.prod(pmf[noise + radius], axis=-1)
     floor_noise = noise[:, size:] if seen.noisy_floor else 0
     noise = noise[:, :size]
@@ -84,7 +95,9 @@ def counting_law(mechanism, histogram, pmf, order=descending):
         offset = mechanism.threshold_offset(histogram.sensitivity)
         kept = passing(seen.counts, noise, seen.floor, floor_noise, offset)
         just = passing(seen.counts, noise, seen.floor, floor_noise, offset - 1) & ~kept
-        noise, mass, kept = tossed(noise, mass, kept, just, mechanism.at_threshold(histogram.sensitivity))
+        noise, mass, kept = tossed(
+            noise, mass, kept, just, mechanism.at_threshold(histogram.sensitivity)
+        )
     else:
         kept = np.ones(noise.shape, dtype=bool)
     codes = encode(seen.counts + noise, kept, seen.labels, order)
@@ -93,7 +106,9 @@ def counting_law(mechanism, histogram, pmf, order=descending):
 
 
 def tossed(noise, mass, kept, just, chance):
-    """The same outcomes, those with values just at the threshold split by the coins of these values."""
+    """The same outcomes, those with values just at the threshold split by the coins of these
+    values.
+    """
     for slot in range(kept.shape[1] if chance else 0):
         on = just[:, slot]
         shown = kept[on].copy()
@@ -105,12 +120,15 @@ def tossed(noise, mass, kept, just, chance):
 
 
 def encode(values, kept, labels, order):
-    """One integer for each row: the released (label, value) pairs in the order that the rule gives them."""
+    """One integer for each row: the released (label, value) pairs in the order that the rule gives
+    them.
+    """
     size = values.shape[1]
     if values.size and not -SHIFT <= values.min() <= values.max() < WIDTH - SHIFT:
         raise ValueError("values outside the codes")
     digits = np.where(kept, 1 + np.searchsorted(LABELS, labels) * WIDTH + values + SHIFT, 0)
-    # The order depends only on which rows are kept and how their values compare: ask once for each such pattern.
+    # The order depends only on which rows are kept and how their values compare: ask once for each
+    # such pattern.
     pairs = list(itertools.combinations(range(size), 2))
     compared = [np.sign(values[:, i] - values[:, j]) + 1 for i, j in pairs]
     pattern = np.zeros(len(values), dtype=np.int64)
@@ -132,7 +150,8 @@ def encode(values, kept, labels, order):
 def laws(world, law_of):
     """The laws of all histograms of a world as one matrix, shape (histograms, outcomes).
 
-    ``law_of`` maps a histogram to its distinct outcomes (any sortable values) and their probabilities.
+    ``law_of`` maps a histogram to its distinct outcomes (any sortable values) and their
+    probabilities.
     """
     each = [law_of(world.histogram(counts)) for counts in world.counts]
     outcomes = np.unique(np.concatenate([codes for codes, _ in each]))
@@ -143,12 +162,18 @@ def laws(world, law_of):
 
 
 def hockey_stick(matrix, pairs, epsilons):
-    """The largest hockey-stick divergence over all pairs, in both directions, at each ε (inf: mass the other lacks)."""
+    """The largest hockey-stick divergence over all pairs, in both directions, at each ε (inf: mass
+    the other lacks).
+    """
     worst = np.zeros(len(epsilons))
     for chunk in np.array_split(pairs, max(1, len(pairs) * matrix.shape[1] // 2**22)):
         for one, other in (chunk.T, chunk.T[::-1]):
             P, Q = matrix[one], matrix[other]
             for i, epsilon in enumerate(epsilons):
-                excess = np.where(Q == 0, P, 0.0) if epsilon == math.inf else np.maximum(P - math.exp(epsilon) * Q, 0.0)
+                excess = (
+                    np.where(Q == 0, P, 0.0)
+                    if epsilon == math.inf
+                    else np.maximum(P - math.exp(epsilon) * Q, 0.0)
+                )
                 worst[i] = max(worst[i], excess.sum(axis=1).max())
     return worst

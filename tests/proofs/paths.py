@@ -6,7 +6,9 @@ import numpy as np
 
 
 def paths(run):
-    """Yield run(choose) and its probability for every outcome of its choices; choose(weights) returns an index."""
+    """Yield run(choose) and its probability for every outcome of its choices; choose(weights)
+    returns an index.
+    """
     pending = [()]
     while pending:
         prefix, taken, mass = pending.pop(), [], [1.0]

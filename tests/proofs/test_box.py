@@ -1,4 +1,6 @@
-"""Box noise: the exact law, and the exact divergence of every move beside the charge; mutants are caught."""
+"""Box noise: the exact law, and the exact divergence of every move beside the charge; mutants are
+caught.
+"""
 
 import itertools
 import math
@@ -62,25 +64,35 @@ def test_the_two_lines_draw_the_law_of_the_norm(k, epsilon):
 
 
 def moves(k, linf, l0):
-    return [v for v in itertools.product(range(linf + 1), repeat=k) if 0 < np.count_nonzero(v) <= l0]
+    return [
+        v for v in itertools.product(range(linf + 1), repeat=k) if 0 < np.count_nonzero(v) <= l0
+    ]
 
 
 def divergences(law, v):
-    """Hockey-stick divergences of the law and itself moved by v, the larger direction, at each ε."""
+    """Hockey-stick divergences of the law and itself moved by v, the larger direction, at each
+    ε.
+    """
     still = np.pad(law, [(0, step) for step in v])
     moved = np.pad(law, [(step, 0) for step in v])
     pairs = ((still, moved), (moved, still))
-    return np.array([max(np.maximum(p - math.exp(e) * q, 0).sum() for p, q in pairs) for e in EPSILONS])
+    return np.array(
+        [max(np.maximum(p - math.exp(e) * q, 0).sum() for p, q in pairs) for e in EPSILONS]
+    )
 
 
 def promised(cost):
-    """δ of the pair with losses ±ε of the masses p and e^{-ε}p, else 0; of randomised response for PureDP."""
+    """δ of the pair with losses ±ε of the masses p and e^{-ε}p, else 0; of randomised response for
+    PureDP.
+    """
     epsilon = getattr(cost, "epsilon", None) or cost.constraints[0][0]
     total = math.tanh(epsilon / 2) if hasattr(cost, "epsilon") else cost.constraints[1][1]
     p = total / -math.expm1(-epsilon)
     rest = max(1 - p - p * math.exp(-epsilon), 0.0)
     atoms = ((epsilon, p), (0.0, rest), (-epsilon, p * math.exp(-epsilon)))
-    return np.array([sum(mass * max(-math.expm1(e - loss), 0) for loss, mass in atoms) for e in EPSILONS])
+    return np.array(
+        [sum(mass * max(-math.expm1(e - loss), 0) for loss, mass in atoms) for e in EPSILONS]
+    )
 
 
 def cost_of(k, epsilon, sensitivity):
@@ -91,7 +103,15 @@ def cost_of(k, epsilon, sensitivity):
 
 CASES = [
     (k, epsilon, linf, l0)
-    for k, epsilon, linf in [(1, 0.7, 1), (2, 0.7, 1), (3, 1.2, 1), (4, 5.0, 1), (1, 1.0, 3), (2, 1.2, 3), (3, 3.0, 2)]
+    for k, epsilon, linf in [
+        (1, 0.7, 1),
+        (2, 0.7, 1),
+        (3, 1.2, 1),
+        (4, 5.0, 1),
+        (1, 1.0, 3),
+        (2, 1.2, 3),
+        (3, 3.0, 2),
+    ]
     for l0 in (1, 2, None)
 ]
 
@@ -106,13 +126,18 @@ def test_no_move_costs_more_than_the_charge(k, epsilon, linf, l0):
         assert worst == pytest.approx(bound, abs=TOLERANCE)  # attained
 
 
-@pytest.mark.parametrize(("k", "epsilon", "l0"), [(2, 0.7, None), (3, 1.2, None), (3, 1.2, 1), (4, 5.0, None)])
+@pytest.mark.parametrize(
+    ("k", "epsilon", "l0"), [(2, 0.7, None), (3, 1.2, None), (3, 1.2, 1), (4, 5.0, None)]
+)
 def test_a_smaller_chance_is_caught(k, epsilon, l0):
     """A second δ a hundredth smaller; the pair of four counts more; one label touched too few."""
     cost = cost_of(k, epsilon, Sensitivity(l0=l0))
     worst = np.max([divergences(box_law(k, epsilon), v) for v in moves(k, 1, l0 or k)], axis=0)
     ((_, zero), (_, second)) = cost.constraints
-    assert (worst > promised(replace(cost, constraints=((epsilon, zero), (0.0, 0.99 * second)))) + TOLERANCE).any()
+    assert (
+        worst
+        > promised(replace(cost, constraints=((epsilon, zero), (0.0, 0.99 * second)))) + TOLERANCE
+    ).any()
     moved = min(l0 or k, (k + 1) // 2)
     assert (worst > promised(box_cost(epsilon, k + 5, moved)) + TOLERANCE).any()
     if moved > 1:
@@ -129,25 +154,36 @@ def test_a_law_of_another_power_or_rate_is_caught(k):
 
 
 def test_the_chance_in_rationals_and_where_it_is_largest():
-    """p(s) for q = 1/2 from truncated sums of rationals, for all s: largest in the middle, and the bound is above."""
+    """p(s) for q = 1/2 from truncated sums of rationals, for all s: largest in the middle, and the
+    bound is above.
+    """
     q, length = Fraction(1, 2), 160
     for values in range(2, 9):
         z = (1 - q) ** 2 / q * sum(n**values * q**n for n in range(1, length))
         exact = [
-            sum(q**L * ((L + 1) ** s - L**s) * ((L + 1) ** (values - s) - L ** (values - s)) for L in range(length)) / z
+            sum(
+                q**L * ((L + 1) ** s - L**s) * ((L + 1) ** (values - s) - L ** (values - s))
+                for L in range(length)
+            )
+            / z
             for s in range(1, values)
         ]
         assert max(exact) == exact[values // 2 - 1]
         assert exact == exact[::-1]
         bounds = [loss_chance(math.log(2), values, s) for s in range(1, values)]
-        assert all(p <= bound <= p * (1 + 1e-9) for p, bound in zip(map(float, exact), bounds, strict=True))
+        assert all(
+            p <= bound <= p * (1 + 1e-9) for p, bound in zip(map(float, exact), bounds, strict=True)
+        )
 
 
 @pytest.mark.parametrize(
-    ("values", "epsilon"), [(4, 1e-6), (26, 1e-4), (1001, 1e-6), (1001, 1.0), (1001, 50.0), (3, 50.0)]
+    ("values", "epsilon"),
+    [(4, 1e-6), (26, 1e-4), (1001, 1e-6), (1001, 1.0), (1001, 50.0), (3, 50.0)],
 )
 def test_the_chance_at_extremes(values, epsilon):
-    """Between its limit for small ε, that of orders of continuous values, and 1; a bound by a sum of another kind."""
+    """Between its limit for small ε, that of orders of continuous values, and 1; a bound by a sum
+    of another kind.
+    """
     s = values // 2
     found = loss_chance(epsilon, values, s)
     assert s * (values - s) / (values * (values - 1)) <= found <= 1
@@ -178,7 +214,9 @@ def test_the_chance_of_two_of_three_counts_in_closed_form(epsilon):
 
 
 def floor_law(mechanism, histogram, law):
-    """The law of the table that is released: as ThresholdedMechanism.release, on every noise of a cube."""
+    """The law of the table that is released: as ThresholdedMechanism.release, on every noise of a
+    cube.
+    """
     seen = seen_by(mechanism, histogram)
     size, radius = len(seen.counts), law.shape[0] // 2
     # Slots that no label fills: their noise is not looked at.
@@ -188,7 +226,11 @@ def floor_law(mechanism, histogram, law):
     some = mass > 0
     noise, mass = noise[some], mass[some]
     kept = passing(
-        seen.counts, noise[:, :-1], seen.floor, noise[:, -1:], mechanism.threshold_offset(histogram.sensitivity)
+        seen.counts,
+        noise[:, :-1],
+        seen.floor,
+        noise[:, -1:],
+        mechanism.threshold_offset(histogram.sensitivity),
     )
     codes = encode(seen.counts + noise[:, :-1], kept, seen.labels, descending)
     outcomes, place = np.unique(codes, return_inverse=True)
@@ -208,22 +250,35 @@ def excess(mechanism, sensitivity):
     world = World(3, (0, 1, linf + 1, offset + linf), sensitivity)
     charge = mechanism.charge(sensitivity)
     ((cost, _),) = charge.costs.items()
-    found = hockey_stick(laws(world, lambda h: floor_law(mechanism, h, law)), world.neighbours(), EPSILONS)
+    found = hockey_stick(
+        laws(world, lambda h: floor_law(mechanism, h, law)), world.neighbours(), EPSILONS
+    )
     return found - promised(cost) - charge.delta
 
 
-FLOORS = [(1, 1.2, 1, None), (1, 1.2, 1, 1), (1, 1.5, 2, 1), (1, 1.5, 2, None), (2, 3.0, 1, 1), (2, 3.0, 1, None)]
+FLOORS = [
+    (1, 1.2, 1, None),
+    (1, 1.2, 1, 1),
+    (1, 1.5, 2, 1),
+    (1, 1.5, 2, None),
+    (2, 3.0, 1, 1),
+    (2, 3.0, 1, None),
+]
 
 
 @pytest.mark.parametrize(("d_bar", "epsilon", "linf", "l0"), FLOORS)
 def test_over_a_noisy_floor(d_bar, epsilon, linf, l0):
     sensitivity = Sensitivity(linf=linf, l0=l0)
     for delta in (0.03, 0.1):
-        assert excess(UnknownBox(d_bar=d_bar, epsilon=epsilon, delta=delta), sensitivity).max() <= 1e-6
+        assert (
+            excess(UnknownBox(d_bar=d_bar, epsilon=epsilon, delta=delta), sensitivity).max() <= 1e-6
+        )
 
 
 def test_the_threshold_is_needed():
-    """δ at ε, where the losses of the noise end, is the chance of a special slot: one lower is above it."""
+    """δ at ε, where the losses of the noise end, is the chance of a special slot: one lower is
+    above it.
+    """
     sensitivity = Sensitivity(l0=1)
     offset = UnknownBox(d_bar=1, epsilon=1.2, delta=0.1).threshold_offset(sensitivity)
     tail = UnknownBox(d_bar=1, epsilon=1.2, delta=0.1).threshold_tail(sensitivity)(offset - 1)

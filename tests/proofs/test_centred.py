@@ -1,4 +1,6 @@
-"""Centred counts: the exact hockey-stick divergence of whole answers never exceeds the charge; mutants do."""
+"""Centred counts: the exact hockey-stick divergence of whole answers never exceeds the charge;
+mutants do.
+"""
 
 import itertools
 import math
@@ -21,7 +23,9 @@ def table(law, sensitivity):
     if isinstance(law, KnownGaussian):
         scale = law.spread(sensitivity)
         return gaussian_law(scale).pmf(math.ceil(5.7 * scale))
-    return laplace_law(law.epsilon, sensitivity.linf).pmf(math.ceil(17 * sensitivity.linf / law.epsilon))
+    return laplace_law(law.epsilon, sensitivity.linf).pmf(
+        math.ceil(17 * sensitivity.linf / law.epsilon)
+    )
 
 
 def joint(mechanism, sensitivity, k):
@@ -45,13 +49,19 @@ def product(marginals):
 def moves(sensitivity, k):
     """What one user can add to the counts."""
     l0 = sensitivity.touched(k)
-    return [v for v in itertools.product(range(sensitivity.linf + 1), repeat=k) if np.count_nonzero(v) <= l0]
+    return [
+        v
+        for v in itertools.product(range(sensitivity.linf + 1), repeat=k)
+        if np.count_nonzero(v) <= l0
+    ]
 
 
 def divergence(law, sensitivity, denominator, epsilons=EPSILONS):
-    """Largest hockey-stick divergence between the law and itself moved by b·v, over all v, in both directions.
+    """Largest hockey-stick divergence between the law and itself moved by b·v, over all v, in both
+    directions.
 
-    The integers released for counts x are b·x plus the noise, so that neighbours differ by that move, whatever x is.
+    The integers released for counts x are b·x plus the noise, so that neighbours differ by that
+    move, whatever x is.
     """
     k, most = law.ndim, denominator * sensitivity.linf
     still = np.pad(law, [(0, most)] * k)
@@ -73,12 +83,18 @@ def promised(charge, epsilons=EPSILONS):
             loss, law = np.array([cost.epsilon, -cost.epsilon]), np.array([p, 1 - p])
         elif isinstance(cost, DiscreteLaplaceDP):
             n = np.arange(-math.ceil(30 * cost.scale), math.ceil(30 * cost.scale) + 1)
-            loss, law = (np.abs(n - cost.shift) - np.abs(n)) / cost.scale, np.exp(-np.abs(n) / cost.scale)
+            loss, law = (
+                (np.abs(n - cost.shift) - np.abs(n)) / cost.scale,
+                np.exp(-np.abs(n) / cost.scale),
+            )
             law /= law.sum()
         else:
             assert isinstance(cost, DiscreteGaussianDP)
             n = np.arange(-math.ceil(6 * cost.scale), math.ceil(6 * cost.scale) + 1)
-            loss, law = (2 * cost.shift * n + cost.shift**2) / (2 * cost.scale**2), np.exp(-((n / cost.scale) ** 2) / 2)
+            loss, law = (
+                (2 * cost.shift * n + cost.shift**2) / (2 * cost.scale**2),
+                np.exp(-((n / cost.scale) ** 2) / 2),
+            )
             law /= law.sum()
         for _ in range(times):
             # Equal losses are merged: the pairs have few different ones.
@@ -86,7 +102,9 @@ def promised(charge, epsilons=EPSILONS):
             mass = np.multiply.outer(mass, law).ravel()
             losses, place = np.unique(losses, return_inverse=True)
             mass = np.bincount(place, weights=mass)
-    return np.array([(mass * np.maximum(-np.expm1(np.minimum(e - losses, 0)), 0)).sum() for e in epsilons])
+    return np.array(
+        [(mass * np.maximum(-np.expm1(np.minimum(e - losses, 0)), 0)).sum() for e in epsilons]
+    )
 
 
 CASES = [
@@ -144,7 +162,9 @@ PARITY = Centred(noise=KnownGaussian(sigma=0.8), common=KnownGaussian(sigma=0.5)
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_whole_counts_by_noise_of_one_parity_are_caught(k):
-    """Z_i drawn given that Z_i + Y is even, so that counts come out whole: then Y shows in what Z_i can be."""
+    """Z_i drawn given that Z_i + Y is even, so that counts come out whole: then Y shows in what Z_i
+    can be.
+    """
     sensitivity = Sensitivity()
     own, shared = (table(law, sensitivity) for law in (PARITY.noise, PARITY.common))
     size, offset = len(own) + len(shared) - 1, len(own) // 2 + len(shared) // 2
@@ -159,7 +179,9 @@ def test_whole_counts_by_noise_of_one_parity_are_caught(k):
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_whole_noise_of_half_the_scale_is_caught(k):
-    """x + Z' + Y' with integers of half the scale: there is no middle between two whole counts to hide in."""
+    """x + Z' + Y' with integers of half the scale: there is no middle between two whole counts to
+    hide in.
+    """
     sensitivity = Sensitivity()
     wrong = Centred(noise=KnownGaussian(sigma=0.4), common=KnownGaussian(sigma=0.25))
     charge = PARITY.charge(sensitivity, labels=k)
@@ -176,9 +198,17 @@ def test_whole_noise_of_half_the_scale_is_caught(k):
             Sensitivity(linf=2),
             DiscreteLaplaceDP(1.0, 2),
         ),
-        (Centred(noise=KnownGaussian(sigma=2.0), centre=HALF), Sensitivity(l0=1), DiscreteGaussianDP(2.0, 1)),
         (
-            Centred(noise=KnownGaussian(sigma=2.0), common=KnownGaussian(sigma=1.5), centre=Fraction(1, 3)),
+            Centred(noise=KnownGaussian(sigma=2.0), centre=HALF),
+            Sensitivity(l0=1),
+            DiscreteGaussianDP(2.0, 1),
+        ),
+        (
+            Centred(
+                noise=KnownGaussian(sigma=2.0),
+                common=KnownGaussian(sigma=1.5),
+                centre=Fraction(1, 3),
+            ),
             Sensitivity(l0=1),
             DiscreteGaussianDP(2.0, 1),
         ),
@@ -197,7 +227,9 @@ def test_a_release_shows_the_enumerated_integers(monkeypatch):
     """Given the noise, a release is (b·x + Z + Y)/b with one Y, in the order of its values."""
     rng = np.random.default_rng(4)
     for centre in (HALF, Fraction(2, 5)):
-        mechanism = Centred(noise=KnownLaplace(epsilon=1.0), common=KnownLaplace(epsilon=2.0), centre=centre)
+        mechanism = Centred(
+            noise=KnownLaplace(epsilon=1.0), common=KnownLaplace(epsilon=2.0), centre=centre
+        )
         own, shared, x = rng.integers(-9, 9, 3), rng.integers(-9, 9, 1), rng.integers(0, 5, 3)
         monkeypatch.setattr(
             KnownLaplace,

@@ -1,4 +1,6 @@
-"""Centred noise over a noisy floor: the exact divergence of what is released never exceeds the charge; mutants do."""
+"""Centred noise over a noisy floor: the exact divergence of what is released never exceeds the
+charge; mutants do.
+"""
 
 import math
 from fractions import Fraction
@@ -19,11 +21,15 @@ TOLERANCE = 2e-6
 
 
 def shown(mechanism, histogram):
-    """The law of the released table, its values as integers in steps of 1/b: as release, on every noise."""
+    """The law of the released table, its values as integers in steps of 1/b: as release, on every
+    noise.
+    """
     seen, sensitivity, b = mechanism.slots(histogram), histogram.sensitivity, mechanism.divisor
     size = len(seen.counts)
     own = table(mechanism.noise, sensitivity)
-    common = table(mechanism.counting.shared(mechanism.moved(sensitivity), mechanism.d_bar + 1), sensitivity)
+    common = table(
+        mechanism.counting.shared(mechanism.moved(sensitivity), mechanism.d_bar + 1), sensitivity
+    )
     axes = [own] * (size + 1) + [common]
     drawn = np.stack(np.indices([len(axis) for axis in axes]).reshape(len(axes), -1), axis=-1)
     mass = np.prod([axis[column] for axis, column in zip(axes, drawn.T, strict=True)], axis=0)
@@ -37,7 +43,9 @@ def shown(mechanism, histogram):
 
 
 def excess(mechanism, sensitivity, charge=None):
-    """By how much the divergence exceeds the charge at the worst ε, and the ratio to it at ε = 0.3."""
+    """By how much the divergence exceeds the charge at the worst ε, and the ratio to it at ε =
+    0.3.
+    """
     offset, linf = mechanism.threshold_offset(sensitivity), sensitivity.linf
     world = World(3, (0, 1, linf + 1, offset + linf), sensitivity)
     found = hockey_stick(laws(world, lambda h: shown(mechanism, h)), world.neighbours(), EPSILONS)
@@ -80,7 +88,9 @@ def test_what_is_shown_costs_no_more_than_the_charge(kind, d_bar, centre, linf, 
 
 
 class _TooLow(UnknownCentred):
-    """A threshold by the noise of one count instead of the difference from the floor's: what must be caught."""
+    """A threshold by the noise of one count instead of the difference from the floor's: what must
+    be caught.
+    """
 
     def noise_offset(self, sensitivity, special):
         return super().noise_offset(sensitivity, special) - 2
@@ -110,8 +120,16 @@ def test_the_charge_is_that_of_the_slots_the_floor_and_one_common_noise():
         assert (own.get(2, 0), own.get(1, 0)) == (far, 4 - far)
         assert charge.delta == 0.01
         assert sum(charge.costs.values()) == 5
-    fewer = Charge({cost: times for cost, times in made("gauss", 1, HALF).charge(Sensitivity()) if cost.scale == 1.0})
-    assert not math.isclose(promised(fewer)[1], promised(made("gauss", 1, HALF).charge(Sensitivity()))[1])
+    fewer = Charge(
+        {
+            cost: times
+            for cost, times in made("gauss", 1, HALF).charge(Sensitivity())
+            if cost.scale == 1.0
+        }
+    )
+    assert not math.isclose(
+        promised(fewer)[1], promised(made("gauss", 1, HALF).charge(Sensitivity()))[1]
+    )
 
 
 def test_a_release_shows_these_integers(monkeypatch):
@@ -127,7 +145,11 @@ def test_a_release_shows_these_integers(monkeypatch):
             "draw_noise",
             lambda self, s, size, bits, z=own, y=y: z[:size] if self.epsilon == 2.5 else y,
         )
-        offset, b, counts = mechanism.threshold_offset(Sensitivity()), centre.denominator, [40, 25, 5]
+        offset, b, counts = (
+            mechanism.threshold_offset(Sensitivity()),
+            centre.denominator,
+            [40, 25, 5],
+        )
         release = mechanism.release(Histogram(["a", "b", "c"], counts))
         shown = dict(zip(release.labels, release.counts.tolist(), strict=True))
         for label, count, z in zip("ab", counts, own[:2].tolist(), strict=False):

@@ -1,4 +1,6 @@
-"""Selections charged by their clocks: laws of whole orders on worlds large enough that one clock too few is caught."""
+"""Selections charged by their clocks: laws of whole orders on worlds large enough that one clock
+too few is caught.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def orders(rates, k):
 def excess(one, other, charge):
     """How far the hockey-stick divergence, in either order, is above what the charge promises."""
     found = [
-        max(np.maximum(P - math.exp(x) * Q, 0).sum() for P, Q in ((one, other), (other, one))) for x in AT.tolist()
+        max(np.maximum(P - math.exp(x) * Q, 0).sum() for P, Q in ((one, other), (other, one)))
+        for x in AT.tolist()
     ]
     return max(a - delta_of(charge, x) for a, x in zip(found, AT.tolist(), strict=True))
 
@@ -43,7 +46,10 @@ def rates_of(mechanism, histogram):
     linf = histogram.sensitivity.linf
     if isinstance(mechanism, UnknownGumbel):
         seen = slots(histogram, mechanism.d_bar)
-        scores = [*seen.counts.tolist(), seen.floor + mechanism.threshold_offset(histogram.sensitivity)]
+        scores = [
+            *seen.counts.tolist(),
+            seen.floor + mechanism.threshold_offset(histogram.sensitivity),
+        ]
     else:
         scores = histogram.counts.tolist()
     return np.exp(mechanism.epsilon / linf * (np.array(scores) - max(scores)))
@@ -51,7 +57,8 @@ def rates_of(mechanism, histogram):
 
 MOVED = 2
 PAIRS = [
-    # Two labels overtake nothing, and gain on four others: the order tells how long both of them took.
+    # Two labels overtake nothing, and gain on four others: the order tells how long both of them
+    # took.
     ("known", (3, 3, 4, 4, 4, 4), (4, 4, 4, 4, 4, 4)),
     ("known", (0, 0, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1)),
     # The same among slots that are far above ⊥.
@@ -71,7 +78,8 @@ def test_one_clock_too_few_is_caught(domain, smaller, larger):
     assert charge.costs == {ExponentialClockDP(EPSILON): MOVED}
     kind = {"sensitivity": sensitivity, "domain": "public" if domain == "known" else "private"}
     laws = [
-        orders(rates_of(mechanism, Histogram(list("abcdef"), list(counts), **kind)), n) for counts in (smaller, larger)
+        orders(rates_of(mechanism, Histogram(list("abcdef"), list(counts), **kind)), n)
+        for counts in (smaller, larger)
     ]
     assert excess(*laws, Charge(charge.costs)) <= 1e-5
     assert excess(*laws, Charge({ExponentialClockDP(EPSILON): MOVED - 1})) > 0.02
@@ -82,7 +90,9 @@ def test_one_clock_too_few_is_caught(domain, smaller, larger):
 @pytest.mark.parametrize("linf", [1, 3])
 @pytest.mark.parametrize("moves", [(1.0,), (1.0, 1.0), (0.34, 1.0, 0.67), (1.0, 1.0, 1.0)])
 def test_every_split_of_the_moves_is_covered(linf, moves):
-    """Moves of a few counts, in one direction, of which the first are the labels touched; k = all five labels."""
+    """Moves of a few counts, in one direction, of which the first are the labels touched; k = all
+    five labels.
+    """
     rng = np.random.default_rng(7)
     mechanism = KnownGumbel(k=5, epsilon=EPSILON, charge_as="clocks")
     charge = mechanism.charge(Sensitivity(linf=linf, l0=len(moves)))
@@ -90,7 +100,10 @@ def test_every_split_of_the_moves_is_covered(linf, moves):
     steps[: len(moves)] = np.round(np.array(moves) * linf)
     for _ in range(6):
         counts = rng.integers(0, 3 * linf, 5)
-        laws = [orders(np.exp(EPSILON / linf * (each - each.max())), 5) for each in (counts, counts + steps)]
+        laws = [
+            orders(np.exp(EPSILON / linf * (each - each.max())), 5)
+            for each in (counts, counts + steps)
+        ]
         assert excess(*laws, charge) <= 1e-5
 
 
@@ -111,8 +124,15 @@ def test_a_mechanism_says_beforehand_how_it_charges():
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "l0", "ratio"), [(100, 1, 0.53), (1000, 1, 0.17), (1000, 5, 0.25)])
 def test_a_plan_takes_what_is_less(k, l0, ratio):
-    """Noise at (1, 1e-6) against selections charged one by one: so many of ``ratio`` times this ε cost more than 1."""
-    asked = {"sensitivity": Sensitivity(l0=l0), "domain": "public", "counts": None, "method": "Gumbel selections"}
+    """Noise at (1, 1e-6) against selections charged one by one: so many of ``ratio`` times this ε
+    cost more than 1.
+    """
+    asked = {
+        "sensitivity": Sensitivity(l0=l0),
+        "domain": "public",
+        "counts": None,
+        "method": "Gumbel selections",
+    }
     plan = plan_topk(k, Budget(1, 1e-6), **asked)
     (mechanism,) = plan.mechanisms
     assert mechanism.charge_as == "clocks"

@@ -1,4 +1,6 @@
-"""ContinualTopK: the law of all days' measurements, exactly, against its charge; what a private label gives away."""
+"""ContinualTopK: the law of all days' measurements, exactly, against its charge; what a private
+label gives away.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def law(shift: int, scale: float, reach: int) -> np.ndarray:
 
 
 def hockey_stick(shifts: list[int], scale: float, reach: int, epsilon: float) -> float:
-    """δ at ε of independent discrete Gaussians against the same ones moved, from below: the points listed."""
+    """δ at ε of independent discrete Gaussians against the same ones moved, from below: the points
+    listed.
+    """
     p = q = np.ones(1)
     for shift in shifts:
         p = np.outer(p, law(0, scale, reach)).ravel()
@@ -52,7 +56,9 @@ def one_day(days: int) -> Participation:
     return Participation.of(days, 1, 1)
 
 
-@pytest.mark.parametrize(("kind", "days"), [("tree", 3), ("tree", 4), ("daily", 3), ("square_root", 3)])
+@pytest.mark.parametrize(
+    ("kind", "days"), [("tree", 3), ("tree", 4), ("daily", 3), ("square_root", 3)]
+)
 @pytest.mark.parametrize("linf", [1, 2])
 def test_no_day_and_no_contribution_costs_more_than_is_charged(kind, days, linf, monkeypatch):
     plan = small(kind, days)
@@ -63,7 +69,10 @@ def test_no_day_and_no_contribution_costs_more_than_is_charged(kind, days, linf,
     )
     scale = linf * SIGMA * plan.unit
     reach = REACH * linf * plan.unit
-    charged = {epsilon: compose(mechanism.charge(sensitivity), epsilon=epsilon).delta for epsilon in EPSILONS}
+    charged = {
+        epsilon: compose(mechanism.charge(sensitivity), epsilon=epsilon).delta
+        for epsilon in EPSILONS
+    }
     worst = dict.fromkeys(EPSILONS, 0.0)
     for day, moved in itertools.product(range(days), range(1, linf + 1)):
         shifts = [moved * weight for weight in plan.strategy[:, day].tolist() if weight]
@@ -71,7 +80,9 @@ def test_no_day_and_no_contribution_costs_more_than_is_charged(kind, days, linf,
             found = hockey_stick(shifts, scale, reach, epsilon)
             assert found <= charged[epsilon] * (1 + 1e-9)
             worst[epsilon] = max(worst[epsilon], found)
-    assert all(worst[epsilon] > 0.8 * charged[epsilon] for epsilon in (0.0, 0.3, 0.8))  # and not much less
+    assert all(
+        worst[epsilon] > 0.8 * charged[epsilon] for epsilon in (0.0, 0.3, 0.8)
+    )  # and not much less
 
 
 @pytest.mark.parametrize("kind", ["tree", "square_root"])
@@ -108,8 +119,12 @@ def test_totals_of_what_was_measured_are_running_sums(kind, days):
 
 @pytest.mark.parametrize("kind", [*FACTORISATIONS])
 @pytest.mark.parametrize("days", [2, 3])
-def test_a_label_of_one_user_day_is_shown_with_a_probability_of_at_most_delta(kind, days, monkeypatch):
-    """Exactly: the noise of all measurements is enumerated; a threshold of one noise scale is seen to be too low."""
+def test_a_label_of_one_user_day_is_shown_with_a_probability_of_at_most_delta(
+    kind, days, monkeypatch
+):
+    """Exactly: the noise of all measurements is enumerated; a threshold of one noise scale is seen
+    to be too low.
+    """
     plan, delta, sigma, sensitivity = small(kind, days, 4), 0.02, 0.6, Sensitivity(l0=1)
     monkeypatch.setattr(ContinualTopK, "measurements", plan)
     mechanism = ContinualTopK(k=1, days=days, sigma=sigma, delta=delta, factorisation=kind)
@@ -149,17 +164,26 @@ def patterns(days: int, most: int, apart: int):
 
 
 def worst_energy(strategy: np.ndarray, most: int, apart: int) -> int:
-    return max(int((strategy[:, days].sum(axis=1) ** 2).sum()) for days in patterns(strategy.shape[1], most, apart))
+    return max(
+        int((strategy[:, days].sum(axis=1) ** 2).sum())
+        for days in patterns(strategy.shape[1], most, apart)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*FACTORISATIONS])
 @pytest.mark.parametrize("days", [4, 7, 9])
 def test_no_days_of_a_user_move_more_than_is_charged(kind, days):
-    """All patterns of days, listed, of factorisations made for them and for one day: attained but for the tree."""
+    """All patterns of days, listed, of factorisations made for them and for one day: attained but
+    for the tree.
+    """
     for most, apart in [(2, 1), (3, 1), (days, 1), (2, 2), (3, 2), (3, 3)]:
         user = Participation.of(days, most, apart)
-        for plan in (factorise(kind, one_day(days)), factorise(kind, user), factorise(kind, user, "mean")):
+        for plan in (
+            factorise(kind, one_day(days)),
+            factorise(kind, user),
+            factorise(kind, user, "mean"),
+        ):
             listed, charged = worst_energy(plan.strategy, most, apart), plan.energy(user)
             assert listed <= charged <= (1.25 if kind == "tree" else 1.01) * listed
         first = int((plan.strategy[:, user.first[:-1]].sum(axis=1) ** 2).sum())
@@ -167,17 +191,25 @@ def test_no_days_of_a_user_move_more_than_is_charged(kind, days):
 
 
 def test_falling_inner_products_alone_do_not_make_the_first_days_the_worst():
-    """Columns e1, e1, e2, e3, e3 and a heavier third day: the pattern 1, 2, ... of G itself is too small."""
+    """Columns e1, e1, e2, e3, e3 and a heavier third day: the pattern 1, 2, ... of G itself is too
+    small.
+    """
     plan = Factorisation(np.array([[1, 0, 0, 0], [0, 2, 1, 0], [0, 0, 1, 2]]), np.eye(4)[:, :3], 1)
     gram = plan.strategy.T @ plan.strategy
-    assert gram[:2, :2].sum() < worst_energy(plan.strategy, 2, 1) <= plan.energy(Participation.of(4, 2, 1))
+    assert (
+        gram[:2, :2].sum()
+        < worst_energy(plan.strategy, 2, 1)
+        <= plan.energy(Participation.of(4, 2, 1))
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("days", [30, 365])
 @pytest.mark.parametrize(("most", "apart"), [(4, 7), (12, 30), (5, 1)])
 def test_the_first_days_are_the_worst_of_what_is_planned(days, most, apart):
-    """The charge is attained, up to rounding, so that no factorisation is charged for more than it costs."""
+    """The charge is attained, up to rounding, so that no factorisation is charged for more than it
+    costs.
+    """
     user = Participation.of(days, most, apart)
     for kind in ["square_root", "daily"] + ["optimal"] * possible(user):
         strategy = factorise(kind, user).strategy
@@ -185,11 +217,14 @@ def test_the_first_days_are_the_worst_of_what_is_planned(days, most, apart):
         assert 0.98 * user.energy(strategy) <= first <= user.energy(strategy)
 
 
-def reacting(plan: Factorisation, most: int, apart: int, scale: float, reach: int, epsilon: float) -> float:
-    """δ at ε, from below, of the worst user of one label, who decides each day by all answers so far whether to come.
+def reacting(
+    plan: Factorisation, most: int, apart: int, scale: float, reach: int, epsilon: float
+) -> float:
+    """δ at ε, from below, of the worst user of one label, who decides each day by all answers so
+    far whether to come.
 
-    Of noise x about the numerator's mean a row that moves by d adds (d² + 2dx) / (2 scale²) to the loss, in either
-    direction: one integer says all that matters of the answers so far.
+    Of noise x about the numerator's mean a row that moves by d adds (d² + 2dx) / (2 scale²) to the
+    loss, in either direction: one integer says all that matters of the answers so far.
     """
     noise = law(0, scale, reach).tolist()
 
@@ -218,14 +253,19 @@ def reacting(plan: Factorisation, most: int, apart: int, scale: float, reach: in
 
 @pytest.mark.parametrize(("kind", "days"), [("tree", 4), ("daily", 3), ("square_root", 3)])
 @pytest.mark.parametrize(("most", "apart"), [(2, 2), (4, 1)])
-def test_no_user_of_several_days_costs_more_than_is_charged_reacting_or_not(kind, days, most, apart, monkeypatch):
+def test_no_user_of_several_days_costs_more_than_is_charged_reacting_or_not(
+    kind, days, most, apart, monkeypatch
+):
     plan, sigma = small(kind, days), 1.5
     monkeypatch.setattr(ContinualTopK, "measurements", plan)
     mechanism = ContinualTopK(k=1, days=days, sigma=sigma, factorisation=kind)
     once = mechanism.charge(Sensitivity(l0=1))
     charge = mechanism.charge(Sensitivity(l0=1), days_per_user=most, days_apart=apart)
     active = len(range(0, days, apart)[:most])
-    found = {e: reacting(plan, most, apart, sigma * plan.unit, math.ceil(5 * sigma * plan.unit), e) for e in (0.5, 1.5)}
+    found = {
+        e: reacting(plan, most, apart, sigma * plan.unit, math.ceil(5 * sigma * plan.unit), e)
+        for e in (0.5, 1.5)
+    }
     for epsilon, delta in found.items():
         assert delta <= compose(charge, epsilon=epsilon).delta
     several = found[1.5] > compose(once.times(active), epsilon=1.5).delta
@@ -237,14 +277,22 @@ def test_one_day_of_a_user_costs_what_a_user_day_costs(kind):
     mechanism = ContinualTopK(k=1, days=5, sigma=2.0, delta=1e-6, factorisation=kind)
     one = mechanism.charge(Sensitivity(l0=2))
     assert mechanism.charge(Sensitivity(l0=2), days_per_user=7, days_apart=5) == one  # one day fits
-    assert mechanism.charge(Sensitivity(l0=2), days_per_user=2).delta > one.delta  # thresholds: more labels, and larger
+    assert (
+        mechanism.charge(Sensitivity(l0=2), days_per_user=2).delta > one.delta
+    )  # thresholds: more labels, and larger
     public = ContinualTopK(k=1, days=5, sigma=2.0, factorisation=kind)
-    assert public.charge(Sensitivity(l0=2), days_per_user=7, days_apart=5) == public.charge(Sensitivity(l0=2))
-    assert public.charge(Sensitivity(l0=2), days_per_user=10**30) == public.charge(Sensitivity(l0=2), days_per_user=5)
+    assert public.charge(Sensitivity(l0=2), days_per_user=7, days_apart=5) == public.charge(
+        Sensitivity(l0=2)
+    )
+    assert public.charge(Sensitivity(l0=2), days_per_user=10**30) == public.charge(
+        Sensitivity(l0=2), days_per_user=5
+    )
 
 
 def test_several_labels_of_a_user_cost_at_most_their_number_times_one():
-    """Labels of one day or of several: every split of what a user adds, listed, against l0 times the worst of one."""
+    """Labels of one day or of several: every split of what a user adds, listed, against l0 times
+    the worst of one.
+    """
     plan, l0 = small("tree", 4), 2
     worst = max(
         sum(
@@ -253,24 +301,34 @@ def test_several_labels_of_a_user_cost_at_most_their_number_times_one():
         )
         for day in itertools.product([(), (0,), (0, 1), (1, 2), (2,)], repeat=4)
     )
-    assert worst == l0 * worst_energy(plan.strategy, 4, 1) <= l0 * plan.energy(Participation.of(4, 4, 1))
+    assert (
+        worst
+        == l0 * worst_energy(plan.strategy, 4, 1)
+        <= l0 * plan.energy(Participation.of(4, 4, 1))
+    )
 
 
 def test_the_published_patterns_of_thirty_days(monkeypatch):
-    """Certified lower ends of the exact products of fixed days: 1.94, 9.54 and 25.4 at a user-day's ε of 1."""
+    """Certified lower ends of the exact products of fixed days: 1.94, 9.54 and 25.4 at a user-day's
+    ε of 1.
+    """
     one = Sensitivity(l0=1)
     root = np.cumprod([1.0] + [(2 * n - 1) / (2 * n) for n in range(1, 30)])
     lag = np.subtract.outer(np.arange(30), np.arange(30))
     strategy = np.where(lag >= 0, np.rint(32 * root)[np.maximum(lag, 0)], 0).astype(np.int64)
     monkeypatch.setattr(ContinualTopK, "measurements", Factorisation(strategy, np.eye(30), 32))
-    mechanism = plan_continual(1, 30, Budget(1, 1e-6), sensitivity=one, labels=9, factorisation="square_root")
+    mechanism = plan_continual(
+        1, 30, Budget(1, 1e-6), sensitivity=one, labels=9, factorisation="square_root"
+    )
     for days, exact, n_times in [(2, 1.94, 1.46), (10, 9.54, 3.53), (30, 25.4, 6.59)]:
         epsilon = compose(mechanism.charge(one, days_per_user=days), delta=1e-6).epsilon
         assert exact < epsilon < 1.005 * exact
         assert n_times < exact
 
 
-@pytest.mark.parametrize("kind", [pytest.param("tree", marks=pytest.mark.slow), "square_root", "daily"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("tree", marks=pytest.mark.slow), "square_root", "daily"]
+)
 def test_labels_that_only_the_days_of_one_user_have_stay_hidden(kind, monkeypatch):
     """Exactly, as above: any days of the user, with thresholds for one day and for all days."""
     days, sigma, sensitivity = 3, 0.6, Sensitivity(l0=1)
@@ -280,13 +338,17 @@ def test_labels_that_only_the_days_of_one_user_have_stay_hidden(kind, monkeypatc
     noise = np.array(list(itertools.product(range(-reach, reach + 1), repeat=len(plan.strategy))))
     masses = np.prod(law(0, sigma * plan.unit, reach)[noise + reach], axis=1)
     for own in (1, 2, 3):
-        mechanism = ContinualTopK(k=1, days=days, sigma=sigma, delta=0.02, factorisation=kind, days_per_user=own)
+        mechanism = ContinualTopK(
+            k=1, days=days, sigma=sigma, delta=0.02, factorisation=kind, days_per_user=own
+        )
         thresholds = np.array([mechanism.threshold(sensitivity, day + 1) for day in range(days)])
         for most in (2, 3):
             shown = 0.0
             for active in patterns(days, most, 1):
                 totals = (noise + plan.strategy[:, active].sum(axis=1)) @ plan.totals.T
-                shown = max(shown, float(masses[(totals > thresholds)[:, active[0] :].any(axis=1)].sum()))
+                shown = max(
+                    shown, float(masses[(totals > thresholds)[:, active[0] :].any(axis=1)].sum())
+                )
             try:
                 charged = mechanism.charge(sensitivity, days_per_user=most).delta
             except InvalidParameter:  # thresholds for too few days promise nothing
@@ -297,12 +359,19 @@ def test_labels_that_only_the_days_of_one_user_have_stay_hidden(kind, monkeypatc
 @pytest.mark.parametrize("labels", [50, None])
 def test_a_plan_for_several_days_of_a_user_stays_within_its_budget(labels):
     one, budget = Sensitivity(l0=1), Budget(2, 1e-6)
-    mechanism = plan_continual(3, 12, budget, sensitivity=one, labels=labels, days_per_user=4, days_apart=2)
+    mechanism = plan_continual(
+        3, 12, budget, sensitivity=one, labels=labels, days_per_user=4, days_apart=2
+    )
     charge = mechanism.charge(one, labels=labels)
     assert charge == mechanism.charge(one, labels=labels, days_per_user=4, days_apart=2)
     assert 1.98 < compose(charge, delta=budget.delta).epsilon <= 2
-    assert mechanism.noise_std(one) > plan_continual(3, 12, budget, sensitivity=one, labels=labels).noise_std(one)
-    assert mechanism.stream(one, labels=None if labels is None else list(range(labels))).charge == charge
+    assert mechanism.noise_std(one) > plan_continual(
+        3, 12, budget, sensitivity=one, labels=labels
+    ).noise_std(one)
+    assert (
+        mechanism.stream(one, labels=None if labels is None else list(range(labels))).charge
+        == charge
+    )
 
 
 ERRORS = [(30, 1.90), (365, 2.72)]  # of the largest standard deviation at μ = 1
@@ -311,16 +380,24 @@ ERRORS = [(30, 1.90), (365, 2.72)]  # of the largest standard deviation at μ = 
 @pytest.mark.slow
 @pytest.mark.parametrize(("days", "wanted"), ERRORS)
 def test_the_noise_is_near_the_optimum(days, wanted):
-    """The nuclear norm of D_p^½ A D_v^½, p and v laws of days, is a lower bound on every factorisation's error."""
+    """The nuclear norm of D_p^½ A D_v^½, p and v laws of days, is a lower bound on every
+    factorisation's error.
+    """
     plan, user = factorise("optimal", one_day(days)), one_day(days)
     assert plan.error(user, "max") < wanted
     gram = plan.strategy.T @ plan.strategy / plan.unit**2
     rows = columns = np.ones(days) / days
     for _ in range(60 if days < 100 else 1):
-        left, singular, right = np.linalg.svd(np.sqrt(rows)[:, None] * np.tri(days) * np.sqrt(columns))
+        left, singular, right = np.linalg.svd(
+            np.sqrt(rows)[:, None] * np.tri(days) * np.sqrt(columns)
+        )
         rows, columns = left**2 @ singular / singular.sum(), right.T**2 @ singular / singular.sum()
     assert np.allclose(gram.diagonal(), 1, atol=5e-3)
-    assert singular.sum() <= plan.error(user, "max") <= (1.003 if days <= 100 else 1.2) * singular.sum()
+    assert (
+        singular.sum()
+        <= plan.error(user, "max")
+        <= (1.003 if days <= 100 else 1.2) * singular.sum()
+    )
 
 
 @pytest.mark.parametrize("error", ["max", "mean"])
@@ -332,12 +409,18 @@ def test_a_user_of_several_days_is_protected_with_less_noise_than_by_other_facto
 
 
 def test_a_user_of_all_days_is_charged_for_all_and_measured_by_the_day():
-    """A user of all days moves the last total by their number, and the days one by one have as much noise."""
-    mechanism = plan_continual(1, 12, Budget(1, 1e-6), sensitivity=Sensitivity(l0=1), labels=5, days_per_user=None)
+    """A user of all days moves the last total by their number, and the days one by one have as much
+    noise.
+    """
+    mechanism = plan_continual(
+        1, 12, Budget(1, 1e-6), sensitivity=Sensitivity(l0=1), labels=5, days_per_user=None
+    )
     plan, user = mechanism.measurements, Participation.of(12, None, 1)
     assert mechanism.participation == user == Participation.of(12, 12, 1)
     assert plan.error(user, "max") == pytest.approx(12, rel=0.01)
-    assert mechanism.charge(Sensitivity(l0=1)) == mechanism.charge(Sensitivity(l0=1), days_per_user=12)
+    assert mechanism.charge(Sensitivity(l0=1)) == mechanism.charge(
+        Sensitivity(l0=1), days_per_user=12
+    )
     assert Participation.of(12, 5, 12) == Participation.of(12, 1, 99) == one_day(12)
 
 
@@ -349,8 +432,12 @@ def test_the_optimum_is_that_of_a_convex_program():
     gram, sums = cp.Variable((days, days), symmetric=True), np.tri(days)
     noise = cp.Variable((days, days), symmetric=True)
     constraints = [cp.bmat([[noise, sums], [sums.T, gram]]) >> 0]
-    constraints += [cp.sum(gram[np.ix_(chosen, chosen)]) <= 1 for chosen in patterns(days, most, apart)]
-    best = cp.Problem(cp.Minimize(cp.max(cp.diag(noise))), constraints).solve(solver="CLARABEL") ** 0.5
+    constraints += [
+        cp.sum(gram[np.ix_(chosen, chosen)]) <= 1 for chosen in patterns(days, most, apart)
+    ]
+    best = (
+        cp.Problem(cp.Minimize(cp.max(cp.diag(noise))), constraints).solve(solver="CLARABEL") ** 0.5
+    )
     user = Participation.of(days, most, apart)
     assert 0.999 * best <= factorise("optimal", user).error(user, "max") <= 1.03 * best
 
@@ -364,7 +451,9 @@ def test_a_factorisation_is_the_same_every_time():
 
 
 def test_units_grow_with_the_days():
-    """Rounding costs nothing: 4,000 days once were 22% above the square root that is not rounded."""
+    """Rounding costs nothing: 4,000 days once were 22% above the square root that is not
+    rounded.
+    """
     for days in (30, 1200):
         user = one_day(days)
         real = FACTORISATIONS["square_root"](user, "max")
@@ -385,20 +474,28 @@ def test_more_days_than_the_optimum_is_found_for_are_refused_by_name():
 
 @pytest.mark.parametrize(("own", "apart"), [(1, 1), (5, 1), (3, 2)])
 def test_thresholds_are_those_of_the_noise_itself(own, apart):
-    """The first day's total is one discrete Gaussian, summed exactly; on all days z is that of the normal tail."""
+    """The first day's total is one discrete Gaussian, summed exactly; on all days z is that of the
+    normal tail.
+    """
     days, delta, l0 = 5, 1e-6, 2
-    mechanism = ContinualTopK(k=1, days=days, sigma=4e4, delta=delta, days_per_user=own, days_apart=apart)
+    mechanism = ContinualTopK(
+        k=1, days=days, sigma=4e4, delta=delta, days_per_user=own, days_apart=apart
+    )
     sensitivity, plan = Sensitivity(l0=l0), mechanism.measurements
     scale, weight = mechanism.sigma * plan.unit, int(plan.strategy[0, 0])
     shown = factorisation_tail((mechanism.threshold(sensitivity, 1) - 1) * weight, scale)
     assert 0.99 * delta / (l0 * days) < shown <= delta / (l0 * days)
     chernoff = math.sqrt(2 * math.log(l0 * mechanism.participation.most * days / delta))
     for day in range(1, days + 1):
-        assert mechanism.threshold(sensitivity, day) < 0.945 * chernoff * mechanism.noise_std(sensitivity, day)
+        assert mechanism.threshold(sensitivity, day) < 0.945 * chernoff * mechanism.noise_std(
+            sensitivity, day
+        )
 
 
 def factorisation_tail(above: int, scale: float) -> float:
-    """P[N > above], N discrete Gaussian: by the midpoint rule, which is exact beyond all digits at a large scale."""
+    """P[N > above], N discrete Gaussian: by the midpoint rule, which is exact beyond all digits at
+    a large scale.
+    """
     return math.erfc((above + 0.5) / (scale * math.sqrt(2))) / 2
 
 

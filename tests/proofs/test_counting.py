@@ -1,4 +1,6 @@
-"""Counting mechanisms: the exact hockey-stick divergence never exceeds the charge, and attains it where it should."""
+"""Counting mechanisms: the exact hockey-stick divergence never exceeds the charge, and attains it
+where it should.
+"""
 
 import itertools
 import math
@@ -39,7 +41,9 @@ def noise_table(mechanism, sensitivity):
     if isinstance(mechanism, KnownGaussian | UnknownGaussian | SparseGaussian):
         scale = sensitivity.linf * mechanism.sigma
         return gaussian_law(scale).pmf(math.ceil(6 * scale))
-    return laplace_law(mechanism.epsilon, sensitivity.linf).pmf(math.ceil(20 * sensitivity.linf / mechanism.epsilon))
+    return laplace_law(mechanism.epsilon, sensitivity.linf).pmf(
+        math.ceil(20 * sensitivity.linf / mechanism.epsilon)
+    )
 
 
 def divergence(mechanism, world, epsilons=EPSILONS, **options):
@@ -56,7 +60,9 @@ def promised(mechanism, world):
 
 
 def excess(mechanism, world, **options):
-    """By how much the divergence exceeds the promise at the worst ε; inf is skipped where nothing is promised there."""
+    """By how much the divergence exceeds the promise at the worst ε; inf is skipped where nothing
+    is promised there.
+    """
     return np.nanmax(divergence(mechanism, world, **options) - promised(mechanism, world))
 
 
@@ -76,20 +82,28 @@ def test_known_domain(mechanism, world):
     assert np.nanmax(np.abs(found - bound)) <= TOLERANCE  # attained
 
 
-@pytest.mark.parametrize("mechanism", [KnownLaplace(epsilon=1.0), KnownGaussian(sigma=1.0)], ids=str)
+@pytest.mark.parametrize(
+    "mechanism", [KnownLaplace(epsilon=1.0), KnownGaussian(sigma=1.0)], ids=str
+)
 def test_one_copy_or_one_unit_of_shift_too_few_is_caught(mechanism):
     world = World(2, (0, 1, 2, 3), Sensitivity(linf=3, l0=2), "public")
     ((cost, times),) = mechanism.charge(world.sensitivity).costs.items()
     found = divergence(mechanism, world)[:-1]
     for wrong in ({cost: times - 1}, {replace(cost, shift=cost.shift - 1): times}):
-        assert np.max(found - [delta_of(Charge(wrong), epsilon) for epsilon in EPSILONS[:-1]]) > 1e-3
+        assert (
+            np.max(found - [delta_of(Charge(wrong), epsilon) for epsilon in EPSILONS[:-1]]) > 1e-3
+        )
 
 
 def fitted_law(mechanism, histogram, pmf, monkeypatch):
-    """The law of a fitted release on labels ranked beforehand: everything it shows, for every noise."""
+    """The law of a fitted release on labels ranked beforehand: everything it shows, for every
+    noise.
+    """
     radius, law = len(pmf) // 2, Counter()
     for noise in itertools.product(range(-radius, radius + 1), repeat=2):
-        monkeypatch.setattr(type(mechanism.noise), "draw_noise", lambda self, s, size, bits, n=noise: np.array(n))
+        monkeypatch.setattr(
+            type(mechanism.noise), "draw_noise", lambda self, s, size, bits, n=noise: np.array(n)
+        )
         release = mechanism.release(histogram, ranking=["b", "a"])
         shown = f"{release.labels} {release.measured.tolist()} {release.counts.tolist()}"
         law[shown] += pmf[noise[0] + radius] * pmf[noise[1] + radius]
@@ -116,9 +130,18 @@ def test_a_fit_costs_what_its_noise_costs(kind, caught, monkeypatch):
 
 
 UNKNOWN = [
-    *[(UnknownLaplace(d_bar=d, epsilon=4.0, delta=delta), d, "laplace") for d, delta in [(1, 0.05), (2, 0.1)]],
-    *[(UnknownGaussian(d_bar=d, sigma=0.8, delta=delta), d, "gauss") for d, delta in [(1, 0.05), (2, 0.1)]],
-    *[(TruncatedGaussian(d_bar=d, sigma=0.8, delta=delta), d, "truncated") for d, delta in [(1, 0.05), (2, 0.1)]],
+    *[
+        (UnknownLaplace(d_bar=d, epsilon=4.0, delta=delta), d, "laplace")
+        for d, delta in [(1, 0.05), (2, 0.1)]
+    ],
+    *[
+        (UnknownGaussian(d_bar=d, sigma=0.8, delta=delta), d, "gauss")
+        for d, delta in [(1, 0.05), (2, 0.1)]
+    ],
+    *[
+        (TruncatedGaussian(d_bar=d, sigma=0.8, delta=delta), d, "truncated")
+        for d, delta in [(1, 0.05), (2, 0.1)]
+    ],
     (TruncatedGaussian(sigma=0.8, delta=0.05), 0, "whole"),
 ]
 SENSITIVITIES = [Sensitivity(linf=linf, l0=l0) for linf in (1, 2, 3) for l0 in (1, 2, None)]
@@ -132,7 +155,9 @@ def world_for(mechanism, sensitivity):
 
 LARGE = {(2, 2), (0, 2), (0, 3)}  # d_bar and linf of worlds whose pairs take seconds
 CASES = [
-    pytest.param(mechanism, sensitivity, marks=[pytest.mark.slow] * ((d, sensitivity.linf) in LARGE))
+    pytest.param(
+        mechanism, sensitivity, marks=[pytest.mark.slow] * ((d, sensitivity.linf) in LARGE)
+    )
     for mechanism, d, _ in UNKNOWN
     for sensitivity in SENSITIVITIES
     if (d or sensitivity.l0) and not (d == 2 and sensitivity.linf == 3)
@@ -168,7 +193,9 @@ def test_the_harness_runs_what_a_release_runs(mechanism, monkeypatch):
 
 @pytest.mark.slow
 def test_samples_follow_the_exact_law():
-    """Releases with real noise against the enumerated law; the law of a threshold one lower is rejected."""
+    """Releases with real noise against the enumerated law; the law of a threshold one lower is
+    rejected.
+    """
     sensitivity = Sensitivity(l0=1)
     mechanism = UnknownLaplace(d_bar=2, epsilon=1.5, delta=0.2)
     histogram = World(3, (), sensitivity).histogram([4, 3, 1])
@@ -185,12 +212,16 @@ def test_samples_follow_the_exact_law():
     observed = [code(mechanism.release(histogram, rng)) for _ in range(draws)]
 
     def statistic(codes, law):
-        """Pearson's, over the outcomes expected at least five times, and one cell for the rest; over its degrees."""
+        """Pearson's, over the outcomes expected at least five times, and one cell for the rest;
+        over its degrees.
+        """
         common = law * draws >= 5
         seen = np.array([observed.count(c) for c in codes[common]])
         expected = law[common] * draws
         rest, rest_expected = draws - seen.sum(), draws - expected.sum()
-        total = ((seen - expected) ** 2 / expected).sum() + (rest - rest_expected) ** 2 / rest_expected
+        total = ((seen - expected) ** 2 / expected).sum() + (
+            rest - rest_expected
+        ) ** 2 / rest_expected
         return (total - common.sum()) / math.sqrt(2 * common.sum())
 
     assert abs(statistic(codes, law)) < 4
@@ -215,7 +246,9 @@ def test_samples_follow_the_exact_law():
     ids=str,
 )
 def test_two_slots_can_change_their_labels_at_once(mechanism, l0):
-    """Four labels over two slots: both may be displaced, by labels that the user touched, and the floor moves too."""
+    """Four labels over two slots: both may be displaced, by labels that the user touched, and the
+    floor moves too.
+    """
     sensitivity = Sensitivity(l0=l0)
     offset = mechanism.threshold_offset(sensitivity)
     assert excess(mechanism, World(4, (1, 2, offset + 1, offset + 2), sensitivity)) <= TOLERANCE

@@ -1,4 +1,6 @@
-"""From mechanism to reported guarantee: the exact divergence of whole answers against what ``compose`` says of them."""
+"""From mechanism to reported guarantee: the exact divergence of whole answers against what
+``compose`` says of them.
+"""
 
 import itertools
 
@@ -64,12 +66,16 @@ def test_unknown_domains_never_cost_more_than_reported(mechanism, linf):
 
 
 def select_then_count(gumbel, counting, histogram):
-    """The exact law of k selections and then the noisy counts of what was selected, all of it the outcome."""
+    """The exact law of k selections and then the noisy counts of what was selected, all of it the
+    outcome.
+    """
     linf = histogram.sensitivity.linf
     pmf = noise_table(counting, histogram.sensitivity)
     radius = len(pmf) // 2
     codes, mass = [], []
-    for sequence, probability in peeling(np.exp(gumbel.epsilon / linf * histogram.counts), gumbel.k, None):
+    for sequence, probability in peeling(
+        np.exp(gumbel.epsilon / linf * histogram.counts), gumbel.k, None
+    ):
         noise = np.array(list(itertools.product(range(-radius, radius + 1), repeat=gumbel.k)))
         code = np.zeros(len(noise), dtype=np.int64)
         for place, label in enumerate(sequence):
@@ -82,7 +88,9 @@ def select_then_count(gumbel, counting, histogram):
 
 
 @pytest.mark.parametrize("l0", [1, 2, None])
-@pytest.mark.parametrize(("k", "counting"), [(1, KnownGaussian(sigma=1.0)), (2, KnownLaplace(epsilon=2.0))], ids=str)
+@pytest.mark.parametrize(
+    ("k", "counting"), [(1, KnownGaussian(sigma=1.0)), (2, KnownLaplace(epsilon=2.0))], ids=str
+)
 def test_a_private_top_k_with_counts_costs_at_most_what_is_reported(k, counting, l0):
     sensitivity = Sensitivity(l0=l0)
     gumbel = KnownGumbel(k=k, epsilon=0.8)
@@ -97,13 +105,17 @@ def test_a_private_top_k_with_counts_costs_at_most_what_is_reported(k, counting,
 
 
 def coins_then_counts(coins, counting, histogram):
-    """The exact law of the labels that coins show and then their noisy counts, all of it the outcome."""
+    """The exact law of the labels that coins show and then their noisy counts, all of it the
+    outcome.
+    """
     pmf = noise_table(counting, histogram.sensitivity)
     values = np.arange(len(pmf)) - len(pmf) // 2 + 256
     codes, law = np.zeros(1, dtype=np.int64), np.ones(1)
     chances = coins.chances(histogram.sensitivity)
     level = np.minimum(-(-histogram.counts // histogram.sensitivity.linf), len(chances.shown) - 1)
-    for count, shown, hidden in zip(histogram.counts, chances.shown[level], chances.hidden[level], strict=True):
+    for count, shown, hidden in zip(
+        histogram.counts, chances.shown[level], chances.hidden[level], strict=True
+    ):
         codes = np.add.outer(codes * 512, np.concatenate([[0], count + values])).ravel()
         law = np.outer(law, np.concatenate([[hidden], shown * pmf])).ravel()
     kept = law > 0
@@ -125,4 +137,10 @@ def test_labels_by_coins_and_then_counts_cost_at_most_what_is_reported(linf, l0)
         assert exact <= delta + TOLERANCE
         assert delta <= 2 * exact + 0.02
     for alone in parts:  # both are needed
-        assert max(exact - reported(alone, epsilon) for epsilon, exact in zip(EPSILONS, found, strict=True)) > 1e-3
+        assert (
+            max(
+                exact - reported(alone, epsilon)
+                for epsilon, exact in zip(EPSILONS, found, strict=True)
+            )
+            > 1e-3
+        )

@@ -42,7 +42,11 @@ def selection_law(monkeypatch):
 
         def sampler(counts, k, *, epsilon, linf, bits, absent=0, stop=None):
             calls.append((np.asarray(counts, dtype=float), k, epsilon / linf, absent, stop))
-            return answers[0] if answers else selection.Selection(np.arange(min(k, len(counts))), False)
+            return (
+                answers[0]
+                if answers
+                else selection.Selection(np.arange(min(k, len(counts))), False)
+            )
 
         for module in ("gumbel", "exponential"):
             monkeypatch.setattr(f"dptopk.mechanisms.{module}.gumbel_top_k", sampler)
@@ -56,7 +60,9 @@ def selection_law(monkeypatch):
             indices = [index for index in sequence if index is not None]
             answers[:] = [selection.Selection(np.array(indices, dtype=np.int64), None in sequence)]
             release = mechanism.release(histogram)
-            if release.charge.of(ExponentialClockDP):  # what clocks cost does not depend on the answer
+            if release.charge.of(
+                ExponentialClockDP
+            ):  # what clocks cost does not depend on the answer
                 assert release.charge == mechanism.charge(histogram.sensitivity)
             else:
                 assert release.charge.count == len(sequence)
@@ -86,7 +92,9 @@ def epsilons_of(mechanism):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sensitivity", SENSITIVITIES, ids=str)
-@pytest.mark.parametrize(("k", "charge_as"), [(1, "bounded_range"), (2, "bounded_range"), (3, "clocks")])
+@pytest.mark.parametrize(
+    ("k", "charge_as"), [(1, "bounded_range"), (2, "bounded_range"), (3, "clocks")]
+)
 def test_known(selection_law, k, charge_as, sensitivity):
     if charge_as == "clocks" and sensitivity.l0 is None:
         sensitivity = replace(sensitivity, l0=3)
@@ -94,7 +102,10 @@ def test_known(selection_law, k, charge_as, sensitivity):
     world = World(3, (0, 1, 2, 3), sensitivity, "public")
     matrix = laws(world, lambda histogram: selection_law(mechanism, histogram))
     epsilons = epsilons_of(mechanism)
-    assert (hockey_stick(matrix, world.neighbours(), epsilons) <= bound(mechanism, sensitivity, epsilons) + 1e-5).all()
+    assert (
+        hockey_stick(matrix, world.neighbours(), epsilons)
+        <= bound(mechanism, sensitivity, epsilons) + 1e-5
+    ).all()
     assert matrix.sum(axis=1) == pytest.approx(1)
 
 
@@ -105,15 +116,22 @@ def test_exponential(selection_law, sensitivity):
     world = World(3, (0, 1, 2, 3), sensitivity, "public")
     matrix = laws(world, lambda histogram: selection_law(mechanism, histogram))
     epsilons = (*np.linspace(0, 0.8, 9), math.inf)
-    found, charge = hockey_stick(matrix, world.neighbours(), epsilons), mechanism.charge(sensitivity)
+    found, charge = (
+        hockey_stick(matrix, world.neighbours(), epsilons),
+        mechanism.charge(sensitivity),
+    )
     assert (found <= [delta_of(charge, epsilon) + 1e-5 for epsilon in epsilons]).all()
     half = Charge({BoundedRange(0.4): 1})
     assert (found > [delta_of(half, epsilon) + 1e-2 for epsilon in epsilons]).any()
 
 
 UNKNOWN = [
-    UnknownGumbel(k=k, d_bar=d, epsilon=0.8, delta=delta) for k, d, delta in [(1, 1, 0.05), (1, 2, 0.2), (2, 2, 0.1)]
-] + [UnknownGumbel(k=d, d_bar=d, epsilon=0.8, delta=delta, charge_as="clocks") for d, delta in [(1, 0.05), (2, 0.2)]]
+    UnknownGumbel(k=k, d_bar=d, epsilon=0.8, delta=delta)
+    for k, d, delta in [(1, 1, 0.05), (1, 2, 0.2), (2, 2, 0.1)]
+] + [
+    UnknownGumbel(k=d, d_bar=d, epsilon=0.8, delta=delta, charge_as="clocks")
+    for d, delta in [(1, 0.05), (2, 0.2)]
+]
 
 
 @pytest.mark.slow
@@ -150,12 +168,16 @@ def test_a_threshold_lower_by_one_is_caught(selection_law):
 
 @pytest.mark.parametrize("linf", [1, 2, 3])
 def test_each_selection_has_bounded_range(selection_law, linf):
-    """For every pair and every prefix, the log ratio of the next selection's law spans at most ε, and spans ε once."""
+    """For every pair and every prefix, the log ratio of the next selection's law spans at most ε,
+    and spans ε once.
+    """
     epsilon, world = 0.8, World(3, (0, 1, 2, 3), Sensitivity(linf=linf, l0=2), "public")
     single = {}
     for counts in itertools.product(world.levels, repeat=3):
         for kept in ((0, 1, 2), (0, 1), (0, 2), (1, 2)):  # what earlier selections left
-            sub = World(len(kept), world.levels, world.sensitivity, "public").histogram(np.array(counts)[list(kept)])
+            sub = World(len(kept), world.levels, world.sensitivity, "public").histogram(
+                np.array(counts)[list(kept)]
+            )
             single[counts, kept] = selection_law(KnownGumbel(k=1, epsilon=epsilon), sub)[1]
     rows = [tuple(row) for row in world.counts.tolist()]
     spans = [
@@ -168,7 +190,9 @@ def test_each_selection_has_bounded_range(selection_law, linf):
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
 def test_a_source_that_cuts_may_break_ties_by_any_fixed_order_of_labels(selection_law, order):
-    """Rows cut to three by count, ties in an order other than ours: still one label enters for one that moves."""
+    """Rows cut to three by count, ties in an order other than ours: still one label enters for one
+    that moves.
+    """
     sensitivity = Sensitivity(l0=1)
     attained = 1 / (1 + math.exp(0.2 * 3)) * (1 + 1e-9)
     mechanism = UnknownGumbel(k=1, d_bar=2, epsilon=0.2, delta=attained)
@@ -180,4 +204,6 @@ def test_a_source_that_cuts_may_break_ties_by_any_fixed_order_of_labels(selectio
         return Histogram(labels, counts, complete=False, limit=3, sensitivity=sensitivity)
 
     matrix = laws(world, lambda histogram: selection_law(mechanism, cut(histogram)))
-    assert hockey_stick(matrix, world.neighbours(), [mechanism.epsilon])[0] == pytest.approx(attained)
+    assert hockey_stick(matrix, world.neighbours(), [mechanism.epsilon])[0] == pytest.approx(
+        attained
+    )

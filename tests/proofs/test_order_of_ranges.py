@@ -1,4 +1,6 @@
-"""The order of bounded ranges: of two the smaller first is best (closed forms); of four it need not be."""
+"""The order of bounded ranges: of two the smaller first is best (closed forms); of four it need not
+be.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,12 @@ from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.accounting.setwise.recursion import Rules, solve_in_order
 
 
-def in_order(steps: list[int], h: float, node: int, step: Callable[..., np.ndarray], rounding: float) -> float:
-    """The value at node · h of ranges played first to last: from above or from below, as ``step`` bounds one step."""
+def in_order(
+    steps: list[int], h: float, node: int, step: Callable[..., np.ndarray], rounding: float
+) -> float:
+    """The value at node · h of ranges played first to last: from above or from below, as ``step``
+    bounds one step.
+    """
     reach = sum(steps)
     values = np.maximum(-np.expm1((node + np.arange(-reach, reach + 1)) * h), 0.0) * (1 + rounding)
     values += max(rounding, 0.0) * 1e-276
@@ -23,7 +29,8 @@ def in_order(steps: list[int], h: float, node: int, step: Callable[..., np.ndarr
 
 
 def test_of_four_ranges_the_smallest_first_can_be_worse() -> None:
-    """0.5 before three times 0.8 is worth less at x = 0.625 than after the first of them: certified from both sides.
+    """0.5 before three times 0.8 is worth less at x = 0.625 than after the first of them: certified
+    from both sides.
 
     Of 0.5 and one or two times 0.8, no such thing.
     """

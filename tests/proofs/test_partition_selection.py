@@ -1,4 +1,6 @@
-"""PartitionSelection: exact divergences over all small neighbours, its charge hardly above them, mutants, the draws."""
+"""PartitionSelection: exact divergences over all small neighbours, its charge hardly above them,
+mutants, the draws.
+"""
 
 import itertools
 import math
@@ -24,7 +26,13 @@ from dptopk import (
 )
 from dptopk.accounting.renyi import best_coin as best_coins, coin_chances as coin_module
 from dptopk.accounting.renyi.best_coin import best_coin
-from dptopk.accounting.renyi.coin_chances import MOST_LEVELS, Chances, coin_chances, least_levels, levels_about
+from dptopk.accounting.renyi.coin_chances import (
+    MOST_LEVELS,
+    Chances,
+    coin_chances,
+    least_levels,
+    levels_about,
+)
 from dptopk.accounting.renyi.label_coins import game_delta, label_coins_statements, renyi_delta
 from dptopk.costs import LabelCoinsDP
 from dptopk.mechanisms import PartitionSelection
@@ -44,7 +52,9 @@ def promised(charge, epsilon):
 
 
 def shown_sets(mechanism, histogram):
-    """The law of the set of labels that are shown, as bits, by the chances that the mechanism draws by."""
+    """The law of the set of labels that are shown, as bits, by the chances that the mechanism draws
+    by.
+    """
     chances = mechanism.chances(histogram.sensitivity)
     level = np.minimum(-(-histogram.counts // histogram.sensitivity.linf), len(chances.shown) - 1)
     law = np.ones(1)
@@ -55,7 +65,9 @@ def shown_sets(mechanism, histogram):
 
 
 def divergence(mechanism, world):
-    return hockey_stick(laws(world, lambda h: shown_sets(mechanism, h)), world.neighbours(), EPSILONS)
+    return hockey_stick(
+        laws(world, lambda h: shown_sets(mechanism, h)), world.neighbours(), EPSILONS
+    )
 
 
 def world_for(mechanism, sensitivity, labels):
@@ -66,7 +78,10 @@ def world_for(mechanism, sensitivity, labels):
 @pytest.mark.parametrize(("linf", "l0"), [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3)])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (2.5, 0.2)])
 def test_the_divergence_stays_below_the_charge_and_close_to_it(epsilon, delta, linf, l0):
-    mechanism, sensitivity = PartitionSelection(epsilon=epsilon, delta=delta), Sensitivity(linf=linf, l0=l0)
+    mechanism, sensitivity = (
+        PartitionSelection(epsilon=epsilon, delta=delta),
+        Sensitivity(linf=linf, l0=l0),
+    )
     charge = mechanism.charge(sensitivity)
     found = divergence(mechanism, world_for(mechanism, sensitivity, l0))
     bound = np.array([promised(charge, each) for each in EPSILONS])
@@ -86,7 +101,9 @@ def test_more_labels_than_one_user_touches():
 
 @pytest.mark.slow
 def test_mutants_are_caught():
-    """A coin one step too likely, likelier for a label that one user alone has, or rising faster; one label less."""
+    """A coin one step too likely, likelier for a label that one user alone has, or rising faster;
+    one label less.
+    """
     sensitivity = Sensitivity(l0=2)
     mechanism = PartitionSelection(epsilon=1.5, delta=0.02)
     world = world_for(mechanism, sensitivity, 2)
@@ -95,7 +112,9 @@ def test_mutants_are_caught():
 
     def excess(shown, hidden):
         charge = mechanism.charge(sensitivity)
-        wrong = mutant(mechanism, chances=lambda self, s: Chances(shown, hidden), charge=lambda self, s: charge)
+        wrong = mutant(
+            mechanism, chances=lambda self, s: Chances(shown, hidden), charge=lambda self, s: charge
+        )
         return (divergence(wrong, world) / bound).max()
 
     assert excess(*right) <= 1
@@ -114,26 +133,34 @@ def test_mutants_are_caught():
 
 
 def test_the_coin_of_one_label_is_the_best_there_is():
-    """Desfontaines et al. 2022, Theorem 1, by its three cases; one label's next chance can be no larger."""
+    """Desfontaines et al. 2022, Theorem 1, by its three cases; one label's next chance can be no
+    larger.
+    """
     epsilon, delta = 0.7, 1e-3
     chances = PartitionSelection(epsilon=epsilon, delta=delta).chances(Sensitivity(l0=1)).shown
     expected = [0.0]
     while expected[-1] < 1:
         p = expected[-1]
-        expected.append(min(math.exp(epsilon) * p + delta, 1 - math.exp(-epsilon) * (1 - p - delta), 1.0))
+        expected.append(
+            min(math.exp(epsilon) * p + delta, 1 - math.exp(-epsilon) * (1 - p - delta), 1.0)
+        )
     assert chances == pytest.approx(np.array(expected), abs=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 50.0, 1000.0])
 @pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-20, 1e-6, 0.1])
 def test_rounding_of_the_coin_of_one_label_costs_nothing(epsilon, delta):
-    """At 400 digits, of the chances as floats: (epsilon, delta)-DP exactly, also where delta is below any rounding."""
+    """At 400 digits, of the chances as floats: (epsilon, delta)-DP exactly, also where delta is
+    below any rounding.
+    """
     chances = PartitionSelection(epsilon=epsilon, delta=delta).chances(Sensitivity(l0=1))
     with mpmath.workdps(400):
         shown, hidden = ([mpmath.mpf(float(part)) for part in parts] for parts in chances)
         both = [(1 - h, h) if s > h else (s, 1 - s) for s, h in zip(shown, hidden, strict=True)]
         factor = mpmath.exp(mpmath.mpf(epsilon))
-        worst = max(max(r - factor * p, h - factor * g) for (p, h), (r, g) in itertools.pairwise(both))
+        worst = max(
+            max(r - factor * p, h - factor * g) for (p, h), (r, g) in itertools.pairwise(both)
+        )
         assert mpmath.mpf(delta) * (1 - mpmath.mpf(10) ** -13) < worst <= delta
 
 
@@ -151,7 +178,9 @@ def test_the_next_chance_is_the_largest_of_its_order():
 
 
 def worst_multiset(coin, labels, epsilon):
-    """The largest δ over all choices of levels that are fixed beforehand, in both directions: outcomes one by one."""
+    """The largest δ over all choices of levels that are fixed beforehand, in both directions:
+    outcomes one by one.
+    """
     worst = 0.0
     every = np.column_stack([coin.shown, coin.hidden])
     for P, Q in ((every[1:], every[:-1]), (every[:-1], every[1:])):
@@ -176,14 +205,18 @@ def test_choosing_levels_by_the_answers_so_far_is_hardly_worse_than_beforehand(l
 def test_added_renyi_divergences_are_above_the_game_and_the_mean_of_many_labels():
     for coin in (LabelCoinsDP(17.0, 0.07, 1e-7, 5), LabelCoinsDP(8.0, 0.08, 1e-9, 20)):
         chances = coin_chances(coin.order, coin.divergence, coin.first)
-        epsilons, deltas = np.array(label_coins_statements(coin.order, coin.divergence, coin.first, coin.labels)).T
+        epsilons, deltas = np.array(
+            label_coins_statements(coin.order, coin.divergence, coin.first, coin.labels)
+        ).T
         added = renyi_delta(epsilons, chances, coin.order, coin.first, coin.labels)
         assert (deltas <= added * 1.02).all()
         assert (added[deltas < 1e-3] <= deltas[deltas < 1e-3] * 4).all()
 
 
 def played(coin, labels, cells, reach):
-    """The game's values at the nodes from -reach to reach, level by level and node by node: a second algorithm."""
+    """The game's values at the nodes from -reach to reach, level by level and node by node: a
+    second algorithm.
+    """
     x = np.linspace(-reach, reach, 2 * cells + 1)
     u = np.concatenate([[0.0], np.exp(x)])
     every = np.column_stack([coin.shown, coin.hidden])
@@ -194,7 +227,9 @@ def played(coin, labels, cells, reach):
             best, after = np.zeros_like(u), []
             for p, q, left in zip(P[::-1], Q[::-1], value[::-1], strict=True):
                 both = (p > 0) & (q > 0)
-                parts = [a * np.interp(u * b / a, u, left) for a, b in zip(p[both], q[both], strict=True)]
+                parts = [
+                    a * np.interp(u * b / a, u, left) for a, b in zip(p[both], q[both], strict=True)
+                ]
                 best = np.maximum(best, p[q == 0].sum() + sum(parts))
                 after.append(best)
             value = after[::-1]
@@ -202,9 +237,13 @@ def played(coin, labels, cells, reach):
     return x[cells:], worst
 
 
-@pytest.mark.parametrize("coin", [LabelCoinsDP(17.0, 0.07, 1e-7, 5), LabelCoinsDP(8.0, 0.3, 1e-4, 3)])
+@pytest.mark.parametrize(
+    "coin", [LabelCoinsDP(17.0, 0.07, 1e-7, 5), LabelCoinsDP(8.0, 0.3, 1e-4, 3)]
+)
 def test_the_game_is_hardly_above_one_that_is_played_node_by_node(coin):
-    epsilons, deltas = np.array(label_coins_statements(coin.order, coin.divergence, coin.first, coin.labels))[::-1].T
+    epsilons, deltas = np.array(
+        label_coins_statements(coin.order, coin.divergence, coin.first, coin.labels)
+    )[::-1].T
     chances = coin_chances(coin.order, coin.divergence, coin.first)
     assert epsilons[0] == 0  # so that the nodes of the one are among those of the other
     x, exact = played(chances, coin.labels, 4 * (len(epsilons) - 1), epsilons[-1])
@@ -222,7 +261,9 @@ def test_the_game_is_hardly_above_one_that_is_played_node_by_node(coin):
 @pytest.mark.parametrize("divergence", [1e-3, 0.02, 1.0])
 @pytest.mark.parametrize("first", [1e-12, 1e-4, 0.1])
 def test_levels_are_counted_from_below_and_estimated(order, divergence, first):
-    """A coin that is refused for its number of levels has too many; what is said to be needed is about that."""
+    """A coin that is refused for its number of levels has too many; what is said to be needed is
+    about that.
+    """
     try:
         shown = coin_chances(order, divergence, first).shown
     except InvalidParameter:
@@ -235,7 +276,9 @@ def test_levels_are_counted_from_below_and_estimated(order, divergence, first):
 @pytest.mark.slow
 @pytest.mark.parametrize("labels", [2, 10, 1000])
 def test_what_a_refusal_says_is_needed_is_enough_and_hardly_too_much(labels):
-    with pytest.raises(InvalidParameter, match=f"{labels} labels of one user: .* need an epsilon of about") as refused:
+    with pytest.raises(
+        InvalidParameter, match=f"{labels} labels of one user: .* need an epsilon of about"
+    ) as refused:
         best_coin(1e-3, 1e-6, labels)
     about = float(str(refused.value).split()[-1])
     assert best_coin(1.1 * about, 1e-6, labels).labels == labels
@@ -258,10 +301,16 @@ def calls(monkeypatch, module, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("labels", [2, 5, 20, 50])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.63, 1e-6), (1.3, 1e-9), (2.2, 1e-3)])
-def test_a_coin_is_found_by_a_few_games_and_a_few_looks_at_each_level(monkeypatch, epsilon, delta, labels):
-    """Halving took thirteen games, and fifty-five looks at a level; where δ is not smooth it takes a few more."""
+def test_a_coin_is_found_by_a_few_games_and_a_few_looks_at_each_level(
+    monkeypatch, epsilon, delta, labels
+):
+    """Halving took thirteen games, and fifty-five looks at a level; where δ is not smooth it takes
+    a few more.
+    """
     coin_chances.cache_clear()
-    games, moments = (calls(monkeypatch, *at) for at in ((best_coins, "game_delta"), (coin_module, "_moment")))
+    games, moments = (
+        calls(monkeypatch, *at) for at in ((best_coins, "game_delta"), (coin_module, "_moment"))
+    )
     levels = calls(monkeypatch, coin_module, "_farthest")
     coin = best_coin.__wrapped__(epsilon, delta, labels)
     assert len(games) <= (8 if delta < 1e-3 else 14)
@@ -280,14 +329,18 @@ def test_coins_that_cannot_be_found_are_refused_without_a_step(monkeypatch):
 
 @pytest.mark.parametrize(("l0", "half"), [(1, 14), (2, 26), (5, 38), (10, 47), (20, 59)])
 def test_half_of_the_labels_appear(l0, half):
-    """At (1, 1e-6), against 14, 28, 50, 71, 103 with counts; and the charge is within the budget."""
+    """At (1, 1e-6), against 14, 28, 50, 71, 103 with counts; and the charge is within the
+    budget.
+    """
     mechanism, sensitivity = PartitionSelection(epsilon=1.0, delta=1e-6), Sensitivity(l0=l0)
     assert mechanism.appears_at(sensitivity, probability=0.5) == half
     assert 0.997 < compose(mechanism.charge(sensitivity), delta=1e-6).epsilon <= 1 + 1e-9
 
 
 def test_coins_have_exactly_their_chances():
-    """Against the binary fractions that the chances are: words one below, at and one above them, and longer ties."""
+    """Against the binary fractions that the chances are: words one below, at and one above them,
+    and longer ties.
+    """
 
     class Words:
         listing = False
@@ -309,9 +362,12 @@ def test_coins_have_exactly_their_chances():
         for length in range(20):
             if digits[length]:
                 assert bernoulli(
-                    np.array([chance]), Words(*digits[:length], digits[length] - 1, *digits[length + 1 :])
+                    np.array([chance]),
+                    Words(*digits[:length], digits[length] - 1, *digits[length + 1 :]),
                 )[0]
-            assert not bernoulli(np.array([chance]), Words(*digits[:length], digits[length] + 1, *digits))[0]
+            assert not bernoulli(
+                np.array([chance]), Words(*digits[:length], digits[length] + 1, *digits)
+            )[0]
         assert not bernoulli(np.array([chance]), Words(*digits, 0))[0]
 
 
@@ -335,7 +391,9 @@ def test_draws_follow_the_chances_and_reject_others():
 def test_a_release_is_a_set_in_label_order_and_nothing_else():
     labels = [f"w{i:03}" for i in range(300)]
     histogram = Histogram(labels, np.arange(300)[::-1], sensitivity=Sensitivity(l0=5))
-    release = PartitionSelection(epsilon=1.0, delta=1e-6).release(histogram, np.random.default_rng(1))
+    release = PartitionSelection(epsilon=1.0, delta=1e-6).release(
+        histogram, np.random.default_rng(1)
+    )
     assert list(release.labels) == sorted(release.labels)
     assert release.counts is None
     assert {f"w{i:03}" for i in range(200)} < set(release.labels) < {f"w{i:03}" for i in range(280)}
@@ -352,7 +410,9 @@ def test_refusals():
     with pytest.raises(InvalidParameter, match="delta"):
         PartitionSelection(epsilon=1.0, delta=0.6)
     with pytest.raises(InvalidParameter, match="neighbours"):
-        PartitionSelection(epsilon=1.0, delta=1e-6).charge(Sensitivity(l0=1, neighbours="replace_one"))
+        PartitionSelection(epsilon=1.0, delta=1e-6).charge(
+            Sensitivity(l0=1, neighbours="replace_one")
+        )
     for tiny in (5e-324, 1e-322, 9e-301):
         with pytest.raises(InvalidParameter, match="at least 1e-300 and below"):
             PartitionSelection(epsilon=1.0, delta=tiny)
@@ -366,7 +426,9 @@ def test_one_label_may_show_a_noisy_count_at_the_same_price(epsilon, delta):
     shown = coin_chances(math.inf, epsilon, delta).shown
     noise = np.concatenate([[0.0], np.diff(shown), [0.0]])
     for one, other in ((noise[1:], noise[:-1]), (noise[:-1], noise[1:])):
-        assert np.maximum(one - math.exp(epsilon) * other, 0).sum() == pytest.approx(delta, rel=1e-6)
+        assert np.maximum(one - math.exp(epsilon) * other, 0).sum() == pytest.approx(
+            delta, rel=1e-6
+        )
 
 
 def test_coins_that_promise_next_to_nothing_are_refused_or_charged():
@@ -384,7 +446,14 @@ def test_a_session_and_a_ledger_spend_it(tmp_path):
     mechanism = PartitionSelection(epsilon=1.0, delta=1e-6)
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     registered = mechanism.charge(sensitivity).times(2)
-    ledger.create_dataset("words", registered=registered, delta=2e-6, sensitivity=sensitivity, unit="user", version="1")
+    ledger.create_dataset(
+        "words",
+        registered=registered,
+        delta=2e-6,
+        sensitivity=sensitivity,
+        unit="user",
+        version="1",
+    )
     session = Session(histogram, ledger=ledger, dataset="words", analyst="ada")
     found = session.run(mechanism)
     assert found.labels == ("a", "b")

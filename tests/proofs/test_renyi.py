@@ -1,4 +1,6 @@
-"""The Gaussian laws, whole and cut to [-T, T]: Rényi divergences against zCDP, and moves that are split."""
+"""The Gaussian laws, whole and cut to [-T, T]: Rényi divergences against zCDP, and moves that are
+split.
+"""
 
 import math
 
@@ -37,7 +39,9 @@ def test_discrete_gaussian_is_zcdp_and_attains_it_at_integer_orders(scale, shift
 @pytest.mark.parametrize("scale", [0.3, 0.8, 2.0, 7.0])
 @pytest.mark.parametrize("shift", [1, 2, 3])
 def test_truncation_keeps_the_divergence_on_the_common_support(scale, shift):
-    """The lemma behind TruncatedGaussian, for the discrete law: conditioned on the overlap, in both directions."""
+    """The lemma behind TruncatedGaussian, for the discrete law: conditioned on the overlap, in both
+    directions.
+    """
     for bound in range(shift, shift + math.ceil(6 * scale) + 2):
         p = log_weights(scale, shift - bound, bound, 0)
         q = log_weights(scale, shift - bound, bound, shift)
@@ -48,7 +52,9 @@ def test_truncation_keeps_the_divergence_on_the_common_support(scale, shift):
 
 
 def test_the_edge_mass_is_convex_in_the_shift():
-    """So that δ of several small shifts with the same sum is at most that of whole ones (T >= linf is needed)."""
+    """So that δ of several small shifts with the same sum is at most that of whole ones (T >= linf
+    is needed).
+    """
     for scale in (0.8, 2.0, 7.0):
         for bound in (3, 5, 12):
             law = gaussian_law(scale, bound).pmf(bound)
@@ -71,10 +77,11 @@ def profile(p, q, epsilons):
 @pytest.mark.parametrize("total", [2, 3])
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_split_shift_costs_no_more_than_the_whole_one(scale, total, cut):
-    """Two noises moved by b and total - b, in one direction: below one noise moved by total, above total - 1.
+    """Two noises moved by b and total - b, in one direction: below one noise moved by total, above
+    total - 1.
 
-    Cut noise: below the same pair given that the outcome is in the common support, and the mass outside. The whole
-    pair, not cut, is above that.
+    Cut noise: below the same pair given that the outcome is in the common support, and the mass
+    outside. The whole pair, not cut, is above that.
     """
     reach = total + (1 if cut else math.ceil(9 * scale))
     weights = np.exp(log_weights(scale, -reach, reach, 0))

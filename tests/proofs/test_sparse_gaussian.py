@@ -1,4 +1,6 @@
-"""SparseGaussian: exact divergences over all small neighbours, its charge attained, and mutants that are caught."""
+"""SparseGaussian: exact divergences over all small neighbours, its charge attained, and mutants
+that are caught.
+"""
 
 import math
 from dataclasses import replace
@@ -20,7 +22,9 @@ from .test_mutants import exactly, mutant
 
 
 def levels_for(mechanism, sensitivity):
-    """Counts of a label that is alone, of one that may pass or not, and of one that always passes."""
+    """Counts of a label that is alone, of one that may pass or not, and of one that always
+    passes.
+    """
     linf, threshold = sensitivity.linf, mechanism.threshold_offset(sensitivity)
     far = threshold + math.ceil(6 * mechanism.sigma * linf)
     return (0, *range(1, linf + 1), threshold, threshold + linf, far, far + linf)
@@ -34,7 +38,9 @@ def test_the_divergence_stays_below_the_charge_and_attains_it(sigma, delta, linf
     found = divergence(mechanism, world)
     promised = np.array([delta_of(mechanism.charge(sensitivity), epsilon) for epsilon in EPSILONS])
     assert (found <= promised + TOLERANCE).all()
-    assert found == pytest.approx(promised, abs=2 * TOLERANCE)  # a label alone, or one that always passes, or both
+    assert found == pytest.approx(
+        promised, abs=2 * TOLERANCE
+    )  # a label alone, or one that always passes, or both
 
 
 @pytest.mark.slow
@@ -44,7 +50,9 @@ def test_three_labels():
 
 
 def test_mutants_are_caught():
-    """A threshold one too low, a smaller shift, one label less; and the threshold's δ alone, or the noise's alone."""
+    """A threshold one too low, a smaller shift, one label less; and the threshold's δ alone, or the
+    noise's alone.
+    """
     sensitivity = Sensitivity(linf=2, l0=2)
     delta = exactly(tails.union(tails.gaussian_tail(1.8, 4), 2))
     mechanism = SparseGaussian(sigma=0.9, delta=delta)
@@ -59,14 +67,22 @@ def test_mutants_are_caught():
     found = divergence(mechanism, world)
     for cheaper in wrong:
         assert max(found - [delta_of(Charge({cheaper: 1}), epsilon) for epsilon in EPSILONS]) > 1e-3
-    noise_alone = [delta_of(Charge({DiscreteGaussianDP(1.8, 2): 2}), epsilon) for epsilon in EPSILONS[:-1]]
+    noise_alone = [
+        delta_of(Charge({DiscreteGaussianDP(1.8, 2): 2}), epsilon) for epsilon in EPSILONS[:-1]
+    ]
     assert max(found[:-1] - noise_alone) > 1e-3
     assert found[0] > 2 * delta  # and the threshold's δ alone
-    lower = mutant(mechanism, threshold_offset=lambda self, s: 5, charge=lambda self, s, labels=None: Charge({cost: 1}))
+    lower = mutant(
+        mechanism,
+        threshold_offset=lambda self, s: 5,
+        charge=lambda self, s, labels=None: Charge({cost: 1}),
+    )
     assert excess(lower, world) > 1e-3
 
 
-@pytest.mark.parametrize("cost", [SparseGaussianDP(1.2, 1, 3, 3), SparseGaussianDP(4.0, 2, 11, 2)], ids=str)
+@pytest.mark.parametrize(
+    "cost", [SparseGaussianDP(1.2, 1, 3, 3), SparseGaussianDP(4.0, 2, 11, 2)], ids=str
+)
 def test_the_curve_is_that_of_brute_force(cost):
     x = np.linspace(0, 6, 40)
     found = sparse_gaussian_delta(x, cost.scale, cost.shift, cost.threshold, cost.labels)
@@ -76,7 +92,9 @@ def test_the_curve_is_that_of_brute_force(cost):
 
 
 def test_below_the_loss_of_the_labels_that_are_hidden_the_curve_is_exact_too():
-    """Counts so likely to pass that x + m ln h < 0: the product of pairs, listed outcome by outcome."""
+    """Counts so likely to pass that x + m ln h < 0: the product of pairs, listed outcome by
+    outcome.
+    """
     scale, shift, threshold, labels = 1.3, 1, 2, 3
     noise = np.arange(-40.0, 41.0)
     masses = np.exp(-(noise**2) / (2 * scale**2))
@@ -88,7 +106,10 @@ def test_below_the_loss_of_the_labels_that_are_hidden_the_curve_is_exact_too():
             kept = hidden ** (labels - j)
             p = q = np.ones(1)
             for _ in range(j):
-                p, q = (np.multiply.outer(a, b).ravel() for a, b in ((p, masses), (q, np.roll(masses, shift))))
+                p, q = (
+                    np.multiply.outer(a, b).ravel()
+                    for a, b in ((p, masses), (q, np.roll(masses, shift)))
+                )
             # With the user: what is hidden, and what is shown and cannot be without.
             worst = max(worst, 1 - kept + np.maximum(kept * p - math.exp(x) * q, 0).sum(),
                         np.maximum(p - math.exp(x) * kept * q, 0).sum())  # fmt: skip
@@ -109,7 +130,9 @@ def test_ranges_of_splits_are_above_the_splits_and_hardly():
 def test_the_statements_are_the_curve_and_their_chords_hardly_more():
     cost = SparseGaussianDP(9.45, 1, 49, 5)
     statements = np.array(sparse_gaussian_statements(9.45, 1, 49, 5))
-    assert statements[:, 1] == pytest.approx(sparse_gaussian_delta(statements[:, 0], 9.45, 1, 49, 5))
+    assert statements[:, 1] == pytest.approx(
+        sparse_gaussian_delta(statements[:, 0], 9.45, 1, 49, 5)
+    )
     for epsilon in (0.1, 1.0):
         exact = float(sparse_gaussian_delta(np.array([epsilon]), 9.45, 1, 49, 5)[0])
         composed = compose(Charge({cost: 1}), epsilon=epsilon, rtol=1e-3).delta
@@ -117,7 +140,9 @@ def test_the_statements_are_the_curve_and_their_chords_hardly_more():
 
 
 def test_one_charge_costs_less_than_the_two_deltas_added():
-    """At (1, 1e-6) and five labels a user: noise of 9.45 and a threshold of 49; with added δ's 49 is out of reach."""
+    """At (1, 1e-6) and five labels a user: noise of 9.45 and a threshold of 49; with added δ's 49
+    is out of reach.
+    """
     mechanism, sensitivity = SparseGaussian(sigma=9.4475, delta=1e-6), Sensitivity(l0=5)
     assert mechanism.threshold_offset(sensitivity) == 49
     assert compose(mechanism.charge(sensitivity), delta=1e-6).epsilon <= 1.0005
@@ -136,6 +161,8 @@ def test_a_threshold_that_shows_every_label_is_named():
     """Of 60 labels some one passes a threshold of 1 almost surely: every δ rounds up to 1."""
     cost = SparseGaussianDP(5.0, 1, 1, 60)
     for ask in ({"delta": 1e-6}, {"epsilon": 1.0}):
-        with pytest.raises(InvalidParameter, match=r"SGauss\(5.0, 1, 1, 60\) promises nothing: .*higher threshold"):
+        with pytest.raises(
+            InvalidParameter, match=r"SGauss\(5.0, 1, 1, 60\) promises nothing: .*higher threshold"
+        ):
             compose(Charge({cost: 1}), **ask)
     assert compose(Charge({SparseGaussianDP(5.0, 1, 30, 60): 1}), delta=1e-3).epsilon < 10

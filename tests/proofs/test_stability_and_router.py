@@ -1,4 +1,6 @@
-"""Stability and the router: exact laws on small worlds, every neighbour; thresholds one lower are caught."""
+"""Stability and the router: exact laws on small worlds, every neighbour; thresholds one lower are
+caught.
+"""
 
 import itertools
 import math
@@ -49,14 +51,19 @@ def stability_law(monkeypatch):
             def select(counts, k, *, epsilon, linf, bits, absent=0):
                 left = list(range(len(counts)))
                 weights = np.exp(epsilon / linf * (np.asarray(counts) - max(counts)))
-                return selection.Selection(np.array([left.pop(choose(weights[left])) for _ in range(k)]), False)
+                return selection.Selection(
+                    np.array([left.pop(choose(weights[left])) for _ in range(k)]), False
+                )
 
             def noise(self, sensitivity, size, bits):
                 q, values = math.exp(-self.epsilon / sensitivity.linf), np.arange(-60, 61)
-                # Only whether a gap passes matters: one value for each run that no gap of this world tells apart.
+                # Only whether a gap passes matters: one value for each run that no gap of this
+                # world tells apart.
                 run_of = np.searchsorted(np.sort(mechanism.threshold(sensitivity) - gaps), values)
                 runs, firsts = np.unique(run_of, return_index=True)
-                return values[firsts[[choose([(q ** np.abs(values[run_of == run])).sum() for run in runs])]]]
+                return values[
+                    firsts[[choose([(q ** np.abs(values[run_of == run])).sum() for run in runs])]]
+                ]
 
             monkeypatch.setattr(stability, "gumbel_top_k", select)
             monkeypatch.setattr(KnownLaplace, "draw_noise", noise)
@@ -81,7 +88,8 @@ def test_stability_stays_within_its_charge(stability_law, sensitivity):
     assert found[0] <= charge.delta + 1e-9
     assert found[1] <= mechanism.delta + 1e-9
     assert compose(charge, delta=mechanism.delta).epsilon <= mechanism.epsilon
-    # A threshold that is lower, as without the linf by which a gap may move, releases unstable sets too often.
+    # A threshold that is lower, as without the linf by which a gap may move, releases unstable sets
+    # too often.
 
     class Lower(StabilityTopK):
         def threshold(self, sensitivity):
@@ -101,7 +109,9 @@ def test_stability_is_charged_for_what_it_peeled():
 
 
 def test_utilities_of_sizes_move_by_at_most_linf():
-    for gaps, move in itertools.product(itertools.product(range(5), repeat=3), itertools.product((-1, 0, 1), repeat=3)):
+    for gaps, move in itertools.product(
+        itertools.product(range(5), repeat=3), itertools.product((-1, 0, 1), repeat=3)
+    ):
         one, other = (stability.utilities(np.array(g), 2) for g in (gaps, np.add(gaps, move)))
         assert np.abs(one - other).max() <= 1
 
@@ -210,7 +220,9 @@ def test_the_margin_moves_by_at_most_its_range(labels, k, levels, sensitivity, o
     for delta in (0.0, 1e-3):
         mechanism = RoutedTopK(k=k, epsilon=4.0, delta=delta, ordered=ordered)
         falling, place = np.unique(-np.sort(-world.counts, axis=1), axis=0, return_inverse=True)
-        each = [mechanism.margin(Histogram(None, counts, sensitivity=sensitivity)) for counts in falling]
+        each = [
+            mechanism.margin(Histogram(None, counts, sensitivity=sensitivity)) for counts in falling
+        ]
         margins = np.array(each)[place.ravel()]
         moves = np.abs(margins[pairs[:, 1]] - margins[pairs[:, 0]])
         assert 0.2 * mechanism.rest < moves.max() <= mechanism.statistic_range
@@ -230,7 +242,9 @@ def test_the_margin_moves_by_at_most_its_range(labels, k, levels, sensitivity, o
     ],
 )
 def test_the_router_stays_within_its_charge(world, delta, ordered):
-    """Every answer by either mechanism, every neighbour: (ε, δ) in all, and the choice by itself costs its share."""
+    """Every answer by either mechanism, every neighbour: (ε, δ) in all, and the choice by itself
+    costs its share.
+    """
     labels, k, levels, sensitivity = ROUTED[world]
     mechanism = RoutedTopK(k=k, epsilon=2.0, delta=delta, ordered=ordered)
     world = World(labels, levels, sensitivity, "public")
@@ -245,21 +259,35 @@ def test_the_router_stays_within_its_charge(world, delta, ordered):
     moves = choice[:, pairs[:, 1]] - choice[:, pairs[:, 0]]
     assert np.abs(moves).max() <= mechanism.share
     if delta:
-        assert np.ptp(moves, axis=0).max() <= mechanism.share  # bounded range, as it is charged within (ε, δ)
+        assert (
+            np.ptp(moves, axis=0).max() <= mechanism.share
+        )  # bounded range, as it is charged within (ε, δ)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inclusion", [advantage.one_shot_inclusion, advantage.gumbel_inclusion])
 def test_larger_histograms_move_the_advantage_by_at_most_one(inclusion):
-    """Moves of blocks of ranks, which change the odds most, and of random labels; the whole step is attained."""
+    """Moves of blocks of ranks, which change the odds most, and of random labels; the whole step is
+    attained.
+    """
     rng, linf, moves = np.random.default_rng(5), 3, []
-    shapes = (1e4 / np.arange(1, 301) ** 1.3, np.repeat(np.arange(60, 0, -1) * 9.0, 5), rng.integers(0, 90, 300))
+    shapes = (
+        1e4 / np.arange(1, 301) ** 1.3,
+        np.repeat(np.arange(60, 0, -1) * 9.0, 5),
+        rng.integers(0, 90, 300),
+    )
     for shape, k in itertools.product(shapes, (1, 12, 40)):
         counts = np.sort(shape.astype(np.int64))[::-1] * linf
 
         def statistic(counts, k=k):
             return advantage.advantage(
-                Ranked(counts, 0), k, linf=linf, epsilon=0.8, scale=0.7 * k, inclusion=inclusion, most=1e6
+                Ranked(counts, 0),
+                k,
+                linf=linf,
+                epsilon=0.8,
+                scale=0.7 * k,
+                inclusion=inclusion,
+                most=1e6,
             )
 
         start = statistic(counts)
@@ -275,7 +303,9 @@ def test_larger_histograms_move_the_advantage_by_at_most_one(inclusion):
 
 @pytest.mark.slow
 def test_routers_that_lose_more_are_caught():
-    """A margin 40 times as large for the same noise; a whole answer, a peeled one at twice their rates."""
+    """A margin 40 times as large for the same noise; a whole answer, a peeled one at twice their
+    rates.
+    """
     labels, k, levels, sensitivity = ROUTED[1]
     world = World(labels, levels, sensitivity, "public")
     pairs = neighbours(world)
@@ -293,7 +323,9 @@ def test_routers_that_lose_more_are_caught():
     for cls, pitch in ((RoutedTopK, 1.0), (RoutedTopK, 40.0), (Doubled, 1.0), (Peeled, 1.0)):
         mechanism = cls(k=k, epsilon=2.0)
         matrix, _ = routed(mechanism, world, pitch)
-        assert (hockey_stick(matrix, pairs, [2.0])[0] > 1e-6) == (cls is not RoutedTopK or pitch > 1)
+        assert (hockey_stick(matrix, pairs, [2.0])[0] > 1e-6) == (
+            cls is not RoutedTopK or pitch > 1
+        )
 
 
 @pytest.mark.slow
@@ -308,11 +340,16 @@ def test_a_statistic_at_twice_the_rate_would_be_caught():
             grid = advantage._grid(4, 2)
             heights = lambda ranks: ranked.at(ranks).astype(float)  # noqa: E731
             odds = advantage._odds(grid, heights, 2, odds_rate)
-            shifts = advantage._shifts(grid, heights(grid.ranks), 2, 0.5, advantage.one_shot_inclusion)
+            shifts = advantage._shifts(
+                grid, heights(grid.ranks), 2, 0.5, advantage.one_shot_inclusion
+            )
             return odds[np.isfinite(odds)], shifts[np.isfinite(shifts)]
 
         found = [statistic(counts) for counts in world.counts]
-        return [np.abs(part[pairs[:, 1]] - part[pairs[:, 0]]).max() for part in map(np.array, zip(*found, strict=True))]
+        return [
+            np.abs(part[pairs[:, 1]] - part[pairs[:, 0]]).max()
+            for part in map(np.array, zip(*found, strict=True))
+        ]
 
     assert moves(1.0)[0] <= 2.0 < moves(2.0)[0]
     assert moves(1.0)[1] == pytest.approx(1.0)  # attained: counts may rise by linf, the others not
@@ -334,7 +371,9 @@ def test_the_charge_of_the_router_covers_either_answer(delta):
 
 @pytest.mark.slow
 def test_the_router_finds_the_side_where_it_is_plain():
-    """Steps that are wide for a whole answer, but not for peeling, are drawn at once; close counts are peeled."""
+    """Steps that are wide for a whole answer, but not for peeling, are drawn at once; close counts
+    are peeled.
+    """
     steps = Histogram(None, np.arange(3000, 0, -1) * 12)
     close = Histogram(None, np.arange(10_000) // 20)
     mechanism, rng = RoutedTopK(k=200, epsilon=1.0), np.random.default_rng(2)

@@ -38,7 +38,9 @@ def bounded_range(epsilon: float, then: Value, points: int = 601) -> Value:
     """The value of playing an ε-BR cost with the best t for the moment, and then going on."""
     t = np.linspace(0, epsilon, points)
     q = -np.expm1(t - epsilon) / -math.expm1(-epsilon)
-    return lambda x: (q * then(x[..., None] - t) + (1 - q) * then(x[..., None] + epsilon - t)).max(axis=-1)
+    return lambda x: (q * then(x[..., None] - t) + (1 - q) * then(x[..., None] + epsilon - t)).max(
+        axis=-1
+    )
 
 
 def at(value: Value, x: float) -> float:
@@ -52,7 +54,9 @@ def at(value: Value, x: float) -> float:
     pure_=st.lists(st.sampled_from([0.2, 0.5, 0.7]), max_size=2),
     share=st.floats(0, 0.9),
 )
-def test_the_bracket_holds_against_brute_force(ranges: list[float], pure_: list[float], share: float) -> None:
+def test_the_bracket_holds_against_brute_force(
+    ranges: list[float], pure_: list[float], share: float
+) -> None:
     x = share * (sum(ranges) + sum(pure_))
     costs: dict[object, int] = {}
     for cost in [BoundedRange(e) for e in ranges] + [PureDP(e) for e in pure_]:
@@ -71,10 +75,12 @@ def test_playing_dominated_costs_first_is_never_worse(epsilon: float, mu: float,
         last = at(bounded_range(epsilon, dominated(nothing_left)), x)
         assert first >= last * (1 - 1e-12)
         # With two ranges the dominated cost may also lie in between.
-        between = at(bounded_range(epsilon, dominated(bounded_range(epsilon / 2, nothing_left, 61)), 61), x)
-        assert at(dominated(bounded_range(epsilon, bounded_range(epsilon / 2, nothing_left, 61), 61)), x) >= between * (
-            1 - 1e-12
+        between = at(
+            bounded_range(epsilon, dominated(bounded_range(epsilon / 2, nothing_left, 61)), 61), x
         )
+        assert at(
+            dominated(bounded_range(epsilon, bounded_range(epsilon / 2, nothing_left, 61), 61)), x
+        ) >= between * (1 - 1e-12)
 
 
 def test_published_orders() -> None:
@@ -85,7 +91,9 @@ def test_published_orders() -> None:
     assert at(first, 0.3) == pytest.approx(0.413601, abs=2e-6)
     assert at(middle, 0.3) == pytest.approx(0.409278, abs=2e-6)
     assert at(last, 0.3) == pytest.approx(0.409278, abs=2e-6)
-    found = compose(Charge({PureDP(1.0): 1, BoundedRange(1.0): 2}), epsilon=0.3, rtol=1e-4, **SETWISE)
+    found = compose(
+        Charge({PureDP(1.0): 1, BoundedRange(1.0): 2}), epsilon=0.3, rtol=1e-4, **SETWISE
+    )
     assert found.lower <= 0.413602
     assert found.delta >= 0.4136
 
@@ -95,7 +103,9 @@ def test_the_order_of_different_ranges_matters() -> None:
     larger_first = at(bounded_range(1.0, bounded_range(0.5, nothing_left)), 0.0)
     assert smaller_first == pytest.approx(0.2598, abs=1e-4)
     assert larger_first == pytest.approx(0.2449, abs=1e-4)
-    found = compose(Charge({BoundedRange(0.5): 1, BoundedRange(1.0): 1}), epsilon=0.0, rtol=1e-4, **SETWISE)
+    found = compose(
+        Charge({BoundedRange(0.5): 1, BoundedRange(1.0): 1}), epsilon=0.0, rtol=1e-4, **SETWISE
+    )
     assert smaller_first <= found.delta
     assert found.lower > larger_first
 
@@ -110,17 +120,23 @@ def test_with_one_range_at_most_the_dominated_part_is_all_that_adapts() -> None:
 
 
 def test_adaptivity_gains_something_and_not_much() -> None:
-    """DDR Theorem 4: for ε_g <= (k - 3) ε the adaptive optimum is strictly larger than the batch one."""
+    """DDR Theorem 4: for ε_g <= (k - 3) ε the adaptive optimum is strictly larger than the batch
+    one.
+    """
     charge = Charge({BoundedRange(0.5): 6})
     batch = compose(charge, epsilon=0.7, bound="br_nonadaptive", interaction="batch")
     adaptive = compose(charge, epsilon=0.7, rtol=1e-4, **SETWISE)
     assert batch.delta < adaptive.lower < 1.1 * batch.delta
     end = compose(charge, epsilon=2.6, rtol=1e-2, **SETWISE)  # at (k - 1) ε and beyond they agree
-    assert end.lower <= compose(charge, epsilon=2.6, bound="br_nonadaptive", interaction="batch").delta * (1 + 1e-9)
+    assert end.lower <= compose(
+        charge, epsilon=2.6, bound="br_nonadaptive", interaction="batch"
+    ).delta * (1 + 1e-9)
 
 
 @pytest.mark.slow
 def test_gaussian_and_ranges_against_quadrature() -> None:
     exact = at(gaussian(0.8, bounded_range(0.5, bounded_range(0.5, nothing_left, 201), 201)), 0.6)
-    found = compose(Charge({GaussianDP(0.8): 1, BoundedRange(0.5): 2}), epsilon=0.6, rtol=1e-3, **SETWISE)
+    found = compose(
+        Charge({GaussianDP(0.8): 1, BoundedRange(0.5): 2}), epsilon=0.6, rtol=1e-3, **SETWISE
+    )
     assert found.lower * (1 - 2e-3) <= exact <= found.delta * (1 + 2e-3)

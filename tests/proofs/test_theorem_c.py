@@ -1,4 +1,6 @@
-"""Theorem C: the product of the groups' pairs against exact set-wise games, however the costs are grouped."""
+"""Theorem C: the product of the groups' pairs against exact set-wise games, however the costs are
+grouped.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from hypothesis import given, settings, strategies as st
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.loss_components import Grid
-from dptopk.accounting.setwise.groups import (
+from dptopk.accounting.setwise.cost_groups import (
     GroupPair,
     concentrated_pair,
     equal_ranges_pair,
     mixed_ranges_pair,
     pair_above,
 )
-from dptopk.accounting.setwise.two_outcomes import largest_log_mass
+from dptopk.accounting.setwise.lower_bounds import largest_log_mass
 from dptopk.costs import ZCDP, BoundedRange, Charge
 
 from .adversary import brute_force
@@ -59,13 +61,19 @@ def groupings(ranges: tuple[float, ...]) -> list[list[tuple[float, ...]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("ranges", [(0.4, 0.4, 0.4), (0.2, 0.4, 0.8), (0.3, 0.3, 0.6), (0.5, 1.0)])
 @pytest.mark.parametrize("pure", [(), (0.5,)])
-def test_every_grouping_is_above_the_game(ranges: tuple[float, ...], pure: tuple[float, ...]) -> None:
+def test_every_grouping_is_above_the_game(
+    ranges: tuple[float, ...], pure: tuple[float, ...]
+) -> None:
     together = []
     for share in (0.0, 0.25, 0.5, 0.75):
         x = share * (sum(ranges) + sum(pure))
         achieved = brute_force(ranges, pure, x, points=9)
         for parts in groupings(ranges):
-            bound = delta_of([group(part) for part in parts] + [randomised_response(epsilon) for epsilon in pure], x)
+            bound = delta_of(
+                [group(part) for part in parts]
+                + [randomised_response(epsilon) for epsilon in pure],
+                x,
+            )
             assert achieved <= bound * (1 + 1e-12)
             if len(parts) == 1 and share <= 0.5:  # near the largest loss 9 values of t are too few
                 together.append(bound / achieved)
@@ -118,12 +126,18 @@ def test_a_concentrated_cost_played_by_a_concrete_law(
     def game(left: tuple[float, ...], law_left: bool, at: float) -> float:
         best = max(-math.expm1(at), 0.0)
         if law_left:
-            best = max(best, p * game(left, False, at - loss) + (1 - p) * game(left, False, at - other))
+            best = max(
+                best, p * game(left, False, at - loss) + (1 - p) * game(left, False, at - other)
+            )
         for i, epsilon in enumerate(left):
             rest = left[:i] + left[i + 1 :]
             for t in np.linspace(0, epsilon, 7):
                 q = math.expm1(t - epsilon) / math.expm1(-epsilon)
-                best = max(best, q * game(rest, law_left, at - t) + (1 - q) * game(rest, law_left, at + epsilon - t))
+                best = max(
+                    best,
+                    q * game(rest, law_left, at - t)
+                    + (1 - q) * game(rest, law_left, at + epsilon - t),
+                )
         return best
 
     achieved = game(tuple(ranges), True, x)
@@ -145,7 +159,9 @@ def test_a_concentrated_cost_played_by_a_concrete_law(
 def test_a_pair_read_off_is_above_its_values(
     losses: list[float], weights: list[float], noise: float, seed: int
 ) -> None:
-    """Any upper bounds, smooth or not: the profile of the pair is above the function they bound, at 40 digits."""
+    """Any upper bounds, smooth or not: the profile of the pair is above the function they bound, at
+    40 digits.
+    """
     mass = np.array(weights[: len(losses)]) / sum(weights[: len(losses)])
     h, nodes = 0.05, np.arange(-50, 51)
 
@@ -177,8 +193,12 @@ def test_the_conversion_as_a_pair_is_symmetric_enough() -> None:
         assert left >= 1 - math.exp(-x) * (1 - right) - 2e-2 * right
 
 
-@pytest.mark.parametrize(("rho", "xi", "x"), [(0.125, 0.0, 2.419), (0.01, 0.1, 0.7216), (1.0, 0.0, 7.7)])
-def test_a_law_with_two_outcomes_satisfies_the_statement_at_fifty_digits(rho: float, xi: float, x: float) -> None:
+@pytest.mark.parametrize(
+    ("rho", "xi", "x"), [(0.125, 0.0, 2.419), (0.01, 0.1, 0.7216), (1.0, 0.0, 7.7)]
+)
+def test_a_law_with_two_outcomes_satisfies_the_statement_at_fifty_digits(
+    rho: float, xi: float, x: float
+) -> None:
     loss, p = two_outcomes_law(rho, xi, x + 0.5 * math.sqrt(rho))
     with mpmath.workdps(50):
         a, b = mpmath.mpf(p), mpmath.mpf(p) * mpmath.exp(-mpmath.mpf(loss))
@@ -186,7 +206,9 @@ def test_a_law_with_two_outcomes_satisfies_the_statement_at_fifty_digits(rho: fl
         for order in np.geomspace(1e-5, 1.2 * loss / rho, 400):
             alpha = 1 + mpmath.mpf(float(order))
             for one, other in ((a, b), (b, a)):
-                moment = one**alpha * other ** (1 - alpha) + (1 - one) ** alpha * (1 - other) ** (1 - alpha)
+                moment = one**alpha * other ** (1 - alpha) + (1 - one) ** alpha * (1 - other) ** (
+                    1 - alpha
+                )
                 divergence = mpmath.log(moment) / (alpha - 1)
                 assert divergence <= xi + rho * alpha
                 closest = max(closest, divergence - xi - rho * alpha)

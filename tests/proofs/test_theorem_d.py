@@ -1,4 +1,6 @@
-"""Theorem D: the recursion's upper bound approximates the adaptive optimum of equal ranges, as proven."""
+"""Theorem D: the recursion's upper bound approximates the adaptive optimum of equal ranges, as
+proven.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from dptopk.accounting.setwise.recursion import Layer, Rules, solve
 
 
 def bounds(epsilon: float, k: int, steps: int) -> tuple[Layer, Layer]:
-    above, below = (solve(Rules.of({epsilon: k}, steps, upper=side), (k,)) for side in (True, False))
+    above, below = (
+        solve(Rules.of({epsilon: k}, steps, upper=side), (k,)) for side in (True, False)
+    )
     return above, below
 
 
@@ -24,14 +28,17 @@ def test_the_sandwich(epsilon: float, k: int, eta: float) -> None:
     fine, below = bounds(epsilon, k, 150)
     x = np.linspace(-0.5, 0.95, 25) * k * epsilon
     assert (below.below(x, fine) <= coarse.above(x)).all()
-    # V lies between ``below`` and ``fine``: the claim is about V, so it is tested with the upper end of that bracket.
+    # V lies between ``below`` and ``fine``: the claim is about V, so it is tested with the upper
+    # end of that bracket.
     assert (coarse.above(x + eta) <= math.exp(eta) * fine.above(x) * (1 + 1e-9) + 1e-12).all()
 
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(epsilon=st.floats(0.01, 3), more=st.floats(1e-3, 1), share=st.floats(0.001, 0.999))
-def test_what_a_larger_range_can_do_a_smaller_one_nearly_can(epsilon: float, more: float, share: float) -> None:
+def test_what_a_larger_range_can_do_a_smaller_one_nearly_can(
+    epsilon: float, more: float, share: float
+) -> None:
     """The step of the proof: losses move by at most c, probabilities grow by at most 1 + c/ε."""
     c = more * epsilon
     t, t_small = share * (epsilon + c), share * epsilon

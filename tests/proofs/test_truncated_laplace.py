@@ -1,4 +1,6 @@
-"""TruncatedLaplace: exact divergences over all small neighbours; δ is attained, and one step less is caught."""
+"""TruncatedLaplace: exact divergences over all small neighbours; δ is attained, and one step less
+is caught.
+"""
 
 import math
 
@@ -21,12 +23,16 @@ from .test_mutants import mutant
 def divergence(mechanism, world):
     bound = mechanism.bound(world.sensitivity)
     pmf = laplace_law(mechanism.epsilon, world.sensitivity.linf, bound).pmf(bound)
-    return hockey_stick(laws(world, lambda h: counting_law(mechanism, h, pmf)), world.neighbours(), EPSILONS)
+    return hockey_stick(
+        laws(world, lambda h: counting_law(mechanism, h, pmf)), world.neighbours(), EPSILONS
+    )
 
 
 def excess(mechanism, world):
     charge = mechanism.charge(world.sensitivity)
-    return np.nanmax(divergence(mechanism, world) - [delta_of(charge, epsilon) for epsilon in EPSILONS])
+    return np.nanmax(
+        divergence(mechanism, world) - [delta_of(charge, epsilon) for epsilon in EPSILONS]
+    )
 
 
 @pytest.mark.slow
@@ -34,7 +40,10 @@ def excess(mechanism, world):
 @pytest.mark.parametrize("linf", [1, 2])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (2.5, 0.01)])
 def test_the_divergence_stays_below_the_charge(epsilon, delta, linf, l0):
-    mechanism, sensitivity = TruncatedLaplace(epsilon=epsilon, delta=delta), Sensitivity(linf=linf, l0=l0)
+    mechanism, sensitivity = (
+        TruncatedLaplace(epsilon=epsilon, delta=delta),
+        Sensitivity(linf=linf, l0=l0),
+    )
     labels = 3 if mechanism.bound(sensitivity) < 6 else 2
     world = world_for(mechanism, sensitivity)
     assert excess(mechanism, World(labels, world.levels, sensitivity)) <= TOLERANCE
@@ -44,7 +53,9 @@ def test_the_divergence_stays_below_the_charge(epsilon, delta, linf, l0):
 @pytest.mark.parametrize("linf", [1, 2])
 def test_delta_is_attained_and_one_step_less_is_caught(linf):
     sensitivity = Sensitivity(linf=linf, l0=1)
-    mechanism = TruncatedLaplace(epsilon=1.5, delta=laplace_edge_mass(1.5 / linf, linf, 4) * (1 + 1e-6))
+    mechanism = TruncatedLaplace(
+        epsilon=1.5, delta=laplace_edge_mass(1.5 / linf, linf, 4) * (1 + 1e-6)
+    )
     assert mechanism.bound(sensitivity) == 4
     world = world_for(mechanism, sensitivity)
     found = divergence(mechanism, world)
@@ -65,14 +76,18 @@ def test_the_edge_is_that_of_the_cut_law():
 @pytest.mark.parametrize("epsilon", [1e-13, 1e-12, 1e-9, 1e-3, 1.0, 60.0])
 @pytest.mark.parametrize("delta", [1e-200, 1e-9, 3e-4, 0.4, 0.97, 1 - 1e-12])
 def test_delta_holds_whatever_is_rounded(epsilon, delta):
-    """At 300 digits: of next to no decay the cut law is nearly flat, and its total the difference of near numbers."""
+    """At 300 digits: of next to no decay the cut law is nearly flat, and its total the difference
+    of near numbers.
+    """
     for linf, l0 in ((1, 1), (3, 2), (1, 50)):
         sensitivity = Sensitivity(linf=linf, l0=l0)
         mechanism = TruncatedLaplace(epsilon=epsilon, delta=delta)
         try:
             bound, chance = mechanism.bound(sensitivity), mechanism.at_threshold(sensitivity)
         except InvalidParameter:
-            assert epsilon < 1e-12 or delta < 1e-100  # too much noise, or a threshold beyond all counts
+            assert (
+                epsilon < 1e-12 or delta < 1e-100
+            )  # too much noise, or a threshold beyond all counts
             continue
         with mpmath.workdps(300):
             q = mpmath.exp(-mpmath.mpf(rate(epsilon, sensitivity)))
@@ -99,11 +114,21 @@ def test_samples_stay_within_the_bound_and_follow_the_cut_law():
 
 
 def test_a_label_appears_with_probability_one_half():
-    """The count at which half the labels appear at (1, 1e-6): 14, in place of 17 over a noisy floor."""
+    """The count at which half the labels appear at (1, 1e-6): 14, in place of 17 over a noisy
+    floor.
+    """
     sensitivity = Sensitivity(l0=1)
-    for delta, probability, count in ((1e-6, 0.5, 14), (4.5e-7, 0.5, 15), (1e-6, 0.9, 16), (1e-6, 0.99, None)):
+    for delta, probability, count in (
+        (1e-6, 0.5, 14),
+        (4.5e-7, 0.5, 15),
+        (1e-6, 0.9, 16),
+        (1e-6, 0.99, None),
+    ):
         mechanism = TruncatedLaplace(epsilon=1.0, delta=delta)
-        bound, found = mechanism.bound(sensitivity), mechanism.appears_at(sensitivity, probability=probability)
+        bound, found = (
+            mechanism.bound(sensitivity),
+            mechanism.appears_at(sensitivity, probability=probability),
+        )
         law, chance = laplace_law(1.0, 1, bound).pmf(bound), mechanism.at_threshold(sensitivity)
         noise = np.arange(-bound, bound + 1)
 
@@ -115,9 +140,13 @@ def test_a_label_appears_with_probability_one_half():
         assert shown(found - 1) < probability
 
 
-@pytest.mark.parametrize(("linf", "l0", "delta"), [(1, 1, 0.03), (1, 1, 0.3), (2, 1, 0.04), (1, 2, 0.05), (3, 1, 0.01)])
+@pytest.mark.parametrize(
+    ("linf", "l0", "delta"), [(1, 1, 0.03), (1, 1, 0.3), (2, 1, 0.04), (1, 2, 0.05), (3, 1, 0.01)]
+)
 def test_the_coin_at_the_threshold_spends_all_of_delta_and_no_more(linf, l0, delta):
-    """Labels that one user alone has; a coin that is a tenth likelier is caught, and so is a sure one."""
+    """Labels that one user alone has; a coin that is a tenth likelier is caught, and so is a sure
+    one.
+    """
     sensitivity = Sensitivity(linf=linf, l0=l0)
     mechanism = TruncatedLaplace(epsilon=1.5, delta=delta)
     chance = mechanism.at_threshold(sensitivity)

@@ -1,4 +1,6 @@
-"""WeightedGaussian: exact divergences of noisy sums of weights over small tables of users, and mutants."""
+"""WeightedGaussian: exact divergences of noisy sums of weights over small tables of users, and
+mutants.
+"""
 
 import itertools
 import math
@@ -24,7 +26,9 @@ def masses(scale):
 
 
 def of_one(scale, threshold, value, width):
-    """The law of a label: hidden, or its noisy sum above the threshold, on a grid of ``width`` values."""
+    """The law of a label: hidden, or its noisy sum above the threshold, on a grid of ``width``
+    values.
+    """
     law, noise = np.zeros(width + 1), masses(scale)
     radius = len(noise) // 2
     for z in range(-radius, radius + 1):
@@ -48,20 +52,34 @@ def worst(mechanism, sensitivity, labels, rest, *, weight=None, threshold=None):
         for more in itertools.combinations(labels, size):
             sides = [
                 reduce(
-                    np.multiply.outer, [of_one(scale, threshold, value, width) for value in sums(users, labels, weight)]
+                    np.multiply.outer,
+                    [
+                        of_one(scale, threshold, value, width)
+                        for value in sums(users, labels, weight)
+                    ],
                 )
                 for users in (rest, (*rest, more))
             ]
             for P, Q in (sides, sides[::-1]):
-                found = np.maximum(found, [np.maximum(P - np.exp(x) * Q, 0).sum() for x in EPSILONS])
+                found = np.maximum(
+                    found, [np.maximum(P - np.exp(x) * Q, 0).sum() for x in EPSILONS]
+                )
     return found
 
 
 def charged(mechanism, sensitivity):
-    return np.array([compose(mechanism.charge(sensitivity), epsilon=x, lower=False).delta for x in EPSILONS])
+    return np.array(
+        [compose(mechanism.charge(sensitivity), epsilon=x, lower=False).delta for x in EPSILONS]
+    )
 
 
-TABLES = [(), (("a",),) * 3, (("a", "b"),) * 2, (("a", "b"), ("a",), ("b",)), (("b",), ("a",), ("a",))]
+TABLES = [
+    (),
+    (("a",),) * 3,
+    (("a", "b"),) * 2,
+    (("a", "b"), ("a",), ("b",)),
+    (("b",), ("a",), ("a",)),
+]
 
 
 @pytest.mark.parametrize("rest", TABLES, ids=str)
@@ -69,34 +87,46 @@ TABLES = [(), (("a",),) * 3, (("a", "b"),) * 2, (("a", "b"), ("a",), ("b",)), ((
 def test_two_labels_cost_at_most_the_charge(l2, sigma, delta, rest):
     """The noisy sums themselves, of which the mechanism shows the order alone."""
     mechanism, sensitivity = WeightedGaussian(sigma=sigma, delta=delta), Sensitivity(l2, 2, l2=l2)
-    assert (worst(mechanism, sensitivity, "ab", rest) - TOLERANCE <= charged(mechanism, sensitivity)).all()
+    assert (
+        worst(mechanism, sensitivity, "ab", rest) - TOLERANCE <= charged(mechanism, sensitivity)
+    ).all()
 
 
 @pytest.mark.parametrize("rest", [(), (("a", "b", "c"),) * 2, (("a", "b"), ("c",))], ids=str)
 def test_three_labels_cost_at_most_the_charge(rest):
     mechanism, sensitivity = WeightedGaussian(sigma=0.5, delta=0.1), Sensitivity(4, 3, l2=4)
-    assert (worst(mechanism, sensitivity, "abc", rest) - TOLERANCE <= charged(mechanism, sensitivity)).all()
+    assert (
+        worst(mechanism, sensitivity, "abc", rest) - TOLERANCE <= charged(mechanism, sensitivity)
+    ).all()
 
 
 def test_mutants_are_caught():
-    """Weights that do not fall; a threshold for a single label; the noise of a norm that is too small."""
+    """Weights that do not fall; a threshold for a single label; the noise of a norm that is too
+    small.
+    """
     mechanism, sensitivity = WeightedGaussian(sigma=1.0, delta=0.02), Sensitivity(3, 2, l2=3)
     both, price = (("a", "b"),) * 4, charged(mechanism, sensitivity)
     assert (worst(mechanism, sensitivity, "ab", both, weight=lambda d: 3) > 1.1 * price).any()
     wide = WeightedGaussian(sigma=2.0, delta=0.02)
     assert (
-        worst(wide, sensitivity, "ab", both, weight=lambda d: 3 * math.isqrt(9 // d)) > charged(wide, sensitivity)
+        worst(wide, sensitivity, "ab", both, weight=lambda d: 3 * math.isqrt(9 // d))
+        > charged(wide, sensitivity)
     ).any()
     several = Sensitivity(3, 9, l2=3)
     low = WeightedGaussian(sigma=4.0, delta=0.02).threshold_offset(Sensitivity(3, 1, l2=3))
     assert low < WeightedGaussian(sigma=4.0, delta=0.02).threshold_offset(several)
-    alone = 1 - (1 - masses(12.0)[len(masses(12.0)) // 2 + low :].sum()) ** 9  # nine labels of weight 1
+    alone = (
+        1 - (1 - masses(12.0)[len(masses(12.0)) // 2 + low :].sum()) ** 9
+    )  # nine labels of weight 1
     assert alone > 1.5 * 0.02
 
 
 def test_the_threshold_is_the_least_for_every_number_of_labels():
     for l0, l2, scale in ((5, 4, 6.0), (100, 10, 25.0), (1, 7, 3.0), (40, 6, 50.0)):
-        mechanism, sensitivity = WeightedGaussian(sigma=scale / l2, delta=1e-3), Sensitivity(l2, l0, l2=l2)
+        mechanism, sensitivity = (
+            WeightedGaussian(sigma=scale / l2, delta=1e-3),
+            Sensitivity(l2, l0, l2=l2),
+        )
         noise = masses(scale)
         tails = np.append(np.cumsum(noise[::-1])[::-1], 0.0)
 
@@ -110,9 +140,12 @@ def test_the_threshold_is_the_least_for_every_number_of_labels():
 
 
 def test_one_label_is_not_always_the_worst():
-    """Of norm 4 and scale 4, 16 labels of weight 1 cost more at x = 3 than one of weight 4; the charge covers both."""
+    """Of norm 4 and scale 4, 16 labels of weight 1 cost more at x = 3 than one of weight 4; the
+    charge covers both.
+    """
     one, many = (
-        compose(Charge({DiscreteGaussianDP(4.0, shift): n}), epsilon=3.0).delta for shift, n in ((4, 1), (1, 16))
+        compose(Charge({DiscreteGaussianDP(4.0, shift): n}), epsilon=3.0).delta
+        for shift, n in ((4, 1), (1, 16))
     )
     assert one == pytest.approx(1.4482e-3, rel=1e-3)
     assert many == pytest.approx(1.5315e-3, rel=1e-3)
@@ -146,7 +179,9 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_the_order_is_that_of_the_noisy_sums():
-    summed = Histogram({"a": 3000, "b": 9000, "c": 1, "d": 6000}, sensitivity=Sensitivity(4, 3, l2=4))
+    summed = Histogram(
+        {"a": 3000, "b": 9000, "c": 1, "d": 6000}, sensitivity=Sensitivity(4, 3, l2=4)
+    )
     answer = WeightedGaussian(sigma=5.0, delta=1e-6).release(summed, np.random.default_rng(2))
     assert answer.labels == ("b", "d", "a")
     assert answer.counts is None

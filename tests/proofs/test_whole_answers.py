@@ -1,4 +1,6 @@
-"""Whole answers drawn at once: ranges, laws and costs by enumeration of all answers and all neighbours."""
+"""Whole answers drawn at once: ranges, laws and costs by enumeration of all answers and all
+neighbours.
+"""
 
 import itertools
 import math
@@ -18,7 +20,10 @@ from dptopk.mechanisms.samplers.random import random_bits
 from .harness import World, hockey_stick
 from .paths import law_of
 
-KINDS = [(JointTopK, Sequences, itertools.permutations), (CanonicalTopK, Subsets, itertools.combinations)]
+KINDS = [
+    (JointTopK, Sequences, itertools.permutations),
+    (CanonicalTopK, Subsets, itertools.combinations),
+]
 WORLDS = [
     (6, 3, (0, 1, 2), Sensitivity(linf=1)),
     (4, 2, (0, 1, 2, 3), Sensitivity(linf=1)),
@@ -65,12 +70,16 @@ def test_rows_of_ranks_are_those_of_a_stable_order():
 @pytest.mark.slow
 @pytest.mark.parametrize(("labels", "k", "levels", "sensitivity"), WORLDS, ids=str)
 @pytest.mark.parametrize(("cls", "answers_of", "among"), KINDS, ids=["joint", "canonical"])
-def test_gaps_have_range_two_linf_and_answers_bounded_range(cls, answers_of, among, labels, k, levels, sensitivity):
+def test_gaps_have_range_two_linf_and_answers_bounded_range(
+    cls, answers_of, among, labels, k, levels, sensitivity
+):
     world = World(labels, levels, sensitivity, "public")
     matrix, pairs = gaps(answers_of, among, world, k), neighbours(world)
     moves = matrix[pairs[:, 1]] - matrix[pairs[:, 0]]
     assert np.abs(moves).max() == sensitivity.linf
-    assert np.ptp(moves, axis=1).max() == 2 * sensitivity.linf  # attained: a smaller divisor would be wrong
+    assert (
+        np.ptp(moves, axis=1).max() == 2 * sensitivity.linf
+    )  # attained: a smaller divisor would be wrong
     epsilon = 0.9
     rate = epsilon / (2 * sensitivity.linf)
     weights = np.exp(-rate * matrix)
@@ -118,9 +127,13 @@ def all_gaps(answers, among, size, k):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("counts", "absent"), COUNTS, ids=str)
-@pytest.mark.parametrize(("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"])
+@pytest.mark.parametrize(
+    ("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"]
+)
 def test_numbers_of_answers_and_uniform_draws(monkeypatch, answers_of, among, counts, absent):
-    """N(g) is the number of answers that fit, about its logarithm, and a draw is uniform among them: no repetition."""
+    """N(g) is the number of answers that fit, about its logarithm, and a draw is uniform among
+    them: no repetition.
+    """
     k, size = 3, len(counts) + absent
     answers = answers_of(Ranked(np.array(counts, dtype=np.int64), absent), k)
     every = all_gaps(answers, among, size, k)
@@ -133,7 +146,9 @@ def test_numbers_of_answers_and_uniform_draws(monkeypatch, answers_of, among, co
 
         def draw(choose, g=g):
             for module in (level_set_sampling, canonical):
-                monkeypatch.setattr(module, "uniform_below", lambda bound, _: choose(np.ones(bound)))
+                monkeypatch.setattr(
+                    module, "uniform_below", lambda bound, _: choose(np.ones(bound))
+                )
             drawn = answers.draw(g, None)
             return tuple(drawn) if among is itertools.permutations else tuple(sorted(drawn))
 
@@ -143,10 +158,14 @@ def test_numbers_of_answers_and_uniform_draws(monkeypatch, answers_of, among, co
 
 
 @pytest.mark.parametrize(("counts", "absent"), COUNTS, ids=str)
-@pytest.mark.parametrize(("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"])
+@pytest.mark.parametrize(
+    ("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"]
+)
 @pytest.mark.parametrize("rate", [Fraction(1, 20), Fraction(1, 2), Fraction(7, 3)], ids=str)
 def test_law_through_blocks_is_exponential(answers_of, among, counts, absent, rate):
-    """Blocks, their weights and the acceptance within them, put together, give P ∝ e^{-rate·gap}; coarse ones too."""
+    """Blocks, their weights and the acceptance within them, put together, give P ∝ e^{-rate·gap};
+    coarse ones too.
+    """
     k, size = 3, len(counts) + absent
     answers = answers_of(Ranked(np.array(counts, dtype=np.int64), absent), k)
     every = all_gaps(answers, among, size, k)
@@ -162,7 +181,9 @@ def test_law_through_blocks_is_exponential(answers_of, among, counts, absent, ra
                     share = (
                         1.0
                         if gap <= first
-                        else float(level_set_sampling._in_block(rate, gap - first, last - first + 1))
+                        else float(
+                            level_set_sampling._in_block(rate, gap - first, last - first + 1)
+                        )
                     )
                     law[answer] += weight / 2.0**160 / answers.size(last) * share
         total, whole = sum(law.values()), sum(expected.values())
@@ -178,9 +199,14 @@ def chi_square(drawn, law):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"])
+@pytest.mark.parametrize(
+    ("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"]
+)
 def test_drawn_answers_follow_the_law_and_not_another_rate(answers_of, among):
-    answers, bits = answers_of(Ranked(np.array([4, 3, 1, 0]), 0), 2), random_bits(np.random.default_rng(5))
+    answers, bits = (
+        answers_of(Ranked(np.array([4, 3, 1, 0]), 0), 2),
+        random_bits(np.random.default_rng(5)),
+    )
     every = all_gaps(answers, among, 4, 2)
     drawn = [tuple(draw_answer(answers, Fraction(1, 2), bits)) for _ in range(500)]
     if among is itertools.combinations:
@@ -188,11 +214,15 @@ def test_drawn_answers_follow_the_law_and_not_another_rate(answers_of, among):
     for rate, fits in ((0.5, True), (1.2, False)):
         weights = {answer: math.exp(-rate * gap) for answer, gap in every.items()}
         law = {answer: weight / sum(weights.values()) for answer, weight in weights.items()}
-        assert (chi_square(drawn, law) < 40) == fits  # 11 and 5 degrees of freedom: above 40 once in 10^4
+        assert (
+            chi_square(drawn, law) < 40
+        ) == fits  # 11 and 5 degrees of freedom: above 40 once in 10^4
 
 
 def test_a_draw_that_repeats_labels_would_be_caught():
-    """Counting sequences without the condition that labels differ gives another number: the published fast form's."""
+    """Counting sequences without the condition that labels differ gives another number: the
+    published fast form's.
+    """
     answers = Sequences(Ranked(np.array([5, 5, 5, 5]), 0), 3)
     assert answers.size(0) == 24 != 4**3
     bits = random_bits(np.random.default_rng(0))
@@ -203,7 +233,9 @@ def test_a_draw_that_repeats_labels_would_be_caught():
 
 
 def one_shot_law(counts, k, rate):
-    """The law of the k smallest of independent uniforms on [0, e^{-rate·count}], in order: piecewise polynomials."""
+    """The law of the k smallest of independent uniforms on [0, e^{-rate·count}], in order:
+    piecewise polynomials.
+    """
     ends = np.exp(-rate * np.asarray(counts, dtype=float))
     cuts = np.unique(np.concatenate(([0.0], ends)))
     P = np.polynomial.Polynomial
@@ -236,11 +268,18 @@ def one_shot_law(counts, k, rate):
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("linf", [1, 2])
 def test_one_shot_costs_exactly_k_rates(k, linf):
-    """ε-DP at rate ε/(k·linf), attained, for every l0; not of bounded range: the charge must be PureDP."""
+    """ε-DP at rate ε/(k·linf), attained, for every l0; not of bounded range: the charge must be
+    PureDP.
+    """
     epsilon, levels = 1.0, (0, 1, 2) if k < 3 else (0, linf)
     for labels in {k + 1, 4}:
         world = World(labels, levels, Sensitivity(linf=linf), "public")
-        laws = np.array([list(one_shot_law(counts, k, epsilon / (k * linf)).values()) for counts in world.counts])
+        laws = np.array(
+            [
+                list(one_shot_law(counts, k, epsilon / (k * linf)).values())
+                for counts in world.counts
+            ]
+        )
         assert laws.sum(axis=1) == pytest.approx(1)
         for l0 in (None, 1):
             pairs = neighbours(World(labels, levels, Sensitivity(linf=linf, l0=l0), "public"))
@@ -269,7 +308,11 @@ def test_one_shot_draws_follow_the_law(monkeypatch, counts, absent):
         monkeypatch.setattr(one_shot, "_FEW_UNLISTED", few)
         array = np.array(counts, dtype=np.int64)
         drawn = [
-            tuple(one_shot.one_shot_top_k(array, 2, rate=Fraction(1, 2), bits=bits, absent=absent).tolist())
+            tuple(
+                one_shot.one_shot_top_k(
+                    array, 2, rate=Fraction(1, 2), bits=bits, absent=absent
+                ).tolist()
+            )
             for _ in range(250)
         ]
         assert chi_square(drawn, law) < 30  # 5 degrees of freedom: above 30 once in 10^5
@@ -279,7 +322,9 @@ def test_one_shot_draws_follow_the_law(monkeypatch, counts, absent):
 
 @pytest.mark.slow
 def test_one_shot_comparisons_are_exact():
-    """Clocks that floats do not tell apart are compared with more bits: of equal words the next ones decide."""
+    """Clocks that floats do not tell apart are compared with more bits: of equal words the next
+    ones decide.
+    """
     race = one_shot._FlipRace(Fraction(1, 3), None, random_bits(np.random.default_rng(1)))
     words = np.array([1 << 63, 1 << 63, 5], dtype=np.uint64)
     rings = race._measured(np.arange(3), np.zeros(3, np.int64), words, 0, np.int64(0))
@@ -291,7 +336,9 @@ def test_one_shot_comparisons_are_exact():
 # --- the statistic of the router
 
 
-@pytest.mark.parametrize(("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"])
+@pytest.mark.parametrize(
+    ("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"]
+)
 @pytest.mark.parametrize("cut", [-3, 0, 2, 7, 100])
 def test_log_odds(answers_of, among, cut):
     answers = answers_of(Ranked(np.array([9, 7, 3, 1, 1, 0]), 0), 3)

@@ -1,4 +1,6 @@
-"""Intervals and ranks: exact coverage by enumeration, sampled coverage on real and made-up data, and wrong scales."""
+"""Intervals and ranks: exact coverage by enumeration, sampled coverage on real and made-up data,
+and wrong scales.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from dptopk import (
 from dptopk.datasets import macbeth
 from dptopk.mechanisms import SparseGaussian, TruncatedLaplace
 from dptopk.mechanisms.thresholds import passing, slots
-from dptopk.release.intervals import CountNoise, Measurement, smallest_width
+from dptopk.release.intervals import Measurement, smallest_width
+from dptopk.release.noise_laws import GaussianNoise, LaplaceNoise, law_of
 from dptopk.release.release import Release
 
 ONE = Sensitivity(l0=1)
@@ -37,13 +40,16 @@ ONE = Sensitivity(l0=1)
 def law(noise, reach=40):
     """(value, probability) of a noise law."""
     n = np.arange(-reach, reach + 1)
-    weights = np.exp(-np.abs(n) / noise.scale if noise.kind == "laplace" else -(n**2) / (2 * noise.scale**2))
+    weights = np.exp(
+        -np.abs(n) / noise.scale if noise.kind == "laplace" else -(n**2) / (2 * noise.scale**2)
+    )
     if noise.bound is not None:
         weights[np.abs(n) > noise.bound] = 0
     return n, weights / weights.sum()
 
 
-# exact enumeration -------------------------------------------------------------------------------------------------
+# exact enumeration
+# -------------------------------------------------------------------------------------------------
 
 COUNTS = Histogram(list("abc"), [30, 3, 2], sensitivity=ONE)
 ENUMERATED = [
@@ -57,7 +63,9 @@ ENUMERATED = [
 
 
 def outcomes(mechanism, wrong=1.0, data=COUNTS):
-    """Every (probability, labels, values, true counts) that passes, the largest first, at a scale times ``wrong``."""
+    """Every (probability, labels, values, true counts) that passes, the largest first, at a scale
+    times ``wrong``.
+    """
     seen, sensitivity = mechanism.slots(data), data.sensitivity
     noise = mechanism.measurement(sensitivity).noise
     values, probabilities = law(replace(noise, scale=noise.scale * wrong), reach=5)
@@ -73,7 +81,9 @@ def outcomes(mechanism, wrong=1.0, data=COUNTS):
 
 
 def missed(mechanism, alpha, wrong=1.0, keep=None, data=COUNTS):
-    """(P[some interval or rank misses], false coverage rate, P[some rank misses]) by enumeration."""
+    """(P[some interval or rank misses], false coverage rate, P[some rank misses]) by
+    enumeration.
+    """
     together = rate = ranks = 0.0
     measurement, total = mechanism.measurement(ONE), {}
     truth = dict(zip(data.labels.tolist(), data.counts.tolist(), strict=True))
@@ -93,14 +103,20 @@ def missed(mechanism, alpha, wrong=1.0, keep=None, data=COUNTS):
                 rate += probability * (outside.mean() if len(labels) else 0)
                 continue
             together += probability * outside.any()
-            among = sorted(truth.values() if table.attrs["ranks"] == "domain" else counts, reverse=True)
+            among = sorted(
+                truth.values() if table.attrs["ranks"] == "domain" else counts, reverse=True
+            )
             places = np.array([1 + among.index(count) for count in counts])
-            ranks += probability * ((places < table["rank_low"]) | (places > table["rank_high"])).any()
+            ranks += (
+                probability * ((places < table["rank_low"]) | (places > table["rank_high"])).any()
+            )
     return together, rate, ranks
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ENUMERATED, ids=lambda m: f"{type(m).__name__}-{getattr(m, 'd_bar', None)}")
+@pytest.mark.parametrize(
+    "mechanism", ENUMERATED, ids=lambda m: f"{type(m).__name__}-{getattr(m, 'd_bar', None)}"
+)
 def test_promises_hold_exactly(mechanism):
     for alpha, keep in ((0.05, None), (0.3, 1)):
         together, rate, ranks = missed(mechanism, alpha, keep=keep)
@@ -116,7 +132,11 @@ def test_of_bounded_noise_only_values_that_may_be_the_largest_count(counts, monk
     mechanism, alpha = TruncatedLaplace(epsilon=1.0, delta=0.1), 0.55
     data = Histogram(list("abc"), counts, sensitivity=ONE)
     assert max(missed(mechanism, alpha, keep=1, data=data)) <= alpha
-    monkeypatch.setattr(Measurement, "kept", lambda self, values, rows, planned: replace(self, cut=True, passed=rows))
+    monkeypatch.setattr(
+        Measurement,
+        "kept",
+        lambda self, values, rows, planned: replace(self, cut=True, passed=rows),
+    )
     assert (missed(mechanism, alpha, keep=1, data=data)[0] > alpha) == (counts[0] == counts[1])
 
 
@@ -138,10 +158,17 @@ def test_values_far_below_do_not_widen_bounded_intervals():
 
 
 def test_a_cut_chosen_by_the_values_narrows_no_interval():
-    """Of one count 4T above n others: a cut behind it only where it leads by more shows it where its noise is high."""
+    """Of one count 4T above n others: a cut behind it only where it leads by more shows it where
+    its noise is high.
+    """
     measurement = TruncatedLaplace(epsilon=1.0, delta=1e-6).measurement(ONE)
-    release = Release(tuple("abcd"), np.array([900, 600, 500, 400]), None, None, ONE, measurement=measurement)
-    assert [release.top(1, planned=planned).measurement.passed for planned in (True, False)] == [1, 4]
+    release = Release(
+        tuple("abcd"), np.array([900, 600, 500, 400]), None, None, ONE, measurement=measurement
+    )
+    assert [release.top(1, planned=planned).measurement.passed for planned in (True, False)] == [
+        1,
+        4,
+    ]
     planned = release.top(3, planned=True)
     assert planned.measurement.passed == 3
     assert planned.top(1).measurement.passed == 3
@@ -162,24 +189,28 @@ def test_a_wrong_scale_breaks_the_promise(mechanism):
 
 
 def test_the_false_coverage_rate_without_the_share_of_rows_is_not_kept():
-    """Mutant: the level alpha in place of alpha·rows/counted fails where few rows of many are kept."""
-    n, p = law(CountNoise("gaussian", 3.0), 60)
+    """Mutant: the level alpha in place of alpha·rows/counted fails where few rows of many are
+    kept.
+    """
+    n, p = law(GaussianNoise(3.0), 60)
     rng, alpha, slots_, floor = np.random.default_rng(0), 0.1, 40, 4
     drawn = rng.choice(n, p=p, size=(4000, slots_))  # all true counts 0; kept: above a fixed floor
     kept = drawn > floor
     rows = kept.sum(axis=1)
-    measured = Measurement(CountNoise("gaussian", 3.0), slots_, threshold=floor)
+    measured = Measurement(GaussianNoise(3.0), slots_, threshold=floor)
     widths = np.array([measured.half_width(alpha, "fcr", r) for r in range(slots_ + 1)])[rows]
-    naive = smallest_width(CountNoise("gaussian", 3.0), 1, alpha)
+    naive = smallest_width(GaussianNoise(3.0), 1, alpha)
     for width, holds in ((widths, True), (naive, False)):
-        outside = (kept & (np.abs(drawn) > np.reshape(width, (-1, 1)))).sum(axis=1) / np.maximum(rows, 1)
+        outside = (kept & (np.abs(drawn) > np.reshape(width, (-1, 1)))).sum(axis=1) / np.maximum(
+            rows, 1
+        )
         assert (outside.mean() + 3 * outside.std() / 4000**0.5 < alpha) == holds
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("n", [1, 2, 30])
 def test_widths_are_the_quantiles_of_the_maximum(kind, n):
-    noise = CountNoise(kind, 4.0)
+    noise = law_of({"kind": kind, "scale": 4.0})
     values, p = law(noise, 200)
     inside = np.array([p[np.abs(values) <= w].sum() for w in range(200)]) ** n
     for alpha in (0.5, 0.1, 0.01):
@@ -190,23 +221,32 @@ def test_widths_are_the_quantiles_of_the_maximum(kind, n):
 
 @pytest.mark.parametrize("n", [1, 5])
 def test_common_noise_is_covered_and_hardly_more(n):
-    own, common = CountNoise("gaussian", 6.0), CountNoise("laplace", 4.0)
+    own, common = GaussianNoise(6.0), LaplaceNoise(4.0)
     values, p = law(own, 100)
     shared, q = law(common, 100)
     for alpha in (0.05, 0.3):
         width = smallest_width(own, n, alpha, common)
-        exact = [sum(q[j] * p[np.abs(values + shared[j]) <= w].sum() ** n for j in range(201)) for w in range(60)]
+        exact = [
+            sum(q[j] * p[np.abs(values + shared[j]) <= w].sum() ** n for j in range(201))
+            for w in range(60)
+        ]
         assert exact[width] >= 1 - alpha - 1e-9
         assert exact[max(width - 3, 0)] < 1 - alpha
 
 
 def test_intervals_of_centred_counts_are_whole_numbers_around_half_steps():
-    own, common = CountNoise("gaussian", 6.0), CountNoise("gaussian", 3.0)
+    own, common = GaussianNoise(6.0), GaussianNoise(3.0)
     measurement = Measurement(own, 3, common=common, divisor=2)
-    release = Release(("a", "b", "c"), np.array([50.5, 20.0, 10.5]), None, None, ONE, measurement=measurement)
+    release = Release(
+        ("a", "b", "c"), np.array([50.5, 20.0, 10.5]), None, None, ONE, measurement=measurement
+    )
     table = release.intervals()
     width = smallest_width(own, 3, 0.05, common)
-    assert table["low"].tolist() == [-(-(101 - width) // 2), -(-(40 - width) // 2), max(-(-(21 - width) // 2), 0)]
+    assert table["low"].tolist() == [
+        -(-(101 - width) // 2),
+        -(-(40 - width) // 2),
+        max(-(-(21 - width) // 2), 0),
+    ]
     assert table["high"].tolist() == [(101 + width) // 2, (40 + width) // 2, (21 + width) // 2]
     ranks = smallest_width(own, 3, 0.05)  # the common noise moves no rank
     assert (table["rank_low"].tolist(), table["rank_high"].tolist()) == ([1, 2, 2], [1, 3, 3])
@@ -232,7 +272,8 @@ def test_centred_counts_are_covered_with_correlated_noise():
     assert np.mean(shares["row"]) < 0.9  # and is hardly more than was asked for
 
 
-# sampled coverage --------------------------------------------------------------------------------------------------
+# sampled coverage
+# --------------------------------------------------------------------------------------------------
 
 RANKS = np.arange(1, 401)
 DATA = {
@@ -249,7 +290,9 @@ SAMPLED = {
 
 
 def covered(histogram, mechanism, kind, wrong=1.0):
-    """Share of runs with all intervals right, or of rows on average; three standard errors; runs with right ranks."""
+    """Share of runs with all intervals right, or of rows on average; three standard errors; runs
+    with right ranks.
+    """
     truth = dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
     rng, right, ranks = np.random.default_rng(5), [], []
     present = np.sort(histogram.counts)
@@ -261,7 +304,9 @@ def covered(histogram, mechanism, kind, wrong=1.0):
         table = release.intervals(confidence=CONFIDENCE, kind=kind)
         counts = np.array([truth[label] for label in release.labels], dtype=int)
         inside = (counts >= table["low"]) & (counts <= table["high"])
-        right.append(inside.all() if kind == "simultaneous" else (inside.mean() if len(inside) else 1.0))
+        right.append(
+            inside.all() if kind == "simultaneous" else (inside.mean() if len(inside) else 1.0)
+        )
         among = present if table.attrs["ranks"] == "domain" else np.sort(counts)
         places = 1 + len(among) - np.searchsorted(among, counts, side="right")
         ranks.append(((places >= table["rank_low"]) & (places <= table["rank_high"])).all())
@@ -285,7 +330,8 @@ def test_coverage_rejects_a_wrong_scale(kind):
     assert share < CONFIDENCE - error
 
 
-# the rest ----------------------------------------------------------------------------------------------------------
+# the rest
+# --------------------------------------------------------------------------------------------------
 
 PUBLIC = Histogram(None, [100, 80, 5, 0], sensitivity=ONE)
 
@@ -338,7 +384,9 @@ def test_ranks_say_among_which_labels():
     assert whole.intervals().attrs["ranks"] == "domain"
     named = KnownLaplace(epsilon=1.0).release(PUBLIC, np.random.default_rng(0), labels=[0, 2])
     assert named.intervals().attrs["ranks"] == "rows"
-    top = whole.top(2).intervals()  # what is not shown may be as large as the last value shown, and no larger
+    top = whole.top(
+        2
+    ).intervals()  # what is not shown may be as large as the last value shown, and no larger
     assert top.attrs["ranks"] == "domain"
     assert top["rank_high"].tolist() == [1, 4]
 
@@ -368,9 +416,14 @@ def test_half_steps_of_the_largest_counts_do_not_overflow():
     """2^62 in steps of 1/8 is beyond 64 bits: intervals are still around the counts."""
     counts = [2**62 - 1, 2**62 - 2**40, 5]
     histogram = Histogram(["a", "b", "c"], counts, domain="public")
-    mechanism = Centred(noise=KnownGaussian(sigma=50.0), common=KnownGaussian(sigma=20.0), centre=Fraction(1, 8))
+    mechanism = Centred(
+        noise=KnownGaussian(sigma=50.0), common=KnownGaussian(sigma=20.0), centre=Fraction(1, 8)
+    )
     answer = mechanism.release(histogram, np.random.default_rng(1)).intervals(confidence=0.9999)
     assert answer["label"].tolist() == ["a", "b", "c"]
-    assert all(low <= count <= high for low, count, high in zip(answer["low"], counts, answer["high"], strict=True))
+    assert all(
+        low <= count <= high
+        for low, count, high in zip(answer["low"], counts, answer["high"], strict=True)
+    )
     assert (answer["high"] - answer["low"]).max() < 2**13
     assert answer["rank_high"].tolist() == [1, 2, 3]

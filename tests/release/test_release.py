@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
-from dptopk import Histogram, InvalidParameter, KnownGumbel, KnownLaplace
+from dptopk import (
+    Budget,
+    Centred,
+    Histogram,
+    InvalidParameter,
+    KnownGaussian,
+    KnownGumbel,
+    KnownLaplace,
+    plan_topk,
+)
+from dptopk._internal.formatting import format_upper
 from dptopk.costs import BoundedRange, Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.release.release import Release
@@ -30,9 +41,17 @@ def test_table_has_rank_label_and_count():
 
 def test_dictionary_is_json_and_carries_the_charge():
     plain = json.loads(json.dumps(release(np.array([5, 2])).to_dict()))
-    assert plain["rows"] == [{"rank": 1, "label": "the", "count": 5}, {"rank": 2, "label": 7, "count": 2}]
+    assert plain["rows"] == [
+        {"rank": 1, "label": "the", "count": 5},
+        {"rank": 2, "label": 7, "count": 2},
+    ]
     assert Charge.parse(plain["charge"]) == CHARGE
-    assert plain["mechanism"] == {"name": "Sensitivity", "linf": 1, "l0": 2, "neighbours": "add_remove"}
+    assert plain["mechanism"] == {
+        "name": "Sensitivity",
+        "linf": 1,
+        "l0": 2,
+        "neighbours": "add_remove",
+    }
     assert plain["note"] == "short"
 
 
@@ -40,7 +59,9 @@ def test_arrow_and_polars_hold_the_table():
     answer = Release(("the", "and"), np.array([5, 2]), CHARGE, None, Sensitivity())
     arrow = answer.to_arrow()
     assert arrow.schema.metadata[b"dptopk.charge"] == str(CHARGE).encode()
-    assert answer.to_polars().equals(pl.DataFrame({"rank": [1, 2], "label": ["the", "and"], "count": [5, 2]}))
+    assert answer.to_polars().equals(
+        pl.DataFrame({"rank": [1, 2], "label": ["the", "and"], "count": [5, 2]})
+    )
 
 
 def test_an_empty_release_is_an_answer():
@@ -88,3 +109,45 @@ def test_what_is_no_release_is_refused():
     ):
         with pytest.raises(InvalidParameter):
             Release.from_dict(wrong)
+
+
+def test_an_answer_says_what_it_cost_and_gives_its_rows():
+    histogram = Histogram(
+        {f"w{rank}": 3000 // (rank + 1) for rank in range(60)}, sensitivity=Sensitivity(l0=3)
+    )
+    budget = Budget(1.0, 1e-6)
+    plan = plan_topk(5, budget, sensitivity=Sensitivity(l0=3))
+    answer = plan.release(histogram, np.random.default_rng(1))
+    assert 0.995 * budget.epsilon <= answer.epsilon <= budget.epsilon
+    assert answer.delta == budget.delta
+    rows = list(answer)
+    assert [row.label for row in rows] == list(answer.labels)
+    assert [row.rank for row in rows] == [1, 2, 3, 4, 5]
+    assert [count for _, _, count in rows] == answer.table["count"].tolist()
+    assert f"({format_upper(answer.epsilon, 4)}, 1e-06)-DP" in str(answer)
+    assert answer.to_pandas().equals(answer.table)
+    again = Release.from_dict(json.loads(json.dumps(answer.to_dict())))
+    assert (again.epsilon, again.delta) == (answer.epsilon, answer.delta)
+
+
+def test_an_answer_of_one_mechanism_costs_its_charge():
+    histogram = Histogram({"a": 3}, domain="public", sensitivity=Sensitivity(l0=1))
+    answer = KnownLaplace(epsilon=0.3).release(histogram, np.random.default_rng(2))
+    assert (answer.epsilon, answer.delta) == (0.3, 0.0)
+    assert KnownGaussian(sigma=3.0).release(histogram).epsilon == math.inf
+
+
+def test_counts_of_people_are_whole_in_tables_and_as_released_in_dictionaries():
+    histogram = Histogram({"a": 900, "b": 400}, domain="public", sensitivity=Sensitivity(l0=1))
+    mechanism = Centred(noise=KnownGaussian(sigma=5.0))
+    answers = [mechanism.release(histogram, np.random.default_rng(seed)) for seed in range(8)]
+    halves = [answer for answer in answers if (answer.counts % 1).any()]
+    assert halves
+    for answer in answers:
+        shown = answer.shown()
+        assert shown["count"].dtype == np.int64
+        assert ((shown["low"] <= shown["count"]) & (shown["count"] <= shown["high"])).all()
+        assert np.abs(shown["count"] - answer.counts).max() <= 0.5
+        assert [row["count"] for row in answer.to_dict()["rows"]] == answer.counts.tolist()
+        assert [row.count for row in answer] == shown["count"].tolist()
+        assert ".5" not in answer.to_markdown().split("charge")[0]

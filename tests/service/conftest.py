@@ -13,7 +13,8 @@ import uvicorn
 
 from dptopk.service.access import Access
 from dptopk.service.app import create_app
-from dptopk.service.catalog import Catalog
+from dptopk.service.catalog_file import load as load_catalog
+from dptopk.service.connections import configured, open_connections
 from dptopk.service.tables import Tables
 
 CATALOG = """
@@ -37,8 +38,14 @@ labels_per_user = 1
 budget = { epsilon = 1.0, delta = 1e-6 }
 analysts = ["ann"]
 """
-# A label that would run if it were not escaped, and counts that no answer may ever show as they are.
-WORDS = [("<img src=x onerror=alert(1)>", 918273), ("two & two", 604513), ("three", 500231), ("four", 401177)]
+# A label that would run if it were not escaped, and counts that no answer may ever show as they
+# are.
+WORDS = [
+    ("<img src=x onerror=alert(1)>", 918273),
+    ("two & two", 604513),
+    ("three", 500231),
+    ("four", 401177),
+]
 ASKED = {"k": 3, "epsilon": 0.3, "delta": 1e-7, "counts": "gaussian", "method": "threshold"}
 
 
@@ -46,7 +53,9 @@ def write_words(folder: Path, version: str, times: int = 1) -> None:
     """The table that the service reads."""
     rows = [f'"{word}",{count * times},{part}' for part in ("one", "two") for word, count in WORDS]
     unique = {row.split('",')[0]: row for row in rows}
-    (folder / f"words-{version}.csv").write_text("word,n,part\n" + "\n".join(unique.values()) + "\n", encoding="utf-8")
+    (folder / f"words-{version}.csv").write_text(
+        "word,n,part\n" + "\n".join(unique.values()) + "\n", encoding="utf-8"
+    )
 
 
 class Server:
@@ -56,11 +65,13 @@ class Server:
         self.folder = folder
         write_words(folder, "1")
         (folder / "catalog.toml").write_text(text, encoding="utf-8")
-        self.catalog = Catalog.load(folder / "catalog.toml")
+        self.catalog = load_catalog(folder / "catalog.toml")
         self.app = create_app(self.catalog, **options)
         self.tables = Tables(self.catalog.access)
         access = Access(self.tables)
-        self.tokens = {name: access.create(name) for name in ("ann", "bob")} | {"eve": access.create("eve", "admin")}
+        self.tokens = {name: access.create(name) for name in ("ann", "bob")} | {
+            "eve": access.create("eve", "admin")
+        }
         self.access = access
 
     @property
@@ -73,13 +84,16 @@ class Server:
 
     @contextmanager
     def running(self) -> Iterator[Server]:
-        config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_level="critical", ws="none")
+        config = configured(self.app, "127.0.0.1", 0)
+        config.log_level = "critical"
+        config.configure_logging()
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()
         while not server.started:
             assert thread.is_alive()
             thread.join(0.02)
+        self.connections = open_connections(server.server_state)
         self.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         try:
             yield self

@@ -29,7 +29,10 @@ def test_the_calls_of_a_session(server, client):
     assert str(release.charge) == plan["charge"]
     assert {"low", "high"} <= set(release.intervals().columns)
     assert client.remaining() != before
-    assert client.top_k(3, **PART, where={"part": "two"}, key="named-here").to_dict() == release.to_dict()
+    assert (
+        client.top_k(3, **PART, where={"part": "two"}, key="named-here").to_dict()
+        == release.to_dict()
+    )
     assert [one.to_dict() for one in client.releases()] == [release.to_dict()]
     assert list(client.report()["rows"]) == [len(release)] * 2
     assert client.budget()["fits"][0]["fits"] > 0
@@ -70,7 +73,12 @@ def test_refusals_are_the_library_s(server, client):
     assert Client(server.url, server.tokens["bob"]).schema()["name"] == "words"
     with pytest.raises(InvalidParameter, match="http"):
         Client("file:///etc", "token")
-    for name, wrong in (("token", "of-a-file\n"), ("token", "\u00fc"), ("key", ""), ("key", "\u00fc")):
+    for name, wrong in (
+        ("token", "of-a-file\n"),
+        ("token", "\u00fc"),
+        ("key", ""),
+        ("key", "\u00fc"),
+    ):
         with pytest.raises(InvalidParameter, match=name):
             Client(server.url, wrong if name == "token" else "t").top_k(3, **PART, key=wrong)
     with pytest.raises(ServiceError, match="cannot be reached"):
@@ -90,7 +98,9 @@ def test_a_token_follows_no_redirect(server):
 
     with HTTPServer(("127.0.0.1", 0), Elsewhere) as elsewhere:
         threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
-        client = Client(f"http://127.0.0.1:{elsewhere.server_port}", server.tokens["ann"], dataset="words")
+        client = Client(
+            f"http://127.0.0.1:{elsewhere.server_port}", server.tokens["ann"], dataset="words"
+        )
         with pytest.raises(ServiceError) as refused:
             client.schema()
         elsewhere.shutdown()
@@ -98,7 +108,9 @@ def test_a_token_follows_no_redirect(server):
 
 
 def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeypatch):
-    """A failure after which a charge may be there is tried again, and given up keeps its key for the same question."""
+    """A failure after which a charge may be there is tried again, and given up keeps its key for
+    the same question.
+    """
     real, keys, failures = Client._call, [], []
 
     def call(self, method, path, body=None, headers=None):
@@ -111,7 +123,9 @@ def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeyp
 
     monkeypatch.setattr(Client, "_call", call)
     now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds))
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
     monkeypatch.setattr("dptopk.session.client.time", clock)
     lost = [ServiceError(status, "lost", "lost") for status in (0, 429, 500, 502, 503, 504)]
     failures += [*lost, LedgerError("lost")]

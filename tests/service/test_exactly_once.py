@@ -21,7 +21,7 @@ from dptopk.errors import BudgetExceeded, DptopkError
 from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access
 from dptopk.service.answering import AnswerService
-from dptopk.service.catalog import Catalog
+from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
 from dptopk.service.tables import Tables
@@ -30,7 +30,9 @@ from dptopk.session.client import Client
 from .conftest import ASKED, CATALOG, Server, write_words
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["dptopk.service.app", "dptopk.planning", "dptopk.datasets", "pandas", "uvicorn", "scipy"])
+FORKS.set_forkserver_preload(
+    ["dptopk.service.app", "dptopk.planning", "dptopk.datasets", "pandas", "uvicorn", "scipy"]
+)
 
 
 def die() -> None:
@@ -68,7 +70,7 @@ def serve(folder: str, port: int, point: str | None) -> None:
 
     if point is not None:
         mortal(point)
-    app = create_app(Catalog.load(Path(folder) / "catalog.toml"))
+    app = create_app(load_catalog(Path(folder) / "catalog.toml"))
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="critical", ws="none")
 
 
@@ -113,7 +115,7 @@ def folder(tmp_path):
 
 
 def tokens(folder: Path, *names: str) -> dict[str, str]:
-    tables = Tables(Catalog.load(folder / "catalog.toml").access)
+    tables = Tables(load_catalog(folder / "catalog.toml").access)
     access = Access(tables)
     made = {name: access.create(name) for name in names}
     tables.close()
@@ -149,7 +151,10 @@ def test_killed_anywhere_a_retry_is_answered_and_pays_once(folder):
             assert sum(spend.released for spend in spends) == number + answered
         host.start()
         host.ready()
-        answers = [httpx.post(f"{host.url}/v1/datasets/words/topk", json=ASKED, headers=key) for _ in range(2)]
+        answers = [
+            httpx.post(f"{host.url}/v1/datasets/words/topk", json=ASKED, headers=key)
+            for _ in range(2)
+        ]
         assert [answer.status_code for answer in answers] == [200, 200]
         assert answers[0].json() == answers[1].json()
         host.kill()
@@ -163,10 +168,11 @@ MORE = int(os.environ.get("DPTOPK_KILLS", "0"))  # `make service-torture` asks f
 
 
 def storm(folders: list[Path], ledger_of, *, kills: int) -> int:
-    """Eight people, a server in each folder, kills: every question that was answered was charged once, and no more.
+    """Eight people, a server in each folder, kills: every question that was answered was charged
+    once, and no more.
 
-    Half as many questions fit as are asked, and four callers ask each at the same time, two of each server: all have
-    one answer, or all are refused by the budget. Returns how many were charged.
+    Half as many questions fit as are asked, and four callers ask each at the same time, two of each
+    server: all have one answer, or all are refused by the budget. Returns how many were charged.
     """
     kills, each = MORE or kills, max(4, MORE)
     part = Budget(0.9 * (4 / each) ** 0.5, 1e-7)
@@ -175,23 +181,29 @@ def storm(folders: list[Path], ledger_of, *, kills: int) -> int:
     told: dict[tuple[str, str], list] = {}
 
     def work(name: str, person: int) -> None:
-        clients = [Client(host.url, held[name], dataset="words", patience=120) for host in hosts * 2]
+        clients = [
+            Client(host.url, held[name], dataset="words", patience=120) for host in hosts * 2
+        ]
         for number in range(each):
             key = f"question-{person}-{number}"
             told[name, key] = together(clients, lambda client, key=key: word(client, key))
 
     def word(client: Client, key: str):
         try:
-            return client.top_k(3, budget=part, method="threshold", counts="gaussian", key=key).to_dict()
+            return client.top_k(
+                3, budget=part, method="threshold", counts="gaussian", key=key
+            ).to_dict()
         except DptopkError as error:
             return type(error)
 
     for host in hosts:
         host.start()
-    threads = [threading.Thread(target=work, args=(name, client)) for client, name in enumerate(names)]
+    threads = [
+        threading.Thread(target=work, args=(name, client)) for client, name in enumerate(names)
+    ]
     for thread in threads:
         thread.start()
-    chance = random.Random(7)  # noqa: S311 - a schedule of kills
+    chance = random.Random(7)  # noqa: S311
     for number in range(kills):
         time.sleep(chance.uniform(0.3, 1.0))
         hosts[number % len(hosts)].kill()
@@ -216,11 +228,15 @@ def test_eight_clients_two_servers_and_kills(folder):
     assert storm([folder, folder], lambda: Ledger(folder / "ledger.db"), kills=4)
 
 
-@pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning")  # as in test_postgresql
+@pytest.mark.filterwarnings(
+    "ignore::pydantic.warnings.UnsupportedFieldAttributeWarning"
+)  # as in test_postgresql
 def test_one_key_one_word_of_two_workers(tmp_path, monkeypatch):
-    """Keys asked four times at once, two times of each worker: nobody hears that nothing was charged.
+    """Keys asked four times at once, two times of each worker: nobody hears that nothing was
+    charged.
 
-    Of each key one worker is about to charge when the other one has charged, answered and ended the job.
+    Of each key one worker is about to charge when the other one has charged, answered and ended the
+    job.
     """
     real, late = Jobs.charging, set()
 
@@ -239,7 +255,10 @@ def test_one_key_one_word_of_two_workers(tmp_path, monkeypatch):
         asked = ASKED | {"epsilon": 0.05}
         for number in range(keys):
             key = {"Idempotency-Key": f"question-{number}"}
-            answers = together(clients, lambda c, key=key: c.post("/v1/datasets/words/topk", json=asked, headers=key))
+            answers = together(
+                clients,
+                lambda c, key=key: c.post("/v1/datasets/words/topk", json=asked, headers=key),
+            )
             assert [answer.status_code for answer in answers] == [200] * 4, answers[0].text
             assert len({answer.text for answer in answers}) == 1
         assert len(servers[0].service.reports.ledger.history("words")) == keys
@@ -267,12 +286,19 @@ def _key_of(ledger: Ledger, spend) -> str:
 
 
 def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
-    """Two workers find the same unanswered charge: both draw, the ledger takes one answer, both give that one."""
+    """Two workers find the same unanswered charge: both draw, the ledger takes one answer, both
+    give that one.
+    """
+    from dptopk.service.catalog_changes import opened
     from dptopk.service.questions import Plans, TopK, recorded
-    from dptopk.service.terms import opened
 
-    catalog = Catalog.load(folder / "catalog.toml")
-    spec, question, plans, tables = catalog.datasets["words"], TopK(**ASKED), Plans(), Tables(catalog.access)
+    catalog = load_catalog(folder / "catalog.toml")
+    spec, question, plans, tables = (
+        catalog.datasets["words"],
+        TopK(**ASKED),
+        Plans(),
+        Tables(catalog.access),
+    )
     ledger = opened(catalog, tables)
     plan = plans.get(spec, question)
     ledger.charge("words", "ann", plan.charge, once="a-key-12", mechanism=recorded(question, plan))
@@ -289,7 +315,9 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
     workers = [AnswerService(ledger, Histograms(), plans, Jobs(tables)) for _ in range(2)]
     seen = []
     threads = [
-        threading.Thread(target=lambda w=w: seen.append(ledger.answer(w.ask(spec, "ann", "a-key-12", question))))
+        threading.Thread(
+            target=lambda w=w: seen.append(ledger.answer(w.ask(spec, "ann", "a-key-12", question)))
+        )
         for w in workers
     ]
     for thread in threads:
@@ -304,13 +332,20 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
 
 
 def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(folder):
-    """An answer that was lost before a renewal is not drawn after it: the new budget would not know of it."""
+    """An answer that was lost before a renewal is not drawn after it: the new budget would not know
+    of it.
+    """
     from dptopk.service.answering import KeyUsed
+    from dptopk.service.catalog_changes import opened
     from dptopk.service.questions import Plans, TopK, recorded
-    from dptopk.service.terms import opened
 
-    catalog = Catalog.load(folder / "catalog.toml")
-    spec, question, plans, tables = catalog.datasets["words"], TopK(**ASKED), Plans(), Tables(catalog.access)
+    catalog = load_catalog(folder / "catalog.toml")
+    spec, question, plans, tables = (
+        catalog.datasets["words"],
+        TopK(**ASKED),
+        Plans(),
+        Tables(catalog.access),
+    )
     with opened(catalog, tables) as ledger:
         plan = plans.get(spec, question)
         for key in ("lost-key-1", "answered-1"):

@@ -68,7 +68,9 @@ def test_called_off_before_the_charge(server, monkeypatch):
         slow.gate.set()
         with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
             assert "cancelled" in list(events.iter_lines())[1]
-        again = ann.post("/v1/datasets/words/topk", json=ASKED, headers=key)  # a key's answer is the answer
+        again = ann.post(
+            "/v1/datasets/words/topk", json=ASKED, headers=key
+        )  # a key's answer is the answer
         assert (again.status_code, again.json()["error"]) == (409, "cancelled")
         assert server.service.reports.ledger.history("words") == []
 
@@ -98,8 +100,9 @@ ACTS = ((0, "charge"), (1, "charge"), (0, "failed"), (1, "done"), (1, "again"), 
 
 
 def test_no_order_of_two_workers_says_cancelled_of_what_may_be_charged(two):
-    """Every order of three acts of two workers that are at one key, and of a cancel: once a worker may charge,
-    none says that the question was called off, and once it was called off none charges."""
+    """Every order of three acts of two workers that are at one key, and of a cancel: once a worker
+    may charge, none says that the question was called off, and once it was called off none charges.
+    """
     for number, order in enumerate(itertools.product(ACTS, repeat=3)):
         job, off, charged = f"job-{number}", False, False
         for jobs in two:
@@ -157,7 +160,8 @@ def test_what_the_ledger_holds_cannot_be_called_off(two):
 
 @pytest.mark.slow
 def test_a_key_in_use_is_of_one_question(server, monkeypatch):
-    """Another question under a key that is being answered is refused at once, and does not get the first one's answer.
+    """Another question under a key that is being answered is refused at once, and does not get the
+    first one's answer.
 
     Nor does it bring back a first one that was called off.
     """
@@ -170,7 +174,9 @@ def test_a_key_in_use_is_of_one_question(server, monkeypatch):
         refused = ann.post("/v1/datasets/words/topk?wait=0", json=other, headers=key)
         assert (refused.status_code, refused.json()["error"]) == (409, "key_used")
         assert ann.delete(f"/v1/jobs/{job}").status_code == 200
-        assert ann.post("/v1/datasets/words/topk?wait=0", json=other, headers=key).status_code == 409
+        assert (
+            ann.post("/v1/datasets/words/topk?wait=0", json=other, headers=key).status_code == 409
+        )
         slow.gate.set()
         with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
             assert "cancelled" in list(events.iter_lines())[1]
@@ -179,16 +185,20 @@ def test_a_key_in_use_is_of_one_question(server, monkeypatch):
 
 def test_a_revoked_token_sees_no_more_progress(server, monkeypatch):
     slow = Slow(monkeypatch)
-    monkeypatch.setattr("dptopk.service.access.VERIFIED_SECONDS", 0.0)
+    monkeypatch.setattr("dptopk.service.senders.RECENT_SECONDS", 0.0)
     with server.client("ann") as ann:
         key = {"Idempotency-Key": "slow-question"}
-        job = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key).headers["Location"]
+        job = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key).headers[
+            "Location"
+        ]
         assert slow.begun.wait(30)
         with ann.stream("GET", f"{job}/events") as events:
             lines = (line for line in events.iter_lines() if line.startswith("data: "))
             assert json.loads(next(lines)[6:])["stage"] == "reading"
             server.access.revoke("ann")
-            assert all(json.loads(line[6:])["stage"] == "reading" for line in lines)  # and they end, before the job
+            assert all(
+                json.loads(line[6:])["stage"] == "reading" for line in lines
+            )  # and they end, before the job
         slow.gate.set()
 
 

@@ -1,4 +1,6 @@
-"""A private look before the plan, over HTTP: one charge of the total, one answer; questions of before as they were."""
+"""A private look before the plan, over HTTP: one charge of the total, one answer; questions of
+before as they were.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from dptopk.costs import ApproxDP, Charge
 from dptopk.errors import BudgetExceeded
 from dptopk.planning import Plan
 from dptopk.planning.probe import LookedPlan
-from dptopk.service.catalog import Catalog
+from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.preview import preview
-from dptopk.service.questions import Plans, TopK, charge_of, question_of, recorded, revived
+from dptopk.service.questions import TopK, charge_of, question_of, recorded, revived
 from dptopk.session.client import ServiceError
 
 from .conftest import Server
@@ -42,7 +44,7 @@ def catalog(folder, budget="{ epsilon = 2.0, delta = 1e-6 }", more="") -> str:
 
 def loaded(folder, **options):
     catalog(folder, **options)
-    return Catalog.load(folder / "catalog.toml").datasets["pages"]
+    return load_catalog(folder / "catalog.toml").datasets["pages"]
 
 
 @pytest.mark.slow
@@ -50,7 +52,9 @@ def test_a_look_is_one_charge_of_the_total_and_one_answer(tmp_path):
     with Server(tmp_path, catalog(tmp_path)).running() as server:
         client = Client(server.url, server.tokens["ann"], dataset="pages")
         budget = Budget(0.5, 1e-7)
-        plain, price = (client.plan(5, budget=budget, counts="auto", **more) for more in ({}, {"look": "auto"}))
+        plain, price = (
+            client.plan(5, budget=budget, counts="auto", **more) for more in ({}, {"look": "auto"})
+        )
         assert (price["epsilon"], price["delta"]) <= (0.5, 1e-7)
         assert price["epsilon"] == pytest.approx(plain["epsilon"], rel=1e-2)
         assert Charge.parse(price["charge"]) == Charge({ApproxDP(0.5, 1e-7): 1})
@@ -59,7 +63,10 @@ def test_a_look_is_one_charge_of_the_total_and_one_answer(tmp_path):
         assert str(answer.charge) == price["charge"]
         assert "planned after a look at the counts of the ranks 1, 5, 10, 20, 50" in answer.note
         assert "look" in answer.phases
-        assert all(abs(count - COUNTS[label]) < 400 for label, count in zip(answer.labels, answer.counts, strict=True))
+        assert all(
+            abs(count - COUNTS[label]) < 400
+            for label, count in zip(answer.labels, answer.counts, strict=True)
+        )
         again = client.top_k(5, budget=budget, counts="auto", look="auto", key="the-first-look")
         assert again.to_dict() == answer.to_dict()
         for other in (None, 0.05):
@@ -91,11 +98,11 @@ def test_what_was_charged_is_revived_with_its_look(tmp_path):
     spec, question = loaded(tmp_path), TopK(**ASKED, look=0.05)
     prepared = question.prepared(spec)
     charge = charge_of(spec, question, prepared)
-    told = preview(prepared, charge, spec.sensitivity, 1e-6)
+    told = preview(prepared, charge, 1e-6)
     assert (told["charge"], told["delta"]) == ("ADP(0.5, 1e-07)", 1e-7)
     assert 0.45 < told["epsilon"] <= 0.5
     assert "after a look" in told["explain"]
-    same, again = revived(spec, Plans(), recorded(question, prepared), charge)
+    same, again = revived(spec, recorded(question, prepared), charge)
     assert same == question
     assert isinstance(again, LookedPlan)
     assert (again.charge, again.look) == (prepared.charge, prepared.look)

@@ -10,7 +10,8 @@ REFUSED = {  # body of a plan -> what is said
     '{"k": 3, "epsilon": 1e999}': "epsilon must be a finite number",
     '{"k": 3, "epsilon": "x"}': "epsilon must be a number",
     '{"k": 3, "colour": 1}': "colour is not known",
-    '{"k": 3, "counts": "best"}': "counts must be one of 'auto', 'gaussian', 'laplace', 'box' or 'none'",
+    '{"k": 3, "counts": "best"}': "counts must be one of 'auto', 'gaussian', 'laplace', 'box' "
+    "or 'none'",
     '{"k": 3, "where": {"part": 1}}': "where.part must be text",
     '{"k": 3, "segments": {"a": [], "b": []}}': "segments must have at most 1 entries",
     '{"mechanism": {"name": 3}}': "mechanism.name must be text",
@@ -24,11 +25,19 @@ REFUSED = {  # body of a plan -> what is said
 def test_a_refusal_says_what_a_value_must_be(server):
     with server.client("ann") as client:
         for body, said in REFUSED.items():
-            answer = client.post("/v1/datasets/words/plan", content=body, headers={"Content-Type": "application/json"})
+            answer = client.post(
+                "/v1/datasets/words/plan",
+                content=body,
+                headers={"Content-Type": "application/json"},
+            )
             assert (answer.status_code, answer.json()["message"]) == (422, said), body
-            assert not any(word in answer.text for word in ("Input", "Field", "Extra", "Asked", "Ran", "body.")), body
+            assert not any(
+                word in answer.text for word in ("Input", "Field", "Extra", "Asked", "Ran", "body.")
+            ), body
         wait = client.post(
-            "/v1/datasets/words/topk?wait=x", json={"k": 3}, headers={"Idempotency-Key": "a-key-of-mine"}
+            "/v1/datasets/words/topk?wait=x",
+            json={"k": 3},
+            headers={"Idempotency-Key": "a-key-of-mine"},
         )
         assert wait.json()["message"] == "wait must be a number"
         key = client.post("/v1/datasets/words/topk", json={"k": 3})

@@ -8,9 +8,9 @@ import pytest
 from fastapi.routing import APIRoute
 
 from dptopk.errors import InvalidParameter
-from dptopk.service import questions
+from dptopk.planning import choose
 from dptopk.service.answering import job_of
-from dptopk.service.catalog import Catalog
+from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.questions import TopK
 from dptopk.service.routes import router
 
@@ -38,8 +38,15 @@ budget = { epsilon = 2.0, delta = 1e-5 }
 filters = { region = ["eu", "us"] }
 segments = { region = 1 }
 """
-# One user more: a label in a second region and ward, a label nobody else has, no label, no region, one not offered.
-MORE = [("flu", "us", "b"), ("rare", "eu", "a"), ("", "us", "a"), ("cold", "", "a"), ("cold", "asia", "")]
+# One user more: a label in a second region and ward, a label nobody else has, no label, no region,
+# one not offered.
+MORE = [
+    ("flu", "us", "b"),
+    ("rare", "eu", "a"),
+    ("", "us", "a"),
+    ("cold", "", "a"),
+    ("cold", "asia", ""),
+]
 ROWS = {("flu", "eu", "a"): 500, ("cold", "eu", "b"): 400, ("measles", "us", "a"): 300}
 
 TOP = {"k": 2, "epsilon": 0.1, "delta": 1e-7, "counts": "gaussian", "method": "threshold"}
@@ -60,17 +67,31 @@ REFUSED = [
     ("topk", TOP | {"k": 1001}),
     ("run", LAPLACE | {"ranking": ["flu"]}),
     ("run", LAPLACE | {"mechanism": {"name": "KnownGumbel", "k": 4, "epsilon": 0.1}}),
-    ("run", LAPLACE | {"mechanism": {"name": "UnknownGumbel", "k": 2, "d_bar": 3, "epsilon": 0.1, "delta": 0}}),
+    (
+        "run",
+        LAPLACE
+        | {"mechanism": {"name": "UnknownGumbel", "k": 2, "d_bar": 3, "epsilon": 0.1, "delta": 0}},
+    ),
 ]
-JOBS = [f"jobs/{job_of('ann', data, key)}" for data in ("counts", "events") for key in ("topk-first-0", "nobody-asked")]
+JOBS = [
+    f"jobs/{job_of('ann', data, key)}"
+    for data in ("counts", "events")
+    for key in ("topk-first-0", "nobody-asked")
+]
 
 
 def write(folder, *, more: bool) -> None:
     """The two tables, with one user more or without."""
     counts = {**ROWS, **(dict.fromkeys(MORE, 1) if more else {})}
     lines = [f"{label},{count},{region},{ward}" for (label, region, ward), count in counts.items()]
-    (folder / "counts-1.csv").write_text("\n".join(["label,count,region,ward", *lines, ""]), "utf-8")
-    events = [f"u{label}{n},{label},{region}" for (label, region, _), count in ROWS.items() for n in range(count)]
+    (folder / "counts-1.csv").write_text(
+        "\n".join(["label,count,region,ward", *lines, ""]), "utf-8"
+    )
+    events = [
+        f"u{label}{n},{label},{region}"
+        for (label, region, _), count in ROWS.items()
+        for n in range(count)
+    ]
     events += [f"one-more,{label},{region}" for label, region, _ in MORE if more]
     (folder / "events.csv").write_text("\n".join(["who,what,region", *events, ""]), "utf-8")
 
@@ -90,7 +111,11 @@ def free(ann, eve) -> dict[str, tuple]:
     """Requests that cost nothing, answered or refused, and what each shows."""
     told = {}
     paths = ["me", "datasets", "nowhere", *JOBS, *(f"{job}/events" for job in JOBS)]
-    paths += [f"datasets/{data}{rest}" for data in ("counts", "events", "other") for rest in ("", "/budget")]
+    paths += [
+        f"datasets/{data}{rest}"
+        for data in ("counts", "events", "other")
+        for rest in ("", "/budget")
+    ]
     paths += [f"datasets/{data}/spending" for data in ("counts", "events")]
     for path in [*paths, "audit", "metrics"]:
         for name, client in (("ann", ann), ("eve", eve)):
@@ -103,22 +128,33 @@ def free(ann, eve) -> dict[str, tuple]:
             told[f"{data} plan {body}"] = seen(ann.post(f"/v1/datasets/{data}/plan", json=body))
         for number, (path, body) in enumerate(REFUSED):
             key = {"Idempotency-Key": f"refused-{number}"}
-            told[f"{data} {path} {body}"] = seen(ann.post(f"/v1/datasets/{data}/{path}", json=body, headers=key))
-    told["divide"] = seen(ann.post("/v1/divide", json={"epsilon": 1.0, "delta": 1e-6, "queries": []}))
+            told[f"{data} {path} {body}"] = seen(
+                ann.post(f"/v1/datasets/{data}/{path}", json=body, headers=key)
+            )
+    told["divide"] = seen(
+        ann.post("/v1/divide", json={"epsilon": 1.0, "delta": 1e-6, "queries": []})
+    )
     return told
 
 
 def session(folder, *, more: bool) -> tuple[dict[str, tuple], set[str]]:
     """All requests on one of the two data sets, and the routes that they came to."""
     write(folder, more=more)
-    with Server(folder, CATALOG).running() as server, server.client("ann") as ann, server.client("eve") as eve:
+    with (
+        Server(folder, CATALOG).running() as server,
+        server.client("ann") as ann,
+        server.client("eve") as eve,
+    ):
         told = {f"before {request}": shown for request, shown in free(ann, eve).items()}
         for data in ("counts", "events"):
             for number, (path, body) in enumerate(PAID):
                 key = {"Idempotency-Key": f"{path}-first-{number}"}
                 url = f"/v1/datasets/{data}/{path}"
                 answers = [ann.post(url, json=body, headers=key) for _ in range(2)]
-                told |= {f"{data} {path} {number} {again}": outline(one) for again, one in enumerate(answers)}
+                told |= {
+                    f"{data} {path} {number} {again}": outline(one)
+                    for again, one in enumerate(answers)
+                }
                 assert [one.status_code for one in answers] == [200, 200], answers[0].text
                 other = ann.post(url, json=body | {"where": {"region": "eu"}}, headers=key)
                 told[f"{data} {path} {number} other"] = seen(other)
@@ -135,7 +171,10 @@ def session(folder, *, more: bool) -> tuple[dict[str, tuple], set[str]]:
 
 
 def test_the_same_requests_on_neighbouring_data(tmp_path, monkeypatch):
-    plans, real = {}, questions.plan_topk  # plans are arithmetic: made once for both data sets of both services
+    plans, real = (
+        {},
+        choose.plan_topk,
+    )  # plans are arithmetic: made once for both data sets of both services
 
     def plan_topk(k, **options):
         key = f"{k} {options}"
@@ -143,7 +182,7 @@ def test_the_same_requests_on_neighbouring_data(tmp_path, monkeypatch):
             plans[key] = real(k, **options)
         return plans[key]
 
-    monkeypatch.setattr(questions, "plan_topk", plan_topk)
+    monkeypatch.setattr(choose, "plan_topk", plan_topk)
     sessions = []
     for more in (False, True):
         (tmp_path / str(more)).mkdir()
@@ -152,16 +191,27 @@ def test_the_same_requests_on_neighbouring_data(tmp_path, monkeypatch):
     assert {request for request in fewer if fewer[request] != more[request]} == set()
     assert fewer.keys() == more.keys()
     declared = {
-        f'{method}",route="{one.path}' for one in router.routes for method in one.methods if isinstance(one, APIRoute)
+        f'{method}",route="{one.path}'
+        for one in router.routes
+        for method in one.methods
+        if isinstance(one, APIRoute)
     }
     assert declared <= routes | {'GET",route="/v1/metrics'}
 
 
 def test_sums_are_asked_for_only_where_they_are_declared(tmp_path):
-    """Of a table of counts whose users are in two regions, caps hold in each of them, and their sum has none."""
-    (tmp_path / "catalog.toml").write_text(CATALOG.replace("region = 1", "region = 2"), encoding="utf-8")
-    catalog = Catalog.load(tmp_path / "catalog.toml")
-    whole, fixed, each = TopK(**TOP), TopK(**TOP, where={"region": "eu"}), TopK(**TOP, segments={"region": []})
+    """Of a table of counts whose users are in two regions, caps hold in each of them, and their sum
+    has none.
+    """
+    (tmp_path / "catalog.toml").write_text(
+        CATALOG.replace("region = 1", "region = 2"), encoding="utf-8"
+    )
+    catalog = load_catalog(tmp_path / "catalog.toml")
+    whole, fixed, each = (
+        TopK(**TOP),
+        TopK(**TOP, where={"region": "eu"}),
+        TopK(**TOP, segments={"region": []}),
+    )
     whole.check(catalog.datasets["events"])
     for question in (fixed, each):
         question.check(catalog.datasets["counts"])

@@ -1,8 +1,13 @@
-"""What operators get wrong is refused or warned of by name, without a traceback; terms of the ledger hold."""
+"""What operators get wrong is refused or warned of by name, without a traceback; terms of the
+ledger hold.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +17,8 @@ from dptopk.errors import LedgerError
 from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access
 from dptopk.service.app import create_app
-from dptopk.service.catalog import Catalog
+from dptopk.service.catalog_changes import opened
+from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.check import check
 from dptopk.service.tables import RELOAD, Tables
 
@@ -25,17 +31,49 @@ MISTAKES = [  # what is written, what instead, what is told
     ('ledger = "ledger.db"', "ledger = 5", "ledger must be a text"),
     ('ledger = "ledger.db"', 'ledger = ""', "ledger must be a text"),
     ('ledger = "ledger.db"', 'ledger = "nowhere/ledger.db"', "there is no folder"),
-    ('ledger = "ledger.db"', 'ledger = "ledger.db"\naccess = "ledger.db"', "access and ledger are the same file"),
-    ('ledger = "ledger.db"', 'ledger = "ledger.db"\naccess = "./ledger.db"', "access and ledger are the same file"),
-    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "ledger.db"', "head_file and ledger are the same"),
-    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "away/head.json"', "there is no folder"),
-    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "words-1.csv"', "not an exported head"),
+    (
+        'ledger = "ledger.db"',
+        'ledger = "ledger.db"\naccess = "ledger.db"',
+        "access and ledger are the same file",
+    ),
+    (
+        'ledger = "ledger.db"',
+        'ledger = "ledger.db"\naccess = "./ledger.db"',
+        "access and ledger are the same file",
+    ),
+    (
+        'ledger = "ledger.db"',
+        'ledger = "ledger.db"\nhead_file = "ledger.db"',
+        "head_file and ledger are the same",
+    ),
+    (
+        'ledger = "ledger.db"',
+        'ledger = "ledger.db"\nhead_file = "away/head.json"',
+        "there is no folder",
+    ),
+    (
+        'ledger = "ledger.db"',
+        'ledger = "ledger.db"\nhead_file = "words-1.csv"',
+        "not an exported head",
+    ),
     ('ledger = "ledger.db"', 'ledger = "ledger.db"\nkey_file = "no.key"', "cannot read 'no.key'"),
     ('ledger = "ledger.db"', 'ledger = "ledger.db"\nkey_file = "empty"', "'empty' is empty"),
-    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = "1"', "answers_every must be a number"),
-    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = -1', "answers_every must be a number"),
+    (
+        'ledger = "ledger.db"',
+        'ledger = "ledger.db"\nanswers_every = "1"',
+        "answers_every must be a number",
+    ),
+    (
+        'ledger = "ledger.db"',
+        'ledger = "ledger.db"\nanswers_every = -1',
+        "answers_every must be a number",
+    ),
     ('ledger = "ledger.db"', 'ledger = "ledger.db"\nworkers = 8', "unknown workers"),
-    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nstorage = "1 GB"', "storage must be a whole number"),
+    (
+        'ledger = "ledger.db"',
+        'ledger = "ledger.db"\nstorage = "1 GB"',
+        "storage must be a whole number",
+    ),
     ('ledger = "ledger.db"', 'ledger = "words-1.csv"', "refused"),
     ("rates = { free = 1000.0, spending = 1000.0 }", "rates = 5", "rates must be a table"),
     ("rates = { free = 1000.0", 'rates = { free = "many"', "free must be a number"),
@@ -61,9 +99,17 @@ MISTAKES = [  # what is written, what instead, what is told
     ("labels_per_user = 1", "labels_per_user = true", "labels_per_user must be a whole number"),
     ("labels_per_user = 1", "labels_per_member = 1", "unknown labels_per_member"),
     ("labels_per_user = 1\nunit", "unit", "labels_per_user is not given"),
-    ("labels_per_user = 1", 'labels_per_user = 1\nper_label_cap = "1"', "per_label_cap must be a whole number"),
+    (
+        "labels_per_user = 1",
+        'labels_per_user = 1\nper_label_cap = "1"',
+        "per_label_cap must be a whole number",
+    ),
     ("labels_per_user = 1", 'labels_per_user = 1\nlabels = "empty"', "labels: "),
-    ("labels_per_user = 1", 'labels_per_user = 1\nlabels = "nowhere.txt"', "datasets.words.labels: "),
+    (
+        "labels_per_user = 1",
+        'labels_per_user = 1\nlabels = "nowhere.txt"',
+        "datasets.words.labels: ",
+    ),
     ("labels_per_user = 1", "labels_per_user = 1\ntop = 1", "top must be"),
     ('unit = "word"', 'unit = ""', "unit must be a text"),
     ('unit = "word"', 'engine = "abacus"', "duckdb or spark"),
@@ -95,18 +141,50 @@ MISTAKES = [  # what is written, what instead, what is told
     (LIMIT, 'analysts = ["ann", "Ann"]', "one analyst"),
     (LIMIT, 'analysts = ["\\u0430nn"]', "look alike"),
     (LIMIT, 'analysts = ["Carol"]', "'carol' may ask and has no token"),
-    ('filters = { part = ["one", "two"] }', 'filters = { part = "eu" }', "filters must be a table of lists"),
-    ('filters = { part = ["one", "two"] }', 'filters = ["part"]', "filters must be a table of lists"),
-    ('filters = { part = ["one", "two"] }', "filters = { part = [] }", "filters must be a table of lists"),
-    ('filters = { part = ["one", "two"] }', 'filters = { part = ["a", "a"] }', "filters must be a table of lists"),
-    ('filters = { part = ["one", "two"] }', 'filters = { part = ["one"], ward = ["a"] }', "datasets.words:"),
+    (
+        'filters = { part = ["one", "two"] }',
+        'filters = { part = "eu" }',
+        "filters must be a table of lists",
+    ),
+    (
+        'filters = { part = ["one", "two"] }',
+        'filters = ["part"]',
+        "filters must be a table of lists",
+    ),
+    (
+        'filters = { part = ["one", "two"] }',
+        "filters = { part = [] }",
+        "filters must be a table of lists",
+    ),
+    (
+        'filters = { part = ["one", "two"] }',
+        'filters = { part = ["a", "a"] }',
+        "filters must be a table of lists",
+    ),
+    (
+        'filters = { part = ["one", "two"] }',
+        'filters = { part = ["one"], ward = ["a"] }',
+        "datasets.words:",
+    ),
     ("segments = { part = 1 }", 'segments = ["part"]', "segments must be a table of counts"),
     ("segments = { part = 1 }", "segments = { part = 0 }", "segments must be a table of counts"),
     ("segments = { part = 1 }", "segments = { ward = 1 }", "need its public list"),
-    ("segments = { part = 1 }", 'segments = { part = 1 }\nbudget_by = "ward"', "a budget for each ward"),
-    ("segments = { part = 1 }", "segments = { part = 1 }\nbudget_by = 1", "budget_by must be a text"),
+    (
+        "segments = { part = 1 }",
+        'segments = { part = 1 }\nbudget_by = "ward"',
+        "a budget for each ward",
+    ),
+    (
+        "segments = { part = 1 }",
+        "segments = { part = 1 }\nbudget_by = 1",
+        "budget_by must be a text",
+    ),
     ('source = "macbeth"', 'source = "words-{version}.csv"', "are the same file"),
-    ('source = "macbeth"', 'source = "macbeth"\nfilters = { a = ["b"] }', "no columns to filter by"),
+    (
+        'source = "macbeth"',
+        'source = "macbeth"\nfilters = { a = ["b"] }',
+        "no columns to filter by",
+    ),
 ]
 
 
@@ -158,8 +236,10 @@ def test_a_catalog_that_fits_can_be_served(catalog):
 
 def test_terms_that_differ_are_refused_until_they_are_applied(catalog):
     rewritten(catalog, ("epsilon = 4.0", "epsilon = 1.0"), ("epsilon = 0.4", "epsilon = 0.2"))
-    with pytest.raises(LedgerError, match=r"the ledger says epsilon 4.0, .* the catalog epsilon 1.0.*--apply"):
-        create_app(Catalog.load(catalog))
+    with pytest.raises(
+        LedgerError, match=r"the ledger says epsilon 4.0, .* the catalog epsilon 1.0.*--apply"
+    ):
+        create_app(load_catalog(catalog))
     told = run(catalog, "--check")
     assert told.exit_code == 1
     assert "limit of 'bob': the ledger says epsilon 0.4" in told.output
@@ -168,10 +248,13 @@ def test_terms_that_differ_are_refused_until_they_are_applied(catalog):
         assert ledger.state("words").account.epsilon() == 4.0
     applied = run(catalog, "--apply", "--reason", "the owner decided")
     assert applied.exit_code == 0, applied.output
-    create_app(Catalog.load(catalog)).state.service.close()
+    create_app(load_catalog(catalog)).state.service.close()
     with Ledger(catalog.with_name("ledger.db")) as ledger:
         assert ledger.state("words").account.epsilon() == 1.0
-        assert next(e for e in ledger.entries() if e.kind == "renewal").body["reason"] == "the owner decided"
+        assert (
+            next(e for e in ledger.entries() if e.kind == "renewal").body["reason"]
+            == "the owner decided"
+        )
 
 
 def test_another_kind_of_budget_is_another_budget(catalog):
@@ -182,14 +265,16 @@ def test_another_kind_of_budget_is_another_budget(catalog):
     assert run(catalog, "--check").exit_code == 0
 
 
-@pytest.mark.parametrize("source", ["words-{version}.csv", "./words-{version}.csv", "../{folder}/words-{version}.csv"])
+@pytest.mark.parametrize(
+    "source", ["words-{version}.csv", "./words-{version}.csv", "../{folder}/words-{version}.csv"]
+)
 def test_a_source_has_one_budget_whatever_it_is_called(catalog, source):
     source = source.replace("{folder}", catalog.parent.name)
     rewritten(catalog, ("[datasets.words]", "[datasets.verba]"), ("words-{version}.csv", source))
     with pytest.raises(LedgerError, match="the data of 'words'"):
-        create_app(Catalog.load(catalog))
+        create_app(load_catalog(catalog))
     assert run(catalog, "--apply", "--reason", "other people").exit_code == 0
-    create_app(Catalog.load(catalog)).state.service.close()
+    create_app(load_catalog(catalog)).state.service.close()
 
 
 def test_tokens_expire_and_readers_spend_nothing(server):
@@ -200,7 +285,9 @@ def test_tokens_expire_and_readers_spend_nothing(server):
         assert reader.get("/v1/datasets/words/budget").status_code == 200
         from .conftest import ASKED
 
-        refused = reader.post("/v1/datasets/words/topk", json=ASKED, headers={"Idempotency-Key": "reader-asks"})
+        refused = reader.post(
+            "/v1/datasets/words/topk", json=ASKED, headers={"Idempotency-Key": "reader-asks"}
+        )
         assert refused.status_code == 403
     assert {row["expires"] is None for row in server.access.people()} == {False}
 
@@ -214,7 +301,9 @@ def test_tokens_of_older_databases_are_read(tmp_path):
     with sqlite3.connect(tmp_path / "access.db") as file:
         file.execute("ALTER TABLE service_tokens DROP COLUMN expires")
     tables = Tables(str(tmp_path / "access.db"))
-    assert Access(tables).person(token).analyst == "ann"
+    access = Access(tables)
+    access.read()
+    assert access.person(token).analyst == "ann"
     tables.close()
 
 
@@ -247,23 +336,35 @@ def test_health(server, monkeypatch):
 
 def test_an_address_for_everybody_is_warned_of(monkeypatch, catalog):
     monkeypatch.setattr("dptopk.cli.serve._run", lambda *_: None)
-    assert "unencrypted" in run(catalog, "--host", "0.0.0.0", "--port", "0").output  # noqa: S104 - that is the point
+    # that is the point
+    assert "unencrypted" in run(catalog, "--host", "0.0.0.0", "--port", "0").output  # noqa: S104
     assert "unencrypted" not in run(catalog, "--port", "0").output
 
 
 def test_a_backup_is_restored_by_the_recipe(tmp_path):
-    """docs/deploy.md: both databases are copied while the service runs, and put back; the head file tells of losses."""
+    """docs/deploy.md: both databases are copied while the service runs, and put back; the head file
+    tells of losses.
+    """
     import sqlite3
 
     from .conftest import ASKED
 
     (tmp_path / "elsewhere").mkdir()
-    text = CATALOG.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "elsewhere/head.json"')
+    text = CATALOG.replace(
+        'ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "elsewhere/head.json"'
+    )
     key = {"Idempotency-Key": "before-the-copy"}
     with Server(tmp_path, text).running() as server, server.client("ann") as ann:
         answer = ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).json()
         backed = CliRunner().invoke(
-            app, ["ledger", "backup", str(tmp_path / "ledger.db"), "--out", str(tmp_path / "elsewhere" / "ledger.db")]
+            app,
+            [
+                "ledger",
+                "backup",
+                str(tmp_path / "ledger.db"),
+                "--out",
+                str(tmp_path / "elsewhere" / "ledger.db"),
+            ],
         )
         assert backed.exit_code == 0, backed.output
         with sqlite3.connect(tmp_path / "ledger.db.access") as file:
@@ -277,3 +378,54 @@ def test_a_backup_is_restored_by_the_recipe(tmp_path):
         server.tokens["ann"] = token
         with server.client("ann") as ann:
             assert ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).json() == answer
+
+
+@pytest.mark.parametrize("why", ["earlier format", "was migrated", "head of this ledger"])
+def test_a_ledger_that_would_grant_nothing_is_told_by_the_check(catalog, why):
+    ledger = catalog.with_name("ledger.db")
+    if why == "earlier format":
+        ledger.unlink()
+        text = (Path(__file__).parents[1] / "ledger/formats/6f1a7a7.sql").read_text("utf-8")
+        with contextlib.closing(sqlite3.connect(ledger)) as file:
+            file.executescript(text)
+        (catalog.parent / "key").write_text("a secret of the tests")
+        rewritten(catalog, ('ledger = "ledger.db"', 'ledger = "ledger.db"\nkey_file = "key"'))
+    elif why == "was migrated":
+        Ledger.migrate(ledger, catalog.with_name("new.db"))
+    else:
+        Ledger.attach_witness(ledger, catalog.with_name("head.json"), reason="from now on")
+    told = run(catalog, "--check")
+    assert told.exit_code == 1
+    assert why in told.output
+
+
+def test_data_that_were_served_before_get_no_new_ledger(catalog):
+    """Their budget would come back with it; the access database knows them, and says so."""
+    service = load_catalog(catalog)
+
+    def start():
+        with contextlib.closing(Tables(service.access)) as tables:
+            opened(service, tables).close()
+
+    start()
+    away = catalog.parent / "away"
+    away.mkdir()
+    for file in catalog.parent.glob("ledger.db*"):
+        if "access" not in file.name:
+            file.rename(away / file.name)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="served before"):
+            start()
+        assert not (catalog.parent / "ledger.db").exists()
+    told = run(catalog, "--check")
+    assert told.exit_code == 1
+    assert "served before" in told.output
+    Ledger(service.ledger).close()  # an empty one is none either
+    with pytest.raises(LedgerError, match="nothing of it"):
+        start()
+    assert run(catalog, "--check").exit_code == 1
+    assert run(catalog, "--apply", "--reason", "the data are others").exit_code == 0
+    start()
+    with Ledger(service.ledger, read_only=True) as ledger:
+        reasons = [entry.body["reason"] for entry in ledger.entries() if entry.kind == "renewal"]
+        assert set(reasons) == {"the data are others"}

@@ -1,4 +1,6 @@
-"""The page in a real Chromium: the whole way from a token to a chart, by keyboard too, dark, narrow, and escaped."""
+"""The page in a real Chromium: the whole way from a token to a chart, by keyboard too, dark,
+narrow, and escaped.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PROGRAM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 
 untested = "the page was NOT tested: there is no Chromium here (`make browser` installs Debian's)"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason=untested)]
@@ -53,7 +57,10 @@ def opened(browser, server, who, **options):
     page.wrong, page.hosts = [], set()
     page.on("pageerror", lambda error: page.wrong.append(str(error)))
     page.on("console", lambda line: page.wrong.append(line.text) if line.type == "error" else None)
-    page.on("request", lambda request: page.hosts.add(request.url.split("/")[2]) if "://" in request.url else None)
+    page.on(
+        "request",
+        lambda request: page.hosts.add(request.url.split("/")[2]) if "://" in request.url else None,
+    )
     page.on("dialog", lambda dialog: page.wrong.append("a label ran as a script"))
     page.goto(server.url)
     page.fill("#token", server.tokens[who])
@@ -74,15 +81,23 @@ def test_from_token_to_chart(browser, server):
     labels = [text.text_content() for text in page.query_selector_all("#answer td:nth-child(2)")]
     assert "<img src=x onerror=alert(1)>" in labels  # as text: it neither loaded nor ran
     assert page.query_selector_all("#answer img") == []
-    assert len(page.query_selector_all("#answer .whisker")) == len(page.query_selector_all("#answer tbody tr")) > 0
+    assert (
+        len(page.query_selector_all("#answer .whisker"))
+        == len(page.query_selector_all("#answer tbody tr"))
+        > 0
+    )
     with page.expect_download() as download:
         page.click("#answer a:text('CSV')")
     rows = download.value.path().read_text(encoding="utf-8").splitlines()
     assert rows[0] == "rank,label,count,low,high,rank_low,rank_high"
     assert len(rows) == 1 + len(page.query_selector_all("#answer tbody tr"))
     for start in FORMULA:  # as on the command line
-        written = page.evaluate("text => import('/csv.js').then(m => m.csv(['a'], [{ a: text }]))", f"{start}1+1")
-        assert next(itertools.islice(csv.reader(io.StringIO(written, newline="")), 1, None)) == [f"'{start}1+1"]
+        written = page.evaluate(
+            "text => import('/csv.js').then(m => m.csv(['a'], [{ a: text }]))", f"{start}1+1"
+        )
+        assert next(itertools.islice(csv.reader(io.StringIO(written, newline="")), 1, None)) == [
+            f"'{start}1+1"
+        ]
     page.wait_for_selector("#go:not([disabled])")
     assert " 0% used (" not in page.inner_text("#balance")
     assert page.wrong == []
@@ -92,9 +107,13 @@ def test_from_token_to_chart(browser, server):
 
 
 def test_a_stream_s_chart(browser, tmp_path):
-    """Totals with their bars, of chosen labels; one that would run is a text; the next day is asked for."""
+    """Totals with their bars, of chosen labels; one that would run is a text; the next day is asked
+    for.
+    """
     label = "<img src=x onerror=alert(1)>"
-    for day, counts in enumerate(({"tea": 5000, label: 3000}, {"tea": 4000, "ale": 9000}, {"rum": 700}), 1):
+    for day, counts in enumerate(
+        ({"tea": 5000, label: 3000}, {"tea": 4000, "ale": 9000}, {"rum": 700}), 1
+    ):
         write_day(tmp_path, day, **counts)
     with Server(tmp_path, STREAMS).running() as server, server.client("ann") as ann:
         at = "/v1/datasets/sales/streams"
@@ -105,8 +124,14 @@ def test_a_stream_s_chart(browser, tmp_path):
         page.click("#tab-streams")
         page.wait_for_selector("#stream-chart svg")
         assert "2 of 4 days" in page.inner_text("#stream-about")
-        assert [one.text_content() for one in page.query_selector_all("#stream-labels label")] == [label, "ale", "tea"]
-        assert len(page.query_selector_all("#stream-chart circle")) == 5  # two of two labels, one of ale
+        assert [one.text_content() for one in page.query_selector_all("#stream-labels label")] == [
+            label,
+            "ale",
+            "tea",
+        ]
+        assert (
+            len(page.query_selector_all("#stream-chart circle")) == 5
+        )  # two of two labels, one of ale
         page.focus("#stream-labels label:nth-child(2) input")
         page.keyboard.press("Space")
         assert len(page.query_selector_all("#stream-chart circle")) == 4
@@ -140,14 +165,17 @@ def test_the_slider_moves_the_error_bars_by_keyboard(browser, server):
     assert page.is_visible("#answers")
     unnamed = page.evaluate(
         "[...document.querySelectorAll('input,select,button,meter,progress')].filter(e =>"
-        " !e.labels?.length && !e.getAttribute('aria-label') && !e.textContent.trim()).map(e => e.id || e.outerHTML)"
+        " !e.labels?.length && !e.getAttribute('aria-label') && !e.textContent.trim()).map(e => "
+        "e.id || e.outerHTML)"
     )
     assert unnamed == []
     page.context.close()
 
 
 def test_the_owner_on_a_dark_phone(browser, server):
-    page = opened(browser, server, "eve", viewport={"width": 360, "height": 740}, color_scheme="dark")
+    page = opened(
+        browser, server, "eve", viewport={"width": 360, "height": 740}, color_scheme="dark"
+    )
     page.click("#tab-owner")
     page.wait_for_selector("#spending table")
     assert "ε = 4" in page.inner_text("#spending")
@@ -159,7 +187,9 @@ def test_the_owner_on_a_dark_phone(browser, server):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_answer_on_a_phone_leads_with_what_its_reader_wants(browser, server, scheme):
-    page = opened(browser, server, "ann", viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page = opened(
+        browser, server, "ann", viewport={"width": 390, "height": 844}, color_scheme=scheme
+    )
     assert "Charged" not in page.inner_text("#before")
     page.click("#go")
     page.wait_for_selector("#answer svg")
@@ -175,7 +205,10 @@ def test_an_answer_on_a_phone_leads_with_what_its_reader_wants(browser, server, 
         assert said in seen
     assert "Budget of the data set" in seen
     assert "delta(" not in seen  # which is folded
-    size = "t => parseFloat(getComputedStyle(t).fontSize) * t.ownerSVGElement.getBoundingClientRect().width"
+    size = (
+        "t => parseFloat(getComputedStyle(t).fontSize) * "
+        "t.ownerSVGElement.getBoundingClientRect().width"
+    )
     size += " / t.ownerSVGElement.viewBox.baseVal.width"
     assert min(page.eval_on_selector_all("svg text", f"all => all.map({size})")) > 10
     for summary in page.query_selector_all("#answer summary"):
@@ -183,7 +216,11 @@ def test_an_answer_on_a_phone_leads_with_what_its_reader_wants(browser, server, 
         page.keyboard.press("Enter")
     assert "delta(" in page.inner_text("#answer")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    named = {node["role"]["value"]: node["name"]["value"] for node in tree(page) if node.get("name", {}).get("value")}
+    named = {
+        node["role"]["value"]: node["name"]["value"]
+        for node in tree(page)
+        if node.get("name", {}).get("value")
+    }
     assert "bars are noisy counts" in named["image"]
     assert named["meter"].startswith("Budget")
     with page.expect_download() as download:
@@ -210,8 +247,23 @@ def test_a_refusal_on_the_page_is_in_plain_words(browser, server):
 
 def test_an_exported_page_fits_a_phone(browser, tmp_path):
     out, counts = tmp_path / "answer.html", tmp_path / "counts.csv"
-    counts.write_text("label,count\n" + "".join(f"{'long' * 20}{n},{900 - n}\n" for n in range(5)), encoding="utf-8")
-    asked = ["--k", "3", "--epsilon", "2", "--delta", "1e-6", "--labels-per-user", "1", "--format", "html", "--out"]
+    counts.write_text(
+        "label,count\n" + "".join(f"{'long' * 20}{n},{900 - n}\n" for n in range(5)),
+        encoding="utf-8",
+    )
+    asked = [
+        "--k",
+        "3",
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-6",
+        "--labels-per-user",
+        "1",
+        "--format",
+        "html",
+        "--out",
+    ]
     assert CliRunner().invoke(app, ["topk", str(counts), *asked, str(out)]).exit_code == 0
     for scheme in ("light", "dark"):
         page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
@@ -238,7 +290,9 @@ def rested(page) -> None:
 def test_the_budget_tool(browser, server):
     """Move one error by keyboard and the others give way at once; lock one and it stays; export."""
     page = opened(browser, server, "ann", viewport={"width": 360, "height": 740})
-    page.route("**/v1/divide", lambda route: route.abort())  # of the example queries: not of this test
+    page.route(
+        "**/v1/divide", lambda route: route.abort()
+    )  # of the example queries: not of this test
     page.click("#tab-divide")
     for button in page.query_selector_all("#queries button"):
         button.click()
@@ -263,7 +317,9 @@ def test_the_budget_tool(browser, server):
     page.wait_for_selector("#divide-stage:has-text('exact when')")
     rested(page)
     exact = errors(page)
-    assert all(abs(real - shown) <= 0.1 * shown + 1 for real, shown in zip(exact, about, strict=True))
+    assert all(
+        abs(real - shown) <= 0.1 * shown + 1 for real, shown in zip(exact, about, strict=True)
+    )
     page.check("#queries li:nth-child(2) input[type=checkbox]")
     page.focus("#queries li:nth-child(3) input[type=range]")
     for _ in range(20):
@@ -282,7 +338,9 @@ def test_the_budget_tool(browser, server):
     with page.expect_download() as download:
         page.click("#division a:text('registration.txt')")
     assert Charge.parse(download.value.path().read_text(encoding="utf-8").strip()).costs
-    assert page.get_attribute("#queries li:nth-child(3) input[type=range]", "aria-valuetext").startswith("± ")
+    assert page.get_attribute(
+        "#queries li:nth-child(3) input[type=range]", "aria-valuetext"
+    ).startswith("± ")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.wrong == []
     page.context.close()
@@ -295,7 +353,10 @@ def test_each_segment_at_once(browser, server):
     page.wait_for_selector("#go:not([disabled])")
     page.click("#go")
     page.wait_for_selector("#answer h3")
-    assert [heading.text_content() for heading in page.query_selector_all("#answer h3")] == ["one", "two"]
+    assert [heading.text_content() for heading in page.query_selector_all("#answer h3")] == [
+        "one",
+        "two",
+    ]
     page.click("#tab-answers")
     page.wait_for_selector("#answers-list h2:has-text('each part')")
     assert page.wrong == []

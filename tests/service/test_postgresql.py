@@ -1,4 +1,6 @@
-"""The service on PostgreSQL: two workers on one database; skipped, visibly, where no server is installed."""
+"""The service on PostgreSQL: two workers on one database; skipped, visibly, where no server is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from ledger.test_postgresql import url  # noqa: F401 - a server for this module
+from ledger.test_postgresql import url  # noqa: F401
 from sqlalchemy import create_engine
 
 from dptopk.ledger.ledger import Ledger
@@ -14,15 +16,16 @@ from dptopk.ledger.ledger import Ledger
 from .conftest import ASKED, CATALOG, Server, write_words
 from .test_exactly_once import storm
 
-# FastAPI silences this one of pydantic's while it builds its routes, at the first request: two servers in one process
-# undo each other's silence.
+# FastAPI silences this one of pydantic's while it builds its routes, at the first request: two
+# servers in one process undo each other's silence.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning"),
 ]
 
 
-def test_two_workers_share_a_ledger_and_a_key_is_paid_once(tmp_path, url):  # noqa: F811 - the fixture
+# the fixture
+def test_two_workers_share_a_ledger_and_a_key_is_paid_once(tmp_path, url):  # noqa: F811
     text = CATALOG.replace('"ledger.db"', f'"{url}"').replace("epsilon = 4.0", "epsilon = 0.3")
     statuses, entries = [], set()
     with ExitStack() as stack:
@@ -53,8 +56,10 @@ def test_two_workers_share_a_ledger_and_a_key_is_paid_once(tmp_path, url):  # no
         assert second.service.access.people()
 
 
-def test_two_hosts_with_kills(tmp_path, url):  # noqa: F811 - the fixture
-    """Two servers that share nothing but the database: each has a folder, with a catalog and the data, of its own."""
+def test_two_hosts_with_kills(tmp_path, url):  # noqa: F811
+    """Two servers that share nothing but the database: each has a folder, with a catalog and the
+    data, of its own.
+    """
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE DATABASE hosts")
@@ -64,5 +69,7 @@ def test_two_hosts_with_kills(tmp_path, url):  # noqa: F811 - the fixture
     for folder in folders:
         folder.mkdir()
         write_words(folder, "1")
-        (folder / "catalog.toml").write_text(CATALOG.replace('"ledger.db"', f'"{url}"'), encoding="utf-8")
+        (folder / "catalog.toml").write_text(
+            CATALOG.replace('"ledger.db"', f'"{url}"'), encoding="utf-8"
+        )
     assert storm(folders, lambda: Ledger(url), kills=2)

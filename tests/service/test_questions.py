@@ -1,17 +1,26 @@
-"""One mechanism by name, and a question put to every segment at once: over HTTP and by the Client."""
+"""One mechanism by name, and a question put to every segment at once: over HTTP and by the
+Client.
+"""
 
 from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import fields
 from inspect import signature
 
 import pandas as pd
 import pytest
 
-from dptopk import Budget, Client, InvalidParameter, KnownGaussian, KnownLaplace, Session, UnknownGumbel
-from dptopk.cli.options import Asked
-from dptopk.cli.topk import topk
+from dptopk import (
+    Budget,
+    Client,
+    InvalidParameter,
+    KnownGaussian,
+    KnownLaplace,
+    Session,
+    UnknownGumbel,
+)
 from dptopk.costs import Charge, PureDP
 from dptopk.datasets import Segments
 from dptopk.errors import BudgetExceeded, LedgerError
@@ -19,8 +28,10 @@ from dptopk.ledger.entries import normal
 from dptopk.mechanisms import Centred, CountMLE, TruncatedGaussian, TruncatedLaplace
 from dptopk.mechanisms.named import mechanism_of
 from dptopk.planning import plan_topk
+from dptopk.question import Question, default_of
 from dptopk.service import data
 from dptopk.service.catalog import Catalog, Segmented
+from dptopk.service.catalog_file import load as load_catalog, read as read_catalog
 from dptopk.service.check import check
 from dptopk.service.questions import Plans, Run, TopK, charge_of, question_of, recorded, revived
 
@@ -36,7 +47,9 @@ def client(server):
 
 @pytest.mark.slow
 def test_run_by_name(server, client):
-    """What Session.run does: the labels of one answer counted by another, each charged what it says."""
+    """What Session.run does: the labels of one answer counted by another, each charged what it
+    says.
+    """
     selection = UnknownGumbel(k=2, d_bar=3, epsilon=0.2, delta=1e-7)
     promised = client.plan(selection)
     found = client.run(selection)
@@ -46,7 +59,10 @@ def test_run_by_name(server, client):
     assert counted.charge == Charge({PureDP(0.25): 1})
     assert client.plan(KnownLaplace(epsilon=0.25), labels=found)["charge"] == "DP(0.25)"
     truth = dict(WORDS)
-    assert all(abs(count - truth[label]) < 400 for label, count in zip(counted.labels, counted.counts, strict=True))
+    assert all(
+        abs(count - truth[label]) < 400
+        for label, count in zip(counted.labels, counted.counts, strict=True)
+    )
     again = client.run(KnownLaplace(epsilon=0.25), labels=list(found.labels), key="count-them")
     assert again.to_dict() == counted.to_dict()
     fitted = client.run(CountMLE(noise=KnownGaussian(sigma=30.0)), ranking=found)
@@ -77,7 +93,10 @@ def test_run_refuses_what_makes_no_sense_before_any_charge(server, client):
         for mechanism in bad:
             key = {"Idempotency-Key": "nonsense-1"}
             answer = ann.post("/v1/datasets/words/run", json={"mechanism": mechanism}, headers=key)
-            assert (answer.status_code, answer.json()["error"]) == (422, "invalid"), (mechanism, answer.text)
+            assert (answer.status_code, answer.json()["error"]) == (422, "invalid"), (
+                mechanism,
+                answer.text,
+            )
     with pytest.raises(InvalidParameter, match="labels"):
         client.run(UnknownGumbel(k=2, d_bar=3, epsilon=0.2, delta=1e-7), labels=["three"])
     with pytest.raises(BudgetExceeded):
@@ -93,14 +112,25 @@ def test_every_segment_at_once_costs_as_much_as_one(server, client):
     assert promised["epsilon"] == pytest.approx(one["epsilon"], rel=1e-3)
     answers = client.top_k_each("part", 2, budget=Budget(0.5, 1e-7), key="each-part", **PART)
     assert list(answers) == ["one", "two"]
-    assert [str(spend.charge) for spend in server.service.reports.ledger.history("words")] == [one["charge"]]
+    assert [str(spend.charge) for spend in server.service.reports.ledger.history("words")] == [
+        one["charge"]
+    ]
     assert client.releases()[0].keys() == answers.keys()
     again = client.top_k_each({"part": []}, 2, budget=Budget(0.5, 1e-7), key="each-part", **PART)
-    assert [answer.to_dict() for answer in again.values()] == [answer.to_dict() for answer in answers.values()]
+    assert [answer.to_dict() for answer in again.values()] == [
+        answer.to_dict() for answer in answers.values()
+    ]
     ran = client.run_each({"part": ["two"]}, TruncatedGaussian(sigma=4.0, delta=1e-7))
     assert list(ran) == ["two"]
-    assert list(client.report()["rows"]) == [sum(map(len, answers.values()))] * 2 + [len(ran["two"])]
-    for segments in ({"part": ["three"]}, {"part": ["two", "two"]}, "word", {"part": [], "word": []}):
+    assert list(client.report()["rows"]) == [sum(map(len, answers.values()))] * 2 + [
+        len(ran["two"])
+    ]
+    for segments in (
+        {"part": ["three"]},
+        {"part": ["two", "two"]},
+        "word",
+        {"part": [], "word": []},
+    ):
         with pytest.raises(InvalidParameter):
             client.top_k_each(segments, 2, budget=Budget(0.5, 1e-7))
     with pytest.raises(InvalidParameter, match="fixed by a condition"):
@@ -108,7 +138,11 @@ def test_every_segment_at_once_costs_as_much_as_one(server, client):
 
 
 def events_catalog(folder, per_user: int) -> Catalog:
-    rows = [(f"u{user}", f"w{user % 5}", ("arts", "sport", "news")[part]) for user in range(300) for part in range(3)]
+    rows = [
+        (f"u{user}", f"w{user % 5}", ("arts", "sport", "news")[part])
+        for user in range(300)
+        for part in range(3)
+    ]
     pd.DataFrame(rows, columns=["member", "item", "section"]).to_parquet(folder / "events.parquet")
     (folder / "catalog.toml").write_text(
         f"""
@@ -123,7 +157,7 @@ segments = {{ section = {per_user} }}
 """,
         encoding="utf-8",
     )
-    return Catalog.load(folder / "catalog.toml")
+    return load_catalog(folder / "catalog.toml")
 
 
 @pytest.mark.slow
@@ -134,13 +168,21 @@ def test_segments_of_events_hold_each_user_in_as_many_as_are_charged(tmp_path):
     assert asked == Segmented("section", ("arts", "sport", "news"), 2)
     read = data.Histograms().get(spec, "1", {}, asked, lambda _done, _total: None)
     assert list(read) == ["arts", "sport", "news"]
-    assert sum(int(histogram.counts.sum()) for histogram in read.values()) == 2 * 300  # of 3 events each
+    assert (
+        sum(int(histogram.counts.sum()) for histogram in read.values()) == 2 * 300
+    )  # of 3 events each
     prepared = question.prepared(spec)
-    assert charge_of(spec, question, prepared) == Segments(read, 2).charge(prepared.charge) == prepared.charge.times(2)
+    assert (
+        charge_of(spec, question, prepared)
+        == Segments(read, 2).charge(prepared.charge)
+        == prepared.charge.times(2)
+    )
 
 
 def test_a_charge_remembers_every_design(tmp_path):
-    """Also a design with a centre, a fraction: read back as JSON has it, it is the plan that was charged."""
+    """Also a design with a centre, a fraction: read back as JSON has it, it is the plan that was
+    charged.
+    """
     spec = events_catalog(tmp_path, 1).datasets["articles"]
     wide = type(spec)(name="wide", source="macbeth", terms=spec.terms)
     question = TopK(k=25, epsilon=2.0, delta=1e-6, counts="gaussian", method="peel")
@@ -148,11 +190,11 @@ def test_a_charge_remembers_every_design(tmp_path):
     plan = plans.get(wide, question)
     assert any(isinstance(getattr(one, "noise", None), Centred) for one in plan.mechanisms)
     record = normal(mechanism=recorded(question, plan))
-    assert revived(wide, plans, record, plan.charge)[1].mechanisms == plan.mechanisms
+    assert revived(wide, record, plan.charge)[1].mechanisms == plan.mechanisms
     with pytest.raises(LedgerError, match="its charge stays"):
-        revived(wide, plans, record, Charge({PureDP(0.1): 1}))
+        revived(wide, record, Charge({PureDP(0.1): 1}))
     with pytest.raises(LedgerError, match="cannot be put again"):
-        revived(wide, plans, record | {"question": record["question"] | {"k": 0}}, plan.charge)
+        revived(wide, record | {"question": record["question"] | {"k": 0}}, plan.charge)
 
 
 def test_mechanisms_by_name_come_back():
@@ -170,10 +212,12 @@ def test_mechanisms_by_name_come_back():
 @pytest.mark.slow
 def test_a_whole_answer_at_once_over_public_labels(tmp_path):
     """Every method that a plan may have is one that may be asked for."""
-    (tmp_path / "labels.txt").write_text("".join(f"{word}\n" for word, _ in WORDS), encoding="utf-8")
-    text = CATALOG.replace("[datasets.hidden]\n", '[datasets.open]\nlabels = "labels.txt"\n').replace(
-        'source = "macbeth"\n', 'source = "open.csv"\nlabel = "word"\ncount = "n"\n'
+    (tmp_path / "labels.txt").write_text(
+        "".join(f"{word}\n" for word, _ in WORDS), encoding="utf-8"
     )
+    text = CATALOG.replace(
+        "[datasets.hidden]\n", '[datasets.open]\nlabels = "labels.txt"\n'
+    ).replace('source = "macbeth"\n', 'source = "open.csv"\nlabel = "word"\ncount = "n"\n')
     write_words(tmp_path, "1")
     (tmp_path / "words-1.csv").rename(tmp_path / "open.csv")
     with Server(tmp_path, text).running() as running:
@@ -204,10 +248,12 @@ def test_labels_that_python_holds_equal_are_of_different_questions(tmp_path):
 
 
 def test_the_shipped_table_has_no_segments(tmp_path):
-    """Its rows cannot be told apart: each of its segments would be all of it, and pay for a part."""
+    """Its rows cannot be told apart: each of its segments would be all of it, and pay for a
+    part.
+    """
     text = CATALOG.replace('source = "words-{version}.csv"', 'source = "macbeth"')
     with pytest.raises(InvalidParameter, match="no columns to filter by"):
-        Catalog.read(tomllib.loads(text), tmp_path)
+        read_catalog(tomllib.loads(text), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["mechanism", "labels", "ranking"])
@@ -243,9 +289,13 @@ limits = { bob = { rho = 0.1, delta = 1e-7 } }
 
 @pytest.mark.slow
 def test_a_question_in_rho_is_answered_within_a_budget_in_rho(tmp_path):
-    """Its price is at most its ρ; five of a fifth fit, for bob one of his limit; and the catalog still agrees."""
+    """Its price is at most its ρ; five of a fifth fit, for bob one of his limit; and the catalog
+    still agrees.
+    """
     with Server(tmp_path, IN_RHO).running() as server:
-        ann, bob = (Client(server.url, server.tokens[name], dataset="words") for name in ("ann", "bob"))
+        ann, bob = (
+            Client(server.url, server.tokens[name], dataset="words") for name in ("ann", "bob")
+        )
         part = Budget(rho=0.1, delta=1e-7)
         assert ann.plan(2, budget=part)["balance"]["total"]["fits"] == 5
         for _ in range(4):
@@ -279,15 +329,14 @@ def test_a_question_without_rho_is_written_down_as_before():
 
 
 def test_the_parts_of_a_question_have_one_name_and_one_default():
-    """plan_topk, a session, the command line, HTTP and the client: the same names, and the defaults of plan_topk."""
-    planned, asked = signature(plan_topk).parameters, signature(Asked).parameters
-    client, http = signature(Client.top_k).parameters, TopK.model_fields
-    totals = {"epsilon", "rho"}  # of which plan_topk's is a Budget
-    shared = (planned.keys() & asked.keys()) - {"k", "fit"}
-    assert shared == {"accuracy", "delta", "counts", "users", "d_bar", "method", "effort"}
-    assert {name: asked[name].default for name in shared} == {name: planned[name].default for name in shared}
-    assert http.keys() - planned.keys() == totals | {"where", "segments", "look"}
-    assert {signature(asks).parameters["look"].default for asks in (Session.top_k, topk)} == {"auto"}
-    assert (http["look"].default, client["look"].default) == (None, None)  # docs/service.md says why
-    assert all(http[name].default == planned[name].default for name in ("accuracy", "counts", "d_bar", "method"))
-    assert client.keys() - {"self", "key", "budget"} == (http.keys() | {"where"}) - totals - {"segments"}
+    """plan_topk, a session, the command line, HTTP and the client: the same names and defaults."""
+    planned, http = signature(plan_topk).parameters, TopK.model_fields
+    names = {one.name: one for one in fields(Question)}
+    shared = planned.keys() & names.keys() - {"k", "fit", "charge_as"}
+    assert shared >= {"accuracy", "delta", "counts", "users", "d_bar", "method", "effort", "like"}
+    for name in shared:
+        assert default_of(names[name]) == planned[name].default
+    for name in http.keys() - {"where", "segments", "k"}:
+        assert http[name].default == default_of(names[name], "http")
+    looks = [signature(asks).parameters["look"].default for asks in (Session.top_k, Client.top_k)]
+    assert looks == ["auto", None]  # docs/service.md says why

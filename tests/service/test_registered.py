@@ -1,4 +1,6 @@
-"""A mechanism of someone else's, registered by one line, goes wherever ours go; nothing takes it for another one."""
+"""A mechanism of someone else's, registered by one line, goes wherever ours go; nothing takes it
+for another one.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ COUNTS = np.array([90, 70, 50, 40, 30, 22, 20, 18, 16, 14, 12, 10, *[5] * 20])
 
 @dataclass(frozen=True, kw_only=True)
 class StableHistogram(Mechanism):
-    """Present counts with two-sided geometric noise, released above a threshold (Korolova et al. 2009); linf = 1."""
+    """Present counts with two-sided geometric noise, released above a threshold (Korolova et al.
+    2009); linf = 1.
+    """
 
     epsilon: float
     delta: float
@@ -49,12 +53,16 @@ class StableHistogram(Mechanism):
     def release(self, histogram, rng=None):
         self.check(histogram)
         present = np.flatnonzero(histogram.counts)
-        values = histogram.counts[present] + self._noise(rng or np.random.default_rng(), len(present))
+        values = histogram.counts[present] + self._noise(
+            rng or np.random.default_rng(), len(present)
+        )
         order = np.argsort(-values, kind="stable")
         rows = order[values[order] > self.threshold_offset(histogram.sensitivity)]
         labels = tuple(histogram.labels[present[rows]].tolist())
         charge = self.charge(histogram.sensitivity)
-        return Release.drawn(histogram, rng, labels=labels, counts=values[rows], charge=charge, mechanism=self)
+        return Release.drawn(
+            histogram, rng, labels=labels, counts=values[rows], charge=charge, mechanism=self
+        )
 
     def _noise(self, rng, size):
         first, second = rng.geometric(-math.expm1(-self.epsilon), (2, *np.atleast_1d(size)))
@@ -66,8 +74,14 @@ class StableHistogram(Mechanism):
 
     def simulate(self, scene):
         def draw(number):
-            noisy = scene.counts + self._noise(np.random.default_rng([99, number]), (BLOCK_DRAWS, len(scene.counts)))
-            values = np.where((noisy > self.threshold_offset(scene.sensitivity)) & (scene.counts > 0), noisy, -np.inf)
+            noisy = scene.counts + self._noise(
+                np.random.default_rng([99, number]), (BLOCK_DRAWS, len(scene.counts))
+            )
+            values = np.where(
+                (noisy > self.threshold_offset(scene.sensitivity)) & (scene.counts > 0),
+                noisy,
+                -np.inf,
+            )
             chosen = np.argsort(-values, axis=1)[:, : scene.k]
             values = np.take_along_axis(values, chosen, axis=1)
             return np.where(np.isfinite(values), chosen, -1), values
@@ -110,12 +124,16 @@ def test_it_is_planned_and_simulated_by_its_own_law():
     assert isinstance(plan.mechanisms[0], StableHistogram)
     assert plan.epsilon == pytest.approx(0.5, rel=1e-3)
     releases = [plan.release(_histogram(), np.random.default_rng(seed)) for seed in range(200)]
-    assert plan.outcome.rows == pytest.approx(np.mean([len(release) for release in releases]), abs=0.2)
+    assert plan.outcome.rows == pytest.approx(
+        np.mean([len(release) for release in releases]), abs=0.2
+    )
     squares = [(r.counts - COUNTS[[int(label[1:]) for label in r.labels]]) ** 2 for r in releases]
     assert plan.outcome.error == pytest.approx(math.sqrt(np.concatenate(squares).mean()), rel=0.1)
     less = replace(plan.mechanisms[0], epsilon=0.25)  # the law of another one is not that
     assert Shape.of(COUNTS).outcome((less,), 8, ONE, True).error > 1.5 * plan.outcome.error
-    assert "stable histogram" in set(plan_topk(8, Budget(0.5, 1e-3), sensitivity=ONE).alternatives["design"])
+    assert "stable histogram" in set(
+        plan_topk(8, Budget(0.5, 1e-3), sensitivity=ONE).alternatives["design"]
+    )
     assert f"threshold: {plan.threshold}" in plan.explain()
 
 
@@ -158,6 +176,13 @@ def test_it_is_served(server):
 
 def test_it_is_audited():
     mechanism = StableHistogram(epsilon=3.0, delta=0.05)
-    made, limits = from_mechanism(mechanism, ONE), {"world": World(sensitivity=ONE), "seconds": 60.0}
-    assert not audit(made, mechanism.charge(ONE), draws=1_000, **limits, rng=np.random.default_rng(1)).finding
-    assert audit(made, Charge({PureDP(0.1): 1}), draws=12_000, **limits, rng=np.random.default_rng(1)).finding
+    made, limits = (
+        from_mechanism(mechanism, ONE),
+        {"world": World(sensitivity=ONE), "seconds": 60.0},
+    )
+    assert not audit(
+        made, mechanism.charge(ONE), draws=1_000, **limits, rng=np.random.default_rng(1)
+    ).finding
+    assert audit(
+        made, Charge({PureDP(0.1): 1}), draws=12_000, **limits, rng=np.random.default_rng(1)
+    ).finding

@@ -1,4 +1,6 @@
-"""The service under requests that its own description allows and does not: no 500, nothing of the data in an answer."""
+"""The service under requests that its own description allows and does not: no 500, nothing of the
+data in an answer.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ FEW = settings(
 def test_requests_out_of_the_description(server):
     """Each operation under generated requests, for an administrator, who may do everything."""
     with server.client("eve") as eve:
-        schema = schemathesis.openapi.from_dict(eve.get("/openapi.json").json(), config=SchemathesisConfig())
+        schema = schemathesis.openapi.from_dict(
+            eve.get("/openapi.json").json(), config=SchemathesisConfig()
+        )
         statuses = set()
         for result in schema.get_all_operations():
             statuses |= fuzz(result.ok(), server.url, eve)
@@ -49,17 +53,28 @@ def fuzz(operation, url, client) -> set[int]:
         if case.path_parameters and "dataset" in case.path_parameters:
             case.path_parameters["dataset"] = "words"
         request = case.as_transport_kwargs(base_url=url)
-        request["headers"] = {**(request.get("headers") or {}), "Authorization": client.headers["Authorization"]}
+        request["headers"] = {
+            **(request.get("headers") or {}),
+            "Authorization": client.headers["Authorization"],
+        }
         try:
-            answer = client.request(**{name: value for name, value in request.items() if name in SENT})
+            answer = client.request(
+                **{name: value for name, value in request.items() if name in SENT}
+            )
         except (httpx.InvalidURL, UnicodeEncodeError, httpx.LocalProtocolError):
             return  # what HTTP cannot carry
         statuses.add(answer.status_code)
         assert answer.status_code in allowed, (operation.label, answer.status_code, answer.text)
         if answer.status_code == 503:
-            assert answer.json()["error"] == "data_unreadable"  # the version that a request made has no file
-        if answer.status_code == 200 and answer.request.url.path.endswith(("/topk", "/run", "/releases")):
-            assert all(row.keys() <= {"rank", "label", "count", "measured"} for row in _rows(answer.json()))
+            assert (
+                answer.json()["error"] == "data_unreadable"
+            )  # the version that a request made has no file
+        if answer.status_code == 200 and answer.request.url.path.endswith(
+            ("/topk", "/run", "/releases")
+        ):
+            assert all(
+                row.keys() <= {"rank", "label", "count", "measured"} for row in _rows(answer.json())
+            )
         else:
             assert not any(secret in answer.text for secret in SECRETS)
 
@@ -118,7 +133,9 @@ def test_bodies_that_are_nonsense(server):
 
 @pytest.mark.slow
 def test_mechanisms_and_labels_that_are_nonsense(server):
-    """Parameters of a mechanism are taken as they come, by any name, and so are labels: none of them is a 500."""
+    """Parameters of a mechanism are taken as they come, by any name, and so are labels: none of
+    them is a 500.
+    """
     deep = '{"name":"CountMLE","noise":' * 700 + "1" + "}" * 700
     bodies = [
         f'{{"mechanism":{mechanism},"labels":[{label}]}}'
@@ -144,7 +161,10 @@ def test_mechanisms_and_labels_that_are_nonsense(server):
             assert statuses in ([422, 422], [200, 200]), (body[:100], statuses)
         log = eve.get("/v1/audit?limit=1000")
         assert log.status_code == 200
-        assert all(line["detail"]["question"]["mechanism"].get("epsilon", 0) is not None for line in log.json())
+        assert all(
+            line["detail"]["question"]["mechanism"].get("epsilon", 0) is not None
+            for line in log.json()
+        )
 
 
 @pytest.mark.slow
@@ -157,6 +177,9 @@ def test_what_nobody_expected_is_a_plain_500(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(BudgetReports, "balance", broken)
     with Server(tmp_path).running() as server, server.client("ann") as ann:
         answer = ann.get("/v1/datasets/words/budget")
-    assert (answer.status_code, answer.json()) == (500, {"error": "internal", "message": "internal error"})
+    assert (answer.status_code, answer.json()) == (
+        500,
+        {"error": "internal", "message": "internal error"},
+    )
     assert "KeyError" in caplog.text
     assert not any(secret in caplog.text for secret in SECRETS)

@@ -9,7 +9,7 @@ import pytest
 
 from dptopk import Budget, BudgetExceeded, Client, InvalidParameter
 from dptopk.service import streams
-from dptopk.service.catalog import Catalog
+from dptopk.service.catalog_file import load as load_catalog
 from dptopk.session.client import ServiceError
 
 from .conftest import CATALOG, Server
@@ -78,7 +78,10 @@ def test_one_charge_and_each_day_once(server, ann):
     assert (missing.status_code, missing.json()["error"]) == (503, "data_unreadable")
     assert ann.post(f"{at}/top/days", json={"day": "5"}).status_code == 404
     page = ann.get(f"{at}/top/days").json()
-    assert [(one["day"], one["entry"]) for one in page["answers"]] == [(1, first["entry"]), (2, second["entry"])]
+    assert [(one["day"], one["entry"]) for one in page["answers"]] == [
+        (1, first["entry"]),
+        (2, second["entry"]),
+    ]
     assert page["half_width"] == price["half_width"]
     assert str(ledger.spent("sales")) == price["charge"]
     assert ledger.verify()
@@ -88,7 +91,9 @@ def test_one_charge_and_each_day_once(server, ann):
         for asked in (bob.get(f"{at}/top/days"), bob.post(f"{at}/top/days", json={"day": "1"})):
             assert asked.status_code == 404
     assert ann.get("/v1/datasets/sales/releases").status_code == 200
-    assert [one["text"] for one in ann.get("/v1/datasets/sales/budget").json()["fits"]] == ["stream 'top'"]
+    assert [one["text"] for one in ann.get("/v1/datasets/sales/budget").json()["fits"]] == [
+        "stream 'top'"
+    ]
     audit = server.client("eve").get("/v1/audit").json()
     assert {"stream", "stream day"} <= {note["action"] for note in audit}
 
@@ -126,7 +131,10 @@ def test_a_client_s_stream(server):
     assert stream.answer(1).to_dict() == first.to_dict()
     again = Client(server.url, server.tokens["ann"], dataset="sales").stream("top", 2, 4, **TERMS)
     second = again.answer(2)
-    assert {day: one.to_dict() for day, one in stream.answered().items()} == {1: first.to_dict(), 2: second.to_dict()}
+    assert {day: one.to_dict() for day, one in stream.answered().items()} == {
+        1: first.to_dict(),
+        2: second.to_dict(),
+    }
     assert stream.half_widths() == price["half_width"]
     assert [one["stream"] for one in client.streams()] == ["top"]
     with pytest.raises(InvalidParameter, match="next day to be answered is day 3"):
@@ -144,22 +152,31 @@ def test_a_client_s_stream(server):
 
 def test_a_catalog_of_streams(tmp_path):
     """A source that is no day's, a part of the rows, or segments cannot have streams."""
-    for old, new in (("sales-{version}.csv", "sales.csv"), ("days_per_user = 1", "days_per_user = 0")):
+    for old, new in (
+        ("sales-{version}.csv", "sales.csv"),
+        ("days_per_user = 1", "days_per_user = 0"),
+    ):
         (tmp_path / "catalog.toml").write_text(STREAMS.replace(old, new), encoding="utf-8")
         with pytest.raises(InvalidParameter, match=r"datasets\.sales"):
-            Catalog.load(tmp_path / "catalog.toml")
+            load_catalog(tmp_path / "catalog.toml")
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning")  # as in test_postgresql
+@pytest.mark.filterwarnings(
+    "ignore::pydantic.warnings.UnsupportedFieldAttributeWarning"
+)  # as in test_postgresql
 def test_several_workers_draw_a_day_once(server, ann):
-    """Two workers on one ledger and folder, four requests at a time: one charge, and one answer of each day."""
+    """Two workers on one ledger and folder, four requests at a time: one charge, and one answer of
+    each day.
+    """
     at = "/v1/datasets/sales/streams"
     with Server(server.folder, STREAMS).running() as other, ThreadPoolExecutor(4) as pool:
         clients = [ann, other.client(None), ann, other.client(None)]
         for client in clients:
             client.headers["Authorization"] = ann.headers["Authorization"]
-        made = list(pool.map(lambda one: one.post(at, json=ASKED | {"stream": "top"}).json(), clients))
+        made = list(
+            pool.map(lambda one: one.post(at, json=ASKED | {"stream": "top"}).json(), clients)
+        )
         days = [list(pool.map(lambda one, day=day: one.post(f"{at}/top/days", json={"day": day}).json(), clients))
                 for day in "12"]  # fmt: skip
         again = clients[1].get(f"{at}/top/days").json()["answers"]
@@ -171,9 +188,13 @@ def test_several_workers_draw_a_day_once(server, ann):
 
 @pytest.mark.slow
 def test_a_stream_is_a_job_that_cannot_be_called_off(server, ann, monkeypatch):
-    """Its name would be used up: while it is planned and charged the job can be seen, and a refusal says too late."""
+    """Its name would be used up: while it is planned and charged the job can be seen, and a refusal
+    says too late.
+    """
     at, go, plan = "/v1/datasets/sales/streams", threading.Event(), streams.plan_continual
-    monkeypatch.setattr(streams, "plan_continual", lambda *args, **options: go.wait(30) and plan(*args, **options))
+    monkeypatch.setattr(
+        streams, "plan_continual", lambda *args, **options: go.wait(30) and plan(*args, **options)
+    )
     begun = ann.post(f"{at}?wait=0", json=ASKED | {"stream": "top"})
     job = begun.json()["job"]
     assert begun.status_code == 202

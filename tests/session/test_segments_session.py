@@ -26,7 +26,13 @@ REGISTERED = Charge({PureDP(0.5): 4}, delta=1e-6)
 
 
 def segments(s, names=("eu", "us", "asia")):
-    return Segments({name: Histogram(None, [50, 30, place], sensitivity=ONE) for place, name in enumerate(names)}, s)
+    return Segments(
+        {
+            name: Histogram(None, [50, 30, place], sensitivity=ONE)
+            for place, name in enumerate(names)
+        },
+        s,
+    )
 
 
 @pytest.fixture(params=["memory", "ledger"])
@@ -54,7 +60,9 @@ def test_what_does_not_fit_costs_nothing(session):
     with pytest.raises(BudgetExceeded):
         session.run_each(segments(3), KnownLaplace(epsilon=0.6))
     with pytest.raises(InvalidParameter, match="plan"):
-        session.run_each(segments(1), plan_topk(2, Budget(0.5, 1e-7), sensitivity=ONE))  # for a private domain
+        session.run_each(
+            segments(1), plan_topk(2, Budget(0.5, 1e-7), sensitivity=ONE)
+        )  # for a private domain
     with pytest.raises(InvalidParameter, match="segments"):
         session.run_each({"eu": segments(1)["eu"]}, NOISE)
     assert session.remaining().left == REGISTERED
@@ -70,7 +78,9 @@ def test_noise_of_segments_is_drawn_anew():
 def test_a_ledger_refuses_segments_made_for_users_who_move_less(tmp_path):
     ledger, wide = Ledger(tmp_path / "ledger.db"), Sensitivity(linf=2, l0=1)
     ledger.create_dataset("d", registered=REGISTERED, delta=1e-5, sensitivity=wide)
-    session = Session(Histogram(None, [50, 30], sensitivity=wide), ledger=ledger, dataset="d", analyst="ann")
+    session = Session(
+        Histogram(None, [50, 30], sensitivity=wide), ledger=ledger, dataset="d", analyst="ann"
+    )
     with pytest.raises(InvalidParameter, match="sensitivity"):
         session.run_each(segments(1), NOISE)
     assert not ledger.spent("d")
@@ -79,7 +89,9 @@ def test_a_ledger_refuses_segments_made_for_users_who_move_less(tmp_path):
 def test_a_ledger_keeps_the_answers_of_all_segments(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create_dataset("d", registered=REGISTERED, delta=1e-5, sensitivity=ONE)
-    Session(segments(1)["eu"], ledger=ledger, dataset="d", analyst="ann").run_each(segments(1), NOISE)
+    Session(segments(1)["eu"], ledger=ledger, dataset="d", analyst="ann").run_each(
+        segments(1), NOISE
+    )
     assert ledger.spent("d") == Charge({PureDP(0.5): 1})
     assert Ledger(tmp_path / "ledger.db").verify()
 
@@ -149,7 +161,11 @@ def test_each_of_declared_segments_pays_for_what_is_asked_of_all_together(region
     regional.run_each(declared_ones, NOISE)
     for region in regions.values():
         region.run(NOISE)
-    assert [list(region.remaining().fits.values()) for region in regions.values()] == [[1], [2], [2]]
+    assert [list(region.remaining().fits.values()) for region in regions.values()] == [
+        [1],
+        [2],
+        [2],
+    ]
 
 
 def test_only_segments_of_one_user_each_are_declared(regional):
@@ -186,10 +202,14 @@ def test_a_ledger_charges_segments_of_its_owner_alone(tmp_path):
         ledger.create_dataset("e", budget=Budget(1, 0), segments={"region": ["eu", "eu"]})
     with pytest.raises(InvalidParameter, match="add_remove"):
         replaced = Sensitivity(neighbours="replace_one")
-        ledger.create_dataset("e", budget=Budget(1, 0), segments={"region": ["eu"]}, sensitivity=replaced)
+        ledger.create_dataset(
+            "e", budget=Budget(1, 0), segments={"region": ["eu"]}, sensitivity=replaced
+        )
 
 
-@pytest.mark.parametrize("terms", [{"registered": REGISTERED, "delta": 1e-5}, {"budget": Budget(2.0, 0.0)}])
+@pytest.mark.parametrize(
+    "terms", [{"registered": REGISTERED, "delta": 1e-5}, {"budget": Budget(2.0, 0.0)}]
+)
 def test_what_segments_paid_is_read_again_and_verified(tmp_path, terms):
     ledger = declared(tmp_path, **terms)
     ledger.set_limit("d", "bob", budget=Budget(1.0, 0.0))
@@ -206,7 +226,10 @@ def test_what_segments_paid_is_read_again_and_verified(tmp_path, terms):
     assert again.inspect().problems == again.inspect().warnings == ()
     assert again.spent("d") == Charge({PureDP(0.5): 3})
     assert again.spent("d", lifetime=True) == Charge({PureDP(0.5): 6})
-    left = {name: again.state("d").account.only(name).fits(Charge({PureDP(0.5): 1})) for name in ("eu", "us", "asia")}
+    left = {
+        name: again.state("d").account.only(name).fits(Charge({PureDP(0.5): 1}))
+        for name in ("eu", "us", "asia")
+    }
     assert left == {"eu": 1, "us": 2, "asia": 3}
 
 
@@ -219,7 +242,9 @@ def test_users_who_may_have_moved_pay_for_both_segments(tmp_path):
     receipt = ledger.charge("d", "ann", Charge({PureDP(0.5): 1}), segments=["us"], version="1")
     ledger.set_version("d", "2")
     account = ledger.state("d").account
-    assert all(account.only(name).fits(Charge({PureDP(0.5): 1})) == 2 for name in ("eu", "us", "asia"))
+    assert all(
+        account.only(name).fits(Charge({PureDP(0.5): 1})) == 2 for name in ("eu", "us", "asia")
+    )
     ledger.finalize(receipt, Charge())  # it never ran, but it is part of what was merged
     assert ledger.remaining("d").costs == {PureDP(0.5): 2}
     regions = asking(ledger).segments(by_region())
@@ -232,7 +257,9 @@ def test_users_who_may_have_moved_pay_for_both_segments(tmp_path):
 
 
 def test_segments_of_an_old_version_are_asked_no_more(tmp_path):
-    """A user of the old eu who is in the new us would pay for the new us alone, and for the old eu nobody."""
+    """A user of the old eu who is in the new us would pay for the new us alone, and for the old eu
+    nobody.
+    """
     ledger = declared(tmp_path)
     session = asking(ledger)
     regions = session.segments(by_region())
@@ -247,7 +274,9 @@ def test_segments_of_an_old_version_are_asked_no_more(tmp_path):
 
 
 def test_a_charge_to_segments_says_which_data_it_is_for(tmp_path):
-    """Charged for the old eu alone and drawn from the new one, an answer would be paid for by nobody who came there."""
+    """Charged for the old eu alone and drawn from the new one, an answer would be paid for by
+    nobody who came there.
+    """
     ledger = declared(tmp_path)
     half = Charge({PureDP(0.5): 1})
     with pytest.raises(InvalidParameter, match="version must be given"):
@@ -269,13 +298,16 @@ def test_a_charge_to_segments_says_which_data_it_is_for(tmp_path):
     assert ledger.verify()
 
 
-def test_a_new_version_that_does_not_fit_one_account_is_refused(tmp_path):
+def test_a_new_version_goes_on_from_the_segment_that_spent_most(tmp_path):
     ledger = declared(tmp_path, budget=Budget(1.0, 0.0))
-    ledger.charge("d", "ann", Charge({PureDP(0.75): 1}), segments=["eu"], version="1")
-    for _ in range(4):
+    ledger.charge("d", "ann", Charge({PureDP(0.5): 1}), segments=["eu"], version="1")
+    for _ in range(3):
         ledger.charge("d", "ann", Charge({PureDP(0.25): 1}), segments=["us"], version="1")
-    with pytest.raises(InvalidParameter, match="moved between segments"):
-        ledger.set_version("d", "2")
+    ledger.set_version("d", "2")
+    for segment in ("eu", "us"):
+        with pytest.raises(BudgetExceeded):
+            ledger.charge("d", "ann", Charge({PureDP(0.26): 1}), segments=[segment], version="2")
+        ledger.charge("d", "ann", Charge({PureDP(0.25): 1}), segments=[segment], version="2")
     assert ledger.verify()
 
 
@@ -288,7 +320,9 @@ def test_stored_answers_of_one_segment_are_not_those_of_another(tmp_path):
     regions["us"].run(NOISE, reuse=True)
     assert len(ledger.history("d")) == 2
     ledger.set_limit("d", "bob", budget=Budget(0.5, 0.0))
-    bobs = Session(segments(1)["eu"], ledger=ledger, dataset="d", analyst="bob", source="visits").segments(by_region())
+    bobs = Session(
+        segments(1)["eu"], ledger=ledger, dataset="d", analyst="bob", source="visits"
+    ).segments(by_region())
     bobs["eu"].run(NOISE, reuse=True)
     bobs["us"].run(NOISE, reuse=True)
     with pytest.raises(BudgetExceeded, match="limit of 'bob'"):

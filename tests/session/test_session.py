@@ -1,4 +1,6 @@
-"""Session: every answer is charged before it is drawn, in memory and in a ledger, by the same rules."""
+"""Session: every answer is charged before it is drawn, in memory and in a ledger, by the same
+rules.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dptopk.budgets.accountant import Accountant
+from dptopk.budgets.registered_account import Accountant
 from dptopk.costs import BoundedRange, Budget, Charge, ExponentialClockDP, PureDP
 from dptopk.datasets import Segments, macbeth
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError, ReleaseWithheld
@@ -124,7 +126,9 @@ def test_a_histogram_with_a_narrower_claim_than_the_dataset_is_refused(tmp_path)
 def test_seeded_answers_need_a_test_ledger(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create_dataset("words", registered=REGISTERED, delta=1e-5, sensitivity=SENSITIVITY)
-    session = Session(WORDS, ledger=ledger, dataset="words", analyst="ann", rng=np.random.default_rng(1))
+    session = Session(
+        WORDS, ledger=ledger, dataset="words", analyst="ann", rng=np.random.default_rng(1)
+    )
     with pytest.raises(LedgerError, match="fixed seed"):
         session.run(DISCOVER)
 
@@ -139,7 +143,9 @@ class Growing(list):
         return 1
 
 
-@pytest.mark.parametrize("labels", [pd.DataFrame([[1] * 20]), pd.DataFrame({"the": [1]}), {"the": 1}, {"the"}])
+@pytest.mark.parametrize(
+    "labels", [pd.DataFrame([[1] * 20]), pd.DataFrame({"the": [1]}), {"the": 1}, {"the"}]
+)
 def test_labels_that_are_no_sequence_are_refused_and_cost_nothing(labels):
     session = Session(WORDS, budget=Accountant(REGISTERED, delta=1e-5))
     with pytest.raises(InvalidParameter, match="labels"):
@@ -154,7 +160,11 @@ def test_options_that_a_mechanism_does_not_take_are_named_and_cost_nothing(sessi
         (COUNT, {"labels": ["the"]}, "CountMLE takes ranking, not labels"),
         (COUNT, {"ranking": ["the"], "passes": 2}, "CountMLE takes ranking, not passes"),
         (COUNT, {}, "ranking must be given for CountMLE"),
-        (KnownGumbel(k=1, epsilon=1.0), {"labels": ["the"]}, "KnownGumbel takes no further options, not labels"),
+        (
+            KnownGumbel(k=1, epsilon=1.0),
+            {"labels": ["the"]},
+            "KnownGumbel takes no further options, not labels",
+        ),
     ):
         with pytest.raises(InvalidParameter, match=said):
             session.run(mechanism, **options)
@@ -189,8 +199,12 @@ def test_an_answer_that_costs_more_than_was_charged_is_withheld(session, monkeyp
 
 @pytest.mark.parametrize("counts", ["gaussian", "laplace"])
 def test_a_plan_releases_the_noise_that_it_charges(counts):
-    """Of a histogram that allows less than the plan: DGauss(σ, 1) is not covered by DGauss(2σ, 2)."""
-    plan = plan_topk(1, Budget(6, 1e-6), sensitivity=Sensitivity(linf=2, l0=1), domain="public", counts=counts)
+    """Of a histogram that allows less than the plan: DGauss(σ, 1) is not covered by DGauss(2σ,
+    2).
+    """
+    plan = plan_topk(
+        1, Budget(6, 1e-6), sensitivity=Sensitivity(linf=2, l0=1), domain="public", counts=counts
+    )
     narrow = Histogram(["a", "b"], [50, 9], sensitivity=Sensitivity(linf=1, l0=1), domain="public")
     release = plan.release(narrow, np.random.default_rng(1))
     assert release.sensitivity == plan.sensitivity
@@ -244,7 +258,9 @@ def test_threads_share_one_budget():
 @pytest.fixture
 def ledger(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db")
-    ledger.create_dataset("words", registered=REGISTERED, delta=1e-5, sensitivity=SENSITIVITY, unit="member")
+    ledger.create_dataset(
+        "words", registered=REGISTERED, delta=1e-5, sensitivity=SENSITIVITY, unit="member"
+    )
     return ledger
 
 
@@ -308,11 +324,20 @@ def test_bad_sessions_are_named(arguments, named):
 
 @pytest.mark.slow
 def test_clocks_are_charged_where_they_are_registered(tmp_path):
-    """A registration pays for them, in memory and in a ledger; elsewhere selections are charged one by one."""
-    asked = {"sensitivity": Sensitivity(l0=1), "domain": "public", "counts": None, "method": "Gumbel selections"}
+    """A registration pays for them, in memory and in a ledger; elsewhere selections are charged one
+    by one.
+    """
+    asked = {
+        "sensitivity": Sensitivity(l0=1),
+        "domain": "public",
+        "counts": None,
+        "method": "Gumbel selections",
+    }
     plan = plan_topk(40, Budget(1, 1e-6), **asked)
     assert plan.charge.costs == {ExponentialClockDP(plan.mechanisms[0].epsilon): 1}
-    histogram = Histogram([f"w{i}" for i in range(60)], range(60), sensitivity=Sensitivity(l0=1), domain="public")
+    histogram = Histogram(
+        [f"w{i}" for i in range(60)], range(60), sensitivity=Sensitivity(l0=1), domain="public"
+    )
     session = Session(histogram, budget=Accountant(plan.charge.times(2), delta=1e-6))
     assert session.run(plan).charge == plan.charge
     asked_again = session.top_k(40, budget=Budget(1, 1e-6), counts=None, method="Gumbel selections")
@@ -320,26 +345,34 @@ def test_clocks_are_charged_where_they_are_registered(tmp_path):
     with pytest.raises(BudgetExceeded):
         session.run(plan)
     ledger = Ledger(tmp_path / "l.db")
-    ledger.create_dataset("d", registered=plan.charge.times(2), delta=1e-5, sensitivity=Sensitivity(l0=1))
+    ledger.create_dataset(
+        "d", registered=plan.charge.times(2), delta=1e-5, sensitivity=Sensitivity(l0=1)
+    )
     durable = Session(histogram, ledger=ledger, dataset="d", analyst="a")
     durable.run(plan)
     narrower = replace(plan.mechanisms[0], epsilon=plan.mechanisms[0].epsilon / 2)
-    assert durable.run(narrower).charge == narrower.charge(Sensitivity(l0=1))  # a smaller clock has the same token
+    assert durable.run(narrower).charge == narrower.charge(
+        Sensitivity(l0=1)
+    )  # a smaller clock has the same token
     assert ledger.verify()
     assert Ledger(tmp_path / "l.db").spent("d").count == 2
     with pytest.raises(BudgetExceeded):
         durable.run(narrower)
     filtered = Session(histogram, budget=Budget(3, 1e-6))
-    assert not filtered.top_k(40, budget=Budget(1, 1e-7), counts=None, method="Gumbel selections").charge.of(
-        ExponentialClockDP
-    )
+    assert not filtered.top_k(
+        40, budget=Budget(1, 1e-7), counts=None, method="Gumbel selections"
+    ).charge.of(ExponentialClockDP)
 
 
 def test_top_k_spends_all_on_labels_unless_counts_are_asked_for():
     session = Session(WORDS, budget=Budget(8, 1e-4), rng=np.random.default_rng(1))
     labels = session.top_k(5, budget=Budget(1, 1e-6))
     assert list(labels.table.columns) == ["rank", "label"]
-    assert list(session.top_k(5, budget=Budget(1, 1e-6), counts="auto").table.columns) == ["rank", "label", "count"]
+    assert list(session.top_k(5, budget=Budget(1, 1e-6), counts="auto").table.columns) == [
+        "rank",
+        "label",
+        "count",
+    ]
     alone = plan_topk(5, Budget(1, 1e-6), sensitivity=SENSITIVITY, counts=None)
     assert labels.charge == alone.charge
 
@@ -361,11 +394,15 @@ def test_an_answer_that_is_too_long_is_given_and_not_kept(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("l0", "counts"), [(1, "auto"), (3, "auto"), (None, None)])
 def test_one_question_may_take_the_whole_budget(l0, counts):
-    """More δ than a filter sets aside for failures, or bounds that no filter has: it is entered as a whole."""
+    """More δ than a filter sets aside for failures, or bounds that no filter has: it is entered as
+    a whole.
+    """
     histogram = Histogram(["a", "b", "c"], [900, 700, 5], sensitivity=Sensitivity(l0=l0))
     budget = Budget(2, 1e-6)
     plan = plan_topk(2, budget, sensitivity=histogram.sensitivity, counts=counts)
-    with pytest.raises(BudgetExceeded):  # an account whose failure_delta was named is as it was made
+    with pytest.raises(
+        BudgetExceeded
+    ):  # an account whose failure_delta was named is as it was made
         Session(histogram, budget=Accountant.filter(budget, failure_delta=1e-9)).run(plan)
     session = Session(histogram, budget=budget)
     session.run(plan)
@@ -387,7 +424,9 @@ def test_what_the_first_question_needs_is_set_aside_and_nothing_later():
         session.run(UnknownGumbel(k=1, d_bar=50, epsilon=0.1, delta=1e-7))
     even = Session(WORDS, budget=Budget(1, 1e-6))
     even.run(UnknownGumbel(k=1, d_bar=50, epsilon=0.1, delta=1e-8))
-    with pytest.raises(BudgetExceeded, match="failure_delta"):  # an answer was given: the parts of δ are fixed
+    with pytest.raises(
+        BudgetExceeded, match="failure_delta"
+    ):  # an answer was given: the parts of δ are fixed
         even.run(UnknownGumbel(k=1, d_bar=50, epsilon=0.1, delta=8e-7))
 
 

@@ -1,4 +1,6 @@
-"""Session.stream: charged once, each day drawn once; what is refused, and that nothing changes then."""
+"""Session.stream: charged once, each day drawn once; what is refused, and that nothing changes
+then.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def rows(release):
 @pytest.fixture
 def ledger(tmp_path):
     with Ledger(tmp_path / "ledger.db") as made:
-        made.create_dataset("sales", registered=MECHANISM.charge(ONE), delta=1e-5, sensitivity=ONE, unit="user-day")
+        made.create_dataset(
+            "sales", registered=MECHANISM.charge(ONE), delta=1e-5, sensitivity=ONE, unit="user-day"
+        )
         yield made
 
 
@@ -74,7 +78,9 @@ def draws(monkeypatch):
     return drawn
 
 
-def test_the_whole_charge_is_in_the_ledger_before_the_first_answer_and_nothing_more_afterwards(ledger, session, path):
+def test_the_whole_charge_is_in_the_ledger_before_the_first_answer_and_nothing_more_afterwards(
+    ledger, session, path
+):
     stream = session.stream("daily", MECHANISM, path=path)
     spent = ledger.spent("sales")
     assert spent == MECHANISM.charge(ONE)
@@ -97,14 +103,18 @@ def test_a_day_asked_twice_gives_the_same_answer_whatever_the_data_are_now(sessi
     assert rows(opened.stored(1)) == rows(first)
     assert opened.stored(2) is None
     assert draws == [1]
-    second = opened.answer(2, day(rum=10**6))  # late events of day 1 count on the day on which they are given
+    second = opened.answer(
+        2, day(rum=10**6)
+    )  # late events of day 1 count on the day on which they are given
     assert second.labels[0] == "rum"
     assert rows(stream.answer(2, EMPTY)) == rows(second)
     assert draws == [1, 2]
 
 
 def test_a_missed_day_is_refused_until_it_is_said_to_be_empty(session, path, draws):
-    stream = session.stream("daily", MECHANISM, path=path, calendar=Calendar(first_day="2026-02-27"))
+    stream = session.stream(
+        "daily", MECHANISM, path=path, calendar=Calendar(first_day="2026-02-27")
+    )
     stream.answer("2026-02-27", day(tea=900))
     with pytest.raises(InvalidParameter, match=r"day 2 \(2026-02-28\).*empty histogram"):
         stream.answer("2026-03-01", day(tea=1))
@@ -139,7 +149,9 @@ def test_equal_counts_of_other_data_are_no_reason_to_refuse(session, path):
 
 
 def test_a_store_gives_the_day_and_never_the_sum_of_days(tmp_path, session, path):
-    stream = session.stream("daily", MECHANISM, path=path, calendar=Calendar(first_day="2026-11-01"))
+    stream = session.stream(
+        "daily", MECHANISM, path=path, calendar=Calendar(first_day="2026-11-01")
+    )
     events = pd.DataFrame({"who": range(400), "what": ["tea"] * 400})
     settings = {"user": "who", "item": "what", "labels_per_user": 1}
     with EventsStore(tmp_path / "days.store", **settings, partitions=True) as store:
@@ -158,16 +170,28 @@ def test_a_store_gives_the_day_and_never_the_sum_of_days(tmp_path, session, path
 
 @pytest.mark.parametrize(
     ("own", "apart", "refused"),
-    [(None, 1, "days_per_user=2"), (3, 1, "days_per_user=2"), (2, 1, ""), (1, 1, ""), (2, 2, "days_apart=2")],
+    [
+        (None, 1, "days_per_user=2"),
+        (3, 1, "days_per_user=2"),
+        (2, 1, ""),
+        (1, 1, ""),
+        (2, 2, "days_apart=2"),
+    ],
 )
-def test_a_store_must_leave_out_the_days_of_a_user_that_are_not_protected(tmp_path, own, apart, refused):
-    mechanism = ContinualTopK(k=2, days=4, sigma=50.0, delta=1e-6, days_per_user=2, days_apart=apart)
+def test_a_store_must_leave_out_the_days_of_a_user_that_are_not_protected(
+    tmp_path, own, apart, refused
+):
+    mechanism = ContinualTopK(
+        k=2, days=4, sigma=50.0, delta=1e-6, days_per_user=2, days_apart=apart
+    )
     with (
         Ledger(tmp_path / "ledger.db") as ledger,
         EventsStore(tmp_path / "days.store", user="who", item="what", labels_per_user=1, partitions=True,
                     days_per_user=own) as store,
     ):  # fmt: skip
-        ledger.create_dataset("sales", registered=mechanism.charge(ONE), delta=1e-5, sensitivity=ONE, unit="two days")
+        ledger.create_dataset(
+            "sales", registered=mechanism.charge(ONE), delta=1e-5, sensitivity=ONE, unit="two days"
+        )
         session = Session(EMPTY, ledger=ledger, dataset="sales", analyst="ann", unit="two days")
         stream = session.stream("daily", mechanism, path=tmp_path / "sales.stream")
         store.append(pd.DataFrame({"who": ["a"], "what": ["tea"]}), version="1")
@@ -190,8 +214,12 @@ def test_an_old_copy_of_the_file_or_a_lost_one_gives_no_answer(tmp_path, session
     assert draws == [1, 2]
 
 
-def test_two_copies_of_a_file_give_one_answer_between_them(tmp_path, session, path, draws, monkeypatch):
-    """The second one has drawn before the first has recorded its day: what it drew is never given."""
+def test_two_copies_of_a_file_give_one_answer_between_them(
+    tmp_path, session, path, draws, monkeypatch
+):
+    """The second one has drawn before the first has recorded its day: what it drew is never
+    given.
+    """
     one = session.stream("daily", MECHANISM, path=path)
     shutil.copy(path, tmp_path / "copy.stream")
     other = session.stream("daily", MECHANISM, path=tmp_path / "copy.stream")
@@ -205,14 +233,20 @@ def test_two_copies_of_a_file_give_one_answer_between_them(tmp_path, session, pa
     monkeypatch.setattr(StreamSession, "_recorded", first_the_other)
     with pytest.raises(LedgerError, match="another copy"):
         one.answer(1, day(tea=900))
-    for asked in (lambda: one.stored(1), lambda: one.answer(1, EMPTY), lambda: one.answer(2, EMPTY)):
+    for asked in (
+        lambda: one.stored(1),
+        lambda: one.answer(1, EMPTY),
+        lambda: one.answer(2, EMPTY),
+    ):
         with pytest.raises(LedgerError, match="another copy"):
             asked()
     assert other.stored(1).labels == ("milk",)
     assert draws == [1, 1]
 
 
-def test_what_fails_in_the_middle_of_a_day_leaves_the_day_as_it_was(session, path, draws, monkeypatch):
+def test_what_fails_in_the_middle_of_a_day_leaves_the_day_as_it_was(
+    session, path, draws, monkeypatch
+):
     stream = session.stream("daily", MECHANISM, path=path)
     stream.answer(1, day(tea=900))
     before = path.read_bytes()
@@ -230,7 +264,9 @@ def test_what_fails_in_the_middle_of_a_day_leaves_the_day_as_it_was(session, pat
     assert draws == [1, 2, 2]
 
 
-def test_other_terms_other_files_and_other_names_are_refused_and_charge_nothing(ledger, session, path, tmp_path):
+def test_other_terms_other_files_and_other_names_are_refused_and_charge_nothing(
+    ledger, session, path, tmp_path
+):
     session.stream("daily", MECHANISM, path=path)
     spent = ledger.spent("sales")
     (tmp_path / "not.stream").write_text("text " * 500, encoding="ascii")
@@ -240,14 +276,30 @@ def test_other_terms_other_files_and_other_names_are_refused_and_charge_nothing(
                      analyst="ann", unit="user-day")  # fmt: skip
     no_delta = ContinualTopK(k=2, days=4, sigma=9.0)
     for refused, match in (
-        (lambda: session.stream("daily", ContinualTopK(k=2, days=4, sigma=6.0, delta=1e-6), path=path), "mechanism"),
-        (lambda: session.stream("daily", MECHANISM, path=path, calendar=Calendar(time_zone="CET")), "calendar"),
+        (
+            lambda: session.stream(
+                "daily", ContinualTopK(k=2, days=4, sigma=6.0, delta=1e-6), path=path
+            ),
+            "mechanism",
+        ),
+        (
+            lambda: session.stream(
+                "daily", MECHANISM, path=path, calendar=Calendar(time_zone="CET")
+            ),
+            "calendar",
+        ),
         (lambda: larger.stream("daily", MECHANISM, path=path), "sensitivity"),
         (lambda: session.stream("weekly", MECHANISM, path=path), "path: the file's stream 'daily'"),
-        (lambda: session.stream("weekly", MECHANISM, path=tmp_path / "ledger.db"), "not the file of a stream"),
+        (
+            lambda: session.stream("weekly", MECHANISM, path=tmp_path / "ledger.db"),
+            "not the file of a stream",
+        ),
         (lambda: session.stream("weekly", "square_root", path=path), "mechanism"),
         (lambda: session.stream("", MECHANISM, path=path), "name"),
-        (lambda: session.stream("weekly", no_delta, path=tmp_path / "w.stream"), "delta must be above 0"),
+        (
+            lambda: session.stream("weekly", no_delta, path=tmp_path / "w.stream"),
+            "delta must be above 0",
+        ),
         (lambda: Calendar(late="somehow"), "late"),
         (lambda: Calendar(first_day="soon"), "first_day"),
         (lambda: public.stream("weekly", MECHANISM, path=tmp_path / "w.stream"), "delta must be 0"),
@@ -264,10 +316,14 @@ def test_other_terms_other_files_and_other_names_are_refused_and_charge_nothing(
 
 
 @pytest.mark.parametrize(("days_per_user", "whole"), [(1, False), (3, False), (4, True)])
-def test_a_stream_that_leaves_days_of_a_user_unprotected_needs_a_unit_that_says_so(tmp_path, days_per_user, whole):
+def test_a_stream_that_leaves_days_of_a_user_unprotected_needs_a_unit_that_says_so(
+    tmp_path, days_per_user, whole
+):
     mechanism = ContinualTopK(k=2, days=4, sigma=50.0, delta=1e-6, days_per_user=days_per_user)
     with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.create_dataset("sales", registered=mechanism.charge(ONE), delta=1e-5, sensitivity=ONE)
+        ledger.create_dataset(
+            "sales", registered=mechanism.charge(ONE), delta=1e-5, sensitivity=ONE
+        )
         session = Session(EMPTY, ledger=ledger, dataset="sales", analyst="ann")
         path = tmp_path / "sales.stream"
         if whole:
@@ -282,7 +338,9 @@ def test_a_stream_that_leaves_days_of_a_user_unprotected_needs_a_unit_that_says_
 
 
 def test_after_a_renewal_answers_are_there_and_further_days_are_not(ledger, session, path):
-    """The new budget promises a total for what is asked from now on; the stream's charge is not in it."""
+    """The new budget promises a total for what is asked from now on; the stream's charge is not in
+    it.
+    """
     stream = session.stream("daily", MECHANISM, path=path)
     first = stream.answer(1, day(tea=900))
     ledger.renew("sales", registered=MECHANISM.charge(ONE), delta=1e-5, reason="new year")
@@ -307,10 +365,14 @@ def test_a_stream_of_public_labels_has_intervals_and_knows_its_labels_again(tmp_
     mechanism = ContinualTopK(k=2, days=2, sigma=5.0, days_per_user=2)
     public = Histogram(["a", "b", "c"], [0, 0, 0], sensitivity=ONE, domain="public")
     with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.create_dataset("sales", registered=mechanism.charge(ONE), delta=1e-5, sensitivity=ONE)
+        ledger.create_dataset(
+            "sales", registered=mechanism.charge(ONE), delta=1e-5, sensitivity=ONE
+        )
         session = Session(public, ledger=ledger, dataset="sales", analyst="ann")
         stream = session.stream("daily", mechanism, path=path)
-        answer = stream.answer(1, Histogram({"a": 50, "c": 90}, sensitivity=ONE, domain=["a", "b", "c"]))
+        answer = stream.answer(
+            1, Histogram({"a": 50, "c": 90}, sensitivity=ONE, domain=["a", "b", "c"])
+        )
         assert set(answer.labels) == {"a", "c"}
         assert len(stream.stored(1).intervals()) == 2
         others = Session(
@@ -326,7 +388,12 @@ def test_the_file_and_the_ledger_are_enough_to_go_on(ledger, session, path, tmp_
     calendar = Calendar(first_day="2026-11-01", time_zone="Europe/Berlin", late="left out")
     first = session.stream("daily", MECHANISM, path=path, calendar=calendar).answer(1, day(tea=900))
     stream = StreamSession.open(ledger, path)
-    assert (stream.name, stream.mechanism, stream.sensitivity, stream.calendar) == ("daily", MECHANISM, ONE, calendar)
+    assert (stream.name, stream.mechanism, stream.sensitivity, stream.calendar) == (
+        "daily",
+        MECHANISM,
+        ONE,
+        calendar,
+    )
     assert rows(stream.stored(1)) == rows(first)
     assert stream.answer("2026-11-02", day(tea=900)).labels == ("tea",)
     (tmp_path / "empty.stream").touch()
@@ -338,9 +405,18 @@ def test_the_file_and_the_ledger_are_enough_to_go_on(ledger, session, path, tmp_
             StreamSession.open(other, path)
 
 
-def test_another_process_that_was_faster_with_other_terms_is_not_undercharged(ledger, path, session, monkeypatch):
-    """Both find no stream; the one that comes second gets the receipt of the first, which paid for other noise."""
-    ledger.renew("sales", registered=Charge.join(DEAR.charge(ONE), MECHANISM.charge(ONE)), delta=1e-4, reason="two")
+def test_another_process_that_was_faster_with_other_terms_is_not_undercharged(
+    ledger, path, session, monkeypatch
+):
+    """Both find no stream; the one that comes second gets the receipt of the first, which paid for
+    other noise.
+    """
+    ledger.renew(
+        "sales",
+        registered=Charge.join(DEAR.charge(ONE), MECHANISM.charge(ONE)),
+        delta=1e-4,
+        reason="two",
+    )
     charge = LedgerBudget.charge
 
     def after_another(self, *arguments, **about):
@@ -354,8 +430,12 @@ def test_another_process_that_was_faster_with_other_terms_is_not_undercharged(le
     assert ledger.spent("sales") == MECHANISM.charge(ONE)
 
 
-def test_measurements_that_cost_more_than_was_charged_draw_nothing(ledger, path, session, draws, monkeypatch):
-    """The charge is written, the file is not, and the version that makes it finds measurements that use all of μ."""
+def test_measurements_that_cost_more_than_was_charged_draw_nothing(
+    ledger, path, session, draws, monkeypatch
+):
+    """The charge is written, the file is not, and the version that makes it finds measurements that
+    use all of μ.
+    """
     mechanism = ContinualTopK(k=2, days=4, sigma=5.0, delta=1e-6, factorisation="optimal")
     best = mechanism.measurements
     with monkeypatch.context() as former:
@@ -406,7 +486,9 @@ def test_noise_with_a_fixed_seed_needs_a_ledger_for_tests(ledger, path):
 
 
 def test_a_fork_waits_for_the_files_of_streams_before_the_ledger(session, path):
-    """A thread that has a stream's file may wait for the ledger: the other order would never end."""
+    """A thread that has a stream's file may wait for the ledger: the other order would never
+    end.
+    """
     session.stream("daily", MECHANISM, path=path)
     file = StreamFile(path)
     ledger_store._before_fork()

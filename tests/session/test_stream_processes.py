@@ -1,4 +1,6 @@
-"""Real processes on one stream: killed at every step of creating it and of answering a day, and asking together."""
+"""Real processes on one stream: killed at every step of creating it and of answering a day, and
+asking together.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def in_child(work):
 
 
 def killed_at(place, *, after, work):
-    """Do the work in a process that gets SIGKILL before or after the method at ``place`` runs for the first time."""
+    """Do the work in a process that gets SIGKILL before or after the method at ``place`` runs for
+    the first time.
+    """
     owner, name = place
     method = getattr(owner, name)
 
@@ -66,7 +70,9 @@ def killed_at(place, *, after, work):
 @pytest.fixture
 def folder(tmp_path):
     with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.create_dataset("sales", registered=MECHANISM.charge(ONE), delta=1e-5, sensitivity=ONE, unit="user-day")
+        ledger.create_dataset(
+            "sales", registered=MECHANISM.charge(ONE), delta=1e-5, sensitivity=ONE, unit="user-day"
+        )
     return tmp_path
 
 
@@ -114,7 +120,9 @@ def test_a_day_that_was_cut_off_is_drawn_again_or_never(folder, step, number):
     opened(folder)
     if number == 2:
         opened(folder)[1].answer(1, day(tea=900))
-    killed_at(place, after=after, work=lambda: opened(folder)[1].answer(number, day(tea=900, milk=600)))
+    killed_at(
+        place, after=after, work=lambda: opened(folder)[1].answer(number, day(tea=900, milk=600))
+    )
     before = written(folder, number)
     assert (before is not None) == there
     ledger, stream = opened(folder)
@@ -130,7 +138,9 @@ def test_a_day_that_was_cut_off_is_drawn_again_or_never(folder, step, number):
 
 def test_the_next_day_records_the_one_before_it_that_was_cut_off(folder):
     opened(folder)
-    killed_at((LedgerClass, "charge"), after=False, work=lambda: opened(folder)[1].answer(1, day(tea=900)))
+    killed_at(
+        (LedgerClass, "charge"), after=False, work=lambda: opened(folder)[1].answer(1, day(tea=900))
+    )
     ledger, stream = opened(folder)
     assert len(ledger.history("sales")) == 1
     stream.answer(2, day(tea=900))
@@ -144,7 +154,10 @@ def test_processes_that_ask_together_get_one_answer_for_each_day(folder):
 
     def ask(place):
         _, stream = opened(folder)
-        found = [stream.answer(number, day(**{f"label{place}": 900})).to_dict()["rows"] for number in (1, 2)]
+        found = [
+            stream.answer(number, day(**{f"label{place}": 900})).to_dict()["rows"]
+            for number in (1, 2)
+        ]
         (folder / f"{place}.json").write_text(json.dumps(found), encoding="ascii")
 
     children = [in_child(lambda place=place: ask(place)) for place in range(4)]
@@ -158,6 +171,8 @@ def test_processes_that_ask_together_get_one_answer_for_each_day(folder):
 def test_a_kill_while_the_file_commits_leaves_the_day_whole_or_not_there(folder):
     """SQLite's own journal decides; whichever it is, one answer is ever given."""
     opened(folder)
-    killed_at((SQLite, "commit"), after=False, work=lambda: opened(folder)[1].answer(1, day(tea=900)))
+    killed_at(
+        (SQLite, "commit"), after=False, work=lambda: opened(folder)[1].answer(1, day(tea=900))
+    )
     assert written(folder, 1) is None
     assert opened(folder)[1].answer(1, day(milk=900)).labels == ("milk",)

@@ -1,22 +1,24 @@
-"""The exact optimum for k independent ε-BR mechanisms (DDR Theorem 3), in O(k) simple operations per ε_g.
+"""The exact optimum for k independent ε-BR mechanisms (DDR Theorem 3), in O(k) simple operations
+per ε_g.
 
-DDR show that all k adversaries use one t, and that δ(t) = max over l of F_l(t) with each F_l rising up to
-t_l = (x + (l+1)ε)/(k+1) and falling after it (x = ε_g). So δ = max over l of
+DDR show that all k adversaries use one t, and that δ(t) = max over l of F_l(t) with each F_l rising
+up to t_l = (x + (l+1)ε)/(k+1) and falling after it (x = ε_g). So δ = max over l of
 
-    G(l) = F_l(t_l) = Σ_{j=0..l} P[Bin(k, 1-q) = l-j] (1 - e^{t_l - (j+1)ε}),     q = (1-e^{t_l-ε})/(1-e^{-ε}),
+    G(l) = F_l(t_l) = Σ_{j=0..l} P[Bin(k, 1-q) = l-j] (1 - e^{t_l - (j+1)ε}),     q =
+    (1-e^{t_l-ε})/(1-e^{-ε}),
 
 a sum of positive terms (nothing cancels) over 0 <= l < k - x/ε, where t_l < ε.
 
-**Pruning.** F_l and F_{l+1} cross at τ = (x + (l+1)ε)/k, between t_l and t_{l+1}. Hence G(l+1) - G(l) = U - V with U
-the rise of F_{l+1} from τ to t_{l+1} and V the fall of F_l from t_l to τ. By DDR Lemma 5.7, with s = ε - τ and
-t = τ + w/(k+1) in U, t = τ - w/(k+1) in V,
+**Pruning.** F_l and F_{l+1} cross at τ = (x + (l+1)ε)/k, between t_l and t_{l+1}. Hence G(l+1) -
+G(l) = U - V with U the rise of F_{l+1} from τ to t_{l+1} and V the fall of F_l from t_l to τ. By
+DDR Lemma 5.7, with s = ε - τ and t = τ + w/(k+1) in U, t = τ - w/(k+1) in V,
 
     U ∝ ∫_0^s e^{A(w)} (e^{s-w} - 1) dw,     V ∝ ∫_0^τ e^{B(w)} (1 - e^{w-τ}) dw,
 
-A and B concave with A(0) = B(0) = 0. The chord bounds e^A from below by an exponential, the tangent from above; for an
-exponential e^{aw}, Jensen's inequality at the mean of w and the chord in w bound the integral from below and above.
-This brackets R = U/V within O(1/k). A candidate that is proven smaller than a neighbour is dropped, and a handful out
-of k+1 remain; no unimodality is assumed.
+A and B concave with A(0) = B(0) = 0. The chord bounds e^A from below by an exponential, the tangent
+from above; for an exponential e^{aw}, Jensen's inequality at the mean of w and the chord in w bound
+the integral from below and above. This brackets R = U/V within O(1/k). A candidate that is proven
+smaller than a neighbour is dropped, and a handful out of k+1 remain; no unimodality is assumed.
 """
 
 from __future__ import annotations
@@ -30,14 +32,20 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import Floats
-from dptopk.accounting.bounded_range.strategies import Ints, OptimumCurve, Point, common_epsilon_curve
+from dptopk.accounting.bounded_range.strategies import (
+    Ints,
+    LogDeltaPoint,
+    OptimumCurve,
+    common_epsilon_curve,
+)
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.accounting.registry import bound
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter, NotApplicable
 
-SMALLEST_EPSILON, LARGEST_EPSILON = 1e-300, 700.0  # beyond, ratios of e^-ε - 1, or e^-ε itself, underflow
+SMALLEST_EPSILON = 1e-300  # beyond, ratios of e^-ε - 1, or e^-ε itself, underflow
+LARGEST_EPSILON = 700.0
 UNPRUNED = 32  # so few candidates are not worth pruning
 CACHED = 1 << 14  # candidates whose temporary arrays fit into the cache
 
@@ -50,8 +58,8 @@ def br_nonadaptive_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -
         count: k >= 1.
         at_epsilon: ε_g >= 0, any shape.
 
-    Source: DDR Theorem 3. Not valid when a mechanism depends on earlier answers, nor for the k selections of one
-    peeling top-k (unless k = 1).
+    Source: DDR Theorem 3. Not valid when a mechanism depends on earlier answers, nor for the k
+    selections of one peeling top-k (unless k = 1).
 
     >>> float(br_nonadaptive_delta(1.0, 1, at_epsilon=0.0).round(6))
     0.244919
@@ -77,12 +85,16 @@ def br_nonadaptive_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> F
 
 def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     """The curve behind the two functions above."""
-    epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
+    epsilon = validate.positive(epsilon=epsilon)
+    count = validate.count(count=count)
     if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
-        raise InvalidParameter(f"epsilon must be from {SMALLEST_EPSILON} to {LARGEST_EPSILON}, got {epsilon}")
-    turning, largest = partial(_turning_points, epsilon, count), partial(_evaluate, epsilon, count)
+        raise InvalidParameter(
+            f"epsilon must be from {SMALLEST_EPSILON} to {LARGEST_EPSILON}, got {epsilon}"
+        )
+    turning = partial(_turning_points, epsilon, count)
+    largest = partial(_evaluate, epsilon, count)
 
-    def everywhere(x: float) -> Point:
+    def everywhere(x: float) -> LogDeltaPoint:
         return _best(epsilon, count, x, candidates(epsilon, count, at_epsilon=x))
 
     return common_epsilon_curve(epsilon, count, 0, everywhere, turning, largest, probes=9)
@@ -90,21 +102,31 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
 
 def interaction(charge: Charge) -> Interaction:
     """One BR cost leaves no room for adaptivity, alone or beside DP costs (CR Corollary 5.1)."""
-    return "setwise" if sum(charge.of(BoundedRange).values()) == 1 else "batch"
+    if sum(charge.of(BoundedRange).values()) == 1:
+        return "setwise"
+    return "batch"
 
 
-@bound("br_nonadaptive", source="Dong-Durfee-Rogers 2020, Theorem 3", takes=(BoundedRange,), valid_through=interaction)
+@bound(
+    "br_nonadaptive",
+    source="Dong-Durfee-Rogers 2020, Theorem 3",
+    takes=(BoundedRange,),
+    valid_through=interaction,
+)
 def _br_nonadaptive(charge: Charge) -> Curve:
     if len(charge.costs) > 1:
         raise NotApplicable("needs all BR costs to have the same epsilon")
     ((cost, count),) = charge.of(BoundedRange).items()
     if not SMALLEST_EPSILON <= cost.epsilon <= LARGEST_EPSILON:
-        raise NotApplicable(f"computes with epsilon from {SMALLEST_EPSILON} to {LARGEST_EPSILON} only")
+        raise NotApplicable(
+            f"computes with epsilon from {SMALLEST_EPSILON} to {LARGEST_EPSILON} only"
+        )
     return br_nonadaptive_curve(cost.epsilon, count)
 
 
 def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
-    """Indices l that may attain the maximum of G(l): all except those proven to be below a neighbour.
+    """Indices l that may attain the maximum of G(l): all except those proven to be below a
+    neighbour.
 
     Args:
         epsilon: ε in (0, 700].
@@ -117,13 +139,15 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
     >>> len(candidates(0.1, 10_000, at_epsilon=20.0)) < 200
     True
     """
-    epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
+    epsilon = validate.positive(epsilon=epsilon)
+    count = validate.count(count=count)
     last = _last_index(epsilon, count, validate.nonnegative(at_epsilon=at_epsilon))
     every = np.arange(last + 1)
     if last < UNPRUNED:
         return every
     margin = 1e-8  # above the error of the bounds; NaN counts as undecided
-    rises, falls = np.zeros(last, dtype=bool), np.zeros(last, dtype=bool)  # proven, from l to l + 1
+    rises = np.zeros(last, dtype=bool)  # proven, from l to l + 1
+    falls = np.zeros(last, dtype=bool)
     for begin in range(0, last, CACHED):
         block = slice(begin, min(begin + CACHED, last))
         low, high = _log_ratio(epsilon, count, at_epsilon, every[block].astype(float))
@@ -132,7 +156,9 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
 
 
 def _last_index(epsilon: float, count: int, x: float) -> int:
-    """Largest l < k - x/ε, at least 0; a last l lost to rounding has t_l next to ε, where δ is far from its maximum."""
+    """Largest l < k - x/ε, at least 0; a last l lost to rounding has t_l next to ε, where δ is far
+    from its maximum.
+    """
     return max(0, min(count, math.ceil(count - x / epsilon)) - 1)
 
 
@@ -141,11 +167,18 @@ def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats,
     tau = (x + (index + 1) * epsilon) / k
     s = np.maximum(((k - 1 - index) * epsilon - x) / k, 5e-324)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        # R with A = B = 0: kernels at τ, and the integrals of the second factors, ∫(e^{s-w}-1) and ∫(1-e^{w-τ}).
+        # R with A = B = 0: kernels at τ, and the integrals of the second factors, ∫(e^{s-w}-1) and
+        # ∫(1-e^{w-τ}).
         log_s, mean_s = _moments(s)
         log_tau, mean_tau = _moments(-tau)
-        frozen = np.log((k - 1 - index) / (index + 1)) + np.log(np.expm1(-tau) / np.expm1(-s)) + log_s - log_tau
-        up, down = 1 / np.expm1(s), 1 / -np.expm1(-tau)  # -d ln q / du and d ln(1-q) / du at τ
+        frozen = (
+            np.log((k - 1 - index) / (index + 1))
+            + np.log(np.expm1(-tau) / np.expm1(-s))
+            + log_s
+            - log_tau
+        )
+        up = 1 / np.expm1(s)  # -d ln q / du and d ln(1-q) / du at τ
+        down = 1 / -np.expm1(-tau)
         step = s / (k + 1)
         a_tangent = step * (1 + (index + 1) * down - (k - index - 2) * up)
         a_chord = (
@@ -168,10 +201,12 @@ def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats,
 def _moments(z: Floats) -> tuple[Floats, Floats]:
     """(ln r_2(z) - max(z, 0), r_3(z)/(z r_2(z))) with r_n(z) = e^z - Σ_{j<n} z^j/j!.
 
-    r_2 is the integral of |e^{z-w} - 1| over w from 0 to z, and the second value the mean of w/z under that density.
+    r_2 is the integral of |e^{z-w} - 1| over w from 0 to z, and the second value the mean of w/z
+    under that density.
     """
     small = np.clip(z, -1.0, 1.0)
-    r2, r3 = np.zeros_like(z), np.zeros_like(z)
+    r2 = np.zeros_like(z)
+    r3 = np.zeros_like(z)
     for j in range(12, 1, -1):  # Horner: r_n = Σ_{j>=n} z^j/j!, to 1e-9
         r2 = (r2 + 1) * small / (j + 1)
         r3 = (r3 + 1) * small / (j + 2)
@@ -184,8 +219,11 @@ def _moments(z: Floats) -> tuple[Floats, Floats]:
 
 
 def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
-    """Between which indices the bracket of R(l) seems to cross 1: a maximum of G lies there if R falls."""
-    low, high = [0, 0], [_last_index(epsilon, count, x)] * 2  # rising before low, falling from high on
+    """Between which indices the bracket of R(l) seems to cross 1: a maximum of G lies there if R
+    falls.
+    """
+    low = [0, 0]  # rising before low, falling from high on
+    high = [_last_index(epsilon, count, x)] * 2
     while low[0] < high[0] or low[1] < high[1]:
         probe = np.unique(np.linspace(low, [max(h - 1, 0) for h in high], 32).astype(int))
         bounds = _log_ratio(epsilon, count, x, probe.astype(float))
@@ -197,23 +235,27 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
     return min(low), max(high)
 
 
-def _best(epsilon: float, count: int, x: float, index: Ints) -> Point:
+def _best(epsilon: float, count: int, x: float, index: Ints) -> LogDeltaPoint:
     """The largest G(l) of the given indices."""
     points = [_evaluate(epsilon, count, x, index[i : i + 64])[1] for i in range(0, len(index), 64)]
     return max(points, key=lambda point: point.upper)
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN ends as δ = 1
-def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, Point]:
+def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, LogDeltaPoint]:
     """Largest of ln G(l) over the given l: its place, and the value with its error and slope."""
     index = indices.astype(float)
     t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
-    s = np.maximum(((k - index) * epsilon - x) / (k + 1), 1e-15 * epsilon)  # ε - t; never rounded to 0
+    s = np.maximum(
+        ((k - index) * epsilon - x) / (k + 1), 1e-15 * epsilon
+    )  # ε - t; never rounded to 0
     q = np.expm1(-s) / math.expm1(-epsilon)
     rest = np.exp(-s) * np.expm1(-t) / math.expm1(-epsilon)  # 1 - q = e^{t-ε} (1-e^{-t})/(1-e^{-ε})
     mode = np.minimum(np.floor((k + 1) * rest), k)
     top = np.minimum(index, mode + bernstein_reach(k * rest * q))
-    width = np.maximum(top - np.minimum(index, mode), 0) + _reach(k, np.minimum(index, mode), q, rest)
+    width = np.maximum(top - np.minimum(index, mode), 0) + _reach(
+        k, np.minimum(index, mode), q, rest
+    )
     offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
     i = np.maximum(top[:, None] - offset, -1.0)
     odds = q / rest
@@ -225,24 +267,34 @@ def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, Poi
     mass = weights.sum(axis=1)
     gap = (index - top)[:, None] + offset  # l - i
     total = (weights * -np.expm1(-s[:, None] - gap * epsilon)).sum(axis=1)
-    below, above = np.maximum(i[:, -1], 0) / (k - i[:, -1] + 1) * odds, (k - top) / (top + 1) / odds
-    cut = weights[:, -1] * _geometric(below) + weights[:, 0] * np.where(top < index, _geometric(above), 0.0)
+    below = np.maximum(i[:, -1], 0) / (k - i[:, -1] + 1) * odds
+    above = (k - top) / (top + 1) / odds
+    cut = weights[:, -1] * _geometric(below) + weights[:, 0] * np.where(
+        top < index, _geometric(above), 0.0
+    )
     slope = -(mass + cut - total) / total
     log_anchor = log_binomial_pmf(top, k, rest, q)
     log_value = log_anchor + peak + np.log(total)
-    # Every step of the sum of logarithms rounds by at most an ulp of its size, which matters down to e^-46 only.
-    rounding = 1e-15 * (10 + np.abs(top - k * rest) + 2 * np.abs(log_anchor)) + 3e-16 * offset.size * (50 + peak)
+    # Every step of the sum of logarithms rounds by at most an ulp of its size, which matters down
+    # to e^-46 only.
+    rounding = 1e-15 * (
+        10 + np.abs(top - k * rest) + 2 * np.abs(log_anchor)
+    ) + 3e-16 * offset.size * (50 + peak)
     error = rounding + np.log1p(cut / total) - 4e-16 * (k * epsilon + x) * slope
     best = int(np.nan_to_num(log_value + error, nan=np.inf).argmax())
-    return best, Point(float(log_value[best]), float(error[best]), float(slope[best]))
+    return best, LogDeltaPoint(float(log_value[best]), float(error[best]), float(slope[best]))
 
 
 def _reach(k: int, i: Floats, q: Floats, rest: Floats) -> Floats:
-    """Estimate how far below i the terms of the pmf matter, to a relative e^-46; the rest is bounded in any case."""
+    """Estimate how far below i the terms of the pmf matter, to a relative e^-46; the rest is
+    bounded in any case.
+    """
     rate = np.maximum(np.log((k - i + 1) / i * (rest / q)), 1e-300)
     return np.minimum(np.ceil(46 / rate) + 1, bernstein_reach(k * rest * q))
 
 
 def _geometric(ratio: Floats) -> Floats:
-    """Σ ratio^j over j >= 1, an upper bound on a log-concave remainder; inf when it need not converge."""
+    """Σ ratio^j over j >= 1, an upper bound on a log-concave remainder; inf when it need not
+    converge.
+    """
     return np.where(ratio < 1, ratio / np.maximum(1 - ratio, 1e-300), np.inf)

@@ -1,13 +1,17 @@
-"""Independent ε-BR mechanisms with a few different ε's: a certified bracket of the optimum (DDR Lemma 3.1).
+"""Independent ε-BR mechanisms with a few different ε's: a certified bracket of the optimum (DDR
+Lemma 3.1).
 
-The optimum is a supremum over one t for each mechanism; mechanisms with the same ε share theirs (CR Lemma 4.4 averages
-two of them whatever the others are). So there is one dimension for each distinct ε, searched by branch and bound:
+The optimum is a supremum over one t for each mechanism; mechanisms with the same ε share theirs (CR
+Lemma 4.4 averages two of them whatever the others are). So there is one dimension for each distinct
+ε, searched by branch and bound:
 
 * the value at any t is a lower bound;
-* where t lies in [a, b], the loss of RR_{ε,t} lies in [a-ε, b], so that RR_{ε,t} is (ε+b-a)-BR with its t at b, and is
-  dominated by that pair (DDR Lemma 4.1). The value of the product of these pairs bounds the whole cell from above.
+* where t lies in [a, b], the loss of RR_{ε,t} lies in [a-ε, b], so that RR_{ε,t} is (ε+b-a)-BR with
+  its t at b, and is dominated by that pair (DDR Lemma 4.1). The value of the product of these pairs
+  bounds the whole cell from above.
 
-A cell whose upper bound does not exceed the best value found by more than the tolerance is dropped, others are split.
+A cell whose upper bound does not exceed the best value found by more than the tolerance is dropped,
+others are split.
 """
 
 from __future__ import annotations
@@ -43,12 +47,19 @@ UNDERFLOW = 1e-290  # absolute, covers what underflows
     valid_through="batch",
 )
 def br_heterogeneous(charge: Charge) -> _Heterogeneous:
-    """Certified bracket of the optimum of independent BR mechanisms with at most three ε's and 300 outcomes."""
+    """Certified bracket of the optimum of independent BR mechanisms with at most three ε's and 300
+    outcomes.
+    """
     counts = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
     if len(counts) < 2:
         raise NotApplicable("needs different epsilons: br_nonadaptive is exact for equal ones")
-    if len(counts) > MOST_EPSILONS or math.prod(times + 1 for times in counts.values()) > MOST_BATCH_OUTCOMES:
-        raise NotApplicable(f"searches over at most {MOST_EPSILONS} epsilons and {MOST_BATCH_OUTCOMES} outcomes")
+    if (
+        len(counts) > MOST_EPSILONS
+        or math.prod(times + 1 for times in counts.values()) > MOST_BATCH_OUTCOMES
+    ):
+        raise NotApplicable(
+            f"searches over at most {MOST_EPSILONS} epsilons and {MOST_BATCH_OUTCOMES} outcomes"
+        )
     if max(counts) > LARGEST_EPSILON / 2:  # cells are up to twice as wide
         raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON / 2} only")
     return _Heterogeneous(counts)
@@ -65,20 +76,29 @@ class _Heterogeneous(Curve):
         return sum_up(self.counts)
 
     def answer(self, query: Query) -> Answer:
-        """The answer with a certified lower bound, refined to ``query.rtol`` or to MOST_BATCH_CELLS."""
+        """The answer with a certified lower bound, refined to ``query.rtol`` or to
+        MOST_BATCH_CELLS.
+        """
         if query.epsilon is not None:
             lower, upper = self.bracket(query.epsilon, query.rtol)
             return Answer(
-                upper, lower, "" if upper <= lower * (1 + 2 * query.rtol) + UNDERFLOW else "not refined further"
+                upper,
+                lower,
+                "" if upper <= lower * (1 + 2 * query.rtol) + UNDERFLOW else "not refined further",
             )
         found = self.invert(query.delta, query.rtol)
-        return found if query.delta_below == query.delta else replace(found, lower=None)
+        if query.delta_below == query.delta:
+            return found
+        return replace(found, lower=None)
 
     def invert(self, delta: float, rtol: float) -> Answer:
-        """Smallest ε found with δ(ε) <= delta: the root of the best strategy, then outward until it is proven."""
+        """Smallest ε found with δ(ε) <= delta: the root of the best strategy, then outward until it
+        is proven.
+        """
         if delta <= UNDERFLOW:
             return Answer(self.epsilon_max, 0.0)
-        root, gap = 0.0, rtol / 4
+        root = 0.0
+        gap = rtol / 4
         if self._search(0.0) > delta:
             root, _ = bisect(lambda x: self._search(x) > delta, 0.0, self.epsilon_max, halvings=50)
         while gap < 1:
@@ -95,9 +115,13 @@ class _Heterogeneous(Curve):
         """(lower, upper) bounds on δ(x) by branch and bound."""
         if x >= self.epsilon_max:
             return 0.0, 0.0
-        d, shift = len(self.counts), SHIFT * self.epsilon_max
-        low, high = np.zeros((1, d)), np.array([list(self.counts)])
-        lower, dropped, evaluated = self._search(x), 0.0, 0
+        d = len(self.counts)
+        shift = SHIFT * self.epsilon_max
+        low = np.zeros((1, d))
+        high = np.array([list(self.counts)])
+        lower = self._search(x)
+        dropped = 0.0
+        evaluated = 0
         while True:
             upper = self._value(x - shift, high, low) * (1 + ROUNDING) + UNDERFLOW
             middle = (low + high) / 2
@@ -105,16 +129,17 @@ class _Heterogeneous(Curve):
             evaluated += len(low)
             keep = ~(upper <= lower * (1 + rtol))  # keeps a NaN
             dropped = max(dropped, float(upper[~keep].max(initial=0.0)))
-            low, middle, high, upper = low[keep], middle[keep], high[keep], upper[keep]
+            low = low[keep]
+            middle = middle[keep]
+            high = high[keep]
+            upper = upper[keep]
             if not len(low):
                 return lower, min(float(outward(dropped)), 1.0)
             if evaluated + 2**d * len(low) > MOST_BATCH_CELLS or late():
                 return lower, min(float(outward(np.maximum(upper.max(), dropped))), 1.0)
             halves = list(itertools.product([False, True], repeat=d))
-            low, high = (
-                np.concatenate([np.where(half, middle, low) for half in halves]),
-                np.concatenate([np.where(half, high, middle) for half in halves]),
-            )
+            low = np.concatenate([np.where(half, middle, low) for half in halves])
+            high = np.concatenate([np.where(half, high, middle) for half in halves])
 
     def _certain(self, x: float, t: Floats) -> Floats:
         """Lower bounds on the values of the strategies t."""
@@ -124,21 +149,31 @@ class _Heterogeneous(Curve):
     def _search(self, x: float) -> float:
         """A lower bound on δ(x): the best strategy found by zooming in on a grid."""
         epsilons = np.array(list(self.counts))
-        centre, width, best = epsilons / 2, epsilons / 2, 0.0
+        centre = epsilons / 2
+        width = epsilons / 2
+        best = 0.0
         steps = np.array(list(itertools.product(np.linspace(-1, 1, 7), repeat=len(epsilons))))
         for _ in range(12):
             t = np.clip(centre + width * steps, 0, epsilons)
             values = self._certain(x, t)
             at = int(values.argmax())
-            best, centre, width = max(best, float(values[at])), t[at], width * 0.4
+            best = max(best, float(values[at]))
+            centre = t[at]
+            width = width * 0.4
         return best
 
-    @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN is kept apart by the callers
+    @np.errstate(
+        over="ignore", divide="ignore", invalid="ignore"
+    )  # a NaN is kept apart by the callers
     def _value(self, x: float, high: Floats, low: Floats) -> Floats:
-        """δ(x) of the pairs with losses high_j and low_j - ε_j, one row of (rows, d) arrays at a time."""
-        mass, loss = np.ones((len(high), 1)), np.zeros((len(high), 1))
+        """δ(x) of the pairs with losses high_j and low_j - ε_j, one row of (rows, d) arrays at a
+        time.
+        """
+        mass = np.ones((len(high), 1))
+        loss = np.zeros((len(high), 1))
         for j, (epsilon, count) in enumerate(self.counts.items()):
-            top, spread = high[:, j], epsilon + high[:, j] - low[:, j]
+            top = high[:, j]
+            spread = epsilon + high[:, j] - low[:, j]
             hit = np.expm1(top - spread) / np.expm1(-spread)
             miss = np.exp(top - spread) * np.expm1(-top) / np.expm1(-spread)
             misses = np.arange(count + 1)

@@ -1,16 +1,20 @@
-"""The exact optimum for ε-BR and ε-DP mechanisms together, all with the same ε and independent (CR Theorem 3).
+"""The exact optimum for ε-BR and ε-DP mechanisms together, all with the same ε and independent (CR
+Theorem 3).
 
-With b BR and m DP mechanisms the loss is L = mε + bt - Nε, N = i + 2j, i ~ Bin(b, 1-q_t) and j ~ Bin(m, 1/(1+e^ε)).
-CR show that the best t is among t_n = (x + (n+1-m)ε)/(b+1), clipped to [0, ε], where
+With b BR and m DP mechanisms the loss is L = mε + bt - Nε, N = i + 2j, i ~ Bin(b, 1-q_t) and j ~
+Bin(m, 1/(1+e^ε)). CR show that the best t is among t_n = (x + (n+1-m)ε)/(b+1), clipped to [0, ε],
+where
 
     δ(t_n) = Σ_{ν<=n} P[N = ν] (1 - e^{t_n - (n+1-ν)ε}),
 
-so that m = 0 is DDR Theorem 3 and b = 0 is KOV. Only b + 1 of the b + 2m + 1 candidates lie inside (0, ε); for each the
-law of N is one convolution of two short windows: O(b) convolutions instead of O((b+m)³) terms.
+so that m = 0 is DDR Theorem 3 and b = 0 is KOV. Only b + 1 of the b + 2m + 1 candidates lie inside
+(0, ε); for each the law of N is one convolution of two short windows: O(b) convolutions instead of
+O((b+m)³) terms.
 
-The law is computed under the tilted measure P[N = ν] e^{θ(ν - n)}, θ <= 0 chosen so that N has mean n (θ = 0 where the
-mean is below n): i and j are then binomial again, the terms that matter have probabilities near 1/sqrt(b+m), whatever δ
-is, and what windows around the two means leave out weighs at most its tilted mass, which is added.
+The law is computed under the tilted measure P[N = ν] e^{θ(ν - n)}, θ <= 0 chosen so that N has mean
+n (θ = 0 where the mean is below n): i and j are then binomial again, the terms that matter have
+probabilities near 1/sqrt(b+m), whatever δ is, and what windows around the two means leave out
+weighs at most its tilted mass, which is added.
 """
 
 from __future__ import annotations
@@ -24,8 +28,17 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats
 from dptopk._internal.search import bisect
-from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve, interaction
-from dptopk.accounting.bounded_range.strategies import Ints, OptimumCurve, Point, common_epsilon_curve
+from dptopk.accounting.bounded_range.nonadaptive import (
+    LARGEST_EPSILON,
+    br_nonadaptive_curve,
+    interaction,
+)
+from dptopk.accounting.bounded_range.strategies import (
+    Ints,
+    LogDeltaPoint,
+    OptimumCurve,
+    common_epsilon_curve,
+)
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.accounting.pld.common_lattice import signs
@@ -33,13 +46,17 @@ from dptopk.accounting.registry import bound
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter, NotApplicable
 
-# b sqrt(b (b + m)), about the work of one evaluation, above which the bound declines: some three seconds.
+# b sqrt(b (b + m)), about the work of one evaluation, above which the bound declines: some three
+# seconds.
 LARGEST_WORK = 4e7
 OUTSIDE = 2.2e-20  # 2 e^-46, the most a window leaves out
 
 
-def br_dp_nonadaptive_delta(epsilon: float, ranged: int, pure: int, *, at_epsilon: ArrayLike) -> Floats:
-    """δ of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded outward.
+def br_dp_nonadaptive_delta(
+    epsilon: float, ranged: int, pure: int, *, at_epsilon: ArrayLike
+) -> Floats:
+    """δ of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded
+    outward.
 
     Args:
         epsilon: ε in (0, 700], common to all.
@@ -47,17 +64,22 @@ def br_dp_nonadaptive_delta(epsilon: float, ranged: int, pure: int, *, at_epsilo
         pure: m >= 0, number of DP mechanisms; at least one of the two is positive.
         at_epsilon: ε_g >= 0, any shape.
 
-    Source: CR Theorem 3. The order does not matter; the DP mechanisms may be adaptive, and so may the BR mechanism
-    if it is the only one (CR Corollary 5.1).
+    Source: CR Theorem 3. The order does not matter; the DP mechanisms may be adaptive, and so may
+    the BR mechanism if it is the only one (CR Corollary 5.1).
 
     >>> float(br_dp_nonadaptive_delta(1.0, 1, 1, at_epsilon=0.5).round(6))
     0.321971
     """
-    return br_dp_nonadaptive_curve(epsilon, ranged, pure).delta(validate.nonnegatives(at_epsilon=at_epsilon))
+    return br_dp_nonadaptive_curve(epsilon, ranged, pure).delta(
+        validate.nonnegatives(at_epsilon=at_epsilon)
+    )
 
 
-def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, *, delta: ArrayLike) -> Floats:
-    """ε_g of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded outward.
+def br_dp_nonadaptive_epsilon(
+    epsilon: float, ranged: int, pure: int, *, delta: ArrayLike
+) -> Floats:
+    """ε_g of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded
+    outward.
 
     Args:
         epsilon: ε in (0, 700], common to all.
@@ -70,7 +92,9 @@ def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, *, delta: 
     >>> round(float(br_dp_nonadaptive_epsilon(0.1, 0, 25, delta=1e-6)), 5)  # KOV
     2.07906
     """
-    return br_dp_nonadaptive_curve(epsilon, ranged, pure).epsilon(validate.probabilities(delta=delta))
+    return br_dp_nonadaptive_curve(epsilon, ranged, pure).epsilon(
+        validate.probabilities(delta=delta)
+    )
 
 
 def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCurve:
@@ -82,13 +106,14 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     pure = validate.count(pure=pure, at_least=0 if ranged else 1)
     if not pure:
         return br_nonadaptive_curve(epsilon, ranged)
-    value, inside = partial(_at, epsilon, ranged, pure), partial(_inside, epsilon, ranged, pure)
+    value = partial(_at, epsilon, ranged, pure)
+    inside = partial(_inside, epsilon, ranged, pure)
 
-    def everywhere(x: float) -> Point:
+    def everywhere(x: float) -> LogDeltaPoint:
         first, last = inside(x)
         return max((value(x, n) for n in range(first, last + 1)), key=lambda point: point.upper)
 
-    def largest(x: float, index: Ints) -> tuple[int, Point]:
+    def largest(x: float, index: Ints) -> tuple[int, LogDeltaPoint]:
         points = [value(x, n) for n in index.tolist()]
         best = max(range(len(points)), key=lambda place: points[place].log_value)
         return best, points[best]
@@ -103,7 +128,8 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     valid_through=interaction,
 )
 def _br_dp_nonadaptive(charge: Charge) -> Curve:
-    ranges, pures = charge.of(BoundedRange), charge.of(PureDP)
+    ranges = charge.of(BoundedRange)
+    pures = charge.of(PureDP)
     epsilons = {cost.epsilon for cost in ranges} | {cost.epsilon for cost in pures}
     if len(epsilons) > 1:
         raise NotApplicable("needs all costs to have the same epsilon")
@@ -124,7 +150,7 @@ def _inside(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
     return first, max(first, math.ceil(offset + b) - 1)
 
 
-def _at(epsilon: float, b: int, m: int, x: float, n: int) -> Point:
+def _at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaPoint:
     """The value of ln δ(t_n), with its error and slope."""
     t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
     s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)  # ε - t
@@ -138,23 +164,28 @@ def _at(epsilon: float, b: int, m: int, x: float, n: int) -> Point:
     spaced[::2] = j_law
     law = np.convolve(i_law, spaced)
     gap = n - (first_i + 2 * first_j + np.arange(len(law)))
-    law, gap = law[gap >= 0] * np.exp(theta * gap[gap >= 0]), gap[gap >= 0]
-    mass, total = float(law.sum()), float((law * -np.expm1(-s - gap * epsilon)).sum())
+    law = law[gap >= 0] * np.exp(theta * gap[gap >= 0])
+    gap = gap[gap >= 0]
+    mass = float(law.sum())
+    total = float((law * -np.expm1(-s - gap * epsilon)).sum())
     cut = 2 * OUTSIDE
     if total <= 0:
-        return Point(math.log(cut) + i_scale + j_scale - theta * n)
+        return LogDeltaPoint(math.log(cut) + i_scale + j_scale - theta * n)
     slope = -(mass + cut - total) / total
     log_value = math.log(total) + i_scale + j_scale - theta * n
     size = len(i_law) + len(j_law) + abs(i_scale) + abs(j_scale) + abs(theta) * (n + b + m)
     error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(cut / total)
-    return Point(log_value, error - 4e-16 * ((b + m) * epsilon + x) * slope, slope)
+    return LogDeltaPoint(log_value, error - 4e-16 * ((b + m) * epsilon + x) * slope, slope)
 
 
 def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float:
-    """θ <= 0 at which i + 2j has mean n, by bisection (0 if its mean is below n); any θ <= 0 is sound."""
+    """θ <= 0 at which i + 2j has mean n, by bisection (0 if its mean is below n); any θ <= 0 is
+    sound.
+    """
 
     def mean(theta: float) -> float:
-        i, j = ranged_odds * math.exp(theta), pure_odds * math.exp(2 * theta)
+        i = ranged_odds * math.exp(theta)
+        j = pure_odds * math.exp(2 * theta)
         return b * i / (1 + i) + 2 * m * j / (1 + j)
 
     if mean(0.0) <= n:
@@ -163,13 +194,16 @@ def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float
 
 
 def _tilted(trials: int, success: float, failure: float, theta: float) -> tuple[int, Floats, float]:
-    """The law P[i] e^{θi} of a binomial i, in a window around its mean: (first i, values over e^scale, scale).
+    """The law P[i] e^{θi} of a binomial i, in a window around its mean: (first i, values over
+    e^scale, scale).
 
-    The tilted law over e^scale is a binomial law again; outside the window it has mass at most ``OUTSIDE``.
+    The tilted law over e^scale is a binomial law again; outside the window it has mass at most
+    ``OUTSIDE``.
     """
     success = success * math.exp(theta)
     total = success + failure
-    success, failure = success / total, failure / total
+    success = success / total
+    failure = failure / total
     reach = 1 + float(bernstein_reach(trials * success * failure))
     first = max(math.floor(trials * success - reach), 0)
     last = min(math.ceil(trials * success + reach), trials)

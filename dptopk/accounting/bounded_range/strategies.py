@@ -1,7 +1,9 @@
-"""Curves of exact optima: a maximum over many candidate strategies, of which a search usually guesses the best.
+"""Curves of exact optima: a maximum over many candidate strategies, of which a search usually
+guesses the best.
 
-Any one strategy gives a lower bound on δ; the maximum over all (or all that can win) is the optimum. Root finding
-follows the guessed strategy by Newton's method, and only its end is checked against all candidates.
+Any one strategy gives a lower bound on δ; the maximum over all (or all that can win) is the
+optimum. Root finding follows the guessed strategy by Newton's method, and only its end is checked
+against all candidates.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A value of ln δ: the truth lies within ``log_value`` ± ``error``; ``slope`` is d ln δ / dε."""
+class LogDeltaPoint:
+    """A value of ln δ: the truth lies within ``log_value`` ± ``error``; ``slope`` is d ln δ /
+    dε.
+    """
 
     log_value: float
     error: float = 0.0
@@ -32,12 +36,14 @@ class Point:
     def upper(self) -> float:
         """Upper end; NaN becomes 0, that is δ = 1."""
         end = self.log_value + self.error
-        return 0.0 if math.isnan(end) else min(end, 0.0)
+        if math.isnan(end):
+            return 0.0
+        return min(end, 0.0)
 
 
-Value = Callable[[float], Point]
+Value = Callable[[float], LogDeltaPoint]
 Turning = Callable[[float], tuple[int, int]]
-Largest = Callable[[float, Ints], tuple[int, Point]]
+Largest = Callable[[float, Ints], tuple[int, LogDeltaPoint]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,8 @@ class OptimumCurve(Curve):
     Args:
         epsilon_max: an ε from which on δ = 0.
         everywhere: the optimum at 0 <= x < epsilon_max.
-        nearby: the value of a strategy that is likely to be the best one: at most the optimum, and cheap.
+        nearby: the value of a strategy that is likely to be the best one: at most the optimum, and
+            cheap.
         start: a first guess at ε(δ), from ln δ.
     """
 
@@ -58,10 +65,17 @@ class OptimumCurve(Curve):
 
     def _deltas(self, epsilon: Floats) -> Floats:
         """δ, the optimum rounded outward; a positive δ never underflows to 0."""
-        return exp_up([-math.inf if x >= self.epsilon_max else self.everywhere(x).upper for x in epsilon.tolist()])
+        return exp_up(
+            [
+                -math.inf if x >= self.epsilon_max else self.everywhere(x).upper
+                for x in epsilon.tolist()
+            ]
+        )
 
     def _epsilons(self, delta: Floats) -> Floats:
-        return np.array([self._root(_log_down(d)) if d > 0 else self.epsilon_max for d in delta.tolist()])
+        return np.array(
+            [self._root(_log_down(d)) if d > 0 else self.epsilon_max for d in delta.tolist()]
+        )
 
     def answer(self, query: Query) -> Answer:
         """The answer with a proven lower bound."""
@@ -69,7 +83,9 @@ class OptimumCurve(Curve):
             if query.epsilon >= self.epsilon_max:
                 return Answer(0.0, 0.0)
             point = self.everywhere(query.epsilon)
-            lower = math.exp(min(point.log_value - point.error, 0.0)) * (1 - 1e-15 * (2 - point.log_value))
+            lower = math.exp(min(point.log_value - point.error, 0.0)) * (
+                1 - 1e-15 * (2 - point.log_value)
+            )
             return Answer(float(exp_up(point.upper)), max(lower, 0.0))
         if query.delta <= 0:
             return Answer(self.epsilon_max, self._below(self.epsilon_max, query.delta_below))
@@ -77,11 +93,13 @@ class OptimumCurve(Curve):
         return Answer(upper, self._below(upper, query.delta_below), CUT_BY_TIME if late() else "")
 
     def _root(self, log_target: float) -> float:
-        """Return an x with ln δ(x) <= log_target, checked against all strategies, and close to the smallest.
+        """Return an x with ln δ(x) <= log_target, checked against all strategies, and close to the
+        smallest.
 
         Where time is cut it is whichever x was checked so far, or epsilon_max.
         """
-        low, fitting = 0.0, self.epsilon_max
+        low = 0.0
+        fitting = self.epsilon_max
         x = self._guess(log_target)
         for attempt in range(60):
             if x >= fitting or (attempt and late()):
@@ -103,22 +121,31 @@ class OptimumCurve(Curve):
 
     def _guess(self, log_target: float) -> float:
         """Newton's method inside a bracket, along the guessed strategies."""
-        low, high = 0.0, self.epsilon_max
+        low = 0.0
+        high = self.epsilon_max
         x = min(self.start(log_target), 0.9 * high)
         for _ in range(100):
             point = self.nearby(x)
-            excess = point.upper - log_target + 1e-12  # aims just past the root, for the check to succeed at once
+            excess = (
+                point.upper - log_target + 1e-12
+            )  # aims just past the root, for the check to succeed at once
             low, high = (x, high) if excess > 0 else (low, x)
             newton = x - excess / point.slope if point.slope < 0 else math.nan
-            if abs(excess) <= 1e-7 + point.error or high - low <= 1e-15 * high:  # convergence is quadratic
-                return newton if low <= newton <= high else x
+            if (
+                abs(excess) <= 1e-7 + point.error or high - low <= 1e-15 * high
+            ):  # convergence is quadratic
+                if low <= newton <= high:
+                    return newton
+                return x
             if low == 0 and newton <= 0 and self.nearby(0.0).upper <= log_target:
                 return 0.0
             x = newton if low < newton < high else low + (high - low) / 2
         return x
 
     def _below(self, upper: float, delta: float) -> float | None:
-        """An ε slightly below the root at which δ is provably larger; 0 when none is found in time."""
+        """An ε slightly below the root at which δ is provably larger; 0 when none is found in
+        time.
+        """
         needed = math.log(delta) * (1 - 1e-15) + 1e-15 if delta > 0 else -math.inf
         for gap in (1e-11, 1e-9, 1e-6, 1e-3):
             value = self.nearby if gap == 1e-11 else self.everywhere
@@ -133,9 +160,17 @@ class OptimumCurve(Curve):
 
 
 def common_epsilon_curve(
-    epsilon: float, ranged: int, pure: int, everywhere: Value, turning: Turning, largest: Largest, *, probes: int
+    epsilon: float,
+    ranged: int,
+    pure: int,
+    everywhere: Value,
+    turning: Turning,
+    largest: Largest,
+    *,
+    probes: int,
 ) -> OptimumCurve:
-    """The optimum of ``ranged`` ε-BR and ``pure`` ε-DP mechanisms, a maximum over candidates with an index.
+    """The optimum of ``ranged`` ε-BR and ``pure`` ε-DP mechanisms, a maximum over candidates with
+    an index.
 
     Args:
         epsilon: ε > 0, common to all.
@@ -148,20 +183,25 @@ def common_epsilon_curve(
     """
     variance = (ranged / 4 + pure) * epsilon**2  # of the Gaussian where Newton's method starts
 
-    def nearby(x: float) -> Point:
-        """Sections between the turning points, which is right if the values rise and then fall there."""
+    def nearby(x: float) -> LogDeltaPoint:
+        """Sections between the turning points, which is right if the values rise and then fall
+        there.
+        """
         low, high = turning(x)
         while True:
             probe = np.unique(np.linspace(low, high, probes).astype(int))
             best, point = largest(x, probe)
             if high - low < probes:
                 return point
-            low, high = int(probe[max(best - 1, 0)]), int(probe[min(best + 1, len(probe) - 1)])
+            low = int(probe[max(best - 1, 0)])
+            high = int(probe[min(best + 1, len(probe) - 1)])
 
     def start(log_delta: float) -> float:
         return variance / 2 + math.sqrt(2 * variance * -log_delta)
 
-    return OptimumCurve(math.nextafter(epsilon * (ranged + pure), math.inf), everywhere, nearby, start)
+    return OptimumCurve(
+        math.nextafter(epsilon * (ranged + pure), math.inf), everywhere, nearby, start
+    )
 
 
 def _log_down(delta: float) -> float:

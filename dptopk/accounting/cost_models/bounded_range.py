@@ -1,7 +1,8 @@
 """ε-bounded range, and the exponential clocks that such a cost is covered by.
 
-Bounded range: no one pair, the adversary picks t (Dong-Durfee-Rogers 2020); composed by recursion and log-MGFs. Clocks
-of which one user changes the rate by at most e^ε: a pair with exponential tails.
+Bounded range: no one pair, the adversary picks t (Dong-Durfee-Rogers 2020); composed by recursion
+and log-MGFs. Clocks of which one user changes the rate by at most e^ε: a pair with exponential
+tails.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from dptopk.costs import BoundedRange, ExponentialClockDP
 
 def _covers(*types: type[Any]) -> Callable[[Any, Any], bool]:
     """Costs of these types with no larger ε, and ε-DP, which implies 2ε-BR (DDR Section 2)."""
-    return lambda token, cost: (cost.epsilon if isinstance(cost, types) else 2 * pure_of(cost)) <= token.epsilon
+    return lambda token, cost: (
+        (cost.epsilon if isinstance(cost, types) else 2 * pure_of(cost)) <= token.epsilon
+    )
 
 
 MODELS = (
@@ -33,15 +36,22 @@ MODELS = (
             exact_zcdp=lambda cost: (0.0, max_kl(cost.epsilon)),
             cdp=lambda cost: (max_kl(cost.epsilon), cost.epsilon / 2),
         ),
-        log_mgf=lambda costs: summed_log_mgf({c.epsilon: times for c, times in costs.items()}, bounded_range_log_mgf),
+        log_mgf=lambda costs: summed_log_mgf(
+            {c.epsilon: times for c, times in costs.items()}, bounded_range_log_mgf
+        ),
         family=lambda cost: (BoundedRange, cost.epsilon),
-        no_counterpart='a bounded-range cost is not one pair of distributions; bounded_range="dp" takes it as ε-DP',
+        no_counterpart="a bounded-range cost is not one pair of distributions; "
+        'bounded_range="dp" takes it as ε-DP',
     ),
     CostModel(
         ExponentialClockDP,
-        covers=_covers(ExponentialClockDP, BoundedRange),  # ε-BR implies the clock of ε (docs/notes/clocks.md)
+        covers=_covers(
+            ExponentialClockDP, BoundedRange
+        ),  # ε-BR implies the clock of ε (docs/notes/clocks.md)
         log_mgf=each_log_mgf(lambda cost, lam: clock_log_mgf(cost.epsilon, lam)),
-        loss_components=lambda costs: [ExponentialClock(cost.epsilon, times) for cost, times in costs.items()],
+        loss_components=lambda costs: [
+            ExponentialClock(cost.epsilon, times) for cost, times in costs.items()
+        ],
         family=lambda cost: (ExponentialClockDP, cost.epsilon),
         no_counterpart="dp-accounting has no exponential clock",
     ),

@@ -1,7 +1,7 @@
 """Classes of mechanisms without a dominating pair: (ξ, ρ)-zCDP and (μ, τ)-concentrated DP.
 
-(ξ, ρ)-zCDP: Rényi divergences D_α <= ξ + ρα (Bun-Steinke 2016). (μ, τ)-CDP: ln E[e^{λL}] <= λμ + λ²τ²/2
-(Dwork-Rothblum 2016).
+(ξ, ρ)-zCDP: Rényi divergences D_α <= ξ + ρα (Bun-Steinke 2016). (μ, τ)-CDP: ln E[e^{λL}] <= λμ +
+λ²τ²/2 (Dwork-Rothblum 2016).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from dptopk.costs import CDP, ZCDP, Cost
 def _covers_zcdp(token: ZCDP, cost: Cost) -> bool:
     """ξ' + ρ'α <= ξ + ρα for all α > 1 when it holds at α = 1 and ρ' <= ρ."""
     xi, rho = _implied(cost, "exact_zcdp")
-    return rho <= token.rho and Fraction(xi) + Fraction(rho) <= Fraction(token.xi) + Fraction(token.rho)
+    return rho <= token.rho and Fraction(xi) + Fraction(rho) <= Fraction(token.xi) + Fraction(
+        token.rho
+    )
 
 
 def _covers_cdp(token: CDP, cost: Cost) -> bool:
@@ -31,7 +33,9 @@ def _implied(cost: Cost, notion: str) -> tuple[float, float]:
     """The parameters of the notion that a cost implies; inf where none is known."""
     other = plain(cost)
     convert = getattr(implied(other), notion) if other else None
-    return convert(other) if convert else (math.inf, math.inf)
+    if convert:
+        return convert(other)
+    return (math.inf, math.inf)
 
 
 def _itself(cost: ZCDP) -> tuple[float, float]:
@@ -51,7 +55,10 @@ MODELS = (
         covers=_covers_zcdp,
         implied=Implied(zcdp=_itself, exact_zcdp=_itself),
         log_mgf=zcdp_log_mgf(_itself),
-        family=lambda cost: ((ZCDP, cost.xi), cost.rho),  # with equal ξ alone is a larger ρ the weaker promise
+        family=lambda cost: (
+            (ZCDP, cost.xi),
+            cost.rho,
+        ),  # with equal ξ alone is a larger ρ the weaker promise
         no_counterpart="zCDP is a class of mechanisms without a dominating pair",
     ),
     CostModel(

@@ -17,14 +17,20 @@ def event(name: str, arguments: Callable[[Any], tuple[Any, ...]]) -> Callable[[A
     return of
 
 
-def distribution(name: str, arguments: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, float], Any]:
-    """The privacy loss distribution ``from_<name>_mechanism``, pessimistic, for the arguments of a cost."""
+def distribution(
+    name: str, arguments: Callable[[Any], tuple[Any, ...]]
+) -> Callable[[Any, float], Any]:
+    """The privacy loss distribution ``from_<name>_mechanism``, pessimistic, for the arguments of a
+    cost.
+    """
 
     def of(cost: Any, interval: float) -> Any:
         from dp_accounting.pld import privacy_loss_distribution as pld
 
         make = getattr(pld, f"from_{name}_mechanism")
-        return make(*arguments(cost), value_discretization_interval=interval, pessimistic_estimate=True)
+        return make(
+            *arguments(cost), value_discretization_interval=interval, pessimistic_estimate=True
+        )
 
     return of
 

@@ -1,4 +1,6 @@
-"""The product of the dominating pairs of a charge on the lattice: certified brackets on its optimal composition."""
+"""The product of the dominating pairs of a charge on the lattice: certified brackets on its optimal
+composition.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +22,41 @@ from dptopk.costs import Charge
 # Costs with one pair that dominates in both directions: Theorem A applies to their products.
 DOMINATED = types_with("loss_components")
 
-# From this many pairs on the lower bound comes from ``splitting_gap``, not from a product of its own.
+# From this many pairs on the lower bound comes from ``splitting_gap``, not from a product of its
+# own.
 MANY_PAIRS = 12
-# Above this count the binomial losses of one ε are too many for a grid, a window around the mean included.
+# Above this count the binomial losses of one ε are too many for a grid, a window around the mean
+# included.
 MOST_BINOMIAL_COPIES = 10**9
 # Longest grid that is tried.
 MOST_GRID_POINTS = 2**20
 # Losses of discrete Gaussians that are listed at most, and the work of one of them.
 MOST_ATOMS = 8_000_000
 WORK_PER_ATOM = 4e-7
-# Standard deviations on a lattice; the work of one of its places; how much of the variance splitting may add, about.
-DEVIATIONS, WORK_PER_PLACE, NOISIEST = 15.0, 5e-7, 4.0
+# Standard deviations on a lattice; the work of one of its places; how much of the variance
+# splitting may add, about.
+DEVIATIONS = 15.0
+WORK_PER_PLACE = 5e-7
+NOISIEST = 4.0
 # Losses whose typical sum is below this have squares that underflow.
 SMALLEST_LOSS = 1e-100
-# By what the steps of the first grids are multiplied: coarser ones where the work allows no finer, then halves.
+# By what the steps of the first grids are multiplied: coarser ones where the work allows no finer,
+# then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
-# The grid that is tried at last: this much finer (the first only with a lower bound), of at most this many points
-# times parts.
-FINER, CHEAP = (64, 16, 4), 2**22
+# The grid that is tried at last: this much finer (the first only with a lower bound), of at most
+# this many points times parts.
+FINER = (64, 16, 4)
+CHEAP = 2**22
 
 
 def loss_components(charge: Charge) -> list[LossComponent]:
-    """Return the loss components of a charge's dominated costs, without failure mass; other costs are ignored."""
+    """Return the loss components of a charge's dominated costs, without failure mass; other costs
+    are ignored.
+    """
     found: list[LossComponent] = []
     for cost_type in DOMINATED:
-        costs, build = charge.of(cost_type), cost_models()[cost_type].loss_components
+        costs = charge.of(cost_type)
+        build = cost_models()[cost_type].loss_components
         if costs and build is not None:
             found += build(costs)
     return found
@@ -58,7 +70,9 @@ def grid_product(parts: Sequence[LossComponent], grid: Grid) -> LossDistribution
 
 @dataclass(frozen=True)
 class Bracket:
-    """lower <= optimum <= upper, and the numbers of points of the loss distributions that prove it."""
+    """lower <= optimum <= upper, and the numbers of points of the loss distributions that prove
+    it.
+    """
 
     upper: float
     lower: float
@@ -68,46 +82,64 @@ class Bracket:
 
     def tightened(self, other: Bracket) -> Bracket:
         """The better end of each."""
-        upper, lower = min(self, other, key=lambda b: b.upper), max(self, other, key=lambda b: b.lower)
+        upper = min(self, other, key=lambda b: b.upper)
+        lower = max(self, other, key=lambda b: b.lower)
         return Bracket(upper.upper, lower.lower, "", upper.above, lower.below)
 
 
 def certified_bracket(charge: Charge, query: Query) -> Bracket:
-    """Bracket the optimal composition of dominated costs by two grids, refined until it is as narrow as asked.
+    """Bracket the optimal composition of dominated costs by two grids, refined until it is as
+    narrow as asked.
 
     Args:
-        charge: costs of the types ``DOMINATED`` only, at least one; the bracket is of δ given that none of them fails.
-        query: asks for δ at an ε >= 0 or for ε at a δ in (0, 1); refinement stops at its rtol or deadline. Without
-            ``query.lower`` the lower end is 0 and the width is estimated: it is of second order in the step.
+        charge: costs of the types ``DOMINATED`` only, at least one; the bracket is of δ given that
+            none of them fails.
+        query: asks for δ at an ε >= 0 or for ε at a δ in (0, 1); refinement stops at its rtol or
+            deadline. Without ``query.lower`` the lower end is 0 and the width is estimated: it is
+            of second order in the step.
 
     Returns:
         Bracket: always sound; the note says when it is wider than rtol.
     """
-    parts, work = loss_components(charge), query.work
+    parts = loss_components(charge)
+    work = query.work
     atoms = sum(part.atoms() for part in parts)
     listing = WORK_PER_ATOM * atoms + math.fsum(part.work() for part in parts)
     if atoms > MOST_ATOMS or not SMALLEST_LOSS**2 < sum(part.spread() for part in parts) < math.inf:
-        return _vacuous(charge, query, "too many losses, or losses too small or too large for a grid")
+        return _vacuous(
+            charge, query, "too many losses, or losses too small or too large for a grid"
+        )
     tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
     first = _first_grids(charge, parts, tilt, query)
     if first is None:
         return _vacuous(charge, query, "a product of too many places")
-    places, best, scale = _places(first, parts, query), None, math.inf
+    places = _places(first, parts, query)
+    best = None
+    scale = math.inf
     for room in work.rooms():
         left = room
         while best is None or not _narrow(best, scale, query):
-            fitting = (one for one in SCALES if one < scale and listing + WORK_PER_PLACE * places / one <= left)
+            fitting = (
+                one
+                for one in SCALES
+                if one < scale and listing + WORK_PER_PLACE * places / one <= left
+            )
             finer = next((one for one in fitting if one >= min(1.0, scale / 2)), None)
-            if finer is None or (best is not None and max(best.above, best.below) > MOST_GRID_POINTS / 2):
+            if finer is None or (
+                best is not None and max(best.above, best.below) > MOST_GRID_POINTS / 2
+            ):
                 break
             amount = listing + WORK_PER_PLACE * places / finer
             if not work.take(amount):
                 return replace(best or _vacuous(charge, query, ""), note=work.note)
-            left, scale = left - amount, finer
+            left = left - amount
+            scale = finer
             found = _bracket(charge, parts, _scaled(first, scale), query)
             best = found if best is None else best.tightened(found)
     if best is None:
-        return _vacuous(charge, query, "a product of too many places" if work.spent < math.inf else work.note)
+        return _vacuous(
+            charge, query, "a product of too many places" if work.spent < math.inf else work.note
+        )
     if _narrow(best, scale, query):
         return _finer(best, parts, _scaled(first, scale)[0], query)
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
@@ -117,7 +149,9 @@ def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
     """The grids with steps times a scale."""
     above, below = grids
     width = below.width * min(scale, 1.0) ** 0.5
-    return replace(above, step=scale * above.step), replace(below, step=scale * below.step, width=width)
+    return replace(above, step=scale * above.step), replace(
+        below, step=scale * below.step, width=width
+    )
 
 
 def _narrow(best: Bracket, scale: float, query: Query) -> bool:
@@ -131,7 +165,9 @@ def _places(grids: tuple[Grid, Grid], parts: Sequence[LossComponent], query: Que
     """The places of the products on the grids."""
     above, below = grids
     window = DEVIATIONS * math.sqrt(sum(part.spread() for part in parts))
-    by_gap = sum(part.roundings()[0] for part in parts) >= MANY_PAIRS and all(part.exact for part in parts)
+    by_gap = sum(part.roundings()[0] for part in parts) >= MANY_PAIRS and all(
+        part.exact for part in parts
+    )
     places = window / above.step * (3 if by_gap and query.lower else 1)
     return places + (window / below.step if query.lower and not by_gap else 0)
 
@@ -154,29 +190,52 @@ def _finer(best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Que
         above = grid_product(parts, replace(grid, step=grid.step / finer))
     except OverflowError:  # one component has too many places on that grid
         return best
-    upper = above.delta(query.epsilon) if query.epsilon is not None else above.epsilon(query.delta)
-    return replace(best, upper=upper) if max(best.lower, 0.0) <= upper < best.upper and upper > 0 else best
+    if query.epsilon is not None:
+        upper = above.delta(query.epsilon)
+    else:
+        upper = above.epsilon(query.delta)
+    if max(best.lower, 0.0) <= upper < best.upper and upper > 0:
+        return replace(best, upper=upper)
+    return best
 
 
 def _vacuous(charge: Charge, query: Query, note: str) -> Bracket:
     return Bracket(1.0 if query.epsilon is not None else _largest_loss(charge), 0.0, note)
 
 
-def _first_grids(charge: Charge, parts: Sequence[LossComponent], tilt: float, query: Query) -> tuple[Grid, Grid] | None:
-    """Grids on which a bracket should be about rtol wide; a guess that only costs time when it is wrong.
+def _first_grids(
+    charge: Charge, parts: Sequence[LossComponent], tilt: float, query: Query
+) -> tuple[Grid, Grid] | None:
+    """Grids on which a bracket should be about rtol wide; a guess that only costs time when it is
+    wrong.
 
     None where splitting would add more than is there.
     """
     spread = sum(part.spread() for part in parts)
-    typical = math.sqrt(2 * spread * max(1.0, math.log1p(tilt)))  # about the size of the losses that matter
+    typical = math.sqrt(
+        2 * spread * max(1.0, math.log1p(tilt))
+    )  # about the size of the losses that matter
     start = _first_width(query)
-    tolerance = start * typical if query.epsilon is None else min(start / (1 + tilt), typical / 2)
+    if query.epsilon is None:
+        tolerance = start * typical
+    else:
+        tolerance = min(start / (1 + tilt), typical / 2)
     above, below = np.sum([part.roundings() for part in parts], axis=0)
-    coarsest = 30 * math.sqrt(spread) / MOST_GRID_POINTS  # about MOST_GRID_POINTS cells within the reach of the product
-    step_above = max(math.sqrt((2 if above < MANY_PAIRS else 1.2) * tolerance / typical * spread / above), coarsest)
-    if above * min(step_above**2 / 4, step_above * math.sqrt(spread / max(above, 1))) > NOISIEST * spread:
+    coarsest = (
+        30 * math.sqrt(spread) / MOST_GRID_POINTS
+    )  # about MOST_GRID_POINTS cells within the reach of the product
+    step_above = max(
+        math.sqrt((2 if above < MANY_PAIRS else 1.2) * tolerance / typical * spread / above),
+        coarsest,
+    )
+    if (
+        above * min(step_above**2 / 4, step_above * math.sqrt(spread / max(above, 1)))
+        > NOISIEST * spread
+    ):
         return None
-    if query.epsilon and query.epsilon > step_above:  # a grid point at ε: there the chord touches the curve it bounds
+    if (
+        query.epsilon and query.epsilon > step_above
+    ):  # a grid point at ε: there the chord touches the curve it bounds
         step_above = query.epsilon / math.ceil(query.epsilon / step_above)
     # Pairs that are off to second order from below too need no finer grid there.
     step_below = max(tolerance / (2 * below) if below else step_above, coarsest)
@@ -184,9 +243,14 @@ def _first_grids(charge: Charge, parts: Sequence[LossComponent], tilt: float, qu
     return Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width)
 
 
-def _bracket(charge: Charge, parts: Sequence[LossComponent], grids: tuple[Grid, Grid], query: Query) -> Bracket:
+def _bracket(
+    charge: Charge, parts: Sequence[LossComponent], grids: tuple[Grid, Grid], query: Query
+) -> Bracket:
     above = grid_product(parts, grids[0])
-    upper = above.delta(query.epsilon) if query.epsilon is not None else above.epsilon(query.delta)
+    if query.epsilon is not None:
+        upper = above.delta(query.epsilon)
+    else:
+        upper = above.epsilon(query.delta)
     largest = _largest_loss(charge)
     if query.epsilon is None:
         upper = min(upper, largest)
@@ -194,20 +258,29 @@ def _bracket(charge: Charge, parts: Sequence[LossComponent], grids: tuple[Grid, 
         upper = max(upper, math.ulp(0.0))
     if not query.lower:
         return Bracket(upper, 0.0, "", above.masses.size)
-    if sum(part.roundings()[0] for part in parts) >= MANY_PAIRS and all(part.exact for part in parts):
+    if sum(part.roundings()[0] for part in parts) >= MANY_PAIRS and all(
+        part.exact for part in parts
+    ):
         lower = _below_by_gap(parts, grids[0], above, query, upper)
         return Bracket(upper, min(lower, upper), "", above.masses.size)
     below = grid_product(parts, grids[1])
-    lower = below.delta(query.epsilon) if query.epsilon is not None else below.epsilon(query.delta_below)
+    if query.epsilon is not None:
+        lower = below.delta(query.epsilon)
+    else:
+        lower = below.epsilon(query.delta_below)
     return Bracket(upper, min(lower, upper), "", above.masses.size, below.masses.size)
 
 
 def _below_by_gap(
     parts: Sequence[LossComponent], grid: Grid, above: LossDistribution, query: Query, upper: float
 ) -> float:
-    """A lower bound from the product above, less what rounding its pairs outward and splitting can have added to it."""
+    """A lower bound from the product above, less what rounding its pairs outward and splitting can
+    have added to it.
+    """
     raised = math.fsum(part.raised() for part in parts)
-    gap = splitting_gap([pair for part in parts for pair in part.pairs(grid)], step=grid.step, tilt=grid.tilt)
+    gap = splitting_gap(
+        [pair for part in parts for pair in part.pairs(grid)], step=grid.step, tilt=grid.tilt
+    )
 
     def delta_lower(x: float) -> float:
         return above.delta(x, side=-1) * (1 - raised) - gap(x)
@@ -239,15 +312,22 @@ class BracketCurve(Curve):
 
     def answer(self, query: Query) -> Answer:
         """The certified bracket."""
-        if query.epsilon is None and query.delta <= 0:  # the largest loss has a positive mass, however small
+        if (
+            query.epsilon is None and query.delta <= 0
+        ):  # the largest loss has a positive mass, however small
             told = self.attained and self.largest < math.inf and query.delta_below <= 0
             return Answer(self.largest, self.largest * (1 - 4 * EPS) if told else None, self.note)
         if query.epsilon is not None and query.epsilon >= self.largest:
             return Answer(0.0, 0.0, self.note)
         found = certified_bracket(self.charge, query)
-        upper = found.upper if query.epsilon is not None else min(found.upper, self.largest)
+        if query.epsilon is not None:
+            upper = found.upper
+        else:
+            upper = min(found.upper, self.largest)
         note = "; ".join(filter(None, (self.note, found.note)))
-        return Answer(upper, min(found.lower, upper) if self.attained and query.lower else None, note)
+        return Answer(
+            upper, min(found.lower, upper) if self.attained and query.lower else None, note
+        )
 
 
 def _largest_loss(charge: Charge) -> float:

@@ -1,7 +1,8 @@
 """Gaussian noise at its largest shift, which dominates in both directions.
 
-μ-Gaussian DP: the pair N(0, 1), N(μ, 1); n of them are one Gaussian of μ² = Σ μ_i² (Dong-Roth-Su 2022). The pmf of the
-discrete Gaussian is log-concave, and the constants of the continuous one hold (CKS20).
+μ-Gaussian DP: the pair N(0, 1), N(μ, 1); n of them are one Gaussian of μ² = Σ μ_i² (Dong-Roth-Su
+2022). The pmf of the discrete Gaussian is log-concave, and the constants of the continuous one hold
+(CKS20).
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from dptopk.accounting.cost_models.conversions import gaussian_row, pure_of
 from dptopk.accounting.cost_models.counterparts import distribution, event
 from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
-from dptopk.accounting.pld.loss_components import DiscreteGaussian, Gaussian
+from dptopk.accounting.pld.loss_components import DiscreteGaussian, GaussianLoss
 from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
 
-# ε-DP is μ-Gaussian for μ = 2Φ⁻¹(1 - a), a = 1/(1 + e^ε): computed to some ulps, a thousand times that is kept off.
+# ε-DP is μ-Gaussian for μ = 2Φ⁻¹(1 - a), a = 1/(1 + e^ε): computed to some ulps, a thousand times
+# that is kept off.
 _CORNER_SLACK = 1e-12
 
 
 def _covers(token: GaussianDP, cost: Cost) -> bool:
-    """μ' <= μ, or the corner of the ε-DP trade-off chain (0,1), (a,a), (1,0) lies above the Gaussian curve.
+    """μ' <= μ, or the corner of the ε-DP trade-off chain (0,1), (a,a), (1,0) lies above the
+    Gaussian curve.
 
-    A convex trade-off curve with the same ends lies below the chain as soon as it does at the corner:
-    Φ(Φ⁻¹(1-a) - μ) <= a is μ >= 2Φ⁻¹(1-a). The μ' of discrete noise is its dominating one (docs/notes/filters.md).
+    A convex trade-off curve with the same ends lies below the chain as soon as it does at the
+    corner: Φ(Φ⁻¹(1-a) - μ) <= a is μ >= 2Φ⁻¹(1-a). The μ' of discrete noise is its dominating one
+    (docs/notes/filters.md).
     """
     if isinstance(cost, GaussianDP):
         return cost.mu <= token.mu
@@ -41,7 +45,11 @@ def _covers(token: GaussianDP, cost: Cost) -> bool:
 
 
 def _covers_discrete(token: DiscreteGaussianDP, cost: Cost) -> bool:
-    return isinstance(cost, DiscreteGaussianDP) and cost.scale == token.scale and cost.shift <= token.shift
+    return (
+        isinstance(cost, DiscreteGaussianDP)
+        and cost.scale == token.scale
+        and cost.shift <= token.shift
+    )
 
 
 def _noise(cost: GaussianDP) -> tuple[float]:
@@ -63,7 +71,9 @@ MODELS = (
         covers=_covers,
         implied=gaussian_row(_zcdp, lambda cost: cost.mu),
         log_mgf=zcdp_log_mgf(_zcdp),
-        loss_components=lambda costs: [Gaussian(math.fsum(times * cost.mu**2 for cost, times in costs.items()))],
+        loss_components=lambda costs: [
+            GaussianLoss(math.fsum(times * cost.mu**2 for cost, times in costs.items()))
+        ],
         family=lambda cost: (GaussianDP, cost.mu),
         dp_event=event("GaussianDpEvent", _noise),
         pld=distribution("gaussian", _noise),
@@ -73,7 +83,9 @@ MODELS = (
         covers=_covers_discrete,
         implied=gaussian_row(_zcdp_discrete, lambda cost: ratio_up(cost.shift, cost.scale)),
         log_mgf=zcdp_log_mgf(_zcdp_discrete),
-        loss_components=lambda costs: [DiscreteGaussian(cost.scale, cost.shift, n) for cost, n in costs.items()],
+        loss_components=lambda costs: [
+            DiscreteGaussian(cost.scale, cost.shift, n) for cost, n in costs.items()
+        ],
         family=lambda cost: ((DiscreteGaussianDP, cost.scale), cost.shift),
         pld=distribution("discrete_gaussian", lambda cost: (cost.scale, cost.shift)),
         no_counterpart="there is no event for the discrete Gaussian; to_pld takes it",

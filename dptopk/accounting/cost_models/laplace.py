@@ -1,4 +1,5 @@
-"""Laplace laws at their largest shift: the continuous one, for what others release, and the discrete one.
+"""Laplace laws at their largest shift: the continuous one, for what others release, and the
+discrete one.
 
 The discrete one is the worst of all that is h-DP at each unit step.
 """
@@ -12,7 +13,11 @@ from dptopk._internal.rounding import ratio_up
 from dptopk.accounting.cost_models.conversions import pure_of, pure_row
 from dptopk.accounting.cost_models.counterparts import distribution, event
 from dptopk.accounting.cost_models.registry import CostModel
-from dptopk.accounting.pld.discrete_laplace import DiscreteLaplace, discrete_laplace_log_mgf, mean_loss
+from dptopk.accounting.pld.discrete_laplace import (
+    DiscreteLaplace,
+    discrete_laplace_log_mgf,
+    mean_loss,
+)
 from dptopk.accounting.pld.laplace import Laplace, laplace_log_mgf, laplace_mean_loss
 from dptopk.accounting.pld.log_mgf import each_log_mgf
 from dptopk.costs import Cost, DiscreteLaplaceDP, LaplaceDP
@@ -57,7 +62,9 @@ MODELS = (
         covers=_covers,
         implied=pure_row(_epsilon, lambda cost: laplace_mean_loss(_epsilon(cost))),
         log_mgf=each_log_mgf(lambda cost, lam: laplace_log_mgf(_epsilon(cost), lam)),
-        loss_components=lambda costs: [Laplace(_epsilon(cost), times) for cost, times in costs.items()],
+        loss_components=lambda costs: [
+            Laplace(_epsilon(cost), times) for cost, times in costs.items()
+        ],
         family=lambda cost: (LaplaceDP, _epsilon(cost)),
         dp_event=event("LaplaceDpEvent", _noise),
         pld=distribution("laplace", _noise),
@@ -66,8 +73,12 @@ MODELS = (
         DiscreteLaplaceDP,
         covers=_covers_discrete,
         implied=pure_row(_epsilon, lambda cost: mean_loss(cost.scale, cost.shift)),
-        log_mgf=each_log_mgf(lambda cost, lam: discrete_laplace_log_mgf(cost.scale, cost.shift, lam)),
-        loss_components=lambda costs: [DiscreteLaplace(cost.scale, cost.shift, n) for cost, n in costs.items()],
+        log_mgf=each_log_mgf(
+            lambda cost, lam: discrete_laplace_log_mgf(cost.scale, cost.shift, lam)
+        ),
+        loss_components=lambda costs: [
+            DiscreteLaplace(cost.scale, cost.shift, n) for cost, n in costs.items()
+        ],
         family=lambda cost: ((DiscreteLaplaceDP, cost.scale), cost.shift),
         dp_event=event("DiscreteLaplaceDpEvent", _discrete_noise),
         pld=distribution("discrete_laplace", _discrete_noise),

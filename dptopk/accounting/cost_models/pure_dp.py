@@ -1,8 +1,9 @@
-"""ε-DP, (ε, δ)-DP and several (ε, δ) at once; models of other costs that are known by their (ε, δ)'s alone.
+"""ε-DP, (ε, δ)-DP and several (ε, δ) at once; models of other costs that are known by their (ε,
+δ)'s alone.
 
-ε-DP: the loss lies in [-ε, ε], its pair is randomised response (Kairouz-Oh-Viswanath 2017). (ε, δ)-DP: ruined with
-probability δ, independently of all else, and ε-DP otherwise (their four-outcome pair). Several (ε_i, δ_i): a mixture of
-randomised responses with an atom (Cadir-Najib-Shkel 2026).
+ε-DP: the loss lies in [-ε, ε], its pair is randomised response (Kairouz-Oh-Viswanath 2017). (ε,
+δ)-DP: ruined with probability δ, independently of all else, and ε-DP otherwise (their four-outcome
+pair). Several (ε_i, δ_i): a mixture of randomised responses with an atom (Cadir-Najib-Shkel 2026).
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from typing import Any
 from dptopk.accounting.cost_models.conversions import is_approx, pure_of, pure_row
 from dptopk.accounting.cost_models.counterparts import event, stated_distribution
 from dptopk.accounting.cost_models.registry import CostModel
-from dptopk.accounting.pld.log_mgf import each_log_mgf, mixture_log_mgf, pure_dp_log_mgf, summed_log_mgf
+from dptopk.accounting.pld.log_mgf import (
+    each_log_mgf,
+    mixture_log_mgf,
+    pure_dp_log_mgf,
+    summed_log_mgf,
+)
 from dptopk.accounting.pld.loss_components import Responses, SeveralConstraints
 from dptopk.costs import ApproxDP, Cost, MultiDP, PureDP
 
@@ -37,8 +43,12 @@ MODELS = (
         PureDP,
         covers=lambda token, cost: pure_of(cost) <= token.epsilon,
         implied=pure_row(lambda cost: cost.epsilon),
-        log_mgf=lambda costs: summed_log_mgf({cost.epsilon: times for cost, times in costs.items()}, pure_dp_log_mgf),
-        loss_components=lambda costs: [Responses({cost.epsilon: times for cost, times in costs.items()})],
+        log_mgf=lambda costs: summed_log_mgf(
+            {cost.epsilon: times for cost, times in costs.items()}, pure_dp_log_mgf
+        ),
+        loss_components=lambda costs: [
+            Responses({cost.epsilon: times for cost, times in costs.items()})
+        ],
         family=lambda cost: (PureDP, cost.epsilon),
         dp_event=event("DiscreteLaplaceDpEvent", lambda cost: (cost.epsilon, 1)),
         pld=lambda cost, interval: stated_distribution(cost.epsilon, 0.0, interval),
@@ -48,18 +58,25 @@ MODELS = (
         covers=lambda token, cost: is_approx(cost, token.epsilon, token.delta),
         implied=pure_row(lambda cost: cost.epsilon),  # once its atom is split off
         statements=lambda cost: ((cost.epsilon, cost.delta),),
-        without_failure=lambda cost: ((PureDP(cost.epsilon) if cost.epsilon > 0 else None), cost.delta),
+        without_failure=lambda cost: (
+            (PureDP(cost.epsilon) if cost.epsilon > 0 else None),
+            cost.delta,
+        ),
         pld=lambda cost, interval: stated_distribution(cost.epsilon, cost.delta, interval),
         no_counterpart="there is no event for (ε, δ)-DP; to_pld takes it",
     ),
     CostModel(
         MultiDP,
-        covers=lambda token, cost: all(is_approx(cost, *constraint) for constraint in token.constraints),
+        covers=lambda token, cost: all(
+            is_approx(cost, *constraint) for constraint in token.constraints
+        ),
         implied=pure_row(lambda cost: cost.constraints[0][0]),  # once its atom is split off
         statements=lambda cost: cost.constraints,
         without_failure=_without_failure,
         log_mgf=each_log_mgf(mixture_log_mgf),
-        loss_components=lambda costs: [SeveralConstraints(cost, times) for cost, times in costs.items()],
+        loss_components=lambda costs: [
+            SeveralConstraints(cost, times) for cost, times in costs.items()
+        ],
         no_counterpart="several (ε, δ) at once have no counterpart",
     ),
 )
@@ -76,7 +93,8 @@ def stated_model(
 
     Args:
         cost_type: the type.
-        statements: (ε, δ) by falling ε, all of which hold at once; the δ at the first is that of its atom.
+        statements: (ε, δ) by falling ε, all of which hold at once; the δ at the first is that of
+            its atom.
         covers: as in ``CostModel``.
         no_counterpart: as in ``CostModel``.
     """
@@ -85,6 +103,8 @@ def stated_model(
         covers=covers,
         implied=pure_row(lambda cost: statements(cost)[0][0]),  # once its atom is split off
         statements=statements,
-        without_failure=lru_cache(maxsize=64)(lambda cost: _without_failure(MultiDP(statements(cost)))),
+        without_failure=lru_cache(maxsize=64)(
+            lambda cost: _without_failure(MultiDP(statements(cost)))
+        ),
         no_counterpart=no_counterpart,
     )

@@ -1,8 +1,9 @@
-"""The registry of cost types: everything the accounting knows about a type of cost stands in one CostModel.
+"""The registry of cost types: everything the accounting knows about a type of cost stands in one
+CostModel.
 
-To add a cost type, add its dataclass to ``dptopk.costs`` and its CostModel to ``MODELS`` of a module here, and list a
-new module in ``_MODULES``. Bounds, tokens, segments and exports ask the registry; none of them lists cost types of its
-own, save the theorems that are about one type.
+To add a cost type, add its dataclass to ``dptopk.costs`` and its CostModel to ``MODELS`` of a
+module here, and list a new module in ``_MODULES``. Bounds, tokens, segments and exports ask the
+registry; none of them lists cost types of its own, save the theorems that are about one type.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ if TYPE_CHECKING:
 CostType = type[Any]
 # Two models stand with their own laws, in other families.
 _MODULES = (
-    "cost_models.pure_dp", "cost_models.bounded_range", "cost_models.laplace", "cost_models.gaussian",
+    "cost_models.pure_dp", "cost_models.bounded_range", "cost_models.laplace",
+    "cost_models.gaussian",
     "cost_models.concentrated", "gaussian.sparse", "renyi.label_coins",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Implied:
-    """The implications of one type of cost; None if nothing is known (or the class has no finite bound)."""
+    """The implications of one type of cost; None if nothing is known (or the class has no finite
+    bound).
+    """
 
     pure: Callable[[Any], float] | None = None
     bounded_range: Callable[[Any], float] | None = None
@@ -45,18 +49,22 @@ class CostModel:
 
     Attributes:
         cost_type: the type.
-        covers: whether every mechanism with a cost satisfies the statement of a token of this type; False where that
-            is not known. The arguments are (token, cost).
+        covers: whether every mechanism with a cost satisfies the statement of a token of this type;
+            False where that is not known. The arguments are (token, cost).
         implied: what a cost without failure mass implies in the other notions.
-        statements: all the (ε, δ) for which a cost is (ε, δ)-DP by definition; None: those of ``implied.pure``.
-        without_failure: a cost split into what is left without its atom at infinity (None: nothing) and that atom.
-        log_mgf: for costs of this type with their counts, an upper bound on ln E[e^{λL}] of their whole loss to a
-            relative LOG_MGF_ERROR, as a function of λ > 0; None where there is none.
-        loss_components: for costs of this type with their counts, the pairs that dominate in both directions
-            (docs/theorems.md, Theorem A); None where there are none.
-        family: (name, size) such that of two costs of one name the larger is the weaker promise; None: each its own.
-        dp_event, pld: how a cost is told to dp-accounting, as an event and (given the interval) as a privacy loss
-            distribution; None where it cannot be, and ``no_counterpart`` says why.
+        statements: all the (ε, δ) for which a cost is (ε, δ)-DP by definition; None: those of
+            ``implied.pure``.
+        without_failure: a cost split into what is left without its atom at infinity (None: nothing)
+            and that atom.
+        log_mgf: for costs of this type with their counts, an upper bound on ln E[e^{λL}] of their
+            whole loss to a relative LOG_MGF_ERROR, as a function of λ > 0; None where there is
+            none.
+        loss_components: for costs of this type with their counts, the pairs that dominate in both
+            directions (docs/theorems.md, Theorem A); None where there are none.
+        family: (name, size) such that of two costs of one name the larger is the weaker promise;
+            None: each its own.
+        dp_event, pld: how a cost is told to dp-accounting, as an event and (given the interval) as
+            a privacy loss distribution; None where it cannot be, and ``no_counterpart`` says why.
     """
 
     cost_type: CostType
@@ -76,7 +84,8 @@ class CostModel:
 def cost_models() -> dict[CostType, CostModel]:
     """All models by type, in the order of ``COST_TYPES``.
 
-    By name: what a model says of other costs (``covers``) asks this registry, which cannot import it at the top.
+    By name: what a model says of other costs (``covers``) asks this registry, which cannot import
+    it at the top.
     """
     modules = [import_module(f"dptopk.accounting.{module}") for module in _MODULES]
     known = {model.cost_type: model for module in modules for model in module.MODELS}
@@ -89,7 +98,9 @@ def cost_model_of(cost: Cost) -> CostModel:
 
 
 def types_with(known: str) -> tuple[CostType, ...]:
-    """The types that have "loss_components" or a "log_mgf", or that imply a notion: "pure", "zcdp", "cdp"."""
+    """The types that have "loss_components" or a "log_mgf", or that imply a notion: "pure", "zcdp",
+    "cdp".
+    """
     return tuple(
         cost_type
         for cost_type, model in cost_models().items()

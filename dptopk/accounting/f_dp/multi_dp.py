@@ -1,9 +1,11 @@
-"""Exact composition of mechanisms that are known by any number of (ε, δ) constraints (Cadir-Najib-Shkel 2026).
+"""Exact composition of mechanisms that are known by any number of (ε, δ) constraints
+(Cadir-Najib-Shkel 2026).
 
-Constraints together have one worst-case pair, a mixture of randomised responses (``constraints.mixture``), and the pair
-dominates in both directions. So composition is convolution of its loss law: this proves Conjecture 1 for every n, and
-by Theorem A (docs/theorems.md) the result holds in every set-wise interaction and for different costs side by side.
-The losses of a composition are the sums Σ a_i ε_i with integer a_i. The first way that fits is taken:
+Constraints together have one worst-case pair, a mixture of randomised responses
+(``constraints.mixture``), and the pair dominates in both directions. So composition is convolution
+of its loss law: this proves Conjecture 1 for every n, and by Theorem A (docs/theorems.md) the
+result holds in every set-wise interaction and for different costs side by side. The losses of a
+composition are the sums Σ a_i ε_i with integer a_i. The first way that fits is taken:
 
 - all ε commensurable: a grid, by direct convolution;
 - one ε: the binomial law of randomised response;
@@ -27,7 +29,12 @@ from dptopk._internal.rounding import ROUNDOFF, SLACK, Floats, outward, sum_time
 from dptopk.accounting.cost_models.dominating_pairs import BracketCurve
 from dptopk.accounting.curves import Answer, Curve, Query, smallest_where
 from dptopk.accounting.pld.common_lattice import Parts, Responses, common_lattice, signs
-from dptopk.accounting.pld.constraints import PERTURBATION, Mixture, mixture, worst_case
+from dptopk.accounting.pld.constraints import (
+    PERTURBATION,
+    RandomizedResponseMixture,
+    mixture,
+    worst_case,
+)
 from dptopk.accounting.pld.laws import LossLaw, Power, binomials, power, product
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, MultiDP, PureDP
@@ -37,14 +44,18 @@ from dptopk.errors import NotApplicable
 MOST_NAMED_COSTS = 8
 # Outcomes listed at most.
 MOST_LISTED_OUTCOMES = 4_000_000
-# Different costs at most, if their outcomes are to be listed: to see whether they have a common step takes time.
+# Different costs at most, if their outcomes are to be listed: to see whether they have a common
+# step takes time.
 MOST_DIFFERENT_COSTS = 2000
 # Above this count even a coarse bracket takes more than a few seconds.
 MOST_MULTI_DP_COPIES = 10**7
 
 
-def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, *, at_epsilon: ArrayLike) -> Floats:
-    """δ of the count-fold composition of mechanisms that satisfy every (ε, δ) constraint; CNS Conjecture 1.
+def multi_dp_delta(
+    constraints: Sequence[tuple[float, float]], count: int, *, at_epsilon: ArrayLike
+) -> Floats:
+    """δ of the count-fold composition of mechanisms that satisfy every (ε, δ) constraint; CNS
+    Conjecture 1.
 
     Args:
         constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1; inactive ones make no difference.
@@ -52,9 +63,9 @@ def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, *, at
         at_epsilon: ε >= 0 of the composition, any shape.
 
     Returns:
-        Upper bounds on δ of the same shape. While the outcomes can be listed (two constraints: k < 2000) they are exact
-        to a relative error of about 1e-11, plus 4e-15 k ε_1 for the rounding of the losses; else they are the upper
-        side of a bracket on a grid (``multi_dp_bracket``).
+        Upper bounds on δ of the same shape. While the outcomes can be listed (two constraints: k <
+        2000) they are exact to a relative error of about 1e-11, plus 4e-15 k ε_1 for the rounding
+        of the losses; else they are the upper side of a bracket on a grid (``multi_dp_bracket``).
 
     Raises:
         InvalidParameter: on arguments outside their ranges.
@@ -66,7 +77,11 @@ def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, *, at
 
 
 def multi_dp_bracket(
-    constraints: Sequence[tuple[float, float]], count: int, *, at_epsilon: ArrayLike, rtol: float = 1e-4
+    constraints: Sequence[tuple[float, float]],
+    count: int,
+    *,
+    at_epsilon: ArrayLike,
+    rtol: float = 1e-4,
 ) -> tuple[Floats, Floats]:
     """Lower and upper bounds on the δ of ``multi_dp_delta``, both certified.
 
@@ -74,8 +89,8 @@ def multi_dp_bracket(
         constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1; inactive ones make no difference.
         count: number of mechanisms k >= 1.
         at_epsilon: ε >= 0 of the composition, any shape.
-        rtol: relative width, of the δ given that no mechanism fails, to which a grid is refined when there are too many
-            outcomes to list, while the work of the normal effort lasts.
+        rtol: relative width, of the δ given that no mechanism fails, to which a grid is refined
+            when there are too many outcomes to list, while the work of the normal effort lasts.
 
     Returns:
         (lower, upper), each of the shape of ``at_epsilon``.
@@ -83,7 +98,8 @@ def multi_dp_bracket(
     Raises:
         InvalidParameter: on arguments outside their ranges.
     """
-    count, x = validate.count(count=count), validate.nonnegatives(at_epsilon=at_epsilon)
+    count = validate.count(count=count)
+    x = validate.nonnegatives(at_epsilon=at_epsilon)
     exact = MixtureCurve({MultiDP(tuple(constraints)): count})
     bounds = []
     for side, rest in zip((-1, 1), _given_none_fails(exact, x.ravel(), rtol), strict=True):
@@ -112,15 +128,20 @@ def _given_none_fails(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floa
     takes=(MultiDP, PureDP),
 )
 def multi_dp(charge: Charge) -> Curve:
-    """Optimal composition of costs with several (ε, δ) constraints each, together with pure DP costs.
+    """Optimal composition of costs with several (ε, δ) constraints each, together with pure DP
+    costs.
 
     Exact to rounding while the outcomes can be listed, else a certified bracket on a grid.
     """
     if charge.count > MOST_MULTI_DP_COPIES:
         raise NotApplicable(f"more than {MOST_MULTI_DP_COPIES:.0e} costs: too many for a grid")
     if len(charge.costs) > MOST_DIFFERENT_COSTS and not charge.of(MultiDP):
-        raise NotApplicable(f"more than {MOST_DIFFERENT_COSTS} different pure costs: left to optimal_dp_approx")
-    exact = MixtureCurve({cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)})
+        raise NotApplicable(
+            f"more than {MOST_DIFFERENT_COSTS} different pure costs: left to optimal_dp_approx"
+        )
+    exact = MixtureCurve(
+        {cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)}
+    )
     if exact.listed:
         return exact
     return BracketCurve(charge, exact.epsilon_max, note=exact.note)
@@ -128,7 +149,8 @@ def multi_dp(charge: Charge) -> Curve:
 
 @dataclass(frozen=True)
 class MixtureCurve(Curve):
-    """The privacy profile of costs with finite loss laws, all outcomes listed, with a certified lower bound.
+    """The privacy profile of costs with finite loss laws, all outcomes listed, with a certified
+    lower bound.
 
     Args:
         costs: the costs with their counts, none with an atom at infinity.
@@ -142,8 +164,13 @@ class MixtureCurve(Curve):
 
     @cached_property
     def listed(self) -> bool:
-        """Whether the outcomes can be enumerated; if not, only this, ``epsilon_max`` and ``note`` may be used."""
-        return len(self.costs) <= MOST_DIFFERENT_COSTS and outcomes(self.parts(PERTURBATION)) <= MOST_LISTED_OUTCOMES
+        """Whether the outcomes can be enumerated; if not, only this, ``epsilon_max`` and ``note``
+        may be used.
+        """
+        return (
+            len(self.costs) <= MOST_DIFFERENT_COSTS
+            and outcomes(self.parts(PERTURBATION)) <= MOST_LISTED_OUTCOMES
+        )
 
     @cached_property
     def upper(self) -> LossLaw:
@@ -163,17 +190,26 @@ class MixtureCurve(Curve):
     @cached_property
     def note(self) -> str:
         """Describes the constraints that were dropped."""
-        dropped = [pair for cost in self.costs if isinstance(cost, MultiDP) for pair in worst_case(cost, 0.0).dropped]
+        dropped = [
+            pair
+            for cost in self.costs
+            if isinstance(cost, MultiDP)
+            for pair in worst_case(cost, 0.0).dropped
+        ]
         if len(dropped) > MOST_NAMED_COSTS:
             return f"{len(dropped)} inactive constraints dropped"
         listed = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
-        return f"inactive constraints dropped: {listed}" if dropped else ""
+        if dropped:
+            return f"inactive constraints dropped: {listed}"
+        return ""
 
     def _deltas(self, epsilon: Floats) -> Floats:
         return np.where(epsilon >= self.epsilon_max, 0.0, self.upper.delta_upper(epsilon))
 
     def _epsilons(self, delta: Floats) -> Floats:
-        return smallest_where(lambda x: _log(self.delta(x)), _log(delta * (1 - SLACK)), self.epsilon_max)
+        return smallest_where(
+            lambda x: _log(self.delta(x)), _log(delta * (1 - SLACK)), self.epsilon_max
+        )
 
     def answer(self, query: Query) -> Answer:
         """Both bounds."""
@@ -183,12 +219,20 @@ class MixtureCurve(Curve):
         upper = float(self.epsilon(query.delta)) if query.delta else self.epsilon_max
         # The largest loss has a positive mass, however small.
         none_below = math.nextafter(self.epsilon_max, 0.0)
-        return Answer(upper, self._lower_epsilon(query.delta_below) if query.delta_below else none_below, self.note)
+        return Answer(
+            upper,
+            self._lower_epsilon(query.delta_below) if query.delta_below else none_below,
+            self.note,
+        )
 
     def _lower_epsilon(self, delta: float) -> float:
-        """An ε at which δ is certainly above the one asked for: found by the root finder, then checked."""
+        """An ε at which δ is certainly above the one asked for: found by the root finder, then
+        checked.
+        """
         log_target = _log(np.array([delta]))
-        root = smallest_where(lambda x: _log(self.lower.delta_lower(x)), log_target, self.epsilon_max)[0]
+        root = smallest_where(
+            lambda x: _log(self.lower.delta_lower(x)), log_target, self.epsilon_max
+        )[0]
         candidates = root * (1 - np.array([1e-12, 1e-10, 1e-8, 1e-6, 1e-3]))
         return float(candidates[self.lower.delta_lower(candidates) > delta].max(initial=0.0))
 
@@ -200,8 +244,10 @@ def _log(values: Floats) -> Floats:
 
 
 @lru_cache(maxsize=1024)
-def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> Mixture:
-    return worst_case(cost, nudge) if isinstance(cost, MultiDP) else mixture([(cost.epsilon, 0.0)], nudge=nudge)
+def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> RandomizedResponseMixture:
+    if isinstance(cost, MultiDP):
+        return worst_case(cost, nudge)
+    return mixture([(cost.epsilon, 0.0)], nudge=nudge)
 
 
 def outcomes(parts: Parts) -> int:
@@ -214,7 +260,9 @@ def outcomes(parts: Parts) -> int:
 
 @cache
 def _outcomes(kinds: int, count: int) -> int:
-    """Listed losses of a mixture of ``kinds`` randomised responses; a large number once it is hopeless."""
+    """Listed losses of a mixture of ``kinds`` randomised responses; a large number once it is
+    hopeless.
+    """
     if count == 1:
         return 2 * kinds
     if kinds == 1 and count <= 30_000:
@@ -226,8 +274,9 @@ def _outcomes(kinds: int, count: int) -> int:
     return sum((j + 1) ** 2 * _outcomes(kinds - 2, count - j) for j in range(count + 1))
 
 
-def composition_law(mixtures: Sequence[tuple[Mixture, int]]) -> LossLaw:
-    """The law of the summed finite losses of all mixtures, each taken ``count`` times independently.
+def composition_law(mixtures: Sequence[tuple[RandomizedResponseMixture, int]]) -> LossLaw:
+    """The law of the summed finite losses of all mixtures, each taken ``count`` times
+    independently.
 
     The atoms at infinity are left aside: the law is conditional on none of them.
 
@@ -250,7 +299,7 @@ def _listed_law(parts: Parts) -> LossLaw:
     return total
 
 
-def _finite(worst: Mixture) -> Responses:
+def _finite(worst: RandomizedResponseMixture) -> Responses:
     """The mixture without its atom at infinity."""
     return _scaled(tuple(zip(worst.epsilons, worst.weights, strict=True)), 1 - worst.atom)
 
@@ -265,14 +314,19 @@ def _homogeneous(responses: Responses, count: int) -> LossLaw:
     loss_error = 16 * ROUNDOFF * largest
     if count == 1:
         epsilons, weights = np.array(responses).T
-        plus, minus = (weights * part for part in np.array([signs(epsilon) for epsilon in epsilons.tolist()]).T)
-        losses, masses = np.concatenate([epsilons, -epsilons]), np.concatenate([plus, minus])
+        plus, minus = (
+            weights * part for part in np.array([signs(epsilon) for epsilon in epsilons.tolist()]).T
+        )
+        losses = np.concatenate([epsilons, -epsilons])
+        masses = np.concatenate([plus, minus])
         return LossLaw.sort(losses, masses, 16 * ROUNDOFF, loss_error)
     if len(responses) == 1:
         plus, minus = signs(responses[0][0])
         many = power(Power(np.array([minus, plus])), count)
         losses = responses[0][0] * (2 * many.places() - count)
-        return LossLaw.sort(losses, many.masses, many.error + 4 * count * ROUNDOFF, loss_error, many.lost)
+        return LossLaw.sort(
+            losses, many.masses, many.error + 4 * count * ROUNDOFF, loss_error, many.lost
+        )
     if len(responses) == 2:
         losses, masses, lost = _double(responses, count)
         return LossLaw.sort(losses, masses, (12 * count + 32) * ROUNDOFF, loss_error, lost)
@@ -284,12 +338,14 @@ def _double(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
 
     The loss is ε1 (u + v - k) + ε2 (u - v).
 
-    The four outcomes of a step are +ε1: (u, v) = (1, 1), -ε1: (0, 0), +ε2: (1, 0), -ε2: (0, 1). So v is binomial, and
-    given v, u is the sum of two independent binomials over the steps with v = 1 and those with v = 0.
+    The four outcomes of a step are +ε1: (u, v) = (1, 1), -ε1: (0, 0), +ε2: (1, 0), -ε2: (0, 1). So
+    v is binomial, and given v, u is the sum of two independent binomials over the steps with v = 1
+    and those with v = 0.
     """
     (epsilon1, weight1), (epsilon2, weight2) = responses
     (plus1, minus1), (plus2, minus2) = signs(epsilon1), signs(epsilon2)
-    one, zero = weight1 * plus1 + weight2 * minus2, weight1 * minus1 + weight2 * plus2  # P[v step = 1], P[v step = 0]
+    one = weight1 * plus1 + weight2 * minus2  # P[v step = 1], P[v step = 0]
+    zero = weight1 * minus1 + weight2 * plus2
     v_law = power(Power(np.array([zero, one])), count)
     of_v = v_law.up_to(count)
     within_one = binomials(count, weight1 * plus1 / one, weight2 * minus2 / one)
@@ -297,26 +353,39 @@ def _double(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
     masses = np.empty((count + 1, count + 1))
     with np.errstate(under="ignore"):
         for ones in range(count + 1):
-            row = np.convolve(within_one[ones, : ones + 1], within_zero[count - ones, : count - ones + 1])
+            row = np.convolve(
+                within_one[ones, : ones + 1], within_zero[count - ones, : count - ones + 1]
+            )
             masses[ones] = of_v[ones] * row
     v, u = np.ogrid[: count + 1, : count + 1]
     return epsilon1 * (u + v - count) + epsilon2 * (u - v), masses, v_law.lost
 
 
 def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
-    """More than two ε's: j of the draws come from the first two, the others from the rest (Conjecture 1)."""
-    first, rest = responses[:2], responses[2:]
+    """More than two ε's: j of the draws come from the first two, the others from the rest
+    (Conjecture 1).
+    """
+    first = responses[:2]
+    rest = responses[2:]
     of_first, of_rest = (sum(weight for _, weight in some) for some in (first, rest))
     picks_law = power(Power(np.array([of_rest, of_first])), count)
-    picks, lost = picks_law.up_to(count), 0.0
-    first, rest = _scaled(first, of_first), _scaled(rest, of_rest)
+    picks = picks_law.up_to(count)
+    lost = 0.0
+    first = _scaled(first, of_first)
+    rest = _scaled(rest, of_rest)
     laws = []
     for j in range(count + 1):
-        inner = [_homogeneous(some, times) for some, times in ((first, j), (rest, count - j)) if times]
+        inner = [
+            _homogeneous(some, times) for some, times in ((first, j), (rest, count - j)) if times
+        ]
         law = inner[0] if len(inner) == 1 else product(*inner)
         laws.append((law.losses, picks[j] * law.masses))
         lost = max(lost, law.lost)
     losses, masses = (np.concatenate(columns) for columns in zip(*laws, strict=True))
     return LossLaw.sort(
-        losses, masses, (16 * len(responses) * count + 64) * ROUNDOFF, loss_error, lost + picks_law.lost
+        losses,
+        masses,
+        (16 * len(responses) * count + 64) * ROUNDOFF,
+        loss_error,
+        lost + picks_law.lost,
     )

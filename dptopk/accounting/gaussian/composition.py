@@ -1,8 +1,9 @@
 """Composition of Gaussian and discrete Gaussian mechanisms: exact, set-wise.
 
-Both classes have one pair that dominates in both directions, so the composition is the product of the pairs, in any
-order the analyst likes. Gaussians make one Gaussian of μ = sqrt(Σ μ²); discrete Gaussians of one scale and shift make
-one lattice law (``discrete_gaussian``); a mixture is δ(x) = E[δ_μ(x - L)] over the loss L of the lattice laws.
+Both classes have one pair that dominates in both directions, so the composition is the product of
+the pairs, in any order the analyst likes. Gaussians make one Gaussian of μ = sqrt(Σ μ²); discrete
+Gaussians of one scale and shift make one lattice law (``discrete_gaussian``); a mixture is δ(x) =
+E[δ_μ(x - L)] over the loss L of the lattice laws.
 """
 
 from __future__ import annotations
@@ -15,24 +16,32 @@ import numpy as np
 
 from dptopk._internal.rounding import EPS, Floats, outward
 from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Query
-from dptopk.accounting.gaussian.discrete import LISTED, LatticeLaw, discrete_gaussian_curve, lattice_law, listed_curve
+from dptopk.accounting.gaussian.discrete import (
+    LISTED,
+    LatticeLaw,
+    discrete_gaussian_curve,
+    lattice_law,
+    listed_curve,
+)
 from dptopk.accounting.gaussian.pair import gaussian_curve, gaussian_log_delta
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
 # How often a root finder asks for an expectation, about, and the most terms that are formed in all.
-EVALUATIONS, MOST_TERMS = 40, 10**7
+EVALUATIONS = 40
+MOST_TERMS = 10**7
 # Most points of a product of lattice laws.
 _POINTS = 2**21
-# (μ/top)² n: a division that counts twice, a product, the count as a float and its product: five roundings. The root
-# and the last product are two more.
+# (μ/top)² n: a division that counts twice, a product, the count as a float and its product: five
+# roundings. The root and the last product are two more.
 SQUARE_ROUNDING = 4 * EPS
-# A listed loss is off by at most this share of the largest one: of at most 11 laws (three points each at least, _POINTS
-# together), none of them wider than their sum, six roundings each and one for the sum.
+# A listed loss is off by at most this share of the largest one: of at most 11 laws (three points
+# each at least, _POINTS together), none of them wider than their sum, six roundings each and one
+# for the sum.
 LOSS_ROUNDING = 64 * EPS
-# Relative error of Σ e^{t - top}, t - top > -745: half of 745 EPS each and two units for the exponential, and pairwise
-# sums, 21 + 16 roundings.
+# Relative error of Σ e^{t - top}, t - top > -745: half of 745 EPS each and two units for the
+# exponential, and pairwise sums, 21 + 16 roundings.
 SUM_ROUNDING = 400 * EPS
 
 
@@ -43,14 +52,18 @@ def total_mu(charge: Charge) -> float:
         return 0.0
     top = max(times)  # scaled by the largest, so that no square overflows or the sum underflows
     squares = sum_up(
-        [float(np.nextafter((mu / top) ** 2 * count * (1 + SQUARE_ROUNDING), np.inf)) for mu, count in times.items()]
+        [
+            float(np.nextafter((mu / top) ** 2 * count * (1 + SQUARE_ROUNDING), np.inf))
+            for mu, count in times.items()
+        ]
     )
     return float(outward(top * math.sqrt(squares), SQUARE_ROUNDING))
 
 
 @bound(
     "gaussian",
-    source="Balle-Wang 2018, Theorem 8; Dong-Roth-Su 2022, Corollary 3.3; discrete: lattice convolution",
+    source="Balle-Wang 2018, Theorem 8; Dong-Roth-Su 2022, Corollary 3.3; discrete: lattice "
+    "convolution",
     takes=(GaussianDP, DiscreteGaussianDP),
 )
 def gaussian(charge: Charge) -> Curve:
@@ -67,7 +80,9 @@ def gaussian(charge: Charge) -> Curve:
             return discrete_gaussian_curve(cost.scale, cost.shift, times)
         widths = [cost.scale * math.sqrt(times) for cost, times in groups.items()]
         if max(widths) > LISTED or math.prod(78 * width + 3 for width in widths) > _POINTS:
-            raise NotApplicable("the lattices of different discrete Gaussians have too many points together")
+            raise NotApplicable(
+                "the lattices of different discrete Gaussians have too many points together"
+            )
         for cost, times in groups.items():
             discrete_gaussian_curve(cost.scale, cost.shift, times)  # refuses what cannot be listed
     except InvalidParameter as reason:
@@ -76,11 +91,15 @@ def gaussian(charge: Charge) -> Curve:
 
 
 def _mixed(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
-    law = reduce(_product, (lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items()))
+    law = reduce(
+        _product, (lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items())
+    )
     if not mu:
         return listed_curve(law)
     exact = float(law.log_error.max()) < 3e-11
-    return _MixedCurve(lambda epsilon: _expected_log_delta(epsilon, mu, law), exact=exact, atoms=law.losses.size)
+    return _MixedCurve(
+        lambda epsilon: _expected_log_delta(epsilon, mu, law), exact=exact, atoms=law.losses.size
+    )
 
 
 @dataclass(frozen=True)
@@ -100,16 +119,21 @@ class _MixedCurve(DeltaCurve):
 def _product(one: LatticeLaw, other: LatticeLaw) -> LatticeLaw:
     """The law of the sum of two independent losses."""
     losses, log_masses, log_error = (
-        np.add.outer(getattr(one, name), getattr(other, name)).ravel() for name in ("losses", "log_masses", "log_error")
+        np.add.outer(getattr(one, name), getattr(other, name)).ravel()
+        for name in ("losses", "log_masses", "log_error")
     )
     tail = one.tail + other.tail + 1e-310 * losses.size  # e^-715 < 1e-310
     order = np.argsort(losses, kind="stable")
     order = order[log_masses[order] > -715]
-    return LatticeLaw(losses[order], log_masses[order], log_error[order] + EPS * np.abs(log_masses[order]), tail)
+    return LatticeLaw(
+        losses[order], log_masses[order], log_error[order] + EPS * np.abs(log_masses[order]), tail
+    )
 
 
 def _expected_log_delta(epsilon: Floats, mu: float, law: LatticeLaw) -> Floats:
-    """Logarithm of E[δ_μ(ε - L)] + tail, rounded up: every loss is moved up by its rounding error."""
+    """Logarithm of E[δ_μ(ε - L)] + tail, rounded up: every loss is moved up by its rounding
+    error.
+    """
     upper_losses = law.losses + LOSS_ROUNDING * float(np.abs(law.losses).max())
     weights = law.log_masses + law.log_error
     sums = np.array([_log_sum(weights + _profile(x - upper_losses, mu)) for x in epsilon])
@@ -123,14 +147,17 @@ def _log_sum(exponents: Floats) -> float:
     """Ln Σ e^t to SUM_ROUNDING."""
     top = float(exponents.max())
     with np.errstate(under="ignore"):
-        return top + math.log(float(np.exp(exponents - top).sum())) if top > -math.inf else top
+        if top > -math.inf:
+            return top + math.log(float(np.exp(exponents - top).sum()))
+        return top
 
 
 def _profile(x: Floats, mu: float) -> Floats:
-    """Upper bound on ln δ_μ(x) at any real x; below 0 by the symmetry δ(x) = 1 - e^x + e^x δ(-x) of the pair.
+    """Upper bound on ln δ_μ(x) at any real x; below 0 by the symmetry δ(x) = 1 - e^x + e^x δ(-x) of
+    the pair.
 
-    With s the share of e^{x + t} in that sum, its relative error is at most EPS (s |x + t| + 4), and s |x + t| is at
-    most the logarithm of the sum, in size, plus s ln(1/s) < 1.
+    With s the share of e^{x + t} in that sum, its relative error is at most EPS (s |x + t| + 4),
+    and s |x + t| is at most the logarithm of the sum, in size, plus s ln(1/s) < 1.
     """
     values = gaussian_log_delta(mu, epsilon=np.abs(x))
     left = np.minimum(x, -math.ulp(0.0))  # where x >= 0 this is not used

@@ -1,19 +1,24 @@
 """Composition of discrete Gaussian mechanisms: the law of the sum of the noises, on its lattice.
 
-The loss of one mechanism with noise x ~ N_Z(0, s²) moved by a is a (a - 2x) / (2s²); so the loss of k of them depends
-on the noises through their sum z only, a (ka - 2z) / (2s²), and the composition is a lattice law with the masses of
-the k-fold convolution. Three ways to those masses, each with a proven error:
+The loss of one mechanism with noise x ~ N_Z(0, s²) moved by a is a (a - 2x) / (2s²); so the loss of
+k of them depends on the noises through their sum z only, a (ka - 2z) / (2s²), and the composition
+is a lattice law with the masses of the k-fold convolution. Three ways to those masses, each with a
+proven error:
 
-*Closed form.* Convolve a law proportional to e^{-z²/(2js²)} with one more N_Z(0, s²): completing the square leaves
-Σ_x e^{-(x-c)²/(2v)} with v = s² j/(j+1), which by Poisson summation is sqrt(2πv) (1 + η) with
-|η| <= 2 Σ_{n>=1} e^{-2π² v n²}, whatever c is. So after k - 1 convolutions the law is N_Z(0, ks²) up to a factor
+*Closed form.* Convolve a law proportional to e^{-z²/(2js²)} with one more N_Z(0, s²): completing
+the square leaves Σ_x e^{-(x-c)²/(2v)} with v = s² j/(j+1), which by Poisson summation is sqrt(2πv)
+(1 + η) with
+|η| <= 2 Σ_{n>=1} e^{-2π² v n²}, whatever c is. So after k - 1 convolutions the law is N_Z(0,
+ks²) up to a factor
 within ∏ (1 ± η_j), twice because of the normalisation.
 
-*Convolution.* Where s is so small that these factors matter: direct convolution of exactly rounded masses.
+*Convolution.* Where s is so small that these factors matter: direct convolution of exactly rounded
+masses.
 
-*Continuous form.* Where the lattice has too many points to list: δ(ε) = Σ f(z) over lattice points beyond the point y0
-where the loss is ε, with f = q - e^ε q_A a difference of two Gaussian densities. f(y0) = 0, so by Euler-Maclaurin the
-sum is ∫f - B_2(θ) f'(y0) / 2 with an error of at most max|B_3|/6 times the total variation of f''.
+*Continuous form.* Where the lattice has too many points to list: δ(ε) = Σ f(z) over lattice points
+beyond the point y0 where the loss is ε, with f = q - e^ε q_A a difference of two Gaussian
+densities. f(y0) = 0, so by Euler-Maclaurin the sum is ∫f - B_2(θ) f'(y0) / 2 with an error of at
+most max|B_3|/6 times the total variation of f''.
 
 The proofs are in docs/notes/discrete-gaussian.md.
 """
@@ -42,12 +47,15 @@ _CLOSED_FORM_ERROR = 1e-11
 _WIDTH = 38.0
 _TAIL = 1e-313
 # Largest standard deviations, in lattice steps, that are listed and that are convolved.
-LISTED, _CONVOLVED = 30_000.0, 300.0
+LISTED = 30_000.0
+_CONVOLVED = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class LatticeLaw:
-    """The loss law of a composition: ascending losses, ln masses with an error bound, mass left out."""
+    """The loss law of a composition: ascending losses, ln masses with an error bound, mass left
+    out.
+    """
 
     losses: Floats
     log_masses: Floats
@@ -56,19 +64,25 @@ class LatticeLaw:
 
 
 def closed_form_error(scale: float, count: int) -> float:
-    """Bound on the distance of the logarithms of the k-fold convolution of N_Z(0, s²) and of a Gaussian on the lattice.
+    """Bound on the distance of the logarithms of the k-fold convolution of N_Z(0, s²) and of a
+    Gaussian on the lattice.
 
-    That Gaussian is e^{-z²/2ks²} / sqrt(2πk s²), whose normalisation is wrong by one more factor 1 + η.
+    That Gaussian is e^{-z²/2ks²} / sqrt(2πk s²), whose normalisation is wrong by one more factor 1
+    + η.
     """
     explicit = np.arange(1, min(count, 64))
     total = math.fsum(-np.log1p(-_poisson_error(scale * scale * explicit / (explicit + 1))))
     if count > 64:  # η_j falls with j
-        total -= (count - 64) * math.log1p(-float(_poisson_error(np.array([scale * scale * 63 / 64]))[0]))
+        total -= (count - 64) * math.log1p(
+            -float(_poisson_error(np.array([scale * scale * 63 / 64]))[0])
+        )
     return 2 * total * (1 + 1e-12) + float(_poisson_error(np.array([scale * scale * count]))[0])
 
 
 def _poisson_error(v: Floats) -> Floats:
-    """2 Σ_{n>=1} e^{-2π² v n²}, bounded by a geometric series and by 1 - 1e-9 (where it says nothing)."""
+    """2 Σ_{n>=1} e^{-2π² v n²}, bounded by a geometric series and by 1 - 1e-9 (where it says
+    nothing).
+    """
     with np.errstate(under="ignore"):
         first = np.exp(-2 * math.pi**2 * v * (1 - 1e-15))
     return np.minimum(2 * first / np.maximum(1 - first**3, 1e-300), 1 - 1e-9)
@@ -78,11 +92,14 @@ def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
     """The loss law of ``count`` discrete Gaussians of one scale and shift.
 
     Raises:
-        InvalidParameter: when scale * sqrt(count) is so large that the law has too many points to list.
+        InvalidParameter: when scale * sqrt(count) is so large that the law has too many points to
+        list.
     """
     width = scale * math.sqrt(count)
     if width > LISTED:
-        raise InvalidParameter(f"scale * sqrt(count) must be at most {LISTED} to list the law, got {width}")
+        raise InvalidParameter(
+            f"scale * sqrt(count) must be at most {LISTED} to list the law, got {width}"
+        )
     error = closed_form_error(scale, count)
     if error <= _CLOSED_FORM_ERROR:
         z = np.arange(-math.ceil(_WIDTH * width), math.ceil(_WIDTH * width) + 1, dtype=float)
@@ -96,9 +113,13 @@ def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
 
 
 def _convolved(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]:
-    """Lattice points, ln masses, error bounds and mass left out, by repeated squaring of the symmetric law."""
+    """Lattice points, ln masses, error bounds and mass left out, by repeated squaring of the
+    symmetric law.
+    """
     if scale * math.sqrt(count) > _CONVOLVED:
-        raise InvalidParameter(f"scale * sqrt(count) must be at most {_CONVOLVED} to convolve so small a scale")
+        raise InvalidParameter(
+            f"scale * sqrt(count) must be at most {_CONVOLVED} to convolve so small a scale"
+        )
     total = power(_single(scale), count)
     log_masses = np.log(total.masses)  # a symmetric law that falls on either side: no 0 inside
     return total.places(), log_masses, total.error + 2 * EPS * (1 - log_masses), total.lost
@@ -114,18 +135,25 @@ def _single(scale: float) -> Power:
         total = weights[0] + 2 * sum(weights[1:])
         masses = np.array([float(weight / total) for weight in weights])
     masses = masses[masses >= LEAST_MASS]
-    # Left out: masses below LEAST_MASS, and all beyond ``half``, together less than 1e-312 (_WIDTH).
-    return Power(np.concatenate([masses[:0:-1], masses]), 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1))
+    # Left out: masses below LEAST_MASS, and all beyond ``half``, together less than 1e-312
+    # (_WIDTH).
+    return Power(
+        np.concatenate([masses[:0:-1], masses]), 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1)
+    )
 
 
-def discrete_gaussian_curve(scale: float, shift: int, count: int, *, listed: float = LISTED) -> Curve:
-    """The privacy curve of ``count`` discrete Gaussians of one scale and shift; exact, with a lower bound.
+def discrete_gaussian_curve(
+    scale: float, shift: int, count: int, *, listed: float = LISTED
+) -> Curve:
+    """The privacy curve of ``count`` discrete Gaussians of one scale and shift; exact, with a lower
+    bound.
 
     Args:
         scale: s > 0 in exp(-x²/2s²).
         shift: the largest move, an integer >= 1.
         count: number of mechanisms, >= 1.
-        listed: the largest standard deviation whose law is listed point by point; a wider one is bounded.
+        listed: the largest standard deviation whose law is listed point by point; a wider one is
+            bounded.
 
     Returns:
         A curve whose work is done when it is first asked.
@@ -138,7 +166,9 @@ def discrete_gaussian_curve(scale: float, shift: int, count: int, *, listed: flo
         raise InvalidParameter("scale is too small for so large a shift")
     if width <= listed:
         if width > _CONVOLVED and closed_form_error(scale, count) > _CLOSED_FORM_ERROR:
-            raise InvalidParameter(f"scale must be at least 1.6 for {count} mechanisms, got {scale}")
+            raise InvalidParameter(
+                f"scale must be at least 1.6 for {count} mechanisms, got {scale}"
+            )
         return DeferredCurve(lambda: listed_curve(lattice_law(scale, shift, count)))
     extra = closed_form_error(scale, count)
     if extra > 1e-3:
@@ -162,7 +192,9 @@ def listed_curve(law: LatticeLaw) -> LossCurve:
 
 @dataclass(frozen=True)
 class _ContinuousCurve(Curve):
-    """δ of N_Z(0, width²) against itself moved by mu * width, between the continuous δ and a correction to it."""
+    """δ of N_Z(0, width²) against itself moved by mu * width, between the continuous δ and a
+    correction to it.
+    """
 
     width: float
     mu: float
@@ -179,7 +211,9 @@ class _ContinuousCurve(Curve):
         if self.mu > 1000:  # the rounding allowance of the continuous pair is no longer small
             return upper
         if query.epsilon is not None:
-            return Answer(upper.value, math.exp(float(self.log_lower(np.array([query.epsilon]))[0])))
+            return Answer(
+                upper.value, math.exp(float(self.log_lower(np.array([query.epsilon]))[0]))
+            )
         if query.delta_below <= 0:
             return Answer(upper.value, upper.value)
         target = np.array([math.log(query.delta_below) * (1 - 1e-13) + 1e-13])
@@ -191,7 +225,10 @@ class _ContinuousCurve(Curve):
         bend, rest = self._corrections(epsilon)
         whole = gaussian_log_delta(self.mu * (1 + 2 * EPS), epsilon=epsilon)
         return np.minimum(
-            np.logaddexp(np.logaddexp(whole, bend + math.log(1 / 24)), rest) + self.log_error + 1e-13, 0.0
+            np.logaddexp(np.logaddexp(whole, bend + math.log(1 / 24)), rest)
+            + self.log_error
+            + 1e-13,
+            0.0,
         )
 
     def log_lower(self, epsilon: Floats) -> Floats:
@@ -203,25 +240,32 @@ class _ContinuousCurve(Curve):
             return whole + np.log1p(-away) - self.log_error - 1e-13
 
     def _corrections(self, epsilon: Floats) -> tuple[Floats, Floats]:
-        """Logarithms of f'(y0) and of max|B_3|/6 times the total variation of f'' from y0 on, with y in widths.
+        """Logarithms of f'(y0) and of max|B_3|/6 times the total variation of f'' from y0 on, with
+        y in widths.
 
-        The variation of the second derivative φ'' from a on is at most φ(a+) (a+² + 3.8), a+ = max(a, 0); that of the
-        moved density the same at b = a + mu >= 0, weighted so that the two densities agree at y0.
+        The variation of the second derivative φ'' from a on is at most φ(a+) (a+² + 3.8), a+ =
+        max(a, 0); that of the moved density the same at b = a + mu >= 0, weighted so that the two
+        densities agree at y0.
         """
         with np.errstate(over="ignore"):
             ratio = np.minimum(epsilon / self.mu, 1e100)  # as in gaussian_log_delta
-        a, b = ratio - self.mu / 2, ratio + self.mu / 2
+        a = ratio - self.mu / 2
+        b = ratio + self.mu / 2
         log_phi = -a * a / 2 - 0.5 * math.log(2 * math.pi)
         right = np.maximum(a, 0.0)
         log_right = -right * right / 2 - 0.5 * math.log(2 * math.pi)
-        variation = np.logaddexp(log_right + np.log(right * right + 3.8), log_phi + np.log(b * b + 3.8))
+        variation = np.logaddexp(
+            log_right + np.log(right * right + 3.8), log_phi + np.log(b * b + 3.8)
+        )
         return (
             log_phi + math.log(self.mu) - 2 * math.log(self.width),
             variation + math.log(0.0081) - 3 * math.log(self.width),
         )
 
 
-def discrete_gaussian_delta(scale: float, shift: int = 1, count: int = 1, *, epsilon: ArrayLike) -> Floats:
+def discrete_gaussian_delta(
+    scale: float, shift: int = 1, count: int = 1, *, epsilon: ArrayLike
+) -> Floats:
     """δ(ε) of ``count`` discrete Gaussian mechanisms; exact to its stated error and rounded up.
 
     Args:
@@ -236,8 +280,11 @@ def discrete_gaussian_delta(scale: float, shift: int = 1, count: int = 1, *, eps
     return _checked(scale, shift, count).delta(validate.nonnegatives(epsilon=epsilon))
 
 
-def discrete_gaussian_epsilon(scale: float, shift: int = 1, count: int = 1, *, delta: ArrayLike) -> Floats:
-    """The smallest ε for ``count`` discrete Gaussian mechanisms; exact to its stated error and rounded up.
+def discrete_gaussian_epsilon(
+    scale: float, shift: int = 1, count: int = 1, *, delta: ArrayLike
+) -> Floats:
+    """The smallest ε for ``count`` discrete Gaussian mechanisms; exact to its stated error and
+    rounded up.
 
     Args:
         delta: in [0, 1), any shape.
@@ -248,8 +295,11 @@ def discrete_gaussian_epsilon(scale: float, shift: int = 1, count: int = 1, *, d
     return _checked(scale, shift, count).epsilon(validate.probabilities(delta=delta))
 
 
-def discrete_gaussian_scale(*, epsilon: float, delta: float, shift: int = 1, count: int = 1) -> float:
-    """The smallest scale found for which ``count`` discrete Gaussians are (ε, δ)-DP together; checked, rounded up.
+def discrete_gaussian_scale(
+    *, epsilon: float, delta: float, shift: int = 1, count: int = 1
+) -> float:
+    """The smallest scale found for which ``count`` discrete Gaussians are (ε, δ)-DP together;
+    checked, rounded up.
 
     Args:
         epsilon: >= 0.
@@ -258,12 +308,14 @@ def discrete_gaussian_scale(*, epsilon: float, delta: float, shift: int = 1, cou
         count: number of mechanisms, >= 1.
 
     Raises:
-        InvalidParameter: when the scale would have to be below about 1.6 for thousands of mechanisms.
+        InvalidParameter: when the scale would have to be below about 1.6 for thousands of
+        mechanisms.
 
     >>> round(discrete_gaussian_scale(epsilon=2.07906, delta=1e-6, count=25), 4)
     10.7646
     """
-    shift, count = validate.count(shift=shift), validate.count(count=count)
+    shift = validate.count(shift=shift)
+    count = validate.count(count=count)
     continuous = shift * math.sqrt(count) / gaussian_mu(epsilon=epsilon, delta=delta)
 
     def too_small(scale: float) -> bool:

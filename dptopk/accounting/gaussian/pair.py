@@ -1,4 +1,6 @@
-"""The privacy profile of the Gaussian pair N(0, 1), N(μ, 1), to a few ulps at any ε (Balle-Wang 2018)."""
+"""The privacy profile of the Gaussian pair N(0, 1), N(μ, 1), to a few ulps at any ε (Balle-Wang
+2018).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,16 @@ from dptopk.accounting.curves import DeltaCurve
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 
-# What rounding can do, relatively. SciPy's functions were measured at 120 digits (tests/accounting/gaussian):
-# Mills' ratio by erfcx, with the rounding of its argument, is off by less than 4 EPS; ndtr(x), x < 0, by less than half
-# of (2 x² + 12) EPS.
+# What rounding can do, relatively. SciPy's functions were measured at 120 digits
+# (tests/accounting/gaussian): Mills' ratio by erfcx, with the rounding of its argument, is off by
+# less than 4 EPS; ndtr(x), x < 0, by less than half of (2 x² + 12) EPS.
 MILLS_ERROR = 4 * EPS
 NDTR_ERROR = 12 * EPS
-# 1 - x R(x), x < FAR: x R(x) < 1 is off by MILLS_ERROR + EPS, and 1 / (1 - x R(x)) < FAR² + 3. From FAR on the series
-# in x^-2, of signs that alternate, ends with an error below its first term left out, 41!! FAR^-40 < 1e-17.
-FAR, TERMS = 12.0, 20
+# 1 - x R(x), x < FAR: x R(x) < 1 is off by MILLS_ERROR + EPS, and 1 / (1 - x R(x)) < FAR² + 3. From
+# FAR on the series in x^-2, of signs that alternate, ends with an error below its first term left
+# out, 41!! FAR^-40 < 1e-17.
+FAR = 12.0
+TERMS = 20
 SLOPE_ERROR = (FAR**2 + 3) * (MILLS_ERROR + EPS) + TERMS * EPS
 # R(a) - R(b), b >= a + 1/4: R(a) + R(b) < (9 |a| + 11) (R(a) - R(b)).
 DIFFERENCE_ERROR = MILLS_ERROR + EPS
@@ -37,10 +41,13 @@ def _mills(x: Floats) -> Floats:
 
 
 def _mills_slope(x: Floats) -> Floats:
-    """1 - x Q(x)/φ(x) = -d/dx of Mills' ratio, x > -1, to SLOPE_ERROR: asymptotic where the difference cancels."""
+    """1 - x Q(x)/φ(x) = -d/dx of Mills' ratio, x > -1, to SLOPE_ERROR: asymptotic where the
+    difference cancels.
+    """
     # 1 - x R(x) = x^-2 - 3 x^-4 + 15 x^-6 - ..., an alternating asymptotic series.
     far = np.maximum(x, FAR) ** -2.0
-    series, term = np.zeros_like(far), far
+    series = np.zeros_like(far)
+    term = far
     for k in range(TERMS):
         series = series + term
         term = -term * (2 * k + 3) * far
@@ -48,9 +55,13 @@ def _mills_slope(x: Floats) -> Floats:
 
 
 def _log_mills_difference(a: Floats, width: float) -> Floats:
-    """Logarithm of Q(a)/φ(a) - Q(b)/φ(b), b = a + width, a >= -1; a quadrature of the slope where width is small."""
+    """Logarithm of Q(a)/φ(a) - Q(b)/φ(b), b = a + width, a >= -1; a quadrature of the slope where
+    width is small.
+    """
     if width > 0.25:
-        bulk = np.minimum(a, 1e4)  # far out, where the difference cancels: the slope falls, and δ is below e^-5e7
+        bulk = np.minimum(
+            a, 1e4
+        )  # far out, where the difference cancels: the slope falls, and δ is below e^-5e7
         beyond = np.minimum(width * _mills_slope(a), _mills(a))
         return np.log(np.where(a > 1e4, beyond, _mills(bulk) - _mills(bulk + width)))
     # R' = x R - 1, so R(a) - R(b) is the integral of 1 - x R(x) over [a, b]: Gauss-Legendre.
@@ -59,11 +70,13 @@ def _log_mills_difference(a: Floats, width: float) -> Floats:
 
 
 def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
-    """Logarithm of δ(ε) of the pair N(0,1), N(μ,1): δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) (Balle-Wang 2018, Theorem 8).
+    """Logarithm of δ(ε) of the pair N(0,1), N(μ,1): δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ)
+    (Balle-Wang 2018, Theorem 8).
 
-    With a = ε/μ - μ/2, b = ε/μ + μ/2 and R = Q/φ, e^ε φ(b) = φ(a) turns it into φ(a) (R(a) - R(b)): no overflow, and no
-    underflow of ln δ at any ε. Rounded up by the errors of a and b (``moved``: a division, a subtraction, and one more
-    rounding of an ε that was computed), of which ln δ moves by at most |a| + 2 times as much, and of the evaluation.
+    With a = ε/μ - μ/2, b = ε/μ + μ/2 and R = Q/φ, e^ε φ(b) = φ(a) turns it into φ(a) (R(a) - R(b)):
+    no overflow, and no underflow of ln δ at any ε. Rounded up by the errors of a and b (``moved``:
+    a division, a subtraction, and one more rounding of an ε that was computed), of which ln δ moves
+    by at most |a| + 2 times as much, and of the evaluation.
 
     Args:
         epsilon: >= 0, any shape.
@@ -80,7 +93,9 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
         positive = -near * near / 2 - _HALF_LOG_2PI + _log_mills_difference(near, mu)
         # δ = 1 - Φ(a) - φ(a) R(b) where it is close to 1
         left = np.minimum(a, -1.0)
-        missing = special.ndtr(left) + np.exp(-left * left / 2 - _HALF_LOG_2PI) * _mills(ratio + mu / 2)
+        missing = special.ndtr(left) + np.exp(-left * left / 2 - _HALF_LOG_2PI) * _mills(
+            ratio + mu / 2
+        )
         relative = (np.abs(left) + 2) * moved + 2 * EPS * left * left + NDTR_ERROR + MILLS_ERROR
         close_to_1 = np.log1p(-missing * np.maximum(1 - relative, 0.0))
     # The three terms of ``positive`` and their sums are at most a² + |positive| + 2.
@@ -127,12 +142,19 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     """
     x = np.array([validate.nonnegative(epsilon=epsilon)])
     target = math.log(validate.probability(delta=delta, allow_zero=False))
-    target -= 3 * SLACK + 4 * EPS * abs(target)  # gaussian_delta moves δ up by SLACK, and takes one more logarithm
-    low, high = -700.0, math.log(x[0] + 100) + 1  # of ln μ
+    target -= 3 * SLACK + 4 * EPS * abs(
+        target
+    )  # gaussian_delta moves δ up by SLACK, and takes one more logarithm
+    low = -700.0  # of ln μ
+    high = math.log(x[0] + 100) + 1
     # First guess: ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)), that is μ = sqrt(t² + 2ε) - t.
     tail = math.sqrt(-2 * target)
-    at, slope, before = math.log(max(math.sqrt(tail * tail + 2 * x[0]) - tail, 1e-300)), math.nan, (math.nan, math.nan)
-    for number in range(120):  # secants to just below; halving where they lead outside, and at times
+    at = math.log(max(math.sqrt(tail * tail + 2 * x[0]) - tail, 1e-300))
+    slope = math.nan
+    before = (math.nan, math.nan)
+    for number in range(
+        120
+    ):  # secants to just below; halving where they lead outside, and at times
         value = float(gaussian_log_delta(math.exp(at), epsilon=x)[0]) - target
         low, high = (at, high) if value <= 0 else (low, at)
         if at != before[0] and value != before[1]:
@@ -140,7 +162,10 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
         if -ROOT_TOLERANCE * slope <= value <= 0:
             break
         before = at, value
-        at = at - 1e-3 if math.isnan(slope) else at - value / slope - ROOT_TOLERANCE / 2
+        if math.isnan(slope):
+            at = at - 1e-3
+        else:
+            at = at - value / slope - ROOT_TOLERANCE / 2
         if not low < at < high or number % 6 == 5:
             at = (low + high) / 2
     return math.exp(low) * (1 - SLACK)  # what was found to fit, less the ripple of rounding

@@ -1,12 +1,15 @@
-"""The largest δ of a histogram of private labels with discrete Gaussian noise over a fixed threshold.
+"""The largest δ of a histogram of private labels with discrete Gaussian noise over a fixed
+threshold.
 
-One user touches at most n labels, j of them with counts of others and m = n - j alone. The j pairs are those of the
-discrete Gaussian; a label that is the user's own is hidden with probability h = 1 - q, where q = P[noise > threshold -
-shift], and hidden for sure without them. With D_j the δ of j discrete Gaussians,
+One user touches at most n labels, j of them with counts of others and m = n - j alone. The j pairs
+are those of the discrete Gaussian; a label that is the user's own is hidden with probability h = 1
+- q, where q = P[noise > threshold - shift], and hidden for sure without them. With D_j the δ of j
+discrete Gaussians,
 
     add:    1 - h^m + h^m D_j(x + m |ln h|),        remove:    D_j(x - m |ln h|),
 
-and the mechanism's δ at x is the largest over j and both directions. The proof is in docs/notes/sparse-gaussian.md.
+and the mechanism's δ at x is the largest over j and both directions. The proof is in
+docs/notes/sparse-gaussian.md.
 """
 
 from __future__ import annotations
@@ -23,11 +26,15 @@ from dptopk.accounting.gaussian.discrete import discrete_gaussian_curve
 from dptopk.costs import Cost, DiscreteGaussianDP, SparseGaussianDP
 from dptopk.errors import InvalidParameter
 
-# Of more labels than this, splits are looked at in ranges of j, each at its worse ends; but the last few one by one.
-MOST_SPLITS, LAST_SPLITS = 24, 6
-# Sums of discrete Gaussians wider than this are bounded by the continuous one: their δ's differ by about width^-2.
+# Of more labels than this, splits are looked at in ranges of j, each at its worse ends; but the
+# last few one by one.
+MOST_SPLITS = 24
+LAST_SPLITS = 6
+# Sums of discrete Gaussians wider than this are bounded by the continuous one: their δ's differ by
+# about width^-2.
 LISTED_SCALE = 400.0
-# ln δ falls by about this between two of the statements; its chord is too large by a share of (STEP²)/8.
+# ln δ falls by about this between two of the statements; its chord is too large by a share of
+# (STEP²)/8.
 LOG_DELTA_STEP = 0.03
 # At most this many statements below ε = μ²/2, where the noise is as good as none.
 MOST_BEFORE = 1000
@@ -35,8 +42,11 @@ MOST_BEFORE = 1000
 SMALLEST_DELTA = 1e-40
 
 
-def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: int, labels: int) -> Floats:
-    """Upper bound on δ at every ε >= 0 of an array; exact but for its rounding while labels <= MOST_SPLITS.
+def sparse_gaussian_delta(
+    epsilon: Floats, scale: float, shift: int, threshold: int, labels: int
+) -> Floats:
+    """Upper bound on δ at every ε >= 0 of an array; exact but for its rounding while labels <=
+    MOST_SPLITS.
 
     Args:
         epsilon: shape (n,).
@@ -59,7 +69,9 @@ def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: 
         m = labels - before - 1
         before = j
         curve = discrete_gaussian_curve(scale, shift, j, listed=LISTED_SCALE)
-        added = -math.expm1(m * log_hidden) + math.exp(m * log_hidden) * curve.delta(epsilon - m * log_hidden)
+        added = -math.expm1(m * log_hidden) + math.exp(m * log_hidden) * curve.delta(
+            epsilon - m * log_hidden
+        )
         earlier = epsilon + m * log_hidden
         # δ(y) = 1 - e^y + e^y δ(-y) for y < 0: one discrete Gaussian is the other's mirror image.
         before_zero = np.minimum(earlier, 0.0)
@@ -69,11 +81,15 @@ def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: 
 
 
 def _splits(labels: int) -> list[int]:
-    """Numbers of labels that others have too, rising to all; the split with none is looked at apart."""
+    """Numbers of labels that others have too, rising to all; the split with none is looked at
+    apart.
+    """
     if labels <= MOST_SPLITS:
         return list(range(1, labels + 1))
     last = labels - LAST_SPLITS  # above 2^53 no float may stand for more labels than there are
-    ranges = {min(round(j), last) for j in np.linspace(1, float(last), MOST_SPLITS - LAST_SPLITS).tolist()}
+    ranges = {
+        min(round(j), last) for j in np.linspace(1, float(last), MOST_SPLITS - LAST_SPLITS).tolist()
+    }
     return sorted({*ranges, *range(labels - LAST_SPLITS, labels + 1)})
 
 
@@ -83,17 +99,23 @@ def sparse_gaussian_statements(
 ) -> tuple[tuple[float, float], ...]:
     """Several hundred (ε, δ), by falling ε; the chords between them are hardly above the curve.
 
-    The last δ is that of labels shown which only one of two neighbours has: from there on the curve is flat.
+    The last δ is that of labels shown which only one of two neighbours has: from there on the curve
+    is flat.
 
     Raises:
-        InvalidParameter: for noise so narrow that ε would overflow, or as ``sparse_gaussian_delta``.
+        InvalidParameter: for noise so narrow that ε would overflow, or as
+        ``sparse_gaussian_delta``.
     """
     mu = shift * math.sqrt(labels) / scale
-    floor = max(-math.expm1(labels * math.log1p(-gaussian_tail(scale, threshold - shift))), SMALLEST_DELTA)
+    floor = max(
+        -math.expm1(labels * math.log1p(-gaussian_tail(scale, threshold - shift))), SMALLEST_DELTA
+    )
     # δ is about e^{-z²/2} at ε = μ²/2 + μz, or less.
     squares = np.arange(0.0, -2 * math.log(floor) + 2, 2 * LOG_DELTA_STEP)
     if not math.isfinite(mu * mu):
-        raise InvalidParameter(f"sigma is too small for l0 = {labels}: no finite epsilon bounds the loss")
+        raise InvalidParameter(
+            f"sigma is too small for l0 = {labels}: no finite epsilon bounds the loss"
+        )
     start = np.linspace(0.0, mu * mu / 2, min(math.ceil(mu), MOST_BEFORE) + 1)[:-1]
     epsilons = np.concatenate([start, mu * mu / 2 + mu * np.sqrt(squares)])
     deltas = sparse_gaussian_delta(epsilons, scale, shift, threshold, labels)
@@ -111,7 +133,8 @@ def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
     told = tuple((epsilon, delta) for epsilon, delta in every if delta < 1)
     if not told:
         raise InvalidParameter(
-            f"{cost} promises nothing: a label that one user alone has is almost always shown; give a higher threshold"
+            f"{cost} promises nothing: a label that one user alone has is almost always shown; "
+            f"give a higher threshold"
         )
     return told
 
@@ -130,5 +153,10 @@ def _covers(token: SparseGaussianDP, cost: Cost) -> bool:
 
 
 MODELS = (
-    stated_model(SparseGaussianDP, _statements, _covers, no_counterpart="thresholded counts have no counterpart"),
+    stated_model(
+        SparseGaussianDP,
+        _statements,
+        _covers,
+        no_counterpart="thresholded counts have no counterpart",
+    ),
 )

@@ -1,1 +1,3 @@
-"""Privacy losses: their finite laws, exact and on lattices, and their log-MGFs; no bound is registered here."""
+"""Privacy losses: their finite laws, exact and on lattices, and their log-MGFs; no bound is
+registered here.
+"""

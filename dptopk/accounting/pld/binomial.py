@@ -1,15 +1,18 @@
-"""Binomial probabilities to nearly full relative precision in the log domain, by Loader's saddle-point expansion.
+"""Binomial probabilities to nearly full relative precision in the log domain, by Loader's
+saddle-point expansion.
 
-ln C(n,i) from log-gammas loses nine digits at n = 10^6; here every term is of the size of the answer (C. Loader, "Fast
-and accurate computation of binomial probabilities", 2000): with n! = sqrt(2πn) (n/e)^n e^{s(n)}
+ln C(n,i) from log-gammas loses nine digits at n = 10^6; here every term is of the size of the
+answer (C. Loader, "Fast and accurate computation of binomial probabilities", 2000): with n! =
+sqrt(2πn) (n/e)^n e^{s(n)}
 
     ln pmf(i) = s(n) - s(i) - s(n-i) - d(i, np) - d(n-i, nq) - ln(2π i (n-i) / n) / 2,
     d(x, m) = x ln(x/m) + m - x >= 0.
 
-Rounding, in units of roundoff u: a d is computed to 10u of itself (terms of one sign, or a cancellation by no more than
-ten), and the d's add up to at most |ln pmf| + ln(n)/2 + 2; a mean that is off by 6u moves its d by 6u of the distance
-from the mean; s and the logarithm are off by at most 40u. In all at most EPS (5 |ln pmf| + 6 distance + 60), which
-``ERROR_FACTOR`` · EPS · (16 + distance + |ln pmf|) covers. Tests compare every index with 60 digits.
+Rounding, in units of roundoff u: a d is computed to 10u of itself (terms of one sign, or a
+cancellation by no more than ten), and the d's add up to at most |ln pmf| + ln(n)/2 + 2; a mean that
+is off by 6u moves its d by 6u of the distance from the mean; s and the logarithm are off by at most
+40u. In all at most EPS (5 |ln pmf| + 6 distance + 60), which ``ERROR_FACTOR`` · EPS · (16 +
+distance + |ln pmf|) covers. Tests compare every index with 60 digits.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from dptopk._internal.rounding import EPS, Floats
 
 ERROR_FACTOR = 8
 
-# ln n! - (n + 1/2) ln n + n - ln sqrt(2π) for n = 0 (never used), 1, ..., 15, where the asymptotic series is too short.
+# ln n! - (n + 1/2) ln n + n - ln sqrt(2π) for n = 0 (never used), 1, ..., 15, where the asymptotic
+# series is too short.
 _STIRLING = np.array([
     0.0, 0.0810614667953272582, 0.0413406959554092941, 0.0276779256849983391, 0.0207906721037650931,
     0.0166446911898211922, 0.0138761288230707480, 0.0118967099458917701, 0.0104112652619720965,
@@ -33,27 +37,36 @@ _STIRLING = np.array([
 
 
 def bernstein_reach(variance: Floats | float) -> Floats:
-    """A distance from its mean that a binomial variable exceeds, on either side, with probability below e^-46 only.
+    """A distance from its mean that a binomial variable exceeds, on either side, with probability
+    below e^-46 only.
 
     Bernstein's inequality: t² = 92 (v + t/3) has the root t = 46/3 + sqrt((46/3)² + 92 v).
     """
     return np.ceil(16 + np.sqrt(240 + 92 * np.asarray(variance)))
 
 
-def log_binomial_pmf(successes: ArrayLike, trials: ArrayLike, success: ArrayLike, failure: ArrayLike) -> Floats:
-    """Log-pmf of a binomial variable; relative error of the pmf about 1e-15 (5 + |ln pmf| + |successes - mean|).
+def log_binomial_pmf(
+    successes: ArrayLike, trials: ArrayLike, success: ArrayLike, failure: ArrayLike
+) -> Floats:
+    """Log-pmf of a binomial variable; relative error of the pmf about 1e-15 (5 + |ln pmf| +
+    |successes - mean|).
 
     Args:
         successes: integers in [0, trials], any shape; all arguments are broadcast.
         trials: integers >= 0.
         success: probability of a success, to full relative precision.
-        failure: probability of a failure, to full relative precision; the two add up to 1 up to rounding.
+        failure: probability of a failure, to full relative precision; the two add up to 1 up to
+            rounding.
 
     >>> float(np.exp(log_binomial_pmf(3, 10, 0.25, 0.75)).round(12))
     0.250282287598
     """
-    i, n, p, q = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in (successes, trials, success, failure)))
-    p, q, rest = p + 0.0, q + 0.0, n - i  # no negative zeros
+    i, n, p, q = np.broadcast_arrays(
+        *(np.asarray(a, dtype=float) for a in (successes, trials, success, failure))
+    )
+    p = p + 0.0  # no negative zeros
+    q = q + 0.0
+    rest = n - i
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = (
             _stirling_error(n)
@@ -68,8 +81,11 @@ def log_binomial_pmf(successes: ArrayLike, trials: ArrayLike, success: ArrayLike
     return np.where(i == 0, none, np.where(rest == 0, every, inner))
 
 
-def log_response_pmf(count: int, epsilon: float, first: int = 0, last: int | None = None) -> tuple[Floats, Floats]:
-    """Log-pmf of the true answers among ``count`` randomised responses, Bin(k, e^ε/(1 + e^ε)), and its error.
+def log_response_pmf(
+    count: int, epsilon: float, first: int = 0, last: int | None = None
+) -> tuple[Floats, Floats]:
+    """Log-pmf of the true answers among ``count`` randomised responses, Bin(k, e^ε/(1 + e^ε)), and
+    its error.
 
     Args:
         count: k >= 1.
@@ -84,21 +100,31 @@ def log_response_pmf(count: int, epsilon: float, first: int = 0, last: int | Non
     log_success = -math.log1p(small)
     log_failure = log_success - epsilon
     hits = np.arange(first, (count if last is None else last) + 1)
-    success, failure = 1 / (1 + small), small / (1 + small)
-    if count * failure < 1e-280:  # far below what any index asks of the mean of the rest: its logarithm is what counts
+    success = 1 / (1 + small)
+    failure = small / (1 + small)
+    if (
+        count * failure < 1e-280
+    ):  # far below what any index asks of the mean of the rest: its logarithm is what counts
         rest = (count - hits).astype(float)
         values = _with_rare_failures(hits.astype(float), rest, float(count), success, log_failure)
     else:
         values = log_binomial_pmf(hits, count, success, failure)
-    values = np.where(hits == 0, count * log_failure, np.where(hits == count, count * log_success, values))
+    values = np.where(
+        hits == 0, count * log_failure, np.where(hits == count, count * log_success, values)
+    )
     distance = np.abs(hits - count * success)
     return values, ERROR_FACTOR * EPS * (16 + distance + np.abs(values))
 
 
-def _with_rare_failures(hits: Floats, rest: Floats, count: float, success: float, log_failure: float) -> Floats:
-    """The same formula with d(n-i, nq) = (n-i) (ln(n-i) - ln n - ln q) - (n-i), where nq is below the floats."""
+def _with_rare_failures(
+    hits: Floats, rest: Floats, count: float, success: float, log_failure: float
+) -> Floats:
+    """The same formula with d(n-i, nq) = (n-i) (ln(n-i) - ln n - ln q) - (n-i), where nq is below
+    the floats.
+    """
     within = (hits > 0) & (rest > 0)
-    i, j = np.where(within, hits, 1.0), np.where(within, rest, 1.0)
+    i = np.where(within, hits, 1.0)
+    j = np.where(within, rest, 1.0)
     return (
         _stirling_error(np.asarray(count))
         - _stirling_error(i)
@@ -113,7 +139,9 @@ def _stirling_error(n: Floats) -> Floats:
     """Error of Stirling's formula for ln n!, n >= 1 an integer."""
     large = np.maximum(n, 15.0)
     x = 1 / large**2
-    series = (1 / 12 - x * (1 / 360 - x * (1 / 1260 - x * (1 / 1680 - x * (1 / 1188 - x * 691 / 360360))))) / large
+    series = (
+        1 / 12 - x * (1 / 360 - x * (1 / 1260 - x * (1 / 1680 - x * (1 / 1188 - x * 691 / 360360))))
+    ) / large
     return np.where(n > 15, series, _STIRLING[np.clip(n, 0, 15).astype(int)])
 
 

@@ -1,4 +1,5 @@
-"""Products of laws on the integers by their characteristic functions, with the rounding errors of every frequency.
+"""Products of laws on the integers by their characteristic functions, with the rounding errors of
+every frequency.
 
 What is known of each frequency and what it means for the masses: docs/notes/lattice.md, "FFT".
 """
@@ -16,22 +17,25 @@ from dptopk.accounting.pld.laws import by_squaring
 Indices = NDArray[np.int64]
 
 # Rows handled together, and the grid cells they come from.
-ROWS_AT_ONCE, GROUPED_RANKS = 64, 8
-# A row has its own FFT when its atoms times the frequencies exceed this multiple of the FFT's length.
+ROWS_AT_ONCE = 64
+GROUPED_RANKS = 8
+# A row has its own FFT when its atoms times the frequencies exceed this multiple of the FFT's
+# length.
 FFT_WORTH = 2
 # A modulus at which a frequency is given up.
 FAINT = 1e-20
 # Covers what underflows in an error bound.
 TINIEST = 1e-200
-# An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual worst-case constant).
+# An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual
+# worst-case constant).
 FFT_ERROR = 8.0
 
 
 class CharacteristicFunction:
     """A product of characteristic functions at the frequencies 0 .. n/2 of a grid of n points.
 
-    No factor exceeds 1, so a frequency at which the product has become FAINT stays so: it is given up, as 0. Sums of
-    many losses are smooth; after a few dozen factors few frequencies are left.
+    No factor exceeds 1, so a frequency at which the product has become FAINT stays so: it is given
+    up, as 0. Sums of many losses are smooth; after a few dozen factors few frequencies are left.
 
     Args:
         places: how many places of the grid are needed; n is the next length that FFTs like.
@@ -51,10 +55,11 @@ class CharacteristicFunction:
         return math.sqrt(2 * (float(self._errors @ self._errors) + self._dropped)) * (1 + 1e-9)
 
     def masses(self, first: int) -> tuple[Floats, float]:
-        """The masses on the grid from place ``first`` on, and a bound on the 1-norm of their numerical error.
+        """The masses on the grid from place ``first`` on, and a bound on the 1-norm of their
+        numerical error.
 
-        Parseval: the 1-norm of an error is at most sqrt(n) times its 2-norm, which is that of its spectrum over
-        sqrt(n); all frequencies but two stand for themselves and their conjugates.
+        Parseval: the 1-norm of an error is at most sqrt(n) times its 2-norm, which is that of its
+        spectrum over sqrt(n); all frequencies but two stand for themselves and their conjugates.
         """
         values = np.zeros(self._length // 2 + 1, dtype=complex)
         values[self._active] = self._values
@@ -63,7 +68,9 @@ class CharacteristicFunction:
         return masses, self.error() + math.sqrt(2) * inverse
 
     def multiply(self, indices: Indices, masses: Floats, count: int) -> None:
-        """Multiply by the characteristic functions of all rows of masses at integer places, to the power count."""
+        """Multiply by the characteristic functions of all rows of masses at integer places, to the
+        power count.
+        """
         from scipy.sparse import csr_array
 
         for rows in _blocks(indices[:, 0]):
@@ -73,11 +80,16 @@ class CharacteristicFunction:
                 self._by_fft(indices[rows[0]], masses[rows[0]], count)
                 continue
             ends = np.arange(0, place.size + 1, place.shape[1])
-            weights = csr_array((masses[rows].ravel(), place.ravel(), ends), shape=(rows.size, points.size))
+            weights = csr_array(
+                (masses[rows].ravel(), place.ravel(), ends), shape=(rows.size, points.size)
+            )
             basis = self._roots[(points[:, None] % self._length) * self._active % self._length]
-            # Few of a row's places are the other rows'; a real matrix times a complex one is one times pairs of reals.
+            # Few of a row's places are the other rows'; a real matrix times a complex one is one
+            # times pairs of reals.
             factors = (weights @ basis.view(float)).view(complex)
-            self._factor(np.multiply.reduce(factors, axis=0), count, rows.size * (place.shape[1] + 16) * EPS)
+            self._factor(
+                np.multiply.reduce(factors, axis=0), count, rows.size * (place.shape[1] + 16) * EPS
+            )
 
     def _by_fft(self, indices: Indices, masses: Floats, count: int) -> None:
         dense = np.bincount(indices % self._length, masses, minlength=self._length)
@@ -86,29 +98,40 @@ class CharacteristicFunction:
         self._factor(np.fft.rfft(dense)[self._active], count, error)
 
     def _factor(self, factor: NDArray[np.complex128], count: int, error: float) -> None:
-        """Multiply by a power of a factor that is known to an absolute ``error``, itself at most 1 in modulus.
+        """Multiply by a power of a factor that is known to an absolute ``error``, itself at most 1
+        in modulus.
 
-        With m the larger of the moduli of the factor and of what is computed, m^n changes by at most n m^(n-1) error,
-        and n - 1 complex products change it by n m^n 4 EPS. Where the power is faint, so is its error.
+        With m the larger of the moduli of the factor and of what is computed, m^n changes by at
+        most n m^(n-1) error, and n - 1 complex products change it by n m^n 4 EPS. Where the power
+        is faint, so is its error.
         """
         power = by_squaring(np.multiply, factor, count)
         own = count * (error + 4 * EPS) * (np.abs(factor) + error) ** (count - 1)
-        before, times = np.abs(self._values), np.abs(power)
+        before = np.abs(self._values)
+        times = np.abs(power)
         errors = before * own + (times + own) * self._errors + 4 * EPS * before * times + TINIEST
         self._errors = errors * (1 + 1e-9)
         self._values = self._values * power
         alive = np.abs(self._values) > FAINT
         if 2 * np.count_nonzero(alive) < alive.size:
             self._dropped += float(np.sum((self._errors[~alive] + FAINT) ** 2))
-            self._active, self._values, self._errors = self._active[alive], self._values[alive], self._errors[alive]
+            self._active = self._active[alive]
+            self._values = self._values[alive]
+            self._errors = self._errors[alive]
 
 
 def _blocks(cells: Indices) -> list[Indices]:
-    """Rows gathered so that those of one block share a few grid points; the blocks in a shuffled order."""
+    """Rows gathered so that those of one block share a few grid points; the blocks in a shuffled
+    order.
+    """
     order = np.argsort(cells, kind="stable")
     rank = np.concatenate([[0], np.cumsum(np.diff(cells[order]) > 0)])
     groups = np.split(order, np.flatnonzero(np.diff(rank // GROUPED_RANKS)) + 1)
-    blocks = [block for group in groups for block in np.array_split(group, math.ceil(group.size / ROWS_AT_ONCE))]
+    blocks = [
+        block
+        for group in groups
+        for block in np.array_split(group, math.ceil(group.size / ROWS_AT_ONCE))
+    ]
     # Losses of different sizes together make the spectrum faint sooner.
     return [blocks[i] for i in np.random.default_rng(0).permutation(len(blocks))]
 
@@ -118,4 +141,6 @@ def _fast_length(n: int) -> int:
     from scipy.fft import next_fast_len
 
     length = int(next_fast_len(max(n, 2), real=True))
-    return length if length % 2 == 0 else _fast_length(length + 1)
+    if length % 2 == 0:
+        return length
+    return _fast_length(length + 1)

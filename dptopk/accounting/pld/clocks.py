@@ -1,11 +1,13 @@
-"""The pair of an exponential clock whose rate one user changes by a factor in [1, e^ε], made symmetric.
+"""The pair of an exponential clock whose rate one user changes by a factor in [1, e^ε], made
+symmetric.
 
 Write κ = 1/(e^ε - 1). Exp(1) against Exp(e^ε) has the profile δ(x) = A e^{-κx} for x >= -ε, and
 
     A = e^{-κ ln(1 + 1/κ)} / (κ + 1),    B = (2κ + 1) A < 1;
 
-in the other order it is smaller for x > 0. The pair with A e^{-κx}, x >= 0, in both orders has the loss 0 with
-probability 1 - B, and under P the density κ(κ+1) A e^{-κl} for l > 0, κ(κ+1) A e^{-(κ+1)|l|} for l < 0; so
+in the other order it is smaller for x > 0. The pair with A e^{-κx}, x >= 0, in both orders has the
+loss 0 with probability 1 - B, and under P the density κ(κ+1) A e^{-κl} for l > 0, κ(κ+1) A
+e^{-(κ+1)|l|} for l < 0; so
 
     E e^{λL} = 1 + B s/(1-s),   s = λ(1+λ) / (κ(κ+1)),   λ < κ,   and inf from λ = κ on.
 
@@ -26,7 +28,8 @@ from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
 # κ lies between these: beyond them κ(κ+1), or its inverse, is no float.
-SMALLEST_KAPPA, LARGEST_KAPPA = 1e-290, 1e290
+SMALLEST_KAPPA = 1e-290
+LARGEST_KAPPA = 1e290
 # Tilted mass that is cut off at either end is at most e^{-LOG_CUT_MASS}.
 LOG_CUT_MASS = 30.0
 # A guess at how long the two laws of one clock take.
@@ -34,14 +37,20 @@ WORK_PER_CLOCK = 0.015
 
 
 def decay(epsilon: float, side: int = 1) -> float:
-    """κ = 1/(e^ε - 1): rounded down (side = 1, an upper bound on δ) or up (side = -1); 0 where it is below 1e-290.
+    """κ = 1/(e^ε - 1): rounded down (side = 1, an upper bound on δ) or up (side = -1); 0 where it
+    is below 1e-290.
 
     >>> round(decay(1.0), 6)
     0.581977
     """
     if epsilon > 650.0:
-        return 0.0 if side > 0 else SMALLEST_KAPPA
-    inverse = math.exp(-epsilon) / -math.expm1(-epsilon) if epsilon > 1 / LARGEST_KAPPA else LARGEST_KAPPA
+        if side > 0:
+            return 0.0
+        return SMALLEST_KAPPA
+    if epsilon > 1 / LARGEST_KAPPA:
+        inverse = math.exp(-epsilon) / -math.expm1(-epsilon)
+    else:
+        inverse = LARGEST_KAPPA
     return min(inverse * (1 - side * (8 + epsilon) * EPS), LARGEST_KAPPA)
 
 
@@ -53,7 +62,8 @@ def _log_share(kappa: float) -> float:
 def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
     """Upper bound on ln E e^{λL} for λ > 0, exact to rounding; inf from κ on.
 
-    With κ as it is computed, 1 - s = (κ-λ)(κ+1+λ)/(κ(κ+1)) has no cancellation but that of two exact numbers.
+    With κ as it is computed, 1 - s = (κ-λ)(κ+1+λ)/(κ(κ+1)) has no cancellation but that of two
+    exact numbers.
     """
     kappa = decay(epsilon)
     if kappa == 0.0:
@@ -67,11 +77,13 @@ def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ExponentialClock(LossComponent):
-    """n copies of the pair; from above and from below its law on a grid is a two-sided geometric one.
+    """n copies of the pair; from above and from below its law on a grid is a two-sided geometric
+    one.
 
-    From above: the pair whose profile is joined by chords in u between the points of the grid. From below: outcomes
-    are seen only up to cells, one around loss 0 and then cells of a width w, placed so that their losses are
-    multiples of w: post-processing. Both are off to second order in the step.
+    From above: the pair whose profile is joined by chords in u between the points of the grid. From
+    below: outcomes are seen only up to cells, one around loss 0 and then cells of a width w, placed
+    so that their losses are multiples of w: post-processing. Both are off to second order in the
+    step.
     """
 
     epsilon: float
@@ -96,7 +108,12 @@ class ExponentialClock(LossComponent):
         if kappa == 0.0:
             return math.inf
         share = math.exp(_log_share(kappa))
-        return self.count * 2 * share * (1 / kappa / kappa + (kappa / (kappa + 1)) / (kappa + 1) / (kappa + 1))
+        return (
+            self.count
+            * 2
+            * share
+            * (1 / kappa / kappa + (kappa / (kappa + 1)) / (kappa + 1) / (kappa + 1))
+        )
 
     def roundings(self) -> tuple[int, int]:
         """Each copy from above; none is rounded down from below."""
@@ -110,7 +127,8 @@ class ExponentialClock(LossComponent):
         """Return the pair on the grid, without cells whose tilted mass is negligible.
 
         Raises:
-            OverflowError: when the tilt is not below κ, or the grid is too fine to reach far enough.
+            OverflowError: when the tilt is not below κ, or the grid is too fine to reach far
+            enough.
         """
         kappa = decay(self.epsilon, grid.side)
         if not grid.tilt < kappa:
@@ -120,40 +138,59 @@ class ExponentialClock(LossComponent):
         if not reach < MOST_PLACES / 4:
             raise OverflowError(f"a clock of more than {MOST_PLACES} places")
         j = np.arange(1.0, math.ceil(reach) + 1)
-        start = _start_above(kappa, width) if grid.side > 0 else _start_below(kappa, width)
+        if grid.side > 0:
+            start = _start_above(kappa, width)
+        else:
+            start = _start_below(kappa, width)
         log_up = start - kappa * width * j
         log_down = log_up - width * j
         rest = 1.0 - float(np.exp(log_up).sum() + np.exp(log_down).sum())
-        far = math.exp(start - kappa * width * j[-1]) / -math.expm1(-kappa * width)  # what is beyond belongs elsewhere
+        far = math.exp(start - kappa * width * j[-1]) / -math.expm1(
+            -kappa * width
+        )  # what is beyond belongs elsewhere
         rest = max(rest - far * (1 + math.exp(-width * j[-1])), 0.0)
         losses = np.concatenate([-width * j[::-1], [0.0], width * j])
         with np.errstate(divide="ignore"):
             log_masses = np.concatenate([log_down[::-1], [np.log(rest)], log_up])
         farthest = float(j[-1])
-        # The products κwj are known to their own roundoff, ``start`` to some ulps; from below also c, times κ.
-        size = abs(start) + (kappa + 1) * width * farthest + self.epsilon + (8 * kappa if grid.side < 0 else 0.0)
+        # The products κwj are known to their own roundoff, ``start`` to some ulps; from below also
+        # c, times κ.
+        size = (
+            abs(start)
+            + (kappa + 1) * width * farthest
+            + self.epsilon
+            + (8 * kappa if grid.side < 0 else 0.0)
+        )
         pair = pair_of(losses, log_masses, self.count, log_error=EPS * (8 * size + 64))
         missing = 3 * math.exp(-LOG_CUT_MASS) + 64 * EPS * j.size
         return [replace(pair, error=missing, loss_error=4 * EPS * width * farthest)]
 
 
 def _cells(step: float) -> int:
-    """Return the number of steps (of 1/κ) in a cell from below: as steps are halved, cells shrink by sqrt(2)."""
+    """Return the number of steps (of 1/κ) in a cell from below: as steps are halved, cells shrink
+    by sqrt(2).
+    """
     return max(1, math.floor(math.sqrt(0.05 / step)))
 
 
 def _start_above(kappa: float, h: float) -> float:
-    """Ln G, the masses at jh being G e^{-κjh} and G e^{-(κ+1)jh}: G = A (1-e^{-κh})(e^{(κ+1)h}-1)/(e^h-1)."""
+    """Ln G, the masses at jh being G e^{-κjh} and G e^{-(κ+1)jh}: G = A
+    (1-e^{-κh})(e^{(κ+1)h}-1)/(e^h-1).
+    """
     log_a = _log_share(kappa) - math.log1p(kappa)
     return (
-        log_a + math.log(-math.expm1(-kappa * h)) + kappa * h + math.log(math.expm1(-(kappa + 1) * h) / math.expm1(-h))
+        log_a
+        + math.log(-math.expm1(-kappa * h))
+        + kappa * h
+        + math.log(math.expm1(-(kappa + 1) * h) / math.expm1(-h))
     )
 
 
 def _start_below(kappa: float, w: float) -> float:
     """The same for cells [a + (j-1)w, a + jw], a = w - c, whose loss is jw.
 
-    e^c = (1-e^{-κw})/κ · (κ+1)/(1-e^{-(κ+1)w}); the mass of cell j is (κ+1) A e^{-κ(a + (j-1)w)} (1 - e^{-κw}).
+    e^c = (1-e^{-κw})/κ · (κ+1)/(1-e^{-(κ+1)w}); the mass of cell j is (κ+1) A e^{-κ(a + (j-1)w)} (1
+    - e^{-κw}).
     """
     c = math.log(math.expm1(-kappa * w) / math.expm1(-(kappa + 1) * w)) + math.log1p(1 / kappa)
     return _log_share(kappa) + kappa * c + math.log(-math.expm1(-kappa * w))

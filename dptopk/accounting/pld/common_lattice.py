@@ -1,7 +1,9 @@
-"""Compositions of mixtures of randomised responses whose ε's are multiples of a common step: exact, by convolution.
+"""Compositions of mixtures of randomised responses whose ε's are multiples of a common step: exact,
+by convolution.
 
-A mixture is a law of |L| = ε, given as pairs (ε, weight). Composed, the losses are multiples of the step too, and the
-law of their sum is a product of convolution powers of positive masses on the integers (``laws.power``).
+A mixture is a law of |L| = ε, given as pairs (ε, weight). Composed, the losses are multiples of the
+step too, and the law of their sum is a product of convolution powers of positive masses on the
+integers (``laws.power``).
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import numpy as np
 from dptopk._internal.rounding import ROUNDOFF
 from dptopk.accounting.pld.laws import LossLaw, Power, power
 
-Responses = tuple[tuple[float, float], ...]  # (ε, weight) pairs by falling ε, the weights adding up to 1
+Responses = tuple[
+    tuple[float, float], ...
+]  # (ε, weight) pairs by falling ε, the weights adding up to 1
 Parts = Sequence[tuple[Responses, int]]  # with their counts
 
 # The losses of a composition reach at most this many steps from end to end.
@@ -37,7 +41,9 @@ class CommonLattice:
     nodes: Mapping[float, int]
 
     def law(self, parts: Parts) -> LossLaw:
-        """The law under P of the sum of all losses; an ε may be off its node by 8 units of roundoff."""
+        """The law under P of the sum of all losses; an ε may be off its node by 8 units of
+        roundoff.
+        """
         total = Power(np.ones(1))
         for responses, times in parts:
             reach = self.nodes[responses[0][0]]
@@ -47,14 +53,19 @@ class CommonLattice:
                 masses[reach + self.nodes[epsilon]] += weight * plus
                 masses[reach - self.nodes[epsilon]] += weight * minus
             total = total.times(power(Power(masses, -reach), times))
-        # A single mass: the weight, the sign's share and the sum of the two, below 16 units of roundoff.
+        # A single mass: the weight, the sign's share and the sum of the two, below 16 units of
+        # roundoff.
         mass_error = (total.error + 16 * ROUNDOFF * sum(times for _, times in parts)) * (1 + 1e-6)
         loss_error = 24 * ROUNDOFF * sum(times * responses[0][0] for responses, times in parts)
-        return LossLaw.sort(self.step * total.places(), total.masses, mass_error, loss_error, total.lost)
+        return LossLaw.sort(
+            self.step * total.places(), total.masses, mass_error, loss_error, total.lost
+        )
 
 
 def common_lattice(parts: Parts) -> CommonLattice | None:
-    """A step of which all ε are multiples to within roundoff, or None when there is none within MOST_LATTICE_CELLS."""
+    """A step of which all ε are multiples to within roundoff, or None when there is none within
+    MOST_LATTICE_CELLS.
+    """
     epsilons = {epsilon for responses, _ in parts for epsilon, _ in responses}
     smallest = min((epsilon for epsilon in epsilons if epsilon), default=1.0)
     if max(epsilons) / smallest > MOST_LATTICE_CELLS:
@@ -63,5 +74,10 @@ def common_lattice(parts: Parts) -> CommonLattice | None:
     fine = math.lcm(*(ratio.denominator for ratio in ratios.values()))
     nodes = {epsilon: int(ratio * fine) for epsilon, ratio in ratios.items()}
     reach = sum(times * nodes[responses[0][0]] for responses, times in parts)
-    near = all(abs(node * (smallest / fine) - epsilon) <= 8 * ROUNDOFF * epsilon for epsilon, node in nodes.items())
-    return CommonLattice(smallest / fine, nodes) if near and 2 * reach <= MOST_LATTICE_CELLS else None
+    near = all(
+        abs(node * (smallest / fine) - epsilon) <= 8 * ROUNDOFF * epsilon
+        for epsilon, node in nodes.items()
+    )
+    if near and 2 * reach <= MOST_LATTICE_CELLS:
+        return CommonLattice(smallest / fine, nodes)
+    return None

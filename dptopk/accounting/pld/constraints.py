@@ -1,16 +1,18 @@
-"""Several (ε, δ) statements at once are a mixture of randomised responses: which statements count, and the weights.
+"""Several (ε, δ) statements at once are a mixture of randomised responses: which statements count,
+and the weights.
 
-Let x = 1/(1 + e^ε) and d(x) = x δ(ε). For a pair that is dominated in both directions, and with S = 1/(1 + e^|L|) for
-its privacy loss L (S = 0 at an infinite loss),
+Let x = 1/(1 + e^ε) and d(x) = x δ(ε). For a pair that is dominated in both directions, and with S =
+1/(1 + e^|L|) for its privacy loss L (S = 0 at an infinite loss),
 
     d(x) = E[(x - S)_+],      0 <= x <= 1/2,
 
-because 1 - δ is a Bayes risk: x (1 - δ) = E[min(x, S)]. So d is convex with d(0) = 0 and slope at most 1, and every
-such function comes from a law of S. The largest d below the points (x_i, x_i δ_i) is their lower convex hull (from the
-origin, ended by slope 1): it is the worst case of the statements together. Its kinks are the *active* constraints, and
-the jump of its slope at x_i is P[|L| = ε_i] = the weight w_i of the randomised response RR(ε_i) in the mixture; the
-slope at the origin is the atom of infinite loss. This is Assumption 1 of Cadir-Najib-Shkel 2026, and the α of their
-Theorem 2, for any number of constraints. The proof is in docs/notes/regions.md.
+because 1 - δ is a Bayes risk: x (1 - δ) = E[min(x, S)]. So d is convex with d(0) = 0 and slope at
+most 1, and every such function comes from a law of S. The largest d below the points (x_i, x_i δ_i)
+is their lower convex hull (from the origin, ended by slope 1): it is the worst case of the
+statements together. Its kinks are the *active* constraints, and the jump of its slope at x_i is
+P[|L| = ε_i] = the weight w_i of the randomised response RR(ε_i) in the mixture; the slope at the
+origin is the atom of infinite loss. This is Assumption 1 of Cadir-Najib-Shkel 2026, and the α of
+their Theorem 2, for any number of constraints. The proof is in docs/notes/regions.md.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ from dptopk.errors import InvalidParameter
 
 Pair = tuple[float, float]
 
-# δ's are moved by this much before the hull is formed; the floating-point error of the hull is below a tenth of it.
+# δ's are moved by this much before the hull is formed; the floating-point error of the hull is
+# below a tenth of it.
 PERTURBATION = 2e-14
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
-    """The worst-case pair of a symmetric set of constraints: RR(ε_i) with probability w_i, all revealed with ``atom``.
+class RandomizedResponseMixture:
+    """The worst-case pair of a symmetric set of constraints: RR(ε_i) with probability w_i, all
+    revealed with ``atom``.
 
     Attributes:
         epsilons: falling, distinct, >= 0; the ε's of the active constraints.
@@ -55,7 +59,10 @@ class Mixture:
         law: dict[float, float] = {}
         for epsilon, weight in zip(self.epsilons, self.weights, strict=True):
             small = math.exp(-epsilon) / (1 + math.exp(-epsilon))
-            for loss, probability in ((epsilon, weight / (1 + math.exp(-epsilon))), (0.0 - epsilon, weight * small)):
+            for loss, probability in (
+                (epsilon, weight / (1 + math.exp(-epsilon))),
+                (0.0 - epsilon, weight * small),
+            ):
                 law[loss] = law.get(loss, 0.0) + probability
         if self.atom:
             law[math.inf] = self.atom
@@ -63,14 +70,18 @@ class Mixture:
         return np.array(losses), np.array([law[loss] for loss in losses])
 
 
-def mixture(constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0) -> Mixture:
-    """The mixture of randomised responses that is the worst case of all (ε, δ) constraints together.
+def mixture(
+    constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0
+) -> RandomizedResponseMixture:
+    """The mixture of randomised responses that is the worst case of all (ε, δ) constraints
+    together.
 
     Args:
         constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1 (not both 0), in any order, or a MultiDP.
-        nudge: relative change of every δ first: with ``PERTURBATION`` the result dominates the true worst case in
-            spite of rounding, with ``-PERTURBATION`` it is dominated by it. A constraint that is active by less than
-            rounding may be kept or dropped; dropping can only raise δ, by less than the nudge.
+        nudge: relative change of every δ first: with ``PERTURBATION`` the result dominates the true
+            worst case in spite of rounding, with ``-PERTURBATION`` it is dominated by it. A
+            constraint that is active by less than rounding may be kept or dropped; dropping can
+            only raise δ, by less than the nudge.
 
     Source: Cadir-Najib-Shkel 2026, Assumption 1, Theorem 2 (n = 2) and Conjecture 1 (any n).
 
@@ -90,14 +101,16 @@ def mixture(constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0) -> Mix
             slopes.pop()
         slopes.append(_slope(hull[-1], point))
         hull.append(point)
-    while slopes and slopes[-1] >= 1:  # the line of slope 1 that ends the hull passes below this point
+    while (
+        slopes and slopes[-1] >= 1
+    ):  # the line of slope 1 that ends the hull passes below this point
         hull.pop()
         slopes.pop()
     if not slopes:
-        return Mixture((), (), 1.0, (), tuple(given))
+        return RandomizedResponseMixture((), (), 1.0, (), tuple(given))
     kept = {epsilon for epsilon, _ in hull}
     weights = np.diff([*slopes, 1.0])
-    return Mixture(
+    return RandomizedResponseMixture(
         epsilons=tuple(epsilon for epsilon, _ in hull[1:]),
         weights=tuple(float(weight) for weight in weights),
         atom=slopes[0],
@@ -107,15 +120,16 @@ def mixture(constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0) -> Mix
 
 
 @lru_cache(maxsize=64)
-def worst_case(cost: MultiDP, nudge: float) -> Mixture:
+def worst_case(cost: MultiDP, nudge: float) -> RandomizedResponseMixture:
     """Return the mixture of a cost; cached, because a composition needs it many times."""
     return mixture(cost, nudge=nudge)
 
 
 def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...]:
-    """The constraints that are not implied by the others (Cadir-Najib-Shkel 2026, Assumption 1), by falling ε.
+    """The constraints that are not implied by the others (Cadir-Najib-Shkel 2026, Assumption 1), by
+    falling ε.
 
-    >>> active_constraints([(1.0, 0.0), (0.5, 0.3), (0.2, 0.4)])  # (1, 0) alone gives δ(0.5) = 0.287
+    >>> active_constraints([(1.0, 0.0), (0.5, 0.3), (0.2, 0.4)])  # (1, 0): δ(0.5) = 0.287
     ((1.0, 0.0), (0.2, 0.4))
     """
     return mixture(constraints).active
@@ -123,7 +137,10 @@ def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...
 
 def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
     """Validated constraints by falling ε, with the smallest δ for each ε."""
-    pairs = constraints.constraints if isinstance(constraints, MultiDP) else tuple(constraints)
+    if isinstance(constraints, MultiDP):
+        pairs = constraints.constraints
+    else:
+        pairs = tuple(constraints)
     smallest: dict[float, float] = {}
     for pair in pairs:
         try:
@@ -138,13 +155,20 @@ def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
 
 
 def _slope(left: Pair, right: Pair) -> float:
-    """(d_right - d_left) / (x_right - x_left) for x = 1/(1 + e^ε), d = xδ, left having the larger ε (perhaps inf).
+    """(d_right - d_left) / (x_right - x_left) for x = 1/(1 + e^ε), d = xδ, left having the larger ε
+    (perhaps inf).
 
-    With r = x_left / x_right it is (δ_right - r δ_left) / (1 - r): nothing overflows, and 1 - r does not cancel.
+    With r = x_left / x_right it is (δ_right - r δ_left) / (1 - r): nothing overflows, and 1 - r
+    does not cancel.
     """
     (a, delta_a), (b, delta_b) = left, right
     ratio = math.exp(b - a) * (1 + math.exp(-b)) / (1 + math.exp(-a))
-    rise, run = delta_b - ratio * delta_a, -math.expm1(b - a) / (1 + math.exp(-a))
-    if run == 0:  # the ε's differ by less than the smallest float: whichever has the larger δ is dropped
-        return math.inf if rise > 0 else -math.inf
+    rise = delta_b - ratio * delta_a
+    run = -math.expm1(b - a) / (1 + math.exp(-a))
+    if (
+        run == 0
+    ):  # the ε's differ by less than the smallest float: whichever has the larger δ is dropped
+        if rise > 0:
+            return math.inf
+        return -math.inf
     return rise / run

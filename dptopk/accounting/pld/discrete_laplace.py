@@ -1,13 +1,16 @@
-"""The pair of the discrete Laplace law, P[n] ∝ e^{-|n|h} with h = 1/scale, and its copy moved by an integer a.
+"""The pair of the discrete Laplace law, P[n] ∝ e^{-|n|h} with h = 1/scale, and its copy moved by an
+integer a.
 
-The loss is (a - 2j)h for j = 0..a: the ends j = 0 and j = a gather everything beyond them. With φ = (λ + 1/2) h
+The loss is (a - 2j)h for j = 0..a: the ends j = 0 and j = a gather everything beyond them. With φ =
+(λ + 1/2) h
 
     E e^{λL} = e^{-ah/2} [cosh(aφ) + sinh(aφ) tanh(h/2) / tanh(φ)],
     E L      = (ε - 1 + e^{-ε}) + (1 - e^{-ε}) (1 - h / sinh h),       ε = ah,
 
-and E L is the smallest ρ for which the pair is ρ-zCDP. The pair dominates every mechanism whose laws for data at
-distances 0, 1, ..., a are such that neighbouring ones are h-DP: smaller moves, wider noise, moves that are split over
-several values. Statements and proofs are in docs/notes/discrete-laplace.md.
+and E L is the smallest ρ for which the pair is ρ-zCDP. The pair dominates every mechanism whose
+laws for data at distances 0, 1, ..., a are such that neighbouring ones are h-DP: smaller moves,
+wider noise, moves that are split over several values. Statements and proofs are in
+docs/notes/discrete-laplace.md.
 """
 
 from __future__ import annotations
@@ -21,21 +24,27 @@ from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.pld.loss_components import Grid, LossComponent, summed
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
-# Atoms of one pair that are listed: LISTED for one copy, LISTED / sqrt(count) but no fewer than FEWEST for several.
-# Wider shifts are taken in larger steps, which changes the variance of the loss by a share of about 1 / atoms².
-LISTED, FEWEST = 4096, 64
+# Atoms of one pair that are listed: LISTED for one copy, LISTED / sqrt(count) but no fewer than
+# FEWEST for several. Wider shifts are taken in larger steps, which changes the variance of the loss
+# by a share of about 1 / atoms².
+LISTED = 4096
+FEWEST = 64
 
 
 def mean_loss(scale: float, shift: int) -> float:
-    """E L, the smallest ρ of zCDP, rounded up; a sum of positive terms, each to a few ulps, and 16 ulps are added.
+    """E L, the smallest ρ of zCDP, rounded up; a sum of positive terms, each to a few ulps, and 16
+    ulps are added.
 
     >>> round(mean_loss(2.0, 1), 9), round(0.5 * math.tanh(0.25), 9)
     (0.122459331, 0.122459331)
     """
-    h, epsilon = 1 / scale, shift / scale
+    h = 1 / scale
+    epsilon = shift / scale
     convex = continuous_mean_loss(epsilon)
     if h < 1:
-        rest = math.fsum(h ** (2 * j) / math.factorial(2 * j + 1) for j in range(1, 10))  # sinh(h)/h - 1
+        rest = math.fsum(
+            h ** (2 * j) / math.factorial(2 * j + 1) for j in range(1, 10)
+        )  # sinh(h)/h - 1
         lattice = rest / (1 + rest)
     else:
         lattice = 1 - h * math.exp(-h) * 2 / -math.expm1(-2 * h)
@@ -51,11 +60,13 @@ def continuous_mean_loss(epsilon: float) -> float:
 
 
 def discrete_laplace_log_mgf(scale: float, shift: int, lam: Floats) -> Floats:
-    """Upper bound on ln E e^{λL} for λ > 0: the closed form moved up by its rounding, and at most λ(1+λ) E L.
+    """Upper bound on ln E e^{λL} for λ > 0: the closed form moved up by its rounding, and at most
+    λ(1+λ) E L.
 
     With aφ - ah/2 = λε in front nothing overflows, and what is left lies in [-ln 2 - h/2, 0].
     """
-    h, epsilon = 1 / scale, shift / scale
+    h = 1 / scale
+    epsilon = shift / scale
     phi = (lam + 0.5) * h
     with np.errstate(under="ignore"):
         w = np.exp(-2 * shift * phi)
@@ -73,7 +84,9 @@ class DiscreteLaplace(LossComponent):
     count: int
 
     def log_mgf(self, tilt: float) -> float:
-        return self.count * float(discrete_laplace_log_mgf(self.scale, self.shift, np.array([tilt]))[0])
+        return self.count * float(
+            discrete_laplace_log_mgf(self.scale, self.shift, np.array([tilt]))[0]
+        )
 
     def spread(self) -> float:
         return 2 * self.count * mean_loss(self.scale, self.shift)
@@ -87,24 +100,32 @@ class DiscreteLaplace(LossComponent):
         return math.ceil(self.shift / max(LISTED / math.sqrt(self.count), FEWEST))
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """The pair in steps of m; for several copies their product on the lattice of the j's, which is exact."""
+        """The pair in steps of m; for several copies their product on the lattice of the j's, which
+        is exact.
+        """
         m = self._steps
         shift = -(-self.shift // m) if grid.side > 0 else self.shift // m
         one = replace(_pair(self.scale, shift, m, grid.side), count=self.count)
-        spacing, offset = 2 * m / self.scale, self.count * shift * m / self.scale
+        spacing = 2 * m / self.scale
+        offset = self.count * shift * m / self.scale
         return [summed(one, spacing, offset, grid)]
 
 
 def _pair(scale: float, shift: int, m: int, side: int) -> Pairs:
     """The pair for a move by shift·m, its losses (shift - 2i) mh given as -i, i = 0..shift.
 
-    From above (side = 1): of the law of scale / m moved by ``shift``, which takes m steps as one that is mh-DP. From
-    below: of the law itself, of which only a block is seen, j <= 0, 1 <= j <= m, m + 1 <= j <= 2m, ...; the losses in
-    block i are at least (shift - 2i) mh. With m = 1 both are the pair itself.
+    From above (side = 1): of the law of scale / m moved by ``shift``, which takes m steps as one
+    that is mh-DP. From
+    below: of the law itself, of which only a block is seen, j <= 0, 1 <= j <= m, m + 1 <= j <= 2m,
+    ...; the losses in block i are at least (shift - 2i) mh. With m = 1 both are the pair itself.
     """
     h = 1 / scale
     i = np.arange(shift + 1.0)
-    fine = m * h if side > 0 else h  # outcomes gathered in block i begin at e^{-starts}
+    # outcomes gathered in block i begin at e^{-starts}
+    if side > 0:
+        fine = m * h
+    else:
+        fine = h
     starts = np.maximum(i - 1, 0.0) * (m * h) + fine
     log_masses = -starts - math.log1p(math.exp(-fine))
     log_masses[1:-1] += math.log(-math.expm1(-m * h))

@@ -1,11 +1,15 @@
-"""The Gaussian that dominates a discrete Gaussian: the least μ for which noise N_Z(0, s²), moved by one, is μ-GDP.
+"""The Gaussian that dominates a discrete Gaussian: the least μ for which noise N_Z(0, s²), moved by
+one, is μ-GDP.
 
-With X ~ N_Z(0, s²) and c_k = Φ⁻¹(P[X <= k]) the vertices of the trade-off curve are those of the half-lines, so that
-the least μ is the largest of d_k = c_k - c_{k-1} (and d_{-k} = d_k). Write μ for a number of at least 1/s, φ_s for the
-density of N(0, s²). Three steps, proven in docs/notes/filters.md:
+With X ~ N_Z(0, s²) and c_k = Φ⁻¹(P[X <= k]) the vertices of the trade-off curve are those of the
+half-lines, so that the least μ is the largest of d_k = c_k - c_{k-1} (and d_{-k} = d_k). Write μ
+for a number of at least 1/s, φ_s for the density of N(0, s²). Three steps, proven in
+docs/notes/filters.md:
 
-1. c_{k-1} >= (k - 1/2)/s, k >= 1: the mass of φ_s in the cell around j, over P[X = j], grows with |j|.
-2. If c_{k-1} μ s² >= k then d_k <= μ. By step 1 that is so from k = sμ / (2 (sμ - 1)) on: finitely many d_k are left.
+1. c_{k-1} >= (k - 1/2)/s, k >= 1: the mass of φ_s in the cell around j, over P[X = j], grows with
+   |j|.
+2. If c_{k-1} μ s² >= k then d_k <= μ. By step 1 that is so from k = sμ / (2 (sμ - 1)) on: finitely
+   many d_k are left.
 3. If sμ (1 - μ²/12) >= 1 then every d_k <= μ.
 
 A move by a is a moves by one: a μ covers it.
@@ -23,22 +27,24 @@ from dptopk._internal import validate
 from dptopk._internal.rounding import EPS, Floats
 from dptopk.errors import InvalidParameter
 
-# Up to this scale the d_k of step 2, about 12 s², are listed; beyond it step 3 is off by at most 1/(24 s²), relatively.
+# Up to this scale the d_k of step 2, about 12 s², are listed; beyond it step 3 is off by at most
+# 1/(24 s²), relatively.
 _LISTED = 32.0
 _MILLS_ERROR = 4 * EPS  # of Mills' ratio by erfcx, measured (gaussian.pair)
 _LEAST = 1e-6  # below this scale quotients are no longer rounded as stated
 
 
 def dominating_mu(scale: float, shift: int = 1) -> float:
-    """A μ such that discrete Gaussian noise of this scale, moved by up to ``shift``, is μ-GDP; certified.
+    """A μ such that discrete Gaussian noise of this scale, moved by up to ``shift``, is μ-GDP;
+    certified.
 
     Args:
         scale: s >= 1e-6 in exp(-x²/2s²).
         shift: the largest move, an integer >= 1.
 
     Returns:
-        For shift 1 and scale <= 32 the least such μ, up to rounding; an upper bound on it otherwise: by at most
-        1/(24 scale²) relatively for shift 1. Always above shift/scale.
+        For shift 1 and scale <= 32 the least such μ, up to rounding; an upper bound on it
+        otherwise: by at most 1/(24 scale²) relatively for shift 1. Always above shift/scale.
 
     Raises:
         InvalidParameter: on a scale below 1e-6.
@@ -46,7 +52,8 @@ def dominating_mu(scale: float, shift: int = 1) -> float:
     >>> [round(dominating_mu(scale) * scale, 4) for scale in (0.5, 1.0, 2.285, 16.0)]
     [1.2442, 1.0458, 1.0081, 1.0002]
     """
-    scale, shift = validate.positive(scale=scale), validate.count(shift=shift)
+    scale = validate.positive(scale=scale)
+    shift = validate.count(shift=shift)
     if scale < _LEAST:
         raise InvalidParameter(f"scale must be at least {_LEAST}, got {scale}")
     return math.nextafter(shift * _of_one(scale), math.inf)
@@ -71,7 +78,8 @@ def _ends(scale: float, last: int) -> tuple[Floats, Floats]:
     """Lower and upper bounds on c_0, ..., c_last."""
     log_tails, log_error = _log_tails(scale, last + 1)
     c = -special.ndtri_exp(log_tails)
-    # How far off that is, by Mills' ratio: ln Q(c) = -c²/2 - ln(2π)/2 + ln R(c), of slope -φ/Q, at least max(c, 0.79).
+    # How far off that is, by Mills' ratio: ln Q(c) = -c²/2 - ln(2π)/2 + ln R(c), of slope -φ/Q, at
+    # least max(c, 0.79).
     log_mills = np.log(math.sqrt(math.pi / 2) * special.erfcx(c / math.sqrt(2)))
     found = -c * c / 2 - 0.5 * math.log(2 * math.pi) + log_mills
     rounding = EPS * (2 * c * c + 2 * np.abs(log_mills) + 8) + _MILLS_ERROR
@@ -84,18 +92,23 @@ def _ends(scale: float, last: int) -> tuple[Floats, Floats]:
 def _log_tails(scale: float, last: int) -> tuple[Floats, Floats]:
     """Ln P[X >= k] for k = 1, ..., last, and bounds on their errors.
 
-    P[X >= k] = e^{-k²/2s²} M_k / M, M_k = 1 + e^{-(2k+1)/2s²} M_{k+1} and M = 2 M_0 - 1. The recursion begins so far
-    out, with M = 1, that what it leaves out is below e^-40. A step adds 3 EPS and the error of its exponent to the
-    relative error, and keeps a share 1 - 1/M_k of the error before: altogether less than EPS M_0 (3 + 2 M_0).
+    P[X >= k] = e^{-k²/2s²} M_k / M, M_k = 1 + e^{-(2k+1)/2s²} M_{k+1} and M = 2 M_0 - 1. The
+    recursion begins so far out, with M = 1, that what it leaves out is below e^-40. A step adds 3
+    EPS and the error of its exponent to the relative error, and keeps a share 1 - 1/M_k of the
+    error before: altogether less than EPS M_0 (3 + 2 M_0).
     """
     twice = 2 * scale * scale
     begin = math.ceil(math.sqrt(last * last + 80 * scale * scale)) + 2
-    factor, factors = 1.0, np.empty(begin)
+    factor = 1.0
+    factors = np.empty(begin)
     for k in range(begin - 1, -1, -1):
         factor = 1 + math.exp(-(2 * k + 1) / twice) * factor
         factors[k] = factor
     starts = np.arange(1.0, last + 1)
-    exponents, whole = starts * starts / twice, 2 * factors[0] - 1
+    exponents = starts * starts / twice
+    whole = 2 * factors[0] - 1
     log_tails = np.log(factors[1 : last + 1]) - math.log(whole) - exponents
-    error = EPS * (4 * exponents + 3 * factors[0] * (3 + 2 * factors[0]) + 2 * np.abs(log_tails) + 8)
+    error = EPS * (
+        4 * exponents + 3 * factors[0] * (3 + 2 * factors[0]) + 2 * np.abs(log_tails) + 8
+    )
     return log_tails, error

@@ -5,9 +5,10 @@ With ε = shift/scale
     P[L = ε] = 1/2,   P[L = -ε] = e^{-ε}/2,   density e^{-(ε-l)/2}/4 between them,
     E e^{λL} = [(1+λ) e^{λε} + λ e^{-(1+λ)ε}] / (1+2λ),      E L = ε - 1 + e^{-ε}.
 
-Cut [-ε, ε] into n cells and move the mass inside each cell to its ends such that the mass under either law stays: the
-result, from above, is the discrete Laplace pair of scale n/ε and shift n. From below each cell is one outcome, whose
-loss is its middle. Both are off to second order. Proofs are in docs/notes/discrete-laplace.md, "The continuous law".
+Cut [-ε, ε] into n cells and move the mass inside each cell to its ends such that the mass under
+either law stays: the result, from above, is the discrete Laplace pair of scale n/ε and shift n.
+From below each cell is one outcome, whose loss is its middle. Both are off to second order. Proofs
+are in docs/notes/discrete-laplace.md, "The continuous law".
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk._internal.rounding import EPS, Floats
-from dptopk.accounting.pld.discrete_laplace import FEWEST, LISTED, DiscreteLaplace, continuous_mean_loss
+from dptopk.accounting.pld.discrete_laplace import (
+    FEWEST,
+    LISTED,
+    DiscreteLaplace,
+    continuous_mean_loss,
+)
 from dptopk.accounting.pld.loss_components import Grid, LossComponent, summed
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
@@ -33,10 +39,14 @@ def laplace_mean_loss(epsilon: float) -> float:
 
 
 def laplace_log_mgf(epsilon: float, lam: Floats) -> Floats:
-    """Upper bound on ln E e^{λL} for λ > 0: the closed form moved up by its rounding, and at most λ(1+λ) E L."""
+    """Upper bound on ln E e^{λL} for λ > 0: the closed form moved up by its rounding, and at most
+    λ(1+λ) E L.
+    """
     below = np.log1p(lam / (1 + 2 * lam) * np.expm1(-(1 + 2 * lam) * epsilon))
     closed = lam * epsilon * (1 + 8 * EPS) + below + 16 * EPS * (1 + np.abs(below))
-    values: Floats = np.minimum(closed, lam * (1 + lam) * (laplace_mean_loss(epsilon) * (1 + 8 * EPS)))
+    values: Floats = np.minimum(
+        closed, lam * (1 + lam) * (laplace_mean_loss(epsilon) * (1 + 8 * EPS))
+    )
     return values
 
 
@@ -61,17 +71,25 @@ class Laplace(LossComponent):
         return False
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """The pair on cells of [-ε, ε]; of several copies the product on the lattice of the cells, which is exact."""
+        """The pair on cells of [-ε, ε]; of several copies the product on the lattice of the cells,
+        which is exact.
+        """
         cells = max(int(LISTED / math.sqrt(self.count)), FEWEST)
         if grid.side > 0:
-            return DiscreteLaplace(math.nextafter(cells / self.epsilon, 0.0), cells, self.count).pairs(grid)
+            return DiscreteLaplace(
+                math.nextafter(cells / self.epsilon, 0.0), cells, self.count
+            ).pairs(grid)
         epsilon = self.epsilon * (1 - 4 * EPS)
         h = epsilon / cells
-        return [summed(replace(_middles(h, cells), count=self.count), h, self.count * epsilon, grid)]
+        return [
+            summed(replace(_middles(h, cells), count=self.count), h, self.count * epsilon, grid)
+        ]
 
 
 def _middles(h: float, cells: int) -> Pairs:
-    """The two atoms, and each cell as one outcome: its losses ε, ε - h, ε - 3h, ..., -ε given as 0, -1, -3, ..."""
+    """The two atoms, and each cell as one outcome: its losses ε, ε - h, ε - 3h, ..., -ε given as 0,
+    -1, -3, ...
+    """
     places = np.concatenate([[0.0], np.arange(1.0, 2 * cells, 2), [2.0 * cells]])
     starts = np.concatenate([[0.0], np.arange(cells) * h, [cells * h]])
     log_masses = -starts - math.log(2)

@@ -1,19 +1,22 @@
 """Products of privacy loss distributions on a uniform grid: certified from above and from below.
 
-A product of dominating pairs has the privacy profile δ(x) = E[(1 - e^{x - L})_+], with L the sum of independent losses
-(docs/theorems.md, Theorem A: adaptive and set-wise compositions cost no more). Here L is brought onto the grid
-``step``·Z:
+A product of dominating pairs has the privacy profile δ(x) = E[(1 - e^{x - L})_+], with L the sum of
+independent losses (docs/theorems.md, Theorem A: adaptive and set-wise compositions cost no more).
+Here L is brought onto the grid ``step``·Z:
 
-* from above by splitting each loss atom between its two grid neighbours so that its mass under P and under Q stay
-  (the chord of (1 - v u)_+ in u = e^{-loss}): a second-order error;
-* from below by taking off a bound on what splitting can have added (``splitting_gap``), of second order as well;
-* or, for a few pairs, by rounding losses down. Different ε's that lie close together are first merged into one pair,
-  by revealing only how many of their answers were true: post-processing, hence a lower bound.
+* from above by splitting each loss atom between its two grid neighbours so that its mass under P
+  and under Q stay (the chord of (1 - v u)_+ in u = e^{-loss}): a second-order error;
+* from below by taking off a bound on what splitting can have added (``splitting_gap``), of second
+  order as well;
+* or, for a few pairs, by rounding losses down. Different ε's that lie close together are first
+  merged into one pair, by revealing only how many of their answers were true: post-processing,
+  hence a lower bound.
 
-The grid distributions are multiplied as characteristic functions after exponential tilting: the masses kept are
-a_i = P[L = x_i] e^{θ x_i - K(θ)}, centred where the question is, so that the smallest δ loses no digits. All errors are
-gathered in one number, ``error``, a bound on Σ_i |a_i - computed a_i|: rounding, aliasing (Chernoff bounds), atoms cut
-off. Mass a anywhere changes δ(x) by at most a·F(x) with
+The grid distributions are multiplied as characteristic functions after exponential tilting: the
+masses kept are a_i = P[L = x_i] e^{θ x_i - K(θ)}, centred where the question is, so that the
+smallest δ loses no digits. All errors are gathered in one number, ``error``, a bound on Σ_i |a_i -
+computed a_i|: rounding, aliasing (Chernoff bounds), atoms cut off. Mass a anywhere changes δ(x) by
+at most a·F(x) with
 
     F(x) = max_l e^{K - θ l} (1 - e^{x - l}) = e^{K - θ x} (θ / (1 + θ))^θ / (1 + θ),
 
@@ -37,9 +40,11 @@ from dptopk.accounting.pld.tilt import log_peak
 
 # Bound on the aliased mass of a product, in the tilted measure.
 ALIASED = 1e-12
-# Losses this close below a grid point, in steps, are moved up to it by a lower bound, which then pays for the move.
+# Losses this close below a grid point, in steps, are moved up to it by a lower bound, which then
+# pays for the move.
 SNAP = 1e-9
-# Places of one product, about 1 GB with all that is made of it; what needs more is left to other bounds.
+# Places of one product, about 1 GB with all that is made of it; what needs more is left to other
+# bounds.
 MOST_PLACES = 2**23
 
 
@@ -75,7 +80,9 @@ class LossDistribution:
 
     @property
     def log_masses(self) -> Floats:
-        """Ln P[L = x_i] as computed; -inf where the mass is 0. The error comes on top (``error``)."""
+        """Ln P[L = x_i] as computed; -inf where the mass is 0. The error comes on top
+        (``error``).
+        """
         with np.errstate(divide="ignore"):
             return np.log(self.masses) + (self.log_scale - self.tilt * self.losses)
 
@@ -97,27 +104,37 @@ class LossDistribution:
         return self.log_scale - self.tilt * (x - self.shift) + log_peak(self.tilt) + self.log_error
 
     def delta(self, epsilon: float, side: int | None = None) -> float:
-        """δ at one ε: a bound on that of the exact grid product, upper or lower by ``side`` (None: this product's)."""
+        """δ at one ε: a bound on that of the exact grid product, upper or lower by ``side`` (None:
+        this product's).
+        """
         slack = self.error * _exp(self.log_unit(epsilon)) * (1 + 1e-9)
         if (side or self.side) > 0:
             return min(float(self._curve.delta(epsilon)) + slack, 1.0)
         return max(float(self._curve.delta_lower(epsilon)) - slack, 0.0)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε with δ(ε) <= delta: a bound on that of the exact product, upper or lower by ``side``."""
+        """The smallest ε with δ(ε) <= delta: a bound on that of the exact product, upper or lower
+        by ``side``.
+        """
         if self.side > 0:
             # F falls: the slack at the first guess covers that at the larger ε found with it.
             guess = float(self._curve.epsilon(delta))
             slack = self.error * _exp(self.log_unit(guess)) * (1 + 1e-9)
-            return float(self._curve.epsilon(delta - slack)) if delta > slack else math.inf
+            if delta > slack:
+                return float(self._curve.epsilon(delta - slack))
+            return math.inf
         guess = float(self._curve.epsilon_lower(delta))
         slack = 2 * self.error * _exp(self.log_unit(guess))
         found = float(self._curve.epsilon_lower(min(delta + slack, 1.0)))
-        return found if self.error * _exp(self.log_unit(found)) <= slack * (1 - 1e-9) else 0.0
+        if self.error * _exp(self.log_unit(found)) <= slack * (1 - 1e-9):
+            return found
+        return 0.0
 
 
 def _exp(exponent: float) -> float:
-    return math.exp(exponent) if exponent < 700 else math.inf
+    if exponent < 700:
+        return math.exp(exponent)
+    return math.inf
 
 
 @dataclass(frozen=True)
@@ -134,7 +151,8 @@ class _Placed:
 
 
 def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0) -> _Placed:
-    """Bring losses onto the grid: split (side = 1, see the module docstring) or rounded down (side = -1).
+    """Bring losses onto the grid: split (side = 1, see the module docstring) or rounded down (side
+    = -1).
 
     A ``twist`` s multiplies each part of a split by e^{s (grid point - loss)}.
     """
@@ -142,24 +160,37 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
     if side > 0:
         below = np.floor(pairs.losses / step)
         rest = np.clip(pairs.losses - below * step, 0.0, step)
-        # p_b = p (1 - e^{-rest}) / (1 - e^{-step}), p_a = p e^{-rest} (1 - e^{rest - step}) / (1 - e^{-step})
+        # p_b = p (1 - e^{-rest}) / (1 - e^{-step}), p_a = p e^{-rest} (1 - e^{rest - step}) / (1 -
+        # e^{-step})
         with np.errstate(divide="ignore"):
             log_whole = np.log(-np.expm1(-step))
             up = pairs.log_masses + np.log(-np.expm1(-rest)) - log_whole
             down = pairs.log_masses - rest + np.log(-np.expm1(rest - step)) - log_whole
         moves = np.hstack([-rest, step - rest])
-        indices, log_masses = np.hstack([below, below + 1]), np.hstack([down, up]) + twist * moves
+        indices = np.hstack([below, below + 1])
+        log_masses = np.hstack([down, up]) + twist * moves
     else:
-        # A loss that misses a grid point from below by rounding alone is taken to be there; the shift pays for it.
+        # A loss that misses a grid point from below by rounding alone is taken to be there; the
+        # shift pays for it.
         rounding += SNAP * step
-        indices, log_masses, moves = np.floor(pairs.losses / step + SNAP), pairs.log_masses, np.zeros(1)
-    # e^{θL} factors over the parts of L: tilted parts convolve to the tilted product, and log scales add.
+        indices = np.floor(pairs.losses / step + SNAP)
+        log_masses = pairs.log_masses
+        moves = np.zeros(1)
+    # e^{θL} factors over the parts of L: tilted parts convolve to the tilted product, and log
+    # scales add.
     exponents = log_masses + (tilt * step) * indices
     log_mgf = log_sum(exponents)
     masses = np.exp(exponents - log_mgf[:, None])
-    largest = float(np.abs(np.where(log_masses > -np.inf, log_masses, 0.0)).max()) + tilt * step * np.abs(indices).max()
+    largest = (
+        float(np.abs(np.where(log_masses > -np.inf, log_masses, 0.0)).max())
+        + tilt * step * np.abs(indices).max()
+    )
     rows = pairs.count * masses.shape[0]
-    relative = float(np.max(pairs.log_error)) + EPS * (8 + 4 * largest + masses.shape[1]) + abs(twist) * rounding
+    relative = (
+        float(np.max(pairs.log_error))
+        + EPS * (8 + 4 * largest + masses.shape[1])
+        + abs(twist) * rounding
+    )
     return _Placed(
         indices=indices.astype(np.int64),
         masses=masses,
@@ -172,11 +203,13 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
 
 
 def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
-    """One pair of many losses on the grid: split (side = 1) or rounded down (side = -1), as ``product`` does it.
+    """One pair of many losses on the grid: split (side = 1) or rounded down (side = -1), as
+    ``product`` does it.
 
     What is left to place afterwards are losses on the grid, as few as it has points within reach.
     """
-    losses, log_masses = pairs.losses[0], pairs.log_masses[0]
+    losses = pairs.losses[0]
+    log_masses = pairs.log_masses[0]
     below = np.floor(losses / step)
     exponents = log_masses + tilt * losses
     top = float(exponents.max())
@@ -185,7 +218,8 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     place = (below - first).astype(np.int64)
     rest = np.clip(losses - below * step, 0.0, step)
     if side > 0:
-        # The split of ``_place``; the tilt moves from the loss to the grid point that takes its mass.
+        # The split of ``_place``; the tilt moves from the loss to the grid point that takes its
+        # mass.
         whole = -math.expm1(-step)
         up = masses * np.exp(tilt * (step - rest)) * (-np.expm1(-rest) / whole)
         down = masses * np.exp(-(tilt + 1) * rest) * (-np.expm1(rest - step) / whole)
@@ -200,19 +234,29 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     rounding = EPS * (2 * crowd + 4 * largest + 32)
     found = pair_of(points, np.log(total[kept]) + top - tilt * points,
                           log_error=float(np.max(pairs.log_error)) + rounding)  # fmt: skip
-    # A loss that is off moves shares between the two ends, as if it had been there: the losses keep their error.
-    return replace(found, loss_error=pairs.loss_error + 4 * EPS * float(np.abs(losses).max()), error=pairs.error)
+    # A loss that is off moves shares between the two ends, as if it had been there: the losses keep
+    # their error.
+    return replace(
+        found,
+        loss_error=pairs.loss_error + 4 * EPS * float(np.abs(losses).max()),
+        error=pairs.error,
+    )
 
 
-def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twist: float = 0.0) -> LossDistribution:
-    """The product of all pairs on the grid ``step``·Z, from above (side = 1) or from below (side = -1).
+def product(
+    pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twist: float = 0.0
+) -> LossDistribution:
+    """The product of all pairs on the grid ``step``·Z, from above (side = 1) or from below (side =
+    -1).
 
     Args:
         pairs: at least one.
         step: grid step > 0.
-        tilt: θ >= 0 of the exponential change of measure; any value is sound, ``best_tilt`` gives a sharp one.
+        tilt: θ >= 0 of the exponential change of measure; any value is sound, ``best_tilt`` gives a
+            sharp one.
         side: 1 or -1.
-        twist: s; then the masses are E[e^{s (L' - L)}; L' = x_i], with L' the loss on the grid (``splitting_gap``).
+        twist: s; then the masses are E[e^{s (L' - L)}; L' = x_i], with L' the loss on the grid
+            (``splitting_gap``).
 
     Raises:
         OverflowError: when it would have more than MOST_PLACES places.
@@ -230,7 +274,8 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twis
     return LossDistribution(
         step=step,
         first=low,
-        # True masses are at least 0: to cut negative ones moves none of them further from the truth.
+        # True masses are at least 0: to cut negative ones moves none of them further from the
+        # truth.
         masses=np.maximum(masses, 0.0),
         tilt=tilt,
         log_scale=log_scale,
@@ -244,25 +289,30 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twis
 def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callable[[float], float]:
     """Return a function of ε that bounds δ'(ε) - δ(ε), the amount added by splitting, from above.
 
-    With L' the loss on the grid, E = L' - L and u = e^{-L}, E[e^{-L'} | L] = u. So the convex (1 - e^x u)_+ gains
+    With L' the loss on the grid, E = L' - L and u = e^{-L}, E[e^{-L'} | L] = u. So the convex (1 -
+    e^x u)_+ gains
 
         δ'(x) - δ(x) = E[(1 - e^{x - L'})_+; L <= x] + E[(e^{x - L'} - 1)_+; L > x].
 
-    In the first term E >= L' - x, in the second -E >= x - L'. Chernoff: for every s > 0 the indicators are at most
-    e^{s (E - (L' - x))} and e^{-s (E - (L' - x))}, and E[e^{±sE}; L' = c] are two more products on the same grid.
-    With s about sqrt(2) / std(E) this is some five times what splitting adds, and of second order in the step too.
+    In the first term E >= L' - x, in the second -E >= x - L'. Chernoff: for every s > 0 the
+    indicators are at most e^{s (E - (L' - x))} and e^{-s (E - (L' - x))}, and E[e^{±sE}; L' = c]
+    are two more products on the same grid. With s about sqrt(2) / std(E) this is some five times
+    what splitting adds, and of second order in the step too.
     """
     noise = math.fsum(_place(item, step, tilt, 1).noise for item in pairs)
     twist = max(math.sqrt(2 / max(noise, 1e-300)), 2 * (1 + tilt))
     twist = min(twist, 30 / step)
     if twist <= 1 + tilt:
         return lambda x: math.inf  # noqa: ARG005
-    right, left = (product(pairs, step=step, tilt=tilt, side=1, twist=sign * twist) for sign in (1, -1))
+    right, left = (
+        product(pairs, step=step, tilt=tilt, side=1, twist=sign * twist) for sign in (1, -1)
+    )
 
     def gap(x: float) -> float:
         at = x + right.shift + left.shift
         total = 0.0
-        # (products, distances d >= 0 from x, exponent r): Σ a e^{-r d} (1 - e^{-d}), in units of e^{K - θ x}.
+        # (products, distances d >= 0 from x, exponent r): Σ a e^{-r d} (1 - e^{-d}), in units of
+        # e^{K - θ x}.
         for part, distance, rate in (
             (right, right.losses - at, tilt + twist),
             (left, at - left.losses, twist - tilt - 1),
@@ -270,7 +320,9 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
             near = (distance > 0) & (rate * distance < 745)
             d = distance[near]
             unit = _exp(part.log_scale - tilt * at + part.log_error)
-            total += unit * (float(part.masses[near] @ (np.exp(-rate * d) * -np.expm1(-d))) + 1e-300)
+            total += unit * (
+                float(part.masses[near] @ (np.exp(-rate * d) * -np.expm1(-d))) + 1e-300
+            )
             total += unit * part.error * math.exp(log_peak(rate))
         return total * (1 + 1e-9)
 
@@ -278,7 +330,9 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
 
 
 def _window(placed: Iterable[_Placed]) -> tuple[int, int, float]:
-    """First and last grid index worth keeping, and a bound on the tilted mass outside (Chernoff, both sides)."""
+    """First and last grid index worth keeping, and a bound on the tilted mass outside (Chernoff,
+    both sides).
+    """
     placed = list(placed)
     least = sum(item.count * int(item.indices.min(axis=1).sum()) for item in placed)
     most = sum(item.count * int(item.indices.max(axis=1).sum()) for item in placed)
@@ -291,18 +345,21 @@ def _window(placed: Iterable[_Placed]) -> tuple[int, int, float]:
     deviation = math.sqrt(variance) + 1e-9
     with np.errstate(divide="ignore"):
         centred = [
-            (item.count, item.indices - m[:, None], np.log(item.masses)) for item, m in zip(placed, means, strict=True)
+            (item.count, item.indices - m[:, None], np.log(item.masses))
+            for item, m in zip(placed, means, strict=True)
         ]
 
     def reach(s: float) -> float:
-        # P[sign (S - mean) > c] <= exp(K(s) - s c) for every s > 0: the least c = (K(s) + ln(2 / ALIASED)) / s.
+        # P[sign (S - mean) > c] <= exp(K(s) - s c) for every s > 0: the least c = (K(s) + ln(2 /
+        # ALIASED)) / s.
         cumulant = 0.0
         for count, distances, log_masses in centred:
             cumulant += count * math.fsum(log_sum(log_masses + s * distances))
         return (cumulant * (1 + 1e-9) + 1e-9 + math.log(2 / ALIASED)) / abs(s)
 
     ends = [mean + sign * (_least(reach, sign / deviation) * (1 + 1e-9) + 1) for sign in (-1, 1)]
-    low, high = max(least, math.floor(ends[0])), min(most, math.ceil(ends[1]))
+    low = max(least, math.floor(ends[0]))
+    high = min(most, math.ceil(ends[1]))
     return low, high, 0.0 if (low, high) == (least, most) else ALIASED
 
 
@@ -311,9 +368,13 @@ _USUAL = 16  # that of a normal law's least reach, about sqrt(2 ln(2 / ALIASED))
 
 
 def _least(reach: Callable[[float], float], scale: float) -> float:
-    """The least reach among the slopes, times ``scale``: it falls and then rises, and is looked for downhill."""
-    at, least = _USUAL, reach(_SLOPES[_USUAL] * scale)
+    """The least reach among the slopes, times ``scale``: it falls and then rises, and is looked for
+    downhill.
+    """
+    at = _USUAL
+    least = reach(_SLOPES[_USUAL] * scale)
     for way in (-1, 1):
         while 0 <= at + way < len(_SLOPES) and (found := reach(_SLOPES[at + way] * scale)) < least:
-            at, least = at + way, found
+            at = at + way
+            least = found
     return least

@@ -1,12 +1,13 @@
-"""Discrete laws of the privacy loss with their rounding errors, and the δ(ε) they give, rounded either way.
+"""Discrete laws of the privacy loss with their rounding errors, and the δ(ε) they give, rounded
+either way.
 
 A law lists losses l and their probabilities m under P; with the loss under Q implied (m e^{-l}),
 
     δ(x) = Σ_{l > x} m (1 - e^{x - l}).
 
-Every term is positive, so δ inherits the relative error of the masses, plus what an error of the losses moves: δ falls
-in x and rises in every l, hence it is evaluated at losses moved up (or down) by their error. This is exact rounding,
-not an estimate.
+Every term is positive, so δ inherits the relative error of the masses, plus what an error of the
+losses moves: δ falls in x and rises in every l, hence it is evaluated at losses moved up (or down)
+by their error. This is exact rounding, not an estimate.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from dptopk._internal.rounding import ROUNDOFF, Floats
 
 Factor = TypeVar("Factor")
 
-# What masses that underflow elsewhere than in a ``Power`` may add up to: at most 1e7 of them, each below 1e-307.
+# What masses that underflow elsewhere than in a ``Power`` may add up to: at most 1e7 of them, each
+# below 1e-307.
 UNDERFLOW = 1e-300
-# Masses below this are left out of a ``Power``: denormal numbers have lost their accuracy, and are slow. The sum of n
-# products that underflow each errs by n 2^-1075 more, which for n < 1e14 is below a hundredth of it.
+# Masses below this are left out of a ``Power``: denormal numbers have lost their accuracy, and are
+# slow. The sum of n products that underflow each errs by n 2^-1075 more, which for n < 1e14 is
+# below a hundredth of it.
 LEAST_MASS = 1e-307
 
 
@@ -47,10 +50,13 @@ class LossLaw:
     lost: float = UNDERFLOW
 
     @classmethod
-    def sort(cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float, lost: float = 0.0) -> LossLaw:
+    def sort(
+        cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float, lost: float = 0.0
+    ) -> LossLaw:
         """The law of losses in any order; impossible ones are left out."""
         possible = masses.ravel() > 0
-        losses, masses = losses.ravel()[possible], masses.ravel()[possible]
+        losses = losses.ravel()[possible]
+        masses = masses.ravel()[possible]
         order = np.argsort(losses, kind="stable")
         return cls(losses[order], masses[order], mass_error, loss_error, lost + UNDERFLOW)
 
@@ -62,8 +68,8 @@ class LossLaw:
     def delta_upper(self, epsilon: Floats) -> Floats:
         """Upper bound on δ at every ε of an array of shape (m,).
 
-        Never below ``lost``: beyond the largest loss listed there may be others whose masses have underflowed. Where
-        the largest possible loss is known, the caller sets δ = 0 from there on.
+        Never below ``lost``: beyond the largest loss listed there may be others whose masses have
+        underflowed. Where the largest possible loss is known, the caller sets δ = 0 from there on.
         """
         with np.errstate(under="ignore"):
             values = self._delta(epsilon, self.loss_error) * (1 + self.mass_error + 64 * ROUNDOFF)
@@ -76,9 +82,11 @@ class LossLaw:
         return np.maximum(values, 0.0)
 
     def profile(self) -> tuple[Floats, Floats]:
-        """All corners of δ: every distinct loss ε >= 0, rising, and δ(ε) there; exact to rounding, not moved outward.
+        """All corners of δ: every distinct loss ε >= 0, rising, and δ(ε) there; exact to rounding,
+        not moved outward.
 
-        With C_j = Σ_{i >= j} m_i e^{l_j - l_i}, δ(l_{j-1}) = δ(l_j) + (1 - e^{l_{j-1} - l_j}) C_j: positive terms only.
+        With C_j = Σ_{i >= j} m_i e^{l_j - l_i}, δ(l_{j-1}) = δ(l_j) + (1 - e^{l_{j-1} - l_j}) C_j:
+        positive terms only.
         """
         first = np.searchsorted(self.losses, 0.0)
         distinct = np.append(np.diff(self.losses[first:]) > 4 * self.loss_error, True)
@@ -87,15 +95,21 @@ class LossLaw:
         masses = np.bincount(place, weights=self.masses[first:])
         centre = corners[-1] / 2
         with np.errstate(under="ignore"):
-            tails = np.cumsum((masses * np.exp(centre - corners))[::-1])[::-1] * np.exp(corners - centre)
+            tails = np.cumsum((masses * np.exp(centre - corners))[::-1])[::-1] * np.exp(
+                corners - centre
+            )
         steps = -np.expm1(-np.diff(corners)) * tails[1:]
         return corners, np.append(np.cumsum(steps[::-1])[::-1], 0.0)
 
     def _delta(self, epsilon: Floats, shift: float) -> Floats:
-        """Σ m (1 - e^{x-l-shift}) over l + shift > x, summed pairwise: relative error below 64 units of roundoff."""
+        """Σ m (1 - e^{x-l-shift}) over l + shift > x, summed pairwise: relative error below 64
+        units of roundoff.
+        """
         firsts = np.searchsorted(self.losses, epsilon - shift, side="right")
         sums = [
-            np.sum(self.masses[first:] * -np.expm1(np.minimum(x - (self.losses[first:] + shift), 0.0)))
+            np.sum(
+                self.masses[first:] * -np.expm1(np.minimum(x - (self.losses[first:] + shift), 0.0))
+            )
             for first, x in zip(firsts, epsilon, strict=True)
         ]
         return np.array(sums)
@@ -107,16 +121,19 @@ def product(one: LossLaw, other: LossLaw) -> LossLaw:
         np.add.outer(one.losses, other.losses),
         np.multiply.outer(one.masses, other.masses),
         (one.mass_error + other.mass_error + 2 * ROUNDOFF) * (1 + 1e-9),
-        one.loss_error + other.loss_error + 2 * ROUNDOFF * (abs(one.losses).max() + abs(other.losses).max()),
+        one.loss_error
+        + other.loss_error
+        + 2 * ROUNDOFF * (abs(one.losses).max() + abs(other.losses).max()),
         one.lost + other.lost,
     )
 
 
 def binomials(count: int, success: float, failure: float) -> Floats:
-    """Binomial laws for 0..count trials: entry [n, j] = C(n, j) success^j failure^(n-j), zeros for j > n.
+    """Binomial laws for 0..count trials: entry [n, j] = C(n, j) success^j failure^(n-j), zeros for
+    j > n.
 
-    By Pascal's rule, all terms positive: relative error at most 3 count units of roundoff, besides that of the
-    arguments (which may be off by a unit each: 5 count in all).
+    By Pascal's rule, all terms positive: relative error at most 3 count units of roundoff, besides
+    that of the arguments (which may be off by a unit each: 5 count in all).
     """
     table = np.zeros((count + 1, count + 1))
     table[0, 0] = 1.0
@@ -154,9 +171,10 @@ class Power:
     def times(self, other: Power) -> Power:
         """The convolution.
 
-        By direct sums, never a Fourier transform: all terms are positive, so that tiny masses keep their relative
-        accuracy. A sum of n products has a relative error of at most n + 1 units of roundoff on top of its factors'.
-        What is left out of one factor is worth as much in the product, because the other adds up to at most 1.
+        By direct sums, never a Fourier transform: all terms are positive, so that tiny masses keep
+        their relative accuracy. A sum of n products has a relative error of at most n + 1 units of
+        roundoff on top of its factors'. What is left out of one factor is worth as much in the
+        product, because the other adds up to at most 1.
         """
         masses = _convolve(self.masses, other.masses)
         kept = np.flatnonzero(masses >= LEAST_MASS)
@@ -171,7 +189,9 @@ class Power:
 
 
 def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
-    """The convolution by blocks of the shorter vector: they stay in the cache, and below the size of threaded sums."""
+    """The convolution by blocks of the shorter vector: they stay in the cache, and below the size
+    of threaded sums.
+    """
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     total = np.zeros(len(a) + len(b) - 1)
     with np.errstate(under="ignore"):
@@ -183,13 +203,18 @@ def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
 
 def power(one: Power, count: int) -> Power:
     """The count-fold convolution of probabilities with themselves; see ``Power.times``."""
-    return by_squaring(Power.times, one, count) if count else Power(np.ones(1))
+    if count:
+        return by_squaring(Power.times, one, count)
+    return Power(np.ones(1))
 
 
 def by_squaring(times: Callable[[Factor, Factor], Factor], factor: Factor, count: int) -> Factor:
-    """The product of ``count`` >= 1 equal factors by repeated squaring; ``times`` accounts for its own errors."""
+    """The product of ``count`` >= 1 equal factors by repeated squaring; ``times`` accounts for its
+    own errors.
+    """
     while not count & 1:
-        factor, count = times(factor, factor), count >> 1
+        factor = times(factor, factor)
+        count = count >> 1
     result = factor
     while count := count >> 1:
         factor = times(factor, factor)

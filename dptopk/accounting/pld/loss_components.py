@@ -1,14 +1,23 @@
-"""Contributions of a type of cost to a product of dominating pairs: its loss atoms, from above and below.
+"""Contributions of a type of cost to a product of dominating pairs: its loss atoms, from above and
+below.
 
-| cost                    | above                                         | below                                  |
+| cost                    | above                                         | below
+|
 |-------------------------|-----------------------------------------------|----------------------------------------|
-| PureDP, distinct ε's    | randomised responses, split on the grid       | close ε's merged (`merged_responses`)  |
-| n × PureDP(ε), n large  | binomial loss, split on the grid              | binomial loss, rounded down            |
-| n × LaplaceDP           | its cells split to their ends (``laplace``)   | each cell one outcome                  |
-| n × ExponentialClockDP  | its profile by chords (``clocks``)            | outcomes merged into cells             |
-| GaussianDP, all of them | one Gaussian, μ² = Σ n μ_i², by quadrature    | the same, rounded down                 |
-| n × DiscreteGaussianDP  | n-fold sum on the integers, split on the grid | the same, rounded down                 |
-| MultiDP                 | mixture of randomised responses (CNS)         | the same, rounded down                 |
+| PureDP, distinct ε's    | randomised responses, split on the grid       | close ε's merged
+(`merged_responses`)  |
+| n × PureDP(ε), n large  | binomial loss, split on the grid              | binomial loss,
+rounded down            |
+| n × LaplaceDP           | its cells split to their ends (``laplace``)   | each cell one
+outcome                  |
+| n × ExponentialClockDP  | its profile by chords (``clocks``)            | outcomes merged into
+cells             |
+| GaussianDP, all of them | one Gaussian, μ² = Σ n μ_i², by quadrature    | the same, rounded
+down                 |
+| n × DiscreteGaussianDP  | n-fold sum on the integers, split on the grid | the same, rounded
+down                 |
+| MultiDP                 | mixture of randomised responses (CNS)         | the same, rounded
+down                 |
 """
 
 from __future__ import annotations
@@ -28,17 +37,20 @@ from dptopk.costs import MultiDP
 
 # Up to this count equal ε's stay single rows; above, their binomial loss is one pair.
 FEW_COPIES = 3
-# From this scale on a discrete Gaussian's sums have a closed form: the error e^{-π² SUMMED_SCALE²} is below any float.
+# From this scale on a discrete Gaussian's sums have a closed form: the error e^{-π² SUMMED_SCALE²}
+# is below any float.
 CLOSED_FORM_SCALE = 2000.0
 # The work of bringing a node of a Gaussian onto the grid.
 WORK_PER_NODE = 4e-7
-# Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is charged as an error.
+# Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is
+# charged as an error.
 NEGLIGIBLE = 50.0
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Parameters of a discretised pair: the grid step, the tilt, the side (1: dominating, -1: dominated).
+    """Parameters of a discretised pair: the grid step, the tilt, the side (1: dominating, -1:
+    dominated).
 
     From below, ε's closer than ``width`` may be merged into one pair.
     """
@@ -58,11 +70,15 @@ class LossComponent:
 
     @property
     def exact(self) -> bool:
-        """Whether the pairs from above are the exact pairs of the costs, before they are put on a grid."""
+        """Whether the pairs from above are the exact pairs of the costs, before they are put on a
+        grid.
+        """
         return True
 
     def raised(self) -> float:
-        """Relative amount by which rounding of the pairs can have raised δ, beyond their stated errors."""
+        """Relative amount by which rounding of the pairs can have raised δ, beyond their stated
+        errors.
+        """
         return 0.0
 
     def atoms(self) -> int:
@@ -70,7 +86,9 @@ class LossComponent:
         return 0
 
     def work(self) -> float:
-        """The work of making and multiplying its pairs beyond what ``atoms`` says, where that is much."""
+        """The work of making and multiplying its pairs beyond what ``atoms`` says, where that is
+        much.
+        """
         return 0.0
 
     def spread(self) -> float:
@@ -78,7 +96,9 @@ class LossComponent:
         raise NotImplementedError
 
     def roundings(self) -> tuple[int, int]:
-        """Number of pairs put on the grid, from above and from below; determines the size of the first grid."""
+        """Number of pairs put on the grid, from above and from below; determines the size of the
+        first grid.
+        """
         return 1, 1
 
     def factors(self) -> int:
@@ -97,7 +117,8 @@ class Responses(LossComponent):
     counts: dict[float, int]
 
     def log_mgf(self, tilt: float) -> float:
-        epsilons, counts = np.array(list(self.counts)), np.array(list(self.counts.values()))
+        epsilons = np.array(list(self.counts))
+        counts = np.array(list(self.counts.values()))
         return float(counts @ (_log_cosh(epsilons * (tilt + 0.5)) - _log_cosh(epsilons / 2)))
 
     def spread(self) -> float:
@@ -108,14 +129,24 @@ class Responses(LossComponent):
         return above, min(len(self.counts), 32)
 
     def atoms(self) -> int:
-        return sum(min(times, math.ceil(13 * math.sqrt(times))) for times in self.counts.values() if times > FEW_COPIES)
+        return sum(
+            min(times, math.ceil(13 * math.sqrt(times)))
+            for times in self.counts.values()
+            if times > FEW_COPIES
+        )
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         many = {epsilon: times for epsilon, times in self.counts.items() if times > FEW_COPIES}
-        found = [trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt) for epsilon, times in many.items()]
+        found = [
+            trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt)
+            for epsilon, times in many.items()
+        ]
         few = {epsilon: times for epsilon, times in self.counts.items() if times <= FEW_COPIES}
         if grid.side < 0:
-            return found + [trimmed(merged_responses(group), grid.tilt) for group in _close_groups(few, grid.width)]
+            return found + [
+                trimmed(merged_responses(group), grid.tilt)
+                for group in _close_groups(few, grid.width)
+            ]
         for times in set(few.values()):
             epsilons = np.array([epsilon for epsilon, n in few.items() if n == times])
             found.append(randomised_response(epsilons, times))
@@ -127,9 +158,13 @@ def _log_cosh(x: Floats) -> Floats:
 
 
 def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
-    """The summed loss of many equal ε's, within 6.5 sqrt(k) of its tilted mean: beyond, Hoeffding leaves 2 e^-84."""
-    mean, reach = count / (1 + math.exp(-min(epsilon * (2 * tilt + 1), 700.0))), 6.5 * math.sqrt(count) + 1
-    first, last = max(math.floor(mean - reach), 0), min(math.ceil(mean + reach), count)
+    """The summed loss of many equal ε's, within 6.5 sqrt(k) of its tilted mean: beyond, Hoeffding
+    leaves 2 e^-84.
+    """
+    mean = count / (1 + math.exp(-min(epsilon * (2 * tilt + 1), 700.0)))
+    reach = 6.5 * math.sqrt(count) + 1
+    first = max(math.floor(mean - reach), 0)
+    last = min(math.ceil(mean + reach), count)
     log_masses, errors = log_response_pmf(count, epsilon, first, last)
     losses = np.arange(2 * first - count, 2 * last - count + 1, 2, dtype=float) * epsilon
     return replace(pair_of(losses, log_masses, log_error=errors), error=1e-30)
@@ -141,7 +176,12 @@ def _close_groups(counts: dict[float, int], width: float) -> list[Floats]:
     total = 0.0
     for epsilon, times in sorted(counts.items()):
         for _ in range(times):
-            if not groups or epsilon > groups[-1][0] + width or total + epsilon + 0.7 > 600 or len(groups[-1]) >= 400:
+            if (
+                not groups
+                or epsilon > groups[-1][0] + width
+                or total + epsilon + 0.7 > 600
+                or len(groups[-1]) >= 400
+            ):
                 groups.append([])
                 total = 0.0
             groups[-1].append(epsilon)
@@ -155,13 +195,20 @@ def trimmed(pairs: Pairs, tilt: float) -> Pairs:
     weights = np.exp(exponents - exponents.max())
     kept = weights > math.exp(-NEGLIGIBLE)
     lost = float(weights[~kept].sum() / weights.sum()) * 1.01
-    errors = pairs.log_error[:, kept] if isinstance(pairs.log_error, np.ndarray) else pairs.log_error
-    losses, log_masses = pairs.losses[:, kept], pairs.log_masses[:, kept]
-    return replace(pairs, losses=losses, log_masses=log_masses, log_error=errors, error=pairs.error + lost)
+    errors = (
+        pairs.log_error[:, kept] if isinstance(pairs.log_error, np.ndarray) else pairs.log_error
+    )
+    losses = pairs.losses[:, kept]
+    log_masses = pairs.log_masses[:, kept]
+    return replace(
+        pairs, losses=losses, log_masses=log_masses, log_error=errors, error=pairs.error + lost
+    )
 
 
 def summed(one: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
-    """All copies of a pair whose losses are given as integers: their sum, the losses spacing · integer + offset."""
+    """All copies of a pair whose losses are given as integers: their sum, the losses spacing ·
+    integer + offset.
+    """
     total = one
     if one.count > 1:
         total = product([one], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
@@ -171,13 +218,15 @@ def summed(one: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
 
 
 @dataclass(frozen=True)
-class Gaussian(LossComponent):
+class GaussianLoss(LossComponent):
     """All Gaussian costs together: the loss is N(μ²/2, μ²) with μ² = Σ n μ_i²."""
 
     mu_squared: float
 
     def atoms(self) -> int:
-        return math.ceil(400 * max(math.sqrt(self.mu_squared), 1.0))  # five in a quarter of 1, of 20 μ
+        return math.ceil(
+            400 * max(math.sqrt(self.mu_squared), 1.0)
+        )  # five in a quarter of 1, of 20 μ
 
     def work(self) -> float:
         return WORK_PER_NODE * self.atoms()
@@ -186,17 +235,19 @@ class Gaussian(LossComponent):
         return self.mu_squared
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """Five-point Gauss-Legendre nodes in every grid cell within ten standard deviations of the tilted mean.
+        """Five-point Gauss-Legendre nodes in every grid cell within ten standard deviations of the
+        tilted mean.
 
-        A cell is cut until it is at most a quarter of a standard deviation (and of 1) wide. The rule's error is below
-        4e-13 (cell / std)^10 times the tenth derivative, at most 1e-11 in total mass, for the mass and for its share
-        at either end of the cell alike.
+        A cell is cut until it is at most a quarter of a standard deviation (and of 1) wide. The
+        rule's error is below 4e-13 (cell / std)^10 times the tenth derivative, at most 1e-11 in
+        total mass, for the mass and for its share at either end of the cell alike.
         """
         variance = self.mu_squared * (1 + grid.side * 8 * EPS)
         mu = math.sqrt(variance)
         centre = variance * (0.5 + grid.tilt)
         step = grid.step
-        low, high = centre - 10 * mu, centre + 10 * mu
+        low = centre - 10 * mu
+        high = centre + 10 * mu
         parts = math.ceil(4 * min(step, high - low) / min(mu, 1.0))
         cells = np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step
         cells = np.clip(cells, low, high)  # the cells at the ends, as far as they are within reach
@@ -205,21 +256,32 @@ class Gaussian(LossComponent):
         within = (np.arange(parts)[:, None] + (1 + nodes) / 2).ravel()
         losses = (cells[:-1, None] + widths[:, None] * within).ravel()
         z = (losses - variance / 2) / mu
-        shares = np.tile(weights, parts * widths.size) * np.repeat(np.maximum(widths, 1e-300), within.size)
+        shares = np.tile(weights, parts * widths.size) * np.repeat(
+            np.maximum(widths, 1e-300), within.size
+        )
         log_masses = -(z**2) / 2 + np.log(shares / (2 * mu)) - math.log(2 * math.pi) / 2
         farthest = float(np.abs(z).max())
         # z is known to EPS of the losses over μ, and enters as z²/2.
-        rounding = 8 * EPS * (farthest * (farthest + float(np.abs(losses).max()) / mu) + abs(math.log(step / mu)) + 8)
+        rounding = (
+            8
+            * EPS
+            * (
+                farthest * (farthest + float(np.abs(losses).max()) / mu)
+                + abs(math.log(step / mu))
+                + 8
+            )
+        )
         return [replace(pair_of(losses, log_masses, log_error=rounding), error=1e-10)]
 
 
 @dataclass(frozen=True)
 class DiscreteGaussian(LossComponent):
-    """n discrete Gaussians of one kind; with Y the summed noise the loss is (n shift² - 2 shift Y) / (2 scale²).
+    """n discrete Gaussians of one kind; with Y the summed noise the loss is (n shift² - 2 shift Y)
+    / (2 scale²).
 
-    From scale ``CLOSED_FORM_SCALE`` on, Y is a discrete Gaussian of scale sqrt(n)·scale, and its normalisation
-    sqrt(2π) of that: by Poisson summation either is off by less than a factor 1 ± 3n e^{-π² scale²}
-    (docs/notes/discrete-gaussian.md). Its atoms are binned on the grid at once.
+    From scale ``CLOSED_FORM_SCALE`` on, Y is a discrete Gaussian of scale sqrt(n)·scale, and its
+    normalisation sqrt(2π) of that: by Poisson summation either is off by less than a factor 1 ± 3n
+    e^{-π² scale²} (docs/notes/discrete-gaussian.md). Its atoms are binned on the grid at once.
     """
 
     scale: float
@@ -234,15 +296,21 @@ class DiscreteGaussian(LossComponent):
         return self.scale < CLOSED_FORM_SCALE
 
     def atoms(self) -> int:
-        return math.ceil(24 * self.scale * math.sqrt(self.count)) if math.isfinite(self.scale) else 0
+        if math.isfinite(self.scale):
+            return math.ceil(24 * self.scale * math.sqrt(self.count))
+        return 0
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        return [self._wide(grid)] if self.scale >= CLOSED_FORM_SCALE else self._narrow(grid)
+        if self.scale >= CLOSED_FORM_SCALE:
+            return [self._wide(grid)]
+        return self._narrow(grid)
 
     def _wide(self, grid: Grid) -> Pairs:
-        spacing, width = self.shift / self.scale**2, self.scale * math.sqrt(self.count)
+        spacing = self.shift / self.scale**2
+        width = self.scale * math.sqrt(self.count)
         offset = self.count * (self.shift / self.scale) ** 2 / 2
-        centre, reach = round(self.count * self.shift * grid.tilt), math.ceil(12 * width + 12)
+        centre = round(self.count * self.shift * grid.tilt)
+        reach = math.ceil(12 * width + 12)
         y = np.arange(-centre - reach, -centre + reach + 1.0)
         log_masses = -((y / width) ** 2) / 2 - math.log(width) - math.log(2 * math.pi) / 2
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
@@ -252,8 +320,10 @@ class DiscreteGaussian(LossComponent):
         return binned(one, step=grid.step, tilt=grid.tilt, side=grid.side)
 
     def _narrow(self, grid: Grid) -> list[Pairs]:
-        spacing, offset = self.shift / self.scale**2, self.count * (self.shift / self.scale) ** 2 / 2
-        centre, reach = round(self.shift * grid.tilt), math.ceil(12 * self.scale + 12)
+        spacing = self.shift / self.scale**2
+        offset = self.count * (self.shift / self.scale) ** 2 / 2
+        centre = round(self.shift * grid.tilt)
+        reach = math.ceil(12 * self.scale + 12)
         y = np.arange(-centre - reach, -centre + reach + 1.0)
         log_masses = -(y**2) / (2 * self.scale**2) - _log_total(self.scale)
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
@@ -270,7 +340,9 @@ def _log_total(scale: float) -> float:
 
 @dataclass(frozen=True)
 class SeveralConstraints(LossComponent):
-    """n copies of a cost with several constraints, given that none fails: a mixture of randomised responses."""
+    """n copies of a cost with several constraints, given that none fails: a mixture of randomised
+    responses.
+    """
 
     cost: MultiDP
     count: int
@@ -283,12 +355,14 @@ class SeveralConstraints(LossComponent):
         return pair_of(losses[finite], log_masses, self.count, log_error=20 * EPS)
 
     def raised(self) -> float:
-        """Perturbed δ's (twice, for their own rounding) raise δ by less than (1 + 2 PERTURBATION/(1 - a))^n.
+        """Perturbed δ's (twice, for their own rounding) raise δ by less than (1 + 2 PERTURBATION/(1
+        - a))^n.
 
-        The hull of the points (x_i, x_i δ_i (1 + ν)), ended by slope 1, is at most 1 + ν times that of (x_i, x_i δ_i).
-        So every δ(x) of one copy rises by at most a factor 1 + ν (below 0 as well, since δ(x) = 1 - e^x + e^x δ(-x)),
-        and given that it does not fail, with the atom a at infinity, by at most 1 + ν / (1 - a) or so. Copies of the
-        pair are replaced one at a time: δ of a product is a mean of δ's of the pair.
+        The hull of the points (x_i, x_i δ_i (1 + ν)), ended by slope 1, is at most 1 + ν times that
+        of (x_i, x_i δ_i). So every δ(x) of one copy rises by at most a factor 1 + ν (below 0 as
+        well, since δ(x) = 1 - e^x + e^x δ(-x)), and given that it does not fail, with the atom a at
+        infinity, by at most 1 + ν / (1 - a) or so. Copies of the pair are replaced one at a time: δ
+        of a product is a mean of δ's of the pair.
         """
         worst = worst_case(self.cost, PERTURBATION)
         return 3 * PERTURBATION * self.count / (1 - worst.atom)

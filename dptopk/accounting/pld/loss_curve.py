@@ -1,13 +1,15 @@
-"""The privacy curve of a discrete privacy loss distribution: both directions in closed form, with certified rounding.
+"""The privacy curve of a discrete privacy loss distribution: both directions in closed form, with
+certified rounding.
 
-Let the loss take the values x_0 < x_1 < ... with masses p_j. The privacy profile δ(x) = Σ_j p_j (1 - e^{x - x_j})_+ is
-linear in e^x between the losses. With the suffix sums
+Let the loss take the values x_0 < x_1 < ... with masses p_j. The privacy profile δ(x) = Σ_j p_j (1
+- e^{x - x_j})_+ is linear in e^x between the losses. With the suffix sums
 
     G_j = Σ_{l >= j} p_l e^{x_j - x_l},        D_j = δ(x_j) = Σ_{m > j} (1 - e^{x_{m-1} - x_m}) G_m
 
-it is δ(x) = D_j + (1 - e^{x - x_j}) G_j for x_{j-1} <= x <= x_j. Every term is positive: nothing cancels, however small
-the losses, and either direction is one search among the D_j. All sums are kept as logarithms, with a running bound on
-their relative error (the weighted mean of the terms' errors, plus each addition's own).
+it is δ(x) = D_j + (1 - e^{x - x_j}) G_j for x_{j-1} <= x <= x_j. Every term is positive: nothing
+cancels, however small the losses, and either direction is one search among the D_j. All sums are
+kept as logarithms, with a running bound on their relative error (the weighted mean of the terms'
+errors, plus each addition's own).
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ class LossCurve(Curve):
         loss_error: bound on the absolute error of ``losses``.
         tail: mass at +inf, added to every δ.
         epsilon_max: an ε from which on δ is at most the tail; default: the largest loss.
-        exact: whether the distribution is a worst case that some mechanism attains: then δ moved inward is a proven
-            lower bound, and ``answer`` reports it.
+        exact: whether the distribution is a worst case that some mechanism attains: then δ moved
+            inward is a proven lower bound, and ``answer`` reports it.
     """
 
     def __init__(
@@ -46,20 +48,27 @@ class LossCurve(Curve):
         epsilon_max: float | None = None,
         exact: bool = False,
     ) -> None:
-        self._losses, self._log_masses, self._log_error = losses, log_masses, log_error
+        self._losses = losses
+        self._log_masses = log_masses
+        self._log_error = log_error
         self._shift = loss_error + 4 * EPS * float(np.abs(losses).max())
         self._tail = tail
-        self._epsilon_max = max(float(losses[-1]) + self._shift, 0.0) if epsilon_max is None else epsilon_max
+        self._epsilon_max = (
+            max(float(losses[-1]) + self._shift, 0.0) if epsilon_max is None else epsilon_max
+        )
         self._exact = exact
 
     @cached_property
     def _sums(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Losses x_j above 0, log G_j, log D_j and a bound on the error of both logarithms."""
         kept = slice(int(np.searchsorted(self._losses, -2 * self._shift)), None)
-        x, log_p = self._losses[kept], self._log_masses[kept]
+        x = self._losses[kept]
+        log_p = self._log_masses[kept]
         if x.size == 0:
             return x, x, x, x
-        error = self._log_error[kept] if isinstance(self._log_error, np.ndarray) else self._log_error
+        error = (
+            self._log_error[kept] if isinstance(self._log_error, np.ndarray) else self._log_error
+        )
         log_q = log_p - x
         sums, error = _suffix_log_sums(log_q, error + EPS * (np.abs(log_q) + np.abs(log_p) + 1))
         log_g = sums + x
@@ -69,7 +78,9 @@ class LossCurve(Curve):
         log_d = np.full(x.shape, -np.inf)
         if x.size > 1:
             steps = log_steps + log_g[1:]
-            log_d[:-1], error_d = _suffix_log_sums(steps, error[1:] + EPS * (np.abs(log_steps) + np.abs(steps) + 4))
+            log_d[:-1], error_d = _suffix_log_sums(
+                steps, error[1:] + EPS * (np.abs(log_steps) + np.abs(steps) + 4)
+            )
             error = np.maximum(error, np.append(error_d, 0.0))
         return x, log_g, log_d, error
 
@@ -83,7 +94,8 @@ class LossCurve(Curve):
         with np.errstate(divide="ignore"):
             chord = np.log(-np.expm1(np.minimum(at - x[j], 0.0)))
         value = np.logaddexp(log_d[j], log_g[j] + chord)
-        # What is left to round: this addition, the chord, and the exponential that the caller takes.
+        # What is left to round: this addition, the chord, and the exponential that the caller
+        # takes.
         finite = np.where(value > -np.inf, value, 0.0)
         value = value + side * (error[j] + 4 * EPS * (np.abs(finite) + 2))
         return np.where(epsilon >= self._epsilon_max, -np.inf, np.minimum(value, 0.0))
@@ -97,7 +109,9 @@ class LossCurve(Curve):
         return np.minimum(outward(exp_up(log_delta) + self._tail), 1.0).reshape(x.shape)
 
     def _epsilon(self, delta: ArrayLike, side: int) -> Floats:
-        """Bound on the smallest ε with δ(ε) <= δ: an upper one (side = 1) or a lower one (side = -1)."""
+        """Bound on the smallest ε with δ(ε) <= δ: an upper one (side = 1) or a lower one (side =
+        -1).
+        """
         target = np.asarray(delta, dtype=float).ravel()
         if side > 0:  # what the tail leaves, rounded down
             target = np.where(target > self._tail, np.nextafter(target - self._tail, 0), -1.0)
@@ -105,7 +119,9 @@ class LossCurve(Curve):
         x, log_g, log_d, error = self._sums
         with np.errstate(divide="ignore", invalid="ignore"):
             log_target = np.log(np.maximum(target, 0.0))
-            log_target = np.where(target > 0, log_target - side * 4 * EPS * (1 + np.abs(log_target)), -np.inf)
+            log_target = np.where(
+                target > 0, log_target - side * 4 * EPS * (1 + np.abs(log_target)), -np.inf
+            )
             if x.size == 0:
                 found = np.zeros(target.shape)
             else:
@@ -131,7 +147,9 @@ class LossCurve(Curve):
     def epsilon(self, delta: ArrayLike) -> Floats:
         """Upper bound on ε for every δ; inf for a δ below the tail's mass."""
         bounded: Floats = outward(self._epsilon(delta, 1), 4 * EPS)
-        return np.minimum(bounded, self._epsilon_max) if not self._tail else bounded
+        if not self._tail:
+            return np.minimum(bounded, self._epsilon_max)
+        return bounded
 
     def delta_lower(self, epsilon: ArrayLike) -> Floats:
         """Lower bound on the δ of this loss distribution (the tail left out)."""
@@ -156,8 +174,9 @@ class LossCurve(Curve):
 def _suffix_log_sums(log_terms: Floats, errors: Floats) -> tuple[Floats, Floats]:
     """Ln Σ_{m >= j} e^{t_m} for every j, and a bound on its absolute error.
 
-    Adding a term rounds by at most EPS (|sum| + 4) in the logarithm. An error of relative size e in a part of a sum is
-    an error of that part's share times e in the whole, so the errors, weighted by their parts, sum the same way.
+    Adding a term rounds by at most EPS (|sum| + 4) in the logarithm. An error of relative size e in
+    a part of a sum is an error of that part's share times e in the whole, so the errors, weighted
+    by their parts, sum the same way.
     """
     sums = np.logaddexp.accumulate(log_terms[::-1])[::-1]
     weighted = np.logaddexp(log_terms + np.log(errors), sums + np.log(EPS * (np.abs(sums) + 4)))

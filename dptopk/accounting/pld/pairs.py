@@ -15,11 +15,13 @@ class Pairs:
     """Independent dominating pairs with finitely many losses.
 
     Attributes:
-        losses, log_masses: shape (rows, atoms): one pair a row; masses are those under P, -inf for an absent atom.
+        losses, log_masses: shape (rows, atoms): one pair a row; masses are those under P, -inf for
+            an absent atom.
         count: every row is taken this many times.
         log_error: bound on the error of each log mass, a number or an array of their shape.
         loss_error: bound on the absolute error of each loss.
-        error: bound on the mass missing from or misplaced in each row, under the tilt it will be used with.
+        error: bound on the mass missing from or misplaced in each row, under the tilt it will be
+            used with.
     """
 
     losses: Floats
@@ -45,19 +47,27 @@ def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
     """One row for each ε: loss +ε with mass 1 / (1 + e^{-ε}), else -ε."""
     e = np.asarray(epsilons, dtype=float)[:, None]
     log_p = -np.log1p(np.exp(-e))
-    return Pairs(np.hstack([e, -e]), np.hstack([log_p, log_p - e]), count, 8 * EPS * (1 + float(e.max())))
+    return Pairs(
+        np.hstack([e, -e]), np.hstack([log_p, log_p - e]), count, 8 * EPS * (1 + float(e.max()))
+    )
 
 
-def pair_of(losses: Floats, log_masses: Floats, count: int = 1, log_error: float | Floats = 0.0) -> Pairs:
+def pair_of(
+    losses: Floats, log_masses: Floats, count: int = 1, log_error: float | Floats = 0.0
+) -> Pairs:
     """A pair given by its losses and log masses under P, shape (n,), taken ``count`` times."""
     error = log_error if isinstance(log_error, float) else log_error[None, :]
-    return Pairs(np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses)[None, :], count, error)
+    return Pairs(
+        np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses)[None, :], count, error
+    )
 
 
 def merged_responses(epsilons: Floats) -> Pairs:
-    """The pair of n randomised responses of which only the number of true answers is seen; Σ (ε + ln 2) <= 700.
+    """The pair of n randomised responses of which only the number of true answers is seen; Σ (ε +
+    ln 2) <= 700.
 
-    Its probabilities are Poisson-binomial, P_l under P and P_{n-l} under Q. Post-processing, so a bound from below.
+    Its probabilities are Poisson-binomial, P_l under P and P_{n-l} under Q. Post-processing, so a
+    bound from below.
     """
     small = np.exp(-np.asarray(epsilons, dtype=float))
     masses = np.ones(1)

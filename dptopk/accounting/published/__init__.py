@@ -1,1 +1,3 @@
-"""Theorems of the papers that the engine has superseded: for the full table, the figures and the tests."""
+"""Theorems of the papers that the engine has superseded: for the full table, the figures and the
+tests.
+"""

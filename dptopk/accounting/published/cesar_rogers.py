@@ -1,10 +1,12 @@
-"""Cesar-Rogers 2022: sums of CDP and zCDP parameters (Lemmas 3.3, 3.4), and one ε-DP among two ε-BR mechanisms.
+"""Cesar-Rogers 2022: sums of CDP and zCDP parameters (Lemmas 3.3, 3.4), and one ε-DP among two ε-BR
+mechanisms.
 
 Lemmas 5.3 and 5.4 have the optimum of the latter, chosen adaptively, in closed form for each order.
-The DP mechanism in front is strictly worse for privacy than in the middle or at the end when ε_g < ε; from ε_g = ε on
-the order does not matter. The closed form for ε_g >= ε is ours: there only the outcome +ε of the DP mechanism counts,
-and two adaptive BR mechanisms at y = ε_g - ε remain, where the best t is ε/2 for y <= ε/2 (as for x(t) below) and
-(y + ε)/3, with all three q equal, after that. CR's z(t) is taken from their appendix: the main text misprints its q.
+The DP mechanism in front is strictly worse for privacy than in the middle or at the end when ε_g <
+ε; from ε_g = ε on the order does not matter. The closed form for ε_g >= ε is ours: there only the
+outcome +ε of the DP mechanism counts, and two adaptive BR mechanisms at y = ε_g - ε remain, where
+the best t is ε/2 for y <= ε/2 (as for x(t) below) and (y + ε)/3, with all three q equal, after
+that. CR's z(t) is taken from their appendix: the main text misprints its q.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     """
     e, g = _arguments(epsilon, at_epsilon)
     low = np.minimum(g, e)
-    t = np.maximum(low, e / 2)  # the best t >= ε_g for y + z, as min(ε_g, ε/2) is the best t <= ε_g for x
+    t = np.maximum(
+        low, e / 2
+    )  # the best t >= ε_g for y + z, as min(ε_g, ε/2) is the best t <= ε_g for x
     below = np.maximum(_x(np.minimum(low, e / 2), e, low), _y(t, e, low) + _z(t, e, low))
     return _rounded(np.where(g < e, below, _beyond(e, g)))
 
@@ -89,7 +93,9 @@ def _square(t: float | Floats, e: float) -> Floats:
 
 
 def _x(t: float | Floats, e: float, g: Floats) -> Floats:
-    return _rr(e) * (_q(t, e) * _square((g - t) / 2, e) + (1 - _q(t, e)) * _square((g + e - t) / 2, e))
+    return _rr(e) * (
+        _q(t, e) * _square((g - t) / 2, e) + (1 - _q(t, e)) * _square((g + e - t) / 2, e)
+    )
 
 
 def _y(t: float | Floats, e: float, g: Floats) -> Floats:
@@ -104,18 +110,28 @@ def _beyond(e: float, g: Floats) -> Floats:
     """δ for ε_g >= ε."""
     y = np.clip(g - e, 0, 2 * e)
     t = (y + e) / 3
-    return np.where(y < e / 2, _x(e / 2, e, np.clip(g, e, 1.5 * e)), _rr(e) * _q(t, e) * _square(t, e))
+    return np.where(
+        y < e / 2, _x(e / 2, e, np.clip(g, e, 1.5 * e)), _rr(e) * _q(t, e) * _square(t, e)
+    )
 
 
-@bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=types_with("cdp"), published=True)
+@bound(
+    "setwise_cdp",
+    source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)",
+    takes=types_with("cdp"),
+    published=True,
+)
 def setwise_cdp(charge: Charge) -> Curve:
     """ε = Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths.
 
-    The loss has mean at most Σ μ and is sqrt(Σ τ²)-subgaussian: P[L > Σ μ + t] <= e^{-t²/(2 Σ τ²)} = δ at this t.
+    The loss has mean at most Σ μ and is sqrt(Σ τ²)-subgaussian: P[L > Σ μ + t] <= e^{-t²/(2 Σ τ²)}
+    = δ at this t.
     """
     terms = [(*converted(cost, "cdp"), times) for cost, times in charge]
     mu = sum_times((mu, times) for mu, _, times in terms)
-    square = sum_times((math.nextafter(tau * tau * (1 + 1e-15), math.inf), times) for _, tau, times in terms)
+    square = sum_times(
+        (math.nextafter(tau * tau * (1 + 1e-15), math.inf), times) for _, tau, times in terms
+    )
     return EpsilonCurve(lambda log_inverse: outward(mu + np.sqrt(2 * square * log_inverse)))
 
 

@@ -1,7 +1,9 @@
-"""Adaptive composition of ε-BR costs by concentration of the privacy loss (DDR Section 7), also with different ε's.
+"""Adaptive composition of ε-BR costs by concentration of the privacy loss (DDR Section 7), also
+with different ε's.
 
-Each bound is a function U_ε(λ) >= ln E e^{λL} of one round's loss, given any history (DDR Lemma 7.1); a Chernoff
-bound on the sum follows. The quadratic ones, U = mean·λ + variance·λ²/2, give ε = Σ mean + sqrt(2 Σ variance ln(1/δ)):
+Each bound is a function U_ε(λ) >= ln E e^{λL} of one round's loss, given any history (DDR Lemma
+7.1); a Chernoff bound on the sum follows. The quadratic ones, U = mean·λ + variance·λ²/2, give ε =
+Σ mean + sqrt(2 Σ variance ln(1/δ)):
 
 | bound          | mean       | variance | source                                    |
 |----------------|------------|----------|-------------------------------------------|
@@ -10,7 +12,8 @@ bound on the sum follows. The quadratic ones, U = mean·λ + variance·λ²/2, g
 | opt_kl         | maxkl(ε)   | ε²/4     | DDR Corollary 3.1                         |
 | mgf            | U = h_ε(λ) itself     | DDR Theorem 5                             |
 
-The sum over the rounds does not depend on their order, so all four hold however the analyst picks the next cost.
+The sum over the rounds does not depend on their order, so all four hold however the analyst picks
+the next cost.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from dptopk.errors import InvalidParameter
 
 Moment = Callable[[Floats], Floats]
 
-# Squares of an ε below 1e-146 lose digits or are 0, and some count may be large enough to make up for it: rounded up.
+# Squares of an ε below 1e-146 lose digits or are 0, and some count may be large enough to make up
+# for it: rounded up.
 SMALLEST_SQUARE = 1e-292
 
 
@@ -47,26 +51,35 @@ def _max_kl(epsilon: Floats) -> Floats:
     return np.array([max_kl(each) for each in epsilon.tolist()])
 
 
-def _quadratic(name: str, source: str, takes: tuple[type[Any], ...], mean: Moment, variance: Moment) -> Builder:
+def _quadratic(
+    name: str, source: str, takes: tuple[type[Any], ...], mean: Moment, variance: Moment
+) -> Builder:
     """Register the curve ε(δ) = min(Σ ε, Σ mean + sqrt(2 Σ variance ln(1/δ)))."""
 
     @bound(name, source=source, takes=takes, published=True)
     def curve(charge: Charge) -> EpsilonCurve:
         epsilons = pure_epsilons(charge)
         total, spread = (
-            sum_times(zip(moment(np.array(list(epsilons))).tolist(), epsilons.values(), strict=True))
+            sum_times(
+                zip(moment(np.array(list(epsilons))).tolist(), epsilons.values(), strict=True)
+            )
             for moment in (mean, variance)
         )
         return EpsilonCurve(
-            lambda log_inverse: outward(total + np.sqrt(2 * spread * log_inverse), 1e-15), epsilon_max=sum_up(epsilons)
+            lambda log_inverse: outward(total + np.sqrt(2 * spread * log_inverse), 1e-15),
+            epsilon_max=sum_up(epsilons),
         )
 
     return curve
 
 
-_half, _quarter = partial(_square, divisor=2), partial(_square, divisor=4)
-_BR, _PURE = (BoundedRange,), types_with("pure")
-_dr19 = _quadratic("dr19", "Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7", _BR, _half, _quarter)
+_half = partial(_square, divisor=2)
+_quarter = partial(_square, divisor=4)
+_BR = (BoundedRange,)
+_PURE = types_with("pure")
+_dr19 = _quadratic(
+    "dr19", "Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7", _BR, _half, _quarter
+)
 _drv10_source = "Dwork-Rothblum-Vadhan 2010, as improved in Dong-Durfee-Rogers 2020, Section 7"
 _improved_drv10 = _quadratic("improved_drv10", _drv10_source, _PURE, _half, _square)
 _opt_kl = _quadratic("opt_kl", "Dong-Durfee-Rogers 2020, Corollary 3.1", _BR, _max_kl, _quarter)
@@ -87,10 +100,14 @@ def _mgf(charge: Charge) -> ChernoffCurve:
     ]
 
     def log_mgf(order: Floats) -> Floats:
-        parts = (np.tensordot(n, h(e.reshape(-1, *[1] * order.ndim), order), 1) for e, n, h in families)
+        parts = (
+            np.tensordot(n, h(e.reshape(-1, *[1] * order.ndim), order), 1) for e, n, h in families
+        )
         return sum(parts, np.zeros(order.shape))
 
-    return ChernoffCurve(log_mgf, epsilon_max=sum_up(pure_epsilons(charge)), different=len(charge.costs))
+    return ChernoffCurve(
+        log_mgf, epsilon_max=sum_up(pure_epsilons(charge)), different=len(charge.costs)
+    )
 
 
 def _charge_of(epsilon: ArrayLike, count: ArrayLike) -> Charge:
@@ -105,7 +122,8 @@ def _charge_of(epsilon: ArrayLike, count: ArrayLike) -> Charge:
 
 
 def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
-    """ε of adaptively composed BR costs, min(Σε, Σε²/2 + sqrt(½ Σε² ln(1/δ))): an upper bound, rounded outward.
+    """ε of adaptively composed BR costs, min(Σε, Σε²/2 + sqrt(½ Σε² ln(1/δ))): an upper bound,
+    rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
@@ -124,7 +142,8 @@ def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> F
 
 
 def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
-    """ε of adaptively composed ε-DP costs, min(Σε, Σε²/2 + sqrt(2 Σε² ln(1/δ))): an upper bound, rounded outward.
+    """ε of adaptively composed ε-DP costs, min(Σε, Σε²/2 + sqrt(2 Σε² ln(1/δ))): an upper bound,
+    rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of DP cost, a scalar or an array.
@@ -143,7 +162,8 @@ def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: Array
 
 
 def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
-    """ε of adaptively composed BR costs, min(Σε, Σ maxkl(ε) + sqrt(½ Σε² ln(1/δ))): an upper bound, rounded outward.
+    """ε of adaptively composed BR costs, min(Σε, Σ maxkl(ε) + sqrt(½ Σε² ln(1/δ))): an upper bound,
+    rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
@@ -162,7 +182,8 @@ def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) ->
 
 
 def mgf_delta(epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: ArrayLike) -> Floats:
-    """δ of adaptively composed BR costs, inf over λ of e^{Σ h_ε(λ) - λ ε_g}: an upper bound, rounded outward.
+    """δ of adaptively composed BR costs, inf over λ of e^{Σ h_ε(λ) - λ ε_g}: an upper bound,
+    rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
@@ -178,7 +199,8 @@ def mgf_delta(epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: ArrayLike) ->
 
 
 def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
-    """ε of adaptively composed BR costs, inf over λ of (Σ h_ε(λ) + ln(1/δ))/λ: an upper bound, rounded outward.
+    """ε of adaptively composed BR costs, inf over λ of (Σ h_ε(λ) + ln(1/δ))/λ: an upper bound,
+    rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
@@ -197,7 +219,8 @@ def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Fl
 
 
 def adaptivity_gap(epsilon: float, count: int, *, at_epsilon: float) -> bool | None:
-    """Whether an adaptive analyst gains over independent selections of k ε-BR mechanisms, as far as DDR prove it.
+    """Whether an adaptive analyst gains over independent selections of k ε-BR mechanisms, as far as
+    DDR prove it.
 
     Args:
         epsilon: ε > 0 of all.
@@ -205,17 +228,24 @@ def adaptivity_gap(epsilon: float, count: int, *, at_epsilon: float) -> bool | N
         at_epsilon: ε_g >= 0.
 
     Returns:
-        True when δ_adaptive > δ_nonadaptive at ε_g is proven: ε_g <= (k-3)ε for k >= 4 (DDR Lemma 6.6), ε_g < ε/2 for
-        k = 2 (DDR Lemma 6.4). False when equality is: ε_g >= (k-1)ε, or k = 1. None where DDR are silent, and at k = 3,
-        where their Theorem 4 as printed claims a gap at ε_g = 0: there is none (docs/notes/errata.md). Computed for k
-        from 2 to 4 the gap ends at (k - 1 - 1/k)ε, and only k = 3 has no gap at 0.
+        True when δ_adaptive > δ_nonadaptive at ε_g is proven: ε_g <= (k-3)ε for k >= 4 (DDR Lemma
+        6.6), ε_g < ε/2 for k = 2 (DDR Lemma 6.4). False when equality is: ε_g >= (k-1)ε, or k = 1.
+        None where DDR are silent, and at k = 3, where their Theorem 4 as printed claims a gap at
+        ε_g = 0: there is none (docs/notes/errata.md). Computed for k from 2 to 4 the gap ends at (k
+        - 1 - 1/k)ε, and only k = 3 has no gap at 0.
 
     >>> [adaptivity_gap(0.1, 10, at_epsilon=x) for x in (0.5, 0.95, 0.8)]
     [True, False, None]
     """
-    epsilon, x = validate.positive(epsilon=epsilon), validate.nonnegative(at_epsilon=at_epsilon)
+    epsilon = validate.positive(epsilon=epsilon)
+    x = validate.nonnegative(at_epsilon=at_epsilon)
     count = validate.count(count=count)
     if x >= (count - 1) * epsilon or count == 1:
         return False
-    proven = x < epsilon / 2 if count == 2 else count > 3 and x <= (count - 3) * epsilon
-    return True if proven else None
+    if count == 2:
+        proven = x < epsilon / 2
+    else:
+        proven = count > 3 and x <= (count - 3) * epsilon
+    if proven:
+        return True
+    return None

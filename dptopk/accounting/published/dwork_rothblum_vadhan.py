@@ -1,4 +1,6 @@
-"""Advanced composition of ε-DP costs (Dwork-Rothblum-Vadhan 2010), with the published mean loss and the exact one."""
+"""Advanced composition of ε-DP costs (Dwork-Rothblum-Vadhan 2010), with the published mean loss and
+the exact one.
+"""
 
 from __future__ import annotations
 
@@ -29,26 +31,33 @@ def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
     >>> round(float(advanced_epsilon(0.1, 25, delta=1e-6)), 4)
     2.8912
     """
-    epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
+    epsilon = validate.positive(epsilon=epsilon)
+    count = validate.count(count=count)
     with np.errstate(divide="ignore"):
         log_inverse = np.maximum(-np.log(validate.nonnegatives(delta=delta)), 0.0)
     return _sum(epsilon, count, math.expm1(epsilon), log_inverse)
 
 
 def _sum(epsilon: float, count: int, mean: float, log_inverse: Floats) -> Floats:
-    return np.asarray(outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean, 1e-14))
+    return np.asarray(
+        outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean, 1e-14)
+    )
 
 
 @bound(
     "advanced",
-    source="Dwork-Rothblum-Vadhan 2010 (Murtagh-Vadhan 2016, Theorem 1.3), with the mean ε tanh(ε/2)",
+    source="Dwork-Rothblum-Vadhan 2010 (Murtagh-Vadhan 2016, Theorem 1.3), with the mean ε "
+    "tanh(ε/2)",
     takes=types_with("pure"),
     published=True,
 )
 def advanced(charge: Charge) -> Curve:
     """Advanced composition of k equal ε's, or their sum where that is less."""
     epsilon, count = one_epsilon(charge)
-    mean = math.tanh(epsilon / 2)  # times ε the largest mean loss of ε-DP (Kairouz-Oh-Viswanath 2017, Theorem 3.4)
+    mean = math.tanh(
+        epsilon / 2
+    )  # times ε the largest mean loss of ε-DP (Kairouz-Oh-Viswanath 2017, Theorem 3.4)
     return EpsilonCurve(
-        lambda log_inverse: _sum(epsilon, count, mean, log_inverse), epsilon_max=sum_up({epsilon: count})
+        lambda log_inverse: _sum(epsilon, count, mean, log_inverse),
+        epsilon_max=sum_up({epsilon: count}),
     )

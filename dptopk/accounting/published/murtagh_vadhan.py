@@ -1,7 +1,9 @@
-"""Optimal composition of pure DP costs with different ε's: exact for few outcomes, approximate for any number.
+"""Optimal composition of pure DP costs with different ε's: exact for few outcomes, approximate for
+any number.
 
-Exact computation is #P-complete (Murtagh-Vadhan 2016, Theorem 1.6). With distinct ε's in counts n_1, n_2, ... the
-composition has ∏ (n_i + 1) outcomes, instead of 2^k; beyond that a grid brackets the optimum.
+Exact computation is #P-complete (Murtagh-Vadhan 2016, Theorem 1.6). With distinct ε's in counts
+n_1, n_2, ... the composition has ∏ (n_i + 1) outcomes, instead of 2^k; beyond that a grid brackets
+the optimum.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ MOST_TERMS_OF_OTHERS = 50_000
 LARGEST_GRID_EPSILON = 1e5
 
 
-def optimal_dp_exact_delta(epsilons: Mapping[float, int] | Sequence[float], *, at_epsilon: ArrayLike) -> Floats:
+def optimal_dp_exact_delta(
+    epsilons: Mapping[float, int] | Sequence[float], *, at_epsilon: ArrayLike
+) -> Floats:
     """Smallest δ such that every adaptive composition of ε_i-DP mechanisms is (ε_g, δ)-DP.
 
     Args:
@@ -49,13 +53,17 @@ def optimal_dp_exact_delta(epsilons: Mapping[float, int] | Sequence[float], *, a
 
     Source: Murtagh-Vadhan 2016, Theorem 1.5, summed over counts instead of subsets.
 
-    >>> float(optimal_dp_exact_delta([0.5, 1.0], at_epsilon=0.2))  # (e^1.5 - e^0.2 + e - e^0.7) / ((1 + e^0.5) (1 + e))
+    It is (e^1.5 - e^0.2 + e - e^0.7) / ((1 + e^0.5) (1 + e)):
+
+    >>> float(optimal_dp_exact_delta([0.5, 1.0], at_epsilon=0.2))
     0.40257...
     """
     return _exact(_counts(epsilons)).delta(validate.nonnegatives(at_epsilon=at_epsilon))
 
 
-def optimal_dp_exact_epsilon(epsilons: Mapping[float, int] | Sequence[float], *, delta: ArrayLike) -> Floats:
+def optimal_dp_exact_epsilon(
+    epsilons: Mapping[float, int] | Sequence[float], *, delta: ArrayLike
+) -> Floats:
     """Smallest ε_g such that every adaptive composition of ε_i-DP mechanisms is (ε_g, δ)-DP.
 
     Args:
@@ -78,7 +86,11 @@ def optimal_dp_exact_epsilon(epsilons: Mapping[float, int] | Sequence[float], *,
 
 def _counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[float, int]:
     """ε's with counts, validated; equal ones gathered."""
-    items = epsilons.items() if isinstance(epsilons, Mapping) else ((epsilon, 1) for epsilon in epsilons)
+    items = (
+        epsilons.items()
+        if isinstance(epsilons, Mapping)
+        else ((epsilon, 1) for epsilon in epsilons)
+    )
     counts: Counter[float] = Counter()
     for epsilon, times in items:
         counts[validate.positive(epsilons=epsilon)] += validate.count(epsilons=times)
@@ -95,8 +107,12 @@ def terms(counts: Mapping[float, int]) -> int:
 def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
     """The curve of the product of binomial losses, all outcomes listed."""
     if terms(counts) > MOST_TERMS:
-        raise InvalidParameter(f"epsilons must have at most {MOST_TERMS} outcomes, got {terms(counts)}")
-    losses, log_masses, error = np.zeros(1), np.zeros(1), np.zeros(1)
+        raise InvalidParameter(
+            f"epsilons must have at most {MOST_TERMS} outcomes, got {terms(counts)}"
+        )
+    losses = np.zeros(1)
+    log_masses = np.zeros(1)
+    error = np.zeros(1)
     for epsilon, times in counts.items():
         log_weights, weight_error = log_response_pmf(times, epsilon)
         losses = np.add.outer(losses, np.arange(-times, times + 1, 2) * epsilon).ravel()
@@ -122,21 +138,27 @@ def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
     published=True,
 )
 def optimal_dp_exact(charge: Charge) -> Curve:
-    """The optimal composition of different ε's; the optimum itself when every cost is an ε-DP cost."""
+    """The optimal composition of different ε's; the optimum itself when every cost is an ε-DP
+    cost.
+    """
     counts = pure_epsilons(charge)
     most = MOST_TERMS if all_pure(charge) else MOST_TERMS_OF_OTHERS
     if terms(counts) > most:
-        raise NotApplicable(f"more than {most:.0e} outcomes to list; optimal_dp_approx brackets the optimum")
+        raise NotApplicable(
+            f"more than {most:.0e} outcomes to list; optimal_dp_approx brackets the optimum"
+        )
     return DeferredCurve(lambda: _exact(counts, attained=all_pure(charge)))
 
 
 def optimal_dp_approx_epsilon(
     epsilons: Mapping[float, int] | Sequence[float], *, delta: float, eta: float = 0.01
 ) -> float:
-    """Upper bound ε* on the optimal ε_g, at most OptComp(ε_1, ..., ε_k, e^{-η/2} δ) + η (up to rounding).
+    """Upper bound ε* on the optimal ε_g, at most OptComp(ε_1, ..., ε_k, e^{-η/2} δ) + η (up to
+    rounding).
 
-    Each ε_i is rounded *up* to a multiple of η/k, and the result composed exactly on that grid. The published proof
-    rounds down, which yields a lower bound; with rounding up, Lemma 5.3 gives the guarantee stated.
+    Each ε_i is rounded *up* to a multiple of η/k, and the result composed exactly on that grid. The
+    published proof rounds down, which yields a lower bound; with rounding up, Lemma 5.3 gives the
+    guarantee stated.
 
     Args:
         epsilons: the ε_i > 0 one by one, or a mapping from ε to its count.
@@ -171,7 +193,8 @@ def optimal_dp_approx_epsilon(
 
 @bound(
     "optimal_dp_approx",
-    source="Murtagh-Vadhan 2016, Theorem 1.7, with losses split on the grid (docs/theorems.md, lattice brackets)",
+    source="Murtagh-Vadhan 2016, Theorem 1.7, with losses split on the grid (docs/theorems.md, "
+    "lattice brackets)",
     takes=types_with("pure"),
     refines=True,
     published=True,
@@ -179,14 +202,17 @@ def optimal_dp_approx_epsilon(
 def optimal_dp_approx(charge: Charge) -> Curve:
     """A certified bracket of the optimal composition of any number of different ε's.
 
-    Losses are split on a grid so that the mass under either distribution stays, an error of second order in the step;
-    so a far coarser grid does than for ``optimal_dp_approx_epsilon`` (docs/theorems.md, lattice brackets).
+    Losses are split on a grid so that the mass under either distribution stays, an error of second
+    order in the step; so a far coarser grid does than for ``optimal_dp_approx_epsilon``
+    (docs/theorems.md, lattice brackets).
     """
     counts = pure_epsilons(charge)
     if max(counts) < 1e-100:
         raise NotApplicable("epsilons so small that their squares underflow")
     if max(counts) > LARGEST_GRID_EPSILON:
-        raise NotApplicable(f"an epsilon above {LARGEST_GRID_EPSILON:.0e}: nothing to gain over the sum")
+        raise NotApplicable(
+            f"an epsilon above {LARGEST_GRID_EPSILON:.0e}: nothing to gain over the sum"
+        )
     if max(counts.values()) > MOST_BINOMIAL_COPIES:
         raise NotApplicable(f"more than {MOST_BINOMIAL_COPIES:.0e} copies of one epsilon")
     pure = Charge({PureDP(epsilon): times for epsilon, times in counts.items()})

@@ -1,6 +1,7 @@
 """Composition of ε-DP costs: the basic sum and the optimum for equal ε's.
 
-An (ε, δ)-DP cost arrives here as ε-DP: its failure mass is split off beforehand (``registry.split_failure``).
+An (ε, δ)-DP cost arrives here as ε-DP: its failure mass is split off beforehand
+(``registry.split_failure``).
 """
 
 from __future__ import annotations
@@ -23,13 +24,22 @@ from dptopk.errors import NotApplicable
 
 
 def all_pure(charge: Charge) -> bool:
-    """Whether every cost is an ε-DP cost: then randomised response attains the optimum for the ε's."""
+    """Whether every cost is an ε-DP cost: then randomised response attains the optimum for the
+    ε's.
+    """
     return set(map(type, charge.costs)) <= {PureDP}
 
 
-@bound("basic", source="Murtagh-Vadhan 2016, Theorem 1.2", takes=types_with("pure"), valid_through="filter")
+@bound(
+    "basic",
+    source="Murtagh-Vadhan 2016, Theorem 1.2",
+    takes=types_with("pure"),
+    valid_through="filter",
+)
 def basic(charge: Charge) -> Curve:
-    """Basic composition: the sum of the ε's as decimals, with δ = 0; nothing is claimed below that sum."""
+    """Basic composition: the sum of the ε's as decimals, with δ = 0; nothing is claimed below that
+    sum.
+    """
     total = sum_decimals(pure_epsilons(charge))
     return EpsilonCurve(lambda log_inverse: np.full_like(log_inverse, total), epsilon_max=total)
 
@@ -62,10 +72,14 @@ def refuse_too_many(counts: Mapping[float, int]) -> None:
 
 
 def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
-    """k-fold randomised response: the loss (2l - k) ε has the mass of Bin(k, e^ε / (1 + e^ε)) at l."""
+    """k-fold randomised response: the loss (2l - k) ε has the mass of Bin(k, e^ε / (1 + e^ε))
+    at l.
+    """
     log_masses, error = log_response_pmf(count, epsilon)
     losses = np.arange(-count, count + 1, 2, dtype=float) * epsilon
-    return LossCurve(losses, log_masses, log_error=error, epsilon_max=sum_up({epsilon: count}), exact=attained)
+    return LossCurve(
+        losses, log_masses, log_error=error, epsilon_max=sum_up({epsilon: count}), exact=attained
+    )
 
 
 def optimal_dp_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
@@ -77,7 +91,8 @@ def optimal_dp_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Fl
         at_epsilon: ε_g >= 0, an array of any shape.
 
     Returns:
-        δ, of the shape of ``at_epsilon``: exact, rounded up (relative error below 1e-10 for k <= 10^6).
+        δ, of the shape of ``at_epsilon``: exact, rounded up (relative error below 1e-10 for k <=
+        10^6).
 
     Raises:
         InvalidParameter: on arguments outside their ranges.
@@ -124,7 +139,9 @@ def _optimal(epsilon: float, count: int) -> LossCurve:
     below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def optimal_dp(charge: Charge) -> Curve:
-    """The optimal composition of k equal ε's; the optimum itself when every cost is an ε-DP cost."""
+    """The optimal composition of k equal ε's; the optimum itself when every cost is an ε-DP
+    cost.
+    """
     epsilon, count = one_epsilon(charge)
     refuse_too_many({epsilon: count})
     return DeferredCurve(lambda: homogeneous(epsilon, count, attained=all_pure(charge)))

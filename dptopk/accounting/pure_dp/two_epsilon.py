@@ -28,14 +28,17 @@ CHUNK = 2_000_000
 def two_epsilon_delta(
     epsilon_1: float, count_1: int, epsilon_2: float, count_2: int, *, at_epsilon: ArrayLike
 ) -> Floats:
-    """Smallest δ such that every adaptive composition of x ε_1-DP and y ε_2-DP mechanisms is (ε_g, δ)-DP.
+    """Smallest δ such that every adaptive composition of x ε_1-DP and y ε_2-DP mechanisms is (ε_g,
+    δ)-DP.
 
-    Algorithm 1 of CNS lists the corners (ε_{a*,b*}, δ_{a*,b*}) of the privacy region. Its double sum is here taken one
-    ε at a time: given that the second kind of mechanism has lost L, the first is left with ε_g - L,
+    Algorithm 1 of CNS lists the corners (ε_{a*,b*}, δ_{a*,b*}) of the privacy region. Its double
+    sum is here taken one ε at a time: given that the second kind of mechanism has lost L, the first
+    is left with ε_g - L,
 
         δ(ε_g) = Σ_b Bin(y, b) δ_1(ε_g - (2b - y) ε_2),      δ_1(-z) = 1 - e^{-z} + e^{-z} δ_1(z),
 
-    with δ_1 the homogeneous optimum: a search for each b instead of a sum, and any ε_g instead of the corners.
+    with δ_1 the homogeneous optimum: a search for each b instead of a sum, and any ε_g instead of
+    the corners.
 
     Args:
         epsilon_1: the first ε > 0.
@@ -65,7 +68,9 @@ class TwoEpsilonCurve(Curve):
         attained: whether a lower bound may be reported.
     """
 
-    def __init__(self, first: tuple[float, int], second: tuple[float, int], *, attained: bool = True) -> None:
+    def __init__(
+        self, first: tuple[float, int], second: tuple[float, int], *, attained: bool = True
+    ) -> None:
         inner, outer = sorted((first, second), key=lambda pair: -pair[1])
         self._inner: LossCurve = homogeneous(*inner, attained=attained)
         self._epsilon_max = sum_up([sum_up(dict([inner])), sum_up(dict([outer]))])
@@ -94,7 +99,10 @@ class TwoEpsilonCurve(Curve):
     def _delta_left(self, z: Floats, side: int) -> Floats:
         """δ_1 at any z, negative ones included, rounded to the side asked for."""
         size = np.abs(z)
-        at_size = self._inner.delta(size) if side > 0 else self._inner.delta_lower(size)
+        if side > 0:
+            at_size = self._inner.delta(size)
+        else:
+            at_size = self._inner.delta_lower(size)
         shrunk = np.exp(-size)
         return np.where(z >= 0, at_size, -np.expm1(-size) + shrunk * at_size)
 
@@ -121,12 +129,15 @@ class TwoEpsilonCurve(Curve):
 
 @bound(
     "two_epsilon",
-    source="Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1; set-wise by Theorem A (docs/theorems.md)",
+    source="Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1; set-wise by Theorem A "
+    "(docs/theorems.md)",
     takes=types_with("pure"),
     below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def two_epsilon(charge: Charge) -> Curve:
-    """The optimal composition of two different ε's; the optimum itself when every cost is an ε-DP cost."""
+    """The optimal composition of two different ε's; the optimum itself when every cost is an ε-DP
+    cost.
+    """
     epsilons = pure_epsilons(charge)
     if len(epsilons) != 2:
         raise NotApplicable(f"needs exactly two different epsilons, got {len(epsilons)}")

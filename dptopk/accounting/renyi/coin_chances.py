@@ -1,12 +1,14 @@
 """Coins that show labels: the chance to be shown at every level, by one Rényi order.
 
-A label of level n (the number of its users, or of full moves) is shown with chance p_n, p_0 = 0. With ν(p) the largest
-chance whose Rényi divergence of one order α from p, in both directions, is at most ρ,
+A label of level n (the number of its users, or of full moves) is shown with chance p_n, p_0 = 0.
+With ν(p) the largest chance whose Rényi divergence of one order α from p, in both directions, is at
+most ρ,
 
     p_{n+1} = q + (1 - q) ν(p_n / (1 - q)),
 
-up to 1: after Harrison-Manurangsi 2026, who show that such coins are the best for one label under approximate RDP; for
-α -> inf the coin of Desfontaines et al. 2022. docs/notes/partition-selection.md.
+up to 1: after Harrison-Manurangsi 2026, who show that such coins are the best for one label under
+approximate RDP; for α -> inf the coin of Desfontaines et al. 2022.
+docs/notes/partition-selection.md.
 """
 
 from __future__ import annotations
@@ -23,19 +25,24 @@ from dptopk.errors import InvalidParameter
 # Levels beyond which a coin is refused.
 MOST_LEVELS = 20_000
 TOO_LONG = f"a coin of more than {MOST_LEVELS} steps: epsilon is too small for that many labels"
-# How close a step in the log-odds is to the largest one, as a share of it, and after how many tries at most.
-STEP_TOLERANCE, STEP_TRIES = 1e-10, 80
+# How close a step in the log-odds is to the largest one, as a share of it, and after how many tries
+# at most.
+STEP_TOLERANCE = 1e-10
+STEP_TRIES = 80
 # Number of log-odds at which steps are computed, to estimate the number of levels.
 LOG_ODDS_NODES = 40
 # After this many levels a coin that is certain to be refused is given up.
 LAST_LEVEL = 100
-# Above the rounding of one step from level to level, relative; e to the power of LARGEST_EXPONENT is a float, and so is
-# its inverse.
-CHANCE_ROUNDING, LARGEST_EXPONENT = 2.0**-48, 700.0
+# Above the rounding of one step from level to level, relative; e to the power of LARGEST_EXPONENT
+# is a float, and so is its inverse.
+CHANCE_ROUNDING = 2.0**-48
+LARGEST_EXPONENT = 700.0
 
 
 class Chances(NamedTuple):
-    """For each level from 0 on, P[shown] and P[hidden], shape (levels,); the smaller one is exact."""
+    """For each level from 0 on, P[shown] and P[hidden], shape (levels,); the smaller one is
+    exact.
+    """
 
     shown: Floats
     hidden: Floats
@@ -59,19 +66,28 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
     """
     if least_levels(order, divergence, first) > MOST_LEVELS:
         raise InvalidParameter(TOO_LONG)
-    shown, hidden = [0.0, first], [1.0, 1 - first]
+    shown = [0.0, first]
+    hidden = [1.0, 1 - first]
     step = before = 0.0
     while shown[-1] < until:
         # Steps change by nearly the same factor from level to level.
-        guess = step * (step / before) if before else None
+        if before:
+            guess = step * (step / before)
+        else:
+            guess = None
         up, down, further = _next(shown[-1], hidden[-1], order, divergence, first, guess)
         step, before = further, step
         shown.append(up if up <= 0.5 else 1 - down)
         hidden.append(down if up > 0.5 else 1 - up)
-        # Above 1/2 are at least as many levels as below: hidden chances rise by the same steps from the other end.
+        # Above 1/2 are at least as many levels as below: hidden chances rise by the same steps from
+        # the other end.
         if len(shown) * (1 if shown[-1] > 0.5 else 2) > MOST_LEVELS:
             raise InvalidParameter(TOO_LONG)
-        if len(shown) == LAST_LEVEL and order < math.inf and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
+        if (
+            len(shown) == LAST_LEVEL
+            and order < math.inf
+            and levels_about(order, divergence, first) > 2 * MOST_LEVELS
+        ):
             raise InvalidParameter(TOO_LONG)
     return Chances(np.array(shown), np.array(hidden))
 
@@ -80,13 +96,16 @@ def _next(
     shown: float, hidden: float, order: float, divergence: float, first: float, guess: float | None
 ) -> tuple[float, float, float]:
     """p_{n+1} and 1 - p_{n+1}, of p_n and 1 - p_n, and by how much the log-odds of ν rose."""
-    rest, step = hidden - first, 0.0  # of level n, times 1 - q
+    rest = hidden - first  # of level n, times 1 - q
+    step = 0.0
     if rest <= 0:
-        up, down = 1.0, 0.0
+        up = 1.0
+        down = 0.0
     elif order == math.inf:
         up, down = _grown(shown / (1 - first), rest / (1 - first), divergence)
     else:
-        p, r = math.log(shown / (1 - first)), math.log(rest / (1 - first))
+        p = math.log(shown / (1 - first))
+        r = math.log(rest / (1 - first))
         # A first step is hardly below what its moment of a shown label alone allows.
         step = _farthest(p, r, order, divergence, guess or ((order - 1) * divergence - p) / order)
         up, down = _chance(p - r + step)
@@ -96,20 +115,29 @@ def _next(
 def _grown(p: float, r: float, divergence: float) -> tuple[float, float]:
     """ν(p) and 1 - ν(p) for the order inf, lower by the rounding."""
     factor = math.exp(min(divergence, LARGEST_EXPONENT)) / (1 + CHANCE_ROUNDING)
-    grown, shrunk = factor * p, r / factor
+    grown = factor * p
+    shrunk = r / factor
     return min(grown, 1 - shrunk), max(1 - grown, shrunk)
 
 
 def _chance(odds: float) -> tuple[float, float]:
     """The chance of these log-odds, and 1 less it."""
     e = math.exp(-abs(odds))
-    likely, rare = 1 / (1 + e), e / (1 + e)
-    return (likely, rare) if odds > 0 else (rare, likely)
+    likely = 1 / (1 + e)
+    rare = e / (1 + e)
+    if odds > 0:
+        return (likely, rare)
+    return (rare, likely)
 
 
 def _farthest(p: float, r: float, order: float, divergence: float, guess: float) -> float:
-    """By how much the log-odds of ν(e^p) are above those of e^p, where e^p + e^r = 1; by Newton's steps, bracketed."""
-    most, low, high, step = (order - 1) * divergence, 0.0, math.inf, guess
+    """By how much the log-odds of ν(e^p) are above those of e^p, where e^p + e^r = 1; by Newton's
+    steps, bracketed.
+    """
+    most = (order - 1) * divergence
+    low = 0.0
+    high = math.inf
+    step = guess
     for _ in range(STEP_TRIES):
         value, slope = _moment(p - r + step, p, r, order)
         low, high = (step, high) if value <= most else (low, step)
@@ -123,9 +151,12 @@ def _farthest(p: float, r: float, order: float, divergence: float, guess: float)
 
 
 def _moment(odds: float, p: float, r: float, order: float) -> tuple[float, float]:
-    """The larger of both directions' α - 1 times D_α, of the chance of these log-odds and of e^p; and its slope."""
+    """The larger of both directions' α - 1 times D_α, of the chance of these log-odds and of e^p;
+    and its slope.
+    """
     e = math.exp(-abs(odds))
-    likely, rare = -math.log1p(e), -math.log1p(e) - abs(odds)
+    likely = -math.log1p(e)
+    rare = -math.log1p(e) - abs(odds)
     up, down = (likely, rare) if odds > 0 else (rare, likely)
     shown, hidden = _chance(odds)
     lam = order - 1
@@ -143,7 +174,9 @@ def _log_sum(a: float, b: float) -> tuple[float, float]:
 
 
 def levels_about(order: float, divergence: float, first: float) -> float:
-    """About the number of levels of ``coin_chances`` up to 1, in no time, for a finite order and many levels."""
+    """About the number of levels of ``coin_chances`` up to 1, in no time, for a finite order and
+    many levels.
+    """
     odds = np.linspace(math.log(first), 0.0, LOG_ODDS_NODES)
     rises = []
     for each in odds.tolist():
@@ -157,9 +190,9 @@ def levels_about(order: float, divergence: float, first: float) -> float:
 def least_levels(order: float, divergence: float, first: float) -> float:
     """A lower bound on the number of levels of ``coin_chances`` up to 1, in no time.
 
-    From level to level y = ln(1/p) becomes no less than (1 - 1/α) y - c, c = (1 - 1/α) ρ + q/t, while p is at least t:
-    so y + α c falls by no more than a factor 1 - 1/α, for any t. The chances to be hidden rise by the same law from the
-    other end (docs/notes/partition-selection.md).
+    From level to level y = ln(1/p) becomes no less than (1 - 1/α) y - c, c = (1 - 1/α) ρ + q/t,
+    while p is at least t: so y + α c falls by no more than a factor 1 - 1/α, for any t. The chances
+    to be hidden rise by the same law from the other end (docs/notes/partition-selection.md).
     """
     if order == math.inf:
         return 0.0

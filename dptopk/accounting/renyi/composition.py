@@ -1,13 +1,15 @@
-"""Composition by Rényi curves: log-MGFs of the losses are summed and converted to (ε, δ) at the best order.
+"""Composition by Rényi curves: log-MGFs of the losses are summed and converted to (ε, δ) at the
+best order.
 
-For a fixed order λ = α - 1 > 0 let h_i(λ) bound ln E[e^{λ L_i}] given everything before, whichever mechanism with
-cost i is chosen. Then E[exp(λ Σ L_i - Σ h_i(λ))] <= 1 by induction over the rounds, and Σ h_i is known beforehand
-even when the analyst picks the order set-wise. So h = Σ h_i bounds the log-MGF of the whole loss, and by CKS20
-(Proposition 12)
+For a fixed order λ = α - 1 > 0 let h_i(λ) bound ln E[e^{λ L_i}] given everything before, whichever
+mechanism with cost i is chosen. Then E[exp(λ Σ L_i - Σ h_i(λ))] <= 1 by induction over the rounds,
+and Σ h_i is known beforehand even when the analyst picks the order set-wise. So h = Σ h_i bounds
+the log-MGF of the whole loss, and by CKS20 (Proposition 12)
 
     δ <= exp(g(λ) - λ ε),   g(λ) = h(λ) + λ ln λ - (1+λ) ln(1+λ),
 
-for every λ: Chernoff's bound with a smaller g. As any λ will do, the minimisation over λ needs no certificate.
+for every λ: Chernoff's bound with a smaller g. As any λ will do, the minimisation over λ needs no
+certificate.
 """
 
 from __future__ import annotations
@@ -24,11 +26,15 @@ from dptopk.costs import CDP, ZCDP, BoundedRange, Charge
 from dptopk.errors import NotApplicable
 
 
-def renyi_curve(log_mgf: LogMGF, epsilon_max: float = np.inf, *, different: int = 0) -> ChernoffCurve:
-    """The (ε, δ) curve of a mechanism whose loss has log-MGF at most ``log_mgf`` (CKS20, Proposition 12).
+def renyi_curve(
+    log_mgf: LogMGF, epsilon_max: float = np.inf, *, different: int = 0
+) -> ChernoffCurve:
+    """The (ε, δ) curve of a mechanism whose loss has log-MGF at most ``log_mgf`` (CKS20,
+    Proposition 12).
 
     Args:
-        log_mgf: upper bound on ln E[e^{λL}] = λ D_{1+λ} to a relative ``LOG_MGF_ERROR``, elementwise in λ > 0.
+        log_mgf: upper bound on ln E[e^{λL}] = λ D_{1+λ} to a relative ``LOG_MGF_ERROR``,
+            elementwise in λ > 0.
         epsilon_max: an ε from which on δ = 0; inf when there is none.
         different: as for ``ChernoffCurve``.
 
@@ -39,13 +45,16 @@ def renyi_curve(log_mgf: LogMGF, epsilon_max: float = np.inf, *, different: int 
     def exponent(lam: Floats) -> Floats:
         h = log_mgf(lam)
         gain = lam * np.log1p(1 / lam) + np.log1p(lam)
-        return h - gain + 8 * LOG_MGF_ERROR * (h + gain)  # the curve's own allowance is relative to the difference
+        return (
+            h - gain + 8 * LOG_MGF_ERROR * (h + gain)
+        )  # the curve's own allowance is relative to the difference
 
     return ChernoffCurve(exponent, epsilon_max, different)
 
 
 def log_mgf(charge: Charge) -> LogMGF:
-    """Upper bound on ln E[e^{λL}] for the whole loss of a charge without failure mass, as a function of λ > 0.
+    """Upper bound on ln E[e^{λL}] for the whole loss of a charge without failure mass, as a
+    function of λ > 0.
 
     Raises:
         NotApplicable: when a cost has no such bound.
@@ -65,8 +74,12 @@ def log_mgf(charge: Charge) -> LogMGF:
     "renyi",
     source="Rényi curves of DDR Theorem 5 and randomised response, summed; CKS20 Prop. 12",
     takes=types_with("log_mgf"),
-    valid_through=lambda charge: "filter" if all(isinstance(cost, ZCDP) for cost in charge.costs) else "setwise",
-    below=lambda charge: "optimal_setwise" if charge.of(BoundedRange, CDP, ZCDP) else "",  # which then begins with it
+    valid_through=lambda charge: (
+        "filter" if all(isinstance(cost, ZCDP) for cost in charge.costs) else "setwise"
+    ),
+    below=lambda charge: (
+        "optimal_setwise" if charge.of(BoundedRange, CDP, ZCDP) else ""
+    ),  # which then begins with it
 )
 def renyi(charge: Charge) -> Curve:
     """Each cost's own Rényi curve, summed at each order; never worse than zcdp_tight."""

@@ -22,7 +22,8 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
 
     Args:
         charge: the costs.
-        exact: use the smallest ρ of each class (docs/notes/zcdp-constants.md) instead of the published ε²/8 and ε²/2.
+        exact: use the smallest ρ of each class (docs/notes/zcdp-constants.md) instead of the
+            published ε²/8 and ε²/2.
 
     Raises:
         NotApplicable: when a cost implies no zCDP.
@@ -32,11 +33,14 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
     0.52
     """
     terms = [(*converted(cost, "exact_zcdp" if exact else "zcdp"), times) for cost, times in charge]
-    return sum_times((xi, times) for xi, _, times in terms), sum_times((rho, times) for _, rho, times in terms)
+    return sum_times((xi, times) for xi, _, times in terms), sum_times(
+        (rho, times) for _, rho, times in terms
+    )
 
 
 def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Floats:
-    """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) of a (ξ, ρ)-zCDP mechanism (BS16 Prop. 1.3, CR Lemma 2.3); rounded up.
+    """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) of a (ξ, ρ)-zCDP mechanism (BS16 Prop. 1.3, CR Lemma 2.3);
+    rounded up.
 
     Args:
         delta: in (0, 1); all three are arrays that broadcast.
@@ -46,7 +50,8 @@ def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Fl
     >>> float(zcdp_epsilon(100 * 0.1**2 / 8, delta=1e-6).round(3))
     2.753
     """
-    rho, xi = validate.nonnegatives(rho=rho), validate.nonnegatives(xi=xi)
+    rho = validate.nonnegatives(rho=rho)
+    xi = validate.nonnegatives(xi=xi)
     delta = validate.probabilities(delta=delta)
     if (delta == 0).any():
         raise InvalidParameter("delta must be in (0, 1), got 0.0")
@@ -55,7 +60,8 @@ def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Fl
 
 
 def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
-    """The curve of a (ξ, ρ)-zCDP mechanism by the conversion of CKS20 (Proposition 12), minimised over the order.
+    """The curve of a (ξ, ρ)-zCDP mechanism by the conversion of CKS20 (Proposition 12), minimised
+    over the order.
 
     Args:
         rho: ρ >= 0.
@@ -71,7 +77,8 @@ def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
 
 
 def zcdp_rho(*, epsilon: float, delta: float) -> float:
-    """The largest ρ for which ρ-zCDP implies (ε, δ)-DP by ρ + 2 sqrt(ρ ln(1/δ)) = ε (BS16 Prop. 1.3); rounded down.
+    """The largest ρ for which ρ-zCDP implies (ε, δ)-DP by ρ + 2 sqrt(ρ ln(1/δ)) = ε (BS16 Prop.
+    1.3); rounded down.
 
     Args:
         epsilon: > 0.
@@ -83,7 +90,9 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
     epsilon = validate.positive(epsilon=epsilon)
     log_inverse = -np.log(validate.probability(delta=delta, allow_zero=False))
     # sqrt(ρ) = sqrt(L + ε) - sqrt(L), without cancellation.
-    return float((epsilon / (np.sqrt(log_inverse + epsilon) + np.sqrt(log_inverse))) ** 2 * (1 - 4e-13))
+    return float(
+        (epsilon / (np.sqrt(log_inverse + epsilon) + np.sqrt(log_inverse))) ** 2 * (1 - 4e-13)
+    )
 
 
 @bound(
@@ -91,7 +100,7 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
     source="CKS20 Prop. 12 at the best order; exact zCDP constants",
     takes=types_with("zcdp"),
     valid_through="filter",
-    below=lambda charge: "renyi",  # noqa: ARG005 - whose curves lie below these parabolas
+    below=lambda charge: "renyi",  # noqa: ARG005
 )
 def zcdp_tight(charge: Charge) -> Curve:
     """The summed (ξ, ρ), each ρ the smallest of its class, through the conversion of CKS20."""

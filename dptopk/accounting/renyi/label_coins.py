@@ -1,14 +1,15 @@
 """Labels shown by the toss of a coin: the largest δ of all labels of one user.
 
-A label of level n is shown with the chance p_n of ``coin_chances``, independently of all other labels, and nothing else
-is released. One user moves each of up to n labels from one level to the next, or back. The δ of all of them is bounded
-by the game in which the user picks the level of every next label from the answers so far, but none that comes before
-the last one in a fixed order of the levels:
+A label of level n is shown with the chance p_n of ``coin_chances``, independently of all other
+labels, and nothing else is released. One user moves each of up to n labels from one level to the
+next, or back. The δ of all of them is bounded by the game in which the user picks the level of
+every next label from the answers so far, but none that comes before the last one in a fixed order
+of the levels:
 
     V_0(x, n) = max(1 - e^x, 0),   V_{j+1}(x, n) = max over m >= n of E[V_j(x - L_m, m)],
 
-once for each direction. Of very many labels it is bounded by the sum of Rényi divergences. Statements, proofs, and how
-much is lost: docs/notes/partition-selection.md.
+once for each direction. Of very many labels it is bounded by the sum of Rényi divergences.
+Statements, proofs, and how much is lost: docs/notes/partition-selection.md.
 """
 
 from __future__ import annotations
@@ -26,27 +27,37 @@ from dptopk.accounting.renyi.coin_chances import Chances, coin_chances
 from dptopk.costs import Cost, LabelCoinsDP
 from dptopk.errors import InvalidParameter
 
-# The game is played on a grid of LEAST_CELLS or more, where its δ is too large by about a share of FINE; up to COARSE
-# if that takes more than MOST_SUMS sums. Where COARSE does as well, the Rényi divergences of all labels are added up.
-LEAST_CELLS, FINE, COARSE, MOST_SUMS = 250, 0.01, 0.3, 6e6
-# How far the grid goes to the left of 0, as a share of how far it goes to the right: beyond, V is hardly above 1 - e^x.
+# The game is played on a grid of LEAST_CELLS or more, where its δ is too large by about a share of
+# FINE; up to COARSE if that takes more than MOST_SUMS sums. Where COARSE does as well, the Rényi
+# divergences of all labels are added up.
+LEAST_CELLS = 250
+FINE = 0.01
+COARSE = 0.3
+MOST_SUMS = 6e6
+# How far the grid goes to the left of 0, as a share of how far it goes to the right: beyond, V is
+# hardly above 1 - e^x.
 LEFTWARDS = 0.35
-# From above: what a round of the game can lose by rounding, and all rounds together with the chances' own rounding; and
-# the rounding of where a loss lies within its cell, in cells, for each cell that it moves by.
-ROUND, PLACE = 1 + 1e-12, 1e-15
-# How far beyond an ε the grid goes where the δ at that ε is all that is asked, times α - 1: V falls by about e a unit.
+# From above: what a round of the game can lose by rounding, and all rounds together with the
+# chances' own rounding; and the rounding of where a loss lies within its cell, in cells, for each
+# cell that it moves by.
+ROUND = 1 + 1e-12
+PLACE = 1e-15
+# How far beyond an ε the grid goes where the δ at that ε is all that is asked, times α - 1: V falls
+# by about e a unit.
 REACH_BEYOND = 3.0
 # Where the curve ends: what is left above the chance that an own label is shown, as a share of it.
 LEAST_LEFT_SHARE = 1e-3
 # An ε beyond which e^ε is not played with, and how many statements there are at most.
-LARGEST_PLAYED, MOST_STATEMENTS = 500.0, 2000
+LARGEST_PLAYED = 500.0
+MOST_STATEMENTS = 2000
 
 
 @lru_cache(maxsize=256)
 def label_coins_statements(
     order: float, divergence: float, first: float, labels: int
 ) -> tuple[tuple[float, float], ...]:
-    """(ε, δ) by falling ε, one to several hundred; upper bounds whose chords are hardly above the curve.
+    """(ε, δ) by falling ε, one to several hundred; upper bounds whose chords are hardly above the
+    curve.
 
     Args:
         order: α > 1.
@@ -61,20 +72,28 @@ def label_coins_statements(
     reach, cells = _extent(order, divergence, first, labels)
     if cells:
         x = np.arange(cells + 1) * (reach / cells)
-        deltas = np.maximum(*(_game(pair, labels, reach / cells, cells) for pair in _directions(coin)))
+        deltas = np.maximum(
+            *(_game(pair, labels, reach / cells, cells) for pair in _directions(coin))
+        )
     else:
         x = np.linspace(0, reach, min(math.ceil(reach * order / 0.1), MOST_STATEMENTS))
         deltas = renyi_delta(x, coin, order, first, labels)
     kept = deltas < 1  # below 1 a statement says something
     if not kept.any():
-        raise InvalidParameter(f"such coins promise nothing for {labels} labels of one user: divergence is too large")
+        raise InvalidParameter(
+            f"such coins promise nothing for {labels} labels of one user: divergence is too large"
+        )
     return tuple(zip(x[kept].tolist(), deltas[kept].tolist(), strict=True))[::-1]
 
 
-def game_delta(order: float, divergence: float, first: float, labels: int, epsilon: float, every: int = 1) -> float:
-    """About the δ at one ε, in less time than all statements take; inf where the game is too large to be played.
+def game_delta(
+    order: float, divergence: float, first: float, labels: int, epsilon: float, every: int = 1
+) -> float:
+    """About the δ at one ε, in less time than all statements take; inf where the game is too large
+    to be played.
 
-    With ``every`` = n only each n-th level is played, which takes an n-th of the time: δ is then a little too small.
+    With ``every`` = n only each n-th level is played, which takes an n-th of the time: δ is then a
+    little too small.
     """
     coin = coin_chances(order, divergence, first)
     reach, cells = _extent(order, divergence, first, labels)
@@ -82,15 +101,26 @@ def game_delta(order: float, divergence: float, first: float, labels: int, epsil
         return math.inf
     step = reach / cells
     shorter = min(cells, math.ceil((epsilon + REACH_BEYOND / (order - 1)) / step))
-    deltas = [_game(_Pair(pair.P[::every], pair.Q[::every]), labels, step, shorter) for pair in _directions(coin)]
-    return float(np.interp(math.exp(epsilon), np.exp(step * np.arange(shorter + 1)), np.maximum(*deltas)))
+    deltas = [
+        _game(_Pair(pair.P[::every], pair.Q[::every]), labels, step, shorter)
+        for pair in _directions(coin)
+    ]
+    return float(
+        np.interp(math.exp(epsilon), np.exp(step * np.arange(shorter + 1)), np.maximum(*deltas))
+    )
 
 
 def _extent(order: float, divergence: float, first: float, labels: int) -> tuple[float, int]:
-    """Up to which ε there are statements, and on how many cells the game is played until there; 0 if it is not."""
-    reach = labels * divergence + max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0) / (order - 1)
+    """Up to which ε there are statements, and on how many cells the game is played until there; 0
+    if it is not.
+    """
+    reach = labels * divergence + max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0) / (
+        order - 1
+    )
     levels = len(coin_chances(order, divergence, first).shown)
-    fine, coarse = (math.ceil(reach * (order + 1) / math.sqrt(12 * share / labels)) for share in (FINE, COARSE))
+    fine, coarse = (
+        math.ceil(reach * (order + 1) / math.sqrt(12 * share / labels)) for share in (FINE, COARSE)
+    )
     cells = min(max(fine, LEAST_CELLS), int(MOST_SUMS / (4.0 * labels * levels)), MOST_STATEMENTS)
     return reach, cells if cells >= coarse and reach < LARGEST_PLAYED else 0
 
@@ -103,22 +133,26 @@ class _Pair(NamedTuple):
 
 
 def _directions(coin: Chances) -> tuple[_Pair, _Pair]:
-    """With a user against without, rarely shown levels first, and the other way round, rarely hidden ones first."""
+    """With a user against without, rarely shown levels first, and the other way round, rarely
+    hidden ones first.
+    """
     every = np.column_stack([coin.shown, coin.hidden])
     return _Pair(every[1:], every[:-1]), _Pair(every[-2::-1], every[:0:-1])
 
 
 def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
-    """Upper bounds on V_labels at the nodes from 0 to ``cells`` steps, the levels played in the order of the rows.
+    """Upper bounds on V_labels at the nodes from 0 to ``cells`` steps, the levels played in the
+    order of the rows.
 
-    V as a function of u = e^x is convex and falls from 1 at u = 0, so that chords between upper bounds at nodes are
-    above it, and so is the last value beyond the last node.
+    V as a function of u = e^x is convex and falls from 1 at u = 0, so that chords between upper
+    bounds at nodes are above it, and so is the last value beyond the last node.
     """
-    left, levels = math.ceil(LEFTWARDS * cells), len(pair.P)
+    left = math.ceil(LEFTWARDS * cells)
+    levels = len(pair.P)
     x: Floats = step * np.arange(-left, cells + 1.0)
     revealed, expected = _round(pair, len(x), step)
-    # A row for each level from which on the user may still play. In front: H(0) = 1, for the cell that ends at the
-    # first node; at the end, a cell without a slope.
+    # A row for each level from which on the user may still play. In front: H(0) = 1, for the cell
+    # that ends at the first node; at the end, a cell without a slope.
     nodes = np.ones((levels, len(x) + 2))
     nodes[:, 1:-1] = np.maximum(-np.expm1(x), 0)
     nodes[:, -1] = nodes[:, -2]
@@ -133,12 +167,15 @@ def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
 
 
 def _round(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_array]:
-    """E[V(x - L)] of every level at the nodes: what an infinite loss gives, and a matrix for V's values at the nodes.
+    """E[V(x - L)] of every level at the nodes: what an infinite loss gives, and a matrix for V's
+    values at the nodes.
 
-    A loss moves all nodes by equally many cells, so that each row has one place in its cell and two nodes an outcome.
+    A loss moves all nodes by equally many cells, so that each row has one place in its cell and two
+    nodes an outcome.
     """
     start = np.arange(len(pair.P))[:, None] * (size + 2)
-    places, masses = [], []
+    places = []
+    masses = []
     for p, q in zip(pair.P.T[:, :, None], pair.Q.T[:, :, None], strict=True):
         both = (p > 0) & (q > 0)
         moved = -np.log(np.where(both, p, 1) / np.where(both, q, 1)) / step
@@ -150,28 +187,37 @@ def _round(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_arra
         # Beyond the first node u is compared with the first node's.
         beyond = (moved + np.arange(size)) * step
         share = np.where(cell < 0, np.exp(np.minimum(beyond, 0.0)) * (1 - PLACE), share)
-        mass, place = np.where(both, p, 0), start + 1 + cell.astype(np.intp)
+        mass = np.where(both, p, 0)
+        place = start + 1 + cell.astype(np.intp)
         places += [place, place + 1]
         masses += [mass * (1 - share), mass * share]
-    rows, columns = start.size * size, start.size * (size + 2)
+    rows = start.size * size
+    columns = start.size * (size + 2)
     entries = np.stack(masses, axis=-1).ravel(), np.stack(places, axis=-1).astype(np.int32).ravel()
-    expected = sparse.csr_array((*entries, np.arange(0, 4 * rows + 1, 4, dtype=np.int32)), shape=(rows, columns))
+    expected = sparse.csr_array(
+        (*entries, np.arange(0, 4 * rows + 1, 4, dtype=np.int32)), shape=(rows, columns)
+    )
     return np.where(pair.Q == 0, pair.P, 0).sum(axis=1, keepdims=True), expected
 
 
 def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: int) -> Floats:
-    """Upper bound on δ at every ε = x by the sum of Rényi divergences at the best of several orders.
+    """Upper bound on δ at every ε = x by the sum of Rényi divergences at the best of several
+    orders.
 
-    A pair of neighbouring levels is, with weight 1 - q, one of the chances (p_{n+1} - q)/(1 - q) and p_n/(1 - q), and
-    with weight q one that tells all.
+    A pair of neighbouring levels is, with weight 1 - q, one of the chances (p_{n+1} - q)/(1 - q)
+    and p_n/(1 - q), and with weight q one that tells all.
     """
     tries = 1 + (order - 1) * np.geomspace(0.2, 5.0, 41)[:, None]
     # Of the last steps, from hidden chances at or below q, nothing is left but what tells all.
     steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first))
-    below, above = coin.shown[steps], coin.shown[steps + 1] - first
-    under, over = coin.hidden[steps] - first, coin.hidden[steps + 1]
+    below = coin.shown[steps]
+    above = coin.shown[steps + 1] - first
+    under = coin.hidden[steps] - first
+    over = coin.hidden[steps + 1]
     with np.errstate(divide="ignore"):  # a chance that underflows: a divergence without a bound
-        above, over, below, under = (np.log(part / (1 - first)) for part in (above, over, below, under))
+        above, over, below, under = (
+            np.log(part / (1 - first)) for part in (above, over, below, under)
+        )
     moments = [
         np.logaddexp(tries * a - (tries - 1) * b, tries * c - (tries - 1) * d)
         for a, b, c, d in ((above, below, over, under), (below, above, under, over))
@@ -193,9 +239,17 @@ def _covers(token: LabelCoinsDP, cost: Cost) -> bool:
     """The same coin for fewer labels."""
     return (
         isinstance(cost, LabelCoinsDP)
-        and (cost.order, cost.divergence, cost.first) == (token.order, token.divergence, token.first)
+        and (cost.order, cost.divergence, cost.first)
+        == (token.order, token.divergence, token.first)
         and cost.labels <= token.labels
     )
 
 
-MODELS = (stated_model(LabelCoinsDP, _statements, _covers, no_counterpart="labels without counts have no counterpart"),)
+MODELS = (
+    stated_model(
+        LabelCoinsDP,
+        _statements,
+        _covers,
+        no_counterpart="labels without counts have no counterpart",
+    ),
+)

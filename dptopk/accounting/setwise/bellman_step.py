@@ -1,25 +1,28 @@
-"""One step of the recursion for bounded range, on a grid: chords from above, chords between nodes from below.
+"""One step of the recursion for bounded range, on a grid: chords from above, chords between nodes
+from below.
 
 Write u = e^x, H(u) = V(ln u), E = e^ε. With y = u e^{-t} a BR step is
 
     step(H)(u) = sup over y in [u/E, u] of the chord of H between y and E y, evaluated at u:
 
-"the largest chord of ratio e^ε over u". H is convex and decreasing with 1 - u <= H <= 1 and stays so. On the nodes
-x_j = j h, with ε = N h:
+"the largest chord of ratio e^ε over u". H is convex and decreasing with 1 - u <= H <= 1 and stays
+so. On the nodes x_j = j h, with ε = N h:
 
 - lower bound: only chords that end in nodes; each is a strategy that somebody can play.
-- upper bound: H lies below its chords between neighbouring nodes. For y = y_i r, 1 <= r <= g = e^h, in one cell, with
-  H = a_i + B_i r there and H = a_{i+N} + B_{i+N} r in the cell of E y, the chord at u = ω y_i is worth
+- upper bound: H lies below its chords between neighbouring nodes. For y = y_i r, 1 <= r <= g = e^h,
+  in one cell, with H = a_i + B_i r there and H = a_{i+N} + B_{i+N} r in the cell of E y, the chord
+  at u = ω y_i is worth
 
-      [(E - ω) H_i + (ω - 1) H_{i+N} + S (1 - r) + R ω (1 - 1/r)] / (E - 1),   R = a_i - a_{i+N},  S = B_{i+N} - E B_i,
+      [(E - ω) H_i + (ω - 1) H_{i+N} + S (1 - r) + R ω (1 - 1/r)] / (E - 1),   R = a_i - a_{i+N},  S
+      = B_{i+N} - E B_i,
 
-  at most its value with (√(ω R) - √S)² instead of the last two terms, reached at r = √(ω R / S). Outside its
-  cell that formula still is a chord of lines below H, so no clipping is needed.
+  at most its value with (√(ω R) - √S)² instead of the last two terms, reached at r = √(ω R / S).
+  Outside its cell that formula still is a chord of lines below H, so no clipping is needed.
 
-For each pair of cells only the two or three nodes u are looked at for which r lies in the cell: elsewhere the worth
-rises or falls throughout the cell, towards a neighbour. Where a cell in which it rises meets one in which it falls,
-which happens if the values are not convex, more nodes are looked at. Proofs and the bound on rounding errors:
-docs/notes/setwise.md.
+For each pair of cells only the two or three nodes u are looked at for which r lies in the cell:
+elsewhere the worth rises or falls throughout the cell, towards a neighbour. Where a cell in which
+it rises meets one in which it falls, which happens if the values are not convex, more nodes are
+looked at. Proofs and the bound on rounding errors: docs/notes/setwise.md.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ def tolerance(h: float) -> float:
 
 def step_slack(N: int, h: float) -> float:
     """Relative error bound of one step in floating point (docs/notes/setwise.md, "Rounding")."""
-    return 190 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + (3 + 2 * N * h) * tolerance(h)
+    return 190 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + (
+        3 + 2 * N * h
+    ) * tolerance(h)
 
 
 class _Geometry:
@@ -52,7 +57,8 @@ class _Geometry:
     """
 
     def __init__(self, N: int, h: float, sign: int) -> None:
-        self.N, self.h = N, h
+        self.N = N
+        self.h = h
         self.E = math.exp(N * h)
         self.slack = 1 + sign * step_slack(N, h)
         self.scale = self.slack / math.expm1(N * h)
@@ -67,20 +73,24 @@ _geometry = lru_cache(maxsize=64)(_Geometry)
 
 
 def upper_step(values: Floats, steps: int, h: float) -> Floats:
-    """Upper bounds on step(H) at the nodes, from upper bounds on H at the nodes up to N on either side.
+    """Upper bounds on step(H) at the nodes, from upper bounds on H at the nodes up to N on either
+    side.
 
     Args:
-        values: shape (..., n + 2N), upper bounds on a convex decreasing H, or on several, at consecutive nodes.
+        values: shape (..., n + 2N), upper bounds on a convex decreasing H, or on several, at
+            consecutive nodes.
         steps: N, with ε = N h.
         h: the grid step.
 
     Returns:
         Shape (..., n).
     """
-    N, n = steps, values.shape[-1] - 2 * steps
+    N = steps
+    n = values.shape[-1] - 2 * steps
     rows = values.reshape(-1, values.shape[-1])
     cells = _Cells(rows, N, h)
-    # Cell i and offset k belong to the node at place i + k - 1; the outermost places are no nodes of the answer.
+    # Cell i and offset k belong to the node at place i + k - 1; the outermost places are no nodes
+    # of the answer.
     out = np.zeros((len(rows), n + 2 * N - 2))
     inner = out[:, N - 1 : N - 1 + n]
     inner[:] = rows[:, N : N + n] * cells.geometry.slack  # t = 0 and t = ε
@@ -95,10 +105,12 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
 
 
 class _Cells:
-    """Values of the chords with ends in the cells i and i + N, by the offset k of the node above node i.
+    """Values of the chords with ends in the cells i and i + N, by the offset k of the node above
+    node i.
 
-    ``first`` is, for each i, the smallest k for which the best of them does not end in the first points of its cells;
-    for k above ``first`` + 1 it ends in the last ones. NaN where all are worth the same.
+    ``first`` is, for each i, the smallest k for which the best of them does not end in the first
+    points of its cells; for k above ``first`` + 1 it ends in the last ones. NaN where all are worth
+    the same.
     """
 
     def __init__(self, rows: Floats, N: int, h: float) -> None:
@@ -109,25 +121,33 @@ class _Cells:
         intercepts = rows[:, :-1] - slopes
         R = intercepts[:, :count] - intercepts[:, N:]
         S = slopes[:, N:] - self.geometry.E * slopes[:, :count]
-        near, far = rows[:, :count], rows[:, N:-1]
+        near = rows[:, :count]
+        far = rows[:, N:-1]
         noise = far * tolerance(h)
-        # Neither is positive, as it must be where the values are convex: the best may be at either end.
+        # Neither is positive, as it must be where the values are convex: the best may be at either
+        # end.
         self._hollow = np.flatnonzero((np.maximum(R, S) <= noise) & (np.minimum(R, S) < -noise))
-        # The best end w = sqrt(ωR/S), ω = e^{kh}, lies beyond the first point, w = 1, from k = ln(S/R)/h on.
+        # The best end w = sqrt(ωR/S), ω = e^{kh}, lies beyond the first point, w = 1, from k =
+        # ln(S/R)/h on.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            self.first = np.ceil(np.log(np.where(S > noise, S, 0.0) / np.where(R > noise, R, 0.0)) / h)
+            self.first = np.ceil(
+                np.log(np.where(S > noise, S, 0.0) / np.where(R > noise, R, 0.0)) / h
+            )
         inside = (self.first >= 0) & (self.first <= N)
         self._ends = near.reshape(-1), far.reshape(-1)
         self._roots = tuple(np.sqrt(np.where(inside, each, 0.0)).reshape(-1) for each in (R, S))
 
     def best(self, offsets: NDArray[np.intp]) -> Floats:
         """Value of the best chord of each cell at the node of an offset."""
-        # A chord with its end at w is worth a constant - (S w + ωR/w)/(E - 1): the gain over w = 1 is this square.
+        # A chord with its end at w is worth a constant - (S w + ωR/w)/(E - 1): the gain over w = 1
+        # is this square.
         root = np.take(self.geometry.root_omega, offsets) * self._roots[0] - self._roots[1]
         return self._added(root * root * self.geometry.scale, offsets, *self._ends)
 
     def at_first_points(self, some: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
-        """Value, at the node of an offset, of the chord that ends in the first points of some cells."""
+        """Value, at the node of an offset, of the chord that ends in the first points of some
+        cells.
+        """
         near, far = self._ends
         return self._added(np.zeros(len(some)), offsets, near[some], far[some])
 
@@ -137,25 +157,35 @@ class _Cells:
         return worth
 
     def out_of_order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Cells and offsets where the worth may rise in the cell before (or be the same) and fall in this one."""
-        N, width = self.geometry.N, self.first.shape[1]
+        """Cells and offsets where the worth may rise in the cell before (or be the same) and fall
+        in this one.
+        """
+        N = self.geometry.N
+        width = self.first.shape[1]
         row, place = np.nonzero(~(self.first[:, 1:] <= self.first[:, :-1] + 1))
-        before, here = self.first[row, place], self.first[row, place + 1]
-        low, high = np.clip(np.fmax(before + 1, 1.0), 1.0, N), np.fmin(here, N + 1) - 1
+        before = self.first[row, place]
+        here = self.first[row, place + 1]
+        low = np.clip(np.fmax(before + 1, 1.0), 1.0, N)
+        high = np.fmin(here, N + 1) - 1
         high[np.isnan(here)] = 0.0
         some = np.append(row * width + place + 1, self._hollow)
         low = np.append(low, np.ones(len(self._hollow))).astype(np.intp)
-        counts = np.maximum(np.append(high, np.full(len(self._hollow), N)) - low + 1, 0.0).astype(np.intp)
+        counts = np.maximum(np.append(high, np.full(len(self._hollow), N)) - low + 1, 0.0).astype(
+            np.intp
+        )
         starts = np.cumsum(counts) - counts
         return np.repeat(some, counts), np.arange(counts.sum()) - np.repeat(starts - low, counts)
 
 
 def lower_step(values: Floats, steps: int, h: float) -> Floats:
-    """Lower bounds on step(H) at the nodes: the best of some chords that end in nodes; see ``upper_step``.
+    """Lower bounds on step(H) at the nodes: the best of some chords that end in nodes; see
+    ``upper_step``.
 
-    Which chords are tried is a guess from a sample of the nodes: each is a strategy, so any choice is sound.
+    Which chords are tried is a guess from a sample of the nodes: each is a strategy, so any choice
+    is sound.
     """
-    N, n = steps, values.shape[-1] - 2 * steps
+    N = steps
+    n = values.shape[-1] - 2 * steps
     geometry = _geometry(N, h, -1)
     out = np.zeros((*values.shape[:-1], n))
     for begin, end, first, last in _trial_points(values, n, geometry):
@@ -169,14 +199,19 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
 
 
 def _trial_points(values: Floats, n: int, geometry: _Geometry) -> list[tuple[int, int, int, int]]:
-    """Blocks of nodes (begin, end), and offsets (first, last) among which their best chords seem to be."""
+    """Blocks of nodes (begin, end), and offsets (first, last) among which their best chords seem to
+    be.
+    """
     N = geometry.N
     if n <= 8 * N:
         return [(0, n, 0, N)]
-    blocks, each = min(tuning.SAMPLED_BLOCKS, n // (4 * N)), tuning.SAMPLED
+    blocks = min(tuning.SAMPLED_BLOCKS, n // (4 * N))
+    each = tuning.SAMPLED
     picks = np.linspace(0, n - 1, blocks * each + 1).astype(int)
     nodes = picks[:, None] + N - np.arange(N + 1)
-    best = (geometry.near * values[..., nodes] + geometry.far * values[..., nodes + N]).argmax(axis=-1)
+    best = (geometry.near * values[..., nodes] + geometry.far * values[..., nodes + N]).argmax(
+        axis=-1
+    )
     cuts = [*picks[:-1:each].tolist(), n]
     seen = [best[..., i * each : (i + 1) * each + 1] for i in range(blocks)]
     # Between neighbouring samples the best offset may lie beyond both, about as far as it changes.

@@ -1,8 +1,11 @@
-"""Choice of groups and grids for a registration: a heuristic for the cheapest split that is sharp enough.
+"""Choice of groups and grids for a registration: a heuristic for the cheapest split that is sharp
+enough.
 
-Soundness depends on nothing here: every split is bounded by Theorem C. What is known about the price of a split is
-measured (docs/notes/setwise.md): a further group of ranges, the largest of them ε, adds about GROUP ε² to the variance
-of the loss whatever its size, and a step from above with N grid steps to ε adds about CELL ε²/N² (``tuning``).
+Soundness depends on nothing here: every split is bounded by Theorem C. What is known about the
+price of a split is
+measured (docs/notes/setwise.md): a further group of ranges, the largest of them ε, adds about GROUP
+ε² to the variance of the loss whatever its size, and a step from above with N grid steps to ε adds
+about CELL ε²/N² (``tuning``).
 """
 
 from __future__ import annotations
@@ -14,19 +17,18 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.randomized_rounding import RoundingLevels
-from dptopk.accounting.setwise.rounding_levels import tuned
-from dptopk.accounting.setwise.steps import rounding_noise
+from dptopk.accounting.setwise.grid import rounding_noise
+from dptopk.accounting.setwise.price_rounding import RoundingLevels, tuned
 
 Ranges = tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True)
-class Group:
+class CostGroup:
     """Ranges (ε, count) that share one recursion.
 
-    A single range is cut into ``copies`` parts of nearly equal size; ``steps`` is the grid steps to the largest ε. With
-    ``levels`` they are rounded by coins and played for prices.
+    A single range is cut into ``copies`` parts of nearly equal size; ``steps`` is the grid steps to
+    the largest ε. With ``levels`` they are rounded by coins and played for prices.
     """
 
     ranges: Ranges
@@ -70,7 +72,11 @@ class Group:
         """Number of layers of the recursion."""
         if self.levels:
             unit = self.levels.weights[-1] / self.largest**2
-            return math.ceil(math.fsum(count * max(unit * e * e, self.levels.weights[0]) for e, count in self.ranges))
+            return math.ceil(
+                math.fsum(
+                    count * max(unit * e * e, self.levels.weights[0]) for e, count in self.ranges
+                )
+            )
         if self.single:
             return math.ceil(self.ranges[0][1] / self.copies)
         return math.prod(count + 1 for _, count in self.ranges)
@@ -79,14 +85,19 @@ class Group:
     def sizes(self) -> list[tuple[int, int]]:
         """The parts of a single range: (count, how many such parts)."""
         small, larger = divmod(self.ranges[0][1], self.copies)
-        return [(n, times) for n, times in ((small, self.copies - larger), (small + 1, larger)) if times]
+        return [
+            (n, times) for n, times in ((small, self.copies - larger), (small + 1, larger)) if times
+        ]
 
     @property
     def work(self) -> float:
         """The work of the recursion: its node values, weighted."""
         wider = 1.0 if self.single or self.levels else tuning.WIDER
         steps = wider * self.steps
-        nodes = tuning.LAYER_NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / steps) + 2 * steps
+        nodes = (
+            tuning.LAYER_NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / steps)
+            + 2 * steps
+        )
         each = tuning.PER_STEP + tuning.PER_NODE * nodes
         if self.levels:
             return self.states * len(self.levels.steps) * each * tuning.FOR_WEIGHTS
@@ -105,8 +116,9 @@ class Group:
 
 def partition(
     ranges: Mapping[float, int], variance: float, tolerance: float, work: float, order: float = 1.0
-) -> list[Group]:
-    """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the optimum.
+) -> list[CostGroup]:
+    """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the
+    optimum.
 
     Args:
         ranges: the distinct ε's with counts.
@@ -116,7 +128,8 @@ def partition(
         order: λ, at which log-MGFs say what ranges are worth; a guess.
     """
     allowed = tolerance / tuning.SENSITIVITY * variance
-    share, joined_work = tuning.GROUP_SHARE * allowed, tuning.JOINED_SHARE * work
+    share = tuning.GROUP_SHARE * allowed
+    joined_work = tuning.JOINED_SHARE * work
     single = _large_enough(ranges, share)
     found = []
     several = len(ranges) <= tuning.MOST_TRIED
@@ -124,26 +137,35 @@ def partition(
         groups = _joined(single, share, joined_work, steps)
         groups = _priced(groups, ranges, share, joined_work)
         groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_work)
-        found.append(_fine_enough(groups, tuning.GRID_SHARE * allowed, work if several else math.inf))
+        found.append(
+            _fine_enough(groups, tuning.GRID_SHARE * allowed, work if several else math.inf)
+        )
     return min(found, key=lambda groups: max(_excess(groups), share) + _noise(groups))
 
 
-def _noise(groups: list[Group]) -> float:
+def _noise(groups: list[CostGroup]) -> float:
     """About what the grids add to the variance of the loss."""
     return math.fsum(group.copies * group.noise() for group in groups if not group.levels)
 
 
-def _excess(groups: list[Group]) -> float:
+def _excess(groups: list[CostGroup]) -> float:
     """About what the split adds to the variance of the loss."""
-    worth = [tuning.GROUP * group.largest**2 / (1 + tuning.GROUP_HALF_COUNT / group.each) for group in groups]
+    worth = [
+        tuning.GROUP * group.largest**2 / (1 + tuning.GROUP_HALF_COUNT / group.each)
+        for group in groups
+    ]
     total = math.fsum(group.copies * one for group, one in zip(groups, worth, strict=True))
     priced = [group for group in groups if group.levels]
     free = math.fsum(tuning.FOR_FREE * group.unlike * group.largest**2 for group in priced)
     return total - max(worth) + free + math.fsum(group.noise() for group in priced)
 
 
-def _priced(groups: list[Group], ranges: Mapping[float, int], allowed: float, work: float) -> list[Group]:
-    """All ranges played for prices, where that is better: each group as wide as its anchors, the largest first."""
+def _priced(
+    groups: list[CostGroup], ranges: Mapping[float, int], allowed: float, work: float
+) -> list[CostGroup]:
+    """All ranges played for prices, where that is better: each group as wide as its anchors, the
+    largest first.
+    """
     best = groups
     for steps, weights, noise in tuning.ROUNDING_LEVELS:
         if _excess(best) <= allowed:
@@ -154,24 +176,38 @@ def _priced(groups: list[Group], ranges: Mapping[float, int], allowed: float, wo
             if not bands or epsilon * levels.ratio < max(bands[-1]) * (1 - 1e-9):
                 bands.append({})
             bands[-1][epsilon] = count
-        found = [Group(tuple(sorted(band.items())), steps=steps[-1], levels=levels) for band in bands]
+        found = [
+            CostGroup(tuple(sorted(band.items())), steps=steps[-1], levels=levels) for band in bands
+        ]
         if _excess(found) < _excess(best) and sum(group.work for group in found) <= work:
             best = found
     return best
 
 
-def _banded(groups: list[Group], ranges: Mapping[float, int], order: float, allowed: float, work: float) -> list[Group]:
-    """Two or three neighbouring ranges at a time played for prices of their own, where that is better."""
-    if _excess(groups) <= allowed or not 1 < len(ranges) <= tuning.MOST_BANDED or work < tuning.LEAST_BANDED:
+def _banded(
+    groups: list[CostGroup], ranges: Mapping[float, int], order: float, allowed: float, work: float
+) -> list[CostGroup]:
+    """Two or three neighbouring ranges at a time played for prices of their own, where that is
+    better.
+    """
+    if (
+        _excess(groups) <= allowed
+        or not 1 < len(ranges) <= tuning.MOST_BANDED
+        or work < tuning.LEAST_BANDED
+    ):
         return groups
     rising = tuple(sorted(ranges.items()))
     found = [groups]
     for bands in range(1, len(rising) // 2 + 1):
         for split in _splits(len(rising), bands):
             parts = [rising[begin:end] for begin, end in pairwise(split)]
-            # What a band adds falls about as its time grows: the least in all for times as the roots of the variances.
-            roots = [math.sqrt(Group(part).spread) if len(part) > 1 else 0.0 for part in parts]
-            each = [_band(part, order, work * root / sum(roots)) for part, root in zip(parts, roots, strict=True)]
+            # What a band adds falls about as its time grows: the least in all for times as the
+            # roots of the variances.
+            roots = [math.sqrt(CostGroup(part).spread) if len(part) > 1 else 0.0 for part in parts]
+            each = [
+                _band(part, order, work * root / sum(roots))
+                for part, root in zip(parts, roots, strict=True)
+            ]
             if all(each):
                 found.append([group for group in each if group])
     return min(found, key=_excess)
@@ -181,7 +217,9 @@ def _banded(groups: list[Group], ranges: Mapping[float, int], order: float, allo
 def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
     """Ends of parts of one, two or three, of which ``bands`` have more than one."""
     if not length:
-        return ((0,),) if not bands else ()
+        if not bands:
+            return ((0,),)
+        return ()
     return tuple(
         (*split, length)
         for size in range(1, min(length, tuning.WIDEST_BAND) + 1)
@@ -189,45 +227,62 @@ def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _band(ranges: Ranges, order: float, most: float) -> Group | None:
+def _band(ranges: Ranges, order: float, most: float) -> CostGroup | None:
     """One range, or several played for prices as precisely as time allows."""
     if len(ranges) == 1:
-        return Group(ranges)
-    found = [Group(ranges, steps=one.steps[-1], levels=one) for one in tuned(ranges, order)]
+        return CostGroup(ranges)
+    found = [CostGroup(ranges, steps=one.steps[-1], levels=one) for one in tuned(ranges, order)]
     in_time = [group for group in found if group.work <= most]
-    return in_time[-1] if in_time else None
+    if in_time:
+        return in_time[-1]
+    return None
 
 
-def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
-    """A group for each range, the larger ones cut into equal parts of at most the smallest size that will do."""
-    size, groups = tuning.SMALLEST_GROUP, []
+def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[CostGroup]:
+    """A group for each range, the larger ones cut into equal parts of at most the smallest size
+    that will do.
+    """
+    size = tuning.SMALLEST_GROUP
+    groups = []
     while size <= tuning.LARGEST_GROUP:
-        groups = [Group(((epsilon, n),), math.ceil(n / size)) for epsilon, n in sorted(ranges.items())]
+        groups = [
+            CostGroup(((epsilon, n),), math.ceil(n / size)) for epsilon, n in sorted(ranges.items())
+        ]
         if _excess(groups) <= allowed:
             break
         size = math.ceil(size * tuning.LARGER)
     return groups
 
 
-def _joined(groups: list[Group], allowed: float, work: float, steps: int) -> list[Group]:
-    """Neighbouring ranges joined, as many as need be, or as there is work for: of rising limits the best one."""
-    best, least, most = groups, _excess(groups), tuning.FEWEST_STATES
-    more = tuning.MORE_STATES if len(groups) <= tuning.MOST_TRIED else tuning.MORE_STATES**3
+def _joined(groups: list[CostGroup], allowed: float, work: float, steps: int) -> list[CostGroup]:
+    """Neighbouring ranges joined, as many as need be, or as there is work for: of rising limits the
+    best one.
+    """
+    best = groups
+    least = _excess(groups)
+    most = tuning.FEWEST_STATES
+    if len(groups) <= tuning.MOST_TRIED:
+        more = tuning.MORE_STATES
+    else:
+        more = tuning.MORE_STATES**3
     while least > allowed and most <= tuning.MOST_STATES:
         packed = _packed(groups, most, work, steps)
         excess = _excess(packed)
         if excess < least:
-            best, least = packed, excess
+            best = packed
+            least = excess
         most *= more
     return best
 
 
-def _packed(groups: list[Group], most: float, work: float, steps: int) -> list[Group]:
-    """Single ranges joined, from the largest down, while a group has at most ``most`` multisets and there is work."""
-    found: list[Group] = []
+def _packed(groups: list[CostGroup], most: float, work: float, steps: int) -> list[CostGroup]:
+    """Single ranges joined, from the largest down, while a group has at most ``most`` multisets and
+    there is work.
+    """
+    found: list[CostGroup] = []
     for group in sorted(groups, key=lambda one: -one.largest):
         if found and found[-1].copies == group.copies == 1:
-            joined = Group(group.ranges + found[-1].ranges, steps=steps)
+            joined = CostGroup(group.ranges + found[-1].ranges, steps=steps)
             further = joined.work - (0.0 if found[-1].single else found[-1].work)
             if joined.states <= most and further <= work:
                 work -= further
@@ -237,8 +292,10 @@ def _packed(groups: list[Group], most: float, work: float, steps: int) -> list[G
     return found[::-1]
 
 
-def _fine_enough(groups: list[Group], allowed: float, work: float) -> list[Group]:
-    """Grid steps for each group: Σ noise is small enough, or as small as it can be in time where groups are joined."""
+def _fine_enough(groups: list[CostGroup], allowed: float, work: float) -> list[CostGroup]:
+    """Grid steps for each group: Σ noise is small enough, or as small as it can be in time where
+    groups are joined.
+    """
     found = _with_steps(groups, allowed)
     while any(not group.single for group in groups) and sum(group.work for group in found) > work:
         allowed *= tuning.LARGER
@@ -249,10 +306,12 @@ def _fine_enough(groups: list[Group], allowed: float, work: float) -> list[Group
     return found
 
 
-def _with_steps(groups: list[Group], allowed: float) -> list[Group]:
+def _with_steps(groups: list[CostGroup], allowed: float) -> list[CostGroup]:
     """Grid steps for each group: Σ noise is about what is allowed, at about the least cost."""
     wishes = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
-    total = math.fsum(tuning.CELL * group.spread / wish**2 for group, wish in zip(groups, wishes, strict=True))
+    total = math.fsum(
+        tuning.CELL * group.spread / wish**2 for group, wish in zip(groups, wishes, strict=True)
+    )
     scale = math.sqrt(total / allowed)
     found = []
     for group, wish in zip(groups, wishes, strict=True):
@@ -260,7 +319,8 @@ def _with_steps(groups: list[Group], allowed: float) -> list[Group]:
             found.append(group)
             continue
         steps = min(
-            max(2 * math.ceil(scale * wish / 2), tuning.FEWEST_STEPS, math.ceil(2 * group.largest)), tuning.MOST_STEPS
+            max(2 * math.ceil(scale * wish / 2), tuning.FEWEST_STEPS, math.ceil(2 * group.largest)),
+            tuning.MOST_STEPS,
         )
         share = tuning.CELL * group.spread / (scale * wish) ** 2
         while (

@@ -1,13 +1,16 @@
-"""The certified recursion for bounded range: V_B(x), the largest δ at ε = x of an adaptive game, between two bounds.
+"""The certified recursion for bounded range: V_B(x), the largest δ at ε = x of an adaptive game,
+between two bounds.
 
-With nothing left V = [1 - e^x]_+; with a multiset E left, V_E is the largest of step_ε(V_{E - ε}) over the distinct ε
-in E (``bellman_step`` bounds one step from both sides). States are the counts of each distinct ε.
+With nothing left V = [1 - e^x]_+; with a multiset E left, V_E is the largest of step_ε(V_{E - ε})
+over the distinct ε in E (``bellman_step`` bounds one step from both sides). States are the counts
+of each distinct ε.
 
-Given everything before, the loss of an ε-BR mechanism has a mean of at most maxkl(ε) and is ε/2-subgaussian around it
-(Hoeffding), so that V_E(x) <= e^{-z²/2} for x = Σ maxkl + z σ, σ² = Σ ε²/4. Nodes are computed in a window of a few σ
-around that mean; outside, V is replaced by cruder bounds: above, by the chords to H(0) = 1 and to where H vanishes;
-below, by 1 - u, the first node's value, or 0. The window does not depend on what is asked, so value functions can be
-kept and used again (``Ladder``). Proofs: docs/notes/setwise.md.
+Given everything before, the loss of an ε-BR mechanism has a mean of at most maxkl(ε) and is
+ε/2-subgaussian around it (Hoeffding), so that V_E(x) <= e^{-z²/2} for x = Σ maxkl + z σ, σ² = Σ
+ε²/4. Nodes are computed in a window of a few σ around that mean; outside, V is replaced by cruder
+bounds: above, by the chords to H(0) = 1 and to where H vanishes; below, by 1 - u, the first node's
+value, or 0. The window does not depend on what is asked, so value functions can be kept and used
+again (``Ladder``). Proofs: docs/notes/setwise.md.
 """
 
 from __future__ import annotations
@@ -26,14 +29,15 @@ from numpy.typing import NDArray
 from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
-from dptopk.accounting.setwise.steps import State, common_grid
+from dptopk.accounting.setwise.grid import State, common_grid
 from dptopk.accounting.work import check
 
-# Added to V before the first step (a constant passes through every step): no positive value underflows.
+# Added to V before the first step (a constant passes through every step): no positive value
+# underflows.
 FLOOR = 1e-290
-# The C library of Linux returns the memory of freed arrays to the system and faults it in again for the next ones, a
-# third of the time of all steps. Once a block of this size was freed it keeps up to twice as much (mallopt(3),
-# M_MMAP_THRESHOLD). Elsewhere this does nothing.
+# The C library of Linux returns the memory of freed arrays to the system and faults it in again for
+# the next ones, a third of the time of all steps. Once a block of this size was freed it keeps up
+# to twice as much (mallopt(3), M_MMAP_THRESHOLD). Elsewhere this does nothing.
 np.empty(2**21)
 Nodes = NDArray[Any]
 
@@ -44,7 +48,8 @@ class Rules:
 
     Attributes:
         epsilons: the distinct ε's.
-        steps: for each the number N of grid steps: N h >= ε for an upper bound, N h <= ε for a lower one.
+        steps: for each the number N of grid steps: N h >= ε for an upper bound, N h <= ε for a
+            lower one.
         h: the grid step.
         upper: which bound.
         reach: how many standard deviations beyond its mean V matters to the right.
@@ -57,31 +62,44 @@ class Rules:
     reach: float = tuning.REACH
 
     @classmethod
-    def of(cls, ranges: dict[float, int], steps: int, *, upper: bool, reach: float = tuning.REACH) -> Rules:
+    def of(
+        cls, ranges: dict[float, int], steps: int, *, upper: bool, reach: float = tuning.REACH
+    ) -> Rules:
         """The grid with about ``steps`` for the largest ε, every ε rounded outward exactly."""
-        epsilons, counts = tuple(ranges), tuple(ranges.values())
+        epsilons = tuple(ranges)
+        counts = tuple(ranges.values())
         each, h = common_grid(epsilons, counts, steps, upper=upper)
         return cls(epsilons, each, h, upper, reach)
 
     def windows(self, states: NDArray[Any]) -> NDArray[Any]:
-        """First and last node worth computing, for states given as rows: shape (number of states, 2)."""
-        epsilons, counts = np.array(self.epsilons), states.astype(float)
+        """First and last node worth computing, for states given as rows: shape (number of states,
+        2).
+        """
+        epsilons = np.array(self.epsilons)
+        counts = states.astype(float)
         top = counts @ epsilons
         mean = counts @ np.array([mean_loss(epsilon) for epsilon in self.epsilons])
-        # A loss with range ε has a standard deviation of at most ε/2 (Popoviciu), and variances add.
+        # A loss with range ε has a standard deviation of at most ε/2 (Popoviciu), and variances
+        # add.
         sigma = np.sqrt(counts @ epsilons**2) / 2
         low = np.maximum(mean - tuning.BELOW * sigma - max(self.epsilons), -top)
         high = np.minimum(mean + math.hypot(self.reach, tuning.STRAY) * sigma, top)
         low = np.minimum(low, high)
-        return np.column_stack([np.floor(low / self.h) - 1, np.ceil(high / self.h) + 1]).astype(np.int64)
+        return np.column_stack([np.floor(low / self.h) - 1, np.ceil(high / self.h) + 1]).astype(
+            np.int64
+        )
 
     def nothing_left(self) -> Layer:
         """V of the empty multiset, [1 - e^x]_+, rounded outward."""
         reach = max(*self.steps, 1) + 2
         x = np.arange(-reach, reach + 1) * self.h
-        # x = j h and expm1 err by a few roundoffs relatively; 64 of them are outward on either side.
+        # x = j h and expm1 err by a few roundoffs relatively; 64 of them are outward on either
+        # side.
         exact = np.maximum(-np.expm1(x), 0.0)
-        values = exact * (1 + 64 * ROUNDOFF) + FLOOR if self.upper else exact * (1 - 64 * ROUNDOFF)
+        if self.upper:
+            values = exact * (1 + 64 * ROUNDOFF) + FLOOR
+        else:
+            values = exact * (1 - 64 * ROUNDOFF)
         return Layer(-reach, values, 0, self.h, self.upper)
 
     def step(self, before: Layer, part: int, window: Sequence[int]) -> Floats:
@@ -90,7 +108,9 @@ class Rules:
         values = before.extended(window[0] - N, window[1] + N)
         if not N:  # an ε that was rounded down to 0 is not played
             return values
-        return upper_step(values, N, self.h) if self.upper else lower_step(values, N, self.h)
+        if self.upper:
+            return upper_step(values, N, self.h)
+        return lower_step(values, N, self.h)
 
 
 def mean_loss(epsilon: float) -> float:
@@ -101,7 +121,9 @@ def mean_loss(epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Layer:
-    """Node values of V at one state, or a row for each of several: bounds at x = (first + j) h, and what is outside."""
+    """Node values of V at one state, or a row for each of several: bounds at x = (first + j) h, and
+    what is outside.
+    """
 
     first: int
     values: Floats
@@ -110,7 +132,9 @@ class Layer:
     upper: bool
 
     def extended(self, first: int, last: int) -> Floats:
-        """Node values from ``first`` to ``last``, by the cruder bounds outside of what is stored."""
+        """Node values from ``first`` to ``last``, by the cruder bounds outside of what is
+        stored.
+        """
         have = self.first, self.first + self.values.shape[-1] - 1
         inner = self.values[..., max(first - have[0], 0) : max(last - have[0] + 1, 0)]
         left = np.arange(first, min(have[0], last + 1), dtype=np.int64)
@@ -124,10 +148,13 @@ class Layer:
         if not self.upper:
             # V falls in x, and is at least its value for the empty multiset, 1 - e^x.
             return np.maximum(edge, -np.expm1(nodes * self.h) * (1 - 64 * ROUNDOFF))
-        # The chord from H(0) = 1 to the first node; from a little more where values rounded up would not be convex.
+        # The chord from H(0) = 1 to the first node; from a little more where values rounded up
+        # would not be convex.
         origin = edge - (self.values[..., 1:2] - edge) / math.expm1(self.h)
         origin = np.maximum(origin, 1.0)
-        chord = origin - (origin - edge) * np.exp((nodes - self.first) * self.h) * (1 - 64 * ROUNDOFF)
+        chord = origin - (origin - edge) * np.exp((nodes - self.first) * self.h) * (
+            1 - 64 * ROUNDOFF
+        )
         return np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
 
     def _right(self, nodes: Nodes) -> Floats:
@@ -141,14 +168,19 @@ class Layer:
         return np.where(nodes >= self.top, FLOOR, chord)
 
     def above(self, x: NDArray[Any]) -> Floats:
-        """Upper bound at any x: the chord between the nodes around it (of an upper value function)."""
+        """Upper bound at any x: the chord between the nodes around it (of an upper value
+        function).
+        """
         node = np.floor(x / self.h)
-        first, last = int(node.min()) - 1, int(node.max()) + 2
+        first = int(node.min()) - 1
+        last = int(node.max()) + 2
         values = self.extended(first, last)
         at = node.astype(int) - first
         share = np.clip(np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
         chord = values[at] - (values[at] - values[at + 1]) * share
-        return chord * (1 + 4 * ROUNDOFF) + np.maximum(values[at - 1] - values[at + 1], 0) * self._moved(x)
+        return chord * (1 + 4 * ROUNDOFF) + np.maximum(
+            values[at - 1] - values[at + 1], 0
+        ) * self._moved(x)
 
     def _moved(self, x: NDArray[Any]) -> Floats:
         """Bound on the movement of x within a cell by rounding, as a share of the cell."""
@@ -157,19 +189,23 @@ class Layer:
     def below(self, x: Floats, above: Layer) -> Floats:
         """Lower bound at any x (of a lower value function, given an upper one).
 
-        H is convex: left of a node it lies above the line through the node and any point further right, so a lower
-        bound at the node and an upper one to its right give a lower bound in between. And should rounding have put x
-        beyond the node, H falls there no faster than it does left of the node.
+        H is convex: left of a node it lies above the line through the node and any point further
+        right, so a lower bound at the node and an upper one to its right give a lower bound in
+        between. And should rounding have put x beyond the node, H falls there no faster than it
+        does left of the node.
         """
         ends = self.first * self.h, (self.first + len(self.values) - 1) * self.h
         inside = np.clip(x, *ends)
         node = np.ceil(inside / self.h)
-        first, last = int(node.min()), int(node.max())
+        first = int(node.min())
+        last = int(node.max())
         values = self.extended(first, last)
         upper = above.above(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
         share = np.clip(-np.expm1(inside - node * self.h) / math.expm1(self.h), 0.0, 1.0)
-        rise = np.maximum(values[at] - upper[at + 2], 0.0) * np.maximum(share - self._moved(inside), 0.0)
+        rise = np.maximum(values[at] - upper[at + 2], 0.0) * np.maximum(
+            share - self._moved(inside), 0.0
+        )
         fall = np.maximum(upper[at] - values[at], 0.0) * self._moved(inside)
         bounds: Floats = np.maximum((values[at] + rise) * (1 - 64 * ROUNDOFF) - fall, 0.0)
         # Outside of what is stored: no less than at its left end and than 1 - e^x, or than 0.
@@ -178,30 +214,43 @@ class Layer:
 
 
 def solve(rules: Rules, counts: State) -> Layer:
-    """Bounds on V of a multiset: every multiset that may be left is a state, those of one size at a time.
+    """Bounds on V of a multiset: every multiset that may be left is a state, those of one size at a
+    time.
 
     Args:
         rules: the game and its grid.
         counts: how often each ε occurs.
     """
     states = np.array(list(product(*(range(k + 1) for k in counts))))
-    each = [math.prod(k + 1 for k in counts[part + 1 :]) for part in range(len(counts))]  # one less of a part: rows up
-    windows, totals, tops = rules.windows(states), states.sum(axis=1), states @ np.array(rules.steps)
-    before, rows = rules.nothing_left(), np.zeros(len(states), dtype=np.int64)
-    before = Layer(before.first, before.values[None], np.zeros((1, 1), dtype=np.int64), rules.h, rules.upper)
+    each = [
+        math.prod(k + 1 for k in counts[part + 1 :]) for part in range(len(counts))
+    ]  # one less of a part: rows up
+    windows = rules.windows(states)
+    totals = states.sum(axis=1)
+    tops = states @ np.array(rules.steps)
+    before = rules.nothing_left()
+    rows = np.zeros(len(states), dtype=np.int64)
+    before = Layer(
+        before.first, before.values[None], np.zeros((1, 1), dtype=np.int64), rules.h, rules.upper
+    )
     for total in range(1, sum(counts) + 1):
         found = np.flatnonzero(totals == total)
         window = (int(windows[found, 0].min()), int(windows[found, 1].max()))
         best = np.zeros((len(found), window[1] - window[0] + 1))
         for part in range(len(counts)):
             having = np.flatnonzero(states[found, part])
-            for some in np.array_split(having, math.ceil(len(having) * best.shape[1] / tuning.BATCH)):
+            for some in np.array_split(
+                having, math.ceil(len(having) * best.shape[1] / tuning.BATCH)
+            ):
                 check()
                 origin = rows[found[some] - each[part]]
-                left = Layer(before.first, before.values[origin], before.top[origin], rules.h, rules.upper)
+                left = Layer(
+                    before.first, before.values[origin], before.top[origin], rules.h, rules.upper
+                )
                 # Bellman: V is the largest value over the cost that is played first.
                 best[some] = np.maximum(best[some], rules.step(left, part, window))
-        # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which takes many more chords.
+        # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which
+        # takes many more chords.
         best[np.arange(window[0], window[1] + 1) >= tops[found][:, None]] = FLOOR * rules.upper
         before = Layer(window[0], best, tops[found][:, None], rules.h, rules.upper)
         rows[found] = np.arange(len(found))
@@ -226,7 +275,9 @@ def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
 
 
 class Ladder:
-    """V of n equal ranges, n = 0, 1, 2, ..., each computed from the previous one, as far as needed so far."""
+    """V of n equal ranges, n = 0, 1, 2, ..., each computed from the previous one, as far as needed
+    so far.
+    """
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -243,7 +294,13 @@ class Ladder:
                 check()
                 n += 1
                 top = n * self._rules.steps[0]
-                layer = Layer(window[0], self._rules.step(layer, 0, window), top, self._rules.h, self._rules.upper)
+                layer = Layer(
+                    window[0],
+                    self._rules.step(layer, 0, window),
+                    top,
+                    self._rules.h,
+                    self._rules.upper,
+                )
                 if n <= tuning.LADDER_HEAD or n % tuning.LADDER_PERIOD == 0:
                     self._layers[n] = layer
             self._layers[n] = layer

@@ -1,9 +1,10 @@
 """Lower bounds for any mix: strategies that an analyst could really follow, valued from below.
 
-First all costs with dominating pairs; then most of the ranges, each with the t that is best for the tilt of the whole
-loss, as if they were independent; then the last few ranges by the recursion from below, t chosen from all answers
-before, the smaller ranges first. ZCDP and CDP costs are played by a Gaussian that satisfies them; a single such
-statement with nothing beside it by a law with two outcomes (``two_outcomes``).
+First all costs with dominating pairs; then most of the ranges, each with the t that is best for the
+tilt of the whole loss, as if they were independent; then the last few ranges by the recursion from
+below, t chosen from all answers before, the smaller ranges first. ZCDP and CDP costs are played by
+a Gaussian that satisfies them; a single such statement with nothing beside it by a law with two
+outcomes (``two_outcomes``).
 """
 
 from __future__ import annotations
@@ -21,34 +22,43 @@ from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.atoms import Atoms
+from dptopk.accounting.setwise.grid import rounding_noise
+from dptopk.accounting.setwise.lower_bounds import Atoms
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve_in_order
-from dptopk.accounting.setwise.steps import rounding_noise
 from dptopk.costs import CDP, ZCDP, Charge, Cost, GaussianDP
 
 
 @dataclass(frozen=True)
 class FixedRanges(LossComponent):
-    """n mechanisms of ε-bounded range, all with one t: loss t with mass q_t, else t - ε; n is summed up exactly."""
+    """n mechanisms of ε-bounded range, all with one t: loss t with mass q_t, else t - ε; n is
+    summed up exactly.
+    """
 
     epsilon: float
     count: int
     t: float
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """The sum of the losses within 6.5 sqrt(n) of its tilted mean: beyond, Hoeffding leaves 2 e^-84."""
-        n, t, epsilon = self.count, self.t, self.epsilon
+        """The sum of the losses within 6.5 sqrt(n) of its tilted mean: beyond, Hoeffding leaves 2
+        e^-84.
+        """
+        n = self.count
+        t = self.t
+        epsilon = self.epsilon
         often = math.expm1(t - epsilon) / math.expm1(-epsilon)
         rarely = math.exp(t - epsilon) * math.expm1(-t) / math.expm1(-epsilon)
         tilted = often / (often + rarely * math.exp(max(-grid.tilt * epsilon, -700.0)))
         reach = 6.5 * math.sqrt(n) + 1
-        first, last = max(math.floor(n * tilted - reach), 0), min(math.ceil(n * tilted + reach), n)
+        first = max(math.floor(n * tilted - reach), 0)
+        last = min(math.ceil(n * tilted + reach), n)
         hits = np.arange(first, last + 1, dtype=float)
         log_masses = np.asarray(log_binomial_pmf(hits, n, often, rarely))
         possible = log_masses > -np.inf
-        hits, log_masses = hits[possible], log_masses[possible]
+        hits = hits[possible]
+        log_masses = log_masses[possible]
         distance = np.abs(hits - n * often)
-        # The two probabilities are known to 64 roundoffs; their error enters through the deviance, times the distance.
+        # The two probabilities are known to 64 roundoffs; their error enters through the deviance,
+        # times the distance.
         errors = ROUNDOFF * (64 * (1 + np.abs(log_masses)) + 128 * (distance + 16))
         losses = n * t - (n - hits) * epsilon
         pair = pair_of(losses, log_masses, log_error=errors)
@@ -64,7 +74,9 @@ def best_t(epsilon: float, order: float) -> float:
 
 
 def with_gaussians(charge: Charge) -> Charge:
-    """Every ZCDP and CDP cost replaced by a Gaussian that satisfies it: μ²/2 <= ρ, or μ²/2 <= mean and μ <= τ."""
+    """Every ZCDP and CDP cost replaced by a Gaussian that satisfies it: μ²/2 <= ρ, or μ²/2 <= mean
+    and μ <= τ.
+    """
     costs: dict[Cost, int] = {}
     for cost, times in charge:
         played: Cost = cost
@@ -81,7 +93,9 @@ def with_gaussians(charge: Charge) -> Charge:
 
 @dataclass(frozen=True)
 class Strategy:
-    """The value of one strategy: costs that are played first as atoms, then the last ranges by a recursion."""
+    """The value of one strategy: costs that are played first as atoms, then the last ranges by a
+    recursion.
+    """
 
     atoms: Atoms
     last: tuple[Layer, Layer] | None  # its value from below and from above; None if there are none
@@ -90,7 +104,9 @@ class Strategy:
         """Lower bound on δ_opt at every x of a one-dimensional array."""
         left = np.subtract.outer(x, self.atoms.losses)
         if self.last is None:
-            values = -np.expm1(np.minimum(left + 4 * ROUNDOFF * np.abs(left), 0.0)) * (1 - 64 * ROUNDOFF)
+            values = -np.expm1(np.minimum(left + 4 * ROUNDOFF * np.abs(left), 0.0)) * (
+                1 - 64 * ROUNDOFF
+            )
         else:
             values = self.last[0].below(left, self.last[1])
         total = values @ self.atoms.masses * (1 - ROUNDOFF * (len(self.atoms.masses) + 8))
@@ -126,7 +142,8 @@ def strategy(
         tolerance: relative.
         steps: grid steps to an ε of ladders that have been climbed from above already.
         reach: of the windows of the recursion, in standard deviations.
-        adaptive: whether the last ranges are played by the recursion; else all of them with a fixed t.
+        adaptive: whether the last ranges are played by the recursion; else all of them with a fixed
+            t.
     """
     last = last_ranges(ranges) if adaptive else {}
     first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
@@ -135,7 +152,8 @@ def strategy(
     sigma = math.sqrt(variance)
     below = sum(part.roundings()[1] if not isinstance(part, FixedRanges) else 1 for part in parts)
     step = max(
-        tuning.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(below, 1), tuning.WINDOW * sigma / tuning.MOST_ATOMS
+        tuning.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(below, 1),
+        tuning.WINDOW * sigma / tuning.MOST_ATOMS,
     )
     width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / max(rest.count, 1))
     merge = sigma * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
@@ -150,7 +168,8 @@ def strategy(
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
     """The ranges that are played last: the larger ones."""
-    left, last = tuning.LAST_EQUAL if len(ranges) == 1 else tuning.LAST_DIFFERENT, {}
+    left = tuning.LAST_EQUAL if len(ranges) == 1 else tuning.LAST_DIFFERENT
+    last = {}
     for epsilon, count in sorted(ranges.items(), reverse=True)[: tuning.LAST_KINDS]:
         if left:
             last[epsilon] = min(count, left)
@@ -160,8 +179,10 @@ def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
 
 def steps_from_below(last: Mapping[float, int], variance: float, tolerance: float) -> int:
     """Grid steps to the largest ε; different ε's are also rounded down."""
-    epsilons, counts = tuple(last), tuple(last.values())
-    steps, most = max(8, math.ceil(2 * max(epsilons))), tuning.MOST_STEPS if len(last) == 1 else tuning.STEPS_OF_KINDS
+    epsilons = tuple(last)
+    counts = tuple(last.values())
+    steps = max(8, math.ceil(2 * max(epsilons)))
+    most = tuning.MOST_STEPS if len(last) == 1 else tuning.STEPS_OF_KINDS
     while (
         steps < most
         and rounding_noise(epsilons, counts, steps, tuning.CELL, upper=False)
@@ -172,7 +193,9 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
 
 
 def _endgame(last: dict[float, int], steps: int, reach: float) -> tuple[Layer, Layer]:
-    """Bounds from below and above on the value of playing the last ranges by rising ε, t adaptive."""
+    """Bounds from below and above on the value of playing the last ranges by rising ε, t
+    adaptive.
+    """
     if len(last) == 1:
         ((epsilon, count),) = last.items()
         below, above = (ladder(epsilon, steps, upper=side, reach=reach) for side in (False, True))
@@ -186,11 +209,12 @@ def _endgame(last: dict[float, int], steps: int, reach: float) -> tuple[Layer, L
 def crossing(function: Callable[[Floats], Floats], level: float, low: float, high: float) -> float:
     """A point in [low, high) with function > level, close to the last one; 0 if none is seen.
 
-    Further and further back from ``high``, then clusters around the root of the chord of ln function; what is returned
-    was evaluated.
+    Further and further back from ``high``, then clusters around the root of the chord of ln
+    function; what is returned was evaluated.
     """
     points = high - (high - low) * _BACK
-    values, found = function(points), 0.0
+    values = function(points)
+    found = 0.0
     for left in range(3, -1, -1):
         above = np.flatnonzero(values > level)
         if not above.size:
@@ -200,7 +224,10 @@ def crossing(function: Callable[[Floats], Floats], level: float, low: float, hig
         if last == len(points) - 1 or not left:
             break
         at = np.array([values[last], max(float(values[last + 1]), level * 1e-9)])
-        root = math.log(at[0] / level) / math.log(at[0] / at[1]) if at[0] > at[1] else 0.0
+        if at[0] > at[1]:
+            root = math.log(at[0] / level) / math.log(at[0] / at[1])
+        else:
+            root = 0.0
         end = float(points[last + 1])
         points = np.append(found + (end - found) * np.clip(root + _CLUSTER, 0.0, 1.0), end)
         values = np.append(function(points[:-1]), min(at[1], level))

@@ -1,7 +1,9 @@
-"""Interface of an engine to the bounding of events: a table, execution of expressions, and what Ibis lacks.
+"""Interface of an engine to the bounding of events: a table, execution of expressions, and what
+Ibis lacks.
 
-All queries are Ibis expressions. What an engine does in its own way is a Backend, written as data in its own file;
-what all of them must have in common is the contract (contract.py), which a backend passes before it is let in.
+All queries are Ibis expressions. What an engine does in its own way is a Backend, written as data
+in its own file; what all of them must have in common is the contract (contract.py), which a backend
+passes before it is let in.
 """
 
 from __future__ import annotations
@@ -28,8 +30,15 @@ BATCH = 2**16
 ALIKE = (("a", "A"), ("a", "á"), ("é", "e\u0301"), ("a", "a\x01"), ("a", "a "))
 
 
+def nan_of_ibis(column: Any) -> Any:
+    """Whether a floating-point column is NaN, as Ibis asks the engine."""
+    return column.isnan()
+
+
 def digits_of_ibis(text: Any) -> Any:
-    """The SHA-256 of a text in UTF-8, as hexadecimal digits, where Ibis knows how the engine says that."""
+    """The SHA-256 of a text in UTF-8, as hexadecimal digits, where Ibis knows how the engine says
+    that.
+    """
     return text.hexdigest("sha256")
 
 
@@ -39,20 +48,30 @@ class Backend:
 
     Args:
         name: of the Ibis backend, such as "postgres".
-        encode: text to its bytes in UTF-8, as a function of Ibis columns; None = text is ordered, compared and hashed
-            by its bytes always, under whatever settings.
+        encode: text to its bytes in UTF-8, as a function of Ibis columns; None = text is ordered,
+            compared and hashed by its bytes always, under whatever settings.
         decode: such bytes back to text; None as encode.
-        mix: a 64-bit hash of one to three columns or literals, text, bytes or integers, as an integer column; None =
-            the SHA-256 is used in its place, as with ``portable=True``.
+        mix: a 64-bit hash of one to three columns or literals, text, bytes or integers, as an
+            integer column; None = the SHA-256 is used in its place, as with ``portable=True``.
         digest: text to the hexadecimal digits of its SHA-256.
-        keep: of a connection, a name and an expression: a temporary table of this name with its rows, instead of an
-            earlier one. For engines on which several statements are faster than one: 64-bit codes that no two texts
-            share stand for the texts of users and labels. None = a histogram is always one statement.
-        bytewise: whether texts of which no two different ones are equal are sorted by their bytes, as fast as those.
-        peers: whether rank and dense_rank give equal rows one place; else pairs are grouped before they are ranked.
-        unhashed: a constant of a type that can be sorted and not hashed: DISTINCT of rows with it sorts them, in the
-            order in which they are ranked next. None = repeated events are ranked too, with equal places.
-        full: whether an error of the engine says that its memory is too small; a query of fewer users may then fit.
+        keep: of a connection, a name and an expression: a temporary table of this name with its
+            rows, instead of an earlier one. For engines on which several statements are faster than
+            one: 64-bit codes that no two texts share stand for the texts of users and labels. None
+            = a histogram is always one statement.
+        bytewise: whether texts of which no two different ones are equal are sorted by their bytes,
+            as fast as those.
+        peers: whether rank and dense_rank give equal rows one place; else pairs are grouped before
+            they are ranked.
+        unhashed: a constant of a type that can be sorted and not hashed: DISTINCT of rows with it
+            sorts them, in the order in which they are ranked next. None = repeated events are
+            ranked too, with equal places.
+        full: whether an error of the engine says that its memory is too small; a query of fewer
+            users may then fit.
+        nan: whether a floating-point column is NaN. An engine that reads files may answer isnan by
+            statistics of the file, which leave NaN out; it then needs another form.
+        total: of an operation on one row that may fail for a value of it, such as a cast (an Ibis
+            node): an expression that gives NULL instead, or None where there is none. None = such
+            operations of a caller are refused.
 
     >>> Backend(name="duckdb").peers
     True
@@ -68,6 +87,8 @@ class Backend:
     peers: bool = True
     unhashed: Callable[[], Any] | None = None
     full: Callable[[Exception], bool] = lambda _: False
+    nan: Callable[[Any], Any] = nan_of_ibis
+    total: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         if (self.encode is None) != (self.decode is None):
@@ -83,17 +104,21 @@ class OpenTable:
     Attributes:
         table: the events, one row an event.
         run: takes an Ibis expression, returns a pyarrow.Table.
-        stream: takes an Ibis expression and a function of a pyarrow.RecordBatchReader, which is given its rows, and
-            returns what that makes of them: nothing else is in memory. None: by ``run``.
+        repeats: whether most events repeat a pair of a user and a label, so that it is faster to
+            take distinct pairs before they are ranked; it moves no count.
+        stream: takes an Ibis expression and a function of a pyarrow.RecordBatchReader, which is
+            given its rows, and returns what that makes of them: nothing else is in memory. None: by
+            ``run``.
         backend: what its engine does in its own way.
-        passes: into how many parts the users are split, one query each, so that a query fits in memory; None = one,
-            and more where the engine says that its memory is full.
+        passes: into how many parts the users are split, one query each, so that a query fits in
+            memory; None = one, and more where the engine says that its memory is full.
         close: gives back what was opened for this table; called on leaving a ``with`` block.
         collated: whether its text may have a collation, in which different texts are equal.
-        keep: takes a name and an expression, puts its rows into a temporary table of this name and returns that; None
-            where the rows may change between two statements: a histogram is then one statement.
-        together: takes an expression with a column ``user``, returns it with each user's rows in one place, where that
-            saves the engine later shuffles.
+        keep: takes a name and an expression, puts its rows into a temporary table of this name and
+            returns that; None where the rows may change between two statements: a histogram is then
+            one statement.
+        together: takes an expression with a column ``user``, returns it with each user's rows in
+            one place, where that saves the engine later shuffles.
     """
 
     table: Any
@@ -105,6 +130,7 @@ class OpenTable:
     keep: Callable[[str, Any], Any] | None = None
     together: Callable[[Any], Any] = lambda events: events
     stream: Callable[[Any, Callable[[Any], Any]], Any] | None = None
+    repeats: bool = False
 
     def __enter__(self) -> OpenTable:
         return self
@@ -119,34 +145,54 @@ class OpenTable:
         return gathered(self.run(expression).to_reader())
 
     def exact(self, column: Any) -> Any:
-        """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling would name all."""
-        encode = self.backend.encode if self.collated and column.type().is_string() else None
-        return column if encode is None else encode(column)
+        """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling
+        would name all.
+        """
+        if self.collated and column.type().is_string():
+            encode = self.backend.encode
+        else:
+            encode = None
+        if encode is None:
+            return column
+        return encode(column)
 
     def coarse(self, name: str) -> bool:
-        """Whether a column can treat different texts as equal, as under a collation; tested without reading a row.
+        """Whether a column can treat different texts as equal, as under a collation; tested without
+        reading a row.
 
-        The largest of no rows is NULL, so that a pair of texts is compared, but as values of this column are. Every
-        collation of the engines that takes different texts for one does so for one of these pairs.
+        The largest of no rows is NULL, so that a pair of texts is compared, but as values of this
+        column are. Every collation of the engines that takes different texts for one does so for
+        one of these pairs.
         """
         import ibis
 
         if not self.collated or not self.table[name].type().is_string():
             return False
         none = self.table.filter(ibis.literal(False))
-        asked = {f"p{n}": ibis.coalesce(none[name].max(), one) == other for n, (one, other) in enumerate(ALIKE)}
-        answer = without_data("table", "the engine could not compare texts", lambda: self.run(none.agg(**asked)))
+        asked = {
+            f"p{n}": ibis.coalesce(none[name].max(), one) == other
+            for n, (one, other) in enumerate(ALIKE)
+        }
+        answer = without_data(
+            "table", "the engine could not compare texts", lambda: self.run(none.agg(**asked))
+        )
         return any(value is None or value for value in answer.to_pylist()[0].values())
 
     def person(self, name: str, column: Any) -> Any:
-        """A column of users, each by one of the texts that the engine takes for this user; else as it is compared."""
+        """A column of users, each by one of the texts that the engine takes for this user; else as
+        it is compared.
+        """
         if not self.coarse(name):
-            return column if self.backend.bytewise else self.exact(column)
+            if self.backend.bytewise:
+                return column
+            return self.exact(column)
         exact = self.exact(column)
         return exact.first().over(group_by=column, order_by=exact)
 
     def among(self, column: Any, values: Sequence[Any]) -> Any:
-        """Whether a column holds one of some values of its type; texts are compared by their bytes."""
+        """Whether a column holds one of some values of its type; texts are compared by their
+        bytes.
+        """
         import ibis
 
         if self.exact(column) is column:
@@ -160,14 +206,18 @@ class OpenTable:
         return column.cast("string")
 
     def mix(self, *columns: Any) -> Any:
-        """The engine's own 64-bit hash of some columns or literals: fast; the same for one version of the engine."""
+        """The engine's own 64-bit hash of some columns or literals: fast; the same for one version
+        of the engine.
+        """
         if self.backend.mix is None:
             raise InvalidParameter(f"the backend {self.backend.name!r} has no hash function")
         return self.backend.mix(*columns)
 
 
 def gathered(batches: Any) -> dict[str, Array]:
-    """The columns of a pyarrow.RecordBatchReader, in the smallest types that hold them: most labels in 16 bytes."""
+    """The columns of a pyarrow.RecordBatchReader, in the smallest types that hold them: most labels
+    in 16 bytes.
+    """
     import pyarrow as pa
 
     parts = {field.name: [_array(pa.array([], field.type))] for field in batches.schema}
@@ -194,11 +244,18 @@ def _array(column: Any) -> Array:
     import pyarrow as pa
 
     if pa.types.is_integer(column.type) or pa.types.is_decimal(column.type):  # as DuckDB gives sums
-        array: Array = column.cast(pa.int64() if pa.types.is_decimal(column.type) else column.type).to_numpy()
+        array: Array = column.cast(
+            pa.int64() if pa.types.is_decimal(column.type) else column.type
+        ).to_numpy()
         fits = np.min_scalar_type(array.max(initial=0))
-        # Beside negative numbers of another part, unsigned ones of 64 bits would all become floating-point numbers.
-        return array if array.min(initial=0) < 0 or fits.itemsize == 8 else array.astype(fits)
-    return np.array(column.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=np.dtypes.StringDType())
+        # Beside negative numbers of another part, unsigned ones of 64 bits would all become
+        # floating-point numbers.
+        if array.min(initial=0) < 0 or fits.itemsize == 8:
+            return array
+        return array.astype(fits)
+    return np.array(
+        column.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=np.dtypes.StringDType()
+    )
 
 
 @cache
@@ -215,7 +272,9 @@ def builtin(name: str, takes: tuple[Any, ...], gives: Any) -> Callable[..., Any]
     def stub(*_: Any) -> None: ...
 
     # Ibis reads the number of arguments off the signature.
-    numbered = [Parameter(f"a{place}", Parameter.POSITIONAL_OR_KEYWORD) for place in range(len(takes))]
+    numbered = [
+        Parameter(f"a{place}", Parameter.POSITIONAL_OR_KEYWORD) for place in range(len(takes))
+    ]
     stub.__signature__ = Signature(numbered)  # type: ignore[attr-defined]
     return ibis.udf.scalar.builtin(stub, name=name, signature=(takes, gives))
 
@@ -225,30 +284,43 @@ class MemoryFull(InvalidParameter):
 
 
 def without_data(
-    argument: str, what: str, action: Callable[[], Any], *, full: Callable[[Exception], bool] = lambda _: False
+    argument: str,
+    what: str,
+    action: Callable[[], Any],
+    *,
+    full: Callable[[Exception], bool] = lambda _: False,
 ) -> Any:
-    """Run an action of an engine; any error of its becomes InvalidParameter, since engines quote rows in messages.
+    """Run an action of an engine; any error of its becomes InvalidParameter, since engines quote
+    rows in messages.
 
-    A function and not a context manager, so that the engine's error is not kept as the context of ours either.
+    A function and not a context manager, so that the engine's error is not kept as the context of
+    ours either.
     """
     try:
         return action()
     except (InvalidParameter, ImportError):
         raise
-    except Exception as error:  # noqa: BLE001 - engines raise errors of many unrelated types
-        failure, kind = _failure(error), MemoryFull if full(error) else InvalidParameter
+    except Exception as error:  # noqa: BLE001
+        failure = _failure(error)
+        kind = MemoryFull if full(error) else InvalidParameter
     raise kind(f"{argument}: {what}{failure}")
 
 
 def _failure(error: Exception) -> str:
-    """Return the operation that the engine lacks, if Ibis names it, without data. The log has the type of the error."""
+    """Return the operation that the engine lacks, if Ibis names it, without data. The log has the
+    type of the error.
+    """
     _LOG.info("the engine raised %s", type(error).__name__)
     if type(error).__module__ != "ibis.common.exceptions":
         return ""
     import ibis.expr.operations as ops
 
-    asked = dict.fromkeys(word for word in re.findall(r"\w+", str(error)) if word[:1].isupper() and hasattr(ops, word))
-    return f": it has no {'/'.join(asked)}" if asked else ""
+    asked = dict.fromkeys(
+        word for word in re.findall(r"\w+", str(error)) if word[:1].isupper() and hasattr(ops, word)
+    )
+    if asked:
+        return f": it has no {'/'.join(asked)}"
+    return ""
 
 
 def imported(module: str, *, extra: str) -> Any:

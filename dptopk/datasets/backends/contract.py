@@ -1,7 +1,9 @@
-"""The contract of a backend: what an engine must get right for the bounds to hold and the answers to be the same.
+"""The contract of a backend: what an engine must get right for the bounds to hold and the answers
+to be the same.
 
-Each check is a function of a Tried engine; its docstring is the clause of the contract, and it raises Broken with what
-was found. All data are made up here, so what is found may be shown. All of them pass before a backend is let in.
+Each check is a function of a Tried engine; its docstring is the clause of the contract, and it
+raises Broken with what was found. All data are made up here, so what is found may be shown. All of
+them pass before a backend is let in.
 """
 
 from __future__ import annotations
@@ -25,9 +27,29 @@ from dptopk.datasets.events import events_histogram
 from dptopk.datasets.segments import segment_histograms
 from dptopk.errors import InvalidParameter
 
-# Texts that some collation, folding, trimming, quoting or 16-bit order takes for one another, or for something else.
+# Texts that some collation, folding, trimming, quoting or 16-bit order takes for one another, or
+# for something else.
 TEXTS = (
-    *("A", "a", "á", "a\u0301", "a ", " a", "", "ß", "ss", "İ", "i", "ı", "\u212b", "Å", "\uffff", "😀", "ﬁ", "fi"),
+    *(
+        "A",
+        "a",
+        "á",
+        "a\u0301",
+        "a ",
+        " a",
+        "",
+        "ß",
+        "ss",
+        "İ",
+        "i",
+        "ı",
+        "\u212b",
+        "Å",
+        "\uffff",
+        "😀",
+        "ﬁ",
+        "fi",
+    ),
     *("0", "00", "-0", "a\u200b", "Z", "_", "%", "\\", "\\n", "\n", "\r\n", "\t"),
     *("'", '"', "`", ";--", "{}", "$1", "?"),
     *("NULL", "null", "nan", ":a", "日本", "%s", "\\'", "''"),
@@ -51,18 +73,30 @@ class Tried:
         import ibis
         import pyarrow as pa
 
-        keep = partial(self.backend.keep, self.connection) if self.backend.keep else None
-        return OpenTable(ibis.memtable(pa.table(columns)), self.connection.to_pyarrow, self.backend, keep=keep)
+        if self.backend.keep:
+            keep = partial(self.backend.keep, self.connection)
+        else:
+            keep = None
+        return OpenTable(
+            ibis.memtable(pa.table(columns)), self.connection.to_pyarrow, self.backend, keep=keep
+        )
 
     def counts(self, table: OpenTable, **options: Any) -> dict[Any, int]:
         """The bounded histogram of a table with the columns u and i."""
-        found = events_histogram(table, **({"user": "u", "item": "i", "labels_per_user": None} | options))
+        found = events_histogram(
+            table, **({"user": "u", "item": "i", "labels_per_user": None} | options)
+        )
         return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
 
-    def drawn(self, pairs: Sequence[tuple[Any, Any]], bounds: Bounds) -> dict[tuple[Any, Any], tuple[Any, ...]]:
-        """By what the engine orders the items of each user: the lot of each (user, item), each asked once."""
+    def drawn(
+        self, pairs: Sequence[tuple[Any, Any]], bounds: Bounds
+    ) -> dict[tuple[Any, Any], tuple[Any, ...]]:
+        """By what the engine orders the items of each user: the lot of each (user, item), each
+        asked once.
+        """
         table = self.table(u=[user for user, _ in pairs], i=[item for _, item in pairs])
-        user, item = table.exact(table.table.u), table.exact(table.table.i)
+        user = table.exact(table.table.u)
+        item = table.exact(table.table.i)
         keys = {f"k{place}": key for place, key in enumerate(hash_ranks(table, user, item, bounds))}
         found = table.run(table.table.select("u", "i", **keys)).to_pylist()
         return {(row["u"], row["i"]): tuple(row[name] for name in keys) for row in found}
@@ -75,19 +109,29 @@ def agree(found: Any, expected: Any, what: str) -> None:
 
 
 def texts_are_their_bytes(tried: Tried) -> None:
-    """Texts are equal when their bytes in UTF-8 are, and in the order of those; they come back as they were."""
+    """Texts are equal when their bytes in UTF-8 are, and in the order of those; they come back as
+    they were.
+    """
     table = tried.table(k=list(TEXTS) * 2)
     exact = table.table.select(k=table.exact(table.table.k))
     grouped = exact.group_by("k").agg(n=exact.count()).order_by("k")
     found = table.run(grouped.select(text=table.text(grouped.k), n=grouped.n)).to_pylist()
-    agree([row["text"] for row in found], sorted(TEXTS, key=lambda text: text.encode()), "the order of texts")
+    agree(
+        [row["text"] for row in found],
+        sorted(TEXTS, key=lambda text: text.encode()),
+        "the order of texts",
+    )
     agree({row["n"] for row in found}, {2}, "the size of groups of equal texts")
 
 
 def missing_values_are_dropped(tried: Tried) -> None:
-    """NULL is no user and no label, the empty text is one like any other, and NULL weights add nothing."""
+    """NULL is no user and no label, the empty text is one like any other, and NULL weights add
+    nothing.
+    """
     plain = tried.table(u=["a", "-", "b", "", "c"], i=["x", "x", "-", "", "x"], w=[2, 1, 1, -1, -1])
-    user, item, weight = plain.table.u.nullif("-"), plain.table.i.nullif("-"), plain.table.w.nullif(-1)
+    user = plain.table.u.nullif("-")
+    item = plain.table.i.nullif("-")
+    weight = plain.table.w.nullif(-1)
     table = replace(plain, table=plain.table.select(u=user, i=item, w=weight))
     agree(tried.counts(table), {"x": 2, "": 1}, "the labels of users")
     agree(tried.counts(table, weight="w", per_label_cap=3), {"x": 2}, "sums of weights")
@@ -95,33 +139,54 @@ def missing_values_are_dropped(tried: Tried) -> None:
 
 
 def integers_are_64_bits_wide(tried: Tried) -> None:
-    """Integers keep all their 64 bits, are ordered with their sign, and sums are exact beyond 2^31 and 2^53."""
+    """Integers keep all their 64 bits, are ordered with their sign, and sums are exact beyond 2^31
+    and 2^53.
+    """
     table = tried.table(u=list(EDGES), i=list(EDGES))
     for cap in (None, 1):
         found = events_histogram(table, user="u", item="i", labels_per_user=cap, top=len(EDGES))
         agree(found.labels.tolist(), sorted(EDGES), "integers in their order")
     cap = 2**31 - 1
     many = tried.table(u=list(range(9)), i=["x"] * 9, w=[2**62] * 9)
-    agree(tried.counts(many, weight="w", per_label_cap=cap), {"x": 9 * cap}, "the sum of large amounts")
+    agree(
+        tried.counts(many, weight="w", per_label_cap=cap),
+        {"x": 9 * cap},
+        "the sum of large amounts",
+    )
     table = tried.table(n=[2**53, 1, 1, 1])
-    agree(table.run(table.table.agg(n=table.table.n.sum())).to_pylist(), [{"n": 2**53 + 3}], "a sum beyond 2^53")
+    agree(
+        table.run(table.table.agg(n=table.table.n.sum())).to_pylist(),
+        [{"n": 2**53 + 3}],
+        "a sum beyond 2^53",
+    )
 
 
 def remainders_have_a_sign(tried: Tried) -> None:
-    """(n % p + p) % p is in 0..p-1 for negative n too, and dividing integers does not go through fractions."""
+    """(n % p + p) % p is in 0..p-1 for negative n too, and dividing integers does not go through
+    fractions.
+    """
     numbers = [number for number in EDGES if abs(number) < 2**63 - 1]
     table = tried.table(n=numbers)
     found = table.run(table.table.select("n", r=(table.table.n % 7 + 7) % 7)).to_pylist()
-    agree({row["n"]: row["r"] for row in found}, {number: number % 7 for number in numbers}, "remainders by 7")
+    agree(
+        {row["n"]: row["r"] for row in found},
+        {number: number % 7 for number in numbers},
+        "remainders by 7",
+    )
 
 
 def weights_become_whole_numbers(tried: Tried) -> None:
-    """A weight is rounded down and clipped to [0, τ]; NaN, NULL and text that spells no number are 0; nothing fails."""
+    """A weight is rounded down and clipped to [0, τ]; NaN, NULL and text that spells no number are
+    0; nothing fails.
+    """
     numbers = [-1e300, -1.0, -0.5, 0.0, 0.5, 1.0, 2.7, 3.0, 1e300, np.inf, -np.inf, np.nan, None]
     whole = [0, 0, 0, 0, 0, 1, 2, 3, 3, 3, 0, 0, 0]
     spelt = {"2": 2, " 2.9 ": 2, "1e0": 1, "+3": 3, "2.": 2}
-    spelt |= dict.fromkeys(("-1", "1_0", "1d", "", " ", "nan", "inf", "0x3", "٣", "1e999", "9" * 400, "x"), 0)
-    texts, amounts = list(spelt), list(spelt.values())
+    spelt |= dict.fromkeys(
+        ("-1", "1_0", "1d", "", " ", "nan", "inf", "0x3", "٣", "1e999", "9" * 400, "x"), 0
+    )
+    texts = list(spelt)
+    amounts = list(spelt.values())
     for weights, expected in ((numbers, whole), (texts, amounts)):
         places = list(range(len(weights)))
         table = tried.table(u=places, i=places, w=weights)
@@ -131,8 +196,11 @@ def weights_become_whole_numbers(tried: Tried) -> None:
 
 
 def the_hash_is_a_function(tried: Tried) -> None:
-    """A lot depends on key, user and item, on nothing else, and is the same when it is asked for again."""
-    users, items = [*TEXTS[:12], "u"], [*TEXTS[:6], "ab"]
+    """A lot depends on key, user and item, on nothing else, and is the same when it is asked for
+    again.
+    """
+    users = [*TEXTS[:12], "u"]
+    items = [*TEXTS[:6], "ab"]
     pairs = [(user, item) for user in users for item in items]
     bounds = [Bounds(labels_per_user=1, key=key) for key in ("", "k")]
     first, other = (tried.drawn(pairs, bound) for bound in bounds)
@@ -142,29 +210,47 @@ def the_hash_is_a_function(tried: Tried) -> None:
         lot = [keys[0] for each in found for keys in each.values()]
         agree(len(set(lot)), len(lot), f"the number of different lots of different {name}")
     wide = [(user, item) for user in EDGES for item in EDGES]
-    agree(len({keys[0] for keys in tried.drawn(wide, bounds[0]).values()}), len(wide), "lots of integers")
+    agree(
+        len({keys[0] for keys in tried.drawn(wide, bounds[0]).values()}),
+        len(wide),
+        "lots of integers",
+    )
 
 
 def the_hash_spreads(tried: Tried) -> None:
-    """All orders of a user's items are about equally frequent: none is preferred, and no two decide about a third."""
-    users, items = range(3000), ("x", "y", "z")
+    """All orders of a user's items are about equally frequent: none is preferred, and no two decide
+    about a third.
+    """
+    users = range(3000)
+    items = ("x", "y", "z")
     for named in (str, int):
-        pairs = [(named(user), item if named is str else ord(item)) for user in users for item in items]
+        pairs = [
+            (named(user), item if named is str else ord(item)) for user in users for item in items
+        ]
         drawn = tried.drawn(pairs, Bounds(labels_per_user=1))
         orders: Counter[tuple[str, ...]] = Counter()
         for user in users:
-            hash_ranks = {item: drawn[named(user), item if named is str else ord(item)] for item in items}
+            hash_ranks = {
+                item: drawn[named(user), item if named is str else ord(item)] for item in items
+            }
             orders[tuple(sorted(items, key=hash_ranks.__getitem__))] += 1
         expected = len(users) / 6
-        chi2 = sum((orders[order] - expected) ** 2 / expected for order in itertools.permutations(items))
-        if chi2 > 40:  # 5 degrees of freedom: a uniform hash is beyond it with a probability of 1.5e-7
-            raise Broken(f"the orders of three items are {dict(orders)}: a chi-squared of {chi2:.0f}")
+        chi2 = sum(
+            (orders[order] - expected) ** 2 / expected for order in itertools.permutations(items)
+        )
+        if (
+            chi2 > 40
+        ):  # 5 degrees of freedom: a uniform hash is beyond it with a probability of 1.5e-7
+            raise Broken(
+                f"the orders of three items are {dict(orders)}: a chi-squared of {chi2:.0f}"
+            )
 
 
 def sha256_is_sha256(tried: Tried) -> None:
     """The portable lot is the start of the SHA-256 of key | user | item in UTF-8, as everywhere."""
     table = tried.table(u=list(TEXTS), i=list(reversed(TEXTS)))
-    user, item = table.exact(table.table.u), table.exact(table.table.i)
+    user = table.exact(table.table.u)
+    item = table.exact(table.table.i)
     found = table.run(table.table.select("u", "i", d=digest(table, user, item, "k"))).to_pylist()
     expected = {pair: _digest(*pair, "k") for pair in zip(TEXTS, reversed(TEXTS), strict=True)}
     agree({(row["u"], row["i"]): row["d"] for row in found}, expected, "digests")
@@ -176,7 +262,9 @@ def _digest(user: Any, item: Any, key: str) -> str:
 
 
 def windows_rank_as_said(tried: Tried) -> None:
-    """row_number breaks ties by the next key; rank and dense_rank give equal rows one place, rank that of the first."""
+    """row_number breaks ties by the next key; rank and dense_rank give equal rows one place, rank
+    that of the first.
+    """
     import ibis
 
     rows = [("a", 2, 1), ("a", 2, 1), ("a", 1, 5), ("a", 1, 4), ("b", 9, 0), ("a", 3, 0)]
@@ -197,14 +285,17 @@ def windows_rank_as_said(tried: Tried) -> None:
         ("b", 9, 0, 0, 0, 0, True),
     ]
     if tried.backend.peers:  # which of two equal rows comes first is not said
-        numbers, expected = [row[3] for row in found], [(*row[:3], 0, *row[4:]) for row in expected]
+        numbers = [row[3] for row in found]
+        expected = [(*row[:3], 0, *row[4:]) for row in expected]
         agree(sorted(numbers), [0, 0, 1, 2, 3, 4], "row numbers")
         found = sorted((*row[:3], 0, *row[4:]) for row in found)
     agree(found, sorted(row[: len(asked)] for row in expected), "places in windows")
 
 
 def the_cut_is_by_count_then_label(tried: Tried) -> None:
-    """A cut leaves the largest counts, of equal ones the first in the order of the labels' bytes."""
+    """A cut leaves the largest counts, of equal ones the first in the order of the labels'
+    bytes.
+    """
     items = ("b", "B", "\uffff", "😀", "ä", "a", "Z")
     times = (3, 2, 2, 2, 2, 2, 1)
     events = [(user, item) for item, n in zip(items, times, strict=True) for user in range(n)]
@@ -219,13 +310,23 @@ def names_and_values_are_quoted(tried: Tried) -> None:
     """Columns may be called anything, and conditions may hold any text."""
     names = ('a "quoted" name', "it's", "select", "per cent %s", "Größe", "semi;colon", "dot.ted\\")
     plain = tried.table(**{f"c{place}": ["x", "y", "y"] for place in range(len(names))})
-    table = replace(plain, table=plain.table.rename({name: f"c{place}" for place, name in enumerate(names)}))
+    table = replace(
+        plain, table=plain.table.rename({name: f"c{place}" for place, name in enumerate(names)})
+    )
     for place in range(0, len(names), 3):
         user, item, kept = (names[(place + step) % len(names)] for step in range(3))
-        agree(tried.counts(table, user=user, item=item, where={kept: "y"}), {"y": 1}, f"the columns {user}, {item}")
+        agree(
+            tried.counts(table, user=user, item=item, where={kept: "y"}),
+            {"y": 1},
+            f"the columns {user}, {item}",
+        )
     table = tried.table(u=list(range(len(TEXTS))), i=list(TEXTS))
     for half in (TEXTS[::2], TEXTS[1::2]):
-        agree(tried.counts(table, where={"i": half}), dict.fromkeys(half, 1), "rows with one of many texts")
+        agree(
+            tried.counts(table, where={"i": half}),
+            dict.fromkeys(half, 1),
+            "rows with one of many texts",
+        )
 
 
 def long_texts_are_whole(tried: Tried) -> None:
@@ -239,21 +340,36 @@ def long_texts_are_whole(tried: Tried) -> None:
 
 
 def types_are_written_alike(tried: Tried) -> None:
-    """Dates are labels as 2024-01-31, truth values as true, whole decimals as 7; what is not whole is missing."""
+    """Dates are labels as 2024-01-31, truth values as true, whole decimals as 7; what is not whole
+    is missing.
+    """
     days = [dt.date(1969, 12, 31), dt.date(2024, 1, 31), dt.date(9999, 12, 31)]
     decimals = [Decimal("7.00"), Decimal("7.50"), Decimal("-12345678901234567890.00")]
-    table = tried.table(u=[0, 1, 2], d=days, f=[True, False, None], r=[7.0, 7.5, np.nan], n=decimals, m=decimals)
+    table = tried.table(
+        u=[0, 1, 2], d=days, f=[True, False, None], r=[7.0, 7.5, np.nan], n=decimals, m=decimals
+    )
     agree(tried.counts(table, item="d"), {str(day): 1 for day in days}, "dates")
     agree(tried.counts(table, item="f"), {"true": 1, "false": 1}, "truth values")
     agree(tried.counts(table, item="r"), {7: 1}, "floating-point numbers as integers")
-    agree(tried.counts(table, user="m", item="n"), {"7": 1, "-12345678901234567890": 1}, "decimal numbers")
+    agree(
+        tried.counts(table, user="m", item="n"),
+        {"7": 1, "-12345678901234567890": 1},
+        "decimal numbers",
+    )
 
 
 def conditions_compare_values(tried: Tried) -> None:
-    """A condition holds for equal values of its column's type, to the last microsecond and bit, and for no others."""
-    time = dt.datetime(2024, 1, 31, 12, 0, 0, 1)  # noqa: DTZ001 - a column without a zone
+    """A condition holds for equal values of its column's type, to the last microsecond and bit, and
+    for no others.
+    """
+    time = dt.datetime(2024, 1, 31, 12, 0, 0, 1)  # noqa: DTZ001
     same: dict[str, Any] = {"d": dt.date(1970, 1, 2), "f": True, "r": 0.1, "t": time, "n": -(2**63)}
-    other: dict[str, Any] = {"d": dt.date(1970, 1, 1), "f": False, "r": 0.1 + 2**-56, "n": 1 - 2**63}
+    other: dict[str, Any] = {
+        "d": dt.date(1970, 1, 1),
+        "f": False,
+        "r": 0.1 + 2**-56,
+        "n": 1 - 2**63,
+    }
     other["t"] = time - dt.timedelta(microseconds=1)
     # The first row meets all conditions, each other row all but one.
     rows = [same, *({**same, name: other[name]} for name in same)]
@@ -263,13 +379,17 @@ def conditions_compare_values(tried: Tried) -> None:
 
 
 def integers_of_any_width_are_alike(tried: Tried) -> None:
-    """Integers of 16, 32 and 64 bits are the same users and labels and have the same lots, negative ones too."""
+    """Integers of 16, 32 and 64 bits are the same users and labels and have the same lots, negative
+    ones too.
+    """
     import pyarrow as pa
 
     pairs = [(user, item) for user in range(-9, 9) for item in range(-4, 4)]
     users, items = map(list, zip(*pairs, strict=True))
     answers = [
-        tried.counts(tried.table(u=pa.array(users, kind), i=pa.array(items, kind)), labels_per_user=2)
+        tried.counts(
+            tried.table(u=pa.array(users, kind), i=pa.array(items, kind)), labels_per_user=2
+        )
         for kind in (pa.int16(), pa.int32(), pa.int64())
     ]
     for narrow in answers[:2]:
@@ -277,7 +397,9 @@ def integers_of_any_width_are_alike(tried: Tried) -> None:
 
 
 def users_are_one_where_texts_are_equal(tried: Tried) -> None:
-    """Texts that the engine takes for equal are one user, under a collation too; labels are equal by their bytes."""
+    """Texts that the engine takes for equal are one user, under a collation too; labels are equal
+    by their bytes.
+    """
     table = tried.table(u=list(TEXTS), i=list(TEXTS))
     agree(tried.counts(table), dict.fromkeys(TEXTS, 1), "labels without a cap")
     users = len(table.run(table.table.group_by("u").agg(n=table.table.count())))
@@ -305,7 +427,9 @@ def answers_are_of_one_state(tried: Tried) -> None:
 
 
 def tables_are_taken_row_by_row(tried: Tried) -> None:
-    """Tables and conditions that look at several rows are refused by name; a union of filtered rows is added up."""
+    """Tables and conditions that look at several rows are refused by name; a union of filtered rows
+    is added up.
+    """
     import ibis
 
     table = tried.table(u=["a", "a", "b"], i=["x", "y", "x"], w=[1, 1, 2])
@@ -330,14 +454,21 @@ def tables_are_taken_row_by_row(tried: Tried) -> None:
             found = str(error)
         if name not in str(found):
             raise Broken(f"a table with {name} gave {found}")
-    rows = each.select("u", "i", w=each.w.cast("int32").cast("int64"))
-    rows = each.filter(each.w > 1).mutate(i=each.i.upper()).union(rows)
+    # A cast to a wider type fails for no value, so a backend needs no `total` for it.
+    wide = each.mutate(w=each.w.cast("float64"))
+    rows = wide.filter(wide.w > 1).mutate(i=wide.i.upper()).union(wide.select("u", "i", "w"))
     twice = replace(table, table=rows.union(rows))
-    agree(tried.counts(twice, weight="w", per_label_cap=9), {"X": 4, "x": 6, "y": 2}, "the sums over a union")
+    agree(
+        tried.counts(twice, weight="w", per_label_cap=9),
+        {"X": 4, "x": 6, "y": 2},
+        "the sums over a union",
+    )
 
 
 def the_answer_is_the_definition(tried: Tried) -> None:
-    """Histograms are those of the definition: a user's Δ labels of least lot, or the most frequent, and τ on each."""
+    """Histograms are those of the definition: a user's Δ labels of least lot, or the most frequent,
+    and τ on each.
+    """
     rng = np.random.default_rng(1)
     users = ("a", "b", "", "a|b", "😀", *map(str, range(8)))
     items = ("x", "X", "b|x", "", "日本", "%", *map(str, range(6)))
@@ -350,45 +481,80 @@ def the_answer_is_the_definition(tried: Tried) -> None:
     found = dict(zip(bins.labels.tolist(), bins.counts.tolist(), strict=True))
     single = {name: n for name, n in found.items() if n and len(name) == 1 and name <= "6"}
     agree(single, dict(labels), "users by labels")
-    tried_on = ((False, "hash", 2, 1), (False, "top", 3, 2), (True, "hash", 2, 2), (True, "top", 1, 1))
+    tried_on = (
+        (False, "hash", 2, 1),
+        (False, "top", 3, 2),
+        (True, "hash", 2, 2),
+        (True, "top", 1, 1),
+    )
     for portable, choose, delta, cap in tried_on:
-        options = dict[str, Any](labels_per_user=delta, per_label_cap=cap, choose=choose, key="k", portable=portable)
+        options = dict[str, Any](
+            labels_per_user=delta, per_label_cap=cap, choose=choose, key="k", portable=portable
+        )
         bounds = Bounds(**options)
         digested = {pair: (_digest(*pair, "k"), pair[1].encode()) for pair in pairs}
-        expected = defined(Counter(events), digested if portable else tried.drawn(pairs, bounds), bounds)
+        expected = defined(
+            Counter(events), digested if portable else tried.drawn(pairs, bounds), bounds
+        )
         agree(tried.counts(table, **options), expected, f"the histogram with {options}")
 
 
-def defined(events: Counter[tuple[Any, Any]], drawn: dict[tuple[Any, Any], Any], bounds: Bounds) -> dict[Any, int]:
+def defined(
+    events: Counter[tuple[Any, Any]], drawn: dict[tuple[Any, Any], Any], bounds: Bounds
+) -> dict[Any, int]:
     """The bounded histogram, from the definition: events -> how often, lots."""
     counts: Counter[Any] = Counter()
     for user in {user for user, _ in events}:
         mine = [item for other, item in events if other == user]
-        mine.sort(key=lambda item: (-events[user, item] if bounds.choose == "top" else 0, drawn[user, item]))
+        mine.sort(
+            key=lambda item: (
+                -events[user, item] if bounds.choose == "top" else 0,
+                drawn[user, item],
+            )
+        )
         for item in mine[: bounds.labels_per_user]:
             counts[item] += min(events[user, item], bounds.per_label_cap)
     return dict(counts)
 
 
 def one_user_moves_what_was_said(tried: Tried) -> None:
-    """Without any one user, at most Δ counts are lower, by at most τ, and no count is higher; in segments as well."""
+    """Without any one user, at most Δ counts are lower, by at most τ, and no count is higher; in
+    segments as well.
+    """
     rng = np.random.default_rng(2)
-    events = [(f"u{u}", f"i{i}", "ns"[s]) for u, i, s in rng.integers((0, 0, 0), (5, 7, 2), (60, 3))]
+    events = [
+        (f"u{u}", f"i{i}", "ns"[s]) for u, i, s in rng.integers((0, 0, 0), (5, 7, 2), (60, 3))
+    ]
     options: dict[str, Any] = {"labels_per_user": 2, "per_label_cap": 2, "key": "k"}
 
     def asked(kept: list[tuple[str, str, str]]) -> list[Counter[Any]]:
         user, item, segment = (list(column) for column in zip(*kept, strict=True))
         table = tried.table(u=user, i=item, s=segment)
         each = segment_histograms(
-            table, user="u", item="i", segment="s", segments=["n", "s"], segments_per_user=1, **options
+            table,
+            user="u",
+            item="i",
+            segment="s",
+            segments=["n", "s"],
+            segments_per_user=1,
+            **options,
         )
-        return [Counter(dict(zip(h.labels.tolist(), h.counts.tolist(), strict=True))) for h in each.values()]
+        return [
+            Counter(dict(zip(h.labels.tolist(), h.counts.tolist(), strict=True)))
+            for h in each.values()
+        ]
 
     whole = asked(events)
     for gone in ("u0", "u1", "u2"):
         moved = 0
-        for before, after in zip(whole, asked([event for event in events if event[0] != gone]), strict=True):
-            change = {item: before[item] - after[item] for item in before | after if before[item] != after[item]}
+        for before, after in zip(
+            whole, asked([event for event in events if event[0] != gone]), strict=True
+        ):
+            change = {
+                item: before[item] - after[item]
+                for item in before | after
+                if before[item] != after[item]
+            }
             if len(change) > 2 or not all(0 < move <= 2 for move in change.values()):
                 raise Broken(f"one user moved {change}")
             moved += bool(change)

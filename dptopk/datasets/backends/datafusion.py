@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dptopk.datasets.backends.base import Backend, builtin
+from dptopk.datasets.backends.total import attempted, divided, rounded
 
 
 def _digest(text: Any) -> Any:
@@ -12,5 +14,23 @@ def _digest(text: Any) -> Any:
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
 
 
-# Text is compared by its bytes always, and there is no 64-bit hash of several values: lots are by SHA-256.
-DATAFUSION = Backend(name="datafusion", digest=_digest)
+_TOTAL: dict[str, Callable[[Any], Any]] = {
+    "Cast": attempted,
+    "Divide": divided,
+    "Modulus": divided,
+    "Floor": rounded,
+    "Ceil": rounded,
+    "Round": rounded,
+}
+
+
+def _total(operation: Any) -> Any:
+    safe = _TOTAL.get(type(operation).__name__)
+    if safe is None:
+        return None
+    return safe(operation)
+
+
+# Text is compared by its bytes always, and there is no 64-bit hash of several values: lots are by
+# SHA-256.
+DATAFUSION = Backend(name="datafusion", digest=_digest, total=_total)

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
-from dptopk.datasets.backends.files import DIFFERING, Files, located, opened
+from dptopk.datasets.backends.base import (
+    Backend,
+    MemoryFull,
+    OpenTable,
+    builtin,
+    imported,
+    without_data,
+)
+from dptopk.datasets.backends.files import Files, enough, located, opened, refuse_differing
 from dptopk.datasets.backends.frames import FRAMES, library
+from dptopk.datasets.backends.readable import ReadableFiles
+from dptopk.datasets.backends.spill import Spill
+from dptopk.datasets.backends.total import GROWING
 from dptopk.errors import InvalidParameter
 
+_LOG = logging.getLogger(__name__)
 MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
 MOST_PASSES = 10_000  # each reads the whole table
+LONGEST_LINE = 2**28  # bytes of a row of a text file
 
 
 def _encode(text: Any) -> Any:
@@ -32,7 +45,9 @@ def _hash(*columns: Any) -> Any:
 
 
 def _mix(*columns: Any) -> Any:
-    """Hashed again: DuckDB joins the hashes of several values by XOR, so the order of two items would be one bit's."""
+    """Hashed again: DuckDB joins the hashes of several values by XOR, so the order of two items
+    would be one bit's.
+    """
     return _hash(_hash(*columns))
 
 
@@ -42,19 +57,55 @@ def _keep(connection: Any, name: str, expression: Any) -> Any:
 
 
 def _stream(connection: Any, expression: Any, take: Callable[[Any], Any]) -> Any:
-    """A query gives its rows as it finds them; a result would be there twice, in DuckDB and in Arrow."""
+    """A query gives its rows as it finds them; a result would be there twice, in DuckDB and in
+    Arrow.
+    """
     import pyarrow as pa
 
     connection.create_view("dptopk_rows", expression, overwrite=True)
     return take(pa.RecordBatchReader.from_stream(connection.con.sql("FROM dptopk_rows")))
 
 
+# What DuckDB says where memory is short: of its own limit, and of an address space that is too
+# small, in which a page of a Parquet file cannot be decompressed. A damaged page says the latter
+# too, and fails with any number of passes.
+FULL = ("Out of Memory Error", "ZSTD Decompression failure", "bad_alloc", "Allocation failure")
+
+
 def _full(error: Exception) -> bool:
     """While batches are read, Arrow raises errors of its own with DuckDB's text."""
-    return type(error).__name__ == "OutOfMemoryException" or "Out of Memory Error" in str(error)
+    named = type(error).__name__ == "OutOfMemoryException" or isinstance(error, MemoryError)
+    return named or any(text in str(error) for text in FULL)
 
 
-DUCKDB = Backend(name="duckdb", encode=_encode, decode=_decode, mix=_mix, keep=_keep, full=_full)
+def _nan(column: Any) -> Any:
+    """Isnan of a column is answered by the statistics of a Parquet file, which say nothing about
+    NaN; of an element of a list there are none.
+    """
+    import ibis
+
+    return ibis.array([column])[0].isnan()
+
+
+def _total(operation: Any) -> Any:
+    """TRY gives NULL where its expression fails."""
+    if type(operation).__name__ in GROWING:
+        return None
+    expression = operation.to_expr()
+    kind = expression.type()
+    return builtin("try", (kind,), kind)(expression)
+
+
+DUCKDB = Backend(
+    name="duckdb",
+    encode=_encode,
+    decode=_decode,
+    mix=_mix,
+    keep=_keep,
+    full=_full,
+    nan=_nan,
+    total=_total,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +113,14 @@ class DuckDB:
     """The embedded engine: files, frames and Arrow tables are read by DuckDB inside this process.
 
     Args:
-        memory_limit: such as "4GB"; beyond it DuckDB spills to disk. None = DuckDB's default (80% of the machine).
+        memory_limit: such as "4GB"; beyond it DuckDB spills to disk. None = DuckDB's default (80%
+            of the machine).
         threads: worker threads; None = one a core.
-        temp_directory: where it spills; None = DuckDB's default.
-        passes: split the users into this many parts by a hash, and query one part at a time: less memory and disk for
-            more time. None = one pass, and twice as many whenever DuckDB says that memory and disk are full. The answer
-            does not depend on it.
+        temp_directory: where it spills, in a folder of its own that is removed afterwards, as are
+            those of processes that were killed; None = DuckDB's default.
+        passes: split the users into this many parts by a hash, and query one part at a time: less
+            memory and disk for more time. None = one pass, and twice as many whenever DuckDB says
+            that memory and disk are full. The answer does not depend on it.
 
     >>> DuckDB(memory_limit="4GB", passes=4).passes
     4
@@ -83,30 +136,61 @@ class DuckDB:
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):
             raise InvalidParameter(
-                f"memory_limit must be a size such as '4GB', got {limit!r}", parameter="memory_limit"
+                f"memory_limit must be a size such as '4GB', got {limit!r}",
+                parameter="memory_limit",
             )
 
-    def connect(self) -> Any:
-        """A new in-memory connection with these settings."""
+    def connect(self, *, spill: Spill | None = None) -> Any:
+        """A new in-memory connection with these settings; ``spill``: the folder of its own."""
         ibis = imported("ibis", extra="data")
         imported("duckdb", extra="data")
-        folder = None if self.temp_directory is None else str(self.temp_directory)
-        wanted = {"memory_limit": self.memory_limit, "threads": self.threads, "temp_directory": folder}
+        folder = self.temp_directory if spill is None else spill.folder
+        wanted = {
+            "memory_limit": self.memory_limit,
+            "threads": self.threads,
+            "temp_directory": None if folder is None else str(folder),
+        }
         settings = {name: value for name, value in wanted.items() if value is not None}
-        return without_data("engine", "DuckDB refused its settings", lambda: ibis.duckdb.connect(**settings))
+        return without_data(
+            "engine", "DuckDB refused its settings", lambda: ibis.duckdb.connect(**settings)
+        )
 
-    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
+    def open(
+        self, table: Any, *, columns: Sequence[str] | None, table_name: str | None
+    ) -> OpenTable:
         """Open the table on a separate connection."""
-        connection = self.connect()
-        try:
-            return self._opened(connection, table, columns, table_name)
-        except BaseException:
-            connection.disconnect()
-            raise
+        spill = self._spill()
+        connection = self.connect(spill=spill)
 
-    def _opened(self, connection: Any, table: Any, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
-        collated = False  # our own connection compares bytes, and only a database says otherwise for a column
-        read, run = FRAMES.get(library(table)), connection.to_pyarrow
+        def close() -> None:
+            connection.disconnect()
+            if spill is not None:
+                spill.remove()
+
+        try:
+            opened_table = self._opened(connection, table, columns, table_name)
+        except BaseException:
+            close()
+            raise
+        return replace(opened_table, close=close)
+
+    def _spill(self) -> Spill | None:
+        """A folder of the connection's own, where a place to spill to was given."""
+        if self.temp_directory is None:
+            return None
+        parent = Path(self.temp_directory)
+        spill: Spill = without_data(
+            "engine", "temp_directory cannot be used", lambda: Spill(parent)
+        )
+        return spill
+
+    def _opened(
+        self, connection: Any, table: Any, columns: Sequence[str] | None, table_name: str | None
+    ) -> OpenTable:
+        # our own connection compares bytes, and only a database says otherwise for a column
+        collated = False
+        read = FRAMES.get(library(table))
+        run = connection.to_pyarrow
         keep: Callable[[str, Any], Any] = partial(_keep, connection)
         stream: Callable[..., Any] = partial(_stream, connection)
         if read is not None:
@@ -115,31 +199,84 @@ class DuckDB:
             files = located(table)
             opened(files.kind, partial(files.tell_apart, columns))
             collated = files.kind == "database"
-            found = opened(files.kind, lambda: _FILES[files.kind](connection, files, table_name))
-            run, keep, stream = files.steady(run), files.steady(keep), files.steady(stream)
-            if files.kind in _PARSED:
+            if files.is_text:
+                found = _spreadsheet(connection, files.steady(keep), files, columns)
+            else:
+                read_file = _FILES[files.kind]
+                found = opened(files.kind, lambda: read_file(connection, files, table_name))
+            if files.kind == "parquet":
+                rows = ReadableFiles(connection, found.op().name, files.paths, columns)
+                run, keep, stream = map(rows.tolerant, (run, keep, stream))
+            run = files.steady(run)
+            keep = files.steady(keep)
+            stream = files.steady(stream)
+            if files.kind == "json":
                 found = _once(keep, found, columns)
         return OpenTable(
-            found, run, DUCKDB, self.passes, connection.disconnect, collated=collated, keep=keep, stream=stream
+            found,
+            run,
+            DUCKDB,
+            self.passes,
+            collated=collated,
+            keep=keep,
+            stream=stream,
         )
 
 
 def _once(keep: Callable[[str, Any], Any], found: Any, columns: Sequence[str] | None) -> Any:
-    """The columns needed of a text file, parsed once: in a table of DuckDB's, which stays within its memory."""
-    names = {name.casefold() for name in found.columns if columns is None or name in columns}
-    chosen = found.select([name for name in found.columns if name.casefold() in names] or found.columns[:1])
-    return without_data("table", "the engine cannot read the file", lambda: keep("dptopk_events", chosen), full=_full)
+    """The columns needed of a text file, parsed once: in a table of DuckDB's, which stays within
+    its memory.
+    """
+    wanted = enough(columns, found.columns)
+    names = [name for name in found.columns if wanted is None or name.casefold() in wanted]
+    chosen = found.select(names or found.columns[:1])
+    return without_data(
+        "table",
+        "the engine cannot read the file",
+        lambda: keep("dptopk_events", chosen),
+        full=_full,
+    )
+
+
+def _spreadsheet(
+    connection: Any,
+    keep: Callable[[str, Any], Any],
+    files: Files,
+    columns: Sequence[str] | None,
+) -> Any:
+    """The columns needed of text files of any separator and encoding, in a table of DuckDB's.
+
+    Plain files are read by DuckDB itself, strictly. Where it refuses them for some row, and for all
+    other files, it reads a copy that our rules make: well-formed rows are the same in each.
+    """
+    if opened(files.kind, partial(files.is_plain, columns)):
+        try:
+            return _once(keep, _FILES[files.kind](connection, files, None), columns)
+        except MemoryFull:
+            raise
+        except Exception as error:  # noqa: BLE001
+            _LOG.info("a text file is copied by rule after %s", type(error).__name__)
+
+    def copied() -> Any:
+        with files.rewritten(columns) as plain:
+            return _once(keep, _text(connection, plain, None), columns)
+
+    return opened(files.kind, copied)
 
 
 def _framed(connection: Any, data: Any) -> Any:
-    """An Arrow table as it is; a stream goes into a table of DuckDB's, which keeps to its memory limit and spills."""
+    """An Arrow table as it is; a stream goes into a table of DuckDB's, which keeps to its memory
+    limit and spills.
+    """
     ibis = imported("ibis", extra="data")
     if not hasattr(data, "read_next_batch"):
         return ibis.memtable(data)
 
     def keep() -> Any:
         connection.con.register("dptopk_stream", data)
-        connection.con.execute("CREATE TEMP TABLE dptopk_events AS SELECT * FROM dptopk_stream").fetchall()
+        connection.con.execute(
+            "CREATE TEMP TABLE dptopk_events AS SELECT * FROM dptopk_stream"
+        ).fetchall()
         connection.con.unregister("dptopk_stream")
         return connection.table("dptopk_events")
 
@@ -148,13 +285,16 @@ def _framed(connection: Any, data: Any) -> Any:
 
 def _text(connection: Any, files: Files, _: str | None) -> Any:
     plain = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
+    plain["max_line_size"] = LONGEST_LINE
     return connection.read_csv(list(files.paths), all_varchar=True, header=True, **plain)
 
 
 def _json(connection: Any, files: Files, _: str | None) -> Any:
     paths = list(files.paths)
     names = connection.read_json(paths, format="newline_delimited").columns
-    return connection.read_json(paths, format="newline_delimited", columns=dict.fromkeys(names, "VARCHAR"))
+    return connection.read_json(
+        paths, format="newline_delimited", columns=dict.fromkeys(names, "VARCHAR")
+    )
 
 
 def _database(connection: Any, files: Files, table_name: str | None) -> Any:
@@ -167,16 +307,13 @@ def _database(connection: Any, files: Files, table_name: str | None) -> Any:
 
 
 def _parquet(connection: Any, files: Files, _: str | None) -> Any:
-    """Folder names such as i=01 are text, whatever other folders are called; files must agree on their types."""
-    paths = list(files.paths)
-    described = "SELECT DISTINCT name, type, converted_type, logical_type FROM parquet_schema(?)"
-    differing = f"SELECT count(*) FROM (SELECT name FROM ({described}) GROUP BY name HAVING count(*) > 1)"  # noqa: S608
-    if len(paths) > 1 and connection.con.execute(differing, [paths]).fetchone()[0]:
-        raise InvalidParameter(DIFFERING)
-    return connection.read_parquet(paths, hive_types_autocast=False)
+    """Folder names such as i=01 are text, whatever other folders are called; files must agree on
+    their types.
+    """
+    refuse_differing(files.paths)
+    return connection.read_parquet(list(files.paths), hive_types_autocast=False)
 
 
-_PARSED = ("csv", "tsv", "json")
 _FILES: dict[str, Callable[[Any, Files, str | None], Any]] = {
     "parquet": _parquet,
     "csv": _text,

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import codecs
 import csv
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from glob import escape, glob
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 from dptopk.datasets.backends.base import without_data
+from dptopk.datasets.backends.folders import is_hidden, matching
+from dptopk.datasets.text_files import TextFile, TextFormat, rows, text_format
 from dptopk.errors import InvalidParameter
 
-# Files of one folder must agree: an engine that takes the types of one of them reads 7.9 in another as 8.
+# Files of one folder must agree: an engine that takes the types of one of them reads 7.9 in another
+# as 8.
 DIFFERING = "table: a column has different types in the files of the folder; write them alike"
 
 # Compression is told by a further suffix.
 _FORMATS = {
-    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "json", ".ndjson": "json",
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "json",
+    ".ndjson": "json",
     ".json": "json", ".duckdb": "database", ".ddb": "database", ".db": "database",
 }  # fmt: skip
 _COMPRESSED = (".gz", ".zst")
@@ -29,22 +35,29 @@ _CHUNK = 2**20
 def _state(paths: tuple[str, ...]) -> list[tuple[int, ...] | None]:
     """Return a state that changes when one of the files does."""
     found = [Path(path).stat() if Path(path).exists() else None for path in paths]
-    return [each and (each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in found]
+    return [
+        each and (each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in found
+    ]
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a table: which they are is decided once, and they must stay as they are while they are read.
+    """The files of a table: which they are is decided once, and they must stay as they are while
+    they are read.
 
     Attributes:
         kind: their format, such as "parquet".
         paths: the files, in the order of their names.
-        folder: below which folder names such as i=01 are columns; None = a file or a glob was named.
+        folder: below which folder names such as i=01 are columns; None = a file or a glob was
+            named.
+        separator, encoding: of text files, where they are stated.
     """
 
     kind: str
     paths: tuple[str, ...]
     folder: str | None = None
+    separator: str | None = None
+    encoding: str | None = None
     _seen: list[Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -55,65 +68,154 @@ class Files:
         """The separator of the cells of a text file."""
         return _DELIMITERS[self.kind]
 
+    @property
+    def is_text(self) -> bool:
+        """Whether the files are tables of text with separators."""
+        return self.kind in _DELIMITERS
+
+    def text_format(self, path: str, columns: Sequence[str] | None) -> TextFormat:
+        """How one of the text files is read when these columns are asked for."""
+        return text_format(path, columns or (), separator=self.separator, encoding=self.encoding)
+
+    def is_plain(self, columns: Sequence[str] | None) -> bool:
+        """Whether the text files are as their engines expect: UTF-8, with the usual separator."""
+        forms = [self.text_format(path, columns) for path in self.paths]
+        return all(form.is_plain and form.separator == self.delimiter for form in forms)
+
+    @contextmanager
+    def rewritten(self, columns: Sequence[str] | None) -> Iterator[Files]:
+        """Copies of the text files as UTF-8 with commas, which are deleted at the end: bytes that
+        are no text become U+FFFD, short rows have empty cells, long ones lose theirs.
+
+        The copies hold the columns that are asked for, or all where one of these is missing.
+        """
+        with tempfile.TemporaryDirectory(prefix="dptopk-") as folder:
+            copies = [Path(folder) / f"{place}.csv" for place in range(len(self.paths))]
+            for path, copy in zip(self.paths, copies, strict=True):
+                _copied(path, copy, self.text_format(path, columns), columns)
+            yield Files("csv", tuple(map(str, copies)))
+
     def tell_apart(self, columns: Sequence[str] | None) -> None:
-        """Refuse text files that name one of these columns twice: engines give the second one another name."""
-        for path in self.paths if self.kind in _DELIMITERS else ():
-            names = next(csv.reader([header(path).decode(errors="replace")], delimiter=self.delimiter))
+        """Refuse text files that name one of these columns twice: engines give the second one
+        another name.
+        """
+        for path in self.paths if self.is_text else ():
+            names = self.text_format(path, columns).names
             for name in names if columns is None else columns:
                 if name and names.count(name) > 1:
-                    raise InvalidParameter(f"table: {Path(path).name!r} has two columns {name!r}; rename one of them")
+                    raise InvalidParameter(
+                        f"table: {Path(path).name!r} has two columns {name!r}; rename one of them"
+                    )
 
     def steady(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """The function ``run``, refused after a change of the files: so that all its answers are of one state."""
+        """The function ``run``, refused after a change of the files: so that all its answers are of
+        one state.
+        """
 
         def checked(*asked: Any) -> Any:
             answer = run(*asked)
             if _state(self.paths) != self._seen:
-                raise InvalidParameter("table: its files changed while they were read; ask again when they are whole")
+                raise InvalidParameter(
+                    "table: its files changed while they were read; ask again when they are whole"
+                )
             return answer
 
         return checked
 
 
+def _copied(path: str, copy: Path, form: TextFormat, columns: Sequence[str] | None) -> None:
+    """Write the columns of a text file that are asked for as UTF-8 with commas."""
+    wanted = enough(columns, form.names)
+    numbered = enumerate(form.names)
+    places = [place for place, name in numbered if wanted is None or name.casefold() in wanted]
+    places = places or [0]
+    with copy.open("w", encoding="utf-8", errors="replace", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
+        writer.writerow([form.names[place] for place in places])
+        for row in rows(path, form):
+            writer.writerow([row[place] for place in places])
+
+
+def enough(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | None:
+    """The columns asked for, by their names without case; None = all, also where one of these is
+    missing: the refusal then lists what there is.
+    """
+    if columns is None or not set(columns) <= set(present):
+        return None
+    return {name.casefold() for name in columns}
+
+
 def located(table: Any) -> Files:
     """The files of a path that exists, or of a glob, and their format."""
+    if isinstance(table, TextFile):
+        found = located(table.path)
+        if not found.is_text:
+            raise InvalidParameter("table: a separator and an encoding are for text: CSV and TSV")
+        return replace(found, separator=table.separator, encoding=table.encoding)
     if not isinstance(table, str | Path):
-        raise InvalidParameter(f"table must be a path, a frame, an Arrow or an Ibis table, got {type(table).__name__}")
+        raise InvalidParameter(
+            f"table must be a path, a frame, an Arrow or an Ibis table, got {type(table).__name__}"
+        )
     path = Path(table)
     if path.is_dir():
-        return Files("parquet", _matching(escape(str(path)) + "/**/*.parquet", path), str(path))
-    paths = (str(path),) if path.exists() else _matching(str(path), path)
+        paths = matching(escape(str(path)) + "/**/*.parquet", path)
+        return Files("parquet", paths, str(path))
+    if path.exists() and is_hidden(path.name):
+        raise InvalidParameter(
+            f"table: {path.name!r} is hidden by the . or _ at its start, as files that engines "
+            f"leave behind are; rename it"
+        )
+    paths = (str(path),) if path.exists() else matching(str(path), path)
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
     kind = _FORMATS.get(suffixes[-1]) if suffixes else None
     if kind is None:
-        raise InvalidParameter(f"table: the format of {path.name!r} is none of {', '.join(_FORMATS)}")
+        raise InvalidParameter(
+            f"table: the format of {path.name!r} is none of {', '.join(_FORMATS)}"
+        )
     return Files(kind, paths)
 
 
-def _matching(pattern: str, named: Path) -> tuple[str, ...]:
-    found = glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - follows links to folders
-    paths = tuple(sorted(path for path in found if Path(path).is_file()))
-    if not paths:
-        raise InvalidParameter(f"table: there is no file {str(named)!r}")
-    return paths
+def refuse_differing(paths: Sequence[str]) -> None:
+    """Refuse Parquet files of which two give a column, or a field of it, different types.
+
+    A field is known by its whole path: columns of lists or of records share the names of theirs.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    types = dict[str, tuple[str, str]]()
+    for path in paths if len(paths) > 1 else ():
+        with ParquetFile(path) as file:
+            columns = [file.schema.column(place) for place in range(len(file.schema))]
+        for column in columns:
+            kind = (column.physical_type, str(column.logical_type))
+            if types.setdefault(column.path, kind) != kind:
+                raise InvalidParameter(DIFFERING)
 
 
 def header(path: str) -> bytes:
-    """The first line of a text file, which names the columns: engines skip an empty one and take the next for data."""
+    """The first line of a text file, which names the columns: engines skip an empty one and take
+    the next for data.
+    """
     from pyarrow import input_stream
 
     with input_stream(path) as stream:
         first = stream.read(_CHUNK).removeprefix(codecs.BOM_UTF8).partition(b"\n")[0].strip()
     if not first:
-        raise InvalidParameter("table: the first line of a text file is empty; it must name the columns")
+        raise InvalidParameter(
+            "table: the first line of a text file is empty; it must name the columns"
+        )
     return bytes(first)
 
 
 def well_formed(path: str) -> None:
-    """Refuse a text file that is not UTF-8, or whose lines do not all end alike: Spark reads such files as others."""
+    """Refuse a text file that is not UTF-8, or whose lines do not all end alike: Spark reads such
+    files as others.
+    """
     from pyarrow import input_stream
 
-    decoder, ends, left = codecs.getincrementaldecoder("utf-8")(), dict.fromkeys((b"\r\n", b"\r", b"\n"), 0), b""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    ends = dict.fromkeys((b"\r\n", b"\r", b"\n"), 0)
+    left = b""
     with input_stream(path) as stream:
         while chunk := stream.read(_CHUNK):
             decoder.decode(chunk)
@@ -123,7 +225,9 @@ def well_formed(path: str) -> None:
                 ends[end] += chunk[: len(chunk) - len(left)].count(end)
     decoder.decode(b"", final=True)
     if left or (ends[b"\r"] and len(set(ends.values())) > 1):
-        raise InvalidParameter("table: the lines of a text file end in different ways; write them alike")
+        raise InvalidParameter(
+            "table: the lines of a text file end in different ways; write them alike"
+        )
 
 
 def opened(kind: str, action: Callable[[], Any]) -> Any:

@@ -1,4 +1,6 @@
-"""Frames and Arrow data inside this process, as what DuckDB reads: an Arrow table, or a stream of batches."""
+"""Frames and Arrow data inside this process, as what DuckDB reads: an Arrow table, or a stream of
+batches.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dptopk.datasets.backends.base import without_data
+from dptopk.datasets.backends.readable import readable
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.labels import label_text, missing
 
@@ -18,6 +21,14 @@ def library(table: Any) -> str:
     return type(table).__module__.partition(".")[0]
 
 
+def _needed(columns: Sequence[str] | None, present: Sequence[str]) -> list[str]:
+    """The columns that are asked for, or all where one of these is missing: the refusal then lists
+    what there is.
+    """
+    is_whole = columns is None or not set(columns) <= set(present)
+    return [name for name in present if is_whole or name in (columns or ())]
+
+
 def _from_pandas(frame: Any, columns: Sequence[str] | None) -> Any:
     import pyarrow as pa
 
@@ -25,7 +36,8 @@ def _from_pandas(frame: Any, columns: Sequence[str] | None) -> Any:
         raise InvalidParameter(f"table must be a pandas DataFrame, got {type(frame).__name__}")
     if not frame.columns.is_unique:
         raise InvalidParameter("table: the columns of a pandas frame must have different names")
-    kept = frame if columns is None else frame[[name for name in columns if name in frame.columns]]
+    is_whole = columns is None or not set(columns) <= set(frame.columns)
+    kept = frame if is_whole else frame[list(dict.fromkeys(columns or ()))]
     table = without_data(
         "table",
         "a column of the pandas frame is of a type that Arrow does not know; make it text",
@@ -37,16 +49,23 @@ def _from_pandas(frame: Any, columns: Sequence[str] | None) -> Any:
 def _without_objects(frame: Any) -> Any:
     """The frame with each column of Python objects as text, value by value.
 
-    What Arrow makes of such a column depends on all its values: one user's text among integers would refuse them.
+    What Arrow makes of such a column depends on all its values: one user's text among integers
+    would refuse them.
     """
     import pandas as pd
 
     texts = {
-        name: pd.Series(list(map(_object_text, frame[name].tolist())), index=frame.index, dtype="string[pyarrow]")
+        name: pd.Series(
+            list(map(_object_text, frame[name].tolist())),
+            index=frame.index,
+            dtype="string[pyarrow]",
+        )
         for name in frame.columns
         if frame[name].dtype == object
     }
-    return frame.assign(**texts) if texts else frame
+    if texts:
+        return frame.assign(**texts)
+    return frame
 
 
 def _object_text(value: Any) -> str | None:
@@ -70,8 +89,10 @@ def _from_polars(frame: Any, columns: Sequence[str] | None) -> Any:
     import pyarrow as pa
 
     lazy = frame.lazy()
-    names = without_data("table", "the lazy frame cannot be run", lambda: lazy.collect_schema().names())
-    chosen = lazy.select([name for name in names if columns is None or name in columns])
+    names = without_data(
+        "table", "the lazy frame cannot be run", lambda: lazy.collect_schema().names()
+    )
+    chosen = lazy.select(_needed(columns, names))
     if not isinstance(frame, pl.LazyFrame):
         return _plain_columns(chosen.collect().to_arrow())
     schema = _plain_columns(chosen.collect_schema().to_frame().to_arrow()).schema
@@ -92,7 +113,7 @@ def _from_arrow(table: Any, columns: Sequence[str] | None) -> Any:
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table | pa.RecordBatchReader | pads.Dataset):
         raise InvalidParameter(f"table must be an Arrow table, got {type(table).__name__}")
-    names = [name for name in table.schema.names if columns is None or name in columns]
+    names = _needed(columns, table.schema.names)
     if isinstance(table, pa.Table):
         return _plain_columns(table.select(names))
     if isinstance(table, pads.Dataset):
@@ -102,7 +123,11 @@ def _from_arrow(table: Any, columns: Sequence[str] | None) -> Any:
 
     def batches() -> Iterator[Any]:
         for batch in table:
-            yield from _plain_columns(pa.Table.from_batches([batch]).select(names)).cast(schema).to_batches()
+            yield from (
+                _plain_columns(pa.Table.from_batches([batch]).select(names))
+                .cast(schema)
+                .to_batches()
+            )
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -115,7 +140,9 @@ FRAMES: dict[str, Callable[[Any, Sequence[str] | None], Any]] = {
 
 
 def _plain_columns(table: Any) -> Any:
-    """Types that Ibis knows: dictionaries as their values, UUIDs and a column of nothing but NULL (no type) as text."""
+    """Types that Ibis knows: dictionaries as their values, UUIDs and a column of nothing but NULL
+    (no type) as text.
+    """
     import pyarrow as pa
 
     def plain(kind: Any) -> Any:
@@ -123,10 +150,17 @@ def _plain_columns(table: Any) -> Any:
             return plain(kind.value_type)
         if pa.types.is_fixed_size_binary(kind):
             return pa.binary()
-        return pa.string() if pa.types.is_null(kind) else pa.float32() if pa.types.is_float16(kind) else kind
+        if pa.types.is_null(kind):
+            return pa.string()
+        if pa.types.is_float16(kind):
+            return pa.float32()
+        return kind
 
     for place, field in enumerate(table.schema):
         if getattr(field.type, "extension_name", "") == "arrow.uuid":
-            texts = [None if value is None else str(value) for value in table.column(place).to_pylist()]
+            texts = [
+                None if value is None else str(value) for value in table.column(place).to_pylist()
+            ]
             table = table.set_column(place, field.name, pa.array(texts, pa.string()))
-    return table.cast(pa.schema([field.with_type(plain(field.type)) for field in table.schema]))
+    kinds = pa.schema([field.with_type(plain(field.type)) for field in table.schema])
+    return readable(table.cast(kinds))

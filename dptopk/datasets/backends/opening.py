@@ -1,45 +1,56 @@
 """From what the caller hands in to the engine that holds it.
 
-Nothing about the *meaning* of a table may depend on its data: text files carry no types, so every column of theirs is
-text (a type guessed from a sample could merge the labels "01" and "1" for the sake of one user's rows).
+Nothing about the *meaning* of a table may depend on its data: text files carry no types, so every
+column of theirs is text (a type guessed from a sample could merge the labels "01" and "1" for the
+sake of one user's rows).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from dptopk.datasets.backends.base import Backend, OpenTable
+from dptopk.datasets.backends.base import Backend, OpenTable, without_data
 from dptopk.datasets.backends.datafusion import DATAFUSION
 from dptopk.datasets.backends.duckdb import DUCKDB, DuckDB
 from dptopk.datasets.backends.frames import library
-from dptopk.datasets.backends.postgres import POSTGRES
+from dptopk.datasets.backends.postgres import POSTGRES, without_enums
 from dptopk.datasets.backends.spark import SPARK, Spark
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.errors import InvalidParameter
 
 Engine = DuckDB | Spark
 
-# The backends that have passed the contract, by Ibis's names: these in our tests, more by `admit` in this process.
-REGISTERED: dict[str, Backend] = {backend.name: backend for backend in (DUCKDB, SPARK, POSTGRES, DATAFUSION)}
+# The backends that have passed the contract, by Ibis's names: these in our tests, more by `admit`
+# in this process.
+REGISTERED: dict[str, Backend] = {
+    backend.name: backend for backend in (DUCKDB, SPARK, POSTGRES, DATAFUSION)
+}
 
 
 def open_table(
-    table: Any, engine: Engine | None, *, columns: Sequence[str] | None = None, table_name: str | None = None
+    table: Any,
+    engine: Engine | None,
+    *,
+    columns: Sequence[str] | None = None,
+    table_name: str | None = None,
 ) -> OpenTable:
     """The events as an Ibis table, on the engine that holds them.
 
     Args:
-        table: an Ibis table (of a backend that was let in), a Spark data frame, a pandas or polars frame (also lazy),
-            an Arrow table, stream or dataset, or the path of a file: Parquet (also a directory or a glob), CSV, TSV,
-            JSON lines, a DuckDB database.
-        engine: DuckDB(...) or Spark(...); None = the engine that holds the table, DuckDB for files and frames.
+        table: an Ibis table (of a backend that was let in), a Spark data frame, a pandas or polars
+            frame (also lazy), an Arrow table, stream or dataset, or the path of a file: Parquet
+            (also a directory or a glob), CSV, TSV, JSON lines, a DuckDB database.
+        engine: DuckDB(...) or Spark(...); None = the engine that holds the table, DuckDB for files
+            and frames.
         columns: the columns needed, None = all; others are not converted.
         table_name: the table in a database file.
 
     Raises:
-        InvalidParameter: when the table cannot be read, naming the argument and no value of the data.
+        InvalidParameter: when the table cannot be read, naming the argument and no value of the
+        data.
         ImportError: when an extra is missing, saying what to install.
     """
     if isinstance(table, OpenTable):
@@ -49,7 +60,9 @@ def open_table(
     if engine is None:
         engine = Spark() if library(table) == "pyspark" else DuckDB()
     if not isinstance(engine, DuckDB | Spark):
-        raise InvalidParameter(f"engine must be DuckDB(...) or Spark(...), got {type(engine).__name__}")
+        raise InvalidParameter(
+            f"engine must be DuckDB(...) or Spark(...), got {type(engine).__name__}"
+        )
     return engine.open(table, columns=columns, table_name=table_name)
 
 
@@ -57,13 +70,19 @@ def open_table(
 def selected(
     table: Any, where: Any, engine: Engine | None, table_name: str | None, **columns: str | None
 ) -> Iterator[tuple[OpenTable, Any]]:
-    """The opened table, and of its events those that hold ``where``, with their columns by role (``select_events``)."""
-    with open_table(table, engine, columns=needed_columns(where, **columns), table_name=table_name) as source:
+    """The opened table, and of its events those that hold ``where``, with their columns by role
+    (``select_events``).
+    """
+    with open_table(
+        table, engine, columns=needed_columns(where, **columns), table_name=table_name
+    ) as source:
         yield source, select_events(source, where, **columns)
 
 
 def _open_ibis(table: Any, engine: Engine | None) -> OpenTable:
-    """An Ibis table brings its own connection; on DuckDB, DuckDB(passes=) still says in how many parts to ask."""
+    """An Ibis table brings its own connection; on DuckDB, DuckDB(passes=) still says in how many
+    parts to ask.
+    """
     import ibis.expr.types as ir
 
     if not isinstance(table, ir.Table):
@@ -72,9 +91,17 @@ def _open_ibis(table: Any, engine: Engine | None) -> OpenTable:
     backend = REGISTERED.get(connection.name)
     if backend is None:
         raise InvalidParameter(
-            f"table: the Ibis backend {connection.name!r} is not let in; it may be by dptopk.datasets.register_backend"
+            f"table: the Ibis backend {connection.name!r} is not let in; it may be by "
+            f"dptopk.datasets.register_backend"
         )
-    passes = engine.passes if isinstance(engine, DuckDB) and backend is DUCKDB else None
+    if isinstance(engine, DuckDB) and backend is DUCKDB:
+        passes = engine.passes
+    else:
+        passes = None
     if engine not in (None, DuckDB(passes=passes)):
-        raise InvalidParameter("engine: an Ibis table has its own connection; only DuckDB(passes=) applies, on DuckDB")
+        raise InvalidParameter(
+            "engine: an Ibis table has its own connection; only DuckDB(passes=) applies, on DuckDB"
+        )
+    if backend is POSTGRES:
+        table = without_data("table", "its types could not be read", partial(without_enums, table))
     return OpenTable(table, connection.to_pyarrow, backend, passes)

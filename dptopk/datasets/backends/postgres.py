@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dptopk.datasets.backends.base import Backend, builtin
+from dptopk.datasets.backends.total import divided, guarded, is_extraction, rounded
 
 
 def _encode(text: Any) -> Any:
@@ -18,7 +20,8 @@ def _decode(data: Any) -> Any:
 def _mix(*columns: Any) -> Any:
     """The hashes of texts and of the halves of integers, chained by their seeds.
 
-    PostgreSQL has no hash of several values or of bytes, and its hash of 64-bit integers folds them to 32 bits first.
+    PostgreSQL has no hash of several values or of bytes, and its hash of 64-bit integers folds them
+    to 32 bits first.
     """
     import ibis
 
@@ -35,7 +38,9 @@ def _mix(*columns: Any) -> Any:
 
 
 def _unhashed() -> Any:
-    """The empty list of words, made when the query is planned: else DISTINCT hashes rows, which are then sorted."""
+    """The empty list of words, made when the query is planned: else DISTINCT hashes rows, which are
+    then sorted.
+    """
     return builtin("tsvectorin", ("string",), "string")("")
 
 
@@ -44,4 +49,98 @@ def _digest(text: Any) -> Any:
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
 
 
-POSTGRES = Backend(name="postgres", encode=_encode, decode=_decode, mix=_mix, digest=_digest, unhashed=_unhashed)
+def _cast(operation: Any) -> Any:
+    """PostgreSQL has no cast that gives NULL: what does not fit an integer is NULL before it."""
+    target = operation.to
+    source = operation.arg.dtype
+    if not target.is_integer() or not (source.is_integer() or source.is_floating()):
+        return None
+    lowest = target.bounds.lower
+    highest = target.bounds.upper
+    if source.is_floating():
+        lowest = max(lowest, -(2**53))
+        highest = min(highest, 2**53)
+    return guarded(operation, lambda number: number.between(lowest, highest))
+
+
+def _exact(operation: Any) -> Any:
+    """Integers are added and multiplied as decimals, which have as many digits as it takes."""
+    kind = operation.dtype
+    if not kind.is_integer():
+        return None
+    wide = {
+        name: getattr(operation, name).to_expr().cast("decimal").op() for name in ("left", "right")
+    }
+    result = operation.copy(**wide).to_expr()
+    fits = result.between(kind.bounds.lower, kind.bounds.upper)
+    return fits.ifelse(result, None).cast(kind)
+
+
+def _finite(operation: Any) -> Any:
+    """The fields of infinity are infinite, and no integers."""
+    return guarded(operation, builtin("isfinite", (operation.args[0].dtype,), "boolean"))
+
+
+def without_enums(table: Any) -> Any:
+    """The table with its enums as text, which Ibis takes them for; the types are asked of no row.
+
+    A domain keeps its type, and with it whatever it takes for equal.
+    """
+    import ibis.expr.datatypes as dt
+    import ibis.expr.operations as ops
+
+    connection = table.get_backend()
+    texts = [name for name, kind in table.schema().items() if kind.is_string()]
+    if not texts:
+        return table
+    quoted = ", ".join(f"pg_typeof(events.{_quoted(name)})::oid" for name in texts)
+    none = f"(SELECT 1) AS nothing LEFT JOIN ({connection.compile(table)}) AS events ON false"
+    with connection.begin() as cursor:
+        cursor.execute(f"SELECT {quoted} FROM {none}")  # noqa: S608
+        found = cursor.fetchone()
+        listed = ", ".join(str(int(oid)) for oid in found)
+        cursor.execute(f"SELECT oid FROM pg_type WHERE typtype = 'e' AND oid IN ({listed})")  # noqa: S608
+        enums = {oid for (oid,) in cursor.fetchall()}
+    chosen = [name for name, oid in zip(texts, found, strict=True) if oid in enums]
+    as_text = {name: ops.Cast(table[name], dt.string).to_expr() for name in chosen}
+    if as_text:
+        return table.mutate(**as_text)
+    return table
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+_TOTAL: dict[str, Callable[[Any], Any]] = {
+    "Cast": _cast,
+    "Add": _exact,
+    "Subtract": _exact,
+    "Multiply": _exact,
+    "Divide": divided,
+    "Modulus": divided,
+    "Floor": rounded,
+    "Ceil": rounded,
+    "Round": rounded,
+}
+
+
+def _total(operation: Any) -> Any:
+    if is_extraction(operation):
+        return _finite(operation)
+    safe = _TOTAL.get(type(operation).__name__)
+    if safe is None:
+        return None
+    return safe(operation)
+
+
+POSTGRES = Backend(
+    name="postgres",
+    encode=_encode,
+    decode=_decode,
+    mix=_mix,
+    digest=_digest,
+    unhashed=_unhashed,
+    total=_total,
+)

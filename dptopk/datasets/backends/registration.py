@@ -1,4 +1,6 @@
-"""Letting a backend in: it is tried on every clause of the contract, on the user's own connection."""
+"""Letting a backend in: it is tried on every clause of the contract, on the user's own
+connection.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,29 @@ def check_backend(connection: Any, backend: Backend) -> pd.DataFrame:
         backend: what it does in its own way.
 
     Returns:
-        A row a clause: check, clause, passed, found (what the engine did in its place, or the error it raised).
+        A row a clause: check, clause, passed, found (what the engine did in its place, or the error
+        it raised).
     """
     import pandas as pd
 
-    tried, rows = Tried(connection, backend), []
+    tried = Tried(connection, backend)
+    rows = []
     for check in CHECKS:
         found = ""
         try:
             check(tried)
-        except Exception as error:  # noqa: BLE001 - engines raise errors of many unrelated types
+        except Exception as error:  # noqa: BLE001
             found = f"{type(error).__name__}: {error}"
         clause = (check.__doc__ or "").strip()
-        rows.append({"check": check.__name__, "clause": clause, "passed": not found, "found": found})
+        rows.append(
+            {"check": check.__name__, "clause": clause, "passed": not found, "found": found}
+        )
     return pd.DataFrame(rows)
 
 
 def register_backend(connection: Any, backend: Backend) -> None:
-    """Let a backend in for this process: from now on its Ibis tables are taken, as those of DuckDB are.
+    """Let a backend in for this process: from now on its Ibis tables are taken, as those of DuckDB
+    are.
 
     Args:
         connection: an Ibis connection to the engine, on which the contract is tried.
@@ -48,12 +55,17 @@ def register_backend(connection: Any, backend: Backend) -> None:
         InvalidParameter: when a clause of the contract does not hold; it names them.
 
     >>> import ibis
-    >>> register_backend(ibis.duckdb.connect(), Backend(name="duckdb"))
+    >>> from dptopk.datasets.backends.duckdb import DUCKDB
+    >>> register_backend(ibis.duckdb.connect(), DUCKDB)
     """
     if connection.name != backend.name:
-        raise InvalidParameter(f"backend: it is for {backend.name!r}, and the connection for {connection.name!r}")
+        raise InvalidParameter(
+            f"backend: it is for {backend.name!r}, and the connection for {connection.name!r}"
+        )
     tried = check_backend(connection, backend)
     broken = tried[~tried["passed"]]
     if len(broken):
-        raise InvalidParameter(f"backend: {backend.name!r} breaks the contract: {', '.join(broken['check'])}")
+        raise InvalidParameter(
+            f"backend: {backend.name!r} breaks the contract: {', '.join(broken['check'])}"
+        )
     REGISTERED[backend.name] = backend

@@ -1,6 +1,8 @@
-"""Accepts the Ibis expressions in which each row depends on one row of the events only; refuses all others.
+"""Accepts the Ibis expressions in which each row depends on one row of the events only; refuses all
+others.
 
-Through a limit, a window, a join or a group one user's rows decide which of the others' count, and no bound holds.
+Through a limit, a window, a join or a group one user's rows decide which of the others' count, and
+no bound holds.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from typing import Any
 
 from dptopk.errors import InvalidParameter
 
-# Lists of what is allowed: an operation of another version of Ibis, or of the user's own, is refused.
+# Lists of what is allowed: an operation of another version of Ibis, or of the user's own, is
+# refused.
 TABLES = ("DatabaseTable", "InMemoryTable", "UnboundTable", "SelfReference")
 RELATIONS = (*TABLES, "Project", "Filter", "Union", "DropColumns", "DropNull", "FillNull")
 MODULES = ("generic", "logical", "numeric", "strings", "temporal", "json", "structs", "maps")
@@ -24,14 +27,17 @@ def refuse_across_rows(argument: str, expression: Any, *, hint: str = "") -> Non
         hint: ends the message.
 
     Raises:
-        InvalidParameter: when an operation is none of a projection, a cast or another function of the values of one
-            row, a filter or a union.
+        InvalidParameter: when an operation is none of a projection, a cast or another function of
+            the values of one row, a filter or a union.
     """
     found = expression.op().find(lambda node: not _allowed(node))
     if found:
-        name = getattr(found[0], "__func_name__", type(found[0]).__name__)  # of a user's own function, its own
+        name = getattr(
+            found[0], "__func_name__", type(found[0]).__name__
+        )  # of a user's own function, its own
         raise InvalidParameter(
-            f"{argument} must look at one row at a time: projections, casts, filters on single rows and unions do, "
+            f"{argument} must look at one row at a time: projections, casts, filters on single "
+            f"rows and unions do, "
             f"{name} may not{hint}"
         )
 

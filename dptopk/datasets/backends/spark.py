@@ -10,8 +10,16 @@ from importlib import import_module
 from typing import Any
 
 from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
-from dptopk.datasets.backends.files import DIFFERING, Files, header, located, opened, well_formed
+from dptopk.datasets.backends.files import (
+    Files,
+    header,
+    located,
+    opened,
+    refuse_differing,
+    well_formed,
+)
 from dptopk.datasets.backends.frames import library
+from dptopk.datasets.backends.total import attempted, divided, is_extraction, rounded
 from dptopk.errors import InvalidParameter
 
 
@@ -27,7 +35,47 @@ def _mix(*columns: Any) -> Any:
     return builtin("xxhash64", tuple(column.type() for column in columns), "int64")(*columns)
 
 
-SPARK = Backend(name="pyspark", encode=_encode, decode=_decode, mix=_mix, bytewise=True)
+def _arithmetic(name: str) -> Callable[[Any], Any]:
+    """Spark's own form of an operation on numbers that gives NULL instead of an overflow."""
+
+    def safe(operation: Any) -> Any:
+        kind = operation.dtype
+        if kind.is_floating():
+            return operation.to_expr()
+        if not kind.is_integer():
+            return None
+        sides = [side.to_expr().cast(kind) for side in (operation.left, operation.right)]
+        return builtin(name, (kind, kind), kind)(*sides)
+
+    return safe
+
+
+_TOTAL: dict[str, Callable[[Any], Any]] = {
+    "Cast": attempted,
+    "Add": _arithmetic("try_add"),
+    "Subtract": _arithmetic("try_subtract"),
+    "Multiply": _arithmetic("try_multiply"),
+    "Divide": divided,
+    "Modulus": divided,
+    "Floor": rounded,
+    "Ceil": rounded,
+    "Round": rounded,
+    "Date": lambda operation: operation.to_expr(),
+}
+
+
+def _total(operation: Any) -> Any:
+    if is_extraction(operation):
+        return operation.to_expr()
+    safe = _TOTAL.get(type(operation).__name__)
+    if safe is None:
+        return None
+    return safe(operation)
+
+
+SPARK = Backend(
+    name="pyspark", encode=_encode, decode=_decode, mix=_mix, bytewise=True, total=_total
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,22 +88,49 @@ class Spark:
 
     session: Any = None
 
-    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:  # noqa: ARG002
+    def open(
+        self,
+        table: Any,
+        *,
+        columns: Sequence[str] | None,
+        table_name: str | None,  # noqa: ARG002
+    ) -> OpenTable:
         """The table in the session."""
         ibis = imported("ibis", extra="spark")
         imported("pyspark", extra="spark")
-        session = self.session or without_data("engine", "no Spark session could be started", _own_session)
+        frame = table if library(table) == "pyspark" else None
+        session = self._session(frame)
         connection = ibis.pyspark.connect(session)
-        frame, run = table, connection.to_pyarrow
-        if library(table) != "pyspark":
+        run = connection.to_pyarrow
+        if frame is None:
             files = located(table)
             if files.kind not in _FILES:
                 raise InvalidParameter(f"table: Spark does not read a {files.kind} file")
             opened(files.kind, lambda: files.tell_apart(columns))
+            if files.is_text and not opened(files.kind, lambda: files.is_plain(columns)):
+                raise InvalidParameter(
+                    "table: Spark reads text files as UTF-8 with commas (tabs in .tsv); rewrite "
+                    "the file so, or let DuckDB read it"
+                )
             frame = opened(files.kind, lambda: _FILES[files.kind](session, files))
             run = files.steady(run)
         views = _Views(session, connection)
-        return OpenTable(views.of(frame), run, SPARK, close=views.drop, together=views.together)
+        found = without_data("table", "Spark could not open it", lambda: views.of(frame))
+        return OpenTable(found, run, SPARK, close=views.drop, together=views.together)
+
+    def _session(self, frame: Any) -> Any:
+        """The session of a frame, in which alone its views are found; else the one that was given,
+        the active one or a new one.
+        """
+        if frame is None:
+            return self.session or without_data(
+                "engine", "no Spark session could be started", _own_session
+            )
+        if self.session is not None and self.session is not frame.sparkSession:
+            raise InvalidParameter(
+                "engine: the Spark frame belongs to another session; leave it out"
+            )
+        return frame.sparkSession
 
 
 class _Views:
@@ -68,7 +143,11 @@ class _Views:
         """An Ibis table of a Spark data frame."""
         self.names.append(f"dptopk_events_{secrets.token_hex(8)}")
         frame.createOrReplaceTempView(self.names[-1])
-        return self.connection.table(self.names[-1])
+        try:
+            return self.connection.table(self.names[-1])
+        except BaseException:
+            self.drop()
+            raise
 
     def together(self, events: Any) -> Any:
         """One shuffle by user here saves those of the grouping and of the ranking."""
@@ -92,44 +171,55 @@ def _own_session() -> Any:
 
 
 def _parquet(session: Any, files: Files) -> Any:
-    """Folder names such as i=01 are text, whatever other folders are called; files must agree on their types."""
-    if _differing(files.paths):
-        raise InvalidParameter(DIFFERING)
+    """Folder names such as i=01 are text, whatever other folders are called; files must agree on
+    their types.
+    """
+    refuse_differing(files.paths)
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = session.conf.get(setting)
     session.conf.set(setting, "false")
-    reader = session.read if files.folder is None else session.read.option("basePath", files.folder)
+    if files.folder is None:
+        reader = session.read
+    else:
+        reader = session.read.option("basePath", files.folder)
     try:
-        return reader.parquet(*files.paths)
+        return _valid_text(reader.parquet(*files.paths))
     finally:
         session.conf.set(setting, before)
 
 
-def _differing(paths: Sequence[str]) -> bool:
-    """Whether two of the files give a column different types: Spark would use those of one file."""
-    from pyarrow.parquet import ParquetFile
-
-    types = dict[str, tuple[str, str]]()
-    for path in paths:
-        with ParquetFile(path) as file:
-            columns = [file.schema.column(place) for place in range(len(file.schema))]
-        for column in columns:
-            kind = (column.physical_type, str(column.logical_type))
-            if types.setdefault(column.path, kind) != kind:
-                return True
-    return False
+def _valid_text(frame: Any) -> Any:
+    """The frame with NULL for text that is not UTF-8, which Spark 4.0 and later can tell."""
+    functions = import_module("pyspark.sql.functions")
+    if not hasattr(functions, "try_validate_utf8"):
+        return frame
+    texts = [name for name, kind in frame.dtypes if kind == "string"]
+    valid = {name: functions.try_validate_utf8(functions.col(f"`{name}`")) for name in texts}
+    if valid:
+        return frame.withColumns(valid)
+    return frame
 
 
 def _text(session: Any, files: Files) -> Any:
-    """Spark gives the columns of all files of one reading the names of the first: only files of one header share it."""
+    """Spark gives the columns of all files of one reading the names of the first: only files of one
+    header share it.
+    """
     alike = dict[bytes, list[str]]()
     for path in files.paths:
         well_formed(path)
         alike.setdefault(header(path), []).append(path)
-    plain = {"sep": files.delimiter, "quote": '"', "escape": '"', "header": True, "inferSchema": False}
+    plain = {
+        "sep": files.delimiter,
+        "quote": '"',
+        "escape": '"',
+        "header": True,
+        "inferSchema": False,
+    }
     strict = {"mode": "FAILFAST", "enforceSchema": False, "columnPruning": False, "multiLine": True}
     reader = session.read.options(**plain, **strict, unescapedQuoteHandling="RAISE_ERROR")
-    return reduce(lambda one, other: one.unionByName(other), [reader.csv(paths) for paths in alike.values()])
+    return reduce(
+        lambda one, other: one.unionByName(other), [reader.csv(paths) for paths in alike.values()]
+    )
 
 
 def _json(session: Any, files: Files) -> Any:
@@ -138,4 +228,9 @@ def _json(session: Any, files: Files) -> Any:
     return session.read.json(list(files.paths), primitivesAsString=True, mode="FAILFAST")
 
 
-_FILES: dict[str, Callable[[Any, Files], Any]] = {"parquet": _parquet, "csv": _text, "tsv": _text, "json": _json}
+_FILES: dict[str, Callable[[Any, Files], Any]] = {
+    "parquet": _parquet,
+    "csv": _text,
+    "tsv": _text,
+    "json": _json,
+}

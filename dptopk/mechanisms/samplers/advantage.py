@@ -1,18 +1,21 @@
-"""Number of users that must change before k labels drawn at once find fewer of the top k than peeling does.
+"""Number of users that must change before k labels drawn at once find fewer of the top k than
+peeling does.
 
-Drawing at once is nearly perfect where gaps are wide and nearly random where they are narrow, with little between:
-the number of sets with a little more slack then grows faster than their probability falls. Peeling degrades slowly.
+Drawing at once is nearly perfect where gaps are wide and nearly random where they are narrow, with
+little between: the number of sets with a little more slack then grows faster than their probability
+falls. Peeling degrades slowly.
 
-For a level j let D_j be the log-odds that `CanonicalTopK` finds about j of the k, D'_j the smallest of these odds given
-the worst rank that is in the set, D"_j that given the best rank that is missing, and s_j how far the counts of the top
-k must rise above the rest for peeling to find as many. Between neighbours D_j moves by at most ε, D'_j and D"_j by half
-of that, as they depend on one end of the ranking each, and s_j by at most linf, so that
+For a level j let D_j be the log-odds that `CanonicalTopK` finds about j of the k, D'_j the smallest
+of these odds given the worst rank that is in the set, D"_j that given the best rank that is
+missing, and s_j how far the counts of the top k must rise above the rest for peeling to find as
+many. Between neighbours D_j moves by at most ε, D'_j and D"_j by half of that, as they depend on
+one end of the ranking each, and s_j by at most linf, so that
 
     advantage = the largest, over j, of min(max(D_j / ε, 2D'_j / ε, 2D"_j / ε), s_j / linf)
 
-moves by at most 1. It is positive where some j is reached by drawing at once and not by peeling. D_j and s_j are those
-of a grid of ranks with fixed weights, close to the truth; the bounds hold for any weights. Proof:
-docs/notes/mechanisms.md, "Whole answers".
+moves by at most 1. It is positive where some j is reached by drawing at once and not by peeling.
+D_j and s_j are those of a grid of ranks with fixed weights, close to the truth; the bounds hold for
+any weights. Proof: docs/notes/mechanisms.md, "Whole answers".
 """
 
 from __future__ import annotations
@@ -48,14 +51,16 @@ def gumbel_inclusion(scores: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Kinds of sets, and cells of ranks, for k ranks out of ``size``; nothing here depends on counts.
+    """Kinds of sets, and cells of ranks, for k ranks out of ``size``; nothing here depends on
+    counts.
 
     Attributes:
         missed: the best rank that is not in a set, from 0 on, shape (m,).
         worst: the worst rank that is, shape (w,).
         log_sizes: logarithm of the number of sets of each kind, shape (m, w).
         levels: numbers of labels found, less 1/2, shape (n,); the last is for the best set alone.
-        heads: for each level and worst rank, from which missing rank on sets reach the level, shape (n, w).
+        heads: for each level and worst rank, from which missing rank on sets reach the level, shape
+            (n, w).
         tails: for each level and missing rank, up to how many worst ranks they do, shape (n, m).
         ranks, widths: cells of ranks; ``inside`` of them belong to the top k.
     """
@@ -72,9 +77,17 @@ class _Grid:
 
 
 def advantage(
-    ranked: Ranked, k: int, *, linf: int, epsilon: float, scale: float, inclusion: Inclusion, most: float
+    ranked: Ranked,
+    k: int,
+    *,
+    linf: int,
+    epsilon: float,
+    scale: float,
+    inclusion: Inclusion,
+    most: float,
 ) -> float:
-    """Return the statistic, cut to [-most, most]: neighbours move it by at most 1, floats by ``rounding(k)``/epsilon.
+    """Return the statistic, cut to [-most, most]: neighbours move it by at most 1, floats by
+    ``rounding(k)``/epsilon.
 
     Args:
         ranked: the counts, of more than k labels.
@@ -86,7 +99,8 @@ def advantage(
         most: at least 1.
     """
     grid = _grid(ranked.size, k)
-    # Differences beyond this one change nothing that is not cut off later; the cut keeps what one user can change.
+    # Differences beyond this one change nothing that is not cut off later; the cut keeps what one
+    # user can change.
     far = 4 * (k * math.log(ranked.size) + 100) / epsilon + 100 * scale + 4 * most
     pivot = ranked.count(k - 1)
     cut = min(math.ceil(far * linf), 2**62)
@@ -103,8 +117,9 @@ def advantage(
 def rounding(k: int) -> float:
     """More than all rounding in ``advantage``, times epsilon.
 
-    Log-odds are sums of logarithms of a size of k ln(size), to within some ulps. In a root 3e-14·k of uncertainty in a
-    number of labels stands against a slope of at least 1/16 to a scale of k/epsilon.
+    Log-odds are sums of logarithms of a size of k ln(size), to within some ulps. In a root 3e-14·k
+    of uncertainty in a number of labels stands against a slope of at least 1/16 to a scale of
+    k/epsilon.
     """
     return 1e-5 + 1e-11 * k**2
 
@@ -114,14 +129,18 @@ def _odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -
     weights = grid.log_sizes - rate * (heights(grid.missed)[:, None] - heights(grid.worst)[None, :])
     best = rate * float(-np.diff(heights(np.array([k - 1, k])))[0])
     bad, good = _sums(weights, grid.heads)
-    in_all = np.logaddexp(best, np.logaddexp.reduce(good, axis=1)) - np.logaddexp.reduce(bad, axis=1)
+    in_all = np.logaddexp(best, np.logaddexp.reduce(good, axis=1)) - np.logaddexp.reduce(
+        bad, axis=1
+    )
     by_worst = (good - bad).min(axis=1)
     good, bad = _sums(weights.T, grid.tails)
     return np.maximum(in_all, 2 * np.maximum(by_worst, (good - bad).min(axis=1)))
 
 
 def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
-    """For every column, return the log sums of the rows before each split and from it on, shape of ``split``."""
+    """For every column, return the log sums of the rows before each split and from it on, shape of
+    ``split``.
+    """
     none = np.full((1, logs.shape[1]), -np.inf)
     before = np.concatenate((none, np.logaddexp.accumulate(logs)))
     after = np.concatenate((np.logaddexp.accumulate(logs[::-1])[::-1], none))
@@ -149,7 +168,9 @@ def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Inclu
 
 
 def _root(increasing: Callable[[Floats], Floats], values: Floats, reach: float) -> Floats:
-    """Return the arguments at which an elementwise increasing function has these values, by bisection."""
+    """Return the arguments at which an elementwise increasing function has these values, by
+    bisection.
+    """
     ends = np.full(values.shape, reach)
     return np.mean(bisect_each(lambda x: increasing(x) < values, -ends, ends), axis=0)
 
@@ -159,23 +180,32 @@ def _grid(size: int, k: int) -> _Grid:
     """The grid; all arrays are small: at most some hundred ranks each way."""
     tails = _cuts(k, size)
     heads = k - _cuts(0, k)[::-1]
-    begin, end = heads[:-1], heads[1:]
+    begin = heads[:-1]
+    end = heads[1:]
     head = (begin + end - 1) // 2  # this many leading ranks are in the set, the next is not
-    low, high = tails[:-1], tails[1:]
-    i, few, many = head[:, None], low[None, :], high[None, :]
+    low = tails[:-1]
+    high = tails[1:]
+    i = head[:, None]
+    few = low[None, :]
+    many = high[None, :]
     more, less = (_log_comb(n - i - 1, k - i + 0 * n) for n in (many, few))
     with np.errstate(divide="ignore"):
-        sizes: Floats = more + np.log(-np.expm1(np.minimum(less - more, 0.0))) + np.log(end - begin)[:, None]
+        sizes: Floats = (
+            more + np.log(-np.expm1(np.minimum(less - more, 0.0))) + np.log(end - begin)[:, None]
+        )
     # Of the ranks between, this many are in the set, and in proportion of the top k.
     found = i + (k - i - 1.0) ** 2 / np.maximum(many - i - 2, 1)
-    quarters = (np.arange(k)[:, None] + np.array([0.25, 0.5, 0.75])).ravel()  # a whole number would leave no slope
+    quarters = (
+        np.arange(k)[:, None] + np.array([0.25, 0.5, 0.75])
+    ).ravel()  # a whole number would leave no slope
     levels = quarters[np.linspace(0, 3 * k - 1, min(3 * k, _LEVELS)).astype(np.int64)]
     # It grows with the best rank that is missing, falls with the worst.
     reached = found[None, :, :] >= levels[:, None, None]
     levels[-1] = k - _NEARLY
     ranks = np.concatenate((heads[:-1] + np.diff(heads) // 2, tails[:-1] + np.diff(tails) // 2))
     widths = np.concatenate((np.diff(heads), np.diff(tails)))
-    worst, split = (low + high - 1) // 2, (head.size - reached.sum(axis=1), reached.sum(axis=2))
+    worst = (low + high - 1) // 2
+    split = (head.size - reached.sum(axis=1), reached.sum(axis=2))
     return _Grid(head, worst, sizes, levels, *split, ranks, widths, inside=heads.size - 1)
 
 

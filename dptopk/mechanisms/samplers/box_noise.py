@@ -1,7 +1,8 @@
-"""Box noise: integers whose law falls with the length of their hull with 0, drawn exactly (docs/notes/box.md).
+"""Box noise: integers whose law falls with the length of their hull with 0, drawn exactly
+(docs/notes/box.md).
 
-z_i = U_i - M for U_1, ..., U_k and M independent and uniform on {0, ..., n-1}, n = step·m, P(m) ∝ m^{k+1} e^{-rate·m}.
-For step = 1 that is P(z) ∝ e^{-rate·|z|}, |z| = max(0, max z) - min(0, min z).
+z_i = U_i - M for U_1, ..., U_k and M independent and uniform on {0, ..., n-1}, n = step·m, P(m) ∝
+m^{k+1} e^{-rate·m}. For step = 1 that is P(z) ∝ e^{-rate·|z|}, |z| = max(0, max z) - min(0, min z).
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ _LOG2 = 0.6931
 
 @dataclass(frozen=True)
 class SideLaw:
-    """The law of m >= 1 with P(m) ∝ m^power e^{-rate·m}, sampled exactly by blocks of an inverted table.
+    """The law of m >= 1 with P(m) ∝ m^power e^{-rate·m}, sampled exactly by blocks of an inverted
+    table.
 
-    A block weighs the number of its integers times the density at its point nearest the peak, which is its largest; an
-    integer of the block is then accepted with the ratio of the two densities.
+    A block weighs the number of its integers times the density at its point nearest the peak, which
+    is its largest; an integer of the block is then accepted with the ratio of the two densities.
 
     Attributes:
         power: an integer, at least 1.
@@ -44,16 +46,20 @@ class SideLaw:
         return max(0, math.frexp(math.sqrt(self.power) / float(self.rate) / 8)[1] - 1)
 
     def _log_density(self, m: Fraction | int, at: Fraction | int) -> Decimal:
-        """The logarithm of the density at m over that at another point; within the context's precision."""
-        ratio, step = Fraction(m) / at, (Fraction(m) - at) * self.rate
+        """The logarithm of the density at m over that at another point; within the context's
+        precision.
+        """
+        ratio = Fraction(m) / at
+        step = (Fraction(m) - at) * self.rate
         logarithm = (Decimal(ratio.numerator) / ratio.denominator).ln()
         return self.power * logarithm - Decimal(step.numerator) / step.denominator
 
     def units(self, m: Fraction | int, at: Fraction | int, bits: int) -> int:
         """2**bits times the density at m over that at another point where it is no less, within 1.
 
-        The two terms of the logarithm may nearly cancel; where the result is not 0, neither exceeds 2·|logarithm| +
-        4·power, so that as many digits more than the answer's, and a few, leave an error below 1e-5 of a unit.
+        The two terms of the logarithm may nearly cancel; where the result is not 0, neither exceeds
+        2·|logarithm| + 4·power, so that as many digits more than the answer's, and a few, leave an
+        error below 1e-5 of a unit.
         """
         with precise(int(bits * 0.30103) + len(str(self.power * (bits + 60))) + 8):
             return round(self._log_density(m, at).exp() * (1 << bits))
@@ -64,9 +70,14 @@ class SideLaw:
         return min(max(self.peak, Fraction(first)), Fraction(first + (1 << self.width_bits) - 1))
 
     def weights(self, bits: int) -> list[int]:
-        """The weights of the blocks in units of 2**-bits, each within 1; all beyond the list weigh at most one unit."""
-        width, units = 1 << self.width_bits, bits + self.width_bits
-        power, rate, peak = float(self.power), float(self.rate), float(self.peak)
+        """The weights of the blocks in units of 2**-bits, each within 1; all beyond the list weigh
+        at most one unit.
+        """
+        width = 1 << self.width_bits
+        units = bits + self.width_bits
+        power = float(self.power)
+        rate = float(self.rate)
+        peak = float(self.peak)
         nothing = -(units + 2) * _LOG2 - 1
         found: list[int] = []
         while True:

@@ -1,10 +1,12 @@
-"""Exponential clocks that ring in an order known exactly, though each is computed only as a float and an error bound.
+"""Exponential clocks that ring in an order known exactly, though each is computed only as a float
+and an error bound.
 
-A clock rings at T = E e^{-rate·level}; its *score* is rate·level - ln E, so that the first ring has the largest score.
-E is known by the first 64 bits of a uniform U: E = -ln U for a label of its own, E = start + width·U for a ring in a
-slab of time. `Arrivals` holds many clocks as arrays. `exact_order` sorts them: where the floats' intervals overlap,
-scores are computed again from a nearer origin, and what is still undecided then is compared with more bits of U and
-more digits until it differs.
+A clock rings at T = E e^{-rate·level}; its *score* is rate·level - ln E, so that the first ring has
+the largest score. E is known by the first 64 bits of a uniform U: E = -ln U for a label of its own,
+E = start + width·U for a ring in a slab of time. `Arrivals` holds many clocks as arrays.
+`exact_order` sorts them: where the floats' intervals overlap, scores are computed again from a
+nearer origin, and what is still undecided then is compared with more bits of U and more digits
+until it differs.
 """
 
 from __future__ import annotations
@@ -24,13 +26,16 @@ from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 Words = npt.NDArray[np.uint64]
 STOP = -1  # the label of the stop element, whose level is any rational number
 LOWEST = -1e300  # scores below it are told apart exactly, not by floats
-SCORE_ROUNDING = 2.0**-48  # relative error of a logarithm and the few operations around it, with much to spare
+SCORE_ROUNDING = (
+    2.0**-48
+)  # relative error of a logarithm and the few operations around it, with much to spare
 _CHUNK = 1 << 16
 
 
 @dataclass
 class Arrivals:
-    """Clocks as arrays of one length; each exact score, less rate·origin, lies within ``doubt`` of ``score``.
+    """Clocks as arrays of one length; each exact score, less rate·origin, lies within ``doubt`` of
+    ``score``.
 
     Attributes:
         labels: int64.
@@ -54,7 +59,12 @@ class Arrivals:
     @staticmethod
     def join(*parts: Arrivals) -> Arrivals:
         """Return all the clocks."""
-        return Arrivals(*(np.concatenate(columns) for columns in zip(*(vars(p).values() for p in parts), strict=True)))
+        return Arrivals(
+            *(
+                np.concatenate(columns)
+                for columns in zip(*(vars(p).values() for p in parts), strict=True)
+            )
+        )
 
 
 @dataclass
@@ -72,8 +82,13 @@ class ArrivalTime:
         while self.word == 0:
             self.read(bits)
         # Room for the digits by which a time is below 1: it is at least width·2^-known.
-        lost = len(str(self.width.denominator)) if self.start is not None else 0
-        with precise(2 * self.known + 60 + lost):  # U's bounds have fewer digits than that: they are exact
+        if self.start is not None:
+            lost = len(str(self.width.denominator))
+        else:
+            lost = 0
+        with precise(
+            2 * self.known + 60 + lost
+        ):  # U's bounds have fewer digits than that: they are exact
             low, high = self.times([Decimal(self.word + i) / (1 << self.known) for i in (0, 1)])
             base = _decimal(rate * self.level)
             # Every operation errs by a relative 10^-(known + 60); the unread bits, by far more.
@@ -88,7 +103,8 @@ class ArrivalTime:
 
     def read(self, bits: Bits) -> None:
         """Read 64 more bits."""
-        self.word, self.known = bits.more(self.word), self.known + 64
+        self.word = bits.more(self.word)
+        self.known = self.known + 64
 
     def compare(self, other: ArrivalTime, rate: Fraction, bits: Bits) -> int:
         """Return -1 if this clock rings first and 1 if the other one does."""
@@ -116,11 +132,14 @@ def above(top: Any, levels: Array) -> Floats:
     """Return top - levels, of either sign, as floats, within two units in the last place."""
     if levels.dtype.kind == "f":
         return float(top) - levels
-    # The larger of two int64 numbers less the smaller fits uint64, where subtraction modulo 2^64 is exact.
+    # The larger of two int64 numbers less the smaller fits uint64, where subtraction modulo 2^64 is
+    # exact.
     gap = (np.uint64(int(top) % (1 << 64)) - levels.view(np.uint64)).astype(np.float64)
     higher = levels > top
     if higher.any():
-        gap[higher] = -(levels[higher].view(np.uint64) - np.uint64(int(top) % (1 << 64))).astype(np.float64)
+        gap[higher] = -(levels[higher].view(np.uint64) - np.uint64(int(top) % (1 << 64))).astype(
+            np.float64
+        )
     return gap
 
 
@@ -137,15 +156,25 @@ class Race:
         """Return an independent clock for every label."""
         return self._measured(labels, levels, self.bits.uint64(labels.size), 0, origin)
 
-    def time_block(self, labels: Ints, level: Any, start: Fraction, width: Fraction, origin: Any) -> Arrivals:
-        """Return rings at uniform times within start..start + width, in the time of clocks of the given level."""
+    def time_block(
+        self, labels: Ints, level: Any, start: Fraction, width: Fraction, origin: Any
+    ) -> Arrivals:
+        """Return rings at uniform times within start..start + width, in the time of clocks of the
+        given level.
+        """
         self._slabs.append((start, width))
         levels = np.full(labels.size, level)
-        return self._measured(labels, levels, self.bits.uint64(labels.size), len(self._slabs) - 1, origin)
+        return self._measured(
+            labels, levels, self.bits.uint64(labels.size), len(self._slabs) - 1, origin
+        )
 
-    def _measured(self, labels: Ints, levels: Array, words: Array, time_block: int, origin: Any) -> Arrivals:
+    def _measured(
+        self, labels: Ints, levels: Array, words: Array, time_block: int, origin: Any
+    ) -> Arrivals:
         blank = np.empty((2, labels.size))
-        arrivals = Arrivals(labels, levels, words, np.full(labels.size, time_block, np.int32), blank[0], blank[1])
+        arrivals = Arrivals(
+            labels, levels, words, np.full(labels.size, time_block, np.int32), blank[0], blank[1]
+        )
         self._measure(arrivals, origin)
         return arrivals
 
@@ -170,15 +199,19 @@ class Race:
         exact = self.rate * ((self.stop or Fraction(0)) - exact_level(origin))
         return float(max(min(exact, Fraction(10**300)), -Fraction(10**300)))
 
-    def _scores(self, head: Floats, words: Words, start: Fraction | None, width: Fraction) -> tuple[Floats, Floats]:
+    def _scores(
+        self, head: Floats, words: Words, start: Fraction | None, width: Fraction
+    ) -> tuple[Floats, Floats]:
         known, tail = self._tails(words, start, width)
-        # The unread bits can change E by a relative 3/known. A clock with hardly a significant bit may ring at any
-        # time.
+        # The unread bits can change E by a relative 3/known. A clock with hardly a significant bit
+        # may ring at any time.
         vague = known < 1024
         doubt = 4 / np.maximum(known, 1) + SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
         return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
 
-    def _tails(self, words: Words, start: Fraction | None, width: Fraction) -> tuple[Floats, Floats]:
+    def _tails(
+        self, words: Words, start: Fraction | None, width: Fraction
+    ) -> tuple[Floats, Floats]:
         """How many units of its last bit E is above 0, at least, and -ln E."""
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
@@ -197,7 +230,8 @@ class Race:
         ``origin`` is the one that the scores were computed with, if it may be tried no further.
         """
         order = np.argsort(-arrivals.score)
-        low, high = (arrivals.score - arrivals.doubt)[order], (arrivals.score + arrivals.doubt)[order]
+        low = (arrivals.score - arrivals.doubt)[order]
+        high = (arrivals.score + arrivals.doubt)[order]
         # A run ends where every earlier clock certainly rings before every later one.
         ends = np.minimum.accumulate(low)[:-1] > np.maximum.accumulate(high[::-1])[::-1][1:]
         borders = np.concatenate(([0], np.flatnonzero(ends) + 1, [order.size]))
@@ -207,7 +241,8 @@ class Race:
             named = part.levels[part.labels != STOP]
             nearer = named.max()
             if origin is None or exact_level(nearer) != exact_level(origin):
-                # Relative to the run's own highest level, heads are small and so are their rounding errors.
+                # Relative to the run's own highest level, heads are small and so are their rounding
+                # errors.
                 self._measure(part, nearer)
                 run[:] = run[self.exact_order(part, nearer)]
             else:
@@ -224,5 +259,10 @@ class Race:
 
     def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
         is_stop = self.stop is not None and arrivals.labels[i] == STOP
-        level = self.stop if is_stop and self.stop is not None else exact_level(arrivals.levels[i])
-        return ArrivalTime(level, int(arrivals.words[i]), *self._slabs[int(arrivals.time_blocks[i])])
+        if is_stop and self.stop is not None:
+            level = self.stop
+        else:
+            level = exact_level(arrivals.levels[i])
+        return ArrivalTime(
+            level, int(arrivals.words[i]), *self._slabs[int(arrivals.time_blocks[i])]
+        )

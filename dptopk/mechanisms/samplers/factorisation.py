@@ -1,8 +1,10 @@
-"""Running sums by fewer, better measurements: which sums of days are measured, and how they make up a total.
+"""Running sums by fewer, better measurements: which sums of days are measured, and how they make up
+a total.
 
-The matrix of all running sums is A = B W. The rows of W are measured with noise, each on the last day that it needs;
-a day's totals are combinations B of what has been measured so far. W has whole numbers, so that measurements are
-integers and their charge is exact; B is post-processing. docs/notes/continual.md.
+The matrix of all running sums is A = B W. The rows of W are measured with noise, each on the last
+day that it needs; a day's totals are combinations B of what has been measured so far. W has whole
+numbers, so that measurements are integers and their charge is exact; B is post-processing.
+docs/notes/continual.md.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Factorisation:
 
     Attributes:
         strategy: W, integers, shape (rows, days): row r is measured on the last day of its support.
-        totals: B, shape (days, rows): B W is the lower triangle of ones, and B[t] uses rows measured by day t.
+        totals: B, shape (days, rows): B W is the lower triangle of ones, and B[t] uses rows
+            measured by day t.
         unit: the noise's scale is sigma times this.
     """
 
@@ -49,13 +52,17 @@ class Factorisation:
 
     @cached_property
     def spread(self) -> Array:
-        """Upper bound on the standard deviation of the noise on each day's total at sigma = 1, shape (days,)."""
+        """Upper bound on the standard deviation of the noise on each day's total at sigma = 1,
+        shape (days,).
+        """
         found: Array = self.unit * np.sqrt((self.totals**2).sum(axis=1)) * (1 + 1e-9)
         return found
 
     @cached_property
     def weights(self) -> Array:
-        """Upper bound on the sum of the weights of each day's total, without signs, shape (days,)."""
+        """Upper bound on the sum of the weights of each day's total, without signs, shape
+        (days,).
+        """
         found: Array = np.abs(self.totals).sum(axis=1) * (1 + 1e-9)
         return found
 
@@ -64,7 +71,9 @@ class Factorisation:
         return _energy(self, participation)
 
     def error(self, participation: Participation, error: Error) -> float:
-        """Standard deviation of a total where all days of a user together are 1-Gaussian: the worst, or in the mean."""
+        """Standard deviation of a total where all days of a user together are 1-Gaussian: the
+        worst, or in the mean.
+        """
         squares = (self.spread / self.unit) ** 2 * self.energy(participation)
         return float(np.sqrt(squares.max() if error == "max" else squares.mean()))
 
@@ -72,16 +81,22 @@ class Factorisation:
 @lru_cache(maxsize=64)
 def _energy(plan: Factorisation, participation: Participation) -> int:
     found = participation.energy(plan.strategy)
-    return int(found) if found < 2**53 else math.ceil(found * (1 + 1e-12))  # a sum of integers that may be rounded
+    if found < 2**53:
+        return int(found)
+    return math.ceil(found * (1 + 1e-12))  # a sum of integers that may be rounded
 
 
 @lru_cache(maxsize=4)  # of 4000 days each takes a quarter of a gigabyte
 def factorise(kind: Kind, participation: Participation, error: Error = "max") -> Factorisation:
-    """The factorisation of that name, in whole numbers: the energy is at most unit², and just below."""
+    """The factorisation of that name, in whole numbers: the energy is at most unit², and just
+    below.
+    """
     real = FACTORISATIONS[kind](participation, error)
-    days, unit = participation.days, unit_of(participation)
+    days = participation.days
+    unit = unit_of(participation)
     scaled = real / np.sqrt(participation.energy(real))
-    factor, energy = float(unit), np.inf
+    factor = float(unit)
+    energy = np.inf
     while energy > unit**2:
         whole = np.rint(factor * scaled).astype(np.int64)
         energy = participation.energy(whole)
@@ -92,12 +107,15 @@ def factorise(kind: Kind, participation: Participation, error: Error = "max") ->
 
 
 def unit_of(participation: Participation) -> int:
-    """The unit: of many days of a user weights are smaller, so it is finer, and rounding is below a 32nd of a count."""
+    """The unit: of many days of a user weights are smaller, so it is finer, and rounding is below a
+    32nd of a count.
+    """
     return 1 << (5 + participation.days.bit_length() + participation.most.bit_length() // 2)
 
 
 def triangular(strategy: Array, unit: int) -> Factorisation:
-    """The factorisation of these measurements, a row for each day, that are made on the row's own day.
+    """The factorisation of these measurements, a row for each day, that are made on the row's own
+    day.
 
     Raises:
         InvalidParameter: where they do not determine the totals.
@@ -105,20 +123,28 @@ def triangular(strategy: Array, unit: int) -> Factorisation:
     from scipy.linalg import solve_triangular
 
     if (np.diagonal(strategy) <= 0).any() or np.triu(strategy, 1).any():
-        raise InvalidParameter(f"factorisation: these measurements do not suit {len(strategy)} days")
+        raise InvalidParameter(
+            f"factorisation: these measurements do not suit {len(strategy)} days"
+        )
     totals = solve_triangular(strategy.T.astype(float), np.tri(len(strategy)).T, lower=False).T
     return Factorisation(strategy, totals, unit)
 
 
 def _optimal(participation: Participation, error: Error) -> Array:
-    return optimum(participation, error, factorise("square_root", participation, error).error(participation, error))
+    return optimum(
+        participation,
+        error,
+        factorise("square_root", participation, error).error(participation, error),
+    )
 
 
 def _square_root(participation: Participation, error: Error) -> Array:
-    """The square root of A, Toeplitz with binom(2n, n)/4^n (Fichtenberger et al. 2023), cut to a band, norms of 1.
+    """The square root of A, Toeplitz with binom(2n, n)/4^n (Fichtenberger et al. 2023), cut to a
+    band, norms of 1.
 
-    The band (Kalinin-Lampert 2024) is the one with the least error before columns are divided by their norms, of
-    powers of 2 and these times ``apart``, where users are active on several days; else it is the whole matrix.
+    The band (Kalinin-Lampert 2024) is the one with the least error before columns are divided by
+    their norms, of powers of 2 and these times ``apart``, where users are active on several days;
+    else it is the whole matrix.
     """
     from scipy.signal import lfilter
 
@@ -128,7 +154,9 @@ def _square_root(participation: Participation, error: Error) -> Array:
     def loss(band: int) -> float:
         column = np.where(np.arange(days) < band, root, 0.0)
         noise = np.cumsum(lfilter([1.0], column[:band], np.ones(days)) ** 2)
-        moved = sum(np.r_[np.zeros(day), column[: days - day]] for day in participation.first.tolist())
+        moved = sum(
+            np.r_[np.zeros(day), column[: days - day]] for day in participation.first.tolist()
+        )
         return float(np.sum(moved**2) * (noise[-1] if error == "max" else noise.mean()))
 
     powers = [1 << n for n in range(days.bit_length())]
@@ -142,18 +170,25 @@ def _square_root(participation: Participation, error: Error) -> Array:
 def _dyadic(days: int) -> list[tuple[int, int]]:
     """All dyadic intervals within the days."""
     lengths = [1 << level for level in range(days.bit_length())]
-    return [(start, start + length) for length in lengths for start in range(0, days - length + 1, length)]
+    return [
+        (start, start + length)
+        for length in lengths
+        for start in range(0, days - length + 1, length)
+    ]
 
 
 def _tree(participation: Participation, _: Error) -> Array:
-    """Dyadic intervals; a total is the sum of as many as its day has digits 1 (Dwork et al. 2010, Chan et al. 2011)."""
+    """Dyadic intervals; a total is the sum of as many as its day has digits 1 (Dwork et al. 2010,
+    Chan et al. 2011).
+    """
     first, end = np.array(_dyadic(participation.days)).T[:, :, None]
     day = np.arange(participation.days)
     return ((first <= day) & (day < end)).astype(float)
 
 
 def _tree_totals(days: int) -> Array:
-    place, totals = {interval: row for row, interval in enumerate(_dyadic(days))}, np.zeros((days, len(_dyadic(days))))
+    place = {interval: row for row, interval in enumerate(_dyadic(days))}
+    totals = np.zeros((days, len(_dyadic(days))))
     for day in range(days):
         end = day + 1
         while end:

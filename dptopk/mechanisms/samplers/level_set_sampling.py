@@ -1,14 +1,17 @@
-"""One exponential mechanism over whole answers: draw how much slack there is, then any answer within it.
+"""One exponential mechanism over whole answers: draw how much slack there is, then any answer
+within it.
 
-An answer (a set or a sequence of k labels) has an integer *gap*, the smaller the better, and is to be drawn with
-probability ∝ e^{-rate·gap}. Since e^{-rate·gap} is proportional to the sum of e^{-rate·g} over all integers g >= gap,
-that is the law of the answer in a pair (g, answer) drawn with g >= gap(answer) and P ∝ e^{-rate·g}: a slack g of weight
-N(g) e^{-rate·g}, N(g) the number of answers of gap at most g, and then an answer uniform among these N(g).
+An answer (a set or a sequence of k labels) has an integer *gap*, the smaller the better, and is to
+be drawn with probability ∝ e^{-rate·gap}. Since e^{-rate·gap} is proportional to the sum of
+e^{-rate·g} over all integers g >= gap, that is the law of the answer in a pair (g, answer) drawn
+with g >= gap(answer) and P ∝ e^{-rate·g}: a slack g of weight N(g) e^{-rate·g}, N(g) the number of
+answers of gap at most g, and then an answer uniform among these N(g).
 
-The N(g) are integers of thousands of digits at up to d·k places. So slacks are joined into blocks first..last: a
-block is drawn with weight N(last)·(the sum of e^{-rate·g} in it), an answer uniform among the N(last), a slack within
-the block; and if the answer does not fit the slack, everything is drawn anew. The law is the same for any blocks;
-floats only choose blocks that are seldom refused. Proof: docs/notes/exact-sampling.md, "Whole answers".
+The N(g) are integers of thousands of digits at up to d·k places. So slacks are joined into blocks
+first..last: a block is drawn with weight N(last)·(the sum of e^{-rate·g} in it), an answer uniform
+among the N(last), a slack within the block; and if the answer does not fit the slack, everything is
+drawn anew. The law is the same for any blocks; floats only choose blocks that are seldom refused.
+Proof: docs/notes/exact-sampling.md, "Whole answers".
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from dptopk.mechanisms.samplers.exact import Cells, below, precise
 from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 
 _LARGEST_ODDS = 1e15
-_REFUSED = 6.0  # blocks are split until an answer is accepted at least about once in this many draws
+_REFUSED = (
+    6.0  # blocks are split until an answer is accepted at least about once in this many draws
+)
 
 
 class Ranked:
@@ -38,23 +43,32 @@ class Ranked:
 
     def __init__(self, counts: Ints, absent: int) -> None:
         self._counts = counts
-        self._rising = np.sort(counts)  # ten times faster than the order of the rows, of which a few are asked for
+        self._rising = np.sort(
+            counts
+        )  # ten times faster than the order of the rows, of which a few are asked for
         self._absent = absent
         self.size = counts.size + absent
 
     def rows(self, ranks: list[int]) -> list[int]:
-        """The rows of ranks; equal counts are ranked by row, and unlisted labels have the rows n, n + 1, ..."""
+        """The rows of ranks; equal counts are ranked by row, and unlisted labels have the rows n, n
+        + 1, ...
+        """
         values = self.at(np.array(ranks, dtype=np.int64))
         equal = np.flatnonzero(np.isin(self._counts, values))
         order = equal[np.argsort(-self._counts[equal], kind="stable")]
         first = np.searchsorted(-self._counts[order], -values)
         above = self._rising.size - np.searchsorted(self._rising, values, side="right")
         found = zip(ranks, first.tolist(), above.tolist(), strict=True)
-        return [int(order[start + rank - more]) if rank < self._counts.size else rank for rank, start, more in found]
+        return [
+            int(order[start + rank - more]) if rank < self._counts.size else rank
+            for rank, start, more in found
+        ]
 
     def count(self, rank: int) -> int:
         """The count of a rank."""
-        return int(self._rising[-1 - rank]) if rank < self._rising.size else 0
+        if rank < self._rising.size:
+            return int(self._rising[-1 - rank])
+        return 0
 
     def at(self, ranks: Ints) -> Ints:
         """The counts of ranks, of the shape of ``ranks``."""
@@ -68,7 +82,9 @@ class Ranked:
         return self.at(np.arange(size))
 
     def at_least(self, values: Ints) -> Ints:
-        """Return, for each value, how many labels have at least that count; int64, shape of ``values``."""
+        """Return, for each value, how many labels have at least that count; int64, shape of
+        ``values``.
+        """
         listed = self._rising.size - np.searchsorted(self._rising, values, side="left")
         return listed + np.where(values <= 0, self._absent, 0)
 
@@ -97,15 +113,19 @@ class Answers(Protocol):
 def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
     """Return an answer drawn with probability ∝ e^{-rate·gap}, exactly."""
     slacks = range(answers.lowest, answers.highest + 1)
-    blocks = [(slack, slack) for slack in slacks] if bits.listing else _blocks(answers, float(rate))
+    if bits.listing:
+        blocks = [(slack, slack) for slack in slacks]
+    else:
+        blocks = _blocks(answers, float(rate))
     cells = Cells(_weights(answers, blocks, rate))
     while True:
-        # e^{-rate·gap} = P[slack >= gap] for a geometric slack: draw its block, an answer that fits the block's end,
-        # and then whether the slack within the block reaches the answer's gap.
+        # e^{-rate·gap} = P[slack >= gap] for a geometric slack: draw its block, an answer that fits
+        # the block's end, and then whether the slack within the block reaches the answer's gap.
         first, last = blocks[int(cells.draw(1, bits)[0])]
         answer = answers.draw(last, bits)
         short = answers.gap(answer) - first
-        if short <= 0 or _coin(lambda: _in_block(rate, short, last - first + 1), bits):  # noqa: B023 - used at once
+        # used at once
+        if short <= 0 or _coin(lambda: _in_block(rate, short, last - first + 1), bits):  # noqa: B023
             return answer
 
 
@@ -123,10 +143,12 @@ def uniform_below(bound: int, bits: Bits) -> int:
 
 
 def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
-    """Return distinct numbers, the i-th uniform among those of start..ends[i]-1 that are not taken yet.
+    """Return distinct numbers, the i-th uniform among those of start..ends[i]-1 that are not taken
+    yet.
 
-    ``ends`` never falls, and ends[i] > start + i. With equal ends these are a uniform subset in a uniform order. Only
-    the numbers touched are stored: entries from start + i on are those not yet taken, and at first name themselves.
+    ``ends`` never falls, and ends[i] > start + i. With equal ends these are a uniform subset in a
+    uniform order. Only the numbers touched are stored: entries from start + i on are those not yet
+    taken, and at first name themselves.
     """
     moved: dict[int, int] = {}
     taken = []
@@ -138,16 +160,24 @@ def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
 
 
 def _in_block(rate: Fraction, short: int, width: int) -> Decimal:
-    """P[slack - first >= short] for the slack of a block: (e^{-rate·short} - e^{-rate·width})/(1 - e^{-rate·width})."""
-    return _exp(rate * short) * _one_minus_exp(rate * (width - short)) / _one_minus_exp(rate * width)
+    """P[slack - first >= short] for the slack of a block: (e^{-rate·short} - e^{-rate·width})/(1 -
+    e^{-rate·width}).
+    """
+    return (
+        _exp(rate * short) * _one_minus_exp(rate * (width - short)) / _one_minus_exp(rate * width)
+    )
 
 
 def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
-    """Decide U < chance for a uniform U; ``chance`` is right to nearly all digits of the context it is called in."""
+    """Decide U < chance for a uniform U; ``chance`` is right to nearly all digits of the context it
+    is called in.
+    """
 
     def units(known: int) -> int:
         with precise(int(known * 0.30103) + 12):
-            return int((chance() * (1 << known)).to_integral_value(ROUND_HALF_EVEN))  # less than 1 from chance·2^known
+            return int(
+                (chance() * (1 << known)).to_integral_value(ROUND_HALF_EVEN)
+            )  # less than 1 from chance·2^known
 
     return below(bits.more(0), 64, units, bits)
 
@@ -166,17 +196,25 @@ def _one_minus_exp(x: Fraction) -> Decimal:
     return +value
 
 
-def _weights(answers: Answers, blocks: list[tuple[int, int]], rate: Fraction) -> Callable[[int], list[int]]:
+def _weights(
+    answers: Answers, blocks: list[tuple[int, int]], rate: Fraction
+) -> Callable[[int], list[int]]:
     """Weights of the blocks for `Cells`, in units of a power of ten near the largest."""
     sizes = [Decimal(answers.size(last)) for _, last in blocks]
 
     def masses(digits: int) -> list[Decimal]:
         with precise(digits):
-            # P[first <= slack <= last] = e^{-rate·(first - lowest)} (1 - e^{-rate·width}), times the answers that fit.
+            # P[first <= slack <= last] = e^{-rate·(first - lowest)} (1 - e^{-rate·width}), times
+            # the answers that fit.
             widths = [last - first + 1 for first, last in blocks[:-1]]
-            parts = [_one_minus_exp(rate * width) for width in widths] + [Decimal(1)]  # the last block has no end
+            parts = [_one_minus_exp(rate * width) for width in widths] + [
+                Decimal(1)
+            ]  # the last block has no end
             blocked = zip(blocks, sizes, parts, strict=True)
-            return [size * _exp(rate * (first - answers.lowest)) * part for (first, _), size, part in blocked]
+            return [
+                size * _exp(rate * (first - answers.lowest)) * part
+                for (first, _), size, part in blocked
+            ]
 
     unit = max(mass.adjusted() for mass in masses(10) if mass)
 
@@ -184,19 +222,23 @@ def _weights(answers: Answers, blocks: list[tuple[int, int]], rate: Fraction) ->
         digits = int(bits * 0.30103) + 12
         with precise(digits):
             scale = Decimal(1 << bits).scaleb(-unit - 1)
-            return [int((mass * scale).to_integral_value(ROUND_HALF_EVEN)) for mass in masses(digits)]
+            return [
+                int((mass * scale).to_integral_value(ROUND_HALF_EVEN)) for mass in masses(digits)
+            ]
 
     return weights
 
 
 class _Cuts:
-    """Slacks cut into blocks [at_j, at_(j+1) - 1], with floats between which the weight of each block lies.
+    """Slacks cut into blocks [at_j, at_(j+1) - 1], with floats between which the weight of each
+    block lies.
 
     The last block begins at the highest gap, has no end, and its weight is known.
     """
 
     def __init__(self, answers: Answers, rate: float, at: list[int]) -> None:
-        low, high = answers.lowest, answers.highest
+        low = answers.lowest
+        high = answers.highest
         self._answers = answers
         self._rate = rate
         self._sizes: dict[int, float] = {}
@@ -209,12 +251,18 @@ class _Cuts:
         new = np.array([end for end in ends.tolist() if end not in self._sizes], dtype=np.int64)
         self._sizes.update(zip(new.tolist(), self._answers.log_size(new).tolist(), strict=True))
         width = np.append(np.diff(self.at), np.inf)
-        mass = np.log(-np.expm1(-self._rate * width)) - self._rate * (self.at - self._answers.lowest)
+        mass = np.log(-np.expm1(-self._rate * width)) - self._rate * (
+            self.at - self._answers.lowest
+        )
         sizes = self._sizes
-        self.low, self.high = (mass + np.array([sizes[end] for end in part.tolist()]) for part in (self.at, self._last))
+        self.low, self.high = (
+            mass + np.array([sizes[end] for end in part.tolist()]) for part in (self.at, self._last)
+        )
 
     def bracket(self, cut: int) -> tuple[float, float]:
-        """Logarithms between which the weight of all slacks from ``cut`` on lies, relative to e^{-rate·lowest}."""
+        """Logarithms between which the weight of all slacks from ``cut`` on lies, relative to
+        e^{-rate·lowest}.
+        """
         begin = int(np.searchsorted(self.at, cut))
         low, high = (float(np.logaddexp.reduce(part[begin:])) for part in (self.low, self.high))
         return low, high
@@ -226,11 +274,15 @@ class _Cuts:
         """
         while True:
             low, high = self.bracket(cut)
-            if not high - low > math.log(ratio):  # weights that underflow to nothing leave nothing to refine
+            if not high - low > math.log(
+                ratio
+            ):  # weights that underflow to nothing leave nothing to refine
                 return
             begin = int(np.searchsorted(self.at, cut))
             excess = np.exp(self.high[begin:] - high) - np.exp(self.low[begin:] - high)
-            split = begin + np.flatnonzero((excess >= excess.max() / 64) & (self._last[begin:] > self.at[begin:]))
+            split = begin + np.flatnonzero(
+                (excess >= excess.max() / 64) & (self._last[begin:] > self.at[begin:])
+            )
             middle = self.at[split] + (self._last[split] - self.at[split] + 1) // 2
             self._place([*self.at.tolist(), *middle.tolist()])
 
@@ -246,11 +298,11 @@ def _blocks(answers: Answers, rate: float) -> list[tuple[int, int]]:
 def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
     """Return ln(Σ e^{-rate·gap} / Σ e^{-rate·max(gap, cut)}) over all answers, to within ``doubt``.
 
-    An answer drawn has a gap above ``cut`` with probability at most e^{-odds}. The second sum is the weight of the
-    slacks from ``cut`` on; where the cut is above all gaps, every answer counts as one of that gap. Both are bracketed
-    to a ratio of e^{doubt}, and their middles taken.
-    Floats add less than 1e-6 (no term of a number of answers is larger than that number). Beyond 1e15 it is cut, which
-    moves it by no more.
+    An answer drawn has a gap above ``cut`` with probability at most e^{-odds}. The second sum is
+    the weight of the slacks from ``cut`` on; where the cut is above all gaps, every answer counts
+    as one of that gap. Both are bracketed to a ratio of e^{doubt}, and their middles taken. Floats
+    add less than 1e-6 (no term of a number of answers is larger than that number). Beyond 1e15 it
+    is cut, which moves it by no more.
     """
     beyond = max(cut - answers.highest, 0)
     cut = min(max(cut, answers.lowest), answers.highest)

@@ -1,8 +1,9 @@
 """Every outcome of a sampler with its probability: a source that lists instead of drawing.
 
-A mechanism runs unchanged on a `Listing`, once for each path of discrete choices: cells of a noise table, coins,
-uniform numbers, winners of a race. Each choice names lower bounds of its probabilities, so the listed masses are lower
-bounds too, and what they lack to 1 bounds all that is not listed: paths that are too rare, and rounding.
+A mechanism runs unchanged on a `Listing`, once for each path of discrete choices: cells of a noise
+table, coins, uniform numbers, winners of a race. Each choice names lower bounds of its
+probabilities, so the listed masses are lower bounds too, and what they lack to 1 bounds all that is
+not listed: paths that are too rare, and rounding.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class _TooRareError(Exception):
 
 
 class Listing(Bits):
-    """A source that takes each path of choices in turn; its masses are in units of 2**-LISTING_BITS.
+    """A source that takes each path of choices in turn; its masses are in units of
+    2**-LISTING_BITS.
 
     Args:
         least: paths with a smaller mass are left out.
@@ -37,30 +39,40 @@ class Listing(Bits):
 
     def __init__(self, least: int) -> None:
         self._least = max(least, 1)
-        self._open: list[list[tuple[int, int]]] = []  # at each choice of the path the options that are left
+        self._open: list[
+            list[tuple[int, int]]
+        ] = []  # at each choice of the path the options that are left
         self.begin()
 
     def begin(self) -> Self:
         """Go back to the first choice."""
-        self._depth, self.mass = 0, 1 << LISTING_BITS
+        self._depth = 0
+        self.mass = 1 << LISTING_BITS
         return self
 
     def choose(self, masses: Callable[[], Sequence[int]]) -> int:
         """The number of an option, where ``masses`` returns lower bounds of their probabilities."""
         if self._depth == len(self._open):
-            likely = [(i, m) for i, m in enumerate(masses()) if self.mass * m >> LISTING_BITS >= self._least]
+            likely = [
+                (i, m)
+                for i, m in enumerate(masses())
+                if self.mass * m >> LISTING_BITS >= self._least
+            ]
             if not likely:
                 self.mass = 0
                 raise _TooRareError
             self._open.append(likely)
         option, mass = self._open[self._depth][-1]
-        self._depth, self.mass = self._depth + 1, self.mass * mass >> LISTING_BITS
+        self._depth = self._depth + 1
+        self.mass = self.mass * mass >> LISTING_BITS
         return option
 
     def advance(self) -> bool:
         """Turn to the next path; False after the last."""
         if self._depth != len(self._open):
-            raise InvalidParameter("mechanism: it does not make the same choices when it is run again")
+            raise InvalidParameter(
+                "mechanism: it does not make the same choices when it is run again"
+            )
         while self._open:
             self._open[-1].pop()
             if self._open[-1]:
@@ -83,7 +95,9 @@ class Listing(Bits):
         Raises:
             InvalidParameter: always.
         """
-        raise InvalidParameter("mechanism: its sampler reads random words that cannot be listed one by one")
+        raise InvalidParameter(
+            "mechanism: its sampler reads random words that cannot be listed one by one"
+        )
 
 
 def outcomes(draw: Callable[[Listing], Answer], least: int, most: int) -> dict[Answer, int]:
@@ -104,20 +118,27 @@ def outcomes(draw: Callable[[Listing], Answer], least: int, most: int) -> dict[A
             answer = draw(bits.begin())
             found[answer] = found.get(answer, 0) + bits.mass
             if not path and draw(bits.begin()) != answer:
-                raise InvalidParameter("mechanism: it does not take all its randomness from the source it is given")
+                raise InvalidParameter(
+                    "mechanism: it does not take all its randomness from the source it is given"
+                )
         except _TooRareError:
             pass
         if not bits.advance():
             return found
-    raise InvalidParameter(f"mechanism: more than {most} paths; take fewer labels, less noise or more slack")
+    raise InvalidParameter(
+        f"mechanism: more than {most} paths; take fewer labels, less noise or more slack"
+    )
 
 
 def peeled(heights: list[Fraction], rate: Fraction, need: int, end: int, bits: Bits) -> list[int]:
-    """The first ``need`` labels of a race, up to ``end``: each is drawn from the rest, P ∝ e^{rate·height}.
+    """The first ``need`` labels of a race, up to ``end``: each is drawn from the rest, P ∝
+    e^{rate·height}.
 
-    That a race of exponential clocks has this law is proven in docs/notes/exact-sampling.md, not listed.
+    That a race of exponential clocks has this law is proven in docs/notes/exact-sampling.md, not
+    listed.
     """
-    left, chosen = list(range(len(heights))), list[int]()
+    left = list(range(len(heights)))
+    chosen = list[int]()
     while left and len(chosen) < need and end not in chosen:
         top = max(heights[label] for label in left)
         exponents = [rate * (top - heights[label]) for label in left]

@@ -1,11 +1,14 @@
-"""Exact integer noise: discrete Laplace and discrete Gaussian, whole or conditioned on a bounded range.
+"""Exact integer noise: discrete Laplace and discrete Gaussian, whole or conditioned on a bounded
+range.
 
-One sampler serves every law with pmf ∝ e^{-f(|n|)} and f(m) = A m + B m² for exact rationals A and B. The positive
-integers are cut into blocks of 2^j numbers. A block is drawn by inverting a table of the blocks' largest weights, a
-number in the block uniformly, and it is kept with probability e^{-(f(number) - f(first number))}. Blocks are a small
-fraction of the scale wide, so almost every candidate is kept; for small scales they hold a single number, and nothing
-is rejected. The table holds a few hundred thresholds whatever the scale, and it is continued outward as far as the
-random bits ask (see exact.py), so the tails are right too. Statement and proof: docs/notes/exact-sampling.md.
+One sampler serves every law with pmf ∝ e^{-f(|n|)} and f(m) = A m + B m² for exact rationals A and
+B. The positive integers are cut into blocks of 2^j numbers. A block is drawn by inverting a table
+of the blocks' largest weights, a number in the block uniformly, and it is kept with probability
+e^{-(f(number) - f(first number))}. Blocks are a small fraction of the scale wide, so almost every
+candidate is kept; for small scales they hold a single number, and nothing is rejected. The table
+holds a few hundred thresholds whatever the scale, and it is continued outward as far as the random
+bits ask (see exact.py), so the tails are right too. Statement and proof:
+docs/notes/exact-sampling.md.
 """
 
 from __future__ import annotations
@@ -28,11 +31,13 @@ from dptopk.mechanisms.samplers.random import Bits, Bools, Floats, Ints
 _CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
 _FEW_DRAWS = 1 << 12
 _LOG2 = 0.6932  # a little more than the logarithm of 2
-_LARGEST_SCALE = 2.0**48  # beyond it, a draw could leave int64 with a probability that is not absurdly small
+_LARGEST_SCALE = (
+    2.0**48
+)  # beyond it, a draw could leave int64 with a probability that is not absurdly small
 
 
 @dataclass(frozen=True)
-class NoiseLaw:
+class ExactNoise:
     """The law on the integers with pmf ∝ e^{-(linear·|n| + square·n²)}, for |n| <= bound.
 
     Attributes:
@@ -51,16 +56,24 @@ class NoiseLaw:
     @cached_property
     def scale(self) -> float:
         """The magnitude over which the exponent grows by about 1 (by 1/2 for a Gaussian)."""
-        return float(1 / self.linear) if self.linear else math.sqrt(1 / (2 * self.square))
+        if self.linear:
+            return float(1 / self.linear)
+        return math.sqrt(1 / (2 * self.square))
 
     @cached_property
     def width_bits(self) -> int:
-        """Binary logarithm of the number of integers in a block: 1/16 to 1/8 of the scale, and not above the bound."""
-        width = self.scale / 8 if self.bound is None else min(self.scale / 8, self.bound)
+        """Binary logarithm of the number of integers in a block: 1/16 to 1/8 of the scale, and not
+        above the bound.
+        """
+        if self.bound is None:
+            width = self.scale / 8
+        else:
+            width = min(self.scale / 8, self.bound)
         return max(0, math.frexp(width)[1] - 1)
 
     def pmf(self, radius: int) -> Floats:
-        """Return the probabilities of -radius..radius, shape (2·radius + 1,), each within a relative 1e-12.
+        """Return the probabilities of -radius..radius, shape (2·radius + 1,), each within a
+        relative 1e-12.
 
         >>> laplace_law(math.log(3), 1).pmf(1).round(6)
         array([0.166667, 0.5     , 0.166667])
@@ -85,7 +98,8 @@ class NoiseLaw:
         largest = math.ceil(40 * self.scale) + 2
         last = largest if self.bound is None else min(largest, self.bound)
         if last > 1 << 18 and not self.linear:
-            # Euler-Maclaurin; the next term is below 1/(360·scale³), and the scale exceeds 6000 here.
+            # Euler-Maclaurin; the next term is below 1/(360·scale³), and the scale exceeds 6000
+            # here.
             edge = last / self.scale
             slope = edge / self.scale * math.exp(-edge * edge / 2)
             area = self.scale * math.sqrt(2 * math.pi) * math.erf(edge / math.sqrt(2))
@@ -94,26 +108,35 @@ class NoiseLaw:
         return 1.0 + 2.0 * math.fsum(self._weights_at(n))
 
     def weights(self, bits: int) -> list[int]:
-        """Return the weights of the cells 0, +block 0, -block 0, +block 1, ... in units of 2**-bits, each within 1.
+        """Return the weights of the cells 0, +block 0, -block 0, +block 1, ... in units of
+        2**-bits, each within 1.
 
-        The weight of a block is the number of its integers times the largest of their e^{-f}; the list ends where
-        all that is left weighs at most one unit.
+        The weight of a block is the number of its integers times the largest of their e^{-f}; the
+        list ends where all that is left weighs at most one unit.
         """
-        width, units = 1 << self.width_bits, bits + self.width_bits
+        width = 1 << self.width_bits
+        units = bits + self.width_bits
         common = math.lcm(self.linear.denominator, self.square.denominator)
-        linear, square = int(self.linear * common), int(self.square * common)
+        linear = int(self.linear * common)
+        square = int(self.square * common)
 
         def tops() -> Iterator[int]:
             """Exponents of the blocks' first numbers, times ``common``."""
-            first, x = 1, linear + square
+            first = 1
+            x = linear + square
             while self.bound is None or first <= self.bound:
                 gap = width * (linear + square * (2 * first + width))
-                # Exponents grow by at least the gap from block to block: the rest is a geometric series at most.
-                rest = math.log1p(common / gap) if gap < common else 1.0
+                # Exponents grow by at least the gap from block to block: the rest is a geometric
+                # series at most.
+                if gap < common:
+                    rest = math.log1p(common / gap)
+                else:
+                    rest = 1.0
                 if x > math.ceil((units + 1) * _LOG2 + rest) * common:
                     return
                 yield x
-                first, x = first + width, x + gap
+                first = first + width
+                x = x + gap
 
         blocks = exp_units(tops(), common, units)
         return [1 << bits, *(weight for weight in blocks for _ in (1, -1))]
@@ -143,12 +166,16 @@ class NoiseLaw:
 
     @cached_property
     def _sure(self) -> npt.NDArray[np.uint32]:
-        """For each cell of the first table, how many 32-bit words keep every number of its block; after them a 0."""
+        """For each cell of the first table, how many 32-bit words keep every number of its block;
+        after them a 0.
+        """
         width = 1 << self.width_bits
         firsts = range(1, 1 + width * (len(self.weights(48)) // 2), width)
         steps = [self.exponent(first + width - 1) - self.exponent(first) for first in firsts]
         sure = [max(exp_units([x.numerator], x.denominator, 32)[0] - 1, 0) for x in steps]
-        return np.array([(1 << 32) - 1, *(words for words in sure for _ in (1, -1)), 0], dtype=np.uint32)
+        return np.array(
+            [(1 << 32) - 1, *(words for words in sure for _ in (1, -1)), 0], dtype=np.uint32
+        )
 
     def _candidates(self, size: int, bits: Bits) -> Ints:
         cells = self._cells.draw(size, bits)
@@ -162,7 +189,10 @@ class NoiseLaw:
         offset[zero] = 0
         words = bits.uint32(size)
         # For few draws, the table of sure words is not worth its making.
-        kept = words < self._sure.take(cells, mode="clip") if size > _FEW_DRAWS else np.zeros(size, dtype=np.bool_)
+        if size > _FEW_DRAWS:
+            kept = words < self._sure.take(cells, mode="clip")
+        else:
+            kept = np.zeros(size, dtype=np.bool_)
         unsure = np.flatnonzero(~kept)
         kept[unsure] = self._keep(words[unsure], first[unsure], offset[unsure], bits)
         magnitude = first + offset
@@ -171,7 +201,9 @@ class NoiseLaw:
         return (magnitude * sign)[kept]
 
     def _keep(self, words: npt.NDArray[np.uint32], first: Ints, offset: Ints, bits: Bits) -> Bools:
-        """Decide U < e^{-(f(first + offset) - f(first))} for uniforms whose first 32 bits are given."""
+        """Decide U < e^{-(f(first + offset) - f(first))} for uniforms whose first 32 bits are
+        given.
+        """
 
         def exact(i: int) -> Fraction:
             return self.exponent(int(first[i] + offset[i])) - self.exponent(int(first[i]))
@@ -181,25 +213,27 @@ class NoiseLaw:
 
 
 @lru_cache(maxsize=64)
-def laplace_law(epsilon: float, linf: int, bound: int | None = None) -> NoiseLaw:
+def laplace_law(epsilon: float, linf: int, bound: int | None = None) -> ExactNoise:
     """Return the law with pmf ∝ e^{-epsilon·|n|/linf}, for |n| <= bound if there is one.
 
     Args:
-        epsilon: greater than 0, linf/epsilon at most 2^48; the smaller of the float and its decimal is used.
+        epsilon: greater than 0, linf/epsilon at most 2^48; the smaller of the float and its decimal
+            is used.
         linf: how far one user moves a count, at least 1.
         bound: an integer of at least 0, or None.
 
     Raises:
         InvalidParameter: an argument is out of its range.
     """
-    epsilon, linf = _validate.positive(epsilon=epsilon), _validate.count(linf=linf)
+    epsilon = _validate.positive(epsilon=epsilon)
+    linf = _validate.count(linf=linf)
     if bound is not None:
         bound = _validate.count(bound=bound, at_least=0)
-    return _checked(NoiseLaw(smaller_of(epsilon) / linf, Fraction(0), bound))
+    return _checked(ExactNoise(smaller_of(epsilon) / linf, Fraction(0), bound))
 
 
 @lru_cache(maxsize=64)
-def gaussian_law(scale: float, bound: int | None = None) -> NoiseLaw:
+def gaussian_law(scale: float, bound: int | None = None) -> ExactNoise:
     """Return the law with pmf ∝ e^{-n²/(2·scale²)}, for |n| <= bound if there is a bound.
 
     It is that of the exact value of the float ``scale``, which is greater than 0 and at most 2^48.
@@ -207,12 +241,14 @@ def gaussian_law(scale: float, bound: int | None = None) -> NoiseLaw:
     scale = _validate.positive(scale=scale)
     if bound is not None:
         bound = _validate.count(bound=bound, at_least=0)
-    return _checked(NoiseLaw(Fraction(0), 1 / (2 * Fraction(scale) ** 2), bound))
+    return _checked(ExactNoise(Fraction(0), 1 / (2 * Fraction(scale) ** 2), bound))
 
 
-def _checked(law: NoiseLaw) -> NoiseLaw:
+def _checked(law: ExactNoise) -> ExactNoise:
     slope = law.linear or law.square
     largest = _LARGEST_SCALE if law.linear else 2 * _LARGEST_SCALE**2
     if slope * Fraction(largest) < 1:
-        raise InvalidParameter(f"the noise scale must be at most {_LARGEST_SCALE:.3g} for int64 results")
+        raise InvalidParameter(
+            f"the noise scale must be at most {_LARGEST_SCALE:.3g} for int64 results"
+        )
     return law

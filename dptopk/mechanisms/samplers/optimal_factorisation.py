@@ -1,6 +1,8 @@
-"""The best factorisation of running sums, found in floats: a candidate that ``factorise`` rounds and charges exactly.
+"""The best factorisation of running sums, found in floats: a candidate that ``factorise`` rounds
+and charges exactly.
 
-Wanted is X = WᵀW of the least error, the largest or mean (A X⁻¹ Aᵀ)_tt, where a user's squared shifts sum to at most 1.
+Wanted is X = WᵀW of the least error, the largest or mean (A X⁻¹ Aᵀ)_tt, where a user's squared
+shifts sum to at most 1.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.participation import Error, Participation
 from dptopk.mechanisms.samplers.random import Array
 
-# For users of one day the fixed point takes a few decompositions of matrices of this many days; else a program does.
-LARGEST_ALONE, LARGEST_SEVERAL = 1000, 60
+# For users of one day the fixed point takes a few decompositions of matrices of this many days;
+# else a program does.
+LARGEST_ALONE = 1000
+LARGEST_SEVERAL = 60
 _COARSEST = 32
 
 
@@ -25,40 +29,50 @@ def possible(participation: Participation) -> bool:
 
 
 def optimum(participation: Participation, error: Error, near: float) -> Array:
-    """W, lower triangular, close to the optimum; ``near``: the error of one that is not far from it.
+    """W, lower triangular, close to the optimum; ``near``: the error of one that is not far from
+    it.
 
     Raises:
         InvalidParameter: for more days than that can be done for.
     """
     if not possible(participation):
         raise InvalidParameter(
-            f"factorisation='optimal' is for {LARGEST_ALONE} days at most, {LARGEST_SEVERAL} where users have several"
+            f"factorisation='optimal' is for {LARGEST_ALONE} days at most, {LARGEST_SEVERAL} "
+            f"where users have several"
         )
     alone = participation.most == 1
-    gram = _fixed_point(participation, error) if alone else _program(participation, error, near)
+    if alone:
+        gram = _fixed_point(participation, error)
+    else:
+        gram = _program(participation, error, near)
     gram = gram + 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
     lower: Array = np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T
     return lower
 
 
 def _fixed_point(participation: Participation, error: Error) -> Array:
-    """Users of one day: diag X = 1. By duality the least error is max ‖D_p^½ A D_v^½‖_* over laws p, v of days.
+    """Users of one day: diag X = 1. By duality the least error is max ‖D_p^½ A D_v^½‖_* over laws
+    p, v of days.
 
-    (The mean: p uniform.) With the singular value decomposition U S Vᵀ of that matrix, p and v are at the maximum the
-    diagonals of U S Uᵀ and V S Vᵀ over tr S, and X = D_v^-½ V S Vᵀ D_v^-½ (for the mean: Denisov et al. 2022). Iterated
-    for few days; each doubling of the days interpolates, and iterates a little more.
+    (The mean: p uniform.) With the singular value decomposition U S Vᵀ of that matrix, p and v are
+    at the maximum the diagonals of U S Uᵀ and V S Vᵀ over tr S, and X = D_v^-½ V S Vᵀ D_v^-½ (for
+    the mean: Denisov et al. 2022). Iterated for few days; each doubling of the days interpolates,
+    and iterates a little more.
     """
     size = min(participation.days, _COARSEST)
     rows = columns = np.full(size, 1 / size)
     right = roots = np.empty(0)
     for repeat in [100] + [6] * (participation.days - 1).bit_length():
-        rows, columns = _stretched(rows, size), _stretched(columns, size)
+        rows = _stretched(rows, size)
+        columns = _stretched(columns, size)
         for _ in range(repeat):
             scaled = np.sqrt(rows)[:, None] * np.tri(size) * np.sqrt(columns)
             squares, right = np.linalg.eigh(scaled.T @ scaled)
-            roots, before = np.sqrt(np.maximum(squares, 1e-300)), columns
+            roots = np.sqrt(np.maximum(squares, 1e-300))
+            before = columns
             columns = right**2 @ roots / roots.sum()
-            rows = (scaled @ right) ** 2 @ (1 / roots) / roots.sum() if error == "max" else rows
+            if error == "max":
+                rows = (scaled @ right) ** 2 @ (1 / roots) / roots.sum()
         if size == participation.days:
             break
         size = min(2 * size, participation.days)
@@ -68,37 +82,55 @@ def _fixed_point(participation: Participation, error: Error) -> Array:
 
 def _stretched(law: Array, size: int) -> Array:
     """Return a law for n days with the same shape."""
-    old, new = (np.arange(len(law)) + 0.5) / len(law), (np.arange(size) + 0.5) / size
+    old = (np.arange(len(law)) + 0.5) / len(law)
+    new = (np.arange(size) + 0.5) / size
     wide = np.exp(np.interp(new, old, np.log(law)))
     return wide / wide.sum()
 
 
 def _program(participation: Participation, error: Error, near: float) -> Array:
-    """Users of several days: a semidefinite program, as in Choquette-Choo et al. 2023, with an energy of at most 1.
+    """Users of several days: a semidefinite program, as in Choquette-Choo et al. 2023, with an
+    energy of at most 1.
 
-    ``Participation.energy`` is convex in X: the matrix Ĝ above X, which falls with the first day and the distance, is
-    a variable, on the days on which it is added up.
+    ``Participation.energy`` is convex in X: the matrix Ĝ above X, which falls with the first day
+    and the distance, is a variable, on the days on which it is added up.
     """
     import cvxpy
 
     cp: Any = cvxpy
-    days, most, apart = participation.days, participation.most, participation.apart
+    days = participation.days
+    most = participation.most
+    apart = participation.apart
     # Scaled such that the objective is near 1: the solver's accuracy is absolute.
     sums = np.tri(days) * np.sqrt(most) / near
-    gram, noise = cp.Variable((days, days), symmetric=True), cp.Variable((days, days), symmetric=True)
-    above = cp.Variable((most, most), nonneg=True)  # number of the first day × number of steps between
+    gram = cp.Variable((days, days), symmetric=True)
+    noise = cp.Variable((days, days), symmetric=True)
+    above = cp.Variable(
+        (most, most), nonneg=True
+    )  # number of the first day × number of steps between
     i, j = np.triu_indices(days)
     i, j = np.array([i, j])[:, (i == j) | (j - i >= apart)]  # days that one user can have
     user = np.arange(most)
     constraints = [
         cp.bmat([[noise, sums], [sums.T, gram]]) >> 0,
-        above[np.minimum(i // apart, most - 1), np.minimum((j - i) // apart, most - 1)] >= gram[i, j],
+        above[np.minimum(i // apart, most - 1), np.minimum((j - i) // apart, most - 1)]
+        >= gram[i, j],
         above[:-1] >= above[1:],
         above[:, :-1] >= above[:, 1:],
-        cp.sum(above[np.minimum.outer(user, user).ravel(), abs(np.subtract.outer(user, user)).ravel()]) <= most,
+        cp.sum(
+            above[np.minimum.outer(user, user).ravel(), abs(np.subtract.outer(user, user)).ravel()]
+        )
+        <= most,
     ]
-    objective = cp.max(cp.diag(noise)) if error == "max" else cp.trace(noise) / days
+    if error == "max":
+        objective = cp.max(cp.diag(noise))
+    else:
+        objective = cp.trace(noise) / days
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an accuracy below the asked one: the charge is that of what is found
-        cp.Problem(cp.Minimize(objective), constraints).solve(solver="SCS", eps=1e-4, max_iters=4000)
+        warnings.simplefilter(
+            "ignore"
+        )  # of an accuracy below the asked one: the charge is that of what is found
+        cp.Problem(cp.Minimize(objective), constraints).solve(
+            solver="SCS", eps=1e-4, max_iters=4000
+        )
     return np.asarray((gram.value + gram.value.T) / 2)

@@ -45,19 +45,25 @@ class Participation:
         return np.minimum(np.arange(self.days) // self.apart + 1, self.most)
 
     def energy(self, strategy: Array) -> float:
-        """The most that the squared shifts W·1_S sum to, S the days of one user; exact for whole numbers below 2^53.
+        """The most that the squared shifts W·1_S sum to, S the days of one user; exact for whole
+        numbers below 2^53.
 
-        They sum to Σ G_ij over i, j in S, G = WᵀW. Let Ĝ be the least matrix above G and 0 that falls with the first
-        day and with the distance: Ĝ_(i, i+d) = max of G_(j, j+e) over j >= i, e >= d. The a-th day of S is at least
-        g(a - 1) from the first possible one, and g(b - a) from the b-th, so that the sum is at most that of Ĝ over the
-        days 1, 1 + g, 1 + 2g, ... This is attained where G = Ĝ. Parts of these contributions do not move more.
+        They sum to Σ G_ij over i, j in S, G = WᵀW. Let Ĝ be the least matrix above G and 0 that
+        falls with the first day and with the distance: Ĝ_(i, i+d) = max of G_(j, j+e) over j >= i,
+        e >= d. The a-th day of S is at least g(a - 1) from the first possible one, and g(b - a)
+        from the b-th, so that the sum is at most that of Ĝ over the days 1, 1 + g, 1 + 2g, ... This
+        is attained where G = Ĝ. Parts of these contributions do not move more.
         """
         columns = strategy.astype(float)
         if self.most == 1:
             return float((columns**2).sum(axis=0).max())
-        gram, above = columns.T @ columns, np.zeros((self.days, self.days))  # above: first day × distance
+        gram = columns.T @ columns  # above: first day × distance
+        above = np.zeros((self.days, self.days))
         for distance in range(self.days):
             above[: self.days - distance, distance] = np.diagonal(gram, distance)
-        above = np.maximum.accumulate(np.maximum.accumulate(above[::-1, ::-1], axis=0), axis=1)[::-1, ::-1]
-        start, between = np.minimum.outer(self.first, self.first), np.abs(np.subtract.outer(self.first, self.first))
+        above = np.maximum.accumulate(np.maximum.accumulate(above[::-1, ::-1], axis=0), axis=1)[
+            ::-1, ::-1
+        ]
+        start = np.minimum.outer(self.first, self.first)
+        between = np.abs(np.subtract.outer(self.first, self.first))
         return float(above[start, between].sum())

@@ -1,13 +1,14 @@
 """Sources of random bits: a cryptographically secure one, or a seeded NumPy generator.
 
-The samplers of this package read whole machine words from a `Bits` source and nothing else; their laws are exact if the
-words are independent and uniform. Two sources exist:
+The samplers of this package read whole machine words from a `Bits` source and nothing else; their
+laws are exact if the words are independent and uniform. Two sources exist:
 
-* ``random_bits(None)``, the default for every release: OpenSSL's generator through `ssl.RAND_bytes` of the standard
-  library (AES-256 in counter mode, NIST SP 800-90A, seeded and reseeded by the operating system, and anew in a forked
-  process). It is about ten times as fast as `os.urandom`, which is used where Python was built without OpenSSL.
-* ``random_bits(generator)``: a `numpy.random.Generator`, for tests and experiments. Its output can be predicted, so
-  what it releases is not private against anyone who knows or can guess its state.
+* ``random_bits(None)``, the default for every release: OpenSSL's generator through `ssl.RAND_bytes`
+  of the standard library (AES-256 in counter mode, NIST SP 800-90A, seeded and reseeded by the
+  operating system, and anew in a forked process). It is about ten times as fast as `os.urandom`,
+  which is used where Python was built without OpenSSL.
+* ``random_bits(generator)``: a `numpy.random.Generator`, for tests and experiments. Its output can
+  be predicted, so what it releases is not private against anyone who knows or can guess its state.
 """
 
 from __future__ import annotations
@@ -37,11 +38,14 @@ class Bits(ABC):
 
     #: Whether the words are fit for a release that must withstand an adversary.
     secure: bool = False
-    #: Whether outcomes are listed (listing.py): samplers then ask ``choose`` instead of reading words.
+    # : Whether outcomes are listed (listing.py): samplers then ask ``choose`` instead of reading
+    # words.
     listing: bool = False
 
     def choose(self, masses: Callable[[], Sequence[int]]) -> int:
-        """One outcome of a law after the other; ``masses``: lower bounds in units of 2**-LISTING_BITS."""
+        """One outcome of a law after the other; ``masses``: lower bounds in units of
+        2**-LISTING_BITS.
+        """
         raise NotImplementedError
 
     @abstractmethod
@@ -62,11 +66,17 @@ class Bits(ABC):
 
     def low_bits(self, size: int, width: int) -> Ints:
         """Return ``size`` uniform integers in [0, 2**width), 0 <= width <= 62."""
-        word = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(kind).bits >= width)
+        word = next(
+            kind
+            for kind in (np.uint8, np.uint16, np.uint32, np.uint64)
+            if np.iinfo(kind).bits >= width
+        )
         return (self.words(size, word) & word((1 << width) - 1)).astype(np.int64)
 
     def below(self, bound: int, size: int) -> Ints:
-        """Return ``size`` uniform integers in [0, bound), 1 <= bound <= 2**62, by rejection (exact)."""
+        """Return ``size`` uniform integers in [0, bound), 1 <= bound <= 2**62, by rejection
+        (exact).
+        """
         width = (bound - 1).bit_length()
         kept: list[Ints] = []
         missing = size
@@ -74,7 +84,9 @@ class Bits(ABC):
             drawn = self.low_bits(missing + missing // 2 + 8, width)
             kept.append(drawn[drawn < bound][:missing])
             missing -= kept[-1].size
-        return np.concatenate(kept) if kept else np.empty(0, np.int64)
+        if kept:
+            return np.concatenate(kept)
+        return np.empty(0, np.int64)
 
 
 class SecureBits(Bits):
@@ -125,4 +137,6 @@ def random_bits(rng: np.random.Generator | Bits | None = None) -> Bits:
         return rng
     if isinstance(rng, np.random.Generator):
         return GeneratorBits(rng)
-    raise InvalidParameter(f"rng must be a numpy.random.Generator or None, got {type(rng).__name__}")
+    raise InvalidParameter(
+        f"rng must be a numpy.random.Generator or None, got {type(rng).__name__}"
+    )

@@ -1,17 +1,18 @@
 """Exact and fast selection: the law of Gumbel top-k, in about one pass over the counts.
 
-Adding Gumbel noise to r·h_i and sorting is a race: label i's clock rings at T_i = E_i e^{-r h_i} with E_i standard
-exponential, and the k first clocks are selected (r = epsilon / linf). Few labels can be among them. A label with a
-high count is *watched*: its E_i is drawn outright. The others form a *crowd* whose envelope rate e^{r·top} bounds each
-of theirs: rings of the crowd come from one Poisson process, each ring names a uniform member, and is kept with
-probability e^{-r (top - h_i)} (thinning). Only the early part of that process can matter; it is explored from the
-start until it is later than the k-th ring known so far. Labels that are not listed at all (count 0) are a crowd of
+Adding Gumbel noise to r·h_i and sorting is a race: label i's clock rings at T_i = E_i e^{-r h_i}
+with E_i standard exponential, and the k first clocks are selected (r = epsilon / linf). Few labels
+can be among them. A label with a high count is *watched*: its E_i is drawn outright. The others
+form a *crowd* whose envelope rate e^{r·top} bounds each of theirs: rings of the crowd come from one
+Poisson process, each ring names a uniform member, and is kept with probability e^{-r (top - h_i)}
+(thinning). Only the early part of that process can matter; it is explored from the start until it
+is later than the k-th ring known so far. Labels that are not listed at all (count 0) are a crowd of
 their own, however many they are.
 
-All comparisons that decide the outcome are exact: every clock is an interval around a float, and clocks whose intervals
-overlap are compared with more random bits and more digits until they differ. Statement and proof:
-docs/notes/exact-sampling.md. The running time depends on the counts; whoever can measure it learns something that is
-not accounted for.
+All comparisons that decide the outcome are exact: every clock is an interval around a float, and
+clocks whose intervals overlap are compared with more random bits and more digits until they differ.
+Statement and proof: docs/notes/exact-sampling.md. The running time depends on the counts; whoever
+can measure it learns something that is not accounted for.
 """
 
 from __future__ import annotations
@@ -31,7 +32,15 @@ from dptopk._internal import validate as _validate
 from dptopk._internal.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp
-from dptopk.mechanisms.samplers.exponential_race import LOWEST, SCORE_ROUNDING, STOP, Arrivals, Race, above, exact_level
+from dptopk.mechanisms.samplers.exponential_race import (
+    LOWEST,
+    SCORE_ROUNDING,
+    STOP,
+    Arrivals,
+    Race,
+    above,
+    exact_level,
+)
 from dptopk.mechanisms.samplers.listing import peeled
 from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints
 
@@ -67,10 +76,17 @@ class _Thinned:
 
     def explore(self, race: Race, need: int, origin: Any, least: float) -> Arrivals | None:
         """Return more rings, or None if no unexplored one can have a score above ``least``."""
-        head = max(-float(min(race.rate * (exact_level(origin) - exact_level(self.top)), -Fraction(LOWEST))), LOWEST)
+        head = max(
+            -float(
+                min(race.rate * (exact_level(origin) - exact_level(self.top)), -Fraction(LOWEST))
+            ),
+            LOWEST,
+        )
         more = 1 + 2 * need // _BATCH
         if self.batches:
-            tail = -math.log(self.batches * _BATCH / self.size)  # unexplored rings have an E above the argument
+            tail = -math.log(
+                self.batches * _BATCH / self.size
+            )  # unexplored rings have an E above the argument
             if head + tail + SCORE_ROUNDING * (2 + abs(head) + abs(tail)) < least:
                 return None
             enough = self.size / _BATCH * math.exp(min(head - least + 0.01, 700.0)) + 1
@@ -78,7 +94,9 @@ class _Thinned:
         return self._next(more, race, origin)
 
     def _next(self, batches: int, race: Race, origin: Any) -> Arrivals:
-        """Return the rings of the next batches, each covering 64/size of the envelope clocks' standard time."""
+        """Return the rings of the next batches, each covering 64/size of the envelope clocks'
+        standard time.
+        """
         start, width = (Fraction(b * _BATCH, self.size) for b in (self.batches, batches))
         self.batches += batches
         labels = race.bits.below(self.size, int(_poisson_batch().draw(batches, race.bits).sum()))
@@ -91,7 +109,9 @@ class _Thinned:
         """Thin the envelope: keep each ring with probability e^{-rate (top - level)}."""
         with np.errstate(over="ignore"):
             x = float(race.rate) * above(self.top, levels)
-        return bernoulli_exp(x, lambda i: race.rate * (exact_level(self.top) - exact_level(levels[i])), race.bits)
+        return bernoulli_exp(
+            x, lambda i: race.rate * (exact_level(self.top) - exact_level(levels[i])), race.bits
+        )
 
 
 @cache
@@ -111,10 +131,12 @@ def _poisson_batch() -> Cells:
 
 
 def _explicit_labels(values: Array, need: int, bits: Bits) -> tuple[Ints | None, _Thinned | None]:
-    """Return the labels that are watched one by one, and the crowd of all others; None for all, none.
+    """Return the labels that are watched one by one, and the crowd of all others; None for all,
+    none.
 
-    Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or above the crowd's top,
-    the first ``need`` ring before time need/m or so, and until then the crowd's envelope rings n·need/m times.
+    Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or
+    above the crowd's top, the first ``need`` ring before time need/m or so, and until then the
+    crowd's envelope rings n·need/m times.
     """
     n = values.size
     m = max(4 * need, math.isqrt(2 * n * need))
@@ -137,8 +159,11 @@ def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
         thinned_groups.append(_Thinned(absent, values.size, None, values.dtype.type(0)))
     levels = values if explicit is None else values[explicit]
     origin = _origin(levels, need, few, thinned_groups)
-    least, arrivals = -math.inf, race.clocks(np.empty(0, np.int64), values[:0], origin)
-    for labels, heights in _entries(levels, explicit, values.size + np.arange(few), race, max(need, _SAMPLE)):
+    least = -math.inf
+    arrivals = race.clocks(np.empty(0, np.int64), values[:0], origin)
+    for labels, heights in _entries(
+        levels, explicit, values.size + np.arange(few), race, max(need, _SAMPLE)
+    ):
         some = _reaching(race.clocks(labels, heights, origin), least)
         least, arrivals, _ = _prune(Arrivals.join(arrivals, some), None, need)
     found = None
@@ -147,7 +172,9 @@ def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
         thinned_groups = [c for c, ring in more if ring is not None]
         new = [ring for _, ring in more if ring is not None]
         if new:
-            least, arrivals, found = _prune(arrivals, Arrivals.join(*([found] if found else []), *new), need)
+            least, arrivals, found = _prune(
+                arrivals, Arrivals.join(*([found] if found else []), *new), need
+            )
     return _first(race, arrivals, found, need)
 
 
@@ -162,10 +189,12 @@ def _listed(values: Array, need: int, race: Race, absent: int) -> Ints:
 
 
 def _origin(levels: Array, need: int, few: int, thinned_groups: list[_Thinned]) -> Any:
-    """Return the level that scores are taken relative to: about that of the last label that is selected.
+    """Return the level that scores are taken relative to: about that of the last label that is
+    selected.
 
-    Any would give the same law. Errors of scores grow with the distance from it; so they are small where it is decided
-    who is still selected, and how far the crowds, which lie no higher, have to be explored.
+    Any would give the same law. Errors of scores grow with the distance from it; so they are small
+    where it is decided who is still selected, and how far the crowds, which lie no higher, have to
+    be explored.
     """
     pool = np.concatenate((levels, np.zeros(min(few, need), levels.dtype)))
     tops = [thinned.top for thinned in thinned_groups]
@@ -175,17 +204,29 @@ def _origin(levels: Array, need: int, few: int, thinned_groups: list[_Thinned]) 
     return max(tops, default=0)
 
 
-def _entries(levels: Array, explicit: Ints | None, few: Ints, race: Race, step: int) -> Iterator[tuple[Ints, Array]]:
-    """Yield labels with clocks of their own and their levels: unlisted ones, the stop element, parts of the watched."""
+def _entries(
+    levels: Array, explicit: Ints | None, few: Ints, race: Race, step: int
+) -> Iterator[tuple[Ints, Array]]:
+    """Yield labels with clocks of their own and their levels: unlisted ones, the stop element,
+    parts of the watched.
+    """
     extra = np.append(few, STOP) if race.stop is not None else few
     yield extra, np.zeros(extra.size, levels.dtype)
     for begin in range(0, levels.size, step):
         part = levels[begin : begin + step]
-        yield np.arange(begin, begin + part.size) if explicit is None else explicit[begin : begin + step], part
+        yield (
+            np.arange(begin, begin + part.size)
+            if explicit is None
+            else explicit[begin : begin + step],
+            part,
+        )
 
 
-def _prune(arrivals: Arrivals, found: Arrivals | None, need: int) -> tuple[float, Arrivals, Arrivals | None]:
-    """Return a score that ``need`` different labels certainly reach (or -inf), and the rings that may reach it.
+def _prune(
+    arrivals: Arrivals, found: Arrivals | None, need: int
+) -> tuple[float, Arrivals, Arrivals | None]:
+    """Return a score that ``need`` different labels certainly reach (or -inf), and the rings that
+    may reach it.
 
     The labels in ``arrivals`` differ; those ``found`` in crowds may have rung repeatedly.
     """
@@ -220,23 +261,33 @@ def _first(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) ->
 
 
 def gumbel_top_k(
-    counts: npt.ArrayLike, k: int, *, epsilon: float, linf: float, bits: Bits, absent: int = 0, stop: Real | None = None
+    counts: npt.ArrayLike,
+    k: int,
+    *,
+    epsilon: float,
+    linf: float,
+    bits: Bits,
+    absent: int = 0,
+    stop: Real | None = None,
 ) -> Selection:
-    """Select k labels as Gumbel top-k does: k times one of the rest, with probability ∝ e^{epsilon·count/linf}.
+    """Select k labels as Gumbel top-k does: k times one of the rest, with probability ∝
+    e^{epsilon·count/linf}.
 
     Args:
         counts: int64, shape (n,), or floats for real-valued utilities.
         k: number of selections, at least 1; at most n + absent, unless there is a stop element.
         epsilon: of one selection, greater than 0; the smaller of the float and its decimal is used.
-        linf: how far one user moves a count, above 0; the larger of the float and its decimal is used.
+        linf: how far one user moves a count, above 0; the larger of the float and its decimal is
+            used.
         bits: source of random words (`random_bits`).
-        absent: how many more labels there are with count 0; they have the indices n, ..., n + absent - 1.
-        stop: score of a stop element on the scale of the counts (exact as a Fraction), or None. The selection ends
-            when it is drawn; being drawn counts as one of the k selections.
+        absent: how many more labels there are with count 0; they have the indices n, ..., n +
+            absent - 1.
+        stop: score of a stop element on the scale of the counts (exact as a Fraction), or None. The
+            selection ends when it is drawn; being drawn counts as one of the k selections.
 
     Returns:
-        Selection; its law is exactly that of the peeling exponential mechanism. The time is about one pass over the
-        counts plus that for sqrt(n·k) draws.
+        Selection; its law is exactly that of the peeling exponential mechanism. The time is about
+        one pass over the counts plus that for sqrt(n·k) draws.
 
     Raises:
         InvalidParameter: an argument is out of its range.
@@ -248,7 +299,8 @@ def gumbel_top_k(
     array([1, 3])
     """
     values = _as_values(counts=counts)
-    k, absent = _validate.count(k=k), _validate.count(absent=absent, at_least=0, at_most=_validate.LARGEST)
+    k = _validate.count(k=k)
+    absent = _validate.count(absent=absent, at_least=0, at_most=_validate.LARGEST)
     rate = selection_rate(epsilon, linf)
     if stop is not None:
         stop = stop if isinstance(stop, Fraction) else Fraction(_validate.finite(stop=stop))
@@ -257,13 +309,17 @@ def gumbel_top_k(
         raise InvalidParameter(f"k must be at most the number of labels, got {k}")
     labels = _select(values, min(k, available), Race(rate, stop, bits), absent)
     where = np.flatnonzero(labels == STOP)
-    return Selection(labels[: where[0]], True) if where.size else Selection(labels, False)
+    if where.size:
+        return Selection(labels[: where[0]], True)
+    return Selection(labels, False)
 
 
 def selection_rate(epsilon: float, step: float) -> Fraction:
-    """The rate epsilon / step at which log-probabilities grow with the counts or utilities, at most the exact one.
+    """The rate epsilon / step at which log-probabilities grow with the counts or utilities, at most
+    the exact one.
 
-    Of a float and its decimal the smaller is epsilon, the larger is the step (docs/notes/notation.md, "Decimals").
+    Of a float and its decimal the smaller is epsilon, the larger is the step
+    (docs/notes/notation.md, "Decimals").
 
     Raises:
         InvalidParameter: when scores would lose digits as floats, or overflow.
@@ -271,16 +327,20 @@ def selection_rate(epsilon: float, step: float) -> Fraction:
     _validate.positive(linf=step)
     rate = smaller_of(_validate.positive(epsilon=epsilon)) / max(decimal(step), Fraction(step))
     if not _LEAST_RATE <= rate <= _LARGEST_RATE:
-        raise InvalidParameter(f"epsilon={epsilon} must be from 1e-290 to 1e308 times {step}, by which counts move")
+        raise InvalidParameter(
+            f"epsilon={epsilon} must be from 1e-290 to 1e308 times {step}, by which counts move"
+        )
     return rate
 
 
 def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits: Bits) -> int:
-    """Return an index drawn with probability ∝ e^{rate·utility}: the exponential mechanism, its law exact.
+    """Return an index drawn with probability ∝ e^{rate·utility}: the exponential mechanism, its law
+    exact.
 
     Args:
         utilities: finite numbers, shape (n,), n at least 1.
-        rate: epsilon divided by the range of the utility (DDR §2.1), greater than 0; a Fraction is taken exactly.
+        rate: epsilon divided by the range of the utility (DDR §2.1), greater than 0; a Fraction is
+            taken exactly.
         bits: source of random words.
     """
     values = _as_values(utilities=utilities)

@@ -1,4 +1,6 @@
-"""Vectorised simulation, in floating point, of selections from known counts: for plans, never for releases."""
+"""Vectorised simulation, in floating point, of selections from known counts: for plans, never for
+releases.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.samplers.level_set_sampling import Answers
 from dptopk.mechanisms.samplers.random import Array, random_bits
 
-#: The ranks of the labels chosen in each draw of a block (-1: none), and their noisy counts; shape (BLOCK_DRAWS, k).
+# : The ranks of the labels chosen in each draw of a block (-1: none), and their noisy counts; shape
+# (BLOCK_DRAWS, k).
 Draw = Callable[[int], tuple[Array, Array]]
-#: Noise on all counts, and one more for the floor, in each draw of a block: shape (BLOCK_DRAWS, labels + 1).
+# : Noise on all counts, and one more for the floor, in each draw of a block: shape (BLOCK_DRAWS,
+# labels + 1).
 Noise = Callable[[int], Array]
 
 BLOCK_DRAWS = 64
@@ -27,7 +31,9 @@ LARGEST_SLACK = 40.0
 
 
 class Standard:
-    """Standard noise, the same for every design: blocks of draws, a column a label and one more for the floor."""
+    """Standard noise, the same for every design: blocks of draws, a column a label and one more for
+    the floor.
+    """
 
     kinds = ("normal", "laplace", "exponential", "gumbel", "uniform")
 
@@ -38,12 +44,18 @@ class Standard:
         self._measured: dict[tuple[str, int, int], Array] = {}
 
     def block(self, kind: str, number: int) -> Array:
-        """Noise of one block; "laplace": two exponential variables, of which discrete noise is made."""
+        """Noise of one block; "laplace": two exponential variables, of which discrete noise is
+        made.
+        """
         if number == 0 and kind in self._first:
             return self._first[kind]
         rng = np.random.default_rng([self.kinds.index(kind), number, *self._purpose])
         pair = kind == "laplace"
-        noise: Array = rng.exponential(size=(2, *self._shape)) if pair else getattr(rng, kind)(size=self._shape)
+        noise: Array = (
+            rng.exponential(size=(2, *self._shape))
+            if pair
+            else getattr(rng, kind)(size=self._shape)
+        )
         if number == 0:
             self._first[kind] = noise
         return noise
@@ -52,7 +64,8 @@ class Standard:
         """Noise of variance 1 on k counts, and what they share; the same for every design."""
         number, row = divmod(draw, BLOCK_DRAWS)
         if (kind, k, number) not in self._measured:
-            rng, scale = np.random.default_rng([k, number]), math.sqrt(2) if kind == "laplace" else 1.0
+            rng = np.random.default_rng([k, number])
+            scale = math.sqrt(2) if kind == "laplace" else 1.0
             self._measured[kind, k, number] = getattr(rng, kind)(size=(BLOCK_DRAWS, k + 1)) / scale
         noise: Array = self._measured[kind, k, number][row]
         return noise
@@ -67,7 +80,8 @@ class Scene:
         counts: in falling order, float64, shape (n,).
         sensitivity: what one user can move.
         standard: noise that all designs share.
-        shown_by: noise on the counts of all that an open-ended mechanism shows, of which the k largest remain; or None.
+        shown_by: noise on the counts of all that an open-ended mechanism shows, of which the k
+            largest remain; or None.
     """
 
     k: int
@@ -88,7 +102,9 @@ class Scene:
 
 
 def seeded(purpose: str, number: int) -> np.random.Generator:
-    """Return a separate random stream for each purpose: routing must not depend on the noise of the answer."""
+    """Return a separate random stream for each purpose: routing must not depend on the noise of the
+    answer.
+    """
     return np.random.default_rng([4, *purpose.encode(), number])
 
 
@@ -98,7 +114,8 @@ def largest(values: Array, k: int) -> tuple[Array, Array]:
     chosen = np.argpartition(-values, first - 1, axis=1)[:, :first]
     values = np.take_along_axis(values, chosen, axis=1)
     order = np.argsort(-values, axis=1)  # the order of selection, to which counts are fitted
-    chosen, values = np.take_along_axis(chosen, order, axis=1), np.take_along_axis(values, order, axis=1)
+    chosen = np.take_along_axis(chosen, order, axis=1)
+    values = np.take_along_axis(values, order, axis=1)
     return np.where(np.isfinite(values), chosen, -1), values
 
 
@@ -107,8 +124,11 @@ def noisy_largest(scene: Scene, noise: Noise) -> Draw:
     return lambda number: largest(scene.counts + noise(number)[:, : len(scene.counts)], scene.k)
 
 
-def largest_above(scene: Scene, noise: Noise, floor_rank: int | None, offset: int, at_threshold: float = 0.0) -> Draw:
-    """The k largest noisy counts of present labels that are above the noisy floor, or a fixed one of 0, by an offset.
+def largest_above(
+    scene: Scene, noise: Noise, floor_rank: int | None, offset: int, at_threshold: float = 0.0
+) -> Draw:
+    """The k largest noisy counts of present labels that are above the noisy floor, or a fixed one
+    of 0, by an offset.
 
     Args:
         scene: k and the counts.
@@ -119,7 +139,8 @@ def largest_above(scene: Scene, noise: Noise, floor_rank: int | None, offset: in
     """
     counts = scene.counts
     slots = min(len(counts) if floor_rank is None else floor_rank - 1, len(counts))
-    floor, present = counts[slots] if slots < len(counts) else 0.0, counts[:slots] > 0
+    floor = counts[slots] if slots < len(counts) else 0.0
+    present = counts[:slots] > 0
 
     def draw(number: int) -> tuple[Array, Array]:
         drawn = noise(number)
@@ -127,7 +148,9 @@ def largest_above(scene: Scene, noise: Noise, floor_rank: int | None, offset: in
         above = values - floor - (0.0 if floor_rank is None else drawn[:, -1:]) - offset
         passing = above > 0
         if at_threshold:
-            passing |= (above == 0) & (seeded("at threshold", slots).random(above.shape) < at_threshold)
+            passing |= (above == 0) & (
+                seeded("at threshold", slots).random(above.shape) < at_threshold
+            )
         return largest(np.where(passing & present, values, -np.inf), scene.k)
 
     return draw
@@ -139,14 +162,19 @@ def released(mechanism: Any, scene: Scene) -> Draw:
     @lru_cache(maxsize=1)
     def draw(number: int) -> tuple[Array, Array]:
         rng = seeded("released", number)
-        chosen = np.array([mechanism.release(scene.histogram, rng).labels for _ in range(BLOCK_DRAWS)], dtype=np.int64)
+        chosen = np.array(
+            [mechanism.release(scene.histogram, rng).labels for _ in range(BLOCK_DRAWS)],
+            dtype=np.int64,
+        )
         return chosen, np.zeros(chosen.shape)
 
     return draw
 
 
 def at_once(answers: Answers, rate: float) -> Draw:
-    """A slack and an answer within it (``level_set_sampling``), slacks rounded up to one of MOST_SLACKS."""
+    """A slack and an answer within it (``level_set_sampling``), slacks rounded up to one of
+    MOST_SLACKS.
+    """
     ends, chances = _slacks(answers, rate)
 
     def draw(number: int) -> tuple[Array, Array]:
@@ -160,11 +188,16 @@ def at_once(answers: Answers, rate: float) -> Draw:
 
 
 def _slacks(answers: Answers, rate: float) -> tuple[Array, Array]:
-    """Last slacks of blocks, and how likely each block is: its weight as that of answers of its last slack."""
-    low, high = answers.lowest, answers.highest
+    """Last slacks of blocks, and how likely each block is: its weight as that of answers of its
+    last slack.
+    """
+    low = answers.lowest
+    high = answers.highest
     (most,) = answers.log_size(np.array([high])).tolist()
     far = min(high, low + int((most + LARGEST_SLACK) / rate) + 1)
-    ends = np.unique(np.concatenate([np.linspace(low, far, MOST_SLACKS).astype(np.int64), [min(-1, far)]]))
+    ends = np.unique(
+        np.concatenate([np.linspace(low, far, MOST_SLACKS).astype(np.int64), [min(-1, far)]])
+    )
     ends = ends[ends >= low]
     firsts = np.concatenate([[low], ends[:-1] + 1])
     with np.errstate(divide="ignore"):

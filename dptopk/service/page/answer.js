@@ -10,12 +10,18 @@ export function protectedOf(one) {
   return `one ${one.unit}, who can affect ${labels}, changing each count by at most ${one.per_label_cap}`;
 }
 
+// The data set with the caps of its answer: events that are counted without a cap are those of a user with any number of labels.
+const capsOf = (spec, parts) => {
+  const moved = parts[0]?.release.sensitivity;
+  return moved === undefined ? spec : { ...spec, labels_per_user: moved.l0, per_label_cap: moved.linf };
+};
+
 // The rows first; `spec` is the data set's description, `left` what is left of budgets.
 export function card(answer, spec, left = []) {
   const date = answer.at.slice(0, 10), name = `${answer.dataset}-${date}-${answer.entry}`;
   const title = `${answer.dataset}: ${wordsOf(answer.question)}`;
   const parts = answer.segments || [answer];
-  const block = [`Data set ${answer.dataset}, data version ${answer.version}`, `Answered ${date}`, ...(spec ? [`Protected: ${protectedOf(spec)}`] : [])];
+  const block = [`Data set ${answer.dataset}, data version ${answer.version}`, `Answered ${date}`, ...(spec ? [`Protected: ${protectedOf(capsOf(spec, parts))}`] : [])];
   const notes = [...new Set(parts.map((part) => part.release.note).filter(Boolean))].join("; ");
   const charts = [], scale = largest(parts.flatMap(rowsOf)); // one for all segments, so that they can be compared
   const bodies = parts.map((part) => {
@@ -23,7 +29,9 @@ export function card(answer, spec, left = []) {
     const heading = part.segment === undefined ? title : `${part.segment}`;
     const chart = rows.length ? bars(rows, heading, answer.confidence, scale) : make("p", {}, "No label passed the threshold.");
     if (rows.length) charts.push([part.segment, bars(rows, heading, answer.confidence, scale, [heading === title ? title : `${title}: ${heading}`, ...block])]);
-    const body = [chart, ...(rows.length ? [listed(rows, part.intervals, answer.confidence)] : [])];
+    const short = rows.length && rows.length < answer.question?.k
+      ? [make("p", { class: "quiet" }, `${rows.length} of ${answer.question.k} labels are shown: no other label passed the threshold that hides rare ones, or there is none.`)] : [];
+    const body = [chart, ...short, ...(rows.length ? [listed(rows, part.intervals, answer.confidence)] : [])];
     return part.segment === undefined ? make("div", {}, ...body) : make("section", {}, make("h3", {}, heading), ...body);
   });
   const all = parts.flatMap((part) => rowsOf(part).map((row) => (part.segment === undefined ? row : { segment: part.segment, ...row })));

@@ -46,7 +46,8 @@ export function saving(text, name, type = "text/plain", shown = name) {
 // A budget in a line, with a meter: what is used, and what a question would leave where one is named.
 export function budget(name, one) {
   const spent = `ε about ${number(one.epsilon_spent, 3)} of ${number(one.epsilon, 3)} spent, at δ = ${small(one.delta)}`;
-  let text = `${percent(one.share)} used (${spent})`;
+  const left = one.question ? `; left: ε up to ${number(one.epsilon_left, 3)} for ${one.question}` : "";
+  let text = `${percent(one.share)} used (${spent})${left}`;
   if (one.refused) text = `${percent(one.share)} used: ${"share_after" in one ? "this question does not fit" : one.remaining}`;
   else if ("share_after" in one) text += `, ${percent(one.share_after)} after this question; it fits ${times(one.fits)}`;
   return make("p", one.refused ? { class: "refused" } : {}, make("b", {}, name + ": "), text,

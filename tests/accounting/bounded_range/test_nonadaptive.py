@@ -1,4 +1,6 @@
-"""DDR Theorem 3 against its definition: brute force over outcomes and over t, and the literal formula in 50 digits."""
+"""DDR Theorem 3 against its definition: brute force over outcomes and over t, and the literal
+formula in 50 digits.
+"""
 
 from itertools import product
 
@@ -27,7 +29,9 @@ def delta_of_strategies(epsilon, t, x):
     for outcome in product([True, False], repeat=t.shape[-1]):
         hit = np.array(outcome)
         probability = np.where(hit, q, 1 - q).prod(axis=-1)
-        total += probability * np.maximum(-np.expm1(x - np.where(hit, t, t - epsilon).sum(axis=-1)), 0)
+        total += probability * np.maximum(
+            -np.expm1(x - np.where(hit, t, t - epsilon).sum(axis=-1)), 0
+        )
     return total
 
 
@@ -40,7 +44,10 @@ def literal(epsilon, count, x):
             t = min(max((x + (index + 1) * e) / (count + 1), 0), e)
             p = (mp.exp(-t) - mp.exp(-e)) / (1 - mp.exp(-e))
             terms = (
-                mp.binomial(count, i) * p ** (count - i) * (1 - p) ** i * (mp.exp(count * t - i * e) - mp.exp(x))
+                mp.binomial(count, i)
+                * p ** (count - i)
+                * (1 - p) ** i
+                * (mp.exp(count * t - i * e) - mp.exp(x))
                 for i in range(count + 1)
                 if count * t - i * e > x
             )
@@ -49,14 +56,20 @@ def literal(epsilon, count, x):
 
 
 def adaptive(epsilon, count, x, steps=60):
-    """Lower bound on the adaptive optimum: DDR Lemma 3.2 with t restricted to multiples of ε/steps."""
+    """Lower bound on the adaptive optimum: DDR Lemma 3.2 with t restricted to multiples of
+    ε/steps.
+    """
     grid = np.arange(-steps * count, steps * count + 1)
     t = np.arange(steps + 1)
     q = np.expm1((t - steps) * epsilon / steps) / np.expm1(-epsilon)
 
     def clamp(values, nodes):
         inside = values[np.clip(nodes + steps * count, 0, len(grid) - 1)]
-        return np.where(nodes > grid[-1], 0, np.where(nodes < grid[0], -np.expm1(nodes * epsilon / steps), inside))
+        return np.where(
+            nodes > grid[-1],
+            0,
+            np.where(nodes < grid[0], -np.expm1(nodes * epsilon / steps), inside),
+        )
 
     values = np.maximum(-np.expm1(grid * epsilon / steps), 0)
     for _ in range(count):
@@ -109,7 +122,13 @@ def test_agrees_with_the_literal_formula_to_the_stated_error(epsilon, count):
 @pytest.mark.slow
 def test_pruning_keeps_the_maximum_among_all_candidates():
     """Against the evaluation of every candidate."""
-    for epsilon, count, x in [(0.1, 400, 3.0), (1.0, 300, 20.0), (5.0, 80, 150.0), (0.01, 500, 0.0), (0.01, 70, 0.1)]:
+    for epsilon, count, x in [
+        (0.1, 400, 3.0),
+        (1.0, 300, 20.0),
+        (5.0, 80, 150.0),
+        (0.01, 500, 0.0),
+        (0.01, 70, 0.1),
+    ]:
         curve = br_nonadaptive_curve(epsilon, count)
         kept = candidates(epsilon, count, at_epsilon=x)
         exact, _ = literal(epsilon, count, x) if count <= 100 else (None, None)
@@ -134,18 +153,27 @@ def test_known_number():
 @settings(max_examples=30, deadline=None)
 def test_inverse_round_trip_and_bracket(epsilon, count, log_delta):
     delta = float(np.exp(log_delta))
-    bound = compose(Charge({BoundedRange(epsilon): count}), delta=delta, bound="br_nonadaptive", interaction="batch")
+    bound = compose(
+        Charge({BoundedRange(epsilon): count}),
+        delta=delta,
+        bound="br_nonadaptive",
+        interaction="batch",
+    )
     assert bound.lower <= bound.epsilon <= epsilon * count * (1 + 1e-15)
     assert bound.epsilon - bound.lower <= 2e-9 * bound.epsilon
     if bound.epsilon < epsilon * count:
-        assert float(br_nonadaptive_delta(epsilon, count, at_epsilon=bound.epsilon)) <= delta * (1 + 1e-11)
+        assert float(br_nonadaptive_delta(epsilon, count, at_epsilon=bound.epsilon)) <= delta * (
+            1 + 1e-11
+        )
     if bound.lower > 0:
         assert float(br_nonadaptive_delta(epsilon, count, at_epsilon=bound.lower)) >= delta
 
 
 @pytest.mark.slow
 @given(
-    epsilon=st.floats(1e-3, 10), count=st.integers(1, 2000), shares=st.tuples(st.floats(0, 0.95), st.floats(0, 0.95))
+    epsilon=st.floats(1e-3, 10),
+    count=st.integers(1, 2000),
+    shares=st.tuples(st.floats(0, 0.95), st.floats(0, 0.95)),
 )
 @settings(max_examples=40, deadline=None)
 def test_monotone_in_everything(epsilon, count, shares):
@@ -161,7 +189,10 @@ def test_monotone_in_everything(epsilon, count, shares):
 def test_adaptive_analyst_does_no_worse_and_gains_where_theory_says(epsilon, count):
     for share in (0.0, 0.25, 0.5, 1 - 0.5 / count):
         x = round(share * count * 60) / 60 * epsilon
-        free, fixed = adaptive(epsilon, count, x), float(br_nonadaptive_delta(epsilon, count, at_epsilon=x))
+        free, fixed = (
+            adaptive(epsilon, count, x),
+            float(br_nonadaptive_delta(epsilon, count, at_epsilon=x)),
+        )
         gap = adaptivity_gap(epsilon, count, at_epsilon=x)
         if gap is False:
             assert free == pytest.approx(fixed, rel=0.05)
@@ -178,7 +209,9 @@ def test_adaptive_analyst_does_no_worse_and_gains_where_theory_says(epsilon, cou
 @settings(max_examples=40, deadline=None)
 def test_optimum_is_below_the_mgf_bound(epsilon, count, log_delta):
     delta = float(np.exp(log_delta))
-    assert br_nonadaptive_epsilon(epsilon, count, delta=delta) <= mgf_epsilon(epsilon, count, delta=delta) * (1 + 1e-12)
+    assert br_nonadaptive_epsilon(epsilon, count, delta=delta) <= mgf_epsilon(
+        epsilon, count, delta=delta
+    ) * (1 + 1e-12)
 
 
 @pytest.mark.slow
@@ -201,7 +234,12 @@ def test_where_it_is_valid():
     with pytest.raises(IncompatibleCosts, match="batch"):
         compose(several, delta=1e-6, bound="br_nonadaptive", interaction="ordered")
     with pytest.raises(IncompatibleCosts, match="adaptive inside"):
-        compose(Charge({BoundedRange(0.3): 5}, adaptive=True), delta=1e-6, bound="br_nonadaptive", interaction="batch")
+        compose(
+            Charge({BoundedRange(0.3): 5}, adaptive=True),
+            delta=1e-6,
+            bound="br_nonadaptive",
+            interaction="batch",
+        )
     mixed = Charge({BoundedRange(0.3): 5, BoundedRange(0.2): 1})
     with pytest.raises(IncompatibleCosts, match="same epsilon"):
         compose(mixed, delta=1e-6, bound="br_nonadaptive", interaction="batch")

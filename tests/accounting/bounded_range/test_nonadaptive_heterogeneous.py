@@ -45,7 +45,9 @@ def delta_of_strategy(epsilons, t, x):
 def test_no_vector_of_t_beats_the_upper_end(ratio, epsilon, counts, share, seed):
     epsilons = [epsilon] * counts[0] + [epsilon * ratio] * counts[1]
     x = share * sum(epsilons)
-    lower, upper = br_heterogeneous_bracket([epsilon, epsilon * ratio], counts, at_epsilon=x, rtol=0.01)
+    lower, upper = br_heterogeneous_bracket(
+        [epsilon, epsilon * ratio], counts, at_epsilon=x, rtol=0.01
+    )
     assert 0 <= lower <= upper <= 1
     rng = np.random.default_rng(seed)
     found = [delta_of_strategy(epsilons, rng.uniform(0, epsilons), x) for _ in range(60)]
@@ -53,12 +55,15 @@ def test_no_vector_of_t_beats_the_upper_end(ratio, epsilon, counts, share, seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilons", "share"), [((0.5, 1.0), 0.0), ((0.5, 1.0), 0.4), ((0.4, 1.0), 0.6)])
+@pytest.mark.parametrize(
+    ("epsilons", "share"), [((0.5, 1.0), 0.0), ((0.5, 1.0), 0.4), ((0.4, 1.0), 0.6)]
+)
 def test_two_mechanisms_on_a_fine_grid(epsilons, share):
     x = share * sum(epsilons)
     lower, upper = br_heterogeneous_bracket(epsilons, 1, at_epsilon=x)
     grid = max(
-        delta_of_strategy(epsilons, t, x) for t in product(*(np.linspace(0, epsilon, 81) for epsilon in epsilons))
+        delta_of_strategy(epsilons, t, x)
+        for t in product(*(np.linspace(0, epsilon, 81) for epsilon in epsilons))
     )
     assert grid <= upper
     assert grid == pytest.approx(lower, rel=2e-3)
@@ -79,7 +84,9 @@ def test_inverse_is_certified():
     assert bound.lower < bound.epsilon <= bound.lower * 1.011
     assert br_heterogeneous_bracket([0.1, 0.2], 2, at_epsilon=bound.epsilon)[0] <= 1e-3
     assert br_heterogeneous_bracket([0.1, 0.2], 2, at_epsilon=bound.lower * (1 - 1e-6))[1] >= 1e-3
-    assert compose(charge, delta=0.0, bound="br_heterogeneous", interaction="batch").epsilon == pytest.approx(0.6)
+    assert compose(
+        charge, delta=0.0, bound="br_heterogeneous", interaction="batch"
+    ).epsilon == pytest.approx(0.6)
 
 
 def test_cut_by_the_guard_the_bracket_is_wider_and_sound():
@@ -97,7 +104,9 @@ def test_where_it_applies():
     with pytest.raises(IncompatibleCosts, match="batch"):
         compose(Charge.parse("BR(0.1) + BR(0.2)"), delta=1e-3, bound="br_heterogeneous")
     with pytest.raises(IncompatibleCosts, match="exact for equal"):
-        compose(Charge.parse("2*BR(0.1)"), delta=1e-3, bound="br_heterogeneous", interaction="batch")
+        compose(
+            Charge.parse("2*BR(0.1)"), delta=1e-3, bound="br_heterogeneous", interaction="batch"
+        )
     with pytest.raises(NotApplicable, match="at most 3"):
         br_heterogeneous_bracket([0.1, 0.2, 0.3, 0.4], 1, at_epsilon=0.1)
 

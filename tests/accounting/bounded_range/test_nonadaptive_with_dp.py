@@ -1,4 +1,6 @@
-"""CR Theorem 3 against its definition, the literal formula in 50 digits, and the special cases it contains."""
+"""CR Theorem 3 against its definition, the literal formula in 50 digits, and the special cases it
+contains.
+"""
 
 from itertools import product
 
@@ -21,7 +23,9 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 
 def delta_of_strategies(epsilon, t, pure, x):
-    """δ(x) of independent RR_{ε,t_i} and ``pure`` RR(ε), over all outcomes; t has shape (..., b)."""
+    """δ(x) of independent RR_{ε,t_i} and ``pure`` RR(ε), over all outcomes; t has shape (...,
+    b).
+    """
     ranged = t.shape[-1]
     q = np.expm1(t - epsilon) / np.expm1(-epsilon)
     q = np.concatenate([q, np.full((*q.shape[:-1], pure), 1 / (1 + np.exp(-epsilon)))], axis=-1)
@@ -31,7 +35,9 @@ def delta_of_strategies(epsilon, t, pure, x):
     for outcome in product([True, False], repeat=ranged + pure):
         hit = np.array(outcome)
         loss = np.where(hit, high, low).sum(axis=-1)
-        total += np.where(hit, q, 1 - q).prod(axis=-1) * np.maximum(-np.expm1(np.minimum(x - loss, 0)), 0)
+        total += np.where(hit, q, 1 - q).prod(axis=-1) * np.maximum(
+            -np.expm1(np.minimum(x - loss, 0)), 0
+        )
     return total
 
 
@@ -48,13 +54,20 @@ def literal(epsilon, ranged, pure, x):
             for i, j in product(range(ranged + 1), range(pure + 1)):
                 exponent = x - e * (pure - 2 * j - i) - t * ranged
                 if exponent < 0:
-                    weight = mp.binomial(ranged, i) * mp.binomial(pure, j) * up ** (pure - j) * (1 - up) ** j
+                    weight = (
+                        mp.binomial(ranged, i)
+                        * mp.binomial(pure, j)
+                        * up ** (pure - j)
+                        * (1 - up) ** j
+                    )
                     total += weight * q ** (ranged - i) * (1 - q) ** i * -mp.expm1(exponent)
             best = max(best, total)
         return best
 
 
-@pytest.mark.parametrize(("epsilon", "ranged", "pure"), [(0.1, 1, 1), (1.0, 2, 1), (0.5, 3, 4), (3.0, 5, 2), (1, 1, 7)])
+@pytest.mark.parametrize(
+    ("epsilon", "ranged", "pure"), [(0.1, 1, 1), (1.0, 2, 1), (0.5, 3, 4), (3.0, 5, 2), (1, 1, 7)]
+)
 def test_no_common_t_beats_it_and_some_t_attains_it(epsilon, ranged, pure):
     t = np.repeat(np.linspace(0, epsilon, 2001)[:, None], ranged, axis=1)
     for share in (0.0, 0.13, 0.5, 0.9):
@@ -76,7 +89,10 @@ def test_no_common_t_beats_it_and_some_t_attains_it(epsilon, ranged, pure):
 def test_no_vector_of_different_t_beats_it(epsilon, share, places, pure):
     x = share * epsilon * (len(places) + pure)
     delta = float(br_dp_nonadaptive_delta(epsilon, len(places), pure, at_epsilon=x))
-    assert delta_of_strategies(epsilon, epsilon * np.array(places), pure, x) <= delta * (1 + 1e-12) + 1e-15
+    assert (
+        delta_of_strategies(epsilon, epsilon * np.array(places), pure, x)
+        <= delta * (1 + 1e-12) + 1e-15
+    )
 
 
 @pytest.mark.slow
@@ -102,11 +118,16 @@ def test_only_dp_is_the_optimum_of_dp(epsilon):
 
 def test_no_dp_is_the_theorem_on_bounded_range():
     x = np.array([0.0, 0.5, 1.5])
-    assert np.all(br_dp_nonadaptive_delta(0.1, 30, 0, at_epsilon=x) == br_nonadaptive_delta(0.1, 30, at_epsilon=x))
+    assert np.all(
+        br_dp_nonadaptive_delta(0.1, 30, 0, at_epsilon=x)
+        == br_nonadaptive_delta(0.1, 30, at_epsilon=x)
+    )
 
 
 def test_each_dp_mechanism_in_place_of_a_bounded_range_one_costs_more():
-    values = [float(br_dp_nonadaptive_epsilon(0.1, 60 - m, m, delta=1e-6)) for m in (0, 1, 5, 30, 60)]
+    values = [
+        float(br_dp_nonadaptive_epsilon(0.1, 60 - m, m, delta=1e-6)) for m in (0, 1, 5, 30, 60)
+    ]
     assert values == sorted(values)
     assert values[-1] > 1.5 * values[0]
 
@@ -119,7 +140,12 @@ def test_adaptive_optima_of_three_are_above():
 
 
 @pytest.mark.slow
-@given(epsilon=st.floats(1e-4, 20), ranged=st.integers(1, 60), pure=st.integers(1, 60), log_delta=st.floats(-690, -0.1))
+@given(
+    epsilon=st.floats(1e-4, 20),
+    ranged=st.integers(1, 60),
+    pure=st.integers(1, 60),
+    log_delta=st.floats(-690, -0.1),
+)
 @settings(max_examples=25, deadline=None)
 def test_inverse_round_trip_and_bracket(epsilon, ranged, pure, log_delta):
     delta = float(np.exp(log_delta))
@@ -128,9 +154,13 @@ def test_inverse_round_trip_and_bracket(epsilon, ranged, pure, log_delta):
     assert bound.lower <= bound.epsilon <= epsilon * (ranged + pure) * (1 + 1e-15)
     assert bound.epsilon - bound.lower <= 1e-5 * bound.epsilon  # mostly 2e-9
     if bound.epsilon < epsilon * (ranged + pure):
-        assert float(br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=bound.epsilon)) <= delta * (1 + 1e-11)
+        assert float(
+            br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=bound.epsilon)
+        ) <= delta * (1 + 1e-11)
     if bound.lower > 0:
-        assert float(br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=bound.lower)) >= delta
+        assert (
+            float(br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=bound.lower)) >= delta
+        )
 
 
 @pytest.mark.slow
@@ -146,9 +176,16 @@ def test_monotone_in_everything(epsilon, ranged, pure, shares):
     at_low, at_high = br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=[low, high])
     slack = 1 + 1e-9
     assert at_high <= at_low * slack
-    assert at_low <= float(br_dp_nonadaptive_delta(epsilon, ranged + 1, pure, at_epsilon=low)) * slack
-    assert at_low <= float(br_dp_nonadaptive_delta(epsilon, ranged, pure + 1, at_epsilon=low)) * slack
-    assert at_low <= float(br_dp_nonadaptive_delta(epsilon * 1.01, ranged, pure, at_epsilon=low)) * slack
+    assert (
+        at_low <= float(br_dp_nonadaptive_delta(epsilon, ranged + 1, pure, at_epsilon=low)) * slack
+    )
+    assert (
+        at_low <= float(br_dp_nonadaptive_delta(epsilon, ranged, pure + 1, at_epsilon=low)) * slack
+    )
+    assert (
+        at_low
+        <= float(br_dp_nonadaptive_delta(epsilon * 1.01, ranged, pure, at_epsilon=low)) * slack
+    )
 
 
 def test_tiny_delta_is_not_lost():
@@ -161,7 +198,9 @@ def test_tiny_delta_is_not_lost():
 def test_one_bounded_range_cost_among_very_many():
     values = br_dp_nonadaptive_epsilon(0.001, 1, 10**5, delta=[1e-6, 1e-300])
     assert np.all(np.diff(values) > 0)
-    neighbours = [float(br_dp_nonadaptive_epsilon(0.001, 0, 10**5 + more, delta=1e-6)) for more in (0, 1)]
+    neighbours = [
+        float(br_dp_nonadaptive_epsilon(0.001, 0, 10**5 + more, delta=1e-6)) for more in (0, 1)
+    ]
     assert neighbours[0] < values[0] < neighbours[1]
 
 
@@ -175,14 +214,21 @@ def test_where_it_is_valid():
     with pytest.raises(IncompatibleCosts, match="both BR and DP"):
         compose(Charge.parse("4*DP(0.3)"), delta=1e-6, bound="br_dp_nonadaptive")
     with pytest.raises(IncompatibleCosts, match="too many"):
-        compose(Charge.parse("100000*BR(0.3) + 9*DP(0.3)"), delta=1e-6, bound="br_dp_nonadaptive", interaction="batch")
+        compose(
+            Charge.parse("100000*BR(0.3) + 9*DP(0.3)"),
+            delta=1e-6,
+            bound="br_dp_nonadaptive",
+            interaction="batch",
+        )
     row = table(several, delta=1e-6, interaction="batch").set_index("name").loc["br_dp_nonadaptive"]
     assert (bool(row["batch"]), bool(row["setwise"]), bool(row["applies"])) == (True, False, True)
 
 
 def test_failure_mass_is_added():
     clean = compose(Charge.parse("2*BR(0.3) + 4*DP(0.3)"), epsilon=0.7, interaction="batch").delta
-    failing = compose(Charge.parse("2*BR(0.3) + 4*ADP(0.3, 0.01)"), epsilon=0.7, interaction="batch").delta
+    failing = compose(
+        Charge.parse("2*BR(0.3) + 4*ADP(0.3, 0.01)"), epsilon=0.7, interaction="batch"
+    ).delta
     survival = 0.99**4
     assert failing == pytest.approx(1 - survival + survival * clean, rel=1e-9)
 
@@ -200,4 +246,9 @@ def test_epsilons_beyond_the_floats_are_declined():
     with pytest.raises(InvalidParameter, match="at most 700"):
         br_dp_nonadaptive_delta(701.0, 1, 1, at_epsilon=1.0)
     with pytest.raises(IncompatibleCosts, match="up to 700"):
-        compose(Charge.parse("BR(701) + DP(701)"), delta=1e-6, bound="br_dp_nonadaptive", interaction="batch")
+        compose(
+            Charge.parse("BR(701) + DP(701)"),
+            delta=1e-6,
+            bound="br_dp_nonadaptive",
+            interaction="batch",
+        )

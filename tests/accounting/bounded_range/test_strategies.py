@@ -1,25 +1,29 @@
-"""The search for ε(δ) must end on the safe side even when the guessed strategy, or its slope, misleads."""
+"""The search for ε(δ) must end on the safe side even when the guessed strategy, or its slope,
+misleads.
+"""
 
 import math
 
 import pytest
 
-from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
+from dptopk.accounting.bounded_range.strategies import LogDeltaPoint, OptimumCurve
 from dptopk.accounting.curves import Query
 
 
 class Toy(OptimumCurve):
-    """ln δ(x) = -x²/2 - 0.1 up to ε = 40; the guess is too small by ``miss`` and has a slope wrong by ``bend``."""
+    """ln δ(x) = -x²/2 - 0.1 up to ε = 40; the guess is too small by ``miss`` and has a slope wrong
+    by ``bend``.
+    """
 
     def __init__(self, miss=0.0, bend=1.0, error=0.0, first=1.0, value=None):
         checks = []
 
         def everywhere(x):
             checks.append(x)
-            return value or Point(-(x**2) / 2 - 0.1, error, -x)
+            return value or LogDeltaPoint(-(x**2) / 2 - 0.1, error, -x)
 
         def nearby(x):
-            return Point(-(x**2) / 2 - 0.1 - miss, error, -x * bend)
+            return LogDeltaPoint(-(x**2) / 2 - 0.1 - miss, error, -x * bend)
 
         super().__init__(40.0, everywhere, nearby, lambda _: first)
         object.__setattr__(self, "checks", checks)
@@ -33,7 +37,11 @@ def test_inverse_is_safe_and_tight(options, delta):
     curve = Toy(**options)
     exact = math.sqrt(-2 * (math.log(delta) + 0.1))
     answer = curve.answer(Query(delta=delta))
-    assert exact * (1 - 1e-13) <= answer.value <= exact * (1 + (1e-4 if options.get("error") else 1e-8))
+    assert (
+        exact * (1 - 1e-13)
+        <= answer.value
+        <= exact * (1 + (1e-4 if options.get("error") else 1e-8))
+    )
     assert answer.lower <= exact
     assert answer.lower >= answer.value * (1 - 2e-3)
 
@@ -66,10 +74,10 @@ def test_query_at_epsilon_has_both_ends():
 
 
 def test_nan_counts_as_certain_failure():
-    broken = Toy(value=Point(math.nan, math.nan, math.nan))
+    broken = Toy(value=LogDeltaPoint(math.nan, math.nan, math.nan))
     assert float(broken.delta(1.0)) == 1.0
     assert float(broken.epsilon(1e-6)) == 40.0
 
 
 def test_a_value_of_zero_is_zero():
-    assert float(Toy(value=Point(-math.inf)).delta(1.0)) == 0.0
+    assert float(Toy(value=LogDeltaPoint(-math.inf)).delta(1.0)) == 0.0

@@ -74,4 +74,6 @@ def test_discrete_gaussian_is_concentrated_with_the_continuous_constants():
         for lam in [0.01, 0.3, 1.0, 4.0]:
             log_moment = np.logaddexp.reduce(log_p + lam * loss)
             assert log_moment <= lam * (1 + lam) * (shift / scale) ** 2 / 2 * (1 + 1e-9)
-    assert math.isclose(implied(DiscreteGaussianDP(0.5, 1)).zcdp(DiscreteGaussianDP(0.5, 1))[1], 2.0)
+    assert math.isclose(
+        implied(DiscreteGaussianDP(0.5, 1)).zcdp(DiscreteGaussianDP(0.5, 1))[1], 2.0
+    )

@@ -103,5 +103,7 @@ def test_an_event_or_a_reason(cost):
 def test_a_token_covers_the_cost_it_equals(token, cost):
     """The constants of the table are exact values rounded up, not moved up by a slack."""
     assert dominates(token, cost)
-    smaller = {ZCDP: lambda t: ZCDP(t.rho * 0.99), CDP: lambda t: CDP(t.mu, t.tau * 0.99)}[type(token)](token)
+    smaller = {ZCDP: lambda t: ZCDP(t.rho * 0.99), CDP: lambda t: CDP(t.mu, t.tau * 0.99)}[
+        type(token)
+    ](token)
     assert not dominates(smaller, cost)

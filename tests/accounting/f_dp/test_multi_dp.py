@@ -1,4 +1,6 @@
-"""Composition of mechanisms with several (ε, δ) constraints: against enumeration, the paper's theorems and mpmath."""
+"""Composition of mechanisms with several (ε, δ) constraints: against enumeration, the paper's
+theorems and mpmath.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,18 @@ def theorem_3(constraints, k, x):
             if d < 0 or loss <= x:
                 continue
             ways = mpmath.factorial(k) / mpmath.fprod(map(mpmath.factorial, (a, b, c, d)))
-            outer = ((1 - alpha) / (mpmath.e**e1 + 1)) ** (a + d) * (alpha / (mpmath.e**e2 + 1)) ** (b + c)
-            total += ways * outer * (mpmath.e ** (a * e1 + b * e2) - mpmath.e ** (x + d * e1 + c * e2))
+            outer = ((1 - alpha) / (mpmath.e**e1 + 1)) ** (a + d) * (
+                alpha / (mpmath.e**e2 + 1)
+            ) ** (b + c)
+            total += (
+                ways * outer * (mpmath.e ** (a * e1 + b * e2) - mpmath.e ** (x + d * e1 + c * e2))
+            )
         return total
 
 
-@pytest.mark.parametrize("constraints", [FIGURE_2, ((0.31, 0.0), (0.1234567, 0.04)), ((2.0, 0.0), (0.0, 0.3))])
+@pytest.mark.parametrize(
+    "constraints", [FIGURE_2, ((0.31, 0.0), (0.1234567, 0.04)), ((2.0, 0.0), (0.0, 0.3))]
+)
 @pytest.mark.parametrize("k", [1, 3, 7])
 def test_agrees_with_theorem_3_at_50_digits(constraints, k):
     for x in (0.0, 0.05, constraints[1][0] * k / 2, constraints[0][0] * k * 0.9):
@@ -67,13 +75,19 @@ def worst_pair(cost):
 
 
 def test_every_way_of_listing_gives_the_same_delta():
-    """A grid, the rows of Theorem 3, and the mixture over counts, for losses that a nudge makes incommensurable."""
+    """A grid, the rows of Theorem 3, and the mixture over counts, for losses that a nudge makes
+    incommensurable.
+    """
     x = np.linspace(0, 3, 7)
     for constraints in (FIGURE_2, ((0.5, 0.0), (0.3, 0.01), (0.1, 0.05)), FIVE):
         on_grid = multi_dp_delta(constraints, 8, at_epsilon=x)
-        moved = [(epsilon * (1 + 1e-9 * i), delta) for i, (epsilon, delta) in enumerate(constraints)]
+        moved = [
+            (epsilon * (1 + 1e-9 * i), delta) for i, (epsilon, delta) in enumerate(constraints)
+        ]
         assert common_lattice([(module._finite(mixture(moved)), 8)]) is None
-        np.testing.assert_allclose(multi_dp_delta(moved, 8, at_epsilon=x), on_grid, rtol=1e-7, atol=1e-12)
+        np.testing.assert_allclose(
+            multi_dp_delta(moved, 8, at_epsilon=x), on_grid, rtol=1e-7, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("constraints", [FIGURE_2, FIVE, ((1.1, 0.0), (0.7, 0.05), (0.0, 0.3))])
@@ -82,7 +96,9 @@ def test_brute_force_over_all_outcomes(constraints):
     for k in (1, 2, 4):
         for x in (0.0, 0.21, 0.9):
             exact = enumerate_delta([pair] * k, x)
-            assert float(multi_dp_delta(constraints, k, at_epsilon=x)) == pytest.approx(exact, rel=1e-12, abs=1e-290)
+            assert float(multi_dp_delta(constraints, k, at_epsilon=x)) == pytest.approx(
+                exact, rel=1e-12, abs=1e-290
+            )
 
 
 def test_heterogeneous_charge_by_enumeration():
@@ -95,7 +111,9 @@ def test_heterogeneous_charge_by_enumeration():
 
 
 def test_one_constraint_is_kov_with_delta():
-    """(ε, δ) alone: 1 - (1-δ)^k (1 - binomial sum); Figure 1 of DDR's k = 25 example gives ε_g = 2.07906."""
+    """(ε, δ) alone: 1 - (1-δ)^k (1 - binomial sum); Figure 1 of DDR's k = 25 example gives ε_g =
+    2.07906.
+    """
     found = compose(Charge({MultiDP(((0.1, 1e-6),)): 25}), delta=1e-6 * 25 + 1e-6, bound="multi_dp")
     plain = compose(Charge({ApproxDP(0.1, 1e-6): 25}), delta=1e-6 * 25 + 1e-6, bound="multi_dp")
     assert found.epsilon == pytest.approx(plain.epsilon, rel=1e-12)
@@ -122,14 +140,23 @@ def test_zero_delta_is_the_sum_of_the_largest_epsilons():
 def test_losses_whose_masses_underflow_still_count(epsilon):
     """3000 times TV 0.3: the largest loss has a mass near 1e-1700, and δ is 0 only beyond it."""
     constraints = ((epsilon, 0.0), (0.0, 0.3))
-    assert compose(Charge({MultiDP(constraints): 3000}), delta=0.0, bound="multi_dp").epsilon >= 3000 * epsilon
+    assert (
+        compose(Charge({MultiDP(constraints): 3000}), delta=0.0, bound="multi_dp").epsilon
+        >= 3000 * epsilon
+    )
     assert float(multi_dp_delta(constraints, 3000, at_epsilon=2999 * epsilon)) > 0
     found = compose(Charge({MultiDP(constraints): 3000}), delta=1e-305, bound="multi_dp")
     assert found.epsilon >= 3000 * epsilon * (1 - 1e-12)
 
 
 def test_no_delta_needs_no_refinement():
-    constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005), (0.20013, 0.02), (0.10077, 0.06))
+    constraints = (
+        (0.5123, 0.0),
+        (0.41123, 0.001),
+        (0.3071, 0.005),
+        (0.20013, 0.02),
+        (0.10077, 0.06),
+    )
     found = compose(Charge({MultiDP(constraints): 1000}), delta=0.0, bound="multi_dp")
     assert found.epsilon == pytest.approx(512.3, rel=1e-14)
     assert found.lower == pytest.approx(found.epsilon, rel=1e-14)
@@ -139,25 +166,36 @@ def test_no_delta_needs_no_refinement():
 def test_dropped_constraints_are_named():
     found = compose(Charge({MultiDP((*FIGURE_2, (0.2, 0.5))): 3}), delta=1e-3, bound="multi_dp")
     assert "(0.2, 0.5)" in found.note
-    assert found.epsilon == compose(Charge({MultiDP(FIGURE_2): 3}), delta=1e-3, bound="multi_dp").epsilon
+    assert (
+        found.epsilon
+        == compose(Charge({MultiDP(FIGURE_2): 3}), delta=1e-3, bound="multi_dp").epsilon
+    )
 
 
 @pytest.mark.slow
 def test_adds_up_over_thousands_of_compositions():
-    """k = 1000 with two incommensurable ε's: between randomised response at the smaller and at the larger ε."""
+    """k = 1000 with two incommensurable ε's: between randomised response at the smaller and at the
+    larger ε.
+    """
     charge = Charge({MultiDP(((0.05123, 0.0), (0.0171, 0.001))): 1000})
     found = compose(charge, delta=1e-5, bound="multi_dp")
-    small, large = (compose(Charge({PureDP(e): 1000}), delta=1e-5, bound="multi_dp") for e in (0.0171, 0.05123))
+    small, large = (
+        compose(Charge({PureDP(e): 1000}), delta=1e-5, bound="multi_dp") for e in (0.0171, 0.05123)
+    )
     assert small.epsilon < found.epsilon < large.epsilon
     assert found.lower > found.epsilon * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("epsilons", [(900.0, 800.0, 1.0), (50.0, 1e-9), (1.0, 1.0 - 1e-15), (3e-8, 1e-8)])
+@pytest.mark.parametrize(
+    "epsilons", [(900.0, 800.0, 1.0), (50.0, 1e-9), (1.0, 1.0 - 1e-15), (3e-8, 1e-8)]
+)
 def test_extreme_epsilons_stay_sound(epsilons):
     deltas = [0.0, 0.01, 0.3][: len(epsilons)]
     constraints = list(zip(epsilons, deltas, strict=True))
     for x, delta in constraints:
-        assert float(multi_dp_delta(constraints, 1, at_epsilon=x)) <= max(delta, 1e-290) * (1 + 1e-9)
+        assert float(multi_dp_delta(constraints, 1, at_epsilon=x)) <= max(delta, 1e-290) * (
+            1 + 1e-9
+        )
     curve = multi_dp_delta(constraints, 5, at_epsilon=np.linspace(0, 5 * epsilons[0], 11))
     assert np.isfinite(curve).all()
     assert (np.diff(curve) <= 0).all()
@@ -175,7 +213,9 @@ def test_the_worst_pair_is_symmetric_and_normalised():
 @pytest.mark.parametrize("k", [3, 12, 25])
 @pytest.mark.parametrize("failing", [0.0, 1e-3, 0.9])
 def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, failing, monkeypatch):
-    """Listed outcomes against the lattice, for one mechanism that may fail outright; also beside pure DP costs."""
+    """Listed outcomes against the lattice, for one mechanism that may fail outright; also beside
+    pure DP costs.
+    """
     constraints = ((0.51237, failing), (0.21013, failing + 0.02 * (1 - failing)))
     costs = Charge({MultiDP(((0.51237, 0.0), (0.21013, 0.02))): k, PureDP(0.1357): 2})
     x = np.linspace(0, 0.3 * k, 5)
@@ -198,7 +238,13 @@ def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, failing, monkeypa
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "rtol"), [(200, 1e-4), (1000, 1e-3)])
 def test_five_incommensurable_constraints_are_bracketed_in_seconds(k, rtol):
-    constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005), (0.20013, 0.02), (0.10077, 0.06))
+    constraints = (
+        (0.5123, 0.0),
+        (0.41123, 0.001),
+        (0.3071, 0.005),
+        (0.20013, 0.02),
+        (0.10077, 0.06),
+    )
     charge = Charge({MultiDP(constraints): k})
     found = compose(charge, delta=1e-6, bound="multi_dp", rtol=rtol)
     assert found.lower <= found.epsilon <= found.lower * (1 + rtol)
@@ -209,7 +255,13 @@ def test_five_incommensurable_constraints_are_bracketed_in_seconds(k, rtol):
 @pytest.mark.slow
 def test_a_bracket_whose_work_is_used_up_says_so():
     constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005))
-    found = compose(Charge({MultiDP(constraints): 2000}), delta=1e-6, bound="multi_dp", rtol=1e-9, effort="quick")
+    found = compose(
+        Charge({MultiDP(constraints): 2000}),
+        delta=1e-6,
+        bound="multi_dp",
+        rtol=1e-9,
+        effort="quick",
+    )
     assert "used up" in found.note
     assert found.lower < found.epsilon
 
@@ -240,18 +292,25 @@ def test_too_many_outcomes_are_refused():
         composition_law([(mixture(moved, nudge=PERTURBATION), 100)])
 
 
-constraint_sets = st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(1e-6, 0.5)), min_size=0, max_size=3).flatmap(
-    lambda extra: st.tuples(st.just(extra), st.floats(0.01, 4.0))
-)
+constraint_sets = st.lists(
+    st.tuples(st.floats(0.0, 3.0), st.floats(1e-6, 0.5)), min_size=0, max_size=3
+).flatmap(lambda extra: st.tuples(st.just(extra), st.floats(0.01, 4.0)))
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
-@given(constraint_sets, st.tuples(st.floats(0.0, 3.0), st.floats(1e-6, 0.5)), st.floats(0.0, 4.0), st.integers(1, 4))
+@given(
+    constraint_sets,
+    st.tuples(st.floats(0.0, 3.0), st.floats(1e-6, 0.5)),
+    st.floats(0.0, 4.0),
+    st.integers(1, 4),
+)
 def test_adding_a_constraint_never_raises_delta(drawn, added, x, k):
     extra, largest = drawn
     base = [(largest, 0.0), *extra]
-    before, after = (float(multi_dp_delta(some, k, at_epsilon=x)) for some in (base, [added, *base]))
+    before, after = (
+        float(multi_dp_delta(some, k, at_epsilon=x)) for some in (base, [added, *base])
+    )
     assert after <= before * (1 + 1e-8) + 1e-290
 
 
@@ -262,7 +321,9 @@ def test_order_of_constraints_and_repetitions_do_not_matter(drawn, random, x):
     base = [(largest, 0.0), *extra]
     shuffled = base + base[:1]
     random.shuffle(shuffled)
-    assert float(multi_dp_delta(base, 2, at_epsilon=x)) == float(multi_dp_delta(shuffled, 2, at_epsilon=x))
+    assert float(multi_dp_delta(base, 2, at_epsilon=x)) == float(
+        multi_dp_delta(shuffled, 2, at_epsilon=x)
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -278,7 +339,9 @@ def test_count_is_as_many_singles(drawn, x):
 
 
 def test_one_cost_of_many_constraints_is_its_corners(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each constraint of a convex curve is attained, between them it is a chord in e^ε; and nothing is split up."""
+    """Each constraint of a convex curve is attained, between them it is a chord in e^ε; and nothing
+    is split up.
+    """
     epsilons = np.linspace(0.02, 3.0, 150)[::-1]
     deltas = 0.1 * np.exp(-2 * epsilons)
     cost = MultiDP(tuple(zip(epsilons.tolist(), deltas.tolist(), strict=True)))

@@ -13,8 +13,12 @@ from dptopk.errors import IncompatibleCosts
 
 
 def test_composition_is_one_gaussian():
-    together = compose(Charge({GaussianDP(0.3): 16, GaussianDP(0.5): 4}), delta=1e-6, bound="gaussian")
-    single = compose(Charge({GaussianDP(math.sqrt(0.09 * 16 + 0.25 * 4)): 1}), delta=1e-6, bound="gaussian")
+    together = compose(
+        Charge({GaussianDP(0.3): 16, GaussianDP(0.5): 4}), delta=1e-6, bound="gaussian"
+    )
+    single = compose(
+        Charge({GaussianDP(math.sqrt(0.09 * 16 + 0.25 * 4)): 1}), delta=1e-6, bound="gaussian"
+    )
     assert together.epsilon == pytest.approx(single.epsilon, rel=1e-12)
     assert together.lower <= single.epsilon <= together.epsilon * (1 + 1e-12)
     million = compose(Charge({GaussianDP(1e-3): 10**6}), delta=1e-6, bound="gaussian")
@@ -34,12 +38,17 @@ def noise_law(scale: float, count: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.slow
 def test_mixture_of_two_lattices_and_a_gaussian_by_enumeration():
     mu, groups = 0.8, {(2.0, 1): 3, (3.0, 2): 2}
-    charge = Charge({GaussianDP(mu): 1} | {DiscreteGaussianDP(*key): times for key, times in groups.items()})
+    charge = Charge(
+        {GaussianDP(mu): 1} | {DiscreteGaussianDP(*key): times for key, times in groups.items()}
+    )
     total_loss, total_mass = np.zeros(1), np.ones(1)
     for (scale, shift), times in groups.items():
         z, law = noise_law(scale, times)
         loss = shift * (times * shift - 2 * z) / (2 * scale**2)
-        total_loss, total_mass = np.add.outer(total_loss, loss).ravel(), np.multiply.outer(total_mass, law).ravel()
+        total_loss, total_mass = (
+            np.add.outer(total_loss, loss).ravel(),
+            np.multiply.outer(total_mass, law).ravel(),
+        )
     for epsilon in [0.0, 1.0, 4.0]:
         x = epsilon - total_loss
         # e^x Φ(-mu/2 - x/mu), in logarithms
@@ -48,15 +57,23 @@ def test_mixture_of_two_lattices_and_a_gaussian_by_enumeration():
         answer = compose(charge, epsilon=epsilon, bound="gaussian")
         assert answer.delta == pytest.approx(expected, rel=1e-9)
         assert answer.lower <= expected * (1 + 1e-12)
-    without = Charge({cost: times for cost, times in charge if isinstance(cost, DiscreteGaussianDP)})
+    without = Charge(
+        {cost: times for cost, times in charge if isinstance(cost, DiscreteGaussianDP)}
+    )
     expected = float(total_mass @ np.maximum(0, -np.expm1(np.minimum(1.0 - total_loss, 0))))
-    assert compose(without, epsilon=1.0, bound="gaussian").delta == pytest.approx(expected, rel=1e-9)
+    assert compose(without, epsilon=1.0, bound="gaussian").delta == pytest.approx(
+        expected, rel=1e-9
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "charge",
-    [Charge({GaussianDP(0.3): 16}), Charge({DiscreteGaussianDP(4.0, 1): 9}), Charge({DiscreteGaussianDP(0.8, 1): 2})],
+    [
+        Charge({GaussianDP(0.3): 16}),
+        Charge({DiscreteGaussianDP(4.0, 1): 9}),
+        Charge({DiscreteGaussianDP(0.8, 1): 2}),
+    ],
 )
 def test_agrees_with_dp_accounting(charge):
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -89,12 +106,20 @@ def test_smaller_than_every_other_bound():
 def test_count_equals_singles():
     charge = Charge({DiscreteGaussianDP(2.0, 1): 7})
     singles = Charge.join(*[Charge({DiscreteGaussianDP(2.0, 1): 1})] * 7)
-    assert compose(charge, delta=1e-6, bound="gaussian") == compose(singles, delta=1e-6, bound="gaussian")
+    assert compose(charge, delta=1e-6, bound="gaussian") == compose(
+        singles, delta=1e-6, bound="gaussian"
+    )
 
 
 def test_refusals():
-    too_many = Charge({GaussianDP(1.0): 1, DiscreteGaussianDP(200.0, 1): 300, DiscreteGaussianDP(30.0, 2): 4})
-    for charge in (too_many, Charge({GaussianDP(1.0): 1, PureDP(0.1): 1}), Charge({DiscreteGaussianDP(1.0, 1): 10**6})):
+    too_many = Charge(
+        {GaussianDP(1.0): 1, DiscreteGaussianDP(200.0, 1): 300, DiscreteGaussianDP(30.0, 2): 4}
+    )
+    for charge in (
+        too_many,
+        Charge({GaussianDP(1.0): 1, PureDP(0.1): 1}),
+        Charge({DiscreteGaussianDP(1.0, 1): 10**6}),
+    ):
         with pytest.raises(IncompatibleCosts):
             compose(charge, delta=1e-6, bound="gaussian")
     assert compose(too_many, delta=1e-6, bound="renyi").epsilon < math.inf

@@ -1,4 +1,6 @@
-"""Discrete Gaussians: the listed laws against brute force, the closed forms against the convolution."""
+"""Discrete Gaussians: the listed laws against brute force, the closed forms against the
+convolution.
+"""
 
 import math
 from fractions import Fraction
@@ -23,7 +25,9 @@ EPSILONS = [0.0, 0.3, 1.0, 4.0, 20.0]
 
 
 def reference_deltas(scale: float, shift: int, count: int, epsilons: list[float]) -> list[mp.mpf]:
-    """Product of the pairs by convolution at 60 digits: every sum of the noises with its probability."""
+    """Product of the pairs by convolution at 60 digits: every sum of the noises with its
+    probability.
+    """
     half = int(12 * scale) + 12
     with mp.workdps(60):
         s = mp.mpf(scale)
@@ -37,7 +41,9 @@ def reference_deltas(scale: float, shift: int, count: int, epsilons: list[float]
                     new[z + x] = new.get(z + x, 0) + p * q / norm
             law = new
         losses = {z: shift * (count * shift - 2 * mp.mpf(z)) / (2 * s**2) for z in law}
-        return [sum(p * max(0, 1 - mp.exp(e - losses[z])) for z, p in law.items()) for e in epsilons]
+        return [
+            sum(p * max(0, 1 - mp.exp(e - losses[z])) for z, p in law.items()) for e in epsilons
+        ]
 
 
 @pytest.mark.parametrize(
@@ -47,14 +53,17 @@ def reference_deltas(scale: float, shift: int, count: int, epsilons: list[float]
 def test_deltas_match_sixty_digits(scale, shift, count):
     ours = discrete_gaussian_delta(scale, shift, count, epsilon=EPSILONS)
     curve = discrete_gaussian_curve(scale, shift, count)
-    for epsilon, delta, exact in zip(EPSILONS, ours, reference_deltas(scale, shift, count, EPSILONS), strict=True):
+    for epsilon, delta, exact in zip(
+        EPSILONS, ours, reference_deltas(scale, shift, count, EPSILONS), strict=True
+    ):
         if exact > 1e-25:  # the reference is cut off beyond
             assert exact * (1 - mp.mpf("1e-28")) <= delta <= exact * (1 + mp.mpf("1e-9"))
             assert curve.answer(Query(epsilon=epsilon)).lower <= exact
 
 
 def test_two_fold_sums_by_fractions():
-    # exact: with weights 2^-(x²), i.e. scale² = 1 / (2 ln 2), the two-fold sums are rational multiples of one another
+    # exact: with weights 2^-(x²), i.e. scale² = 1 / (2 ln 2), the two-fold sums are rational
+    # multiples of one another
     scale, count = math.sqrt(1 / (2 * math.log(2))), 2
     weight = {x: Fraction(1, 2 ** (x * x)) for x in range(-6, 7)}
     law: dict[int, Fraction] = {}
@@ -131,7 +140,9 @@ def test_monotone_in_shift_count_and_scale():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "delta"), [(2.07906, 1e-6), (20.0, 1e-6), (0.5, 1e-300), (0.0, 0.1)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(2.07906, 1e-6), (20.0, 1e-6), (0.5, 1e-300), (0.0, 0.1)]
+)
 @pytest.mark.parametrize(("shift", "count"), [(1, 1), (1, 25), (10, 3)])
 def test_scale_is_checked_and_barely_large_enough(epsilon, delta, shift, count):
     scale = discrete_gaussian_scale(epsilon=epsilon, delta=delta, shift=shift, count=count)

@@ -10,7 +10,12 @@ from scipy import special
 
 from dptopk._internal.rounding import EPS
 from dptopk.accounting.gaussian import pair
-from dptopk.accounting.gaussian.pair import gaussian_delta, gaussian_epsilon, gaussian_log_delta, gaussian_mu
+from dptopk.accounting.gaussian.pair import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_log_delta,
+    gaussian_mu,
+)
 from dptopk.errors import InvalidParameter
 
 
@@ -63,8 +68,14 @@ def test_inverse_round_trip(mu, delta):
 @settings(max_examples=100, deadline=None)
 def test_monotone(mu, epsilon, step):
     here = float(gaussian_log_delta(mu, epsilon=epsilon))
-    assert float(gaussian_log_delta(mu, epsilon=epsilon * (1 + step))) <= here + 1e-11 * abs(here) + 1e-10
-    assert float(gaussian_log_delta(mu * (1 + step), epsilon=epsilon)) >= here - 1e-11 * abs(here) - 1e-10
+    assert (
+        float(gaussian_log_delta(mu, epsilon=epsilon * (1 + step)))
+        <= here + 1e-11 * abs(here) + 1e-10
+    )
+    assert (
+        float(gaussian_log_delta(mu * (1 + step), epsilon=epsilon))
+        >= here - 1e-11 * abs(here) - 1e-10
+    )
 
 
 def test_arrays_keep_their_shape():
@@ -73,14 +84,18 @@ def test_arrays_keep_their_shape():
     assert gaussian_epsilon(1.0, delta=np.full((3, 1), 1e-6)).shape == (3, 1)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 1e-6), (1.0, 0.0), (1.0, 1.0), (math.nan, 1e-6)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(-1.0, 1e-6), (1.0, 0.0), (1.0, 1.0), (math.nan, 1e-6)]
+)
 def test_bad_arguments_are_refused(epsilon, delta):
     with pytest.raises(InvalidParameter):
         gaussian_mu(epsilon=epsilon, delta=delta)
 
 
 def exact_delta(epsilon, mu):
-    """(ln δ, 1 - δ) of the pair in 160 digits, for the floats given; the second is None where δ < 1/2."""
+    """(ln δ, 1 - δ) of the pair in 160 digits, for the floats given; the second is None where δ <
+    1/2.
+    """
     with mp.workdps(160):
         e, m = mp.mpf(epsilon), mp.mpf(mu)
         a, b = e / m - m / 2, e / m + m / 2
@@ -94,11 +109,15 @@ def exact_delta(epsilon, mu):
 @pytest.mark.slow
 @pytest.mark.parametrize("largest", [1.0, 900.0, 1e7])
 def test_rounding_is_covered_and_no_more_than_stated(largest):
-    """Also at a large μ, where ε/μ - μ/2 cancels: ln δ >= the exact one, or 1 - δ <= the exact one."""
+    """Also at a large μ, where ε/μ - μ/2 cancels: ln δ >= the exact one, or 1 - δ <= the exact
+    one.
+    """
     rng = np.random.default_rng(int(largest))
     for _ in range(400):
         mu = math.exp(rng.uniform(math.log(largest * 1e-6), math.log(largest)))
-        epsilon = max(mu * (float(rng.choice([rng.uniform(-8, 30), rng.uniform(-1.5, 1.5)])) + mu / 2), 0.0)
+        epsilon = max(
+            mu * (float(rng.choice([rng.uniform(-8, 30), rng.uniform(-1.5, 1.5)])) + mu / 2), 0.0
+        )
         value = float(gaussian_log_delta(mu, epsilon=epsilon))
         exact, missing = exact_delta(epsilon, mu)
         a, moved = epsilon / mu - mu / 2, epsilon / mu + mu
@@ -132,7 +151,9 @@ def test_the_largest_mu_is_found_in_a_few_steps(epsilon, delta, monkeypatch):
     """Halving took eighty; what is found fits, and a millionth of a millionth more does not."""
     asked = []
     monkeypatch.setattr(
-        pair, "gaussian_log_delta", lambda mu, *, epsilon: asked.append(mu) or gaussian_log_delta(mu, epsilon=epsilon)
+        pair,
+        "gaussian_log_delta",
+        lambda mu, *, epsilon: asked.append(mu) or gaussian_log_delta(mu, epsilon=epsilon),
     )
     mu = gaussian_mu(epsilon=epsilon, delta=delta)
     assert len(asked) <= (16 if delta < 0.5 else 40)

@@ -1,4 +1,6 @@
-"""The pair of an exponential clock: its lemmas at fifty digits, its law on grids from above and below, its products."""
+"""The pair of an exponential clock: its lemmas at fifty digits, its law on grids from above and
+below, its products.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def profile(epsilon, x):
 
 
 def race(factor, x):
-    """Exp(1) against Exp(factor), both orders: P[l > x] - e^x Q[l > x] from the two survival functions."""
+    """Exp(1) against Exp(factor), both orders: P[l > x] - e^x Q[l > x] from the two survival
+    functions.
+    """
     log = mp.log(factor)
     late = (x + log) / (factor - 1)  # l > x is t > late for P against Q, t < early for Q against P
     early = max((log - x) / (factor - 1), mp.mpf(0))
@@ -41,17 +45,23 @@ def race(factor, x):
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_one_pair_covers_both_orders_and_every_smaller_factor(epsilon):
     with mp.workdps(50):
-        for share, at in itertools.product((0.01, 0.3, 0.9, 1.0), (0, 1e-3, 0.2, 0.7, 0.999, 1, 1.5, 9)):
+        for share, at in itertools.product(
+            (0.01, 0.3, 0.9, 1.0), (0, 1e-3, 0.2, 0.7, 0.999, 1, 1.5, 9)
+        ):
             x = mp.mpf(at) * epsilon
             bound, found = profile(epsilon, x), race(mp.exp(mp.mpf(share) * epsilon), x)
             assert max(found) <= bound * (1 + mp.mpf("1e-40"))
-        assert race(mp.exp(mp.mpf(epsilon)), x)[0] == pytest.approx(bound)  # attained by the whole factor
+        assert race(mp.exp(mp.mpf(epsilon)), x)[0] == pytest.approx(
+            bound
+        )  # attained by the whole factor
         assert race(mp.exp(mp.mpf(epsilon) * 1.01), x)[0] > bound  # and not by a larger one
 
 
 @pytest.mark.parametrize("total", [0.1, 0.8, 3.0])
 def test_several_clocks_that_share_one_factor_are_one_clock(total):
-    """Moved by e^a and e^(total - a): the sum of the losses, under P two exponentials, in closed form."""
+    """Moved by e^a and e^(total - a): the sum of the losses, under P two exponentials, in closed
+    form.
+    """
 
     def two(a, x):
         k1, k2 = (1 / mp.expm1(part) for part in (mp.mpf(a), total - mp.mpf(a)))
@@ -78,7 +88,10 @@ def test_bounded_range_implies_a_clock(epsilon):
         e = mp.mpf(epsilon)
         x = [e * at / 40 for at in range(41)]
         worst = [
-            max(mp.expm1(t - e) / mp.expm1(-e) * -mp.expm1(min(at - t, 0)) for t in (e * i / 60 for i in range(61)))
+            max(
+                mp.expm1(t - e) / mp.expm1(-e) * -mp.expm1(min(at - t, 0))
+                for t in (e * i / 60 for i in range(61))
+            )
             for at in x
         ]
         assert all(found <= profile(epsilon, at) for at, found in zip(x, worst, strict=True))
@@ -95,12 +108,20 @@ def test_log_mgf_against_quadrature(epsilon):
         weight, rest = kappa * (kappa + 1) * a, 1 - (2 * kappa + 1) * a
         for share in (1e-6, 0.1, 0.9, 0.999):
             lam = mp.mpf(share) * kappa
-            up = mp.quad(lambda z, at=lam: weight * mp.exp(-(kappa - at) * z), [0, 1 / (kappa - lam), mp.inf])
-            down = mp.quad(lambda z, at=lam: weight * mp.exp(-(kappa + 1 + at) * z), [0, 1 / (kappa + 1), mp.inf])
+            up = mp.quad(
+                lambda z, at=lam: weight * mp.exp(-(kappa - at) * z), [0, 1 / (kappa - lam), mp.inf]
+            )
+            down = mp.quad(
+                lambda z, at=lam: weight * mp.exp(-(kappa + 1 + at) * z),
+                [0, 1 / (kappa + 1), mp.inf],
+            )
             exact = mp.log(rest + up + down)
             found = float(clock_log_mgf(epsilon, np.array([float(lam)]))[0])
             assert exact * (1 - mp.mpf("1e-8")) <= found <= exact * (1 + mp.mpf("1e-9"))
-        assert clock_log_mgf(epsilon, np.array([float(kappa), 1e300])).tolist() == [math.inf, math.inf]
+        assert clock_log_mgf(epsilon, np.array([float(kappa), 1e300])).tolist() == [
+            math.inf,
+            math.inf,
+        ]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -110,17 +131,24 @@ def test_the_law_on_a_grid_brackets_the_profile_of_one_clock(epsilon, step):
     source, step = ExponentialClock(epsilon, 1), step / kappa
     with mp.workdps(40):
         for tilt in (0.0, 0.9 * kappa):
-            laws = [product(source.pairs(Grid(step, tilt, side)), step=step, tilt=tilt, side=side) for side in (1, -1)]
+            laws = [
+                product(source.pairs(Grid(step, tilt, side)), step=step, tilt=tilt, side=side)
+                for side in (1, -1)
+            ]
             for at in (0, 0.31, 1, 4.7, 14):
                 x = at / kappa
                 upper, lower = (law.delta(x) for law in laws)
                 assert lower < profile(epsilon, mp.mpf(x)) < upper
-            if step < 1 and step * kappa < 0.1 and tilt:  # cells that are wider are off to first order
+            if (
+                step < 1 and step * kappa < 0.1 and tilt
+            ):  # cells that are wider are off to first order
                 assert upper < lower * 1.01
 
 
 def brute(epsilon, count, x, side, cells=6000, reach=45.0):
-    """Losses moved to the next (side = 1) or last (-1) point of a fine grid, convolved: another way, of first order."""
+    """Losses moved to the next (side = 1) or last (-1) point of a fine grid, convolved: another
+    way, of first order.
+    """
     kappa = 1 / math.expm1(epsilon)
     share = math.exp(-kappa * math.log1p(1 / kappa))
     step = reach / kappa / cells
@@ -133,7 +161,9 @@ def brute(epsilon, count, x, side, cells=6000, reach=45.0):
     one[cells + (side > 0) - 1 :: -1][:cells] += down
     total = one
     for _ in range(count - 1):
-        total = np.fft.irfft(np.fft.rfft(total, 1 << 16) * np.fft.rfft(one, 1 << 16))[: len(total) + len(one) - 1]
+        total = np.fft.irfft(np.fft.rfft(total, 1 << 16) * np.fft.rfft(one, 1 << 16))[
+            : len(total) + len(one) - 1
+        ]
     losses = (np.arange(len(total)) - cells * count) * step
     return float((total * np.maximum(-np.expm1(np.minimum(x - losses, 0)), 0)).sum())
 
@@ -143,7 +173,12 @@ def brute(epsilon, count, x, side, cells=6000, reach=45.0):
 def test_products_against_a_second_algorithm(epsilon, count):
     for times in (0.5, 3, 6):
         x = times * epsilon
-        found = compose(Charge({ExponentialClockDP(epsilon): count}), epsilon=x, rtol=1e-4, bound="optimal_setwise")
+        found = compose(
+            Charge({ExponentialClockDP(epsilon): count}),
+            epsilon=x,
+            rtol=1e-4,
+            bound="optimal_setwise",
+        )
         low, high = (brute(epsilon, count, x, side) for side in (-1, 1))
         assert low <= found.delta
         assert found.lower <= high
@@ -165,10 +200,20 @@ def test_one_clock_has_its_closed_form():
 @pytest.mark.slow
 def test_it_composes_with_other_costs_and_stays_above_their_part():
     clocks = {ExponentialClockDP(0.1): 2}
-    for text in ("100*DP(0.1)", "40*BR(0.1)", "5*DGauss(4.0, 1)", "GDP(0.5)", "ZCDP(0.01)", "3*ADP(0.1, 1e-9)"):
+    for text in (
+        "100*DP(0.1)",
+        "40*BR(0.1)",
+        "5*DGauss(4.0, 1)",
+        "GDP(0.5)",
+        "ZCDP(0.01)",
+        "3*ADP(0.1, 1e-9)",
+    ):
         other = Charge.parse(text)
         whole = Charge.join(Charge(clocks), other)
-        found, parts = compose(whole, delta=1e-6), [compose(part, delta=1e-6) for part in (Charge(clocks), other)]
+        found, parts = (
+            compose(whole, delta=1e-6),
+            [compose(part, delta=1e-6) for part in (Charge(clocks), other)],
+        )
         assert max(part.lower or 0 for part in parts) <= found.epsilon
         assert found.epsilon <= sum(
             part.epsilon for part in (compose(c, delta=4.9e-7) for c in (Charge(clocks), other))
@@ -180,7 +225,13 @@ def test_it_composes_with_other_costs_and_stays_above_their_part():
 
 @pytest.mark.parametrize(
     "epsilon",
-    [1e-300, pytest.param(1e-12, marks=pytest.mark.slow), pytest.param(1e-6, marks=pytest.mark.slow), 60.0, 1e4],
+    [
+        1e-300,
+        pytest.param(1e-12, marks=pytest.mark.slow),
+        pytest.param(1e-6, marks=pytest.mark.slow),
+        60.0,
+        1e4,
+    ],
 )
 def test_far_ranges_fail_closed(epsilon):
     """Three clocks cost at least what one does, also where floats end."""
@@ -199,15 +250,28 @@ def test_tokens():
     token = ExponentialClockDP(0.2)
     for cost in (ExponentialClockDP(0.2), ExponentialClockDP(0.1), BoundedRange(0.2), PureDP(0.1)):
         assert dominates(token, cost)
-        assert compose(Charge({cost: 4}), delta=1e-6).lower <= compose(Charge({token: 4}), delta=1e-6).epsilon
+        assert (
+            compose(Charge({cost: 4}), delta=1e-6).lower
+            <= compose(Charge({token: 4}), delta=1e-6).epsilon
+        )
     for cost in (ExponentialClockDP(0.21), BoundedRange(0.21), PureDP(0.11)):
         assert not dominates(token, cost)
     # No other type of token pays for a clock, and a bounded range takes its own token first.
-    for other in ("DP(50)", "BR(50)", "GDP(50)", "ZCDP(50)", "ADP(50, 0.5)", "DGauss(0.1, 50)", "CDP(50, 50)"):
+    for other in (
+        "DP(50)",
+        "BR(50)",
+        "GDP(50)",
+        "ZCDP(50)",
+        "ADP(50, 0.5)",
+        "DGauss(0.1, 50)",
+        "CDP(50, 50)",
+    ):
         ((large, _),) = Charge.parse(other)
         assert not dominates(large, token)
     tokens = {ExponentialClockDP(0.9): 1, BoundedRange(0.3): 1}
-    assert match({BoundedRange(0.2): 1}, tokens, dominates, size) == {(BoundedRange(0.2), BoundedRange(0.3)): 1}
+    assert match({BoundedRange(0.2): 1}, tokens, dominates, size) == {
+        (BoundedRange(0.2), BoundedRange(0.3)): 1
+    }
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Losses on a common step, and convolution powers: against 40-digit convolution and binomial laws."""
+"""Losses on a common step, and convolution powers: against 40-digit convolution and binomial
+laws.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def exact_delta(responses, count, x):
                         longer[key] = longer.get(key, mpmath.mpf(0)) + mass * step
             law = longer
         losses = [
-            (mpmath.fdot(zip(place, (e for e, _ in responses), strict=True)), mass) for place, mass in law.items()
+            (mpmath.fdot(zip(place, (e for e, _ in responses), strict=True)), mass)
+            for place, mass in law.items()
         ]
         return mpmath.fsum(mass * (1 - mpmath.exp(x - loss)) for loss, mass in losses if loss > x)
 
@@ -45,18 +48,25 @@ def exact_delta(responses, count, x):
 def test_composed_on_a_common_step_as_in_40_digits(raw, step, multiples, count, share):
     total = math.fsum(raw)
     nodes = sorted(set(multiples[: len(raw)]), reverse=True)
-    responses = tuple((step * node, weight / total) for node, weight in zip(nodes, raw, strict=False))
-    responses = tuple((epsilon, weight / math.fsum(w for _, w in responses)) for epsilon, weight in responses)
+    responses = tuple(
+        (step * node, weight / total) for node, weight in zip(nodes, raw, strict=False)
+    )
+    responses = tuple(
+        (epsilon, weight / math.fsum(w for _, w in responses)) for epsilon, weight in responses
+    )
     grid = common_lattice([(responses, count)])
     x = share * count * responses[0][0]
     exact, law = exact_delta(responses, count, x), grid.law([(responses, count)])
-    slack = mpmath.mpf(10) ** -13 * (1 + responses[0][0])  # the weights given add up to 1 to rounding only
+    slack = mpmath.mpf(10) ** -13 * (
+        1 + responses[0][0]
+    )  # the weights given add up to 1 to rounding only
     assert exact * (1 - slack) <= law.delta_upper(np.array([x]))[0] <= exact * (1 + 1e-11) + 1e-12
     assert exact * (1 - 1e-11) - 1e-12 <= law.delta_lower(np.array([x]))[0] <= exact * (1 + slack)
 
 
 @pytest.mark.parametrize(
-    ("epsilons", "step"), [((0.3, 0.15), 0.15), ((0.5, 0.2), 0.1), ((0.1, 0.3, 0.7), 0.1), ((1.0, 0.0), 1.0)]
+    ("epsilons", "step"),
+    [((0.3, 0.15), 0.15), ((0.5, 0.2), 0.1), ((0.1, 0.3, 0.7), 0.1), ((1.0, 0.0), 1.0)],
 )
 def test_common_steps_are_found(epsilons, step):
     grid = common_lattice([(tuple((epsilon, 1 / len(epsilons)) for epsilon in epsilons), 10)])
@@ -84,11 +94,16 @@ def test_powers_are_binomial_laws_and_their_error_bound_holds():
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "share"), [(900, 0.3), (5000, 1e-3), (40, 1e-30)])
 def test_what_a_power_leaves_out_is_stated(count, share):
-    """Binomial masses far below the smallest normal number are cut off, and their sum is within what is stated."""
+    """Binomial masses far below the smallest normal number are cut off, and their sum is within
+    what is stated.
+    """
     found = power(Power(np.array([1 - share, share])), count)
     places = found.places().astype(int)
     with mpmath.workdps(40):
-        p, q = mpmath.mpf(share), mpmath.mpf(1 - share)  # as floats: they add up to 1 up to a rounding
+        p, q = (
+            mpmath.mpf(share),
+            mpmath.mpf(1 - share),
+        )  # as floats: they add up to 1 up to a rounding
         exact = [mpmath.binomial(count, j) * p**j * q ** (count - j) for j in range(count + 1)]
         listed = set(places[found.masses > 0].tolist())
         left = mpmath.fsum(mass for j, mass in enumerate(exact) if j not in listed)

@@ -1,4 +1,6 @@
-"""The Gaussian that dominates a discrete Gaussian, against trade-off curves and profiles at sixty digits."""
+"""The Gaussian that dominates a discrete Gaussian, against trade-off curves and profiles at sixty
+digits.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,10 @@ def test_the_middle_decides(scale: float) -> None:
     with mp.workdps(DIGITS):
         corner = 2 * ends(scale, 0)[0]
         assert corner <= dominating_mu(scale) <= corner * (1 + mp.mpf("1e-9"))
-        assert abs(corner * scale - 1 - mp.mpf(1) / (24 * mp.mpf(scale) ** 2)) < mp.mpf("0.005") / mp.mpf(scale) ** 4
+        assert (
+            abs(corner * scale - 1 - mp.mpf(1) / (24 * mp.mpf(scale) ** 2))
+            < mp.mpf("0.005") / mp.mpf(scale) ** 4
+        )
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(0.7, 2), (3.0, 5), (40.0, 1), (40.0, 7)])
@@ -67,16 +72,26 @@ def test_it_covers_larger_moves_and_scales(scale: float, shift: int) -> None:
         least = widest(scale, 60, shift)
         assert least <= dominating_mu(scale, shift)
         if scale > shift:
-            assert dominating_mu(scale, shift) <= least * (1 + mp.mpf(2) / (scale / shift) ** 2 / 24)
+            assert dominating_mu(scale, shift) <= least * (
+                1 + mp.mpf(2) / (scale / shift) ** 2 / 24
+            )
         assert least > mp.mpf(shift) / mp.mpf(scale)  # the continuous μ would not do
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(0.5, 1), (1.0, 1), (1.0, 2), (2.285, 1), (10.0, 3), (50.0, 1)])
-def test_its_profile_lies_above_and_that_of_the_continuous_one_does_not(scale: float, shift: int) -> None:
+@pytest.mark.parametrize(
+    ("scale", "shift"), [(0.5, 1), (1.0, 1), (1.0, 2), (2.285, 1), (10.0, 3), (50.0, 1)]
+)
+def test_its_profile_lies_above_and_that_of_the_continuous_one_does_not(
+    scale: float, shift: int
+) -> None:
     x = np.linspace(0, 12 * shift / scale, 400)
-    exact = discrete_gaussian_delta(scale, shift, epsilon=x)  # the same in both directions, and so for x < 0
+    exact = discrete_gaussian_delta(
+        scale, shift, epsilon=x
+    )  # the same in both directions, and so for x < 0
     seen = exact > 1e-25
-    assert np.all(exact[seen] <= gaussian_delta(dominating_mu(scale, shift), epsilon=x[seen]) * (1 + 1e-9))
+    assert np.all(
+        exact[seen] <= gaussian_delta(dominating_mu(scale, shift), epsilon=x[seen]) * (1 + 1e-9)
+    )
     assert np.any(exact[seen] > gaussian_delta(shift / scale, epsilon=x[seen]) * (1 + 1e-6))
 
 

@@ -1,4 +1,6 @@
-"""The continuous Laplace pair: integrals in 40 digits, mixtures by brute force, and dp-accounting's distribution."""
+"""The continuous Laplace pair: integrals in 40 digits, mixtures by brute force, and dp-accounting's
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from dptopk.costs import Charge, DiscreteLaplaceDP, LaplaceDP, PureDP
 
 def mean_of(f, epsilon):
     """E f(L): the two atoms and the density between them."""
-    inner = mp.quad(lambda loss: mp.exp(-(epsilon - loss) / 2) / 4 * f(loss), mp.linspace(-epsilon, epsilon, 5))
+    inner = mp.quad(
+        lambda loss: mp.exp(-(epsilon - loss) / 2) / 4 * f(loss), mp.linspace(-epsilon, epsilon, 5)
+    )
     return f(epsilon) / 2 + mp.exp(-epsilon) / 2 * f(-epsilon) + inner
 
 
@@ -33,7 +37,11 @@ def test_mean_loss_and_log_mgf_match_forty_digits(epsilon):
         for lam in (1e-6, 0.1, 3.0, 50.0):
             value = mp.log(mean_of(lambda loss, lam=lam: mp.exp(lam * loss), e))
             bound = float(laplace_log_mgf(epsilon, np.array([lam]))[0])
-            assert value * (1 - mp.mpf("1e-14")) <= bound <= value * (1 + mp.mpf("1e-9")) + mp.mpf("1e-13")
+            assert (
+                value * (1 - mp.mpf("1e-14"))
+                <= bound
+                <= value * (1 + mp.mpf("1e-9")) + mp.mpf("1e-13")
+            )
             assert value <= mean * lam * (1 + mp.mpf(lam)) * (1 + mp.mpf("1e-25"))
 
 
@@ -64,10 +72,15 @@ def test_two_copies_by_brute_force():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["40*Lap(20, 1)", "10*Lap(4, 1.5) + 3*GDP(0.2)", "100*Lap(20, 1) + 100*GDP(0.1)"])
+@pytest.mark.parametrize(
+    "text", ["40*Lap(20, 1)", "10*Lap(4, 1.5) + 3*GDP(0.2)", "100*Lap(20, 1) + 100*GDP(0.1)"]
+)
 def test_it_is_never_looser_than_dp_accounting(text):
     charge = Charge.parse(text)
-    ours, theirs = compose(charge, delta=1e-6), to_pld(charge, interval=1e-4).get_epsilon_for_delta(1e-6)
+    ours, theirs = (
+        compose(charge, delta=1e-6),
+        to_pld(charge, interval=1e-4).get_epsilon_for_delta(1e-6),
+    )
     assert ours.lower <= theirs * (1 + 1e-8)
     assert ours.epsilon <= theirs * (1 + 2e-6)
 
@@ -84,13 +97,22 @@ def test_it_costs_less_than_what_it_implies():
 
 def test_what_covers_it():
     cost = LaplaceDP(10.0, 2.0)
-    for token in (LaplaceDP(5.0, 1.0), PureDP(0.2), DiscreteLaplaceDP(20.0, 4), DiscreteLaplaceDP(5.0, 1)):
+    for token in (
+        LaplaceDP(5.0, 1.0),
+        PureDP(0.2),
+        DiscreteLaplaceDP(20.0, 4),
+        DiscreteLaplaceDP(5.0, 1),
+    ):
         assert dominates(token, cost)
     for token in (LaplaceDP(10.0, 1.99), PureDP(0.1999), DiscreteLaplaceDP(20.001, 4)):
         assert not dominates(token, cost)
 
 
 def test_dp_accounting_takes_the_same_law():
-    theirs = privacy_loss_distribution.from_laplace_mechanism(20.0, value_discretization_interval=1e-3)
+    theirs = privacy_loss_distribution.from_laplace_mechanism(
+        20.0, value_discretization_interval=1e-3
+    )
     ours = to_pld(Charge({LaplaceDP(40.0, 2.0): 1}), interval=1e-3)
-    assert ours.get_delta_for_epsilon(0.02) == pytest.approx(theirs.get_delta_for_epsilon(0.02), rel=1e-9)
+    assert ours.get_delta_for_epsilon(0.02) == pytest.approx(
+        theirs.get_delta_for_epsilon(0.02), rel=1e-9
+    )

@@ -1,4 +1,6 @@
-"""Grid products bracket the exact values: enumeration, closed forms, and each step of the construction."""
+"""Grid products bracket the exact values: enumeration, closed forms, and each step of the
+construction.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 
 
 def brute_force_delta(epsilons: list[float], x: float) -> float:
-    """δ at ε_g = x of independent randomised responses, by all 2^k outcomes (Murtagh-Vadhan 2016, equation 1)."""
+    """δ at ε_g = x of independent randomised responses, by all 2^k outcomes (Murtagh-Vadhan 2016,
+    equation 1).
+    """
     signs = np.array(list(itertools.product((1, -1), repeat=len(epsilons))))
     losses = signs @ np.array(epsilons)
     masses = np.prod(1 / (1 + np.exp(-signs * np.array(epsilons))), axis=1)
@@ -67,7 +71,9 @@ def test_rows_are_multiplied_within_the_stated_error_a_place_named_twice_include
             for move, weight in zip(row, weights, strict=True):
                 sums[place + move] = sums.get(place + move, Fraction(0)) + mass * Fraction(weight)
         exact = sums
-    off = sum(abs(Fraction(float(mass)) - exact.get(place - 10, 0)) for place, mass in enumerate(found))
+    off = sum(
+        abs(Fraction(float(mass)) - exact.get(place - 10, 0)) for place, mass in enumerate(found)
+    )
     assert off <= error < 1e-12
 
 
@@ -78,7 +84,9 @@ def test_rows_are_multiplied_within_the_stated_error_a_place_named_twice_include
     step=st.floats(0.003, 0.4),
     tilt=st.floats(0, 20),
 )
-def test_products_bracket_enumeration(epsilons: list[float], fraction: float, step: float, tilt: float) -> None:
+def test_products_bracket_enumeration(
+    epsilons: list[float], fraction: float, step: float, tilt: float
+) -> None:
     x = fraction * sum(epsilons)
     exact = brute_force_delta(epsilons, x)
     pairs = [randomised_response(np.array(epsilons))]
@@ -86,9 +94,13 @@ def test_products_bracket_enumeration(epsilons: list[float], fraction: float, st
     assert product(pairs, step=step, tilt=tilt, side=-1).delta(x) <= exact * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("count", "step"), [(1, 0.1), (3, 0.001), (400, 0.1), (20_000, 0.1), (20_000, 0.002)])
+@pytest.mark.parametrize(
+    ("count", "step"), [(1, 0.1), (3, 0.001), (400, 0.1), (20_000, 0.1), (20_000, 0.002)]
+)
 def test_masses_are_within_the_stated_error(count: int, step: float) -> None:
-    """Tilted masses of losses ±0.1 on the grid, against direct sums of positive terms, in total variation."""
+    """Tilted masses of losses ±0.1 on the grid, against direct sums of positive terms, in total
+    variation.
+    """
     tilt = 1.5
     up = math.exp(0.1 * (2 * tilt + 1)) / (1 + math.exp(0.1 * (2 * tilt + 1)))
     found = product([randomised_response(np.array([0.1]), count)], step=step, tilt=tilt, side=-1)
@@ -111,7 +123,9 @@ def test_merging_is_post_processing(epsilons: list[float], fraction: float) -> N
     assert merged <= brute_force_delta(epsilons, x) * (1 + 1e-9) + 1e-15
     same = merged_responses(np.full(len(epsilons), epsilons[0]))  # equal ε's: nothing is lost
     merged = float(np.exp(same.log_masses[0]) @ np.maximum(1 - np.exp(x - same.losses[0]), 0))
-    assert merged == pytest.approx(brute_force_delta([epsilons[0]] * len(epsilons), x), rel=1e-6, abs=1e-13)
+    assert merged == pytest.approx(
+        brute_force_delta([epsilons[0]] * len(epsilons), x), rel=1e-6, abs=1e-13
+    )
 
 
 @pytest.mark.slow
@@ -122,10 +136,14 @@ def test_merging_is_post_processing(epsilons: list[float], fraction: float) -> N
     step=st.floats(0.003, 0.3),
     tilt=st.floats(0, 20),
 )
-def test_the_gap_bounds_what_splitting_adds(epsilons: list[float], fraction: float, step: float, tilt: float) -> None:
+def test_the_gap_bounds_what_splitting_adds(
+    epsilons: list[float], fraction: float, step: float, tilt: float
+) -> None:
     x = fraction * sum(epsilons)
     pairs = [randomised_response(np.array(epsilons))]
-    added = product(pairs, step=step, tilt=tilt, side=1).delta(x, side=-1) - brute_force_delta(epsilons, x)
+    added = product(pairs, step=step, tilt=tilt, side=1).delta(x, side=-1) - brute_force_delta(
+        epsilons, x
+    )
     assert splitting_gap(pairs, step=step, tilt=tilt)(x) >= added * (1 - 1e-9) - 1e-14
 
 
@@ -143,7 +161,9 @@ def test_the_gap_is_of_second_order_and_not_far_off() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("many", [1, 10**9])
-@pytest.mark.parametrize("charge", ["5*DP(0.3) + 3*DP(0.41) + 4*DP(0.2)", "2*GDP(0.4) + 3*DP(0.3) + DP(1.1)"])
+@pytest.mark.parametrize(
+    "charge", ["5*DP(0.3) + 3*DP(0.41) + 4*DP(0.2)", "2*GDP(0.4) + 3*DP(0.3) + DP(1.1)"]
+)
 def test_both_lower_bounds_agree(many: int, charge: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The brackets by splitting alone and with rounding down overlap: both hold the optimum."""
     from dptopk.accounting.cost_models import dominating_pairs
@@ -200,7 +220,9 @@ def test_discrete_gaussian(count: int) -> None:
     total = np.ones(1)
     for _ in range(count):
         total = np.convolve(total, pmf)
-    losses = (count * shift**2 - 2 * shift * np.arange(-80 * count, 80 * count + 1)) / (2 * scale**2)
+    losses = (count * shift**2 - 2 * shift * np.arange(-80 * count, 80 * count + 1)) / (
+        2 * scale**2
+    )
     for x in (0.0, 0.4, 3.0, 9.0):
         exact = float(total @ np.maximum(1 - np.exp(x - losses), 0))
         found = bracket(Charge({DiscreteGaussianDP(scale, shift): count}), epsilon=x)
@@ -213,11 +235,16 @@ def test_discrete_gaussian(count: int) -> None:
 def test_mixed_costs_against_enumeration() -> None:
     """Pure DP, several constraints and a discrete Gaussian together, by all outcomes."""
     constraints = ((0.3, 0.0), (0.15, 0.02))
-    charge = Charge({PureDP(0.2): 2, PureDP(0.5): 1, MultiDP(constraints): 1, DiscreteGaussianDP(2.0, 1): 1})
+    charge = Charge(
+        {PureDP(0.2): 2, PureDP(0.5): 1, MultiDP(constraints): 1, DiscreteGaussianDP(2.0, 1): 1}
+    )
     losses, probabilities = worst_case(MultiDP(constraints), PERTURBATION).atoms()
     y = np.arange(-40, 41)
     pmf = np.exp(-(y**2) / 8)
-    parts = [(np.array([1, -1]) * e, np.array([1, math.exp(-e)]) / (1 + math.exp(-e))) for e in (0.2, 0.2, 0.5)]
+    parts = [
+        (np.array([1, -1]) * e, np.array([1, math.exp(-e)]) / (1 + math.exp(-e)))
+        for e in (0.2, 0.2, 0.5)
+    ]
     parts += [(losses, probabilities), ((1 - 2 * y) / 8, pmf / pmf.sum())]
     total = np.array([sum(c) for c in itertools.product(*(part[0] for part in parts))])
     masses = np.array([math.prod(c) for c in itertools.product(*(part[1] for part in parts))])
@@ -230,7 +257,9 @@ def test_mixed_costs_against_enumeration() -> None:
 
 
 def test_the_bracket_notices_a_wrong_side() -> None:
-    """Rounding up instead of down is caught: its δ exceeds the exact one by far more than the tolerances above."""
+    """Rounding up instead of down is caught: its δ exceeds the exact one by far more than the
+    tolerances above.
+    """
     pairs = [randomised_response(np.full(20, 0.11))]
     above = product(pairs, step=0.05, tilt=2.0, side=1).delta(1.2)
     below = product(pairs, step=0.05, tilt=2.0, side=-1).delta(1.2)
@@ -240,8 +269,12 @@ def test_the_bracket_notices_a_wrong_side() -> None:
 
 
 @pytest.mark.parametrize("failing", [0.0, 0.3])
-def test_rounding_constraints_outward_raises_delta_by_no_more_than_stated(failing: float, monkeypatch) -> None:
-    """With a nudge large enough to be seen: δ of three copies rises, within the factor the lower bound takes off."""
+def test_rounding_constraints_outward_raises_delta_by_no_more_than_stated(
+    failing: float, monkeypatch
+) -> None:
+    """With a nudge large enough to be seen: δ of three copies rises, within the factor the lower
+    bound takes off.
+    """
     monkeypatch.setattr(loss_components, "PERTURBATION", 1e-3)
     cost = MultiDP(((0.9, failing), (0.5, failing + 0.02), (0.1, failing + 0.15)))
     source, deltas = loss_components.SeveralConstraints(cost, 3), []
@@ -249,6 +282,8 @@ def test_rounding_constraints_outward_raises_delta_by_no_more_than_stated(failin
         losses = np.add.outer(np.add.outer(pair.losses[0], pair.losses[0]), pair.losses[0]).ravel()
         p = np.exp(pair.log_masses[0])
         masses = np.multiply.outer(np.multiply.outer(p, p), p).ravel()
-        deltas.append(np.array([masses @ np.maximum(-np.expm1(x - losses), 0) for x in (0.0, 0.6, 1.5, 2.5)]))
+        deltas.append(
+            np.array([masses @ np.maximum(-np.expm1(x - losses), 0) for x in (0.0, 0.6, 1.5, 2.5)])
+        )
     assert (deltas[1] <= deltas[0] * (1 + source.raised())).all()
     assert deltas[1][0] > deltas[0][0] * (1 + 1e-4)

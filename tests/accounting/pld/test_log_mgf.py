@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf, pure_dp_log_mgf
-from dptopk.budgets.accountant import Accountant
+from dptopk.budgets.registered_account import Accountant
 from dptopk.costs import BoundedRange, Budget, Charge, PureDP
 
 EPSILONS = [1e-6, 1e-3, 0.1, 0.7, 1.0, 1.99, 2.0, 5.0, 50.0, 300.0]
@@ -13,7 +13,9 @@ ORDERS = [1e-9, 1e-3, 0.3, 1.0, 2.0, 17.0, 1e3, 74_000.0, 1e9, 1e15]
 
 
 def exact_bounded_range(epsilon, lam):
-    """DDR's h_ε(λ) as the supremum stands in theory: λε + λ ln y + ln(A - By) at its stationary point, 200 digits."""
+    """DDR's h_ε(λ) as the supremum stands in theory: λε + λ ln y + ln(A - By) at its stationary
+    point, 200 digits.
+    """
     with mp.workdps(200):
         e, l = mp.mpf(epsilon), mp.mpf(lam)  # noqa: E741
         b = (1 - mp.exp(-e * l)) / (1 - mp.exp(-e))
@@ -63,7 +65,9 @@ def test_bounded_range_lies_below_pure_dp_and_above_the_half():
 
 @pytest.mark.parametrize("epsilon", [1e-105, 1e-120, 1e-150, 1e-160, 1e-200, 5e-324])
 def test_no_epsilon_is_too_small_to_count(epsilon):
-    """For small ε the log-MGFs are λ(1 + λ) ε²/8 and ε²/2: products that underflow are rounded up, never to 0."""
+    """For small ε the log-MGFs are λ(1 + λ) ε²/8 and ε²/2: products that underflow are rounded up,
+    never to 0.
+    """
     for log_mgf, part in ((bounded_range_log_mgf, 8), (pure_dp_log_mgf, 2)):
         for order in (0.1, 1.0, 30.0):
             exact = Fraction(order) * (1 + Fraction(order)) * Fraction(epsilon) ** 2 / part

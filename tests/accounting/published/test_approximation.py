@@ -1,4 +1,6 @@
-"""f-DP through several constraints: Propositions 1 and 2, their optimality, and brackets around known compositions."""
+"""f-DP through several constraints: Propositions 1 and 2, their optimality, and brackets around
+known compositions.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_approximations_lie_below_and_above(f, pieces):
 
 
 def test_proposition_2_for_g1():
-    """t* solves f'(t) = (f(c) - f(0))/c; ε1 = ln((1 - f(t*))/t*), δ1 = 0, ε2 = ln((c - f(t*))/(t* - c))."""
+    """t* solves f'(t) = (f(c) - f(0))/c; ε1 = ln((1 - f(t*))/t*), δ1 = 0, ε2 = ln((c - f(t*))/(t* -
+    c)).
+    """
     c = G1.fixed_point
     epsilon_star = math.log((1 - c) / c)
     t = float(G1.touch(epsilon_star))
@@ -60,7 +64,9 @@ def test_proposition_1_for_g1():
     z = -1 / math.sqrt(2)
     meeting = 2 * turned(epsilon_2)[0]
     assert turned(epsilon_1)[0] == pytest.approx((meeting + z) / 2, abs=1e-9)
-    heights = [turned(e)[1] - math.tanh(e / 2) * (meeting - turned(e)[0]) for e in (epsilon_1, epsilon_2)]
+    heights = [
+        turned(e)[1] - math.tanh(e / 2) * (meeting - turned(e)[0]) for e in (epsilon_1, epsilon_2)
+    ]
     assert heights[0] == pytest.approx(heights[1], abs=1e-9)
     assert epsilon_2 > 0.3
 
@@ -75,14 +81,18 @@ def test_proposition_1_is_not_the_optimum_of_its_integral():
 @pytest.mark.slow
 @pytest.mark.parametrize("f", [G1, GaussianTradeoff(0.4)])
 @pytest.mark.parametrize("pieces", [1, 2, 3])
-@pytest.mark.parametrize(("build", "best"), [(from_below, best_tangents), (from_above, best_chords)])
+@pytest.mark.parametrize(
+    ("build", "best"), [(from_below, best_tangents), (from_above, best_chords)]
+)
 def test_no_other_slopes_leave_less_area(f, pieces, build, best):
     inner = pieces - (build is from_above)  # the chords have the diagonal besides
     if inner == 0:
         return
     best_area = area_between(f, best(f, pieces), 20_001)
     start = np.log(spread_out(f, inner))
-    found = minimize(lambda logs: area_between(f, build(f, np.exp(logs)), 20_001), start, method="Nelder-Mead")
+    found = minimize(
+        lambda logs: area_between(f, build(f, np.exp(logs)), 20_001), start, method="Nelder-Mead"
+    )
     assert best_area <= found.fun * (1 + 1e-4)
     assert best_area == pytest.approx(found.fun, rel=2e-3)
 
@@ -128,7 +138,9 @@ def test_evenly_spaced_slopes_close_in_on_a_small_delta():
 
 
 def test_slopes_at_equal_affine_length():
-    """For two pieces the quartiles of ∫ f''^{1/3} dt, with f''(t) = e^ε / φ(Φ^-1(t)) for G_1, by quadrature in t."""
+    """For two pieces the quartiles of ∫ f''^{1/3} dt, with f''(t) = e^ε / φ(Φ^-1(t)) for G_1, by
+    quadrature in t.
+    """
     t = G1.fixed_point * np.linspace(0, 1, 200_001)[1:] ** 6
     normal = norm.ppf(t)
     cube_root = np.exp((-normal - 0.5) / 3) / norm.pdf(normal) ** (1 / 3)

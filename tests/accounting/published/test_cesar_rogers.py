@@ -63,7 +63,9 @@ def test_agree_with_the_recursion(epsilon, share):
 def test_the_dp_mechanism_last_is_as_in_the_middle(epsilon):
     for share in (0.1, 0.8):
         value = float(br_br_dp(epsilon, share * epsilon))
-        assert value == pytest.approx(float(dp_later_delta(epsilon, at_epsilon=share * epsilon)), rel=1e-4)
+        assert value == pytest.approx(
+            float(dp_later_delta(epsilon, at_epsilon=share * epsilon)), rel=1e-4
+        )
 
 
 def test_the_order_matters_below_epsilon_and_only_there():
@@ -77,7 +79,10 @@ def test_the_order_matters_below_epsilon_and_only_there():
 @pytest.mark.parametrize("corner", [0.5, 1.0, 1.5])
 def test_the_cases_join_continuously(corner):
     for closed in (dp_first_delta, dp_later_delta):
-        below, above = closed(2.0, at_epsilon=2 * corner - 1e-9), closed(2.0, at_epsilon=2 * corner + 1e-9)
+        below, above = (
+            closed(2.0, at_epsilon=2 * corner - 1e-9),
+            closed(2.0, at_epsilon=2 * corner + 1e-9),
+        )
         assert below == pytest.approx(above, rel=1e-7)
 
 

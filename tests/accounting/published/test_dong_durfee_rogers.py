@@ -65,13 +65,18 @@ def test_mgf_round_trip(epsilon, count, share):
     delta = float(mgf_delta(epsilon, count, at_epsilon=share * epsilon * count))
     assert 0 < delta <= 1
     if 1e-300 < delta < 1:
-        assert float(mgf_epsilon(epsilon, count, delta=delta)) == pytest.approx(share * epsilon * count, rel=1e-7)
+        assert float(mgf_epsilon(epsilon, count, delta=delta)) == pytest.approx(
+            share * epsilon * count, rel=1e-7
+        )
 
 
 @pytest.mark.slow
 def test_mgf_is_the_infimum_over_a_grid_of_orders():
     orders = np.geomspace(1e-3, 1e4, 200_001)
-    for cost, log_mgf in ((BoundedRange(0.3), bounded_range_log_mgf), (PureDP(0.3), pure_dp_log_mgf)):
+    for cost, log_mgf in (
+        (BoundedRange(0.3), bounded_range_log_mgf),
+        (PureDP(0.3), pure_dp_log_mgf),
+    ):
         grid = ((40 * log_mgf(0.3, orders) + np.log(1e8)) / orders).min()
         found = compose(Charge({cost: 40}), delta=1e-8, bound="mgf").epsilon
         assert found == pytest.approx(grid, rel=1e-8)
@@ -129,7 +134,9 @@ def test_adaptivity_gap_covers_what_the_theorem_says():
 
 
 def optimum(steps, x, epsilon):
-    """δ of the adaptive optimum at each ε_g in x: a loss t with probability q(t), else t - ε; the best t each time."""
+    """δ of the adaptive optimum at each ε_g in x: a loss t with probability q(t), else t - ε; the
+    best t each time.
+    """
 
     def value(t):
         q = np.expm1(t - epsilon) / np.expm1(-epsilon)
@@ -157,7 +164,9 @@ GAPS = [(2, [0.0, 0.2, 0.45], [0.5, 0.7]), (3, [0.1, 0.5, 1.2, 1.6], [0.0, 1.7])
 @pytest.mark.parametrize(("count", "gap", "none"), GAPS)
 @pytest.mark.parametrize("epsilon", [0.1, 2.0])
 def test_where_adapting_gains_for_two_and_three_selections(count, gap, none, epsilon):
-    """DDR Theorem 4 as printed has a gap at k = 3 and ε_g = 0; here the optimum of the recursion has none, to 1e-10."""
+    """DDR Theorem 4 as printed has a gap at k = 3 and ε_g = 0; here the optimum of the recursion
+    has none, to 1e-10.
+    """
     x = np.array(gap + none) * epsilon
     batch = np.array([float(br_nonadaptive_delta(epsilon, count, at_epsilon=at)) for at in x])
     gain = optimum(count, x, epsilon) / batch - 1
@@ -172,7 +181,11 @@ def test_closed_forms_in_fifty_digits(epsilon, count, delta):
     with mp.workdps(50):
         e, log_inverse = mp.mpf(epsilon), -mp.log(mp.mpf(delta))
         y = e / mp.expm1(e)
-        means = {opt_kl_epsilon: y - 1 - mp.log(y), dr19_epsilon: e**2 / 2, improved_drv10_epsilon: e**2 / 2}
+        means = {
+            opt_kl_epsilon: y - 1 - mp.log(y),
+            dr19_epsilon: e**2 / 2,
+            improved_drv10_epsilon: e**2 / 2,
+        }
         for bound, mean in means.items():
             variance = e**2 if bound is improved_drv10_epsilon else e**2 / 4
             exact = min(count * e, count * mean + mp.sqrt(2 * count * variance * log_inverse))

@@ -1,4 +1,6 @@
-"""Different ε's: enumeration, 50-digit arithmetic, special cases, guarantees, and a peer's accountant."""
+"""Different ε's: enumeration, 50-digit arithmetic, special cases, guarantees, and a peer's
+accountant.
+"""
 
 from __future__ import annotations
 
@@ -68,27 +70,38 @@ def test_exact_equals_enumeration(epsilons: list[float], fraction: float) -> Non
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(epsilons=EPSILONS, log_delta=st.floats(-300, -0.01), order=st.randoms(use_true_random=False))
-def test_inverse_permutation_and_growth(epsilons: list[float], log_delta: float, order: object) -> None:
+def test_inverse_permutation_and_growth(
+    epsilons: list[float], log_delta: float, order: object
+) -> None:
     delta = math.exp(log_delta)
     found = float(optimal_dp_exact_epsilon(epsilons, delta=delta))
     shuffled = list(epsilons)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert float(optimal_dp_exact_epsilon(shuffled, delta=delta)) == pytest.approx(found, rel=1e-9, abs=1e-12)
+    assert float(optimal_dp_exact_epsilon(shuffled, delta=delta)) == pytest.approx(
+        found, rel=1e-9, abs=1e-12
+    )
     assert brute_force_delta(epsilons, found) <= delta * (1 + mpmath.mpf(1e-30))
     assert float(optimal_dp_exact_epsilon([*epsilons, 0.3], delta=delta)) >= found * (1 - 1e-9)
-    assert float(optimal_dp_exact_epsilon([e * 1.1 for e in epsilons], delta=delta)) >= found * (1 - 1e-9)
+    assert float(optimal_dp_exact_epsilon([e * 1.1 for e in epsilons], delta=delta)) >= found * (
+        1 - 1e-9
+    )
 
 
 @pytest.mark.parametrize("delta", [0.1, 1e-6, 1e-30])
 def test_special_cases_collapse(delta: float) -> None:
     """One ε: homogeneous. Two: the closed form. With failure mass in each cost as well."""
     one = compose(Charge({PureDP(0.2): 40}), delta=delta, bound="optimal_dp").epsilon
-    assert compose(Charge({PureDP(0.2): 40}), delta=delta, bound="optimal_dp_exact").epsilon == pytest.approx(one)
+    assert compose(
+        Charge({PureDP(0.2): 40}), delta=delta, bound="optimal_dp_exact"
+    ).epsilon == pytest.approx(one)
     two = Charge({PureDP(0.2): 40, PureDP(0.5): 11})
     exact = compose(two, delta=delta, bound="optimal_dp_exact").epsilon
     assert compose(two, delta=delta, bound="two_epsilon").epsilon == pytest.approx(exact, rel=1e-10)
     failing = Charge({ApproxDP(0.2, 1e-33): 40, ApproxDP(0.5, 1e-34): 11})
-    answers = [compose(failing, delta=delta, bound=name).epsilon for name in ("two_epsilon", "optimal_dp_exact")]
+    answers = [
+        compose(failing, delta=delta, bound=name).epsilon
+        for name in ("two_epsilon", "optimal_dp_exact")
+    ]
     assert answers[0] == pytest.approx(answers[1], rel=1e-10)
     assert exact * (1 - 1e-12) <= answers[0] <= exact * (1 + 1e-2)
 
@@ -102,7 +115,9 @@ def algorithm_1(epsilon_1: float, x: int, epsilon_2: float, y: int) -> dict[floa
             continue
         total = 0.0
         for b in range(y + 1):
-            first = max(0, math.ceil((y - b_star - b) * epsilon_2 / epsilon_1 + (x - a_star) - 1e-9))
+            first = max(
+                0, math.ceil((y - b_star - b) * epsilon_2 / epsilon_1 + (x - a_star) - 1e-9)
+            )
             for a in range(first, x + 1):
                 other = epsilon_1 * (2 * (x - a_star) - a) + epsilon_2 * (2 * (y - b_star) - b)
                 gain = math.exp(a * epsilon_1 + b * epsilon_2) - math.exp(other)
@@ -111,7 +126,9 @@ def algorithm_1(epsilon_1: float, x: int, epsilon_2: float, y: int) -> dict[floa
     return corners
 
 
-@pytest.mark.parametrize(("epsilon_1", "x", "epsilon_2", "y"), [(0.7, 3, 0.4, 4), (1.0, 2, 0.5, 5), (2.0, 1, 0.01, 6)])
+@pytest.mark.parametrize(
+    ("epsilon_1", "x", "epsilon_2", "y"), [(0.7, 3, 0.4, 4), (1.0, 2, 0.5, 5), (2.0, 1, 0.01, 6)]
+)
 def test_corners_of_algorithm_1(epsilon_1: float, x: int, epsilon_2: float, y: int) -> None:
     for epsilon, delta in algorithm_1(epsilon_1, x, epsilon_2, y).items():
         found = float(two_epsilon_delta(epsilon_1, x, epsilon_2, y, at_epsilon=epsilon))
@@ -124,7 +141,9 @@ def test_corners_of_algorithm_1(epsilon_1: float, x: int, epsilon_2: float, y: i
     epsilon_1=st.floats(1e-4, 5), epsilon_2=st.floats(1e-4, 5), x=st.integers(1, 4), y=st.integers(1, 4),
     fraction=st.floats(0, 0.9),
 )  # fmt: skip
-def test_two_epsilons_equal_enumeration(epsilon_1: float, epsilon_2: float, x: int, y: int, fraction: float) -> None:
+def test_two_epsilons_equal_enumeration(
+    epsilon_1: float, epsilon_2: float, x: int, y: int, fraction: float
+) -> None:
     at = fraction * (epsilon_1 * x + epsilon_2 * y)
     exact = brute_force_delta([epsilon_1] * x + [epsilon_2] * y, at)
     found = float(two_epsilon_delta(epsilon_1, x, epsilon_2, y, at_epsilon=at))
@@ -133,12 +152,18 @@ def test_two_epsilons_equal_enumeration(epsilon_1: float, epsilon_2: float, x: i
 
 @pytest.mark.slow
 def test_two_epsilons_with_large_counts() -> None:
-    """Equal ε's written as two kinds that differ by rounding: the homogeneous answer, at counts beyond listing."""
+    """Equal ε's written as two kinds that differ by rounding: the homogeneous answer, at counts
+    beyond listing.
+    """
     delta = 1e-6
-    found = compose(Charge({PureDP(0.001): 300_000, PureDP(0.001 * (1 + 1e-12)): 200_000}), delta=delta)
+    found = compose(
+        Charge({PureDP(0.001): 300_000, PureDP(0.001 * (1 + 1e-12)): 200_000}), delta=delta
+    )
     assert found.name == "two_epsilon"
     assert found.lower is not None
-    assert found.epsilon == pytest.approx(float(optimal_dp_epsilon(0.001, 500_000, delta=delta)), rel=1e-9)
+    assert found.epsilon == pytest.approx(
+        float(optimal_dp_epsilon(0.001, 500_000, delta=delta)), rel=1e-9
+    )
     assert found.lower == pytest.approx(found.epsilon, rel=1e-7)
 
 
@@ -149,15 +174,21 @@ def test_guarantee_of_the_approximation(delta: float, eta: float) -> None:
     epsilons = [0.11, 0.23, 0.05, 0.4, 0.17, 0.31, 0.29, 0.08]
     found = optimal_dp_approx_epsilon(epsilons, delta=delta, eta=eta)
     assert found >= float(optimal_dp_exact_epsilon(epsilons, delta=delta)) * (1 - 1e-9)
-    assert found <= (float(optimal_dp_exact_epsilon(epsilons, delta=math.exp(-eta / 2) * delta)) + eta) * (1 + 1e-9)
+    assert found <= (
+        float(optimal_dp_exact_epsilon(epsilons, delta=math.exp(-eta / 2) * delta)) + eta
+    ) * (1 + 1e-9)
 
 
 def test_rounding_down_as_published_is_no_upper_bound() -> None:
-    """Theorem 1.7's proof takes a_i = floor(k ε_i / η): the composition of those lies below the true optimum."""
+    """Theorem 1.7's proof takes a_i = floor(k ε_i / η): the composition of those lies below the
+    true optimum.
+    """
     epsilons, delta, eta = [0.11, 0.23, 0.05, 0.4, 0.17, 0.31, 0.29, 0.08], 1e-6, 0.5
     step = eta / len(epsilons)
     down = [math.floor(epsilon / step) * step for epsilon in epsilons]
-    published = float(optimal_dp_exact_epsilon([epsilon for epsilon in down if epsilon > 0], delta=delta))
+    published = float(
+        optimal_dp_exact_epsilon([epsilon for epsilon in down if epsilon > 0], delta=delta)
+    )
     exact = float(optimal_dp_exact_epsilon(epsilons, delta=delta))
     assert brute_force_delta(epsilons, published) > 2 * delta
     assert published < exact - 0.1
@@ -180,7 +211,9 @@ def test_brackets_hold_the_optimum(epsilons: list[float], log_delta: float) -> N
 
 
 @pytest.mark.slow
-def test_a_thousand_different_epsilons_are_certified_on_small_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_different_epsilons_are_certified_on_small_grids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     epsilons = np.random.default_rng(5).uniform(0.05, 0.15, 1000)
     places: list[int] = []
     original = dominating_pairs.grid_product
@@ -200,14 +233,17 @@ def test_a_thousand_different_epsilons_are_certified_on_small_grids(monkeypatch:
 
 
 def test_agrees_with_another_accountant() -> None:
-    """dp-accounting's privacy loss distributions for pure DP, connect-the-dots, within their discretisation."""
+    """dp-accounting's privacy loss distributions for pure DP, connect-the-dots, within their
+    discretisation.
+    """
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     epsilons, interval = [0.11, 0.13, 0.22, 0.07, 0.31] * 4, 1e-3
     total = None
     for epsilon in epsilons:
         one = pld.from_privacy_parameters(
-            pld.common.DifferentialPrivacyParameters(epsilon, 0.0), value_discretization_interval=interval
+            pld.common.DifferentialPrivacyParameters(epsilon, 0.0),
+            value_discretization_interval=interval,
         )
         total = one if total is None else total.compose(one)
     assert total is not None
@@ -218,15 +254,21 @@ def test_agrees_with_another_accountant() -> None:
         assert total.get_epsilon_for_delta(delta) <= ours + len(epsilons) * interval
     for epsilon in (0.5, 1.5, 2.5):
         theirs = total.get_delta_for_epsilon(epsilon)
-        assert theirs == pytest.approx(float(optimal_dp_exact_delta(counts, at_epsilon=epsilon)), rel=0.05)
+        assert theirs == pytest.approx(
+            float(optimal_dp_exact_delta(counts, at_epsilon=epsilon)), rel=0.05
+        )
 
 
 @pytest.mark.parametrize("delta", [0.01, 1e-6, 1e-12])
 @pytest.mark.parametrize(("epsilon", "count"), [(0.01, 400), (0.1, 25), (1.0, 60), (0.1, 3)])
 def test_order_of_the_bounds(epsilon: float, count: int, delta: float) -> None:
-    """optimal <= improved advanced <= classical advanced, and the registered one never exceeds the sum."""
+    """optimal <= improved advanced <= classical advanced, and the registered one never exceeds the
+    sum.
+    """
     optimal = float(optimal_dp_epsilon(epsilon, count, delta=delta))
-    improved = epsilon * math.sqrt(-2 * count * math.log(delta)) + count * epsilon * math.tanh(epsilon / 2)
+    improved = epsilon * math.sqrt(-2 * count * math.log(delta)) + count * epsilon * math.tanh(
+        epsilon / 2
+    )
     classical = float(advanced_epsilon(epsilon, count, delta=delta))
     assert optimal <= improved <= classical
     registered = compose(Charge({PureDP(epsilon): count}), delta=delta, bound="advanced").epsilon
@@ -234,7 +276,9 @@ def test_order_of_the_bounds(epsilon: float, count: int, delta: float) -> None:
 
 
 def test_advanced_composition_formula() -> None:
-    """ε sqrt(2k ln(1/δ)) + k ε (e^ε - 1) at k = 100, ε = 0.1, δ = 1e-5, computed by hand in 50 digits."""
+    """ε sqrt(2k ln(1/δ)) + k ε (e^ε - 1) at k = 100, ε = 0.1, δ = 1e-5, computed by hand in 50
+    digits.
+    """
     with mpmath.workdps(50):
         e = mpmath.mpf(0.1)
         by_hand = e * mpmath.sqrt(200 * -mpmath.log(mpmath.mpf(1e-5))) + 100 * e * mpmath.expm1(e)
@@ -299,5 +343,7 @@ def test_brackets_at_any_epsilon(epsilon: float) -> None:
     """Also where ε is far below the grid's step."""
     epsilons = list(np.random.default_rng(4).uniform(1e-6, 5, 14))
     lower, upper = bracket(epsilons, epsilon=epsilon)
-    assert lower <= float(optimal_dp_exact_delta(epsilons, at_epsilon=epsilon)) <= upper * (1 + 1e-12)
+    assert (
+        lower <= float(optimal_dp_exact_delta(epsilons, at_epsilon=epsilon)) <= upper * (1 + 1e-12)
+    )
     assert upper - lower <= 2e-3 * upper + 1e-12

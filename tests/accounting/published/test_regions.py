@@ -1,4 +1,6 @@
-"""Privacy regions and their compositions: Algorithm 1, Theorems 2 and 3, Conjecture 1, the setting of Figure 2."""
+"""Privacy regions and their compositions: Algorithm 1, Theorems 2 and 3, Conjecture 1, the setting
+of Figure 2.
+"""
 
 from __future__ import annotations
 
@@ -46,19 +48,24 @@ def algorithm_1(e1, e2, x, y):
 
 
 @pytest.mark.parametrize(
-    ("e1", "e2", "x", "y"), [(1.0, 0.37, 3, 4), (0.5, 0.25, 4, 2), (2.1, 0.1, 1, 6), (0.7, 0.3, 5, 0)]
+    ("e1", "e2", "x", "y"),
+    [(1.0, 0.37, 3, 4), (0.5, 0.25, 4, 2), (2.1, 0.1, 1, 6), (0.7, 0.3, 5, 0)],
 )
 def test_heterogeneous_region_is_algorithm_1(e1, e2, x, y):
     region = heterogeneous_region(e1, e2, x, y)
     expected = algorithm_1(e1, e2, x, y)
     for slope, delta in expected:
-        assert float(region.delta(float(slope))) == pytest.approx(float(delta), rel=1e-12, abs=1e-14)
+        assert float(region.delta(float(slope))) == pytest.approx(
+            float(delta), rel=1e-12, abs=1e-14
+        )
     slopes = {round(float(slope), 9) for slope, _ in expected}
     assert {round(epsilon, 9) for epsilon, _ in region.constraints} == slopes
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 12])
-@pytest.mark.parametrize("constraints", [FIGURE_2, ((1.0, 0.05), (0.3, 0.1)), ((0.8, 0.0), (0.4, 0.2))])
+@pytest.mark.parametrize(
+    "constraints", [FIGURE_2, ((1.0, 0.05), (0.3, 0.1)), ((0.8, 0.0), (0.4, 0.2))]
+)
 def test_theorems_2_and_3_agree(constraints, k):
     """R_k is the mixture of the C_{j,k-j}, j binomial, and of R(0, 1) where a mechanism fails."""
     worst, direct = PrivacyRegion(constraints).worst, composition_region(constraints, k)
@@ -66,14 +73,20 @@ def test_theorems_2_and_3_agree(constraints, k):
     survival = (1 - worst.atom) ** k
     weights = [survival * math.comb(k, j) * share**j * (1 - share) ** (k - j) for j in range(k + 1)]
     functions = [heterogeneous_region(*worst.epsilons, j, k - j).tradeoff for j in range(k + 1)]
-    by_mixture = mix([*functions, PiecewiseLinear.from_masses([0.0, 1.0], [1.0, 0.0])], [*weights, 1 - survival])
+    by_mixture = mix(
+        [*functions, PiecewiseLinear.from_masses([0.0, 1.0], [1.0, 0.0])], [*weights, 1 - survival]
+    )
     x = np.linspace(0, 1.1 * k * constraints[0][0], 25)
     np.testing.assert_allclose(by_mixture.delta(x), direct.delta(x), rtol=1e-11, atol=1e-13)
-    np.testing.assert_allclose(direct.delta(x), multi_dp_delta(constraints, k, at_epsilon=x), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        direct.delta(x), multi_dp_delta(constraints, k, at_epsilon=x), rtol=1e-11, atol=1e-12
+    )
 
 
 def test_figure_2_bounds_are_nested_and_worsen_with_k():
-    """ε = (0.3, 0.15), δ = (0, 0.02): exact inside both baselines; close for k = 3, far for k = 20."""
+    """ε = (0.3, 0.15), δ = (0, 0.02): exact inside both baselines; close for k = 3, far for k =
+    20.
+    """
     ratios = {}
     for k in (3, 20):
         exact = composition_region(FIGURE_2, k)
@@ -82,7 +95,9 @@ def test_figure_2_bounds_are_nested_and_worsen_with_k():
             assert bound.includes(exact)
             assert not exact.includes(bound)
         assert trivial.includes(by_variation)
-        ratios[k] = [float(bound.delta(0.1 * k) / exact.delta(0.1 * k)) for bound in (trivial, by_variation)]
+        ratios[k] = [
+            float(bound.delta(0.1 * k) / exact.delta(0.1 * k)) for bound in (trivial, by_variation)
+        ]
     assert ratios[3][0] < 2
     assert ratios[3][1] < 1.5
     assert ratios[20][0] > 10
@@ -92,16 +107,21 @@ def test_figure_2_bounds_are_nested_and_worsen_with_k():
 def test_total_variation_of_a_constraint_is_that_of_its_region():
     """η of Remark 2, corrected, is δ(0) of R(ε, δ)."""
     for epsilon, delta in ((0.15, 0.02), (2.0, 0.1), (0.01, 0.0)):
-        assert total_variation(epsilon, delta) == pytest.approx(float(PrivacyRegion(((epsilon, delta),)).delta(0.0)))
+        assert total_variation(epsilon, delta) == pytest.approx(
+            float(PrivacyRegion(((epsilon, delta),)).delta(0.0))
+        )
 
 
 def test_one_constraint_is_kov():
-    """R_k(ε, δ): δ_j = 1 - (1-δ)^k (1 - Σ_l C(k,l) (e^{(k-l)ε} - e^{(k-2j+l)ε}) / (1+e^ε)^k) at ε_j = (k-2j) ε."""
+    """R_k(ε, δ): δ_j = 1 - (1-δ)^k (1 - Σ_l C(k,l) (e^{(k-l)ε} - e^{(k-2j+l)ε}) / (1+e^ε)^k) at ε_j
+    = (k-2j) ε.
+    """
     epsilon, delta, k = 0.4, 0.01, 6
     region = composition_region([(epsilon, delta)], k)
     for j in range(k // 2 + 1):
         terms = [
-            math.comb(k, i) * (math.exp((k - i) * epsilon) - math.exp((k - 2 * j + i) * epsilon)) for i in range(j)
+            math.comb(k, i) * (math.exp((k - i) * epsilon) - math.exp((k - 2 * j + i) * epsilon))
+            for i in range(j)
         ]
         exact = 1 - (1 - delta) ** k * (1 - sum(terms) / (1 + math.exp(epsilon)) ** k)
         assert float(region.delta((k - 2 * j) * epsilon)) == pytest.approx(exact, rel=1e-12)
@@ -109,13 +129,14 @@ def test_one_constraint_is_kov():
 
 def test_an_inactive_constraint_changes_nothing():
     assert (
-        composition_region([(0.3, 0.0), (0.2, 0.5)], 5).constraints == composition_region([(0.3, 0.0)], 5).constraints
+        composition_region([(0.3, 0.0), (0.2, 0.5)], 5).constraints
+        == composition_region([(0.3, 0.0)], 5).constraints
     )
 
 
-regions = st.lists(st.tuples(st.floats(0.0, 2.0), st.floats(1e-4, 0.5)), min_size=1, max_size=4).map(
-    lambda pairs: PrivacyRegion(tuple(pairs))
-)
+regions = st.lists(
+    st.tuples(st.floats(0.0, 2.0), st.floats(1e-4, 0.5)), min_size=1, max_size=4
+).map(lambda pairs: PrivacyRegion(tuple(pairs)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -139,7 +160,9 @@ def test_composition_grows_with_k_and_is_symmetric(region, k):
 @settings(max_examples=40, deadline=None)
 @given(regions, st.tuples(st.floats(0.0, 2.0), st.floats(1e-4, 0.5)))
 def test_one_more_constraint_shrinks_the_composition(region, pair):
-    before, after = (composition_region(some, 3) for some in (region.constraints, (*region.constraints, pair)))
+    before, after = (
+        composition_region(some, 3) for some in (region.constraints, (*region.constraints, pair))
+    )
     assert before.includes(after)
 
 

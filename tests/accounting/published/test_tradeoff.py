@@ -1,4 +1,6 @@
-"""Trade-off functions, (ε, δ) <-> f, mixtures of tests: closed forms, enumeration and the setting of Figure 1."""
+"""Trade-off functions, (ε, δ) <-> f, mixtures of tests: closed forms, enumeration and the setting
+of Figure 1.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ constraint_lists = st.lists(pairs, min_size=1, max_size=5)
 @given(constraint_lists)
 def test_constraints_to_f_is_the_pointwise_maximum(constraints):
     f = PiecewiseLinear.from_constraints(constraints)
-    lines = [(1 - d - math.exp(e) * T, math.exp(-e) * (1 - d - T)) for e, d in constraints]  # of f_{ε, δ}
+    lines = [
+        (1 - d - math.exp(e) * T, math.exp(-e) * (1 - d - T)) for e, d in constraints
+    ]  # of f_{ε, δ}
     expected = np.maximum(np.max(lines, axis=(0, 1)), 0)
     np.testing.assert_allclose(f(T), expected, atol=3e-14)
 
@@ -51,7 +55,9 @@ def test_there_and_back_again(constraints):
     f = PiecewiseLinear.from_constraints(constraints)
     for epsilon, delta in active_constraints(constraints):
         assert float(f.delta(epsilon)) == pytest.approx(delta, rel=1e-11, abs=1e-15)
-    np.testing.assert_allclose(PiecewiseLinear.from_constraints(f.constraints())(T), f(T), atol=1e-13)
+    np.testing.assert_allclose(
+        PiecewiseLinear.from_constraints(f.constraints())(T), f(T), atol=1e-13
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -66,15 +72,23 @@ def test_delta_is_one_minus_the_least_error_sum(constraints, epsilon):
 
 def test_mixture_weights_are_the_alphas_of_theorem_2():
     (e1, d1), (e2, d2) = (0.7, 0.03), (0.2, 0.1)
-    alpha = ((1 - d1) * math.exp(e2) - (1 - d2) * math.exp(e1) + d2 - d1) / ((math.exp(e2) - math.exp(e1)) * (1 - d1))
+    alpha = ((1 - d1) * math.exp(e2) - (1 - d2) * math.exp(e1) + d2 - d1) / (
+        (math.exp(e2) - math.exp(e1)) * (1 - d1)
+    )
     worst = mixture([(e1, d1), (e2, d2)])
     assert worst.atom == pytest.approx(d1)
-    np.testing.assert_allclose(worst.weights, [(1 - d1) * (1 - alpha), (1 - d1) * alpha], rtol=1e-13)
+    np.testing.assert_allclose(
+        worst.weights, [(1 - d1) * (1 - alpha), (1 - d1) * alpha], rtol=1e-13
+    )
 
 
 @pytest.mark.parametrize(
     ("weaker", "stronger"),
-    [((0.5, 0.3), ((1.0, 0.0), (0.2, 0.4))), ((2.0, 0.1), ((1.0, 0.05),)), ((0.1, 0.5), ((0.3, 0.01),))],
+    [
+        ((0.5, 0.3), ((1.0, 0.0), (0.2, 0.4))),
+        ((2.0, 0.1), ((1.0, 0.05),)),
+        ((0.1, 0.5), ((0.3, 0.01),)),
+    ],
 )
 def test_inactive_constraints_are_found(weaker, stronger):
     """Assumption 1: a constraint is active when (1 - δ)(1 + e^ε) orders strictly, and then only."""
@@ -96,10 +110,15 @@ def test_activity_is_assumption_1():
 @settings(max_examples=40, deadline=None)
 @given(constraint_lists, st.floats(1e-16, 1e-12))
 def test_nearly_equal_constraints_do_no_harm(constraints, gap):
-    doubled = [*constraints, *((epsilon * (1 + gap), delta * (1 + gap)) for epsilon, delta in constraints)]
+    doubled = [
+        *constraints,
+        *((epsilon * (1 + gap), delta * (1 + gap)) for epsilon, delta in constraints),
+    ]
     x = np.linspace(0, 3, 31)
     expected = PiecewiseLinear.from_constraints(constraints).delta(x)
-    np.testing.assert_allclose(PiecewiseLinear.from_constraints(doubled).delta(x), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        PiecewiseLinear.from_constraints(doubled).delta(x), expected, rtol=1e-10, atol=1e-12
+    )
 
 
 def test_epsilons_that_differ_by_a_denormal_number():
@@ -114,7 +133,9 @@ def test_gaussian_against_mpmath(mu):
     f = GaussianTradeoff(mu)
     with mpmath.workdps(40):
         for x in (0.0, 0.3, 2.0, 8 * mu):
-            exact = mpmath.ncdf(mu / 2 - mpmath.mpf(x) / mu) - mpmath.exp(x) * mpmath.ncdf(-mu / 2 - mpmath.mpf(x) / mu)
+            exact = mpmath.ncdf(mu / 2 - mpmath.mpf(x) / mu) - mpmath.exp(x) * mpmath.ncdf(
+                -mu / 2 - mpmath.mpf(x) / mu
+            )
             assert float(f.delta(x)) == pytest.approx(float(exact), rel=1e-11)
     assert f.fixed_point == pytest.approx(float(f(f.fixed_point)), rel=1e-12)
     np.testing.assert_allclose(f(f(T[1:-1])), T[1:-1], rtol=1e-8, atol=1e-12)
@@ -131,7 +152,9 @@ def test_smooth_f_is_the_envelope_of_its_lines():
 
 
 def test_figure_1_mixture_of_two_regions():
-    """f_{1.3,0} and f_{0.5,0.2} in equal parts: neither above nor below the union of the two regions, nor inside it."""
+    """f_{1.3,0} and f_{0.5,0.2} in equal parts: neither above nor below the union of the two
+    regions, nor inside it.
+    """
     one, other = ((1.3, 0.0),), ((0.5, 0.2),)
     f1, f2 = (PiecewiseLinear.from_constraints(some) for some in (one, other))
     mixed = mix([f1, f2], [0.5, 0.5])
@@ -145,7 +168,10 @@ def test_figure_1_mixture_of_two_regions():
 
 
 def test_lemma_1_by_brute_force_over_splits():
-    f1, f2 = PiecewiseLinear.from_constraints([(1.3, 0.0), (0.4, 0.1)]), PiecewiseLinear.from_constraints([(0.5, 0.2)])
+    f1, f2 = (
+        PiecewiseLinear.from_constraints([(1.3, 0.0), (0.4, 0.1)]),
+        PiecewiseLinear.from_constraints([(0.5, 0.2)]),
+    )
     mixed = mix([f1, f2], [0.3, 0.7])
     fine = np.linspace(0, 1, 20_001)
     for t in (0.05, 0.2, 0.5, 0.77):
@@ -164,7 +190,9 @@ def test_conjugates_add(lists, share, epsilon):
     weights = np.array([share**i for i in range(len(functions))])
     weights /= weights.sum()
     mixed = mix(functions, weights.tolist())
-    total = sum(weight * float(f.delta(epsilon)) for weight, f in zip(weights, functions, strict=True))
+    total = sum(
+        weight * float(f.delta(epsilon)) for weight, f in zip(weights, functions, strict=True)
+    )
     assert float(mixed.delta(epsilon)) == pytest.approx(total, abs=1e-13)
 
 
@@ -188,12 +216,16 @@ def test_from_masses_is_the_best_test_over_all_events():
         event = np.array(chosen)
         assert 1 - q @ event >= float(f(min(p @ event, 1.0))) - 1e-13
     for epsilon in (0.0, 0.4, 1.5):
-        best = max(q @ np.array(c) - math.exp(epsilon) * (p @ np.array(c)) for c in itertools.product([0, 1], repeat=8))
+        best = max(
+            q @ np.array(c) - math.exp(epsilon) * (p @ np.array(c))
+            for c in itertools.product([0, 1], repeat=8)
+        )
         assert float(f.delta(epsilon)) == pytest.approx(best, abs=1e-14)
 
 
 @pytest.mark.parametrize(
-    ("p", "q"), [([0.5, 0.5], [1.0]), ([0.5, 0.4], [0.5, 0.5]), ([1.5, -0.5], [0.5, 0.5]), ([[1.0]], [[1.0]])]
+    ("p", "q"),
+    [([0.5, 0.5], [1.0]), ([0.5, 0.4], [0.5, 0.5]), ([1.5, -0.5], [0.5, 0.5]), ([[1.0]], [[1.0]])],
 )
 def test_masses_that_are_no_probabilities_are_refused(p, q):
     with pytest.raises(InvalidParameter):
@@ -207,7 +239,9 @@ def test_weights_that_do_not_match_are_refused(weights):
         mix([f, f], weights)
 
 
-@pytest.mark.parametrize("constraints", [[], [(1.0,)], [(math.nan, 0.1)], [(-1.0, 0.1)], [(1.0, 1.0)], [(0.0, 0.0)]])
+@pytest.mark.parametrize(
+    "constraints", [[], [(1.0,)], [(math.nan, 0.1)], [(-1.0, 0.1)], [(1.0, 1.0)], [(0.0, 0.0)]]
+)
 def test_constraints_outside_their_ranges_are_refused(constraints):
     with pytest.raises(InvalidParameter):
         PiecewiseLinear.from_constraints(constraints)

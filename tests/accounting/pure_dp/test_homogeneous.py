@@ -20,7 +20,9 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 
 def brute_force_delta(epsilons: list[float], x: float) -> float:
-    """δ at ε_g = x of independent randomised responses, by all 2^k outcomes (Murtagh-Vadhan 2016, equation 1)."""
+    """δ at ε_g = x of independent randomised responses, by all 2^k outcomes (Murtagh-Vadhan 2016,
+    equation 1).
+    """
     total = 0.0
     for signs in itertools.product((1, -1), repeat=len(epsilons)):
         p = math.prod(1 / (1 + math.exp(-s * e)) for s, e in zip(signs, epsilons, strict=True))
@@ -36,7 +38,9 @@ def mp_delta(epsilon: float, count: int, x: float) -> mpmath.mpf:
         first = max(int(mpmath.floor((x / e + count) / 2)), 0)
         gaps = {i: (2 * i - count) * e - x for i in range(first, count + 1)}
         total = mpmath.fsum(
-            mpmath.binomial(count, i) * mpmath.exp(i * e + count * (log_p - e)) * -mpmath.expm1(-gap)
+            mpmath.binomial(count, i)
+            * mpmath.exp(i * e + count * (log_p - e))
+            * -mpmath.expm1(-gap)
             for i, gap in gaps.items()
             if gap > 0
         )
@@ -68,7 +72,8 @@ def test_bracket_holds_the_value_in_high_precision(count: int, epsilon: float) -
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-12, 1e-6, 0.1])
 @pytest.mark.parametrize(
-    ("epsilon", "count"), [(1e-6, 1000), (0.1, 1000), (3.0, 60), pytest.param(1e-4, 3000, marks=pytest.mark.slow)]
+    ("epsilon", "count"),
+    [(1e-6, 1000), (0.1, 1000), (3.0, 60), pytest.param(1e-4, 3000, marks=pytest.mark.slow)],
 )
 def test_inverse_is_tight_in_high_precision(epsilon: float, count: int, delta: float) -> None:
     found = float(optimal_dp_epsilon(epsilon, count, delta=delta))
@@ -96,7 +101,11 @@ def test_a_million_mechanisms_in_high_precision() -> None:
     with mpmath.workdps(50):
         e, odds = mpmath.mpf(epsilon), mpmath.exp(mpmath.mpf(epsilon))
         first = int(mpmath.floor((mpmath.mpf(x) / e + count) / 2)) + 1
-        log_choose = mpmath.loggamma(count + 1) - mpmath.loggamma(first + 1) - mpmath.loggamma(count - first + 1)
+        log_choose = (
+            mpmath.loggamma(count + 1)
+            - mpmath.loggamma(first + 1)
+            - mpmath.loggamma(count - first + 1)
+        )
         weight = mpmath.exp(log_choose + first * e - count * mpmath.log1p(odds))
         exact = mpmath.mpf(0)
         for i in range(first, first + 20_000):  # 40 standard deviations
@@ -109,9 +118,9 @@ def test_a_million_mechanisms_in_high_precision() -> None:
 
 def test_published_number() -> None:
     """k = 25, ε = 0.1, δ = 1e-6: ε_g = 2.08 in Cesar-Rogers 2022, Section 6.3."""
-    assert compose(Charge({PureDP(0.1): 25}), delta=1e-6, bound="optimal_dp").epsilon == pytest.approx(
-        2.07906, abs=5e-6
-    )
+    assert compose(
+        Charge({PureDP(0.1): 25}), delta=1e-6, bound="optimal_dp"
+    ).epsilon == pytest.approx(2.07906, abs=5e-6)
 
 
 def test_murtagh_vadhan_formula_at_its_knots() -> None:
@@ -121,7 +130,8 @@ def test_murtagh_vadhan_formula_at_its_knots() -> None:
     for i in range(count // 2 + 1):
         total = (
             sum(
-                math.comb(count, j) * (math.exp((count - j) * epsilon) - math.exp((count - 2 * i + j) * epsilon))
+                math.comb(count, j)
+                * (math.exp((count - j) * epsilon) - math.exp((count - 2 * i + j) * epsilon))
                 for j in range(i)
             )
             / (1 + math.exp(epsilon)) ** count
@@ -143,7 +153,9 @@ def test_exactness_is_claimed_for_pure_dp_alone() -> None:
     pure = compose(Charge({PureDP(0.1): 20}), delta=1e-6, bound="optimal_dp")
     assert pure.lower is not None
     assert pure.lower == pytest.approx(pure.epsilon, rel=1e-9)
-    mixed = compose(Charge({PureDP(0.1): 10, BoundedRange(0.1): 10}), delta=1e-6, bound="optimal_dp")
+    mixed = compose(
+        Charge({PureDP(0.1): 10, BoundedRange(0.1): 10}), delta=1e-6, bound="optimal_dp"
+    )
     assert mixed.lower is None
     assert mixed.epsilon == pure.epsilon
 
@@ -164,7 +176,9 @@ def test_refuses_different_epsilons_and_bad_arguments() -> None:
 
 
 def test_ten_thousand_take_ten_thousand_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is listed once and sorted into one curve, for an ε as well as a δ: no O(k²), no search over the law."""
+    """Each is listed once and sorted into one curve, for an ε as well as a δ: no O(k²), no search
+    over the law.
+    """
     listed: list[int] = []
 
     def spy(*arguments: Any, **names: Any) -> LossCurve:

@@ -11,7 +11,16 @@ from dptopk.accounting.cost_models.conversions import implied
 from dptopk.accounting.pld.log_mgf import mixture_log_mgf
 from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
 from dptopk.accounting.renyi.concentrated import zcdp_curve
-from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
+from dptopk.costs import (
+    CDP,
+    ZCDP,
+    BoundedRange,
+    Charge,
+    DiscreteGaussianDP,
+    GaussianDP,
+    MultiDP,
+    PureDP,
+)
 
 ORDERS = np.geomspace(1e-3, 1e3, 25)
 
@@ -55,8 +64,9 @@ def test_above_the_exact_composition(charge, exact, delta):
 
 
 def test_known_numbers():
-    # 100 x epsilon = 1 at delta = 1e-6. Continuous Laplace noise is (eps - 1 + e^-eps)-zCDP, and that would give 80.12;
-    # with discrete noise on integers the mechanism is randomised response, whose true value is 83.53.
+    # 100 x epsilon = 1 at delta = 1e-6. Continuous Laplace noise is (eps - 1 + e^-eps)-zCDP, and
+    # that would give 80.12; with discrete noise on integers the mechanism is randomised response,
+    # whose true value is 83.53.
     assert float(zcdp_curve(100 * math.exp(-1)).epsilon(1e-6)) == pytest.approx(80.12, abs=5e-3)
     assert epsilon_of(Charge({PureDP(1.0): 100}), "optimal_dp") == pytest.approx(83.53, abs=5e-3)
     assert 83.53 < epsilon_of(Charge({PureDP(1.0): 100}), "renyi") < 85.53
@@ -81,10 +91,14 @@ def test_log_mgf_adds_up_over_all_costs():
     assert np.array_equal(log_mgf(Charge(costs))(grid).ravel(), log_mgf(Charge(costs))(ORDERS))
 
 
-@pytest.mark.parametrize("cost", [PureDP(0.7), BoundedRange(2.0), GaussianDP(0.5), CDP(0.1, 0.5), ZCDP(0.2, xi=0.1)])
+@pytest.mark.parametrize(
+    "cost", [PureDP(0.7), BoundedRange(2.0), GaussianDP(0.5), CDP(0.1, 0.5), ZCDP(0.2, xi=0.1)]
+)
 def test_each_log_mgf_is_below_its_zcdp_bound(cost):
     xi, rho = implied(cost).exact_zcdp(cost)
-    assert (log_mgf(Charge({cost: 1}))(ORDERS) <= ORDERS * (xi + rho * (1 + ORDERS)) * (1 + 1e-12)).all()
+    assert (
+        log_mgf(Charge({cost: 1}))(ORDERS) <= ORDERS * (xi + rho * (1 + ORDERS)) * (1 + 1e-12)
+    ).all()
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.5, 5.0, 40.0])
@@ -99,7 +113,9 @@ def test_several_constraints_lie_between_their_parts(epsilon):
 @pytest.mark.parametrize("epsilon", [1e-5, 0.5, 5.0])
 def test_a_constraint_that_follows_from_the_others_changes_nothing(epsilon):
     idle = MultiDP(((epsilon, 0.0), (epsilon / 2, 0.999)))
-    assert mixture_log_mgf(idle, ORDERS) == pytest.approx(log_mgf(Charge({PureDP(epsilon): 1}))(ORDERS), rel=1e-12)
+    assert mixture_log_mgf(idle, ORDERS) == pytest.approx(
+        log_mgf(Charge({PureDP(epsilon): 1}))(ORDERS), rel=1e-12
+    )
 
 
 def test_several_constraints_against_the_exact_mixture():
@@ -129,7 +145,13 @@ def test_both_directions_agree(mu, delta):
 
 
 def test_a_thousand_different_costs():
-    charge = Charge({cost: 1 for i in range(500) for cost in (BoundedRange(0.1 + i * 1e-4), PureDP(0.1 + i * 1e-4))})
+    charge = Charge(
+        {
+            cost: 1
+            for i in range(500)
+            for cost in (BoundedRange(0.1 + i * 1e-4), PureDP(0.1 + i * 1e-4))
+        }
+    )
     renyi, tight = epsilon_of(charge, "renyi"), epsilon_of(charge, "zcdp_tight")
     assert 0.9 * tight < renyi < tight
 

@@ -18,9 +18,16 @@ def epsilon_of(charge: Charge, name: str, delta: float = 1e-6) -> float:
 
 def test_setwise_cdp_is_equation_three():
     dp, br, count_dp, count_br, delta = 0.2, 0.3, 7, 11, 1e-6
-    charge = Charge({PureDP(dp): count_dp, BoundedRange(br): count_br, CDP(0.02, 0.25): 3, GaussianDP(0.1): 2})
+    charge = Charge(
+        {PureDP(dp): count_dp, BoundedRange(br): count_br, CDP(0.02, 0.25): 3, GaussianDP(0.1): 2}
+    )
     y = br / math.expm1(br)
-    mean = count_dp * dp * math.expm1(dp) / (math.exp(dp) + 1) + count_br * (y - 1 - math.log(y)) + 3 * 0.02 + 2 * 0.005
+    mean = (
+        count_dp * dp * math.expm1(dp) / (math.exp(dp) + 1)
+        + count_br * (y - 1 - math.log(y))
+        + 3 * 0.02
+        + 2 * 0.005
+    )
     square = count_dp * dp**2 + count_br / 4 * br**2 + 3 * 0.25**2 + 2 * 0.1**2
     expected = mean + math.sqrt(2 * square * math.log(1 / delta))
     assert expected <= epsilon_of(charge, "setwise_cdp") <= expected * (1 + 1e-11)
@@ -36,9 +43,13 @@ def test_setwise_zcdp_is_lemma_3_4():
 def test_known_numbers():
     # 100 x BR(0.1), delta = 1e-6, through eps^2/8-zCDP and the conversion of CKS20
     assert float(zcdp_curve(100 * 0.1**2 / 8).epsilon(1e-6)) == pytest.approx(2.419, abs=5e-4)
-    assert epsilon_of(Charge({BoundedRange(0.1): 100}), "zcdp_tight") == pytest.approx(2.419, abs=5e-4)
+    assert epsilon_of(Charge({BoundedRange(0.1): 100}), "zcdp_tight") == pytest.approx(
+        2.419, abs=5e-4
+    )
     # Cesar-Rogers Lemma 6.3: sigma = 13.1 for 25 counts
-    assert math.sqrt(25 / (2 * zcdp_rho(epsilon=2.07906, delta=1e-6))) == pytest.approx(13.10, abs=5e-3)
+    assert math.sqrt(25 / (2 * zcdp_rho(epsilon=2.07906, delta=1e-6))) == pytest.approx(
+        13.10, abs=5e-3
+    )
 
 
 @pytest.mark.slow
@@ -67,7 +78,9 @@ def test_tight_conversion_is_a_minimum_over_orders_and_round_trips(rho, xi, expo
     epsilon = float(curve.epsilon(delta))
     assert epsilon <= float(zcdp_epsilon(rho, xi, delta=delta)) * (1 + 1e-10)
     alpha = 1 + np.geomspace(1e-6, 1e10, 20_001)  # CKS20 as printed
-    printed = xi + rho * alpha + np.log1p(-1 / alpha) - (math.log(delta) + np.log(alpha)) / (alpha - 1)
+    printed = (
+        xi + rho * alpha + np.log1p(-1 / alpha) - (math.log(delta) + np.log(alpha)) / (alpha - 1)
+    )
     assert epsilon <= max(0.0, printed.min()) * (1 + 1e-6) + 1e-9
     if epsilon > 0:
         assert float(curve.delta(epsilon * (1 + 1e-6))) <= delta * (1 + 1e-6)
@@ -98,8 +111,13 @@ def test_count_equals_singles_and_both_directions_agree(name):
 
 def test_validity():
     charge = Charge({BoundedRange(0.1): 4})
-    assert compose(charge, delta=1e-6, bound="zcdp_tight", interaction="filter").valid_in[-1] == "filter"
-    assert compose(Charge({ZCDP(0.1): 4}), delta=1e-6, bound="renyi", interaction="filter").epsilon > 0
+    assert (
+        compose(charge, delta=1e-6, bound="zcdp_tight", interaction="filter").valid_in[-1]
+        == "filter"
+    )
+    assert (
+        compose(Charge({ZCDP(0.1): 4}), delta=1e-6, bound="renyi", interaction="filter").epsilon > 0
+    )
     for name in ("renyi", "setwise_cdp"):
         with pytest.raises(IncompatibleCosts):
             compose(charge, delta=1e-6, bound=name, interaction="filter")

@@ -1,4 +1,6 @@
-"""The assumption about floating point, and the measured constant of the FFT (docs/notes/setwise.md, "Rounding")."""
+"""The assumption about floating point, and the measured constant of the FFT (docs/notes/setwise.md,
+"Rounding").
+"""
 
 from __future__ import annotations
 

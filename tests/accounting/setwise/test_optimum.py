@@ -1,4 +1,6 @@
-"""The optimal set-wise bound: brackets that hold against brute force, closed forms and published numbers."""
+"""The optimal set-wise bound: brackets that hold against brute force, closed forms and published
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.curves import Query
-from dptopk.accounting.setwise.optimum import Run, SetwiseCurve
-from dptopk.accounting.setwise.partition import Group, _packed
+from dptopk.accounting.setwise.evaluation import Evaluation
+from dptopk.accounting.setwise.optimum import SetwiseCurve
+from dptopk.accounting.setwise.partition import CostGroup, _packed
 from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
@@ -27,7 +30,9 @@ def one_selection(epsilon: float, x: float) -> float:
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 def test_one_selection_has_a_closed_form(epsilon: float, share: float) -> None:
     exact = one_selection(epsilon, share * epsilon)
-    found = compose(Charge({BoundedRange(epsilon): 1}), epsilon=share * epsilon, rtol=1e-4, **SETWISE)
+    found = compose(
+        Charge({BoundedRange(epsilon): 1}), epsilon=share * epsilon, rtol=1e-4, **SETWISE
+    )
     assert found.lower <= exact * (1 + 1e-12)
     assert exact <= found.delta
     assert found.delta - found.lower <= 1e-4 * found.delta
@@ -86,7 +91,9 @@ def test_cut_by_the_guard_the_answer_is_still_an_upper_bound() -> None:
     assert hurried.epsilon >= compose(charge, delta=1e-6, rtol=0.01, **SETWISE).lower
 
 
-@pytest.mark.parametrize("rest", ["5*DP(0.1)", "GDP(0.3)", "3*DP(0.1) + 2*DP(0.25)", "4*MultiDP(0.5:0, 0.2:1e-3)"])
+@pytest.mark.parametrize(
+    "rest", ["5*DP(0.1)", "GDP(0.3)", "3*DP(0.1) + 2*DP(0.25)", "4*MultiDP(0.5:0, 0.2:1e-3)"]
+)
 def test_without_bounded_range_it_is_the_product_of_the_pairs(rest: str) -> None:
     charge = Charge.parse(rest)
     found, other = compose(charge, delta=1e-4, **SETWISE), compose(charge, delta=1e-4)
@@ -99,7 +106,13 @@ def test_without_bounded_range_it_is_the_product_of_the_pairs(rest: str) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "rest",
-    ["2*DP(0.2)", "GDP(0.5)", "3*DGauss(5.0, 1)", "2*MultiDP(0.5:0, 0.2:1e-3)", "DP(0.1) + GDP(0.3) + DP(0.2, 1e-9)"],
+    [
+        "2*DP(0.2)",
+        "GDP(0.5)",
+        "3*DGauss(5.0, 1)",
+        "2*MultiDP(0.5:0, 0.2:1e-3)",
+        "DP(0.1) + GDP(0.3) + DP(0.2, 1e-9)",
+    ],
 )
 def test_dominated_costs_beside_bounded_range(rest: str) -> None:
     ranges = Charge({BoundedRange(0.2): 8})
@@ -116,14 +129,19 @@ def test_dominated_costs_beside_bounded_range(rest: str) -> None:
 
 @pytest.mark.slow
 def test_concentrated_costs_have_a_place() -> None:
-    """The product with the pair of the conversion is below the sum of all Rényi curves, and has a lower bound."""
+    """The product with the pair of the conversion is below the sum of all Rényi curves, and has a
+    lower bound.
+    """
     for text in (
         "20*BR(0.1) + ZCDP(0.07)",
         "20*DP(0.1) + ZCDP(0.1, xi=0.01)",
         "10*BR(0.2) + 5*DP(0.1) + CDP(0.1, 0.3)",
     ):
         charge = Charge.parse(text)
-        found, renyi = compose(charge, delta=1e-6, rtol=0.02, **SETWISE), compose(charge, delta=1e-6, bound="renyi")
+        found, renyi = (
+            compose(charge, delta=1e-6, rtol=0.02, **SETWISE),
+            compose(charge, delta=1e-6, bound="renyi"),
+        )
         assert 0.9 * found.epsilon < found.lower < found.epsilon <= renyi.epsilon * (1 + 1e-9)
 
 
@@ -147,7 +165,11 @@ def test_a_charge_with_many_different_ranges() -> None:
     charge = Charge({BoundedRange(0.05 + i / 1000): 2 for i in range(5)})
     assert "not reproducible" in compose(charge, delta=1e-6, max_seconds=1e-9, **SETWISE).note
     found = compose(charge, delta=1e-6, rtol=0.1, effort="thorough", **SETWISE)
-    assert found.lower <= found.epsilon <= compose(Charge({BoundedRange(0.055): 10}), delta=1e-6, **SETWISE).epsilon
+    assert (
+        found.lower
+        <= found.epsilon
+        <= compose(Charge({BoundedRange(0.055): 10}), delta=1e-6, **SETWISE).epsilon
+    )
     assert found.epsilon < compose(charge, delta=1e-6, bound="renyi").epsilon
 
 
@@ -171,14 +193,16 @@ def test_large_counts(charge: str) -> None:
         ((0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1), 4.2e-3),
     ],
 )
-def test_several_ranges_of_twenty_costs_at_normal_effort(epsilons: tuple[float, ...], width: float) -> None:
+def test_several_ranges_of_twenty_costs_at_normal_effort(
+    epsilons: tuple[float, ...], width: float
+) -> None:
     found = compose(Charge({BoundedRange(epsilon): 20 for epsilon in epsilons}), delta=1e-6)
     assert found.lower <= found.epsilon <= found.lower * (1 + width)
 
 
 @pytest.mark.parametrize("work", [0.05, 0.5, 2.0, 50.0])
 def test_joined_ranges_are_all_there_and_fit_into_the_work(work: float) -> None:
-    alone = [Group(((epsilon, 20),)) for epsilon in (0.02, 0.03, 0.04, 0.06, 0.08, 0.1)]
+    alone = [CostGroup(((epsilon, 20),)) for epsilon in (0.02, 0.03, 0.04, 0.06, 0.08, 0.1)]
     for most in (4.0, 441.0, 9261.0, 40_000.0):
         packed = _packed(alone, most, work, 16)
         assert [one for group in packed for one in group.ranges] == [one.ranges[0] for one in alone]
@@ -189,8 +213,12 @@ def test_joined_ranges_are_all_there_and_fit_into_the_work(work: float) -> None:
 
 
 def test_a_charge_may_be_written_in_any_order() -> None:
-    one = compose(Charge({BoundedRange(0.2): 3, BoundedRange(0.5): 2, PureDP(0.1): 1}), delta=1e-5, **SETWISE)
-    other = compose(Charge({PureDP(0.1): 1, BoundedRange(0.5): 2, BoundedRange(0.2): 3}), delta=1e-5, **SETWISE)
+    one = compose(
+        Charge({BoundedRange(0.2): 3, BoundedRange(0.5): 2, PureDP(0.1): 1}), delta=1e-5, **SETWISE
+    )
+    other = compose(
+        Charge({PureDP(0.1): 1, BoundedRange(0.5): 2, BoundedRange(0.2): 3}), delta=1e-5, **SETWISE
+    )
     assert one == other
 
 
@@ -218,8 +246,12 @@ def test_extremes(charge: str, question: dict[str, float]) -> None:
     value = found.epsilon if "delta" in question else found.delta
     sound = compose(Charge.parse(charge), **question, bound="renyi")
     assert 0 <= value < math.inf
-    assert (found.lower or 0.0) <= (sound.epsilon if "delta" in question else max(sound.delta, 1e-289))
-    assert value <= max((sound.epsilon if "delta" in question else sound.delta) * (1 + 1e-9), 1e-289)
+    assert (found.lower or 0.0) <= (
+        sound.epsilon if "delta" in question else max(sound.delta, 1e-289)
+    )
+    assert value <= max(
+        (sound.epsilon if "delta" in question else sound.delta) * (1 + 1e-9), 1e-289
+    )
 
 
 @pytest.mark.parametrize("charge", ["BR(1e-300)", "BR(101)", "BR(1.0) + DP(1e-150)"])
@@ -241,7 +273,11 @@ def test_costs_outside_the_range_of_the_recursion_are_left_to_other_bounds(charg
     tilts=st.lists(st.tuples(st.floats(3e-4, 0.02), st.floats(0.5, 2.0)), min_size=2, max_size=3),
 )
 def test_all_brackets_of_one_number_overlap(
-    epsilons: list[float], count: int, mu: float | None, share: float, tilts: list[tuple[float, float]]
+    epsilons: list[float],
+    count: int,
+    mu: float | None,
+    share: float,
+    tilts: list[tuple[float, float]],
 ) -> None:
     """Whatever the groups, the grids and the tilt: no lower bound exceeds any upper bound."""
     rest = Charge({GaussianDP(mu): 1} if mu else {})
@@ -249,6 +285,9 @@ def test_all_brackets_of_one_number_overlap(
     x = share * curve.chernoff(Query(delta=1e-8))[0]
     question = Query(epsilon=x)
     value, order = curve.chernoff(question)
-    runs = [Run(curve, question, order * tilt, tolerance, 1.0, value) for tolerance, tilt in tilts]
+    runs = [
+        Evaluation(curve, question, order * tilt, tolerance, 1.0, value)
+        for tolerance, tilt in tilts
+    ]
     upper = min(value, *(run.above() for run in runs))
     assert max(run.below(upper) for run in runs) <= upper * (1 + 1e-12)

@@ -1,4 +1,6 @@
-"""One step of the recursion: bounds on a supremum, checked at 50 digits and against a search of all cells."""
+"""One step of the recursion: bounds on a supremum, checked at 50 digits and against a search of all
+cells.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.pld.loss_components import Grid
-from dptopk.accounting.setwise import atoms, bellman_step, tuning
-from dptopk.accounting.setwise.atoms import Atoms
+from dptopk.accounting.setwise import bellman_step, lower_bounds, tuning
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
+from dptopk.accounting.setwise.grid import common_grid, rounding_noise
+from dptopk.accounting.setwise.lower_bounds import Atoms
 from dptopk.accounting.setwise.partition import partition
 from dptopk.accounting.setwise.recursion import FLOOR, Ladder, Layer, Rules, solve, solve_in_order
-from dptopk.accounting.setwise.steps import common_grid, rounding_noise
 from dptopk.accounting.work import OutOfTime, within
 
 
@@ -32,7 +34,9 @@ def value_of_many(x: np.ndarray) -> np.ndarray:
 
 
 def best_chord(values: np.ndarray, node: int, N: int, h: mpmath.mpf) -> mpmath.mpf:
-    """At 50 digits: the largest chord of ratio e^{Nh} over a node, of the function that joins the values by chords."""
+    """At 50 digits: the largest chord of ratio e^{Nh} over a node, of the function that joins the
+    values by chords.
+    """
     best = mpmath.mpf(0)
     E = mpmath.exp(N * h)
     for offset in range(1, N + 1):
@@ -59,7 +63,9 @@ def test_one_step_at_fifty_digits(epsilon: float, N: int) -> None:
         for node in np.linspace(N, len(x) - N - 1, 12).astype(int):
             exact = best_chord(values, int(node), N, mpmath.mpf(h))
             assert exact <= mpmath.mpf(got[node - N])
-            assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(bellman_step.step_slack(N, h)))
+            assert mpmath.mpf(got[node - N]) <= exact * (
+                1 + 10 * mpmath.mpf(bellman_step.step_slack(N, h))
+            )
 
 
 def all_chords(values: np.ndarray, N: int, h: float) -> np.ndarray:
@@ -72,9 +78,15 @@ def all_chords(values: np.ndarray, N: int, h: float) -> np.ndarray:
         R = (values[i] - B[i]) - (values[i + N] - B[i + N])
         with np.errstate(divide="ignore", invalid="ignore"):
             middle = np.sqrt(np.maximum(omega * R, 0.0) / (B[i + N] - E * B[i]))
-        for r in (np.ones(n), np.full(n, g), np.clip(np.where(np.isfinite(middle), middle, 1.0), 1.0, g)):
+        for r in (
+            np.ones(n),
+            np.full(n, g),
+            np.clip(np.where(np.isfinite(middle), middle, 1.0), 1.0, g),
+        ):
             q = (E - omega / r) / (E - 1)
-            chord = q * (values[i] + B[i] * (r - 1)) + (1 - q) * (values[i + N] + B[i + N] * (r - 1))
+            chord = q * (values[i] + B[i] * (r - 1)) + (1 - q) * (
+                values[i + N] + B[i + N] * (r - 1)
+            )
             best = np.maximum(best, chord)
     return best
 
@@ -117,7 +129,10 @@ def test_the_nodes_that_are_looked_at_give_what_all_cells_give() -> None:
     generator = np.random.default_rng(11)
     for epsilon in (0.05, 0.3, 1.0):
         N, h = 16, epsilon / 16
-        for values in (value_of_many(np.arange(-400, 500) * h), mixture(generator, np.arange(-60, 70) * h, epsilon)):
+        for values in (
+            value_of_many(np.arange(-400, 500) * h),
+            mixture(generator, np.arange(-60, 70) * h, epsilon),
+        ):
             assert upper_step(values, N, h) == pytest.approx(all_chords(values, N, h), rel=1e-9)
 
 
@@ -148,7 +163,9 @@ def test_a_kink_is_seen_by_every_node_that_can_use_it() -> None:
         values[: 300 + place] = np.minimum(values[: 300 + place] * 1.5 + 0.1, 1.0)
         got = upper_step(values, N, h)
         with mpmath.workdps(30):
-            for node in np.unique(np.clip(300 + place + np.array([-30, -12, -5, -1, 0, 1, 5, 12, 30]), N, 600 - N - 1)):
+            for node in np.unique(
+                np.clip(300 + place + np.array([-30, -12, -5, -1, 0, 1, 5, 12, 30]), N, 600 - N - 1)
+            ):
                 assert best_chord(values, int(node), N, mpmath.mpf(h)) <= mpmath.mpf(got[node - N])
 
 
@@ -162,7 +179,9 @@ def test_a_kink_is_seen_by_every_node_that_can_use_it() -> None:
 def test_bounds_of_a_step_bracket_a_fine_search(
     losses: list[float], weights: list[float], epsilon: float, N: int
 ) -> None:
-    """For any mixture of [1 - e^{x-l}]_+ the two steps lie on either side of a search over 400 values of t."""
+    """For any mixture of [1 - e^{x-l}]_+ the two steps lie on either side of a search over 400
+    values of t.
+    """
     mass = np.array(weights[: len(losses)]) / sum(weights[: len(losses)])
 
     def value(x: np.ndarray) -> np.ndarray:
@@ -187,12 +206,21 @@ def test_bounds_of_a_step_bracket_a_fine_search(
 
 
 def test_the_window_hardly_matters_and_only_widens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A narrow window makes the bounds worse, never wrong; the usual one costs less than 1e-6 of δ."""
+    """A narrow window makes the bounds worse, never wrong; the usual one costs less than 1e-6
+    of δ.
+    """
     values = []
-    for below, stray, reach in ((1.0, 1.5, 3.0), (3.0, 3.0, 5.0), (tuning.BELOW, tuning.STRAY, 7.5), (9, 9, 12)):
+    for below, stray, reach in (
+        (1.0, 1.5, 3.0),
+        (3.0, 3.0, 5.0),
+        (tuning.BELOW, tuning.STRAY, 7.5),
+        (9, 9, 12),
+    ):
         monkeypatch.setattr(tuning, "BELOW", below)
         monkeypatch.setattr(tuning, "STRAY", stray)
-        above, lower = (solve(Rules.of({0.2: 30}, 12, upper=side, reach=reach), (30,)) for side in (1, 0))
+        above, lower = (
+            solve(Rules.of({0.2: 30}, 12, upper=side, reach=reach), (30,)) for side in (1, 0)
+        )
         node = math.ceil(1.5 / lower.h)
         values.append((above.above(np.array([1.5]))[0], float(lower.extended(node, node)[0])))
     assert all(low <= values[-1][0] and values[-1][1] <= high for high, low in values)
@@ -214,14 +242,18 @@ def test_what_replaces_the_outside_of_a_window_lies_above() -> None:
         outside = part.extended(whole.first, last)
         assert (outside >= whole.values * (1 - 1e-12) - 1e-280).all()
         assert (np.diff(outside) <= 1e-15).all()
-        early = Layer(part.first, part.values, last - cut + 2, whole.h, upper=True).extended(whole.first, last)
+        early = Layer(part.first, part.values, last - cut + 2, whole.h, upper=True).extended(
+            whole.first, last
+        )
         assert (early < whole.values * (1 - 1e-9)).any()
     assert part.extended(last - 12, last - 12)[0] < 0.5 * part.values[-1]
 
 
 @pytest.mark.parametrize(("N", "count"), [(100, 6), (270, 4)])
 def test_chords_from_below_are_found_near_the_largest_loss(N: int, count: int) -> None:
-    """There the best offset jumps between the nodes that are sampled: a strategy worth nothing came of it."""
+    """There the best offset jumps between the nodes that are sampled: a strategy worth nothing came
+    of it.
+    """
     rules = Rules.of({0.4: 1}, N, upper=False)
     layer, geometry = rules.nothing_left(), bellman_step._geometry(N, rules.h, -1)
     for played in range(1, count + 1):
@@ -235,11 +267,16 @@ def test_chords_from_below_are_found_near_the_largest_loss(N: int, count: int) -
 
 
 def test_several_functions_are_stepped_as_each_is_alone() -> None:
-    """Rows with kinks and tails in different places: bounds in any case, and hardly wider than alone."""
+    """Rows with kinks and tails in different places: bounds in any case, and hardly wider than
+    alone.
+    """
     N, h = 12, 0.02
     x = np.arange(-200, 250) * h
     rows = np.stack(
-        [np.minimum(value_of_many(x - shift) * scale, 1.0) for shift, scale in ((0, 1), (0.7, 1), (-1, 0.5))]
+        [
+            np.minimum(value_of_many(x - shift) * scale, 1.0)
+            for shift, scale in ((0, 1), (0.7, 1), (-1, 0.5))
+        ]
     )
     rows[2] = np.maximum(rows[2], -np.expm1(np.minimum(x, 0.0)))
     above, below = upper_step(rows, N, h), lower_step(rows, N, h)
@@ -257,9 +294,17 @@ def test_multisets_of_one_size_together_are_as_good_as_alone() -> None:
         if not any(state):
             return rules.nothing_left()
         ((low, high),) = rules.windows(np.array([state])).tolist()
-        lesser = [(part, (*state[:part], n - 1, *state[part + 1 :])) for part, n in enumerate(state) if n]
+        lesser = [
+            (part, (*state[:part], n - 1, *state[part + 1 :])) for part, n in enumerate(state) if n
+        ]
         best = np.max([rules.step(kept(left), part, (low, high)) for part, left in lesser], axis=0)
-        return Layer(low, best, sum(n * N for n, N in zip(state, rules.steps, strict=True)), rules.h, upper=True)
+        return Layer(
+            low,
+            best,
+            sum(n * N for n, N in zip(state, rules.steps, strict=True)),
+            rules.h,
+            upper=True,
+        )
 
     kept = cache(alone)
     together, expected = solve(rules, (3, 2, 2)), kept((3, 2, 2))
@@ -268,8 +313,12 @@ def test_multisets_of_one_size_together_are_as_good_as_alone() -> None:
     assert together.top == expected.top
 
 
-def test_beyond_the_largest_loss_no_further_chords_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of states share a window; where one of them is 0 it is 0, not what rounding made of it in each step."""
+def test_beyond_the_largest_loss_no_further_chords_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows of states share a window; where one of them is 0 it is 0, not what rounding made of it
+    in each step.
+    """
     tried, looked_at = bellman_step._Cells.out_of_order, [0, 0]
 
     def counted(cells: Any) -> Any:
@@ -293,7 +342,9 @@ def test_a_ladder_is_the_same_however_it_is_climbed() -> None:
         assert here.first == there.first
         assert (here.values == there.values).all()
         whole = solve(rules, (n,)).values
-        below = np.arange(here.first, here.first + here.values.size) < n * 10  # the largest loss; beyond it is 0
+        below = (
+            np.arange(here.first, here.first + here.values.size) < n * 10
+        )  # the largest loss; beyond it is 0
         assert (here.values == whole)[below].all()
         assert (here.values[~below] <= FLOOR * (1 + 1e-8)).all()
         assert (whole[~below] == FLOOR).all()
@@ -307,23 +358,34 @@ def test_grids_round_outward_exactly(epsilons: tuple[float, ...], upper: bool) -
 
     steps, h = common_grid(epsilons, (1,) * len(epsilons), 8, upper=upper)
     for epsilon, N in zip(epsilons, steps, strict=True):
-        assert (N * Fraction(h) >= Fraction(epsilon)) if upper else (N * Fraction(h) <= Fraction(epsilon))
+        assert (
+            (N * Fraction(h) >= Fraction(epsilon))
+            if upper
+            else (N * Fraction(h) <= Fraction(epsilon))
+        )
         assert abs(N * h - epsilon) <= h
 
 
 @pytest.mark.parametrize("epsilons", [(0.1,), (0.1, 0.25), (0.02, 0.1, 0.0999), (0.3, 0.7, 0.71)])
 @pytest.mark.parametrize("upper", [True, False])
-def test_the_noise_of_a_grid_is_that_of_the_grid_that_is_taken(epsilons: tuple[float, ...], upper: bool) -> None:
+def test_the_noise_of_a_grid_is_that_of_the_grid_that_is_taken(
+    epsilons: tuple[float, ...], upper: bool
+) -> None:
     counts, cell = (3, 1, 2)[: len(epsilons)], tuning.GRID_CELL
     each, h = common_grid(epsilons, counts, 9, upper=upper)
     expected = sum(
-        n * (abs((N * h) ** 2 - e * e) / 4 + cell * h * h) for e, N, n in zip(epsilons, each, counts, strict=True)
+        n * (abs((N * h) ** 2 - e * e) / 4 + cell * h * h)
+        for e, N, n in zip(epsilons, each, counts, strict=True)
     )
-    assert rounding_noise(epsilons, counts, 9, cell, upper=upper) == pytest.approx(expected, rel=1e-9)
+    assert rounding_noise(epsilons, counts, 9, cell, upper=upper) == pytest.approx(
+        expected, rel=1e-9
+    )
 
 
 def test_a_hundred_ranges_are_grouped_with_few_questions_none_asked_twice() -> None:
-    """Each group with each number of steps once, and few of them: more took seconds, and more than there were."""
+    """Each group with each number of steps once, and few of them: more took seconds, and more than
+    there were.
+    """
     ranges = {0.02 + 0.002 * i: 1 for i in range(100)}
     rounding_noise.cache_clear()
     for _ in range(2):
@@ -335,7 +397,9 @@ def test_a_hundred_ranges_are_grouped_with_few_questions_none_asked_twice() -> N
 
 
 class Copies(int):
-    """A number that is no exponent: a wide pair's million copies have a number of sums that fills the memory."""
+    """A number that is no exponent: a wide pair's million copies have a number of sums that fills
+    the memory.
+    """
 
     def __mul__(self, other: int) -> Copies:
         return Copies(int(self) * int(other))
@@ -346,14 +410,16 @@ class Copies(int):
         raise AssertionError(f"{base} to the power of {int(self)}")
 
 
-def test_the_sums_of_many_copies_are_not_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sums_of_many_copies_are_not_counted_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     multiplied: list[Any] = []
 
     def product(pairs: Any, **_: Any) -> Any:
         multiplied.append(pairs)
         raise StopAsyncIteration
 
-    monkeypatch.setattr(atoms, "product", product)
+    monkeypatch.setattr(lower_bounds, "product", product)
     wide = SimpleNamespace(losses=np.zeros((2, 5000)), count=Copies(10**6))
     part: Any = SimpleNamespace(pairs=lambda _: [wide])
     with pytest.raises(StopAsyncIteration):
@@ -365,7 +431,11 @@ def test_the_guard_ends_a_recursion() -> None:
     rules = Rules.of({0.1: 1}, 8, upper=True)
     started = Ladder(rules)
     with within(1e-9):
-        for ended in (lambda: solve(rules, (50,)), lambda: solve_in_order(rules, [0] * 5), lambda: started.value(50)):
+        for ended in (
+            lambda: solve(rules, (50,)),
+            lambda: solve_in_order(rules, [0] * 5),
+            lambda: started.value(50),
+        ):
             with pytest.raises(OutOfTime):
                 ended()
     assert (started.value(50).values == solve(rules, (50,)).values).all()

@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp, exp_units
+from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp, decide, exp_units
 from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.samplers.selection import _poisson_batch
@@ -59,6 +59,26 @@ def test_exponentials_ignore_the_callers_decimal_context():
     expected = exp_units([1], 3, 300)
     with decimal.localcontext(prec=3, rounding=decimal.ROUND_UP):
         assert exp_units([1], 3, 300) == expected
+
+
+@pytest.mark.parametrize("chance", [Fraction(1, 3), Fraction(6, 7), Fraction(1, 10**6)])
+def test_a_coin_by_units_is_decided_at_its_chance_and_nowhere_else(scripted, chance):
+    """Its word is its own: words around the chance on both sides, and 64 more bits at it."""
+    first, second = divmod(int(chance * 2**96), 1 << 64)
+
+    def coin(word, *more):
+        bits = scripted(u32=[word], u64=more)
+        drawn = decide(lambda known: int(chance * 2**known), bits)
+        assert bits.left == 0
+        return drawn
+
+    assert first < 3 or coin(first - 2)
+    assert not coin(first + 2)
+    assert coin(first, second - 2)
+    assert not coin(first, second + 2)
+    more = int(chance * 2**160) & (2**64 - 1)
+    assert coin(first, second, more - 2)
+    assert not coin(first, second, more + 2)
 
 
 @pytest.mark.parametrize("x", [Fraction(1, 3), Fraction(3), Fraction(20)])
@@ -161,7 +181,9 @@ def test_every_threshold_is_found_to_the_last_bit(scripted, name):
     total, partial = mpmath.fsum(exact), mpmath.mpf(0)
     for cell, weight in enumerate(exact[: first_cells + 1]):
         partial += weight
-        assert weight / total * mpmath.mpf(2) ** 96 > 100  # or the words below would lie beyond the next threshold
+        assert (
+            weight / total * mpmath.mpf(2) ** 96 > 100
+        )  # or the words below would lie beyond the next threshold
         if cell == min(first_cells, len(exact) - 1):
             break
         boundary = int(mpmath.floor(partial / total * mpmath.mpf(2) ** 96))
@@ -187,7 +209,9 @@ def test_first_words_next_to_thresholds(scripted):
 
 
 def test_the_tail_is_continued_as_far_as_the_bits_say(scripted):
-    """U = 1 - 2^-161 (1 + tiny): the cell is where the tail mass first falls below it, far beyond the first table."""
+    """U = 1 - 2^-161 (1 + tiny): the cell is where the tail mass first falls below it, far beyond
+    the first table.
+    """
     law = gaussian_law(1.0)
     ones = 2**64 - 1
     bits = scripted(u32=[2**32 - 1], u64=[ones, ones - 1])

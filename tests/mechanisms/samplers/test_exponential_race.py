@@ -1,4 +1,6 @@
-"""Clocks: every enclosure holds, and the order is exact down to the bits that have to be read for it."""
+"""Clocks: every enclosure holds, and the order is exact down to the bits that have to be read for
+it.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_exact_scores_lie_within_the_doubt(rate, levels, law):
     drawn = many_words(n)
     race, labels = Race(rate, None, Played(drawn)), np.arange(n)
     start, width = (
-        (None, None) if law == "own" else (Fraction(7 if law == "later slab" else 0, 10**6), Fraction(3, 10**7))
+        (None, None)
+        if law == "own"
+        else (Fraction(7 if law == "later slab" else 0, 10**6), Fraction(3, 10**7))
     )
     if law == "own":
         origin = level.max()
@@ -87,7 +91,8 @@ def test_exact_scores_lie_within_the_doubt(rate, levels, law):
             e = -mpmath.log(u) if law == "own" else mp(start) + mp(width) * u
             exact = score(rate, Fraction(level[i].item()) - Fraction(origin.item()), e)
             assert abs(exact - arrivals.score[i]) <= arrivals.doubt[i]
-    # Where many bits are known and the level is near, the enclosure is tight enough to decide nearly every comparison.
+    # Where many bits are known and the level is near, the enclosure is tight enough to decide
+    # nearly every comparison.
     sharp = surely & (drawn > 2**50) & (~drawn > 2**50)
     if levels == "small":
         assert arrivals.doubt[sharp].max() < 1e-10
@@ -96,7 +101,8 @@ def test_exact_scores_lie_within_the_doubt(rate, levels, law):
 
 
 @pytest.mark.parametrize(
-    ("start", "width"), [(None, Fraction(0)), (Fraction(0), Fraction(1, 7)), (Fraction(3), Fraction(1))]
+    ("start", "width"),
+    [(None, Fraction(0)), (Fraction(0), Fraction(1, 7)), (Fraction(3), Fraction(1))],
 )
 @pytest.mark.parametrize("word", [1, 2**20, 2**63, 2**64 - 1])
 def test_clock_bounds_enclose_and_shrink(start, width, word):
@@ -105,7 +111,11 @@ def test_clock_bounds_enclose_and_shrink(start, width, word):
     for _ in range(3):
         low, high = clock.bounds(rate, random_bits(np.random.default_rng(3)))
         ends = [(clock.word + end) / mpmath.mpf(2) ** clock.known for end in (0, 1)]
-        e = [-mpmath.log(u) for u in reversed(ends)] if start is None else [mp(start) + mp(width) * u for u in ends]
+        e = (
+            [-mpmath.log(u) for u in reversed(ends)]
+            if start is None
+            else [mp(start) + mp(width) * u for u in ends]
+        )
         assert mpmath.mpf(str(low)) <= score(rate, level, e[1])
         assert str(high) == "Infinity" or score(rate, level, e[0]) <= mpmath.mpf(str(high))
         widths.append(high - low)
@@ -131,7 +141,9 @@ def exact_order(level, drawn, rate):
 @pytest.mark.parametrize("rate", [Fraction(1e-3), Fraction(1), Fraction(50)])
 @pytest.mark.parametrize("height", [0, 10**9, 2**61])
 def test_order_against_eighty_digits(rate, height):
-    """Many ties and near ties, also far below the highest level, where the floats alone cannot tell them apart."""
+    """Many ties and near ties, also far below the highest level, where the floats alone cannot tell
+    them apart.
+    """
     rng = np.random.default_rng(7)
     level = np.append(rng.integers(0, 30, 300), [height, height + 3])
     drawn = rng.integers(2**40, 2**64 - 2**40, level.size, dtype=np.uint64)
@@ -140,7 +152,9 @@ def test_order_against_eighty_digits(rate, height):
     arrivals = race.clocks(np.arange(level.size), level, level.max())
     order = race.exact_order(arrivals)
     assert order.tolist() == exact_order(level, drawn, rate)
-    assert bits.read == level.size  # the first words decide, once floats are taken from a nearer origin
+    assert (
+        bits.read == level.size
+    )  # the first words decide, once floats are taken from a nearer origin
 
 
 @pytest.mark.parametrize("rate", [Fraction(1), Fraction(1, 3)])
@@ -155,7 +169,9 @@ def test_a_difference_below_the_floats_resolution_is_seen(rate):
 
 
 # The second clock reads first, then the first clock.
-@pytest.mark.parametrize(("more", "first"), [((4, 9), 0), ((9, 4), 1), ((6, 6, 0, 5), 0), ((6, 6, 2**63, 1), 1)])
+@pytest.mark.parametrize(
+    ("more", "first"), [((4, 9), 0), ((9, 4), 1), ((6, 6, 0, 5), 0), ((6, 6, 2**63, 1), 1)]
+)
 def test_equal_words_are_told_apart_by_the_next_ones(scripted, more, first):
     """Same level, same word: the next bits decide; E = -ln U, so the larger U rings first."""
     bits = scripted(u64=[2**63, 2**63, *more])
@@ -176,7 +192,9 @@ def test_equal_words_of_a_slab(scripted):
 
 @pytest.mark.parametrize(("word", "place"), [(2**64 - 1, 0), (2**64 - 900, 0), (0, 2), (900, 2)])
 def test_vague_clocks_find_their_place(word, place):
-    """U within 2^-54 of 0 or 1: the float says nothing, and the clock is nevertheless placed where it belongs."""
+    """U within 2^-54 of 0 or 1: the float says nothing, and the clock is nevertheless placed where
+    it belongs.
+    """
     race = Race(Fraction(1), None, Played(words(word, 2**63, 2**61)))
     arrivals = race.clocks(np.arange(3), np.array([0, 0, 0]), 0)
     assert np.isinf(arrivals.doubt[0])
@@ -184,7 +202,9 @@ def test_vague_clocks_find_their_place(word, place):
 
 
 def test_stop_element_takes_part_with_its_exact_level():
-    """A level that no float holds: above 2^60 by 1/3; the same words, so that only the levels can decide."""
+    """A level that no float holds: above 2^60 by 1/3; the same words, so that only the levels can
+    decide.
+    """
     for third, first in ((Fraction(1, 3), 1), (Fraction(-1, 3), 0)):
         stop = Fraction(2**60) + third
         race = Race(Fraction(1, 2**30), stop, Played(words(2**63, 2**63)))

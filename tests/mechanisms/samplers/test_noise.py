@@ -1,4 +1,6 @@
-"""Discrete noise: its pmf, its map from cells to numbers, its fit to the law and its misfit to others."""
+"""Discrete noise: its pmf, its map from cells to numbers, its fit to the law and its misfit to
+others.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,14 @@ def test_draws_fit_the_law_and_not_a_wrong_scale(kind, scale):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "continuous"), [("laplace", stats.laplace), ("gaussian", stats.norm)])
+@pytest.mark.parametrize(
+    ("kind", "continuous"), [("laplace", stats.laplace), ("gaussian", stats.norm)]
+)
 @pytest.mark.parametrize("scale", [1e4 / 3, 1e9, 2.0**45])
 def test_large_scales_fit_the_continuous_law_and_not_a_wrong_one(kind, continuous, scale):
     drawn = KINDS[kind](scale).sample(100_000, random_bits(np.random.default_rng(5)))
-    # Uniform jitter turns the integers into a continuous law that differs from the limit by 1/scale².
+    # Uniform jitter turns the integers into a continuous law that differs from the limit by
+    # 1/scale².
     smooth = drawn + np.random.default_rng(6).uniform(-0.5, 0.5, drawn.size)
     assert stats.kstest(smooth, continuous(scale=scale).cdf).pvalue > 1e-3
     assert stats.kstest(smooth, continuous(scale=1.05 * scale).cdf).pvalue < 1e-4
@@ -91,16 +96,21 @@ def test_pmf_against_exact_weights(law):
     reach = int(40 * law.scale) + 40 if law.bound is None else law.bound
     with mpmath.workdps(40):
         weights = [
-            mpmath.exp(-mpmath.mpf(law.exponent(n).numerator) / law.exponent(n).denominator) for n in range(reach)
+            mpmath.exp(-mpmath.mpf(law.exponent(n).numerator) / law.exponent(n).denominator)
+            for n in range(reach)
         ]
         if law.bound is not None:
             n = law.bound
-            weights.append(mpmath.exp(-mpmath.mpf(law.exponent(n).numerator) / law.exponent(n).denominator))
+            weights.append(
+                mpmath.exp(-mpmath.mpf(law.exponent(n).numerator) / law.exponent(n).denominator)
+            )
         total = 2 * mpmath.fsum(weights) - weights[0]
         pmf = law.pmf(30)
         for n in range(-30, 31):
             expected = weights[abs(n)] / total if abs(n) < len(weights) else mpmath.mpf(0)
-            assert abs(pmf[n + 30] - expected) <= expected * mpmath.mpf("1e-12") + mpmath.mpf("1e-320")
+            assert abs(pmf[n + 30] - expected) <= expected * mpmath.mpf("1e-12") + mpmath.mpf(
+                "1e-320"
+            )
 
 
 def test_normaliser_of_a_wide_truncated_law():
@@ -110,11 +120,15 @@ def test_normaliser_of_a_wide_truncated_law():
     direct = 1 + 2 * math.fsum(np.exp(-(n**2) / (2 * 7000.0**2)))
     assert law.normaliser == pytest.approx(direct, rel=1e-13)
     near = noise.gaussian_law(200_000.0, 270_000)
-    assert near.normaliser == pytest.approx(1 + 2 * math.fsum(np.exp(-(n**2) / (2 * 200_000.0**2))), rel=1e-13)
+    assert near.normaliser == pytest.approx(
+        1 + 2 * math.fsum(np.exp(-(n**2) / (2 * 200_000.0**2))), rel=1e-13
+    )
 
 
 def test_cells_and_offsets_cover_every_integer_once(scripted, monkeypatch):
-    """Blocks of four: each (cell, offset) is a candidate, kept with the ratio of its weight to the block's largest."""
+    """Blocks of four: each (cell, offset) is a candidate, kept with the ratio of its weight to the
+    block's largest.
+    """
     law = noise.gaussian_law(40.0)
     assert law.width_bits == 2
     asked = []
@@ -136,10 +150,14 @@ def test_cells_and_offsets_cover_every_integer_once(scripted, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "law", [noise.gaussian_law(40.0), noise.laplace_law(1.0, 900), noise.gaussian_law(99.0, 70)], ids=str
+    "law",
+    [noise.gaussian_law(40.0), noise.laplace_law(1.0, 900), noise.gaussian_law(99.0, 70)],
+    ids=str,
 )
 def test_words_that_keep_a_number_unseen_keep_all_of_its_block(law):
-    """They are at most the 2^32 e^-(f(last) - f(first)) of exact arithmetic, and short of it by three at most."""
+    """They are at most the 2^32 e^-(f(last) - f(first)) of exact arithmetic, and short of it by
+    three at most.
+    """
     width = 1 << law.width_bits
     assert law._sure.size == len(law._cells.thresholds(32)[0]) + 1
     assert law._sure[[0, -1]].tolist() == [2**32 - 1, 0]
@@ -150,7 +168,9 @@ def test_words_that_keep_a_number_unseen_keep_all_of_its_block(law):
 
 
 def test_few_and_many_draws_have_one_law():
-    """Below and above the number of draws from which on the words that surely keep a number are looked up."""
+    """Below and above the number of draws from which on the words that surely keep a number are
+    looked up.
+    """
     law, size = noise.gaussian_law(300.0), 100_000
     bits = random_bits(np.random.default_rng(1))
     few = np.concatenate([law.sample(1000, bits) for _ in range(size // 1000)])
@@ -178,10 +198,16 @@ def test_mechanisms_draw_from_their_laws():
     three, cut = Sensitivity(linf=3, l0=1), TruncatedGaussian(sigma=2.5, delta=1e-6)
     bound = cut.bound(three)
     assert (
-        KnownLaplace(epsilon=0.5).draw_noise(three, 99, bits()) == noise.laplace_law(0.5, 3).sample(99, bits())
+        KnownLaplace(epsilon=0.5).draw_noise(three, 99, bits())
+        == noise.laplace_law(0.5, 3).sample(99, bits())
     ).all()
-    assert (KnownGaussian(sigma=2.5).draw_noise(three, 99, bits()) == noise.gaussian_law(7.5).sample(99, bits())).all()
-    assert (cut.draw_noise(three, 99, bits()) == noise.gaussian_law(7.5, bound).sample(99, bits())).all()
+    assert (
+        KnownGaussian(sigma=2.5).draw_noise(three, 99, bits())
+        == noise.gaussian_law(7.5).sample(99, bits())
+    ).all()
+    assert (
+        cut.draw_noise(three, 99, bits()) == noise.gaussian_law(7.5, bound).sample(99, bits())
+    ).all()
     assert noise.laplace_law(0.5, 3).linear == Fraction(1, 6)
     assert noise.gaussian_law(0.1).square == 1 / (2 * Fraction(0.1) ** 2)
 

@@ -18,7 +18,11 @@ def test_secure_words_differ_and_are_unbiased():
     assert bits.secure
     first, second = bits.uint64(1 << 12), bits.uint64(1 << 12)
     assert len(set(first) | set(second)) == 1 << 13
-    ones = np.unpackbits(np.concatenate((first, second)).view(np.uint8)).reshape(-1, 64).sum(axis=0, dtype=np.int64)
+    ones = (
+        np.unpackbits(np.concatenate((first, second)).view(np.uint8))
+        .reshape(-1, 64)
+        .sum(axis=0, dtype=np.int64)
+    )
     assert np.abs(ones - (1 << 12)).max() < 6 * np.sqrt((1 << 13) / 4)
 
 
@@ -43,7 +47,9 @@ def test_a_forked_process_has_its_own_words():
     fork = "import os, ssl; ssl.RAND_bytes(64); p = os.fork();"
     tell = f"os.write({write}, ssl.RAND_bytes(32)); p and os.waitpid(p, 0)"
     actions = [(os.POSIX_SPAWN_DUP2, write, write)]
-    child = os.posix_spawn(sys.executable, [sys.executable, "-c", fork + tell], os.environ, file_actions=actions)
+    child = os.posix_spawn(
+        sys.executable, [sys.executable, "-c", fork + tell], os.environ, file_actions=actions
+    )
     os.close(write)
     os.waitpid(child, 0)
     with os.fdopen(read, "rb") as pipe:
@@ -68,7 +74,9 @@ def test_seeds_and_legacy_generators_are_refused(rng):
         random_bits(rng)
 
 
-@pytest.mark.parametrize(("width", "word"), [(0, 8), (3, 8), (8, 8), (9, 16), (17, 32), (33, 64), (62, 64)])
+@pytest.mark.parametrize(
+    ("width", "word"), [(0, 8), (3, 8), (8, 8), (9, 16), (17, 32), (33, 64), (62, 64)]
+)
 def test_low_bits_use_the_smallest_word(scripted, width, word):
     bits = scripted(**{f"u{word}": [2**word - 1, 5]})
     assert bits.low_bits(2, width).tolist() == [2**width - 1, 5 & (2**width - 1)]

@@ -1,4 +1,6 @@
-"""Gumbel top-k: its law against exact peeling, whichever labels are watched and whichever make up the crowd."""
+"""Gumbel top-k: its law against exact peeling, whichever labels are watched and whichever make up
+the crowd.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def seeded(seed=5):
 
 
 def peeling(weights, k):
-    """Return the exact law of up to k selections as {labels in order: probability}; it ends at the stop element."""
+    """Return the exact law of up to k selections as {labels in order: probability}; it ends at the
+    stop element.
+    """
     if k == 0 or not weights:
         return {(): 1.0}
     total, law = sum(weights.values()), {}
@@ -50,7 +54,9 @@ def p_value(seen, law):
     n = sum(seen.values())
     assert set(seen) <= set(law)
     rare = [o for o, p in law.items() if n * p < 5]
-    cells = [([o], p) for o, p in law.items() if n * p >= 5] + [(rare, sum(law[o] for o in rare) + 1e-12)]
+    cells = [([o], p) for o, p in law.items() if n * p >= 5] + [
+        (rare, sum(law[o] for o in rare) + 1e-12)
+    ]
     statistic = sum((sum(seen[o] for o in names) - n * p) ** 2 / (n * p) for names, p in cells)
     return stats.chi2.sf(statistic, len(cells) - 1)
 
@@ -88,7 +94,9 @@ def test_law_is_that_of_peeling_and_not_at_a_wrong_rate(name, split, monkeypatch
         monkeypatch.setattr(selection, "_explicit_labels", watch)
     draw = partial(gumbel_top_k, **case, epsilon=rate, linf=1, bits=seeded())
     seen = Counter(outcome(draw()) for _ in range(1000))
-    shifted = {**case, "counts": [2, 0, 1]} if name == "high" else case  # the law depends on differences only
+    shifted = (
+        {**case, "counts": [2, 0, 1]} if name == "high" else case
+    )  # the law depends on differences only
     assert p_value(seen, law_of(**shifted, rate=rate)) > 1e-3
     if name not in ("ties", "only absent"):
         assert p_value(seen, law_of(**shifted, rate=2 * rate)) < 1e-6
@@ -96,10 +104,13 @@ def test_law_is_that_of_peeling_and_not_at_a_wrong_rate(name, split, monkeypatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "counts", [np.zeros(6), np.arange(6), np.array([0, 0, 0, 9, 9, 9]), np.array([-40, 0, 0, 0, 0, 1])]
+    "counts",
+    [np.zeros(6), np.arange(6), np.array([0, 0, 0, 9, 9, 9]), np.array([-40, 0, 0, 0, 0, 1])],
 )
 def test_small_batches_make_long_explorations(counts, monkeypatch):
-    """One ring a batch: the crowd is explored in many slabs, of different widths, with repeated labels."""
+    """One ring a batch: the crowd is explored in many slabs, of different widths, with repeated
+    labels.
+    """
     monkeypatch.setattr(selection, "_BATCH", 1)
     selection._poisson_batch.cache_clear()
     cut = np.sort(counts)[-2]
@@ -110,7 +121,9 @@ def test_small_batches_make_long_explorations(counts, monkeypatch):
     )
     try:
         bits = seeded()
-        seen = Counter(outcome(gumbel_top_k(counts, 3, epsilon=0.3, linf=1, bits=bits)) for _ in range(1000))
+        seen = Counter(
+            outcome(gumbel_top_k(counts, 3, epsilon=0.3, linf=1, bits=bits)) for _ in range(1000)
+        )
     finally:
         selection._poisson_batch.cache_clear()
     assert p_value(seen, law_of(counts, 3, 0.3)) > 1e-3
@@ -120,14 +133,18 @@ def test_small_batches_make_long_explorations(counts, monkeypatch):
 def test_linf_divides_epsilon():
     case = CASES["plain"]
     bits = seeded()
-    seen = Counter(outcome(gumbel_top_k(**case, epsilon=1.2, linf=3, bits=bits)) for _ in range(1000))
+    seen = Counter(
+        outcome(gumbel_top_k(**case, epsilon=1.2, linf=3, bits=bits)) for _ in range(1000)
+    )
     assert p_value(seen, law_of(**case, rate=0.4)) > 1e-3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("absent", [3000, 10**12])
 def test_crowd_of_unlisted_labels(absent):
-    """The number of unlisted labels among three selections has the law of peeling groups; their names are uniform."""
+    """The number of unlisted labels among three selections has the law of peeling groups; their
+    names are uniform.
+    """
     height = np.log(absent)
     counts, rate = np.array([0, 1, 2]), 1.0
     rng = seeded()
@@ -143,7 +160,9 @@ def test_crowd_of_unlisted_labels(absent):
         if k == 0:
             return {(): 1.0}
         total, patterns = heavy[list(left)].sum() + n, {}
-        options = [(i, heavy[i], [j for j in left if j != i], n) for i in left] + [(-1, n, left, n - 1)]
+        options = [(i, heavy[i], [j for j in left if j != i], n) for i in left] + [
+            (-1, n, left, n - 1)
+        ]
         for name, weight, rest, m in options:
             for later, p in law(k - 1, rest, m).items():
                 patterns[name, *later] = patterns.get((name, *later), 0) + weight / total * p
@@ -162,7 +181,9 @@ def test_crowd_of_unlisted_labels(absent):
 @pytest.mark.parametrize("shape", ["spread", "zipf", "equal", "exponential"])
 @pytest.mark.parametrize("rate", [1e-6, 0.01, 2.0])
 def test_large_inputs_have_the_law_of_plain_noise(shape, rate):
-    """Which count is selected first and last: against plain Gumbel noise on every count, by a two-sample test."""
+    """Which count is selected first and last: against plain Gumbel noise on every count, by a
+    two-sample test.
+    """
     n, k, runs = 20_000, 8, 120
     rng = np.random.default_rng(8)
     counts = {
@@ -172,7 +193,9 @@ def test_large_inputs_have_the_law_of_plain_noise(shape, rate):
         "exponential": rng.exponential(1 / rate, n).astype(np.int64),
     }[shape]
     bits = seeded(9)
-    ours = np.array([gumbel_top_k(counts, k, epsilon=rate, linf=1, bits=bits).indices for _ in range(runs)])
+    ours = np.array(
+        [gumbel_top_k(counts, k, epsilon=rate, linf=1, bits=bits).indices for _ in range(runs)]
+    )
     noisy = rate * (counts - counts.max()) + rng.gumbel(size=(runs, n))
     plain = np.argsort(-noisy, axis=1)[:, :k]
     for position in (0, k - 1):
@@ -185,18 +208,31 @@ def test_large_inputs_have_the_law_of_plain_noise(shape, rate):
 def test_all_labels_are_a_permutation():
     drawn = gumbel_top_k(np.arange(5000), 5000, epsilon=1e-3, linf=1, bits=seeded()).indices
     assert sorted(drawn.tolist()) == list(range(5000))
-    drawn = gumbel_top_k(np.zeros(10), 2010, epsilon=1.0, linf=1, bits=seeded(), absent=2000).indices
+    drawn = gumbel_top_k(
+        np.zeros(10), 2010, epsilon=1.0, linf=1, bits=seeded(), absent=2000
+    ).indices
     assert sorted(drawn.tolist()) == list(range(2010))
 
 
 def test_clear_winners_come_in_order_at_any_height():
     counts = np.array([2**62, -(2**62), 0, 2**62 - 100])
     for epsilon in (1.0, 50.0, 1e300):
-        assert gumbel_top_k(counts, 4, epsilon=epsilon, linf=1, bits=seeded()).indices.tolist() == [0, 3, 2, 1]
-    drawn = gumbel_top_k(np.array([-(2**62), 5]), 1, epsilon=1.0, linf=1, bits=seeded(), absent=10**6)
+        assert gumbel_top_k(counts, 4, epsilon=epsilon, linf=1, bits=seeded()).indices.tolist() == [
+            0,
+            3,
+            2,
+            1,
+        ]
+    drawn = gumbel_top_k(
+        np.array([-(2**62), 5]), 1, epsilon=1.0, linf=1, bits=seeded(), absent=10**6
+    )
     assert drawn.indices.tolist() != [0]
     many = np.arange(10**5) * 10**6
-    assert gumbel_top_k(many, 3, epsilon=1.0, linf=1, bits=seeded()).indices.tolist() == [99_999, 99_998, 99_997]
+    assert gumbel_top_k(many, 3, epsilon=1.0, linf=1, bits=seeded()).indices.tolist() == [
+        99_999,
+        99_998,
+        99_997,
+    ]
 
 
 def test_stop_element_ends_the_selection():
@@ -208,7 +244,9 @@ def test_stop_element_ends_the_selection():
     assert outcome(top(9, stop=-1000)) == (1, 2, 0, STOP)
     assert outcome(top(2, stop=300)) == (1, 2)
     assert outcome(gumbel_top_k([], 2, epsilon=1.0, linf=1, bits=seeded(), stop=5.0)) == (STOP,)
-    assert gumbel_top_k([], 1, epsilon=1.0, linf=1, bits=seeded(), stop=5.0).indices.dtype == np.int64
+    assert (
+        gumbel_top_k([], 1, epsilon=1.0, linf=1, bits=seeded(), stop=5.0).indices.dtype == np.int64
+    )
 
 
 @pytest.mark.slow
@@ -216,7 +254,9 @@ def test_stop_element_among_a_crowd_of_unlisted_labels():
     """At the height ln(absent)/epsilon it is drawn first half the time."""
     absent = 10**6
     runs = [
-        gumbel_top_k([], 1, epsilon=1.0, linf=1, bits=bits, absent=absent, stop=float(np.log(absent))).stopped
+        gumbel_top_k(
+            [], 1, epsilon=1.0, linf=1, bits=bits, absent=absent, stop=float(np.log(absent))
+        ).stopped
         for bits in [seeded()]
         for _ in range(1000)
     ]
@@ -226,7 +266,9 @@ def test_stop_element_among_a_crowd_of_unlisted_labels():
 @pytest.mark.slow
 def test_exponential_choice_has_its_law():
     utilities, bits = [0.1, 0.9, 0.4], seeded()
-    drawn = np.bincount([exponential_choice(utilities, rate=Fraction(3, 2), bits=bits) for _ in range(5000)])
+    drawn = np.bincount(
+        [exponential_choice(utilities, rate=Fraction(3, 2), bits=bits) for _ in range(5000)]
+    )
     weights = np.exp(1.5 * np.array(utilities))
     assert stats.chisquare(drawn, weights / weights.sum() * 5000).pvalue > 1e-3
     wrong = np.exp(2.0 * np.array(utilities))
@@ -240,8 +282,15 @@ def test_few_labels_are_looked_at(monkeypatch):
     rng = np.random.default_rng(1)
     drawn = []
     uint64 = type(seeded()).uint64
-    monkeypatch.setattr(type(seeded()), "uint64", lambda self, size: drawn.append(size) or uint64(self, size))
-    for counts in (np.zeros(n), rng.integers(0, 10**9, n), rng.zipf(1.3, n), -rng.exponential(5.0, n)):
+    monkeypatch.setattr(
+        type(seeded()), "uint64", lambda self, size: drawn.append(size) or uint64(self, size)
+    )
+    for counts in (
+        np.zeros(n),
+        rng.integers(0, 10**9, n),
+        rng.zipf(1.3, n),
+        -rng.exponential(5.0, n),
+    ):
         for epsilon in (1e-9, 0.1, 10.0):
             drawn.clear()
             gumbel_top_k(counts, k, epsilon=epsilon, linf=1, bits=seeded())
@@ -273,7 +322,8 @@ def test_invalid_parameters(change, name):
 
 
 @pytest.mark.parametrize(
-    ("utilities", "rate", "name"), [([], 1.0, "utilities"), ([1.0], 0.0, "rate"), ([np.inf], 1.0, "util")]
+    ("utilities", "rate", "name"),
+    [([], 1.0, "utilities"), ([1.0], 0.0, "rate"), ([np.inf], 1.0, "util")],
 )
 def test_invalid_choices(utilities, rate, name):
     with pytest.raises(InvalidParameter, match=name):

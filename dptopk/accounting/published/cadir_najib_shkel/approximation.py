@@ -1,17 +1,21 @@
-"""f-DP composed through several (ε, δ) constraints: a trade-off function approximated from below and from above.
+"""f-DP composed through several (ε, δ) constraints: a trade-off function approximated from below
+and from above.
 
-- *From below*: tangents. The constraints (ε_i, δ(ε_i)) hold for every f-DP mechanism, so what they compose to is an
-  upper bound on δ. In the upper half of the graph (above the diagonal) the n tangents that leave the least area touch f
-  in the middle of their own segments.
-- *From above*: chords. Outcomes are merged, which is post-processing, so what they compose to is a lower bound on the δ
-  of the f-DP pair. The vertices with the least area have tangents parallel to the chord between their neighbours.
+- *From below*: tangents. The constraints (ε_i, δ(ε_i)) hold for every f-DP mechanism, so what they
+  compose to is an upper bound on δ. In the upper half of the graph (above the diagonal) the n
+  tangents that leave the least area touch f in the middle of their own segments.
+- *From above*: chords. Outcomes are merged, which is post-processing, so what they compose to is a
+  lower bound on the δ of the f-DP pair. The vertices with the least area have tangents parallel to
+  the chord between their neighbours.
 
-Any choice of tangents and chords is sound; the best ones are only found numerically. Composed k times with
-``multi_dp_bracket``, they hold the k-fold composition of f between them, and meet as n grows (docs/notes/regions.md).
+Any choice of tangents and chords is sound; the best ones are only found numerically. Composed k
+times with ``multi_dp_bracket``, they hold the k-fold composition of f between them, and meet as n
+grows (docs/notes/regions.md).
 
-Source: Cadir-Najib-Shkel 2026, Section IV, Propositions 1 and 2 (n = 2), here for any n. Proposition 1 as printed
-(``proposition_1``) turns the graph and integrates up to the turned end of the graph, not up to t = 0: with respect to
-the integral (8) that it sets out to minimise, it is off the optimum (for G_1 its area is 9% larger).
+Source: Cadir-Najib-Shkel 2026, Section IV, Propositions 1 and 2 (n = 2), here for any n.
+Proposition 1 as printed (``proposition_1``) turns the graph and integrates up to the turned end of
+the graph, not up to t = 0: with respect to the integral (8) that it sets out to minimise, it is off
+the optimum (for G_1 its area is 9% larger).
 """
 
 from __future__ import annotations
@@ -28,12 +32,14 @@ from dptopk.accounting.f_dp.multi_dp import multi_dp_bracket
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear, TradeoffFunction
 from dptopk.errors import InvalidParameter
 
-# Relative rounding of the δ(ε) of a smooth f and of its touching points (error functions in logarithms).
+# Relative rounding of the δ(ε) of a smooth f and of its touching points (error functions in
+# logarithms).
 ROUNDING = 1e-11
 
 
 def from_below(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
-    """The largest of the tangents of slopes -e^ε_i, mirrored: f_{ε, δ(ε)} <= f. δ is rounded up by 1e-11.
+    """The largest of the tangents of slopes -e^ε_i, mirrored: f_{ε, δ(ε)} <= f. δ is rounded up by
+    1e-11.
 
     Args:
         f: a symmetric trade-off function.
@@ -45,7 +51,8 @@ def from_below(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
 
 
 def from_above(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
-    """The chords between the points at which f has the slopes -e^ε_i, mirrored: at least f, a lower bound on δ.
+    """The chords between the points at which f has the slopes -e^ε_i, mirrored: at least f, a lower
+    bound on δ.
 
     The points (0, f(0)) and, with ε = 0, the one on the diagonal are added.
 
@@ -53,12 +60,19 @@ def from_above(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
         f: a symmetric trade-off function.
         epsilons: one-dimensional, >= 0, distinct.
     """
-    slopes = np.append(_slopes(epsilons), 0.0) if min(_slopes(epsilons)) > 0 else _slopes(epsilons)
+    if min(_slopes(epsilons)) > 0:
+        slopes = np.append(_slopes(epsilons), 0.0)
+    else:
+        slopes = _slopes(epsilons)
     type_1 = f.touch(slopes)
     reached = f.delta(slopes) + np.exp(slopes) * type_1  # 1 - f there, without cancellation
-    widths, drops = np.diff(type_1, prepend=0.0), np.diff(reached, prepend=0.0)
+    widths = np.diff(type_1, prepend=0.0)
+    drops = np.diff(reached, prepend=0.0)
     kept = (widths > 0) | (drops > 0)
-    p, q = (np.concatenate([half[kept], other[kept][::-1]]) for half, other in ((widths, drops), (drops, widths)))
+    p, q = (
+        np.concatenate([half[kept], other[kept][::-1]])
+        for half, other in ((widths, drops), (drops, widths))
+    )
     return PiecewiseLinear.from_masses(p / math.fsum(p), q / math.fsum(q))
 
 
@@ -71,20 +85,24 @@ def compose_f_dp(
     slopes: ArrayLike | None = None,
     rtol: float = 1e-4,
 ) -> tuple[Floats, Floats]:
-    """Lower and upper bounds on the δ of ``count`` f-DP mechanisms, from ``pieces`` chords and tangents a half.
+    """Lower and upper bounds on the δ of ``count`` f-DP mechanisms, from ``pieces`` chords and
+    tangents a half.
 
     Args:
         f: a symmetric trade-off function, strictly convex.
         count: number of mechanisms k >= 1.
         at_epsilon: ε >= 0, any shape.
         pieces: n, the constraints of either approximation, of least area.
-        slopes: use tangents and chords at these ε >= 0 instead. Evenly spaced ones that reach far suit a small δ: the
-            least area cares little for the corner at t = 0, which fails altogether with probability δ(ε_1) each time.
-        rtol: to which they are composed, when their outcomes are too many to list (``multi_dp_bracket``).
+        slopes: use tangents and chords at these ε >= 0 instead. Evenly spaced ones that reach far
+            suit a small δ: the least area cares little for the corner at t = 0, which fails
+            altogether with probability δ(ε_1) each time.
+        rtol: to which they are composed, when their outcomes are too many to list
+            (``multi_dp_bracket``).
 
     Returns:
-        (lower, upper) on the δ of the product of the f-DP pair, of the shape of at_epsilon. The upper bound holds
-        for every f-DP mechanism. Rounding: δ(ε) and f of a smooth function are taken to be right to 1e-11.
+        (lower, upper) on the δ of the product of the f-DP pair, of the shape of at_epsilon. The
+        upper bound holds for every f-DP mechanism. Rounding: δ(ε) and f of a smooth function are
+        taken to be right to 1e-11.
 
     Source: Cadir-Najib-Shkel 2026, Section IV.
 
@@ -95,11 +113,16 @@ def compose_f_dp(
     """
     validate.count(count=count)
     if slopes is None:
-        above, below = best_chords(f, pieces), best_tangents(f, pieces)
+        above = best_chords(f, pieces)
+        below = best_tangents(f, pieces)
     else:
-        above, below = from_above(f, slopes), from_below(f, slopes)
+        above = from_above(f, slopes)
+        below = from_below(f, slopes)
     # A relative error of 1e-11 in each mass of the chords moves δ by at most 2 k 1e-11.
-    lower = multi_dp_bracket(above.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)[0] - 4 * count * ROUNDING
+    lower = (
+        multi_dp_bracket(above.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)[0]
+        - 4 * count * ROUNDING
+    )
     upper = multi_dp_bracket(below.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)[1]
     return np.maximum(lower, 0.0), upper
 
@@ -128,7 +151,8 @@ def best_tangents(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
 def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
     """``from_above`` with the n - 1 inner vertices that leave the least area (numerically).
 
-    At each vertex f is parallel to the chord between its neighbours; the outer ones are t = 0 and the diagonal.
+    At each vertex f is parallel to the chord between its neighbours; the outer ones are t = 0 and
+    the diagonal.
 
     Args:
         f: a symmetric trade-off function, strictly convex.
@@ -139,7 +163,8 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
         slopes = np.append(epsilons, 0.0)
         type_1 = f.touch(slopes)
         reached = f.delta(slopes) + np.exp(slopes) * type_1
-        type_1, reached = np.append(0.0, type_1), np.append(float(f.delta(1e6)), reached)
+        type_1 = np.append(0.0, type_1)
+        reached = np.append(float(f.delta(1e6)), reached)
         chords = (reached[2:] - reached[:-2]) / (type_1[2:] - type_1[:-2])
         return np.asarray(np.log(chords) - epsilons)
 
@@ -149,7 +174,8 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
 
 
 def spread_out(f: TradeoffFunction, pieces: int) -> Floats:
-    """Slopes ε, falling, n of them at equal steps of the affine length ∫ f''^{1/3} dt: asymptotically the least area.
+    """Slopes ε, falling, n of them at equal steps of the affine length ∫ f''^{1/3} dt:
+    asymptotically the least area.
 
     With t(ε) the touching point it is ∫ e^{ε/3} |t'(ε)|^{2/3} dε.
 
@@ -172,8 +198,8 @@ def spread_out(f: TradeoffFunction, pieces: int) -> Floats:
 def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
     """``from_below`` with the two slopes of Proposition 1, literally.
 
-    In the graph turned by 45 degrees, u = (t - f(t))/√2, from z = -f(0)/√2 to 0, the tangents at (t* + z)/2 and t*/2
-    meet at t*. Its δ's are rounded up as those of ``from_below``.
+    In the graph turned by 45 degrees, u = (t - f(t))/√2, from z = -f(0)/√2 to 0, the tangents at
+    (t* + z)/2 and t*/2 meet at t*. Its δ's are rounded up as those of ``from_below``.
 
     Args:
         f: a symmetric trade-off function, strictly convex.
@@ -181,7 +207,8 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
     from scipy.optimize import brentq
 
     def turned(epsilon: float) -> tuple[float, float]:
-        t, value = float(f.touch(epsilon)), float(f(f.touch(epsilon)))
+        t = float(f.touch(epsilon))
+        value = float(f(f.touch(epsilon)))
         return (t - value) / math.sqrt(2), (t + value) / math.sqrt(2)
 
     z = -float(f(0.0)) / math.sqrt(2)
@@ -190,7 +217,9 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
         top *= 1.5
 
     def slope_at(u: float) -> float:
-        return float(brentq(lambda epsilon: turned(epsilon)[0] - u, 0.0, top, xtol=1e-14)) if u < 0 else 0.0
+        if u < 0:
+            return float(brentq(lambda epsilon: turned(epsilon)[0] - u, 0.0, top, xtol=1e-14))
+        return 0.0
 
     def gap(meeting: float) -> float:
         heights = []
@@ -203,8 +232,11 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
     return from_below(f, [slope_at((meeting + z) / 2), slope_at(meeting / 2)])
 
 
-def area_between(f: TradeoffFunction, approximation: PiecewiseLinear, points: int = 200_001) -> float:
-    """∫ |f(t) - approximation(t)| dt over [0, 1], an estimate: the trapezoid rule, points crowded at t = 0 and t = 1.
+def area_between(
+    f: TradeoffFunction, approximation: PiecewiseLinear, points: int = 200_001
+) -> float:
+    """∫ |f(t) - approximation(t)| dt over [0, 1], an estimate: the trapezoid rule, points crowded
+    at t = 0 and t = 1.
 
     Args:
         f: a trade-off function.
@@ -223,7 +255,9 @@ def _slopes(epsilons: ArrayLike) -> Floats:
 
 
 def _solve(residual: Callable[[Floats], Floats], guess: Floats) -> Floats:
-    """A root of the optimality conditions with falling ε > 0; the guess where none is found (it is sound as well)."""
+    """A root of the optimality conditions with falling ε > 0; the guess where none is found (it is
+    sound as well).
+    """
     from scipy.optimize import root
 
     def guarded(logs: Floats) -> Floats:
@@ -235,4 +269,6 @@ def _solve(residual: Callable[[Floats], Floats], guess: Floats) -> Floats:
     found = root(guarded, np.log(gaps), method="hybr", options={"xtol": 1e-13})
     epsilons = np.cumsum(np.exp(found.x))[::-1]
     best = min((guess, epsilons), key=lambda some: float(np.abs(residual(some)).max()))
-    return best if np.isfinite(best).all() else guess
+    if np.isfinite(best).all():
+        return best
+    return guess

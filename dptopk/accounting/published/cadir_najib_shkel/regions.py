@@ -1,8 +1,9 @@
 """Privacy regions: all pairs of errors (type I, type II) that a test between neighbours can reach.
 
-An (ε, δ) constraint is a region R(ε, δ), several constraints are an intersection, and a mixture of tests is a Minkowski
-sum (``mixtures``). The composition regions here are those of Cadir-Najib-Shkel 2026, as lists of (ε, δ) corners exact
-to rounding; for proven bounds rounded outward use ``compose`` or ``multi_dp_delta``.
+An (ε, δ) constraint is a region R(ε, δ), several constraints are an intersection, and a mixture of
+tests is a Minkowski sum (``mixtures``). The composition regions here are those of Cadir-Najib-Shkel
+2026, as lists of (ε, δ) corners exact to rounding; for proven bounds rounded outward use
+``compose`` or ``multi_dp_delta``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats
 from dptopk.accounting.f_dp.multi_dp import composition_law
-from dptopk.accounting.pld.constraints import Mixture, mixture
+from dptopk.accounting.pld.constraints import RandomizedResponseMixture, mixture
 from dptopk.accounting.pld.laws import LossLaw
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear
 
@@ -47,7 +48,7 @@ class PrivacyRegion:
         mixture(self.constraints)
 
     @cached_property
-    def worst(self) -> Mixture:
+    def worst(self) -> RandomizedResponseMixture:
         """The worst-case pair, a mixture of randomised responses."""
         return mixture(self.constraints)
 
@@ -66,7 +67,9 @@ class PrivacyRegion:
         return self.tradeoff.delta(epsilon)
 
     def includes(self, other: PrivacyRegion, *, rtol: float = 1e-9) -> bool:
-        """Whether the other region is a subset: whether it satisfies each active constraint of this one."""
+        """Whether the other region is a subset: whether it satisfies each active constraint of this
+        one.
+        """
         epsilons, deltas = np.array(self.active).T
         return bool((other.delta(epsilons) <= deltas * (1 + rtol) + 1e-290).all())
 
@@ -77,9 +80,11 @@ class PrivacyRegion:
 
 
 def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
-    """R_k(ε, δ): the region of ``count`` adaptive mechanisms with all (ε_i, δ_i) constraints each; exact, any number.
+    """R_k(ε, δ): the region of ``count`` adaptive mechanisms with all (ε_i, δ_i) constraints each;
+    exact, any number.
 
-    Losses whose probability underflows (below 1e-310) are left out, so that δ may be 0 where it is below 1e-300.
+    Losses whose probability underflows (below 1e-310) are left out, so that δ may be 0 where it is
+    below 1e-300.
 
     Args:
         constraints: pairs (ε_i, δ_i), ε_i >= 0, 0 <= δ_i < 1; inactive ones make no difference.
@@ -88,7 +93,8 @@ def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion
     Raises:
         NotApplicable: when there are too many outcomes to list.
 
-    Source: Cadir-Najib-Shkel 2026, Theorem 3 (two constraints) and Conjecture 1 (proven in docs/notes/regions.md).
+    Source: Cadir-Najib-Shkel 2026, Theorem 3 (two constraints) and Conjecture 1 (proven in
+    docs/notes/regions.md).
 
     >>> region = composition_region(((0.3, 0.0), (0.15, 0.02)), 3)
     >>> [(round(epsilon, 2), round(delta, 4)) for epsilon, delta in region.active[:3]]
@@ -98,8 +104,11 @@ def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion
     return _region(composition_law([(worst, validate.count(count=count))]), _failure(worst, count))
 
 
-def heterogeneous_region(epsilon1: float, epsilon2: float, count1: int, count2: int) -> PrivacyRegion:
-    """C_{x,y}: the region of ``count1`` ε1-DP and ``count2`` ε2-DP mechanisms together, at least one in all; exact.
+def heterogeneous_region(
+    epsilon1: float, epsilon2: float, count1: int, count2: int
+) -> PrivacyRegion:
+    """C_{x,y}: the region of ``count1`` ε1-DP and ``count2`` ε2-DP mechanisms together, at least
+    one in all; exact.
 
     One (ε, δ) for each non-negative slope ε = ε1 (x - 2a) + ε2 (y - 2b), equal slopes merged.
 
@@ -116,7 +125,9 @@ def heterogeneous_region(epsilon1: float, epsilon2: float, count1: int, count2: 
         (validate.nonnegative(epsilon2=epsilon2), validate.count(count2=count2, at_least=0)),
     )
     validate.count(count=count1 + count2)
-    return _region(composition_law([(mixture([(epsilon, 0.0)]), times) for epsilon, times in given if times]))
+    return _region(
+        composition_law([(mixture([(epsilon, 0.0)]), times) for epsilon, times in given if times])
+    )
 
 
 def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
@@ -139,12 +150,14 @@ def total_variation(epsilon: float, delta: float) -> float:
 
     Source: Cadir-Najib-Shkel 2026, Remark 2, where e^ε is misprinted as ε.
     """
-    epsilon, delta = validate.nonnegative(epsilon=epsilon), validate.probability(delta=delta)
+    epsilon = validate.nonnegative(epsilon=epsilon)
+    delta = validate.probability(delta=delta)
     return delta + (1 - delta) * math.tanh(epsilon / 2)
 
 
 def total_variation_region(first: Pair, second: Pair, count: int) -> PrivacyRegion:
-    """The bound from (ε1, δ1) together with the total variation that (ε2, δ2) implies, cut with (ε2, δ2) on its own.
+    """The bound from (ε1, δ1) together with the total variation that (ε2, δ2) implies, cut with
+    (ε2, δ2) on its own.
 
     Args:
         first: (ε1, δ1) of each mechanism, ε1 >= 0, 0 <= δ1 < 1.
@@ -157,7 +170,7 @@ def total_variation_region(first: Pair, second: Pair, count: int) -> PrivacyRegi
     return with_variation.intersect(composition_region([second], count))
 
 
-def _failure(worst: Mixture, count: int) -> float:
+def _failure(worst: RandomizedResponseMixture, count: int) -> float:
     """Probability that one of ``count`` draws has an infinite loss."""
     return -math.expm1(count * math.log1p(-worst.atom))
 
@@ -166,4 +179,6 @@ def _region(law: LossLaw, failure: float = 0.0) -> PrivacyRegion:
     """The region of a law of finite losses that fails altogether with probability ``failure``."""
     epsilons, deltas = law.profile()
     constraints = zip(epsilons.tolist(), (failure + (1 - failure) * deltas).tolist(), strict=True)
-    return PrivacyRegion(tuple(pair for pair in constraints if pair[1] < 1))  # δ rounded to 1 says nothing
+    return PrivacyRegion(
+        tuple(pair for pair in constraints if pair[1] < 1)
+    )  # δ rounded to 1 says nothing

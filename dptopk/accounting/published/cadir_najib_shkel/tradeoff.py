@@ -1,23 +1,26 @@
-"""Trade-off functions f: the least type II error of a test between P and Q at type I error t, and (ε, δ) from them.
+"""Trade-off functions f: the least type II error of a test between P and Q at type I error t, and
+(ε, δ) from them.
 
-f is convex, falls from f(0) <= 1 to f(1) = 0 and lies below 1 - t; a mechanism is f-DP when telling neighbours apart is
-at least as hard as f says. The line of slope -e^ε below f meets t = 0 at 1 - δ(ε), so that the two views hold the same:
+f is convex, falls from f(0) <= 1 to f(1) = 0 and lies below 1 - t; a mechanism is f-DP when telling
+neighbours apart is at least as hard as f says. The line of slope -e^ε below f meets t = 0 at 1 -
+δ(ε), so that the two views hold the same:
 
     δ(ε) = 1 - min_t (f(t) + e^ε t)        f(t) = max_ε (1 - δ(ε) - e^ε t).
 
-A piecewise linear f is a finite pair: a segment is an outcome, its width the probability under P and its drop that
-under Q (a jump at t = 0 has no width, a flat end no drop). It is kept as this pair, whose small masses keep their
-relative accuracy; the vertices of the graph are partial sums.
+A piecewise linear f is a finite pair: a segment is an outcome, its width the probability under P
+and its drop that under Q (a jump at t = 0 has no width, a flat end no drop). It is kept as this
+pair, whose small masses keep their relative accuracy; the vertices of the graph are partial sums.
 
-A mixture of tests (test i is drawn with a known probability α_i, and the observer sees which one it is) has the
-infimal convolution of the scaled trade-off functions (CNS Lemma 1), so convex conjugates add, f_m* = Σ α_i f_i*, and
-with them δ(ε) = 1 + f*(-e^ε). The conjugate of a piecewise linear f has its kinks at the slopes of f, and jumps there
-by the widths of the segments. So adding conjugates means to merge the lists of (slope, width), and to conjugate back
-means to lay the segments, each scaled by α_i, end to end by rising slope: O(n log n) for n pieces in all. For regions
-this is the Minkowski sum Σ α_i F_i (Corollary 1).
+A mixture of tests (test i is drawn with a known probability α_i, and the observer sees which one it
+is) has the infimal convolution of the scaled trade-off functions (CNS Lemma 1), so convex
+conjugates add, f_m* = Σ α_i f_i*, and with them δ(ε) = 1 + f*(-e^ε). The conjugate of a piecewise
+linear f has its kinks at the slopes of f, and jumps there by the widths of the segments. So adding
+conjugates means to merge the lists of (slope, width), and to conjugate back means to lay the
+segments, each scaled by α_i, end to end by rising slope: O(n log n) for n pieces in all. For
+regions this is the Minkowski sum Σ α_i F_i (Corollary 1).
 
-Source: Dong-Roth-Su 2022, Propositions 2.5 and 2.12; Cadir-Najib-Shkel 2026, Section II, Lemma 1, Corollary 1, Lemma 2,
-Propositions 3 to 5.
+Source: Dong-Roth-Su 2022, Propositions 2.5 and 2.12; Cadir-Najib-Shkel 2026, Section II, Lemma 1,
+Corollary 1, Lemma 2, Propositions 3 to 5.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats
-from dptopk.accounting.pld.constraints import Mixture, mixture
+from dptopk.accounting.pld.constraints import RandomizedResponseMixture, mixture
 from dptopk.costs import MultiDP
 from dptopk.errors import InvalidParameter
 
@@ -48,7 +51,9 @@ class TradeoffFunction:
         raise NotImplementedError
 
     def touch(self, epsilon: ArrayLike) -> Floats:
-        """A type I error at which a line of slope -e^ε touches f from below, for every ε >= 0, any shape."""
+        """A type I error at which a line of slope -e^ε touches f from below, for every ε >= 0, any
+        shape.
+        """
         raise NotImplementedError
 
 
@@ -75,37 +80,50 @@ class PiecewiseLinear(TradeoffFunction):
         """The trade-off function of two distributions on finitely many outcomes, in any order.
 
         Raises:
-            InvalidParameter: unless p and q are non-negative vectors of one length that each add up to 1 (to 1e-9).
+            InvalidParameter: unless p and q are non-negative vectors of one length that each add up
+            to 1 (to 1e-9).
         """
-        widths, drops = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+        widths = np.asarray(p, dtype=float)
+        drops = np.asarray(q, dtype=float)
         if widths.ndim != 1 or widths.shape != drops.shape or not len(widths):
             raise InvalidParameter("p and q must be one-dimensional arrays of the same length")
         for name, masses in (("p", widths), ("q", drops)):
             if not (masses >= 0).all() or abs(math.fsum(masses) - 1) > 1e-9:
                 raise InvalidParameter(f"{name} must hold probabilities that add up to 1")
         possible = (widths > 0) | (drops > 0)
-        widths, drops = widths[possible], drops[possible]
+        widths = widths[possible]
+        drops = drops[possible]
         losses = _log_ratio(widths, drops)
         distinct, place = np.unique(losses, return_inverse=True)
-        widths, drops = (np.bincount(place, masses, len(distinct)).astype(float) for masses in (widths, drops))
+        widths, drops = (
+            np.bincount(place, masses, len(distinct)).astype(float) for masses in (widths, drops)
+        )
         return cls(widths, drops)
 
     @classmethod
-    def from_mixture(cls, worst: Mixture) -> PiecewiseLinear:
+    def from_mixture(cls, worst: RandomizedResponseMixture) -> PiecewiseLinear:
         """The trade-off function of a mixture of randomised responses."""
         losses, p = worst.atoms()
         finite = np.isfinite(losses)
         q_finite = p[finite][::-1]  # symmetric: a loss l under P is as likely as -l under Q
-        return cls.from_masses(np.append(p, 0.0), np.concatenate([q_finite, np.zeros((~finite).sum()), [worst.atom]]))
+        return cls.from_masses(
+            np.append(p, 0.0), np.concatenate([q_finite, np.zeros((~finite).sum()), [worst.atom]])
+        )
 
     @classmethod
-    def from_constraints(cls, constraints: Iterable[tuple[float, float]] | MultiDP) -> PiecewiseLinear:
-        """The largest f below which every mechanism with all these (ε, δ) constraints stays: max_i f_{ε_i, δ_i}."""
+    def from_constraints(
+        cls, constraints: Iterable[tuple[float, float]] | MultiDP
+    ) -> PiecewiseLinear:
+        """The largest f below which every mechanism with all these (ε, δ) constraints stays: max_i
+        f_{ε_i, δ_i}.
+        """
         return cls.from_mixture(mixture(constraints))
 
     @property
     def losses(self) -> Floats:
-        """ln(p/q) of every segment, rising, -inf and inf at the ends where an error is impossible; slopes are -e^-l."""
+        """ln(p/q) of every segment, rising, -inf and inf at the ends where an error is impossible;
+        slopes are -e^-l.
+        """
         return _log_ratio(self.p, self.q)
 
     def vertices(self) -> tuple[Floats, Floats]:
@@ -137,7 +155,8 @@ class PiecewiseLinear(TradeoffFunction):
         return np.asarray(self.vertices()[0][steeper])
 
     def constraints(self) -> tuple[tuple[float, float], ...]:
-        """The (ε, δ) statements, by falling ε, that a symmetric f is equivalent to: one for each slope <= -1.
+        """The (ε, δ) statements, by falling ε, that a symmetric f is equivalent to: one for each
+        slope <= -1.
 
         Segments without width state nothing finite of their own: a jump at 0 shows in every δ.
         """
@@ -146,13 +165,16 @@ class PiecewiseLinear(TradeoffFunction):
         return tuple(zip(slopes.tolist(), self.delta(slopes).tolist(), strict=True))
 
     def inverse(self) -> PiecewiseLinear:
-        """The trade-off function of the test the other way round, f^-1; f is symmetric when it equals its inverse."""
+        """The trade-off function of the test the other way round, f^-1; f is symmetric when it
+        equals its inverse.
+        """
         return PiecewiseLinear.from_masses(self.q, self.p)
 
 
 @dataclass(frozen=True)
 class GaussianTradeoff(TradeoffFunction):
-    """G_μ = T(N(0, 1), N(μ, 1)), exact; μ > 0 is shift / standard deviation. k-fold composition: G_{μ√k}.
+    """G_μ = T(N(0, 1), N(μ, 1)), exact; μ > 0 is shift / standard deviation. k-fold composition:
+    G_{μ√k}.
 
     Source: Dong-Roth-Su 2022, Section 2.2.
 
@@ -187,7 +209,8 @@ class GaussianTradeoff(TradeoffFunction):
         from scipy.special import log_ndtr
 
         x = np.asarray(epsilon, dtype=float)
-        log_q, log_p = log_ndtr(self.mu / 2 - x / self.mu), log_ndtr(-self.mu / 2 - x / self.mu)
+        log_q = log_ndtr(self.mu / 2 - x / self.mu)
+        log_p = log_ndtr(-self.mu / 2 - x / self.mu)
         return np.asarray(np.exp(log_q) * -np.expm1(np.minimum(x + log_p - log_q, 0.0)))
 
 
@@ -198,7 +221,8 @@ def _log_ratio(p: Floats, q: Floats) -> Floats:
 
 
 def mix(functions: Sequence[PiecewiseLinear], weights: Sequence[float]) -> PiecewiseLinear:
-    """The trade-off function of the mixture that picks test i with probability ``weights[i]``; exact to rounding.
+    """The trade-off function of the mixture that picks test i with probability ``weights[i]``;
+    exact to rounding.
 
     Args:
         functions: the trade-off functions f_i.
@@ -207,7 +231,8 @@ def mix(functions: Sequence[PiecewiseLinear], weights: Sequence[float]) -> Piece
     Raises:
         InvalidParameter: when the weights do not match or do not add up to 1.
 
-    >>> steep, flat = (PiecewiseLinear.from_constraints([pair]) for pair in ((1.3, 0.0), (0.5, 0.2)))
+    >>> steep, flat = (PiecewiseLinear.from_constraints([pair]) for pair in ((1.3, 0.0), (0.5,
+    ...     0.2)))
     >>> float(mix([steep, flat], [0.5, 0.5])(0.0).round(12))
     0.9
     """

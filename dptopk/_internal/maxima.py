@@ -1,0 +1,234 @@
+"""P[max(N1, ..., Nm) - N0 > c] for integer noise: the chance that one of m slots passes a threshold
+they share.
+
+The probability is Σ_n p(n) φ(S(n + c)) with S(x) = P[N > x] and φ(S) = 1 - (1 - S)^m. The laws are
+log-concave, so is S, and log φ is concave and increasing in log S: the terms are log-concave in n,
+also as a function on the reals. Short sums are taken term by term; long ones in blocks, where each
+term is at most the tangent of the logarithm at the middle of its block. Never below the truth; the
+relative excess is below 1e-5 for c up to 50 scales, and 2e-9 in short sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from dptopk._internal.rounding import tail_up
+from dptopk._internal.tails import (
+    SUMMED_SCALE,
+    density,
+    gaussian_difference_tail,
+    gaussian_tail,
+    laplace_difference_tail,
+    laplace_tail,
+    smallest_offset,
+    theta,
+)
+
+Array = np.ndarray[Any, Any]
+CELLS_AT_A_TIME = 16384
+# Below this, products of small terms could underflow, and the union bound (in closed form) is kept.
+SMALLEST_SUM = 1e-280
+
+
+@lru_cache(maxsize=256)
+def laplace_offset(rate: float, special: int, delta: float) -> int:
+    """Return the smallest certified integer c >= 0 with P[max of ``special`` noises - N0 > c] <=
+    delta.
+
+    >>> laplace_offset(0.1, 1, 1e-6), laplace_offset(0.1, 100, 1e-6)
+    (153, 199)
+    """
+    return _smallest(
+        partial(laplace_maximum_tail, rate), partial(laplace_difference_tail, rate), special, delta
+    )
+
+
+@lru_cache(maxsize=256)
+def gaussian_offset(scale: float, special: int, delta: float) -> int:
+    """Return the offset of ``laplace_offset`` for Gaussian noise.
+
+    >>> gaussian_offset(10.0, 1, 1e-6), gaussian_offset(10.0, 100, 1e-6)
+    (67, 79)
+    """
+    return _smallest(
+        partial(gaussian_maximum_tail, scale),
+        partial(gaussian_difference_tail, scale),
+        special,
+        delta,
+    )
+
+
+def _smallest(
+    maximum: Callable[[int, int], float], single: Callable[[int], float], special: int, delta: float
+) -> int:
+    """Between the offsets of one slot and of the union bound, by interpolation of the tail's
+    logarithm (Illinois).
+    """
+    low = smallest_offset(single, delta, "delta")
+    if special == 1 or maximum(special, low) <= delta:
+        return low
+    high = smallest_offset(lambda c: special * single(c), delta, "delta", low)
+    excess = {c: math.log(maximum(special, c) / delta) for c in (low, high)}
+    above = excess[low]
+    below = excess[high]
+    raised = False
+    while high - low > 1:
+        share = above / (above - below)
+        middle = min(max(low + round((high - low) * share), low + 1), high - 1)
+        tail = maximum(special, middle)
+        if tail > delta:
+            low = middle
+            above = math.log(tail / delta)
+            below = below / (2 if raised else 1)
+            raised = True
+        else:
+            high = middle
+            below = math.log(tail / delta)
+            above = above / (1 if raised else 2)
+            raised = False
+    return high
+
+
+def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None) -> float:
+    """Upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-rate |n|); at most the
+    union bound.
+
+    ``other`` is the rate of N0 where it has one of its own; the laws are symmetric, so m = 1 is
+    then a sum's tail.
+    """
+    if other is None:
+        union = min(m * laplace_difference_tail(rate, c), 1.0)
+    else:
+        union = 1.0
+    if m == 1 and other is None:
+        return union
+    other = rate if other is None else other
+    reach = math.ceil(20 / min(rate, other)) + 1
+    first = -c - reach
+    last = reach
+    q = math.exp(-rate)
+
+    @np.errstate(over="ignore")  # e^-inf = 0; what is then not a number leaves the union bound
+    def terms(n: Array) -> tuple[Array, Array]:
+        x = n + c
+        # Continued so that log S is concave on the reals: the two formulas meet at x = -1.
+        survival = np.where(
+            x >= -1, np.exp(-rate * np.maximum(x + 1, 0)), 1 + q - np.exp(rate * np.minimum(x, 0))
+        )
+        survival /= 1 + q
+        hazard = np.where(
+            x >= -1,
+            rate,
+            rate * np.exp(rate * np.minimum(x, 0)) / ((1 + q) * np.maximum(survival, 0.1)),
+        )
+        passes, elasticity = _any_of(m, survival)
+        pmf = math.tanh(other / 2) * np.exp(-other * np.abs(n))
+        return pmf * passes, -other * np.sign(n) - elasticity * hazard
+
+    far = _any_of(m, np.array(laplace_tail(rate, last + c)))[0]
+    rest = laplace_tail(other, -first) + laplace_tail(other, last) * float(far)
+    return _certified(log_concave_sum(terms, first, last) + rest, union)
+
+
+def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = None) -> float:
+    """Upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-n²/(2 scale²)); at most
+    the union bound.
+
+    ``other`` is the scale of N0 where it has one of its own, at most ``scale``.
+    """
+    if other is None:
+        union = min(m * gaussian_difference_tail(scale, c), 1.0)
+    else:
+        union = 1.0
+    if m == 1 and other is None:
+        return union
+    other = scale if other is None else other
+    reach = math.ceil(7 * other) + 1
+    # P[N0 < first] is below e^-24 of P[N1 - N0 > c], which is about exp(-c²/(2 (scale² + other²))).
+    first = -math.ceil(other / math.hypot(scale, other) * c) - reach
+    last = reach
+    sums = _gaussian_lattice_sum if scale <= SUMMED_SCALE else _gaussian_block_sum
+    far = _any_of(m, np.array(gaussian_tail(scale, last + c)))[0]
+    rest = gaussian_tail(other, -first) + gaussian_tail(other, last) * float(far)
+    return _certified(sums(scale, other, m, c, first, last) + rest, union)
+
+
+def _gaussian_lattice_sum(
+    scale: float, other: float, m: int, c: int, first: int, last: int
+) -> float:
+    n = np.arange(first, last + 1, dtype=np.float64)
+    total = theta(scale)
+    survival = np.empty(len(n))
+    survival[-1] = gaussian_tail(scale, last + c)
+    above = density(n[:0:-1] + c, scale) / total  # P[N = x] for x = last + c, ..., first + c + 1
+    survival[-2::-1] = survival[-1] + np.cumsum(above)
+    passes, _ = _any_of(m, np.minimum(survival, 1.0))
+    return float((density(n, other) / theta(other) * passes).sum())
+
+
+def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, last: int) -> float:
+    """Bound S by the normal tail Φc at x + 1/2: S <= (1 + 1/scale²) Φc(x + 1/2) from scale 1000 on.
+
+    For x >= scale the weights are convex: each is at most its integral over the unit interval
+    around it. For x < scale the midpoint rule errs by at most 1/8 of the second derivative's
+    absolute integral, 4 e^{-1/2} / scale: over the total and over Φc(1 + 1/(2 scale)) that is below
+    1 / scale². The normal tail is log-concave, also cut at 1.
+    """
+    from scipy.special import erfc, erfcx
+
+    def terms(n: Array) -> tuple[Array, Array]:
+        z = (n + c + 0.5) / (scale * math.sqrt(2))
+        survival = np.minimum((1 + 1 / scale**2) * erfc(z) / 2, 1.0)
+        passes, elasticity = _any_of(m, survival)
+        hazard = np.where(
+            survival < 1, math.sqrt(2 / math.pi) / scale / np.maximum(erfcx(z), 1e-300), 0.0
+        )
+        pmf = density(n, other) / theta(other)
+        return pmf * passes, -n / other**2 - elasticity * hazard
+
+    return log_concave_sum(terms, first, last)
+
+
+def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
+    """φ(S) = 1 - (1-S)^m and its elasticity S φ'(S)/φ(S), which falls from 1 at S = 0 to 0 at S = 1
+    (m >= 2).
+    """
+    if m == 1:
+        return survival, np.ones_like(survival)
+    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
+        none = np.log1p(-survival)
+        passes = -np.expm1(m * none)
+        elasticity = np.where(passes > 0, m * survival * np.exp((m - 1) * none) / passes, 1.0)
+    return passes, elasticity
+
+
+def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, last: int) -> float:
+    """Upper bound on the sum of a log-concave f over first..last; ``terms`` gives f and a
+    supergradient of log f.
+
+    Exact for at most CELLS_AT_A_TIME terms. Otherwise a block of w terms around its middle a has
+    f(a + k) <= f(a) e^{k·slope}, which sums to f(a) sinh(w·slope/2) / sinh(slope/2). The last block
+    may reach beyond ``last``.
+    """
+    width = -(-(last - first + 1) // CELLS_AT_A_TIME)
+    blocks = -(-(last - first + 1) // width)
+    values, slope = terms(first + (width - 1) / 2 + float(width) * np.arange(blocks))
+    if width == 1:
+        return float(values.sum())
+    half = np.maximum(np.abs(slope) / 2, 1e-100)  # a steeper slope only adds
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float((values * np.sinh(width * half) / np.sinh(half)).sum())
+
+
+def _certified(total: float, union: float) -> float:
+    """Return the smaller of both bounds; the union bound if the other is NaN or could have
+    underflowed.
+    """
+    if total >= SMALLEST_SUM:
+        return min(union, tail_up(total))
+    return union

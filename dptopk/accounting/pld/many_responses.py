@@ -1,0 +1,93 @@
+"""Very many randomised responses of one ε: a lower bound on what they attain, at any count.
+
+The loss of n responses is jε, j = 2K - n, K binomial with success e^ε/(1 + e^ε), so that
+
+    δ(x) = Σ_j pmf(j) (1 - e^{x - jε})_+ .
+
+Both factors of a term are log-concave in j: between two places the terms are at least a geometric
+sequence through its ends, whose sum is closed. With a = j/n and t = tanh(ε/2), by Robbins' form of
+Stirling's formula (n! = sqrt(2πn) (n/e)^n e^r, 1/(12n + 1) < r < 1/(12n)),
+
+    ln pmf(j) >= -n D(a, t) + ln(2 / (πn (1 - a²))) / 2 - 1/(3n (1 - a²)),
+
+D(a, t) = ((1 + a) ln((1 + a)/(1 + t)) + (1 - a) ln((1 - a)/(1 - t)))/2: no sum over n places is
+formed, and n may be 10^18.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dptopk._internal.rounding import EPS, Floats
+
+FEWEST_RESPONSES = 50_000  # below, the exact engine is quick
+LARGEST_EPSILON = 1.0
+BLOCKS = 2048  # geometric sequences in the sum
+BEYOND = 9.0  # standard deviations of the loss beyond the threshold that are summed up
+RETREATS: Floats = np.geomspace(1e-8, 0.1, 57)  # relative, of the ε's that are tried
+EXACT_INTEGERS = 2.0**52
+SUM_SLACK = 1e-9  # relative: rounding of the sums, of their terms, and of places times ε
+
+
+def log_pmf_below(place: Floats, count: int, epsilon: float) -> Floats:
+    """A lower bound on ln P[2K - n = j].
+
+    Args:
+        place: the j's, whole numbers of the parity of n, |j| <= 0.9 n.
+        count: n.
+        epsilon: in (0, LARGEST_EPSILON].
+    """
+    n = float(count)
+    t = math.tanh(epsilon / 2)
+    a = place / n
+    d = a - t
+    deviance = (1 + a) * np.log1p(d / (1 + t)) + (1 - a) * np.log1p(-d / (1 - t))
+    spread = n * (1 - a) * (1 + a)
+    values = -n * deviance / 2 + np.log(2 / (math.pi * spread)) / 2 - 1 / (3 * spread)
+    # d is off by EPS (|a| + 4 t), D has the slope d/(1 - t²) in t and less than 11 d in a; the two
+    # terms of D are each computed to 8 EPS of their size, about n |d|.
+    rounding = EPS * n * np.abs(d) * (64 + 64 * (np.abs(a) + t)) / (1 - t)
+    result: Floats = values - rounding - 64 * EPS * (1 + np.abs(values))
+    return result
+
+
+def responses_delta_below(count: int, epsilon: float, x: float) -> float:
+    """A lower bound on δ(x) of ``count`` randomised responses of ε."""
+    n = float(count)
+    t = math.tanh(epsilon / 2)
+    deviation = math.sqrt(n * (1 - t * t))
+    first = math.floor(x / epsilon) + 2
+    first += (first - count) % 2
+    width = max(math.ceil(BEYOND * deviation / BLOCKS / 2), 1)  # of a block, in steps of 2
+    last = first + 2 * width * BLOCKS
+    if not (first > -0.9 * n and last < 0.9 * n and last < EXACT_INTEGERS):
+        return 0.0
+    ends: Floats = first + 2.0 * width * np.arange(BLOCKS + 1, dtype=float)
+    gain = -np.expm1(np.minimum(x - ends * epsilon * (1 - 4 * EPS), 0.0))
+    positive = gain > 0
+    with np.errstate(divide="ignore"):
+        logs = log_pmf_below(ends, count, epsilon) + np.log(gain)
+    left = logs[:-1]
+    ratio = (logs[1:] - left) / width  # of neighbouring terms, a logarithm
+    usable = positive[:-1] & positive[1:]
+    ratio = np.where(usable & (np.abs(ratio) > 1e-300), ratio, -1e-300)
+    sums = np.exp(left) * np.expm1(width * ratio) / np.expm1(ratio)
+    return float(np.where(usable, sums, 0.0).sum()) * (1 - SUM_SLACK)
+
+
+def responses_epsilon_below(count: int, epsilon: float, delta: float, upper: float) -> float:
+    """An ε that ``count`` randomised responses exceed at ``delta``; 0 if none is found near
+    ``upper``.
+
+    Args:
+        count: n, at least FEWEST_RESPONSES.
+        epsilon: of one response.
+        delta: the δ asked for.
+        upper: an upper bound on the answer.
+    """
+    if not (0 < epsilon <= LARGEST_EPSILON and 0 < delta < 1):
+        return 0.0
+    tried = (upper * (1 - RETREATS)).tolist()
+    return next((x for x in tried if responses_delta_below(count, epsilon, x) > delta), 0.0)

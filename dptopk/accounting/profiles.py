@@ -1,0 +1,197 @@
+"""A privacy profile: δ at many ε, or ε at many δ, with lower ends, to look at.
+
+Bounds are composed at a few ε and carried to all others by what is true of every profile: with u =
+e^ε, δ is a convex, non-increasing function of u with values in [0, 1]. So it lies below the chord
+between two points that bound it from above, and above the lines that continue the chords of its
+neighbours: by lower values near, and upper values far (docs/notes/setwise.md, Lemma 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dptopk._internal import validate
+from dptopk._internal.choices import Effort, Interaction
+from dptopk._internal.rounding import Floats
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.curves import LARGEST_EPSILON, Profile
+from dptopk.costs import Charge, charge_of
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dptopk.costs import Cost
+
+NODES = 40  # ε's at which bounds are composed, at most; all others lie between two of them
+FIRST_NODES = 8
+SMALLEST_DELTA = 1e-300
+ROUNDING = 1e-12  # relative, of chords
+
+
+def profile(
+    charge: Charge | Cost | str | Iterable[Charge | Cost | str],
+    *,
+    deltas: ArrayLike | None = None,
+    epsilons: ArrayLike | None = None,
+    interaction: Interaction = "setwise",
+    effort: Effort = "quick",
+) -> Profile:
+    """Bounds on δ at many ε, or on ε at many δ.
+
+    Up to NODES points are composed one by one; where more are asked for, the others follow from
+    those by convexity.
+
+    Args:
+        charge: what was spent: a Charge, a cost, text such as "25*BR(0.1)", or a list of these.
+        deltas: in (0, 1), any number of them: then ε is computed. Exactly one of deltas and
+            epsilons is given.
+        epsilons: >= 0, at most 500: then δ is computed.
+        interaction: as for ``compose``.
+        effort: for each point that is composed.
+
+    Returns:
+        Profile: upper bounds, rounded outward, with proven lower ends where known.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
+    >>> found = profile("25*DP(0.1)", epsilons=[0.0, 1.0, 2.0])
+    >>> found.deltas.round(6).tolist()
+    [0.199314, 0.006659, 3e-06]
+    """
+    costs = charge_of(charge)
+    if (deltas is None) == (epsilons is None):
+        raise InvalidParameter("give exactly one of deltas and epsilons")
+    engine = _Nodes(costs, interaction, effort)
+    if epsilons is not None:
+        asked = np.atleast_1d(validate.nonnegatives(epsilons=epsilons)).ravel()
+        if asked.size and asked.max() > LARGEST_EPSILON:
+            raise InvalidParameter(f"epsilons must be at most {LARGEST_EPSILON:g}")
+        nodes = _spread(asked, asked, FIRST_NODES)
+        if len(np.unique(asked)) > len(nodes):  # the others evenly in ln δ: chords are off by that
+            first, _ = engine.deltas(nodes)
+            logs = np.interp(asked, nodes, -np.log(np.maximum(first, SMALLEST_DELTA)))
+            nodes = sorted({*nodes, *_spread(asked, logs, NODES - FIRST_NODES)})
+        upper, lower = engine.deltas(nodes)
+        values = _chords(asked, nodes, upper)
+        below = _continued(asked, nodes, upper, lower)
+        return Profile(costs, asked, values, below, "delta", interaction)
+    levels = np.atleast_1d(validate.probabilities(deltas=deltas)).ravel()
+    if levels.size and levels.min() <= 0:
+        raise InvalidParameter("deltas must be in (0, 1)")
+    return engine.epsilons(levels)
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """The points at which a charge is composed."""
+
+    charge: Charge
+    interaction: Interaction
+    effort: Effort
+
+    def deltas(self, nodes: Sequence[float]) -> tuple[Floats, Floats]:
+        """Upper bounds on δ at each ε, made non-increasing, and lower bounds."""
+        found = [
+            compose(self.charge, epsilon=node, interaction=self.interaction, effort=self.effort)
+            for node in nodes
+        ]
+        upper = np.minimum.accumulate(np.array([bound.delta for bound in found]))
+        ends = np.array([math.nan if b.lower is None else b.lower for b in found])
+        return upper, np.minimum(ends, upper)
+
+    def epsilons(self, levels: Floats) -> Profile:
+        """ε at each δ: composed for a few, the others between them by chords in e^ε."""
+        nodes = _spread(levels, -np.log(levels), NODES)
+        found = [
+            compose(self.charge, delta=node, interaction=self.interaction, effort=self.effort)
+            for node in nodes
+        ]
+        falling = list(reversed(found))  # from the largest δ, with the smallest ε, on
+        ends = np.maximum.accumulate(np.array([bound.epsilon for bound in falling]))
+        deltas = np.array([bound.delta for bound in falling])
+        lows = np.array([0.0 if bound.lower is None else bound.lower for bound in falling])
+        epsilons = np.array([_inverted(level, ends, deltas) for level in levels])
+        # A smaller δ needs a larger ε: the end at the next larger δ is one below.
+        steps = np.maximum.accumulate(lows)
+        place = np.searchsorted(-deltas, -levels, side="right") - 1
+        lower = np.where(place >= 0, steps[np.maximum(place, 0)], 0.0)
+        lower = np.where(lower > 0, np.minimum(lower, epsilons), math.nan)
+        return Profile(self.charge, epsilons, np.array(levels), lower, "epsilon", self.interaction)
+
+
+def _spread(asked: Floats, scale: Floats, most: int) -> list[float]:
+    """The distinct points asked for, rising; of more than ``most``, some that are evenly spread
+    in ``scale``, the first and the last among them.
+    """
+    points, first = np.unique(asked, return_index=True)
+    if len(points) <= most:
+        return [float(point) for point in points]
+    along = scale[first]
+    wanted = np.linspace(along[0], along[-1], most)
+    order = np.argsort(along)
+    nearest = order[np.clip(np.searchsorted(along[order], wanted), 0, len(points) - 1)]
+    chosen = {0, len(points) - 1, *nearest.tolist()}
+    return [float(points[place]) for place in sorted(chosen)]
+
+
+def _chords(asked: Floats, nodes: Sequence[float], upper: Floats) -> Floats:
+    """The chords in e^ε through the upper bounds at the nodes; the bounds themselves there."""
+    ends = np.array(nodes)
+    right = np.clip(np.searchsorted(ends, asked), 1, max(len(ends) - 1, 1))
+    if len(ends) < 2:
+        return np.full(asked.shape, upper[0] if len(upper) else 1.0)
+    left = right - 1
+    share = np.expm1(asked - ends[left]) / np.expm1(ends[right] - ends[left])
+    values = upper[left] + share * (upper[right] - upper[left])
+    raised = np.minimum(values * (1 + ROUNDING), upper[left])
+    exact = np.searchsorted(ends, asked)
+    at_node = ends[np.minimum(exact, len(ends) - 1)] == asked
+    chords: Floats = np.where(at_node, upper[np.minimum(exact, len(ends) - 1)], raised)
+    return chords
+
+
+def _continued(asked: Floats, nodes: Sequence[float], upper: Floats, lower: Floats) -> Floats:
+    """Lower bounds: at the nodes as they are; between two, the line through the next two nodes to
+    the right, by its lower and upper end, continued to the left.
+    """
+    ends = np.array(nodes)
+    known = np.where(np.isnan(lower), 0.0, lower)
+    found = []
+    for x in asked.tolist():
+        right = int(np.searchsorted(ends, x))
+        if right >= len(ends):
+            found.append(math.nan)
+            continue
+        value = known[right]
+        if ends[right] > x and right + 1 < len(ends):
+            fall = max(known[right] - upper[right + 1], 0.0)
+            value += fall * -math.expm1(x - ends[right]) / math.expm1(ends[right + 1] - ends[right])
+        found.append(value * (1 - ROUNDING) if value > 0 else math.nan)
+    return np.array(found)
+
+
+def _inverted(level: float, ends: Floats, deltas: Floats) -> float:
+    """The ε at which the chord through (e^ε, δ) of two nodes comes down to a level; the ends are
+    rising in ε and falling in δ.
+    """
+    right = int(np.searchsorted(-deltas, -level))
+    if right >= len(ends):
+        return math.inf
+    epsilon = float(ends[right])
+    if deltas[right] == level or right == 0 or not math.isfinite(epsilon):
+        return epsilon
+    before = float(ends[right - 1])
+    share = (deltas[right - 1] - level) / (deltas[right - 1] - deltas[right])
+    # e^x = e^before + share (e^epsilon - e^before)
+    along = before + math.log1p(share * math.expm1(min(epsilon - before, LARGEST_EPSILON)))
+    if epsilon - before < LARGEST_EPSILON:
+        return min(along * (1 + ROUNDING), epsilon)
+    return epsilon

@@ -1,0 +1,171 @@
+"""Groups: every part of a charge as one certified pair, so that one product bounds the whole
+(Theorem C).
+
+Split the registered multiset into groups E_1, ..., E_r. Then V_E <= V_{E_1} ⊗ ... ⊗ V_{E_r}
+(docs/notes/setwise.md), and any larger profile may take the place of V_{E_i}. A profile is a convex
+function D(u) = p_inf + Σ q_j (u_j - u)_+ of u = e^x: the slope changes of the chords between upper
+bounds at the points u_j are masses under Q at the losses ln u_j, times u_j those under P.
+``pair_above`` reads them off and then checks, with positive terms only, that their profile is
+nowhere below the bounds it came from.
+
+| group | its profile |
+|---|---|
+| n equal ranges | the value function of their recursion, from a ladder that is kept |
+| a few different ranges | the value function over all multisets that may be left |
+| all ZCDP and CDP costs | the convex minorant of the Rényi conversion; for x < 0 by symmetry |
+| many small costs | one Gaussian (Theorem H, ``zcdp_gaussian``) |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk._internal.rounding import ROUNDOFF, Floats
+from dptopk.accounting.pld.loss_components import Grid, LossComponent, trimmed
+from dptopk.accounting.pld.pairs import Pairs, pair_of
+from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
+from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
+from dptopk.costs import Charge
+
+
+@dataclass(frozen=True)
+class GroupPair(LossComponent):
+    """A pair whose profile is at least that of a group, taken ``count`` times.
+
+    Attributes:
+        losses, log_masses: shape (n,), rising; what is finite.
+        infinite: the mass at an infinite loss, of one copy.
+        count: how many such groups there are.
+    """
+
+    losses: Floats
+    log_masses: Floats
+    infinite: float
+    count: int = 1
+
+    def on_grid(self, step: float) -> GroupPair:
+        """The pair on the multiples of a step: chords of its profile between them, so that it
+        dominates this one.
+
+        Between two losses the profile falls by (1 - e^{x - l}) times what is beyond, all terms
+        positive.
+        """
+        gaps = np.diff(self.losses)
+        masses = np.exp(self.log_masses)
+        beyond = masses.copy()  # of each loss: Σ e^{l - l_j} p_j from there on, and δ
+        falls = np.zeros(len(masses))
+        for at in range(len(gaps) - 1, -1, -1):
+            beyond[at] += beyond[at + 1] * math.exp(-gaps[at])
+            falls[at] = falls[at + 1] - math.expm1(-gaps[at]) * beyond[at + 1]
+        nodes = np.arange(math.floor(self.losses[0] / step), math.ceil(self.losses[-1] / step) + 1)
+        x = np.minimum(nodes * step * (1 - np.sign(nodes) * 4 * ROUNDOFF), self.losses[-1])
+        right = np.searchsorted(self.losses, x)
+        values = self.infinite + falls[right] - np.expm1(x - self.losses[right]) * beyond[right]
+        rounding = 8 * ROUNDOFF * (16 + 2 * len(masses) + float(np.abs(self.log_masses).max()))
+        values = np.clip(values * (1 + rounding), FLOOR, 1.0)
+        return replace(pair_above(nodes, values, step), count=self.count)
+
+    def pairs(self, grid: Grid) -> list[Pairs]:
+        """The finite part, without what is negligible under the tilt; valid from above only."""
+        errors = 64 * ROUNDOFF * (1 + np.abs(self.log_masses))
+        pair = pair_of(self.losses, self.log_masses, self.count, log_error=errors)
+        return [
+            trimmed(
+                replace(pair, loss_error=4 * ROUNDOFF * float(np.abs(self.losses).max())), grid.tilt
+            )
+        ]
+
+
+def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
+    """A pair whose profile is at least V wherever V is a profile with V(x_j) <= ``values`` at x_j =
+    nodes · h.
+
+    V is convex in u with V(u = 0) = 1 and falls, so it lies below the chords from (0, 1) through
+    any of the points, and below the last value beyond. Points above their neighbours' chord are
+    dropped. What is left is a guess as far as soundness goes: the profile of the masses found is
+    computed from its positive terms and all masses are raised by the largest ratio in which it
+    falls short.
+    """
+    for _ in range(tuning.HULL_PASSES):
+        masses = _slope_changes(nodes, values, h)
+        kept = masses >= 0
+        kept[-1] = True
+        if kept.all():
+            break
+        nodes = nodes[kept]
+        values = values[kept]
+    masses = np.maximum(_slope_changes(nodes, values, h), 0.0)
+    losses = nodes * h
+    infinite = float(values[-1])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+        centred = losses - losses[-1] / 2 - losses[0] / 2
+        below = np.cumsum((masses * np.exp(-centred))[::-1])[::-1] * np.exp(centred)
+        falls = -np.expm1(-np.diff(nodes) * h) * below[1:]
+        profile = np.append(np.cumsum(falls[::-1])[::-1], 0.0) + infinite
+        short = max(1.0, float(np.max(values / profile)), 1 / float(profile[0] + below[0]))
+    if not math.isfinite(short):
+        raise FloatingPointError
+    rounding = 4 * ROUNDOFF * (64 + 2 * len(nodes) + 2 * float(np.abs(centred).max()))
+    short *= 1 + rounding
+    masses[-1] = max(masses[-1], FLOOR)  # where every bound is 1, all the mass is at infinity
+    found = masses > 0
+    log_masses: Floats = np.log(masses[found]) + math.log(short)
+    return GroupPair(np.asarray(losses[found]), log_masses, infinite * short * (1 + 4 * ROUNDOFF))
+
+
+def _slope_changes(nodes: NDArray[np.int64], values: Floats, h: float) -> Floats:
+    """Masses under P at the points: u_j times the change of slope there of the chords from (0, 1)
+    and on.
+    """
+    gaps = np.diff(nodes) * h
+    falls = (values[:-1] - values[1:]) / np.expm1(gaps)  # -slope · u_j, to the right of point j
+    to_the_left = np.concatenate([[1 - values[0]], falls * np.exp(gaps)])
+    return to_the_left - np.append(falls, 0.0)
+
+
+def pair_of_layer(layer: Layer) -> GroupPair:
+    """The pair of a value function."""
+    return pair_above(layer.first + np.arange(len(layer.values)), layer.values, layer.h)
+
+
+@lru_cache(maxsize=64)
+def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float) -> GroupPair:
+    """The pair of ``count`` × BR(ε): a value function of its ladder with ``steps`` grid steps
+    to ε.
+    """
+    return pair_of_layer(ladder(epsilon, steps, upper=True, reach=reach).value(count))
+
+
+@lru_cache(maxsize=32)
+def mixed_ranges_pair(
+    ranges: tuple[tuple[float, int], ...], steps: int, *, reach: float
+) -> GroupPair:
+    """The pair of (ε, count), ... together, ``steps`` or more to the largest ε."""
+    rules = Rules.of(dict(ranges), steps, upper=True, reach=reach)
+    return pair_of_layer(solve(rules, tuple(count for _, count in ranges)))
+
+
+def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:
+    """The pair of everything in a charge whose classes are closed under swapping the neighbours, by
+    its Rényi curve.
+
+    b(x) <= Σ-conversion (CKS20) bounds δ(x) for x >= 0 in either direction, and so 1 - e^x (1 -
+    b(-x)) does for x < 0: P(S) - e^x Q(S) = 1 - e^x + e^x (Q(S^c) - e^{-x} P(S^c)).
+
+    Args:
+        charge: the costs, of any type with a Rényi curve.
+        h: the step of the grid on which the curve is read.
+        reach: the largest x that matters.
+    """
+    last = max(math.ceil(reach / h), 2)
+    nodes = np.arange(-last, last + 1)
+    right = np.minimum(renyi_curve(log_mgf(charge)).delta(np.arange(last + 1) * h), 1.0)
+    left = 1 - np.exp(-np.arange(1, last + 1) * h) * (1 - right[1:]) * (1 - 64 * ROUNDOFF)
+    values = np.concatenate([np.minimum(left * (1 + 8 * ROUNDOFF), 1.0)[::-1], right])
+    return pair_above(nodes, np.maximum(values, FLOOR), h)

@@ -1,0 +1,261 @@
+"""Many different ranges at once: coins round each of them to one of a few, which are then played
+for prices.
+
+*Lemma (coins).* Let ε' be a random range with E[e^{-ε'}] <= e^{-ε}. Then step_ε(V) <=
+E[step_{ε'}(V)] for all V. *Theorem E.* Let each range of a registration E be replaced by such a
+random one, all coins independent and tossed before the first answer. Then V_E <= E[V_{E'}], hence
+V_E <= E[W_S] with S the sum of the prices of what the coins chose (``price_game``). Proofs:
+docs/notes/setwise.md.
+
+For a < ε < b the coin shows b with probability (e^{-a} - e^{-ε}) / (e^{-a} - e^{-b}). What it costs
+is of second order, about (b - ε)(ε - a)/4 of variance: a hundred different ranges are as good as
+six, and the state is one number.
+
+Rounding levels for two or three ranges with many costs each: a guess at the ones that cost
+least.
+
+Any levels are sound (Theorem E, ``price_rounding``); what they cost is known well enough to
+choose. Where many costs meet, a range is worth as much as it adds to the log-MGF of the loss at the
+order that decides. Prices that are proportional to that leave nothing to gain by choosing one range
+rather than another; with small integers they are not, and the excess is what all together pay, in
+the unit of the cheapest. A coin between two neighbouring prices pays what a range is worth on
+average, and loses only to second order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk._internal.rounding import ROUNDOFF, Floats
+from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.cost_groups import GroupPair, pair_above
+from dptopk.accounting.setwise.price_game import weight_layers, window_of
+from dptopk.accounting.setwise.recursion import Layer, Rules
+from dptopk.accounting.work import check
+from dptopk.costs import BoundedRange, Charge
+
+
+@dataclass(frozen=True)
+class RoundingLevels:
+    """The few ranges that coins may choose: multiples of one grid step, each with its price; both
+    rising.
+
+    Attributes:
+        steps: grid steps of each.
+        weights: integers; about proportional to a power of the steps near 2.
+        noise: a guess at the share of the variance that coins, prices and the grid add.
+        scale: what the last one is, in units of the largest range there is; at least 1.
+    """
+
+    steps: tuple[int, ...]
+    weights: tuple[int, ...]
+    noise: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def ratio(self) -> float:
+        """The largest range over the smallest that is not merely rounded up."""
+        return self.steps[-1] / self.steps[0]
+
+    def rules(self, largest: float, reach: float) -> Rules:
+        """The grid on which the last anchor is ``scale`` times ``largest``, or a rounding more."""
+        grid = Rules.of(
+            {max(largest * self.scale, largest): 1}, self.steps[-1], upper=True, reach=reach
+        )
+        ranges = tuple(
+            math.nextafter(n * grid.h, 0.0) for n in self.steps
+        )  # no more than what the steps play
+        return Rules(ranges, self.steps, grid.h, upper=True, reach=reach)
+
+
+def law_of_weights(
+    ranges: Mapping[float, int], levels: Floats, weights: tuple[int, ...]
+) -> tuple[int, Floats]:
+    """The law of the sum of prices S: its smallest possible value, and the masses from there on.
+
+    W_S rises with S, so the coin for the larger price is rounded up, and all masses then for the
+    rounding of the sums.
+
+    Args:
+        ranges: ε's with counts; none above the last anchor by more than a rounding.
+        levels: rising, shape (n,); each no larger than the range that is played for it.
+        weights: of each.
+    """
+    least = 0  # the relative error, in roundoffs
+    masses = np.ones(1)
+    error = 1
+    for epsilon, count in ranges.items():
+        place = int(np.searchsorted(levels, epsilon))
+        if place in (0, len(levels)):
+            least += count * weights[min(place, len(levels) - 1)]
+            continue
+        a = float(levels[place - 1])
+        b = float(levels[place])
+        # The coin p of Lemma 3 (Theorem E) solves e^{-ε} = (1 - p) e^{-a} + p e^{-b}.
+        # Differences and expm1 are within 36 roundoffs; 1 - larger is exact to one more.
+        larger = min(math.expm1(a - epsilon) / math.expm1(a - b) * (1 + 64 * ROUNDOFF), 1.0)
+        coin = np.zeros(weights[place] - weights[place - 1] + 1)
+        coin[0], coin[-1] = 1 - larger, larger
+        least += count * weights[place - 1]
+        coins_error = 1
+        for bit in range(count.bit_length()):
+            if count >> bit & 1:
+                masses = np.convolve(masses, coin)
+                error += coins_error + len(coin) + 1
+            coin = np.convolve(coin, coin)
+            coins_error = 2 * coins_error + len(coin) + 1
+    return least, masses * (1 + 2 * ROUNDOFF * error)
+
+
+@lru_cache(maxsize=32)
+def weighted_ranges_pair(
+    ranges: tuple[tuple[float, int], ...], levels: RoundingLevels, *, reach: float
+) -> GroupPair:
+    """The pair of E[W_S], an upper bound on V of (ε, count), ... together (Theorem E)."""
+    rules = levels.rules(max(epsilon for epsilon, _ in ranges), reach)
+    layers = weight_layers(rules, levels.weights)
+    return Money.of(ranges, rules, levels.weights).pair(rules, levels.weights, layers)
+
+
+@dataclass(frozen=True)
+class Money:
+    """The law of the sum of prices S, without its ends: W rises with S.
+
+    Attributes:
+        first: the smallest value; what lies below has a little more money here.
+        masses: from there on.
+        beyond: the probability of more, where everything may be lost.
+    """
+
+    first: int
+    masses: Floats
+    beyond: float
+
+    @classmethod
+    def of(
+        cls, ranges: tuple[tuple[float, int], ...], rules: Rules, weights: tuple[int, ...]
+    ) -> Money:
+        """Without what S exceeds with about the probability of ``rules.reach`` standard
+        deviations.
+        """
+        least, masses = law_of_weights(dict(ranges), np.array(rules.epsilons), weights)
+        rounding = 2 * ROUNDOFF * len(masses)
+        tails = np.append(np.cumsum(masses[::-1])[::-1], 0.0) * (1 + rounding)
+        last = int(np.flatnonzero(tails > math.exp(-(rules.reach**2) / 2)).max())
+        first = int(np.flatnonzero(tails > tails[0] * (1 - tuning.LOW_WEIGHT_MASS)).max())
+        masses[first] += (tails[0] - tails[first]) + 2 * rounding * tails[0]
+        return cls(least + first, masses[first : last + 1], float(tails[last + 1]))
+
+    @property
+    def last(self) -> int:
+        """The largest value."""
+        return self.first + len(self.masses) - 1
+
+    def pair(self, rules: Rules, weights: tuple[int, ...], layers: Iterable[Layer]) -> GroupPair:
+        """The pair of E[W_S], from W_0, W_1, ..."""
+        low, high = window_of(rules, weights, self.last)
+        values = np.full(high - low + 1, self.beyond)
+        for mass, layer in zip((*np.zeros(self.first), *self.masses), layers, strict=False):
+            check()
+            if mass:
+                values += mass * layer.extended(low, high)
+        values *= 1 + 4 * ROUNDOFF * (len(self.masses) + 3)
+        return pair_above(low + np.arange(len(values)), np.minimum(values, 1.0), rules.h)
+
+
+Ranges = tuple[tuple[float, int], ...]
+
+
+@lru_cache(maxsize=128)
+def tuned(ranges: Ranges, order: float) -> tuple[RoundingLevels, ...]:
+    """Anchors for ranges (ε, count), ε rising, worth their log-MGF at the order.
+
+    Each takes more work than the one before, and adds less noise.
+    """
+    found = []
+    least = math.inf
+    for _, noise, levels in sorted(_candidates(_Band(ranges, order)), key=lambda one: one[:2]):
+        if noise < least * tuning.LESS_NOISE:
+            least = noise
+            found.append(levels)
+    return tuple(found)
+
+
+class _Band:
+    """Ranges, their counts, and what a range is worth, by interpolation."""
+
+    def __init__(self, ranges: Ranges, order: float) -> None:
+        self.epsilons = np.array([epsilon for epsilon, _ in ranges])
+        self.counts = np.array([float(count) for _, count in ranges])
+        epsilons = np.geomspace(self.epsilons[0] / 4, self.epsilons[-1] * 2, tuning.WORTH_POINTS)
+        at = np.array([order])
+        worths = [
+            float(log_mgf(Charge({BoundedRange(epsilon): 1}))(at)[0])
+            for epsilon in epsilons.tolist()
+        ]
+        self._log_epsilons, self._log_worths = np.log(epsilons), np.log(worths)
+        self.total = float(self.counts @ self.worth(self.epsilons))
+
+    def worth(self, epsilons: Floats) -> Floats:
+        """What each is worth."""
+        return np.exp(np.interp(np.log(epsilons), self._log_epsilons, self._log_worths))
+
+    def shares(self, top: int) -> Floats:
+        """The ranges worth 1, 2, ..., top parts of what the largest is, in units of it."""
+        logs = np.log(self.worth(self.epsilons[-1:]) * np.arange(1, top + 1) / top)
+        return np.exp(np.interp(logs, self._log_worths, self._log_epsilons)) / self.epsilons[-1]
+
+
+def _candidates(band: _Band) -> Iterator[tuple[float, float, RoundingLevels]]:
+    """(work, noise, anchors) for a top price, grid steps to it, and a range that is one of the
+    anchors itself.
+    """
+    for top in range(2, tuning.HIGHEST_TOP + 1):
+        shares = band.shares(top)
+        for N in tuning.TUNED_STEPS:
+            # A step lower than the price is worth costs that range only; a step higher would make
+            # all others dear.
+            steps = np.floor(N * shares * (1 + tuning.NEARLY)).astype(int)
+            if steps[0] < 1 or not (np.diff(steps) > 0).all():
+                continue
+            largest = int(steps[-1])
+            next_largest = int(steps[-2])
+            for h in {epsilon / n for epsilon in band.epsilons.tolist() for n in steps.tolist()}:
+                if next_largest * h < band.epsilons[-1] <= largest * h * (1 + 1e-12):
+                    yield _judged(band, steps, h)
+
+
+def _judged(band: _Band, steps: NDArray[np.int64], h: float) -> tuple[float, float, RoundingLevels]:
+    """The anchors ``steps`` · h with prices 1, 2, 3, ..., without those that are not used, and what
+    they come to.
+    """
+    epsilons = band.epsilons
+    levels = steps * h
+    above = np.searchsorted(levels, epsilons * (1 - 1e-9))
+    below = np.maximum(above - 1, 0)
+    alone = (above == 0) | (levels[above] < epsilons * (1 + 1e-9))
+    gaps = np.where(alone, 1.0, levels[below] - levels[above])
+    larger = np.where(
+        alone, 1.0, np.expm1(np.where(alone, 0.0, levels[below] - epsilons)) / np.expm1(gaps)
+    )
+    paid = (below + 1) + larger * (above - below)
+    used = np.unique(np.concatenate([above, below[~alone]]))
+    unit = float(((used + 1) / band.worth(levels[used])).min())
+    layers = float(band.counts @ paid)
+    N = int(steps[-1])
+    noise = layers / (unit * band.total) - 1
+    noise += 4 * tuning.CELL * h * h * float(band.counts.sum()) / float(band.counts @ epsilons**2)
+    work = layers * len(used) * (tuning.PER_STEP + tuning.PER_NODE * tuning.LAYER_NODES * N)
+    scale = max(N * h / float(epsilons[-1]), 1.0) * (1 + 1e-12)
+    return (
+        work,
+        noise,
+        RoundingLevels(tuple(steps[used].tolist()), tuple((used + 1).tolist()), noise, scale),
+    )

@@ -1,0 +1,184 @@
+"""Theorem H: many small costs, of any kind with a proven zCDP constant, are nearly one Gaussian.
+
+The proof (docs/notes/setwise.md) uses of a mechanism only that E_P e^{λL} <= e^{ρλ(1+λ)} at every
+order λ outside [-1, 0], whichever neighbour comes first. So every cost whose smallest ρ is known
+takes part: bounded range, pure DP, Laplace, discrete noise, CDP, and zCDP itself, as ξ + ρ. Costs
+that promise less do not: truncated concentrated DP, a Rényi divergence at one order, subsampled
+noise. Gaussians enter exactly, by their μ².
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dptopk._internal.rounding import ROUNDOFF, Floats, outward, sum_up
+from dptopk.accounting.cost_models.conversions import converted, implied
+from dptopk.accounting.cost_models.registry import types_with
+from dptopk.accounting.curves import Answer, Curve, Query
+from dptopk.accounting.gaussian.composition import total_mu
+from dptopk.accounting.gaussian.pair import gaussian_curve
+from dptopk.accounting.pld.many_responses import FEWEST_RESPONSES, responses_epsilon_below
+from dptopk.accounting.registry import bound
+from dptopk.costs import BoundedRange, Charge, Cost, GaussianDP, PureDP
+from dptopk.errors import NotApplicable
+
+LARGEST_RHO = 0.5  # of a cost
+# Starting variances that are tried, in units of the largest ρ; none of them may be below 1.
+STARTS: Floats = np.linspace(1.0, 8.0, 71)
+LARGEST_VARIANCE = 1e12  # the rounding of a Gaussian's profile stays small
+
+
+def concentrated_gaussian(costs: Mapping[float, int]) -> float:
+    """An upper bound on the variance of a Gaussian loss whose profile is at least that of zCDP
+    costs, ξ = 0.
+
+    A step on a Gaussian of variance s comes to at most sqrt(s') = sqrt(s) + ρ (1 + β)/sqrt(s) for s
+    >= ρ, and the game ends at most at the Gaussian of any variance s_0 >= max ρ. The sum of all
+    ρ²/s is at most an integral and the first terms of its error, whatever the order
+    (docs/notes/setwise.md, Theorem H). The best s_0 of a few is taken.
+
+    Args:
+        costs: the ρ's of the costs, in (0, LARGEST_RHO], with counts.
+    """
+    rho = max(costs)
+    total = math.fsum(times * one for one, times in costs.items())
+    start = rho * STARTS
+    slope = 2 * rho / start  # a of the theorem
+    longer = 1 + rho / 4 + rho**2 / start  # at least 1 + β
+    beta = np.expm1(rho / 8 + rho * slope / 6) * np.exp(rho / 4 * (longer + slope * longer**2 / 4))
+    largest = rho * (1 + beta)
+    whole = total * (1 + beta)
+    share = largest / start
+    excess = largest * (np.log1p(2 * whole / start) + share + share**2 / 3) / 2
+    variances = start + 2 * whole + excess
+    return float(variances.min()) * (1 + 128 * ROUNDOFF)
+
+
+@dataclass(frozen=True)
+class SmallCostBudget:
+    """Theorem H', for a filter: whatever is chosen while the prices last is worth at most one
+    Gaussian.
+
+    With money T left every play is worth at most G_φ(T) at every x, φ(T) = s_0 + T + c ln(1 +
+    T/s_0), c = r (1 + r/s_0)/2, r = (1 + β) ρ, where ρ is the largest of a cost and s_0 >= ρ. The
+    price of a cost of ρ' <= ρ is 2 (1 + β) ρ', that of one which a Gaussian of μ covers is μ²
+    (docs/notes/filters.md).
+
+    Attributes:
+        largest_rho: ρ, at most LARGEST_RHO.
+        start: s_0.
+    """
+
+    largest_rho: float
+    start: float
+
+    @property
+    def factor(self) -> float:
+        """1 + β, rounded up."""
+        slope = 2 * self.largest_rho / self.start
+        longer = 1 + self.largest_rho / 4 + self.largest_rho**2 / self.start
+        kappa = self.largest_rho / 8 + self.largest_rho * slope / 6
+        beta = math.expm1(kappa) * math.exp(self.largest_rho / 4 * (longer + slope * longer**2 / 4))
+        return (1 + beta) * (1 + 32 * ROUNDOFF)
+
+    def variance(self, money: float) -> float:
+        """φ(T), rounded up."""
+        largest = self.factor * self.largest_rho
+        share = largest * (1 + largest / self.start) / 2
+        total = self.start + money + share * math.log1p(money / self.start)
+        return total * (1 + 32 * ROUNDOFF)
+
+    def capacity(self, variance: float) -> float:
+        """The largest T with φ(T) at most a variance; 0 if there is none."""
+        low = 0.0
+        high = variance
+        if self.variance(low) > variance:
+            return 0.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.variance(middle) <= variance else (low, middle)
+        return low
+
+    @classmethod
+    def best(cls, largest_rho: float, variance: float) -> SmallCostBudget:
+        """The s_0 that leaves most for costs."""
+        choices = [cls(largest_rho, start) for start in (largest_rho * STARTS).tolist()]
+        return max(choices, key=lambda one: one.capacity(variance) / one.factor)
+
+
+def zcdp_constant(cost: Cost) -> float:
+    """The smallest ρ for which every mechanism with this cost is known to be ρ-zCDP; inf if none
+    is. ξ + ρα <= (ξ + ρ) α for α > 1.
+    """
+    if implied(cost).exact_zcdp is None:
+        return math.inf
+    return sum_up(list(converted(cost, "exact_zcdp")))
+
+
+def gaussian_of(charge: Charge) -> GaussianDP:
+    """One Gaussian cost that is worth at least everything in a charge without failure mass.
+
+    Raises:
+        NotApplicable: when a cost has no proven zCDP constant, or one above 1/2, or the numbers are
+            out of range.
+    """
+    mu = total_mu(Charge(charge.of(GaussianDP)))
+    rhos: Counter[float] = Counter()
+    for cost, times in charge:
+        if isinstance(cost, GaussianDP):
+            continue
+        rho = zcdp_constant(cost)
+        if not rho <= LARGEST_RHO:
+            raise NotApplicable(f"{cost} is not known to be {LARGEST_RHO}-zCDP")
+        rhos[rho] += times
+    if not rhos:
+        raise NotApplicable("Gaussian costs alone are one Gaussian")
+    try:
+        variance = concentrated_gaussian(rhos) + mu * mu
+    except OverflowError:
+        raise NotApplicable("the sum of ρ is too large") from None
+    if not 1e-200 < variance < LARGEST_VARIANCE:
+        raise NotApplicable("the sum of ρ is too small or too large")
+    return GaussianDP(float(outward(math.sqrt(variance))))
+
+
+@dataclass(frozen=True)
+class DominatingGaussian(Curve):
+    """The profile of the Gaussian of Theorem H, with a lower end for one kind of pure cost."""
+
+    charge: Charge
+    gaussian: GaussianDP
+
+    def answer(self, query: Query) -> Answer:
+        """The Gaussian's answer, and what randomised responses attain at least."""
+        found = gaussian_curve(self.gaussian.mu).answer(query)
+        value = found.value
+        if query.epsilon is not None or not query.lower:
+            return Answer(value)
+        lower = self._attained(query.delta_below, value)
+        return Answer(value, lower if lower > 0 else None)
+
+    def _attained(self, delta: float, upper: float) -> float:
+        """Equal costs play randomised response: an ε-BR mechanism may be that of ε/2."""
+        if len(self.charge.costs) != 1:
+            return 0.0
+        ((cost, times),) = self.charge
+        if times < FEWEST_RESPONSES or not isinstance(cost, PureDP | BoundedRange):
+            return 0.0
+        epsilon = cost.epsilon / 2 if isinstance(cost, BoundedRange) else cost.epsilon
+        return responses_epsilon_below(times, epsilon, delta, upper)
+
+
+@bound(
+    "zcdp_gaussian",
+    source="docs/notes/setwise.md, Theorem H; exact zCDP constants",
+    takes=types_with("exact_zcdp"),
+)
+def zcdp_gaussian(charge: Charge) -> DominatingGaussian:
+    """One Gaussian for all costs: nearly exact for very many small ones."""
+    return DominatingGaussian(charge, gaussian_of(charge))

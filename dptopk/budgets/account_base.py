@@ -1,0 +1,282 @@
+"""Common base of all budget accounts: one owner process, one spend at a time, no copies, records.
+
+An account in memory is the only record of what was spent. So a copy, a pickle or a forked process
+would be a second budget: all three are refused. A check and the spend that follows happen under one
+lock.
+
+``quote`` says what a spend would take, as a record that can be kept as JSON; ``apply`` takes it. A
+ledger keeps the record with the charge: read again, on another processor or by a later version, it
+is taken as it was written, and ``disagreement`` says where the account would decide otherwise
+today.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from dptopk._internal.formatting import format_upper, html_lines, html_table
+from dptopk.accounting import bounds
+from dptopk.accounting.registry import Bound
+from dptopk.costs import Budget, Charge, Cost
+from dptopk.errors import BudgetExceeded, InvalidParameter
+
+Record = dict[str, Any]
+LARGEST_FIT = 2**30  # the largest answer of ``fits``
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """An account in numbers, at one moment.
+
+    Attributes:
+        epsilon_spent: the reading of what was spent, at ``delta``; not a guarantee (see
+            ``Account.reading``).
+        epsilon_total: the guarantee, at ``delta``, now and later.
+        delta: the δ of both.
+        share: ``epsilon_spent`` over ``epsilon_total``; 0 where the total is not finite.
+        shares: how much of each kind of budget is used: of each registered cost, or of ε and of the
+            failure part of δ.
+    """
+
+    epsilon_spent: float
+    epsilon_total: float
+    delta: float
+    share: float
+    shares: Mapping[str, float]
+    _account: Account
+
+    def fits(self, charge: Charge) -> int:
+        """Return how many more times a charge fits into the account as it is; at most 2^30."""
+        return self._account.fits(charge)
+
+
+class Account(ABC):
+    """An account from which a budget is spent: an Accountant (registered costs) or a Filter (free
+    choice).
+
+    Attributes:
+        delta: the total δ at which the guarantee is stated.
+    """
+
+    delta: float
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    # What an account must say
+
+    @abstractmethod
+    def quote(self, charge: Charge, stated: Budget | None = None) -> Record:
+        """Return what a spend would take now, without spending.
+
+        Args:
+            charge: what would be spent.
+            stated: the (ε, δ) that the question states for all of its charge together; a filter
+                proves it anew and then adds it to a sum of such statements (``adding_up``).
+
+        Raises:
+            BudgetExceeded: when it would be refused; the reason says what is missing and what would
+            fit.
+            IncompatibleCosts: when the charge is stated for other neighbours, or has no price here.
+        """
+
+    @abstractmethod
+    def apply(self, charge: Charge, record: Record) -> None:
+        """Spend a charge at the terms of a record, given by ``quote`` now or long ago.
+
+        Raises:
+            BudgetExceeded: when what the record says does not fit; then nothing is spent.
+            InvalidParameter: when the record is not one for this charge.
+        """
+
+    @abstractmethod
+    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
+        """Return what a refund would give back, without refunding; ``record``: of the spend, where
+        it is known.
+        """
+
+    @abstractmethod
+    def revert(self, charge: Charge, record: Record) -> None:
+        """Give back what a record of ``quote_refund`` says."""
+
+    @abstractmethod
+    def disagreement(self, charge: Charge, record: Record) -> str:
+        """Describe where this account would decide differently from a record, beyond rounding; ''
+        if nowhere.
+        """
+
+    @abstractmethod
+    def state(self) -> Record:
+        """All that changes, as JSON; ``restore`` reads it."""
+
+    @abstractmethod
+    def restore(self, state: Record) -> None:
+        """Take over a state that ``state`` gave for an account of the same terms."""
+
+    @abstractmethod
+    def remaining(self) -> Charge | str:
+        """Return what is left: a charge of registered costs, or a filter's budget in words."""
+
+    @abstractmethod
+    def shares(self) -> dict[str, float]:
+        """Return the used share of each kind of budget, in [0, 1]."""
+
+    @abstractmethod
+    def spent(self) -> Charge:
+        """Return what has been charged, less refunds."""
+
+    @abstractmethod
+    def epsilon(self) -> float:
+        """Upper bound on ε at every moment."""
+
+    @abstractmethod
+    def group(self) -> Charge:
+        """A charge whose set-wise bound holds for all that this account may ever let through
+        (theory: groups).
+        """
+
+    # What follows
+
+    @contextmanager
+    def _here(self) -> Iterator[None]:
+        """Hold the account's lock, in the process that the account belongs to."""
+        if os.getpid() != self._pid:
+            raise InvalidParameter(
+                "this account belongs to another process: a fork would be a second budget"
+            )
+        with self._lock:
+            yield
+
+    def account(self, analyst: str) -> Account:  # noqa: ARG002
+        """The account that an analyst draws on: this one, for everybody."""
+        return self
+
+    def odometer(self) -> Bound:
+        """A reading of what was spent so far, at the budget's δ. NOT a guarantee.
+
+        The number is the set-wise bound for ``spent()``. It would be a guarantee only if
+        ``spent()`` had been fixed before the first answer. Where the analyst's choice of when to
+        stop, or the number of selections a query came to use, depended on the answers, only
+        ``epsilon()`` holds.
+        """
+        return bounds.compose(self.spent(), delta=self.delta, lower=False, effort="quick")
+
+    def reading(self) -> float:
+        """The ε, at the budget's δ, of all that was charged so far, as if nothing else came: the
+        odometer's, never above the guarantee. Every place that shows what was spent shows this.
+        """
+        if self.spent():
+            return min(self.odometer().epsilon, self.epsilon())
+        return 0.0
+
+    def share(self) -> float:
+        """The share of the total ε that was spent by the reading; 0 where the total is infinite."""
+        total = self.epsilon()
+        if math.isfinite(total):
+            return self.reading() / total
+        return 0.0
+
+    def summary(self) -> Summary:
+        """The account in numbers."""
+        return Summary(
+            epsilon_spent=self.reading(),
+            epsilon_total=self.epsilon(),
+            delta=self.delta,
+            share=self.share(),
+            shares=self.shares(),
+            _account=self,
+        )
+
+    def quote_past(self, charge: Charge) -> Record:
+        """Return what a charge takes that sums up many answers of the past.
+
+        Raises:
+            BudgetExceeded: when it is not covered.
+        """
+        return self.quote(charge)
+
+    def can_spend(self, charge: Charge, stated: Budget | None = None) -> bool:
+        """Return whether ``spend`` would accept the charge."""
+        try:
+            self.quote(charge, stated)
+        except BudgetExceeded:
+            return False
+        return True
+
+    def spend(self, charge: Charge, *, stated: Budget | None = None) -> Record:
+        """Take the charge off what is left; call it before the mechanism runs.
+
+        Args:
+            charge: the most that the answer can cost.
+            stated: as for ``quote``.
+
+        Returns:
+            The record of what was taken, which ``quote_refund`` takes.
+
+        Raises:
+            BudgetExceeded: when it is not covered; then nothing is spent.
+            IncompatibleCosts: when the charge is stated for other neighbours, or has no price here.
+        """
+        with self._here():
+            record = self.quote(charge, stated)
+            self.apply(charge, record)
+            return record
+
+    def refund(self, charge: Charge) -> None:
+        """Give back costs that were spent but never ran, such as the selections after an early
+        stop.
+
+        How many selections ran may depend on what came out: a selection that never ran was never
+        played. The δ of a query is spent in full and never comes back; the charge must have delta
+        0.
+
+        Raises:
+            InvalidParameter: when this was not spent, when delta is not 0, or where it is not
+                sound; then nothing is given back.
+        """
+        with self._here():
+            self.revert(charge, self.quote_refund(charge))
+
+    @abstractmethod
+    def fits(self, charge: Charge, stated: Budget | None = None) -> int:
+        """Return how many more times a charge fits, one after the other, at most 2^30; ``stated``:
+        as for ``quote``.
+        """
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the guarantee, what is spent and what is left."""
+        now = self.summary()
+        shares = [(name, f"{share:.1%}") for name, share in now.shares.items()]
+        guarantee = f"({format_upper(now.epsilon_total)}, {now.delta:g})-DP"
+        holds = f"{type(self).__name__}: {guarantee} for everything, at every moment"
+        spent = f"ε about {now.epsilon_spent:.4g} spent (a reading); left: {self.remaining()}"
+        return html_lines([holds, spent]) + html_table(["of the budget", "used"], shares)
+
+    def _no_copy(self, *_: object) -> NoReturn:
+        raise InvalidParameter(
+            f"{type(self).__name__} cannot be copied or pickled: it would be a second budget"
+        )
+
+    __copy__ = __deepcopy__ = __reduce_ex__ = _no_copy
+
+
+@lru_cache(maxsize=4096)
+def cost_of(text: str) -> Cost:
+    """The one cost that ``str(cost)`` wrote.
+
+    Raises:
+        InvalidParameter: when the text is not one cost.
+    """
+    costs = list(Charge.parse(text).costs.items())
+    if len(costs) != 1 or costs[0][1] != 1:
+        raise InvalidParameter(f"{text!r} is not one cost")
+    return costs[0][0]

@@ -1,0 +1,285 @@
+"""Adding up: the second sum of a filter, of the ε's of whole charges (basic composition).
+
+A filter of total (ε, δ) accepts a charge while a sum of its own stays within its capacity (of
+Rényi prices, say), *or* while the ε's of all charges so far add up to at most ε. For the second sum
+a charge j is entered with one statement (ε_j, δ_j) about all of its costs together. Both sums share
+one part δ_f of δ: while the second sum is open a charge takes δ_j of it, which contains its masses
+of failure f_j; once a charge ran that is not in the second sum, charges take f_j only, and the
+second sum never opens again. Everything together is (ε, δ)-DP, with the capacity of the first sum
+as it is without the second (docs/notes/filters.md, Adding up).
+
+Which statement is entered is free, as long as it is decided before the charge runs:
+
+- Costs that are pure as they stand are entered by the sum of their ε's; they need no more of δ than
+  their failures, and what did not run of them is refunded in this sum too.
+- Other charges are entered by the bound at δ_j that ``compose`` proves for them.
+- A charge that the first sum accepts too takes little more of δ than its failures: an *extra* of at
+  most x² δ_f, where x = ε_j/ε, and in all at most ``MOST_EXTRA`` of δ_f. So large questions, of
+  which few fit, are added up; many small ones leave δ_f to their failures (99 questions of 2% of ε
+  become 98).
+- A charge that the first sum does not accept is stated at its own δ_j or, where the ε of that is
+  not left, at the least δ at which it holds for the ε that is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dptopk._internal.rounding import decimal, round_down, round_up
+from dptopk.accounting import bounds
+from dptopk.accounting.registry import split_failure
+from dptopk.budgets.account_base import Record
+from dptopk.budgets.filter_metrics import Metric
+from dptopk.budgets.running_totals import PURE, RunningTotals
+from dptopk.costs import ApproxDP, Budget, Charge
+
+MOST_EXTRA = Fraction(1, 5)  # of the failure part: what statements may take beyond failures
+UNSTATED = Fraction(1, 10)  # of the failure part: the δ of a statement where none was given
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of a filter at one moment, and whether they cover a charge.
+
+    Attributes:
+        metrics: of the filter, by name.
+        totals: of all charges so far.
+        failure_delta: δ_f, the part of δ for failures and statements.
+    """
+
+    metrics: Mapping[str, Metric]
+    totals: RunningTotals
+    failure_delta: Fraction
+
+    @property
+    def failures_left(self) -> Fraction:
+        """The part of δ_f that is left."""
+        return self.failure_delta - self.totals.failures
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the sum of ε's is open: every charge that ran is in it, and it has room."""
+        return (
+            PURE in self.metrics
+            and not self.totals.left
+            and not self.totals.unpriced[PURE]
+            and self.totals.sums[PURE] <= self.metrics[PURE].capacity
+        )
+
+    def _within(self, name: str, taken: RunningTotals) -> bool:
+        totals = self.totals
+        if totals.unpriced[name] or taken.unpriced[name]:
+            return False
+        return totals.sums[name] + taken.sums[name] <= self.metrics[name].capacity
+
+    def added(self, taken: RunningTotals) -> bool:
+        """Whether the charge stays within the sum of ε's."""
+        return (
+            self.adds_up
+            and not taken.left
+            and taken.failures <= self.failures_left
+            and self._within(PURE, taken)
+        )
+
+    def priced(self, taken: RunningTotals) -> bool:
+        """Whether the charge stays within the filter's own sum."""
+        others = (name for name in self.metrics if name != PURE)
+        return taken.failures <= self.failures_left and any(
+            self._within(name, taken) for name in others
+        )
+
+    def covers(self, taken: RunningTotals) -> bool:
+        """Whether the charge stays within one of the sums."""
+        return self.priced(taken) or self.added(taken)
+
+
+@dataclass(frozen=True)
+class Entering:
+    """The ways to enter one charge into a filter.
+
+    Attributes:
+        charge: the most that the question can cost.
+        sums: the filter's, before it.
+        prices: of each cost, as a record holds them; None: one of them has no price.
+    """
+
+    charge: Charge
+    sums: Sums
+    prices: Record | None
+
+    def records(self, stated: Budget | None) -> Iterator[tuple[Record, RunningTotals]]:
+        """The ways that are covered, the best first, each with what it takes.
+
+        Args:
+            stated: the (ε, δ) that the question states for its charge; None: none was stated.
+        """
+        plain = self._plain()
+        inside = plain is not None and self.sums.priced(plain[1])
+        if self.sums.adds_up:
+            for way in self._added(plain, stated, inside=inside):
+                if self.sums.added(way[1]):
+                    yield way
+        if plain is not None and inside:
+            yield self._leaving(*plain)
+
+    def by_prices(self) -> Record | None:
+        """The charge by the prices of its costs, without a statement; None: it is not covered."""
+        plain = self._plain()
+        if plain is None:
+            return None
+        record, taken = self._leaving(*plain)
+        if self.sums.covers(taken):
+            return record
+        return None
+
+    def _plain(self) -> tuple[Record, RunningTotals] | None:
+        """The charge by the prices of its costs."""
+        if self.prices is None:
+            return None
+        record = {"prices": self.prices}
+        return record, self._taken(record)
+
+    def _taken(self, record: Record) -> RunningTotals:
+        return RunningTotals.of(self.charge, record, self.sums.metrics)
+
+    def _leaving(self, record: Record, taken: RunningTotals) -> tuple[Record, RunningTotals]:
+        """The charge by its prices; a charge that is not in the sum of ε's closes it."""
+        if PURE not in self.sums.metrics or self.sums.totals.left or not taken.unpriced[PURE]:
+            return record, taken
+        record = record | {"left": True}
+        return record, self._taken(record)
+
+    def _added(
+        self,
+        plain: tuple[Record, RunningTotals] | None,
+        stated: Budget | None,
+        *,
+        inside: bool,
+    ) -> Iterator[tuple[Record, RunningTotals]]:
+        """The charge in the sum of ε's: by the ε's of its costs, and by statements."""
+        pure = plain if plain is not None and not plain[1].unpriced[PURE] else None
+        if pure is not None and self._within_stated(pure[1], stated):
+            yield pure
+            if inside:
+                return  # as good as stated; nothing of δ is spent on less
+        for found in self.statements(stated, inside=inside):
+            if self.prices is not None:
+                record = {"stated": statement_record(found) | {"prices": self.prices}}
+                yield record, self._taken(record)
+        if pure is not None:
+            yield pure
+
+    def _within_stated(self, pure: RunningTotals, stated: Budget | None) -> bool:
+        if stated is None:
+            return True
+        return pure.sums[PURE] <= self.sums.metrics[PURE].read(stated.epsilon)
+
+    @property
+    def failures(self) -> Fraction:
+        """The masses of failure of the charge, and its δ: an upper bound on their sum."""
+        return Fraction(split_failure(self.charge, summed=True)[1]) + Fraction(self.charge.delta)
+
+    def statements(self, stated: Budget | None, *, inside: bool) -> Iterator[ApproxDP]:
+        """Statements about all of the charge, the first choice first; each contains its failures.
+
+        Args:
+            stated: what the question states.
+            inside: whether the charge is covered without any.
+        """
+        failures = self.failures
+        left = self.sums.failures_left
+        if inside:
+            delta = failures + self._extra(stated)
+        elif stated is None:
+            delta = failures + (left - failures) * UNSTATED
+        else:
+            delta = Fraction(stated.delta)
+        if failures < delta <= left:
+            found = self.statement(delta, stated)
+            if found is not None:
+                yield found
+        if not inside and (last := self._filling()) is not None:
+            yield last
+
+    def statement(self, delta: Fraction, stated: Budget | None = None) -> ApproxDP | None:
+        """The (ε, δ) of all of the charge at this δ; None: no ε.
+
+        The failures are taken off first: P - e, with e of mass f, satisfies the costs without
+        them, and these are worth at most δ - f at ε. So the part of P that is left out for the
+        statement contains e, as the proof needs. More work is done where the first bound is above
+        the ε that was ``stated``.
+        """
+        least = round_down(delta)
+        spare = Fraction(least) - self.failures
+        if not spare > 0 or not least < 1:
+            return None
+        found = bounds.compose(self._bare, delta=round_down(spare), lower=False, effort="quick")
+        if stated is not None and found.epsilon > stated.epsilon:
+            found = bounds.compose(self._bare, delta=round_down(spare), lower=False)
+        epsilon = found.epsilon
+        if not epsilon < math.inf:
+            return None
+        # The bound is on the float, and the filter reads its decimal; sums of decimals are exact.
+        if decimal(epsilon) < Fraction(epsilon) and found.name != "basic":
+            epsilon = math.nextafter(epsilon, math.inf)
+        return ApproxDP(epsilon, least)
+
+    def _filling(self) -> ApproxDP | None:
+        """The statement at all of the ε that is left, with the least δ at which it holds."""
+        if not self.sums.adds_up:
+            return None
+        epsilon = room(self.sums, PURE)
+        if not epsilon > 0:
+            return None
+        found = bounds.compose(self._bare, epsilon=epsilon, lower=False, effort="quick")
+        delta = round_up(self.failures + Fraction(found.delta))
+        if Fraction(delta) <= self.sums.failures_left:
+            return ApproxDP(epsilon, delta)
+        return None
+
+    @property
+    def _bare(self) -> Charge:
+        """The charge without failures and δ."""
+        rest = split_failure(self.charge)[0]
+        return Charge(rest.costs, adaptive=rest.adaptive, neighbours=rest.neighbours)
+
+    def _extra(self, stated: Budget | None) -> Fraction:
+        """The part of δ beyond its failures that a charge takes which is covered without it."""
+        pool = self.sums.failure_delta
+        unused = MOST_EXTRA * pool - self.sums.totals.extra
+        if stated is None:
+            wanted = UNSTATED * pool
+            found = self.statement(self.failures + wanted)
+            epsilon = Fraction(0) if found is None else Fraction(found.epsilon)
+        else:
+            wanted = Fraction(stated.delta) - self.failures
+            epsilon = Fraction(stated.epsilon)
+        share = epsilon / self.sums.metrics[PURE].capacity
+        return min(wanted, share**2 * pool, unused)
+
+
+def room(sums: Sums, name: str) -> float:
+    """What is left on a metric, as a number that the metric does not read as more."""
+    metric = sums.metrics[name]
+    if sums.totals.unpriced[name]:
+        return 0.0
+    exact = max(metric.capacity - sums.totals.sums[name], Fraction(0))
+    left = float(exact)
+    if metric.read(left) <= exact:
+        return left
+    return math.nextafter(left, 0.0)
+
+
+def statement_record(stated: ApproxDP) -> Record:
+    """A statement as a record holds it."""
+    return {"epsilon": stated.epsilon, "delta": stated.delta}
+
+
+def statement_of(record: Record) -> ApproxDP | None:
+    """The statement that a record holds, if it holds one."""
+    if "stated" not in record:
+        return None
+    return ApproxDP(record["stated"]["epsilon"], record["stated"]["delta"])

@@ -1,0 +1,354 @@
+"""The accountant: a registered multiset of costs, played in any order, with a guarantee that never
+moves.
+
+The registration fixes the guarantee: for any spends in any order, however adaptively chosen,
+everything together is (ε, δ)-DP with ε the best set-wise bound for the registered charge. A spend
+uses up tokens of the registration, each covering one cost (``domination``). Which token a cost uses
+is settled when it is spent and not changed later: in the game behind the set-wise bounds the token
+is picked before the mechanism runs. For the same reason a refund returns a token only for something
+that did not run.
+
+Where the costs are not known beforehand, ``Accountant.filter(budget)`` gives a filter instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dptopk._internal import validate
+from dptopk._internal.formatting import format_lower, format_upper
+from dptopk._internal.rounding import round_down
+from dptopk._internal.search import first_true
+from dptopk.accounting import bounds
+from dptopk.accounting.registry import Bound
+from dptopk.budgets.account_base import LARGEST_FIT, Account, Record, cost_of
+from dptopk.budgets.registered_costs import dominates, match, size
+from dptopk.costs import Budget, Charge, Cost
+from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, InvalidParameter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dptopk.budgets.filter import Filter
+
+
+class _AskedOfTheClass:
+    """``Accountant.filter``, which an instance does not have: it would seem to be about what the
+    instance has spent.
+    """
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., Filter]:
+        if instance is not None:
+            raise AttributeError("call Accountant.filter(budget) on the class, not on an account")
+        return _filter
+
+
+def _filter(budget: Budget, **options: Any) -> Filter:
+    """A filter for costs that are not registered beforehand; see ``filter.Filter``."""
+    from dptopk.budgets.filter import Filter
+
+    return Filter(budget, **options)
+
+
+class Accountant(Account):
+    """A set-wise accountant over a registered charge.
+
+    Args:
+        registered: the multiset of costs that may be spent; its ``delta`` is the most that the
+            deltas of all spent charges may add up to (failure mass inside ApproxDP and MultiDP
+            costs is part of those costs).
+        delta: the total δ at which ``epsilon()`` is reported, in [registered.delta, 1).
+        guarantee: computed before for the same registration and delta; None: computed when first
+            asked for.
+
+    Raises:
+        InvalidParameter: on a δ below the registered one, or an empty registration.
+
+    >>> from dptopk.costs import BoundedRange, PureDP
+    >>> accountant = Accountant(Charge({BoundedRange(0.1): 20, PureDP(0.2): 1}), delta=1e-6)
+    >>> _ = accountant.spend(Charge({BoundedRange(0.09): 5}))
+    >>> print(accountant.remaining())
+    DP(0.2) + 15*BR(0.1)
+    >>> accountant.epsilon() < 1.6
+    True
+    """
+
+    def __init__(self, registered: Charge, delta: float, *, guarantee: Bound | None = None) -> None:
+        super().__init__()
+        if not isinstance(registered, Charge) or not registered:
+            raise InvalidParameter(
+                f"registered must be a Charge that is not empty, got {registered!r}"
+            )
+        self.delta = validate.probability(delta=delta)
+        if self.delta < registered.delta:
+            raise InvalidParameter(
+                f"delta must be at least the registered delta {registered.delta}, got {delta}"
+            )
+        self.registered = registered
+        self._left: Counter[Cost] = Counter(dict(registered.costs))
+        self._used: dict[Cost, Counter[Cost]] = {}  # cost spent -> tokens it used up
+        self._delta_left = Fraction(registered.delta)
+        self._adaptive = False
+        if guarantee is not None:
+            self.__dict__["guarantee"] = guarantee
+
+    filter = _AskedOfTheClass()
+
+    def epsilon(self) -> float:
+        """Upper bound on ε, fixed by the registration: valid now and after every later spend and
+        refund.
+        """
+        return self.guarantee.epsilon
+
+    @cached_property
+    def guarantee(self) -> Bound:
+        """The best set-wise bound for the registration, with its name, source and note."""
+        return bounds.compose(self.registered, delta=self.delta)
+
+    def quote(self, charge: Charge, stated: Budget | None = None) -> Record:  # noqa: ARG002
+        """The tokens that a spend would use: for every cost the smallest registered tokens that
+        cover it.
+
+        Raises:
+            BudgetExceeded: when there are no tokens for all of it, or its delta is not covered.
+            IncompatibleCosts: when the charge is stated for another neighbour relation.
+        """
+        validate.instance(Charge, charge=charge)
+        if charge.neighbours != self.registered.neighbours:
+            raise IncompatibleCosts(
+                f"registered for {self.registered.neighbours}, charged for {charge.neighbours}"
+            )
+        with self._here():
+            if Fraction(charge.delta) > self._delta_left:
+                asked = format_upper(charge.delta)
+                left = format_lower(float(self._delta_left))
+                short = f"its delta {asked} is more than the {left} that are left"
+                raise BudgetExceeded(charge, self.remaining(), short)
+            if all(times <= self._left[cost] for cost, times in charge):
+                return {"tokens": [[str(cost), str(cost), times] for cost, times in charge]}
+            assignment = match(charge.costs, self._left, dominates, size)
+            if assignment is None:
+                raise BudgetExceeded(charge, self.remaining(), self._missing(charge))
+        return {
+            "tokens": [
+                [str(cost), str(token), times] for (cost, token), times in assignment.items()
+            ]
+        }
+
+    def fits(self, charge: Charge, stated: Budget | None = None) -> int:  # noqa: ARG002
+        """Return how many more times a charge fits, at most 2^30; ``stated`` changes nothing."""
+        if not charge:
+            return LARGEST_FIT
+        return first_true(lambda times: not self._fits(charge, times), 1, LARGEST_FIT + 1) - 1
+
+    def _fits(self, charge: Charge, repetitions: int) -> bool:
+        costs = {cost: times * repetitions for cost, times in charge}
+        bare = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
+        # Deltas are compared exactly, apart: that of ``charge.times`` is rounded up.
+        if repetitions * Fraction(charge.delta) > self._delta_left:
+            return False
+        try:
+            return self.can_spend(bare)
+        except DptopkError:
+            return False
+
+    def _missing(self, charge: Charge) -> str:
+        """Name the kinds of cost that are not covered, and how many of each are left."""
+        lines = []
+        for cost, times in charge:
+            if not any(dominates(token, cost) for token in self.registered.costs):
+                lines.append(f"{cost} is not registered, nor a cost that covers it")
+                continue
+            left = sum(n for token, n in self._left.items() if n and dominates(token, cost))
+            if left < times:
+                lines.append(f"{times}*{cost} asked for, {left} left")
+        return "; ".join(lines) or "the tokens left do not cover all of it at once"
+
+    def apply(self, charge: Charge, record: Record) -> None:
+        """Use up the tokens that a record names, and the charge's delta; see ``Account.apply``."""
+        with self._here():
+            used = _tokens(record)
+            paid = Counter[Cost]()
+            wanted = Counter[Cost]()
+            for cost, token, times in used:
+                paid[cost] += times
+                wanted[token] += times
+            if paid != Counter(dict(charge.costs)):
+                raise InvalidParameter("the record of this charge names different costs")
+            if any(self._left[token] < times for token, times in wanted.items()):
+                raise BudgetExceeded(charge, self.remaining(), "the tokens named are not left")
+            if Fraction(charge.delta) > self._delta_left:
+                raise BudgetExceeded(
+                    charge, self.remaining(), "the deltas add up to more than was registered"
+                )
+            for cost, token, times in used:
+                self._left[token] -= times
+                self._used.setdefault(cost, Counter())[token] += times
+            self._delta_left -= Fraction(charge.delta)
+            self._adaptive |= charge.adaptive
+
+    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
+        """The tokens that come back for costs that were spent but never ran.
+
+        Where one cost has used tokens of several kinds, the token that all of the others cover
+        comes back: whichever of them the cost that ran had used, the set left is no larger than the
+        true one.
+
+        Args:
+            charge: what never ran.
+            record: of the spend it was part of, whose tokens alone then come into question; None:
+                all that were used.
+
+        Raises:
+            InvalidParameter: when this was not spent, when delta is not 0, or when no such smallest
+            token exists.
+        """
+        if not isinstance(charge, Charge) or charge.delta:
+            raise InvalidParameter(
+                "charge to refund must be a Charge with delta 0: a delta is never refunded"
+            )
+        with self._here():
+            returned = []
+            for cost, times in charge:
+                used = Counter(self._used.get(cost, {}))
+                if record is not None:
+                    used &= Counter(
+                        {token: n for spent, token, n in _tokens(record) if spent == cost}
+                    )
+                returned += [
+                    [str(cost), str(token), n] for token, n in _smallest(cost, times, used)
+                ]
+        return {"tokens": returned}
+
+    def revert(self, charge: Charge, record: Record) -> None:
+        """Return the tokens named in a record of ``quote_refund`` to the account."""
+        with self._here():
+            returned = _tokens(record)
+            for cost, token, times in returned:
+                if self._used.get(cost, Counter())[token] < times or times > charge.costs.get(
+                    cost, 0
+                ):
+                    raise InvalidParameter(f"charge to refund was not spent: {cost}")
+            for cost, token, times in returned:
+                self._used[cost][token] -= times
+                if not self._used[cost][token]:
+                    del self._used[cost][token]
+                self._left[token] += times
+
+    def disagreement(self, charge: Charge, record: Record) -> str:
+        """Name the tokens of a record that do not cover their costs by the present table."""
+        wrong = [
+            f"{token} for {cost}"
+            for cost, token, _ in _tokens(record)
+            if not dominates(token, cost)
+        ]
+        if wrong:
+            return f"charge {charge} took " + ", ".join(wrong)
+        return ""
+
+    def state(self) -> Record:
+        """Tokens left, tokens used, and the δ left, exactly."""
+        with self._here():
+            used = [
+                [str(c), str(t), n]
+                for c, tokens in self._used.items()
+                for t, n in tokens.items()
+                if n
+            ]
+            left = {str(token): n for token, n in self._left.items()}
+            taken = {
+                "used": sorted(used),
+                "delta_left": str(self._delta_left),
+                "adaptive": self._adaptive,
+            }
+            return {"left": left, **taken}
+
+    def restore(self, state: Record) -> None:
+        """Take over a state of an account of the same registration."""
+        with self._here():
+            self._left = Counter({cost_of(token): n for token, n in state["left"].items()})
+            self._used = {}
+            for cost, token, n in _tokens({"tokens": state["used"]}):
+                self._used.setdefault(cost, Counter())[token] = n
+            self._delta_left = Fraction(state["delta_left"])
+            self._adaptive = state["adaptive"]
+
+    def remaining(self) -> Charge:
+        """Return what may still be spent: the remaining tokens, and the remaining δ (rounded
+        down).
+        """
+        return Charge(
+            self._left, delta=round_down(self._delta_left), neighbours=self.registered.neighbours
+        )
+
+    def shares(self) -> dict[str, float]:
+        """Return the used share of each registered token and of the registered δ, in [0, 1]."""
+        left = self.remaining()
+        delta = self.registered.delta
+        used = {
+            str(token): 1 - left.costs.get(token, 0) / times for token, times in self.registered
+        }
+        return used | ({"delta": 1 - left.delta / delta} if delta else {})
+
+    def spent(self) -> Charge:
+        """Return the costs charged (not the tokens used for them), less refunds."""
+        costs = {cost: tokens.total() for cost, tokens in self._used.items()}
+        delta = float(Fraction(self.registered.delta) - self._delta_left)
+        return Charge(
+            costs, delta=delta, adaptive=self._adaptive, neighbours=self.registered.neighbours
+        )
+
+    def group(self) -> Charge:
+        """The registration itself."""
+        return self.registered
+
+    def table(self) -> pd.DataFrame:
+        """All bounds for the registration, as ``bounds.table``; ``taken`` marks the one that
+        ``epsilon()`` uses.
+        """
+        rows = bounds.table(self.registered, delta=self.delta, interaction="setwise")
+        rows["taken"] = rows["name"] == self.guarantee.name
+        return rows
+
+    def __repr__(self) -> str:
+        return (
+            f"Accountant(registered={self.registered}, delta={self.delta}, "
+            f"remaining={self.remaining()})"
+        )
+
+
+def _tokens(record: Record) -> list[tuple[Cost, Cost, int]]:
+    """Parse a record into (cost, token, number).
+
+    Raises:
+        InvalidParameter: when it says something else.
+    """
+    try:
+        rows = [(cost_of(cost), cost_of(token), n) for cost, token, n in record["tokens"]]
+    except (KeyError, TypeError, ValueError):
+        raise InvalidParameter("the record of this charge does not fit a registration") from None
+    if any(type(n) is not int or n < 1 for _, _, n in rows):
+        raise InvalidParameter("the record of this charge does not fit a registration")
+    return rows
+
+
+def _smallest(cost: Cost, times: int, used: Counter[Cost]) -> list[tuple[Cost, int]]:
+    """The tokens that come back for a cost: again and again the one that all the others cover."""
+    used = +used
+    returned = []
+    if used.total() < times:
+        raise InvalidParameter(f"charge to refund was not spent: {cost}")
+    while times:
+        smallest = next((t for t in used if all(dominates(other, t) for other in used)), None)
+        if smallest is None:
+            raise InvalidParameter(
+                f"charge to refund used different tokens, none of them the smallest: {cost}"
+            )
+        moved = min(times, used.pop(smallest))
+        returned.append((smallest, moved))
+        times -= moved
+    return returned

@@ -1,0 +1,103 @@
+"""The files of a folder or a glob that are the rows of a table, on every engine the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from glob import glob, has_magic
+from pathlib import Path
+
+from dptopk.errors import InvalidParameter
+
+# What a folder of a table with a log of its own holds, and how such a table is read. Its files
+# include rows that were deleted or replaced: only the log says which.
+_DELTA = (
+    "give deltalake.DeltaTable(path).to_pyarrow_dataset(), or the frame "
+    "spark.read.format('delta').load(path)"
+)
+_ICEBERG = (
+    "give pyiceberg.table.StaticTable.from_metadata(file).scan().to_arrow(), or the frame "
+    "spark.read.format('iceberg').load(path)"
+)
+_LOGS = {
+    "_delta_log": ("a Delta table", _DELTA),
+    "metadata/*.metadata.json": ("an Iceberg table", _ICEBERG),
+    ".hoodie": ("a Hudi table", "give the frame spark.read.format('hudi').load(path)"),
+}
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is no part of a table: Spark, Hive and Hadoop write such names for
+    their own use, except for folders such as _day=1.
+    """
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def matching(pattern: str, named: Path) -> tuple[str, ...]:
+    """The files of a glob that are not hidden, in the order of their names.
+
+    Args:
+        pattern: of the files; links to folders are followed.
+        named: what the caller named.
+
+    Raises:
+        InvalidParameter: when there is none, or when they belong to a table with a log.
+    """
+    fixed = _fixed(pattern)
+    found = glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207
+    paths = sorted(path for path in found if _is_part(Path(path), fixed))
+    for folder in _folders(paths, fixed):
+        _refuse_log(folder)
+    if not paths:
+        raise InvalidParameter(f"table: there is no file {str(named)!r}")
+    return tuple(paths)
+
+
+def _fixed(pattern: str) -> Path:
+    """The folders at the start of a pattern that match themselves alone."""
+    folders = Path()
+    for part in Path(pattern).parts:
+        # A bracket around one letter is that letter, escaped.
+        if has_magic(part) and not _is_escaped(part):
+            break
+        folders /= _unescaped(part)
+    return folders
+
+
+def _unescaped(part: str) -> str:
+    for letter in "*?[":
+        part = part.replace(f"[{letter}]", letter)
+    return part
+
+
+def _is_escaped(part: str) -> bool:
+    plain = part
+    for letter in "*?[":
+        plain = plain.replace(f"[{letter}]", "")
+    return not has_magic(plain)
+
+
+def _is_part(path: Path, fixed: Path) -> bool:
+    """Whether a path is a file of the table: neither it nor a folder that was found is hidden."""
+    below = path.relative_to(fixed).parts
+    return path.is_file() and not any(map(is_hidden, below))
+
+
+def _folders(paths: list[str], fixed: Path) -> Iterator[Path]:
+    """The folder that was named and those below it in which files were found, each once."""
+    seen = {fixed}
+    yield fixed
+    for path in paths:
+        for folder in Path(path).parents:
+            if folder in seen:
+                break
+            seen.add(folder)
+            yield folder
+
+
+def _refuse_log(folder: Path) -> None:
+    for mark, (kind, advice) in _LOGS.items():
+        if next(folder.glob(mark), None) is not None:
+            raise InvalidParameter(
+                f"table: {folder.name!r} is {kind}, whose files also hold rows that were removed; "
+                f"{advice}"
+            )

@@ -1,0 +1,200 @@
+"""Values that an engine cannot read count as missing, in Parquet files and Arrow data: text that is
+not UTF-8, and times beyond 64 bits of microseconds, also in the fields of structures. A list or map
+that holds such text is missing as a whole.
+
+Writers need not check what they write. An engine that meets such a value refuses the whole table:
+one user's value would decide whether there is an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_ROWS = "dptopk_readable_rows"
+# What DuckDB says of a value that it cannot read; Arrow raises errors of its own with this text.
+_UNREADABLE = ("Conversion Error", "Invalid Input Error", "Out of Range Error")
+_MICROSECONDS = {"s": 10**6, "ms": 10**3}
+
+
+def readable(table: Any) -> Any:
+    """An Arrow table with NULL for each value that DuckDB cannot read; text that is coded by a
+    dictionary is plain text.
+    """
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        kind = _readable_values(pa.array([], field.type)).type
+        chunks = [_readable_values(chunk) for chunk in table.column(place).chunks]
+        column = pa.chunked_array(chunks, kind)
+        table = table.set_column(place, field.with_type(kind), column)
+    return table
+
+
+def _readable_values(values: Any) -> Any:
+    """An Arrow array with NULL for each value that DuckDB cannot read; of a structure, for its
+    unreadable fields alone.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    if pa.types.is_timestamp(kind) and kind.unit in _MICROSECONDS:
+        return _in_range(values, _MICROSECONDS[kind.unit])
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return _readable_fields(values)
+    if not (_is_text(kind) or pa.types.is_nested(kind)) or _is_valid(values):
+        return values
+    return _decoded(values) if _is_text(kind) else _valid_or_null(values)
+
+
+def _readable_fields(values: Any) -> Any:
+    import pyarrow as pa
+
+    parts = [_readable_values(part) for part in values.flatten()]
+    pairs = zip(values.type, parts, strict=True)
+    fields = [field.with_type(part.type).with_nullable(True) for field, part in pairs]
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
+
+
+def _in_range(column: Any, microseconds: int) -> Any:
+    """A column of times of a coarser unit, NULL where they are too large for microseconds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    largest = (2**63 - 1) // microseconds
+    ticks = column.cast(pa.int64())
+    above = pc.greater_equal(ticks, -largest)
+    below = pc.less_equal(ticks, largest)
+    return pc.if_else(pc.and_(above, below), column, pa.scalar(None, column.type))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    is_view = pa.types.is_string_view(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_view)
+
+
+def _is_valid(values: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _decoded(texts: Any) -> Any:
+    import pyarrow as pa
+
+    stored = texts.cast(pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary())
+    return pa.array([_text_or_null(value) for value in stored.to_pylist()], texts.type)
+
+
+def _valid_or_null(values: Any) -> Any:
+    """An array of lists or maps with NULL for those that hold text that is not UTF-8."""
+    import pyarrow as pa
+
+    # A slice is validated with all of its elements, those of other rows too; a copy is not.
+    rows = range(len(values))
+    places = [row if _is_valid(values.take(pa.array([row]))) else None for row in rows]
+    return values.take(pa.array(places, pa.int64()))
+
+
+def _text_or_null(value: bytes | None) -> str | None:
+    try:
+        if value is None:
+            return None
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+@dataclass(frozen=True)
+class ReadableFiles:
+    """Parquet files on DuckDB, in which a query may meet a value that it cannot read.
+
+    Attributes:
+        connection: an Ibis connection to DuckDB.
+        view: the name of the temporary view of the files.
+        paths: the files.
+        columns: those needed; None = all.
+    """
+
+    connection: Any
+    view: str
+    paths: Sequence[str]
+    columns: Sequence[str] | None
+
+    def tolerant(self, action: Callable[..., Any]) -> Callable[..., Any]:
+        """The action on expressions of the view, run again on what is readable where a value is
+        not: nothing that it gave before changes.
+        """
+
+        def run(*arguments: Any) -> Any:
+            try:
+                return action(*arguments)
+            except Exception as error:
+                if not any(kind in str(error) for kind in _UNREADABLE):
+                    raise
+            self._replace_view()
+            return action(*arguments)
+
+        return run
+
+    def _replace_view(self) -> None:
+        """Make the view one of a table of DuckDB's, which holds what is readable of the rows."""
+        run = self.connection.con.execute
+        described = run(f"DESCRIBE {_quoted(self.view)}").fetchall()
+        kinds = {name: kind for name, kind, *_ in described}
+        empty = ", ".join(
+            f"CAST(NULL AS {kind}) AS {_quoted(name)}" for name, kind in kinds.items()
+        )
+        run(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS SELECT {empty} LIMIT 0").fetchall()
+        for path in self.paths:
+            self._append(path, [name for name in kinds if self._is_needed(name)])
+        rows = f"SELECT * FROM {_ROWS}"  # noqa: S608
+        run(f"CREATE OR REPLACE TEMP VIEW {_quoted(self.view)} AS {rows}").fetchall()
+
+    def _is_needed(self, name: str) -> bool:
+        return self.columns is None or name in self.columns
+
+    def _append(self, path: str, names: Sequence[str]) -> None:
+        """Append the rows of a file; the columns that it lacks are the names of its folders."""
+        from pyarrow.parquet import ParquetFile
+
+        run = self.connection.con.execute
+        with ParquetFile(path) as file:
+            stored = [name for name in names if name in file.schema_arrow.names]
+            self.connection.con.register("dptopk_stream", _readable_batches(file, stored))
+            listed = ", ".join(map(_quoted, names))
+            below = ", ".join(_quoted(name) for name in names if name not in stored) or "1"
+            folders = f"SELECT {below} FROM read_parquet($path, hive_types_autocast=false) LIMIT 1"  # noqa: S608
+            joined = f"SELECT {listed} FROM dptopk_stream, ({folders})"  # noqa: S608
+            run(f"INSERT INTO {_ROWS} ({listed}) {joined}", {"path": path}).fetchall()
+            self.connection.con.unregister("dptopk_stream")
+
+
+def _readable_batches(file: Any, columns: Sequence[str]) -> Any:
+    """The rows of a pyarrow.parquet.ParquetFile as a stream, with NULL for what
+    cannot be read.
+    """
+    import pyarrow as pa
+
+    chosen = pa.schema([file.schema_arrow.field(name) for name in columns])
+    schema = readable(chosen.empty_table()).schema
+
+    def batches() -> Iterator[Any]:
+        for batch in file.iter_batches(columns=list(columns)):
+            yield from readable(pa.Table.from_batches([batch])).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

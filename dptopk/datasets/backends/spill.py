@@ -1,0 +1,71 @@
+"""A folder of one connection's own for what it spills to disk, which is removed with it.
+
+What a process that was killed has left is removed by the next one that spills to the same place.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+_PREFIX = "dptopk-spill-"
+_NEW = "dptopk-new-"
+_LOCK = "lock"
+
+
+class Spill:
+    """A new folder below ``parent``, locked for as long as this process has it.
+
+    Where the system has no locks of files, leftovers stay.
+
+    Args:
+        parent: of the folders of all connections; made when it is not there.
+
+    Raises:
+        OSError: when the folder cannot be written.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        for folder in parent.glob(f"{_PREFIX}*"):
+            _remove_abandoned(folder)
+        new = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
+        # Another process that looks for leftovers sees the folder when it is locked.
+        self._lock = _locked(new)
+        self.folder = new.rename(parent / new.name.replace(_NEW, _PREFIX, 1))
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _locked(folder: Path) -> int | None:
+    """The descriptor of a new lock in the folder; None where another process has one, or where
+    there are no locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove a folder that no living process has locked."""
+    with suppress(OSError):
+        descriptor = _locked(folder)
+        if descriptor is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(descriptor)

@@ -1,0 +1,204 @@
+"""Makes the Ibis expressions of a caller total: each row gives a value or NULL, and no value fails
+the query.
+
+A cast that fails, a division by zero or an overflow in one user's row would decide whether there is
+an answer for all. Operations that never fail stay as they are; of the others each engine knows what
+to write instead, and what it cannot write is refused by name, before a row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dptopk.datasets.backends.base import Backend
+from dptopk.datasets.backends.rowwise import TABLES
+from dptopk.errors import InvalidParameter
+
+# A number in one row can make their texts fill the memory: no engine may run them.
+GROWING = frozenset(("Repeat", "LPad", "RPad"))
+# Whatever their values are, these have a value or NULL.
+_PLAIN = frozenset((
+    "Literal", "ScalarParameter", "E", "Pi", "Field", "Alias", "TryCast", "TypeOf", "IsNull",
+    "NotNull", "Not", "And", "Or", "Xor", "IsNan", "IsInf", "Sign", "Hash", "HashBytes",
+    "HexDigest", "StructField", "Uppercase", "Lowercase", "Reverse", "Strip", "LStrip", "RStrip",
+    "Capitalize", "StringContains", "StartsWith", "EndsWith", "StringLength", "StringConcat",
+    "StringReplace", "StringFind", "Translate",
+))  # fmt: skip
+# These compare or choose among values, of which the engine converts some if their types differ.
+_CHOOSING = frozenset((
+    "Equals", "NotEquals", "Greater", "GreaterEqual", "Less", "LessEqual", "IdenticalTo",
+    "Between", "InValues", "NullIf", "Coalesce", "Greatest", "Least", "IfElse", "SimpleCase",
+    "SearchedCase", "Clip",
+))  # fmt: skip
+# With a constant pattern these are total; an escape at its end fails when a row meets it.
+_PATTERNS = frozenset(("StringSQLLike", "StringSQLILike", "RegexSearch", "RegexReplace"))
+
+
+def total(argument: str, expression: Any, backend: Backend) -> Any:
+    """Return the expression with NULL for each value that an operation of it would fail on.
+
+    NaN in a column of the tables it reads is NULL too: statistics of a Parquet file leave NaN out,
+    so that an engine that reads them would take NaN for a number or leave its row out, by what the
+    others' rows hold.
+
+    Args:
+        argument: whose expression it is.
+        expression: an Ibis table or column that looks at one row at a time.
+        backend: of the engine that holds the table.
+
+    Raises:
+        InvalidParameter: when an operation may fail for a value and the engine has no way to give
+            NULL instead; it names the operation.
+    """
+    import ibis.expr.operations as ops
+
+    def replaced(node: Any, changed: Mapping[str, Any] | None) -> Any:
+        rewritten = node.__recreate__(changed) if changed else node
+        if isinstance(node, ops.Relation):
+            return _without_nan(rewritten, backend)
+        if not isinstance(node, ops.Value) or never_fails(rewritten):
+            return rewritten
+        instead = None if backend.total is None else backend.total(rewritten)
+        if instead is None:
+            raise InvalidParameter(
+                f"{argument}: {type(node).__name__} may fail for the value of one row, which "
+                f"would decide whether there is an answer, and {backend.name} has no form of it "
+                f"that gives NULL; make the column in the table first"
+            )
+        return instead.op()
+
+    return expression.op().replace(replaced).to_expr()
+
+
+def _without_nan(relation: Any, backend: Backend) -> Any:
+    """The table with NULL for NaN; other relations stay as they are."""
+    if type(relation).__name__ not in TABLES:
+        return relation
+    table = relation.to_expr()
+    real = [name for name, kind in table.schema().items() if kind.is_floating()]
+    if not real:
+        return relation
+    numbers = {name: _number_or_null(table[name], backend.nan) for name in real}
+    return table.mutate(**numbers).op()
+
+
+def _number_or_null(column: Any, nan: Callable[[Any], Any]) -> Any:
+    import ibis
+
+    return ibis.ifelse(nan(column), ibis.null(column.type()), column)
+
+
+def never_fails(operation: Any) -> bool:
+    """Whether an operation on one row has a value or NULL on every engine, whatever the values."""
+    name = type(operation).__name__
+    if name in _PLAIN:
+        return True
+    if name in _CHOOSING:
+        return _alike(operation)
+    if name in _PATTERNS:
+        return _constant_pattern(operation)
+    if name == "Cast":
+        return _widens(operation.arg.dtype, operation.to)
+    if name in ("Substring", "StrRight"):
+        return _constant_places(operation)
+    return name in ("Abs", "Negate") and operation.arg.dtype.is_floating()
+
+
+def _alike(operation: Any) -> bool:
+    """Whether the values are of one kind, so that the engine converts none that may not fit."""
+    import ibis.expr.operations as ops
+
+    found = operation.find(lambda node: node is not operation, filter=_direct(operation))
+    kinds = {_kind(node.dtype) for node in found if not isinstance(node, ops.Literal)}
+    return len(kinds - {"boolean", "null"}) <= 1
+
+
+def _direct(operation: Any) -> Callable[[Any], bool]:
+    """A condition for ``find`` that goes no deeper than the arguments of the operation."""
+    return lambda node: node is operation or node in operation.__children__
+
+
+def _kind(kind: Any) -> str:
+    """The name of the types that engines compare with one another without a conversion that fails.
+
+    A decimal is one of its own digits only: an integer of 64 bits does not fit most of them.
+    """
+    if kind.is_integer() or kind.is_floating():
+        return "number"
+    if kind.is_null():
+        return "null"
+    return str(kind.copy(nullable=True))
+
+
+def _widens(source: Any, target: Any) -> bool:
+    """Whether a cast takes all values of one type to another."""
+    if source.copy(nullable=True) == target.copy(nullable=True) or target.is_string():
+        return not (source.is_binary() or source.is_nested() or source.is_json())
+    if source.is_boolean() and target.is_integer():
+        return True
+    if source.is_integer() and target.is_integer():
+        return bool(source.bounds.lower >= target.bounds.lower) and bool(
+            source.bounds.upper <= target.bounds.upper
+        )
+    return target.is_float64() and (source.is_integer() or source.is_floating())
+
+
+def _constant_pattern(operation: Any) -> bool:
+    import ibis.expr.operations as ops
+
+    pattern = operation.pattern
+    return isinstance(pattern, ops.Literal) and "\\" not in pattern.value
+
+
+def _constant_places(operation: Any) -> bool:
+    """Whether the places in a text are constants that are not negative."""
+    return all(place is None or _natural(place) for place in operation.args[1:])
+
+
+def _natural(place: Any) -> bool:
+    import ibis.expr.operations as ops
+
+    return isinstance(place, ops.Literal) and place.value is not None and place.value >= 0
+
+
+def attempted(operation: Any) -> Any:
+    """A cast that gives NULL where it fails."""
+    return operation.arg.to_expr().try_cast(operation.to)
+
+
+def guarded(operation: Any, fits: Callable[[Any], Any]) -> Any:
+    """The operation with its first argument NULL where that does not fit.
+
+    Args:
+        operation: of one row.
+        fits: takes that argument, gives a condition.
+    """
+    import ibis
+
+    argument = operation.args[0].to_expr()
+    proper = ibis.ifelse(fits(argument), argument, ibis.null(argument.type()))
+    return operation.copy(**{operation.argnames[0]: proper.op()}).to_expr()
+
+
+def rounded(operation: Any) -> Any:
+    """A rounding to whole numbers, of the numbers that have one of 64 bits."""
+    if not operation.args[0].dtype.is_floating():
+        return None
+    return guarded(operation, lambda number: number.abs() < 2.0**53)
+
+
+def divided(operation: Any) -> Any:
+    """A division or remainder of numbers, NULL where the divisor is 0."""
+    left = operation.left
+    right = operation.right
+    if not (left.dtype.is_integer() and right.dtype.is_integer()):
+        return None
+    return operation.copy(right=right.to_expr().nullif(0).op()).to_expr()
+
+
+def is_extraction(operation: Any) -> bool:
+    """Whether the operation gives a field of a date or time, such as its year."""
+    import ibis.expr.operations as ops
+
+    return isinstance(operation, ops.ExtractTemporalField | ops.DayOfWeekIndex)

@@ -1,0 +1,244 @@
+"""Text tables as spreadsheets write them: separators, encodings, and rows of unequal length.
+
+The separator and the encoding are decided by the mark of byte order and the header line alone, and
+by the columns that are asked for: no row of a user has a say in how the others are read. Bytes that
+the encoding does not know become U+FFFD; a short row has empty cells at its end, and a long one
+loses those beyond the header.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from dptopk._internal.formatting import visible
+from dptopk.errors import InvalidParameter
+
+TEXT_ENDINGS = (".csv", ".tsv")
+_SEPARATORS = (",", ";", "\t", "|")
+_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+# The mark of UTF-32 begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_HEAD = 2**20
+_LISTED = 20
+# Excel writes the separator into a line of its own before the header.
+_DECLARED = "sep="
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A text file of events whose separator or encoding is stated, where a path alone would leave
+    them to the header line.
+
+    Attributes:
+        path: a CSV or TSV file, or a glob of such.
+        separator: one character between the cells; None = the header line decides.
+        encoding: such as "cp1252"; None = the mark of byte order and the header line decide.
+
+    Raises:
+        InvalidParameter: for a separator that is not one character, or an unknown encoding.
+    """
+
+    path: str | Path
+    separator: str | None = None
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "separator", known_separator(self.separator))
+        object.__setattr__(self, "encoding", known_encoding(self.encoding))
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How the cells of a text file are told apart.
+
+    Attributes:
+        separator: the character between two cells.
+        encoding: of the text, by Python's name.
+        names: the cells of the header line.
+        declared: whether a line "sep=" comes before the header.
+    """
+
+    separator: str
+    encoding: str
+    names: tuple[str, ...]
+    declared: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file is UTF-8 text that begins with its header."""
+        return self.encoding in {"utf-8", "utf-8-sig"} and not self.declared
+
+    def described(self) -> str:
+        """The format in words, such as "cells between semicolons, encoding utf-16"."""
+        between = _NAMES.get(self.separator, repr(self.separator))
+        return f"cells between {between}, encoding {self.encoding.removesuffix('-sig')}"
+
+
+def known_encoding(encoding: str | None) -> str | None:
+    """Python's name of an encoding.
+
+    Raises:
+        InvalidParameter: when there is none.
+    """
+    if encoding is None:
+        return None
+    try:
+        name = codecs.lookup(encoding).name
+        str(b"", name)  # a codec between bytes, such as hex, is no encoding of text
+    except (LookupError, ValueError, TypeError):
+        raise InvalidParameter(
+            f"encoding: {encoding!r} is not known", parameter="encoding"
+        ) from None
+    return name
+
+
+def known_separator(separator: str | None) -> str | None:
+    r"""The character between two cells; "\t" and "tab" mean a tab.
+
+    Raises:
+        InvalidParameter: when it is not one character, or one that cannot separate cells.
+    """
+    found = "\t" if separator in {"\\t", "tab"} else separator
+    if found is not None and (len(found) != 1 or found in '"\r\n\0'):
+        raise InvalidParameter(
+            "separator must be a character, and no quote or end of line", parameter="separator"
+        )
+    return found
+
+
+def text_format(
+    path: str | Path,
+    wanted: Sequence[str] = (),
+    *,
+    separator: str | None = None,
+    encoding: str | None = None,
+) -> TextFormat:
+    """How a text file is read, by its mark of byte order and its header line.
+
+    Args:
+        path: a text file, which may be compressed (.gz, .zst).
+        wanted: columns that are asked for: a separator under which the header has them all is the
+            right one; otherwise the one that makes the most columns.
+        separator: the one stated, or None.
+        encoding: the one stated, or None.
+
+    Raises:
+        InvalidParameter: when the header line is empty.
+        OSError: when the file cannot be read.
+    """
+    with closing(_binary(path)) as stream:
+        head = stream.read(_HEAD)
+    coding = encoding or _encoding(head)
+    text = head.decode(coding, errors="replace").removeprefix("\ufeff")
+    first, _, rest = text.partition("\n")
+    declared = first.lower().startswith(_DECLARED) and len(first.rstrip("\r")) == len(_DECLARED) + 1
+    if declared:
+        separator = separator or first[len(_DECLARED)]
+        text = rest
+    if not text.splitlines() or not text.splitlines()[0].strip():
+        raise InvalidParameter(
+            f"table: the first line of {Path(path).name!r} is empty; it must name the columns"
+        )
+    cells = separator or _separator(text, wanted, is_tsv=".tsv" in Path(path).suffixes)
+    return TextFormat(cells, coding, _cells(text, cells), declared)
+
+
+def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
+    """The rows below the header, each with one cell a column; lines without any cell are left out.
+
+    A row with a cell beyond the 131,072 characters that the csv module reads is left out as well.
+    """
+    with closing(_binary(path)) as stream:
+        text = io.TextIOWrapper(stream, form.encoding, errors="replace", newline="")
+        if form.declared:
+            text.readline()
+        reader = csv.reader(text, delimiter=form.separator)
+        columns = len(form.names)
+        header = True
+        while True:
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error:
+                continue
+            if row and not header:
+                yield row[:columns] + [""] * (columns - len(row))
+            header = False
+
+
+def _encoding(head: bytes) -> str:
+    """The encoding of a file that begins so: a mark, or else what its header line can be."""
+    for mark, name in _MARKS:
+        if head.startswith(mark):
+            return name
+    lines = head.splitlines()[:2]
+    is_declared = bool(lines) and lines[0].lower().startswith(_DECLARED.encode())
+    line = b"".join(lines if is_declared else lines[:1])
+    if b"\0" in line[:2]:
+        if line.startswith(b"\0"):
+            return "utf-16-be"
+        return "utf-16-le"
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
+def _separator(text: str, wanted: Sequence[str], *, is_tsv: bool) -> str:
+    """The separator under which the header has the columns wanted, or else the most columns."""
+    order = sorted(_SEPARATORS, key=lambda separator: is_tsv and separator != "\t")
+    headers = {separator: _cells(text, separator) for separator in order}
+    for separator, names in headers.items():
+        if wanted and set(wanted) <= set(names):
+            return separator
+    return max(order, key=lambda separator: len(headers[separator]))
+
+
+def _cells(text: str, separator: str) -> tuple[str, ...]:
+    """The cells of the first line."""
+    try:
+        return tuple(next(csv.reader(io.StringIO(text, newline=""), delimiter=separator)))
+    except (csv.Error, StopIteration):
+        return (text.splitlines()[0],)
+
+
+def _binary(path: str | Path) -> IO[bytes]:
+    """The bytes of a file, without its compression."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".gz":
+        return cast("IO[bytes]", gzip.open(path, "rb"))
+    if suffix == ".zst":
+        from pyarrow import input_stream
+
+        return cast("IO[bytes]", input_stream(str(path)))
+    return Path(path).open("rb")
+
+
+def columns_listed(name: str, names: Sequence[str]) -> str:
+    """The columns that there are, and the one that is most like a name that is none of them."""
+    from difflib import get_close_matches
+
+    shown = [f"'{visible(other)}'" for other in names if str(other)]
+    more = f", and {len(shown) - _LISTED} more" if len(shown) > _LISTED else ""
+    folded = {str(other).strip().casefold(): str(other) for other in reversed(names)}
+    close = get_close_matches(name.strip().casefold(), list(folded), n=1)
+    nearest = f"; did you mean {visible(folded[close[0]])!r}?" if close else ""
+    if shown:
+        return f"; it has {', '.join(shown[:_LISTED])}{more}{nearest}"
+    return ""

@@ -1,0 +1,207 @@
+"""The terms of a budget, as the log holds them: all that defines an account, with what was computed
+when it was made.
+
+The guarantee of a registration and the capacity of a filter are computed once and stored, so that
+no other processor, later version or busy hour reads another one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from dptopk._internal import validate
+from dptopk.accounting.registry import Bound
+from dptopk.budgets.account_base import Account
+from dptopk.budgets.filter import Filter
+from dptopk.budgets.parallel import Parallel
+from dptopk.budgets.registered_account import Accountant
+from dptopk.budgets.shares import Shares
+from dptopk.costs import Budget, Charge, Cost
+from dptopk.errors import InvalidParameter
+from dptopk.ledger.names import analyst_name, plain_text
+
+_STORED = ("epsilon", "delta", "lower", "name", "source", "note")
+
+
+class Free(TypedDict, total=False):
+    """Options of a filter budget, as ``Filter`` takes them; None leaves the choice to the
+    filter.
+    """
+
+    ranges: Sequence[float] | None
+    costs: Sequence[Cost] | None
+    failure_delta: float | None
+
+
+class BudgetTerms(Free, total=False):
+    """What defines a budget: exactly one of ``registered``, ``budget`` and ``shares``; ``delta``
+    but with a budget.
+    """
+
+    registered: Charge | None
+    budget: Budget | None
+    delta: float | None
+    shares: Mapping[str, Charge | Budget] | None
+
+
+def terms_of(
+    *,
+    registered: Charge | None = None,
+    budget: Budget | None = None,
+    delta: float | None = None,
+    **free: Any,
+) -> dict[str, Any]:
+    """A budget in words that the log can hold: a set-wise registration with its δ, or a filter's
+    total (ε, δ).
+
+    Raises:
+        InvalidParameter: unless exactly one of registered (with delta) and budget is given, and
+        accountants take it.
+    """
+    given: dict[str, Any] = {name: value for name, value in free.items() if value is not None}
+    if not given.keys() <= Free.__annotations__.keys():
+        raise InvalidParameter(
+            f"a budget also takes {', '.join(Free.__annotations__)}; got {', '.join(given)}"
+        )
+    if (registered is None) == (budget is None):
+        raise InvalidParameter("give exactly one of registered and budget")
+    if budget is not None:
+        if not isinstance(budget, Budget) or delta is not None:
+            raise InvalidParameter("budget must be a Budget, which has its own delta")
+        return {"budget": budget.terms(), "filter": Filter(budget, **given).terms()}
+    if given:
+        raise InvalidParameter(f"{', '.join(given)}: for a budget; a registration names its costs")
+    if not isinstance(registered, Charge) or delta is None:
+        raise InvalidParameter(
+            "registered must be a Charge, with the delta at which its guarantee is stated"
+        )
+    account = Accountant(registered, delta)  # refuses what the accountant refuses
+    terms: dict[str, Any] = {"registered": str(registered), "delta": account.delta}
+    return terms | (
+        {"guarantee": _stored(account.guarantee)}
+        if math.isfinite(account.guarantee.epsilon)
+        else {}
+    )
+
+
+def shared_terms_of(
+    *, shares: Mapping[str, Charge | Budget] | None = None, **terms: Any
+) -> dict[str, Any]:
+    """The terms of a data set's budget: as ``terms_of``, or those of shares, with their δ.
+
+    Raises:
+        InvalidParameter: unless exactly one of registered, budget and shares is given, and
+        accountants take it.
+    """
+    if shares is None:
+        return terms_of(**terms)
+    delta = terms.pop("delta", None)
+    if delta is None or any(value is not None for value in terms.values()):
+        raise InvalidParameter(
+            "give exactly one of registered, budget and shares; with shares also delta"
+        )
+    return _shares(shares, delta)
+
+
+def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, Any]:
+    """The terms of several analysts' shares: each a registration or a filter, all fixed now.
+
+    Raises:
+        InvalidParameter: on shares that are neither, names that are one analyst's, or a total that
+        is not finite.
+    """
+    if not isinstance(shares, Mapping) or not shares:
+        raise InvalidParameter("shares must map analysts to a Charge or a Budget each")
+    parts: dict[str, Any] = {}
+    for name, share in shares.items():
+        one = analyst_name(name)
+        if one in parts:
+            raise InvalidParameter(f"shares: {name!r} is named twice")
+        if isinstance(share, Charge):
+            parts[one] = terms_of(registered=share, delta=delta)
+        else:
+            parts[one] = terms_of(budget=validate.instance(Budget, shares=share))
+    made = Shares({name: account_of(terms) for name, terms in parts.items()}, delta)
+    if not math.isfinite(made.epsilon()):
+        raise InvalidParameter(
+            f"delta {delta} is below the failure masses of the shares: {made.guarantee.note}"
+        )
+    return {"shares": parts, "delta": made.delta, "guarantee": _stored(made.guarantee)}
+
+
+def segments_of(segments: Mapping[str, Sequence[str]] | None) -> dict[str, Any] | None:
+    """Declared segments as the log holds them: what they are by, and their names.
+
+    Raises:
+        InvalidParameter: unless it is one list of distinct names, under the name of what they are
+        by.
+    """
+    if segments is None:
+        return None
+    if not isinstance(segments, Mapping) or len(segments) != 1:
+        raise InvalidParameter(
+            "segments must be a column and its names, such as {'region': ['eu', 'us']}"
+        )
+    ((by, names),) = segments.items()
+    if (
+        isinstance(names, str)
+        or not isinstance(names, Sequence)
+        or not names
+        or len(set(names)) < len(names)
+    ):
+        raise InvalidParameter("segments must be a list of distinct names, at least one")
+    for name in (by, *names):
+        plain_text(segments=name)
+    return {"by": by, "names": list(names)}
+
+
+def fixed(terms: dict[str, Any]) -> dict[str, Any]:
+    """Return the terms with δ divided as at creation, independent of the first charge, which may
+    follow answers.
+    """
+    if "filter" not in terms:
+        return terms
+    return terms | {
+        "filter": {name: value for name, value in terms["filter"].items() if name != "open"}
+    }
+
+
+def by_segment(terms: dict[str, Any], segments: dict[str, Any] | None) -> dict[str, Any]:
+    """The same terms for each segment by itself; those of shares, for each share."""
+    if segments is None:
+        return terms
+    terms = fixed(
+        terms
+    )  # users may move between segments: no division of δ is left to a first charge
+    if "shares" in terms:
+        return terms | {
+            "shares": {name: by_segment(part, segments) for name, part in terms["shares"].items()}
+        }
+    return terms | {"segments": segments}
+
+
+def _stored(bound: Bound) -> dict[str, Any]:
+    return {name: getattr(bound, name) for name in _STORED}
+
+
+def _bound(stored: dict[str, Any] | None) -> Bound | None:
+    if stored is None:
+        return None
+    return Bound(**stored, valid_in=("batch", "ordered", "setwise"))
+
+
+def account_of(terms: dict[str, Any]) -> Account:
+    """The account of a budget, nothing spent."""
+    if "segments" in terms:
+        each = {name: value for name, value in terms.items() if name != "segments"}
+        return Parallel({name: account_of(each) for name in terms["segments"]["names"]})
+    if "shares" in terms:
+        parts = {name: account_of(part) for name, part in terms["shares"].items()}
+        return Shares(parts, terms["delta"], guarantee=_bound(terms.get("guarantee")))
+    if "filter" in terms:
+        return Filter.of_terms(terms["filter"])
+    return Accountant(
+        Charge.parse(terms["registered"]), terms["delta"], guarantee=_bound(terms.get("guarantee"))
+    )

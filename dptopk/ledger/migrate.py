@@ -1,0 +1,243 @@
+"""A ledger in a new file, of today's format, with all that another one holds; the other is retired.
+
+Every entry is written under its old number and time, as today's format reads it, so keys, receipts,
+stored answers and refusals stay what they were. The first entry holds the head of the old log.
+
+There is never a moment with two ledgers that grant. The new one is made under a name of its own,
+marked as unfinished, while the write lock of the old one is held; then the old one gets its last
+entry, which names the head of the new one and after which every version refuses to write to it;
+only then the mark goes, the head is moved and the file gets its name. A migration that was
+interrupted before that last entry has changed nothing; one that was interrupted after it is
+completed by running it again. Of two at once, the second waits and finds the work done.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.ledger.entries import FORMAT, normal
+from dptopk.ledger.files import COMPLETE, SUFFIXES, UNFINISHED, LedgerFile
+from dptopk.ledger.heads import Head, HeadFile, HeadTable
+from dptopk.ledger.journal import Journal, refuse_broken
+from dptopk.ledger.replay import LedgerState
+from dptopk.ledger.store import Store, sqlite_file
+from dptopk.ledger.transaction import Transaction
+from dptopk.ledger.verify import unwitnessed
+
+
+class Migration:
+    """One migration of a ledger to a new file.
+
+    Args:
+        old: path or URL of the ledger.
+        new: path of a file that is not there yet.
+        key: of the chains of both.
+        witness: where the head of the old one is stored, which then holds the head of the new one.
+        network: as for ``Ledger``.
+    """
+
+    def __init__(
+        self,
+        old: str | Path,
+        new: str | Path,
+        *,
+        key: bytes | None = None,
+        witness: HeadFile | HeadTable | None = None,
+        network: bool = False,
+    ) -> None:
+        if "://" in str(new):
+            raise InvalidParameter("NEW must be the path of a file that is not there yet")
+        self._old = old
+        self._new = LedgerFile.at(new, network=network)
+        self._key = key
+        self._witness = witness
+        self._network = network
+        self._refuse_name_of_sqlite()
+
+    def run(self) -> Head:
+        """Make the new ledger, or complete what was begun; its head.
+
+        Raises:
+            InvalidParameter: when the new file is there already, or its name cannot be used.
+            LedgerError: when the old ledger is not whole, not the present one, or was migrated
+                elsewhere.
+        """
+        with self._locked() as (log, state):
+            self._refuse_unusable_name(state.about.get("id"))
+            if state.retired is None:
+                self._refuse_existing()
+                head = self._copy(log, state)
+                log.append(state.last, "retired", "", "", normal(retired={"to": asdict(head)}))
+        with self._locked() as (_, state):
+            retired = Head.of(state.retired or {})
+            self._complete(retired, Head(*state.last, state.about.get("id")))
+        return retired
+
+    @contextmanager
+    def _locked(self) -> Iterator[tuple[Transaction, LedgerState]]:
+        """The old log under its write lock, and its state, folded from the first entry."""
+        store = Store(self._old, key=self._key, create=False, network=self._network, earlier=True)
+        try:
+            with store.transaction("write") as log:
+                refuse_broken(log, self._key)
+                state = LedgerState(self._key)
+                for entry in log.every_entry():
+                    state.apply(entry)
+                self._refuse_old_copy(log, state)
+                yield log, state
+        finally:
+            store.close()
+
+    def _refuse_old_copy(self, log: Transaction, state: LedgerState) -> None:
+        """Refuse a log that its head does not name: all that was charged later would be lost."""
+        head = None if self._witness is None else self._witness.read()
+        if state.retired is not None:
+            return
+        problem = unwitnessed(state, head) if state.witness is not None else ""
+        if head is not None and not problem:
+            problem = head.problem(state.about.get("id"), log.hash_of(head.seq))
+        if problem:
+            raise LedgerError(problem)
+
+    def _refuse_name_of_sqlite(self) -> None:
+        """Refuse a name that SQLite gives to a file beside the other ledger: it would remove it."""
+        old = sqlite_file(str(self._old), self._network)
+        if old is None:
+            return
+        # some file systems do not tell small letters from capitals
+        before = str(old.path).casefold()
+        after = str(self._new.path).casefold()
+        for suffix in SUFFIXES:
+            if after == before + suffix or before == after + suffix:
+                raise InvalidParameter(
+                    f"NEW: SQLite removes files whose name is that of a ledger and {suffix!r}; "
+                    "give another name"
+                )
+
+    def _refuse_unusable_name(self, ledger: str | None) -> None:
+        """Refuse a name with which no file can be made, such as one that is too long."""
+        longest = Path(f"{self._unfinished(ledger).path}{SUFFIXES[0]}")
+        try:
+            longest.lstat()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise InvalidParameter(
+                f"NEW: no file can be made there ({error.strerror}); give a shorter name or another"
+            ) from None
+
+    def _refuse_existing(self) -> None:
+        if self._new.path.exists() or self._new.path.is_symlink():
+            raise InvalidParameter(f"NEW: {self._new.path.name!r} exists already; name a new file")
+
+    def _unfinished(self, ledger: str | None) -> LedgerFile:
+        """The file in which the new ledger is made; one for each old ledger."""
+        name = f".{self._new.path.name}.{ledger or 'first'}.unfinished"
+        return LedgerFile(self._new.path.with_name(name), self._network, unfinished=True)
+
+    def _copy(self, log: Transaction, state: LedgerState) -> Head:
+        """Write all entries anew into an unfinished file; the head of the new log."""
+        file = self._unfinished(state.about.get("id"))
+        _remove(file)
+        file.make()
+        file.set_mark(UNFINISHED)
+        store = Store(file, key=self._key)
+        try:
+            journal = Journal(store)
+            with journal.write() as target:
+                old = LedgerState(self._key)
+                for entry in log.every_entry():
+                    old.apply(entry)
+                    _write(journal, target, old, state)
+                _refuse_difference(old, journal.state)
+                if self._witness is not None and state.witness is None:
+                    body = {"act": "attach", "place": self._witness.place(), "reason": "migrated"}
+                    journal.append(target, "witness", "", "", body)
+            head = journal.head()
+        except BaseException:
+            store.close()
+            _remove(file)
+            raise
+        store.close()
+        return head
+
+    def _complete(self, retired: Head, old: Head) -> None:
+        """Give the new file its mark, its head and its name, as far as that was not done."""
+        file = self._unfinished(old.ledger)
+        if file.path.exists() and not self._new.path.exists():
+            _refuse_another(file, self._key, retired)
+            self._move_head(retired)
+            file.set_mark(COMPLETE)
+            # a link, which replaces nothing, and then one name again
+            os.link(file.path, self._new.path)
+        elif not self._new.path.exists():
+            raise LedgerError(
+                "the ledger was migrated to a file that is not here: give the same NEW, or find "
+                f"the ledger with the id {retired.ledger}"
+            )
+        if file.path.exists() and file.path.samefile(self._new.path):
+            file.path.unlink()
+        _refuse_another(self._new, self._key, retired)
+        for ending in SUFFIXES:
+            Path(f"{file.path}{ending}").unlink(missing_ok=True)
+
+    def _move_head(self, retired: Head) -> None:
+        """Store the head of the new ledger where that of the old one is."""
+        if self._witness is None:
+            return
+        there = self._witness.read()
+        while there is None or there.ledger != retired.ledger:
+            if self._witness.swap(there, retired):
+                return
+            there = self._witness.read()
+
+
+def _write(journal: Journal, target: Transaction, old: LedgerState, whole: LedgerState) -> None:
+    """Write the entry that was folded last into the new log."""
+    entry = old.folded
+    if entry is None:
+        return
+    body = entry.body
+    if entry.kind == "ledger":
+        before = Head(*whole.last, whole.about.get("id"))
+        migrated = {"format": old.earlier.began, "head": asdict(before)}
+        body = body | {"format": FORMAT, "id": uuid.uuid4().hex, "migrated": migrated}
+    if entry.kind == "checkpoint":
+        body = body | {"layout": 0}  # its state names the old log
+    journal.copy(target, entry, body)
+
+
+def _refuse_difference(old: LedgerState, new: LedgerState) -> None:
+    """Refuse a copy whose accounts, keys or answers are not those of the old log."""
+    there = {name: state.state() for name, state in old.datasets.items()}
+    here = {name: state.state() for name, state in new.datasets.items()}
+    if there != here or old.index.chains != new.index.chains or old.last[0] != new.last[0]:
+        raise LedgerError("the migration would change what is spent or stored: nothing was done")
+
+
+def _refuse_another(file: LedgerFile, key: bytes | None, head: Head) -> None:
+    """Refuse a file that does not hold the new ledger."""
+    store = Store(file, key=key, read_only=True, create=False)
+    try:
+        with store.transaction() as log:
+            state = LedgerState(key)
+            for entry in log.entries(0, 1):
+                state.apply(entry)
+            problem = head.problem(state.about.get("id"), log.hash_of(head.seq))
+    finally:
+        store.close()
+    if problem:
+        raise LedgerError(f"{file.path.name!r} is not the ledger that was made: {problem}")
+
+
+def _remove(file: LedgerFile) -> None:
+    """Remove an unfinished file, and what SQLite may have left beside it."""
+    for ending in ("", *SUFFIXES):
+        with suppress(FileNotFoundError):
+            Path(f"{file.path}{ending}").unlink()

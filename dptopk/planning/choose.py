@@ -1,0 +1,244 @@
+"""The one place that decides how a question is answered: in one phase or two, after a look, by one
+mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dptopk._internal.choices import Counts
+from dptopk.errors import InvalidParameter
+from dptopk.planning.probe import with_look
+from dptopk.planning.repeated import RepeatedPlan, least_total
+from dptopk.planning.search import default_d_bar, plan_topk
+from dptopk.planning.topk_plan import OnePhase, TopKPlan
+from dptopk.planning.two_phase import FINDS, TwoPhasePlan, plan_two_phases
+from dptopk.question import Events, Facts, Question
+
+
+def plan(question: Question, facts: Facts) -> TopKPlan:
+    """The plan of a question, by what is public.
+
+    Where labels of events can be found under a cap and counted without it, the question is answered
+    in two phases, unless a stated field asks for one.
+
+    Args:
+        question: what is asked.
+        facts: what is known of the data and of the account that pays.
+
+    Raises:
+        InvalidParameter: for two stated fields that ask for a different number of phases, for a
+            field that these data cannot serve, and where no plan meets the total.
+
+    >>> from dptopk import Sensitivity
+    >>> facts = Facts(sensitivity=Sensitivity(l0=1), events=Events())
+    >>> plan(Question(k=5, epsilon=1.0, delta=1e-6), facts).kind
+    'two phases'
+    >>> plan(Question(k=5, epsilon=1.0, delta=1e-6, method="threshold"), facts).kind
+    'one phase'
+    """
+    question.check_total()
+    one = question.asking_for(1)
+    two = question.asking_for(2)
+    events = facts.events
+    if one and two:
+        raise InvalidParameter(
+            f"{_stated(question, one)} asks for an answer in one phase, {_stated(question, two)} "
+            f"for one in two; leave one of them out"
+        )
+    if two and events is None:
+        raise InvalidParameter(
+            f"{_stated(question, two)} is for events with private labels, answered in two phases; "
+            f"leave it out"
+        )
+    if one and events is not None and events.instead:
+        raise InvalidParameter(f"{_stated(question, one)} is of one phase; {events.instead}")
+    if events is not None and not one:
+        optional = facts.registered and not two
+        if not optional:
+            return two_phases(question, facts)
+        covered = _two_where_covered(question, facts)
+        if covered is not None:
+            return covered
+    return one_phase(question, facts)
+
+
+def _stated(question: Question, names: tuple[str, ...]) -> str:
+    """The first of these fields, and what it was stated as."""
+    return f"{names[0]}={getattr(question, names[0])!r}"
+
+
+def one_phase(question: Question, facts: Facts) -> OnePhase:
+    """The plan on one histogram, after a look where that is worth its cost."""
+    options = {
+        name: getattr(question, name)
+        for name in ("counts", "method", "users", "effort", "selection_share", "like")
+    }
+    planned = partial(
+        plan_topk,
+        k=question.k,
+        sensitivity=facts.sensitivity,
+        domain=facts.domain,
+        d_bar=_d_bar(question, facts),
+        fit=question.fit is not False,
+        charge_as=question.charge_as or facts.charge_as,
+        max_seconds=question.max_seconds,
+        **options,
+    )
+    made = with_look(question.look, planned, whole=facts.looks, **total_of(question))()
+    _refuse_unused(question, made)
+    return made
+
+
+def _refuse_unused(question: Question, made: OnePhase) -> None:
+    """Refuse what only selections that counts follow can use, where the plan has none: it would be
+    ignored, and paid.
+    """
+    if len(made.phases) > 1:
+        return
+    selects = "this plan selects by the counts themselves; take the method peel, or leave"
+    if question.fit:
+        raise InvalidParameter(
+            f"fit: counts are fitted to the order of a selection, and {selects} fit out"
+        )
+    if question.selection_share is not None:
+        raise InvalidParameter(
+            f"selection_share: it divides the budget between selections and counts, and {selects} "
+            f"it out"
+        )
+
+
+def _d_bar(question: Question, facts: Facts) -> int | None:
+    """How many of the largest counts take part: fewer than those that are at hand."""
+    if facts.rows is not None:
+        if question.d_bar is None:
+            return min(default_d_bar(question.k), facts.rows - 1)
+        if question.d_bar >= facts.rows:
+            raise InvalidParameter(
+                f"d_bar must be below {facts.rows} here: only that many rows are read"
+            )
+    if question.d_bar is None and facts.domain == "private" and not facts.complete:
+        return default_d_bar(question.k)
+    return question.d_bar
+
+
+def total_of(question: Question) -> dict[str, Any]:
+    """The total as plan_topk takes it: a budget, or an accuracy with its δ."""
+    if question.accuracy is not None:
+        return {"accuracy": question.accuracy, "delta": question.delta or 0.0}
+    return {"budget": question.budget}
+
+
+def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
+    """The plan that finds labels under a cap and counts them without it.
+
+    By a profile of users where there may be one, unless the account covers only the plan without
+    it.
+    """
+    events = facts.events
+    if events is None:
+        raise InvalidParameter("events: two phases are for events whose labels can be found")
+    planned = partial(
+        plan_two_phases,
+        question.k,
+        question.budget,
+        labels_per_user=events.labels_per_user,
+        per_label_cap=events.per_label_cap,
+        counts=question.counts,
+        share=question.share,
+        find=_found_by(question, events),
+        min_users=question.min_users,
+        users=question.users,
+    )
+    if not events.profile or (question.look is None and events.profile != "always"):
+        return planned()
+    looking = planned(profile=True)
+    if facts.covers(looking):
+        return looking
+    without = planned()
+    if facts.covers(without):
+        return without
+    return looking
+
+
+def _two_where_covered(question: Question, facts: Facts) -> TwoPhasePlan | None:
+    """The plan in two phases, if one fits and registered costs cover it."""
+    with suppress(InvalidParameter):
+        made = two_phases(question, facts)
+        if facts.covers(made):
+            return made
+        return None
+    return None
+
+
+def _found_by(question: Question, events: Events) -> Any:
+    """How labels are found: of events that were read already, by weights or not."""
+    if events.weights is None:
+        return question.find
+    if question.find == "auto":
+        if events.weights:
+            return "auto"
+        return "counts"
+    if question.find != "uncapped" and (question.find == "weights") != events.weights:
+        raise InvalidParameter(
+            f"find={question.find!r}: weights are decided when events are read, by "
+            f"from_events(weights=)"
+        )
+    return question.find
+
+
+# The kinds of plans that a charge may remember, and what makes them again.
+BUILDERS: dict[str, Callable[[Question, Facts], TopKPlan]] = {
+    OnePhase.kind: one_phase,
+    TwoPhasePlan.kind: two_phases,
+}
+
+
+def revived(record: Mapping[str, Any], question: Question, facts: Facts) -> TopKPlan:
+    """The plan that a charge remembers, whatever would be planned for its question now.
+
+    Args:
+        record: what ``Plan.record`` wrote. Records of the first versions name no kind: those whose
+            first phase finds labels are in two phases.
+        question: the question of the charge.
+        facts: of the data set.
+
+    Raises:
+        InvalidParameter: when this version cannot make it.
+    """
+    finds = record["phases"][0]["name"] == FINDS
+    kind = record.get("kind", TwoPhasePlan.kind if finds else OnePhase.kind)
+    if kind not in BUILDERS:
+        raise InvalidParameter(f"kind: this version has no plans of the kind {kind!r}")
+    return BUILDERS[kind](question, facts).revived(record)
+
+
+def plan_repeated(
+    question: Question, facts: Facts, times: int, delta: float
+) -> RepeatedPlan[TopKPlan]:
+    """The plan with the least total ε for a number of answers to a question.
+
+    Compared are the plan of one answer and, for each family of noise, the plan of the least ε whose
+    95% half-width on a count is at most that plan's.
+
+    Args:
+        question: with a total for one answer, in ε and δ.
+        facts: what is known of the data.
+        times: how many answers, at least 1.
+        delta: the δ at which all answers together are stated, in (0, 1).
+
+    Raises:
+        InvalidParameter: as ``plan``.
+    """
+
+    def same(family: Counts, width: float) -> TopKPlan:
+        accurate = replace(question, epsilon=None, accuracy=width, counts=family)
+        return plan(accurate, facts)
+
+    single = plan(question, facts)
+    wide = question.rho is None and facts.events is None
+    return least_total(single, same if wide else None, times, delta)

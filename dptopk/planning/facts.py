@@ -1,0 +1,51 @@
+"""The public facts about a histogram that is at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from dptopk._internal.choices import ChargeAs
+from dptopk.histogram.event_counts import EventCounts
+from dptopk.histogram.histogram import Histogram
+from dptopk.planning.protocol import Plan
+from dptopk.question import Events, Facts, any_plan
+
+ONE_PHASE = "make the session with count_capped=True"
+
+
+def facts_of(
+    histogram: Histogram,
+    *,
+    charge_as: ChargeAs | Literal["auto"] = "auto",
+    covers: Callable[[Plan], bool] = any_plan,
+) -> Facts:
+    """What a plan may depend on, of a histogram: what was declared about it, and no count.
+
+    Args:
+        histogram: an EventCounts can only be asked in two phases.
+        charge_as: what selections pay for, as the account takes it.
+        covers: whether the account pays for a plan, or its answer comes again.
+    """
+    return Facts(
+        sensitivity=histogram.sensitivity,
+        domain=histogram.domain,
+        events=_events_of(histogram) if isinstance(histogram, EventCounts) else None,
+        complete=histogram.complete,
+        looks=histogram.complete,
+        charge_as=charge_as,
+        covers=covers,
+    )
+
+
+def _events_of(events: EventCounts) -> Events:
+    """How the events were read, which a plan must go by."""
+    under = events.under_cap.sensitivity
+    profile = events.profile is not None
+    return Events(
+        labels_per_user="auto" if profile else under.l0 or 1,
+        per_label_cap=events.sensitivity.linf,
+        weights=under.l2 is not None,
+        profile=profile,
+        instead=ONE_PHASE,
+    )

@@ -1,0 +1,292 @@
+"""What is left of a budget: the largest ε at which a question like the last one is accepted now.
+
+There is one such function, ``epsilon_left``: sessions, the ledger's commands, the service and its
+page all call it. It makes plans of that kind of question and asks the account itself whether it
+accepts them, so the number is what the next question meets.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+from dptopk._internal.formatting import format_lower
+from dptopk.budgets.account_base import Account
+from dptopk.budgets.filter import Filter
+from dptopk.budgets.parallel import Parallel
+from dptopk.budgets.registered_account import Accountant
+from dptopk.budgets.shares import Shares
+from dptopk.costs import Budget, Charge
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.planning.choose import plan
+from dptopk.planning.protocol import Plan, Step
+from dptopk.planning.topk_plan import TopKPlan
+from dptopk.question import Events, Facts, Question, any_plan
+from dptopk.release.release import Release
+
+RESOLUTION = 1 / 400  # of the total: the number is at most this much below the largest ε
+LARGEST_EPSILON = 100.0  # where the total has no finite ε
+USUAL_K = 10  # of a question, before any was asked
+USUAL_DELTA = 1 / 10  # of the total δ, for it
+# The fields of a question that do not say of which kind it is, or that no record can hold.
+NOT_OF_A_KIND = {"epsilon", "rho", "accuracy", "where", "segments", "like", "max_seconds"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of question: all but its ε, and the public facts that its plans depend on.
+
+    Attributes:
+        question: its k, δ, counts, look and further fields.
+        facts: of the data; ``covers`` is the account's.
+        in_steps: whether a look is charged before the plan that it leads to, as in a session; else
+            both are charged at once.
+    """
+
+    question: Question
+    facts: Facts
+    in_steps: bool = True
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON, for the record of a charge; ``of`` reads it."""
+        fields = ("k", "delta", *self.question.stated())
+        stated = {name: getattr(self.question, name) for name in fields}
+        facts = asdict(replace(self.facts, covers=any_plan))
+        del facts["covers"]
+        return {
+            "question": {name: stated[name] for name in stated if name not in NOT_OF_A_KIND},
+            "facts": facts,
+            "in_steps": self.in_steps,
+        }
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Self:
+        """The kind that ``plain`` wrote.
+
+        Raises:
+            InvalidParameter: when this version has no such kind.
+        """
+        try:
+            facts = dict(plain["facts"])
+            sensitivity = Sensitivity(**facts.pop("sensitivity"))
+            events = facts.pop("events")
+            known = Facts(
+                sensitivity=sensitivity,
+                events=None if events is None else Events(**events),
+                **facts,
+            )
+            return cls(Question(**plain["question"]), known, bool(plain["in_steps"]))
+        except (KeyError, TypeError, ValueError):
+            raise InvalidParameter("the record of a question is of no kind known here") from None
+
+    @classmethod
+    def usual(cls, account: Account, facts: Facts) -> Self:
+        """The kind of question that is assumed before any was asked: the top 10, at a tenth of
+        δ.
+        """
+        return cls(Question(k=USUAL_K, delta=account.delta * USUAL_DELTA), facts)
+
+    def __str__(self) -> str:
+        return f"the top {self.question.k} at delta {self.question.delta or 0.0:.4g}"
+
+
+def kind_of(record: dict[str, Any] | None, account: Account, sensitivity: Sensitivity) -> Kind:
+    """The kind of the last question by its record; without one, or with one of another version, the
+    usual kind.
+    """
+    if record is not None:
+        try:
+            return Kind.of(record)
+        except InvalidParameter:
+            pass
+    return Kind.usual(account, Facts(sensitivity=sensitivity))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An account that is asked what it covers; nothing is spent, and nothing was answered before.
+
+    Attributes:
+        account: whose budget it is.
+    """
+
+    account: Account
+
+    def covers(self, *plans: Plan) -> bool:
+        """Whether it pays for these plans, one after the other."""
+        first, *then = plans
+        if not then:
+            return self._can(self.account, first.charge, first.stated)
+        if not isinstance(self.account, Filter):
+            joined = Charge.join(*(made.charge for made in plans))
+            return self._can(self.account, joined, None)
+        after = self.account.copy_of_terms()
+        for made in plans[:-1]:
+            if not self._can(after, made.charge, made.stated):
+                return False
+            after.spend(made.charge, stated=made.stated)
+        return self._can(after, plans[-1].charge, plans[-1].stated)
+
+    @staticmethod
+    def _can(account: Account, charge: Charge, stated: Budget | None) -> bool:
+        try:
+            return account.can_spend(charge, stated)
+        except IncompatibleCosts:
+            return False
+
+    def has(self, step: Step) -> bool:  # noqa: ARG002
+        """Nothing was answered before."""
+        return False
+
+    def known(self, step: Step) -> Release | None:  # noqa: ARG002
+        """Nothing was answered before."""
+        return None
+
+    def answer(self, step: Step, rng: Any) -> Release:
+        """Never called: nothing is drawn."""
+        raise NotImplementedError(step)
+
+    def refuse(self, *charges: Charge) -> Exception:
+        """The refusal of these charges."""
+        return BudgetExceeded(Charge.join(*charges), self.account.remaining())
+
+
+@dataclass
+class _Search:
+    """The search for the largest ε of a kind that an account accepts."""
+
+    account: Account
+    kind: Kind
+    total: float
+    low: float = 0.0
+    high: float = math.inf
+    made: dict[float, TopKPlan | None] = field(default_factory=dict)
+
+    def accepts(self, epsilon: float) -> bool:
+        """Whether the question would be accepted at this ε; narrows the bracket."""
+        found = self.planned(epsilon)
+        taken = found is not None and self._paid(found)
+        if taken:
+            self.low = max(self.low, epsilon)
+        else:
+            self.high = min(self.high, epsilon)
+        return taken
+
+    def planned(self, epsilon: float) -> TopKPlan | None:
+        """The plan at this ε; None: there is none."""
+        if epsilon not in self.made:
+            budget = Budget(epsilon, self.kind.question.delta or 0.0)
+            facts = replace(self.kind.facts, covers=self._covers)
+            try:
+                self.made[epsilon] = plan(self.kind.question.with_total(budget), facts)
+            except (InvalidParameter, BudgetExceeded, IncompatibleCosts):
+                self.made[epsilon] = None
+        return self.made[epsilon]
+
+    def _covers(self, made: Plan) -> bool:
+        """What decides between plans: the account or, where all is charged at once, its terms."""
+        if self.kind.in_steps:
+            return Trial(self.account).covers(made)
+        if isinstance(self.account, Accountant):
+            unspent = Accountant(self.account.registered, self.account.delta)
+            return Trial(unspent).covers(made)
+        return True
+
+    def _paid(self, made: TopKPlan) -> bool:
+        trial = Trial(self.account)
+        if self.kind.in_steps:
+            return made.payable(trial)
+        return trial.covers(made)
+
+    def estimate(self, epsilon: float) -> float | None:
+        """About the ε that fits, by the plan at this one; None: unknown."""
+        found = self.planned(epsilon)
+        if found is None or not isinstance(self.account, Filter):
+            return None
+        return epsilon * self.account.growth(found.charge)
+
+    def run(self) -> float:
+        """The largest ε, at most RESOLUTION of the total too small."""
+        self.high = self.total
+        step = RESOLUTION * self.total
+        guess = self._guess()
+        if guess is None:
+            if self._accepts_total():
+                return self.total
+            self._halve(step)
+            return self.low
+        direction = 1 if self.accepts(guess) else -1
+        while True:
+            probe = guess + direction * step
+            if probe >= self.total:
+                if self._accepts_total():
+                    return self.total
+                break
+            if probe <= 0 or self.accepts(probe) != (direction > 0):
+                break
+            step *= 2
+        self._halve(RESOLUTION * self.total)
+        return self.low
+
+    def _accepts_total(self) -> bool:
+        found = self.planned(self.total)
+        return found is not None and self._paid(found)
+
+    def _guess(self) -> float | None:
+        """Where the search begins: what adding up grants, or what the prices let expect."""
+        if not isinstance(self.account, Filter):
+            return None
+        added = min(self.account.added_left(), self.total)
+        if added == self.total:
+            return None
+        granted = added if added > 0 and self.accepts(added) else None
+        start = self.estimate(added or self.total)
+        if start is None or not self.low < start < self.high:
+            return granted
+        if granted is not None:
+            return start
+        better = self.estimate(start)
+        if better is not None and self.low < better < self.high:
+            return better
+        return start
+
+    def _halve(self, width: float) -> None:
+        while self.high - self.low > width:
+            self.accepts((self.low + self.high) / 2)
+
+
+def epsilon_left(account: Account, kind: Kind) -> float:
+    """The largest ε at which a question of this kind is accepted now, found with the account's own
+    test; at most 1/400 of the total below it, and never above what is accepted.
+
+    Of segments that of the one with least, of shares that of the one with most. Where no question
+    of this kind can be planned at all, that of a pure cost in a filter, else 0.
+    """
+    if isinstance(account, Shares):
+        return max(epsilon_left(part, kind) for part in account.parts.values())
+    if isinstance(account, Parallel):
+        distinct = {json.dumps(part.state()): part for part in account.parts.values()}
+        return min(epsilon_left(part, kind) for part in distinct.values())
+    total = account.epsilon()
+    search = _Search(account, kind, total if math.isfinite(total) else LARGEST_EPSILON)
+    left = search.run()
+    plannable = any(made is not None for made in search.made.values())
+    if not plannable and isinstance(account, Filter):
+        return account.pure_left()
+    return left
+
+
+def advised(refused: BudgetExceeded, account: Account, kind: Kind) -> BudgetExceeded:
+    """The refusal of a question, with what would fit of its kind."""
+    left = epsilon_left(account, kind)
+    delta = kind.question.delta or 0.0
+    if left > 0:
+        fits = f"what fits of this kind is epsilon up to {format_lower(left, 4)}"
+        fits += f" at delta {delta:.6g}"
+    else:
+        fits = f"what fits of this kind at delta {delta:.6g} is nothing"
+    reason = "; ".join(filter(None, (refused.reason, fits)))
+    return BudgetExceeded(refused.requested, refused.remaining, reason)

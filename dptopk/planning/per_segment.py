@@ -1,0 +1,127 @@
+"""The same question of each of several disjoint segments, charged together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from dptopk._internal.search import bisect
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.registry import Bound
+from dptopk.budgets.parallel import segments_charge
+from dptopk.costs import Budget, Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram
+from dptopk.planning.choose import plan
+from dptopk.planning.protocol import Plan, Step
+from dptopk.planning.topk_plan import TopKPlan
+from dptopk.question import Facts, Question
+from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+P = TypeVar("P", bound=Plan)
+P_co = TypeVar("P_co", bound=Plan, covariant=True)
+STEPS = 5  # halvings of ε where a user is in several segments
+
+
+@dataclass(frozen=True)
+class PerSegment(Generic[P_co]):
+    """A plan for each segment, of which one user is in at most ``per_user``.
+
+    Attributes:
+        plans: segment -> plan, in the order of the public list.
+        per_user: s, in how many segments one user counts at most.
+    """
+
+    plans: Mapping[Any, P_co]
+    per_user: int
+
+    @property
+    def charge(self) -> Charge:
+        """The most that all of them cost one user together; with s = 1 that of one segment."""
+        each = [made.charge for made in self.plans.values()]
+        return segments_charge(each, segments_per_user=self.per_user)
+
+    @property
+    def stated(self) -> Budget | None:
+        """The (ε, δ) that the plan of one segment states, where all cost what it costs."""
+        same = all(made.charge == self.charge for made in self.plans.values())
+        if same:
+            return self.each.stated
+        return None
+
+    @property
+    def each(self) -> P_co:
+        """The plan of the first segment, which is that of all where they have the same facts."""
+        return next(iter(self.plans.values()))
+
+    @property
+    def text(self) -> str:
+        """The mechanisms, and how many segments they run on."""
+        segments = f"{len(self.plans)} segments, a user in at most {self.per_user}"
+        return f"{self.each.text} in each of {segments}"
+
+    def check(self, data: Mapping[Any, Histogram]) -> None:
+        """Refuse segments that the plans were not made for; nothing is drawn.
+
+        Raises:
+            InvalidParameter: naming what does not fit.
+        """
+        for name, made in self.plans.items():
+            made.check(data[name])
+
+    def draw(
+        self, data: Mapping[Any, Histogram], rng: Generator | None, *, average: bool = False
+    ) -> dict[Any, Release]:
+        """The answer of each segment; call it when the charge has been paid."""
+        return {
+            name: Step(made, data[name], average=average).draw(rng)
+            for name, made in self.plans.items()
+        }
+
+
+def alike(each: P, names: Sequence[Any], per_user: int) -> PerSegment[P]:
+    """The same plan on segments of the same public facts."""
+    return PerSegment(dict.fromkeys(names, each), per_user)
+
+
+def within(
+    question: Question, facts: Facts, names: Sequence[str], per_user: int
+) -> PerSegment[TopKPlan]:
+    """The plans whose answers cost one user the total of the question, all segments together.
+
+    With one segment a user each has the whole total. With more, the largest ε of a few that were
+    tried.
+
+    Raises:
+        InvalidParameter: as ``plan``; for a total in ρ where a user is in several segments.
+    """
+    if per_user == 1:
+        return alike(plan(question, facts), names, 1)
+    total = question.budget
+    if total.rho is not None:
+        raise InvalidParameter(
+            "rho must be left out unless a user is in one segment (segments_per_user=1); give "
+            "epsilon"
+        )
+
+    @cache
+    def of(epsilon: float) -> PerSegment[TopKPlan]:
+        part = question.with_total(Budget(epsilon, total.delta / per_user))
+        return alike(plan(part, facts), names, per_user)
+
+    def fits(epsilon: float) -> bool:
+        return bound_of(of(epsilon), total.delta).epsilon <= total.epsilon
+
+    return of(bisect(fits, total.epsilon / per_user, total.epsilon, halvings=STEPS)[0])
+
+
+def bound_of(plans: PerSegment[TopKPlan], delta: float) -> Bound:
+    """The guarantee of all segments together."""
+    if plans.per_user == 1:
+        return plans.each.bound
+    return compose(plans.charge, delta=delta)

@@ -1,0 +1,219 @@
+"""The predicted loss of every way to answer, by what a look has seen; in closed forms.
+
+A prediction only chooses among ways that cost the same, so nothing here has to be a bound. Loss is
+the root mean square error of the counts that are shown, and the count that is missed for each row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dptopk._internal.box_tails import box_std
+from dptopk.costs import Budget
+from dptopk.histogram.event_counts import CELLS, WEIGHT
+from dptopk.planning.mixture import Mixture
+from dptopk.planning.ways import FINDING_DELTA, RANGE_OF_MU, Way
+
+Array = np.ndarray[Any, Any]
+# Users of the last cell are taken to have the geometric mean of its start and this many labels.
+LARGEST = 600
+LABELS = np.sqrt((np.array(CELLS) + 1.0) * [*CELLS[1:], LARGEST])
+# The chances of a label for which its users are computed.
+CHANCES = np.geomspace(1e-6, 10.0, 200)[:, None]
+# The count at which a coin shows a label with probability 1/2, over the threshold of Gaussian noise
+# at the same μ, is about 1 - COIN_SLOPE ln(cap) for caps of 5 to 60; the chances from 5% to 95% lie
+# in a range of about COIN_SPREAD of that count.
+COIN_START = 0.87
+COIN_SLOPE = 0.105
+LEAST_COIN = 0.4
+COIN_SPREAD = 0.12
+# Tails of counts are longer than what a look shows: selections are taken to be as much noisier.
+CAUTION = 0.7
+# Labels and degrees are not independent: in turn the shapes take the share that a cap or weights
+# leave of a label as less, as predicted, and as more likely, by these log odds.
+LOG_ODDS = np.array([-0.3, 0.0, 0.3])
+BISECTIONS = 22
+LARGEST_EXPONENT = 50.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The open shapes of the uncapped counts, the users by their number of labels, and the budget.
+
+    Attributes:
+        k: how many labels are asked for.
+        budget: (ε, δ) of the answer.
+        users: how many users there may be in each of CELLS, for each shape, shape (shapes, cells).
+        drawn: shapes of the uncapped counts.
+        linf: the most that one user adds to one label.
+    """
+
+    k: int
+    budget: Budget
+    users: Array
+    drawn: Mixture
+    linf: int = 1
+
+    def seen(self, way: Way) -> Array:
+        """The sums or counts on which a way finds labels, for each count, shape (shapes, groups).
+
+        Labels and degrees are first taken to be independent: of users who have d labels each, a
+        label that comes up with chance p at each of them is had by the share 1 - e^(-dp).
+        """
+        if way.cap is None or not self.users.any():
+            return self.drawn.counts
+        taking_part = np.minimum(LABELS, way.cap)
+        weights = WEIGHT / np.sqrt(taking_part) if way.find == "weights" else 1.0
+        added = weights * taking_part / LABELS  # to the sum of each label, on average
+        chances = -np.expm1(-CHANCES * LABELS)
+        have = np.einsum("pc,sc->sp", chances, self.users)
+        sums = np.einsum("pc,sc->sp", chances * added, self.users)
+        curves = zip(self.drawn.counts, have, sums, strict=True)
+        average = np.array([np.interp(*curve) for curve in curves])
+        most = WEIGHT if way.find == "weights" else 1.0
+        share = np.clip(average / np.maximum(self.drawn.counts, 1.0) / most, 0.0, 1.0)
+        turn = np.resize(np.exp(LOG_ODDS), len(share))[:, None]
+        shifted: Array = share * turn / (1 - share + share * turn)
+        return shifted * most * self.drawn.counts
+
+
+def losses(scene: Scene, ways: list[Way], mu: float) -> Array:
+    """The predicted loss of each way, shape (ways,): the root of its mean square over the shapes.
+
+    The square makes a way that fails on one of the shapes dear.
+
+    Args:
+        scene: what is known of the data.
+        ways: which ways are compared.
+        mu: of a Gaussian that the whole budget allows.
+    """
+    sources = {(way.find, way.cap): scene.seen(way) for way in ways}
+    found = np.array([_found(scene, way, mu, sources[way.find, way.cap]) for way in ways])
+    rates = np.array([_rate(scene, way, mu) for way in ways])
+    shown = _shown(scene, found, rates)
+    sizes = scene.drawn.sizes
+    rows = shown @ sizes
+    top = scene.drawn.counts @ scene.drawn.of_top(scene.k)
+    missed = np.maximum(top - (shown * scene.drawn.counts) @ sizes, 0.0) / scene.k
+    noise = np.array([deviation(scene, way, mu) for way in ways])
+    cut = np.array([_cut(scene, way, sources[way.find, way.cap]) for way in ways])
+    each = np.minimum(rows, 1.0) * np.hypot(noise[:, None], cut) + missed
+    typical: Array = np.sqrt((each**2).mean(axis=1))
+    return typical
+
+
+def _cut(scene: Scene, way: Way, seen: Array) -> Array:
+    """The root mean square of what a cap takes off the counts that are shown, shape (shapes,)."""
+    if way.counting != "capped":
+        return np.zeros(len(seen))
+    squares = (scene.drawn.counts - seen) ** 2 @ scene.drawn.of_top(scene.k)
+    taken: Array = np.sqrt(squares / scene.k)
+    return taken
+
+
+def _rate(scene: Scene, way: Way, mu: float) -> float:
+    """ε of one selection, over the most that one user adds to a count."""
+    rate = RANGE_OF_MU * mu * math.sqrt(way.share / scene.k) / scene.linf
+    if way.find == "uncapped":
+        return rate
+    return CAUTION * rate * math.sqrt(way.selecting)
+
+
+def _found(scene: Scene, way: Way, mu: float, seen: Array) -> Array:
+    """The chance of each label to be found, shape (shapes, groups)."""
+    from scipy.special import expit, ndtr, ndtri
+
+    delta = FINDING_DELTA[way.find] * scene.budget.delta
+    present = scene.drawn.counts > 0
+    if way.find == "uncapped":
+        rate = _rate(scene, way, mu)
+        edges = scene.drawn.edges
+        offset = (math.log(way.floor) - math.log(delta)) / rate
+        last = int(np.searchsorted(edges, way.floor + 1, side="left")) - 1
+        inside = edges[1:] <= way.floor
+        floor = scene.drawn.counts[:, last : last + 1] if last < len(inside) else 0.0
+        lead = scene.drawn.counts - floor - scene.linf - offset
+        chances: Array = present * inside * expit(rate * lead)
+        return chances
+    cap = way.cap or 1
+    noise = 1 / (mu * math.sqrt(way.share * (1 - way.selecting)))
+    if way.find == "weights":
+        noise *= WEIGHT
+        alone = WEIGHT - noise * float(ndtri(delta))
+        several = WEIGHT / math.sqrt(cap) - noise * float(ndtri(delta / cap))
+        middle = max(alone, several)
+    else:
+        noise *= math.sqrt(cap) * scene.linf
+        middle = scene.linf - noise * float(ndtri(delta / cap))
+    if way.find == "coins":
+        middle *= max(COIN_START - COIN_SLOPE * math.log(cap), LEAST_COIN)
+        noise = COIN_SPREAD * middle
+    gaussian: Array = present * ndtr((seen - middle) / noise)
+    return gaussian
+
+
+def _shown(scene: Scene, found: Array, rates: Array) -> Array:
+    """The chance of each label to be found and selected, shape (ways, shapes, groups).
+
+    With Gumbel noise of rate r the k largest are those above a level t, each with the chance
+    1 - e^(-e^(r (h - t))); t is such that k of those found are above it on average.
+    """
+    counts = scene.drawn.counts
+    sizes = scene.drawn.sizes
+    rate = rates[:, None, None]
+    margin = 20.0 / rate
+    low = np.zeros(found.shape[:2])[..., None] - margin
+    high = counts[None, :, :1] + margin
+    shown = found
+    for _ in range(BISECTIONS):
+        level = (low + high) / 2
+        exponent = np.minimum(rate * (counts - level), LARGEST_EXPONENT)
+        shown = found * -np.expm1(-np.exp(exponent))
+        many = (shown @ sizes)[..., None] > scene.k
+        low = np.where(many, level, low)
+        high = np.where(many, high, level)
+    return shown
+
+
+def deviation(scene: Scene, way: Way, mu: float) -> float:
+    """The standard deviation of the noise on each of k counts; 0 where none are shown."""
+    k = scene.k
+    if way.counting is None:
+        return 0.0
+    if way.counting == "capped":
+        return math.sqrt(way.cap or 1) * scene.linf / (mu * math.sqrt(1 - way.selecting))
+    if way.counting == "gaussian":
+        scale = scene.linf / (mu * math.sqrt(1 - way.share))
+        return (math.sqrt(k) + 1) / 2 * scale  # centred noise
+    epsilon = _beside(scene.budget, mu * math.sqrt(way.share), FINDING_DELTA[way.find])
+    if epsilon > 0:
+        return box_std(k + 1, epsilon, scene.linf)
+    return math.inf
+
+
+def _beside(budget: Budget, mu: float, part: float) -> float:
+    """The ε of pure noise that the budget allows beside a Gaussian with this μ.
+
+    Randomised response has the losses ±x with the chances 1/(1 + e^∓x), so the profile of both is a
+    mean of two values of the Gaussian's.
+    """
+    from scipy.special import expit, log_ndtr, ndtr
+
+    def profile(epsilon: float) -> float:
+        first = float(ndtr(mu / 2 - epsilon / mu))
+        return first - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
+
+    low = 0.0
+    high = budget.epsilon
+    for _ in range(BISECTIONS):
+        pure = (low + high) / 2
+        chance = float(expit(pure))
+        below = profile(budget.epsilon - pure)
+        above = profile(budget.epsilon + pure)
+        fits = chance * below + (1 - chance) * above <= (1 - part) * budget.delta
+        low, high = (pure, high) if fits else (low, pure)
+    return low

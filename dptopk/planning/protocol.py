@@ -1,0 +1,275 @@
+"""The protocol of plans, whatever they consist of, and of what pays for them.
+
+A shell makes a ``Question``, hands it to ``dptopk.planning.plan`` and knows nothing of the plan but
+what is here. A new way to answer is a class on ``Plan`` and a line in ``choose.BUILDERS``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+from dptopk.costs import Budget, Charge
+from dptopk.errors import ReleaseWithheld
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import Mechanism
+from dptopk.planning.preview import Preview
+from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How events are read for two phases: the arguments of ``datasets.event_counts``.
+
+    Attributes:
+        labels_per_user: the cap under which labels are found.
+        weights: whether they are found by sums of weights.
+        profile: whether users are counted by their number of labels too.
+    """
+
+    labels_per_user: int | None
+    weights: bool
+    profile: bool
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a plan needs read of the data.
+
+    Attributes:
+        sensitivity: the caps of the histogram that is counted.
+        top: of a private domain at most this many of the largest counts are looked at; None: all.
+        finding: events are read as an EventCounts, under this cap too; None: one histogram.
+    """
+
+    sensitivity: Sensitivity
+    top: int | None = None
+    finding: Finding | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One draw of a plan, and the data it is from: what is paid for at once.
+
+    Attributes:
+        plan: whose charge is paid, and which draws.
+        data: what is drawn from; it fits the plan.
+        about: what of the session's data was taken, where that is not all of them.
+        average: whether what is left over is spent on better counts.
+    """
+
+    plan: Plan
+    data: Histogram
+    about: tuple[Any, ...] = ()
+    average: bool = False
+
+    @property
+    def charge(self) -> Charge:
+        """The most that it can cost."""
+        return self.plan.charge
+
+    @property
+    def stated(self) -> Budget | None:
+        """The (ε, δ) that its plan states for the charge."""
+        return self.plan.stated
+
+    @property
+    def text(self) -> str:
+        """The step in words."""
+        return self.plan.text + (" (averaged)" if self.average else "")
+
+    def draw(self, rng: Generator | None) -> Release:
+        """Draw; call it when the charge has been paid.
+
+        Raises:
+            ReleaseWithheld: when it costs more than ``charge``; then the answer is lost.
+        """
+        release = self.plan.draw(self.data, rng, average=self.average)
+        if not self.charge.includes(release.charge):
+            raise ReleaseWithheld(self.charge, release.charge)
+        return release
+
+
+class Paying(Protocol):
+    """The account that a plan is paid from, asked before each draw."""
+
+    def covers(self, *plans: Plan) -> bool:
+        """Whether it pays for these plans, one after the other; nothing is spent."""
+
+    def has(self, step: Step) -> bool:
+        """Whether an answer to an identical step is stored, and may be given again, free."""
+
+    def known(self, step: Step) -> Release | None:
+        """That answer, or None."""
+
+    def answer(self, step: Step, rng: Generator | None) -> Release:
+        """Give a stored answer again; or charge the step, then draw it.
+
+        Raises:
+            BudgetExceeded: nothing was charged or drawn.
+        """
+
+    def refuse(self, *charges: Charge) -> Exception:
+        """The error that says that these charges, one after the other, are not covered."""
+
+
+class Free:
+    """Pays for everything: a plan that was charged before, or that nobody charges."""
+
+    def covers(self, *plans: Plan) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+    def has(self, step: Step) -> bool:  # noqa: ARG002
+        """Nothing is stored."""
+        return False
+
+    def known(self, step: Step) -> Release | None:  # noqa: ARG002
+        """Nothing is stored."""
+        return None
+
+    def answer(self, step: Step, rng: Generator | None) -> Release:
+        """Draw."""
+        return step.draw(rng)
+
+    def refuse(self, *charges: Charge) -> Exception:
+        """Never called."""
+        raise NotImplementedError(charges)
+
+
+class Plan(ABC):
+    """What will run, what it will cost and what it will deliver: known before any data is seen.
+
+    Attributes:
+        kind: the name under which a record of a charge finds how to make the plan again.
+    """
+
+    kind: ClassVar[str]
+    #: Whether unspent selections can be spent on better counts.
+    averages: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def charge(self) -> Charge:
+        """The most that a release can cost, whatever the data."""
+
+    @property
+    def stated(self) -> Budget | None:
+        """The (ε, δ) that was asked for, which the whole charge satisfies; None: none was."""
+        return None
+
+    @property
+    @abstractmethod
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanisms in the order in which they run."""
+
+    @property
+    def text(self) -> str:
+        """The mechanisms in words."""
+        return " then ".join(map(str, self.mechanisms))
+
+    @property
+    @abstractmethod
+    def reading(self) -> Reading:
+        """What must be read of the data."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[list[Any], dict[str, list[Any]]] | None:
+        """What tells its question from others of the same text and charge, for a stored answer, as
+        plain values: of a plan, and by name of the options of a mechanism. None: the question is
+        made of data, and has no name.
+        """
+
+    @abstractmethod
+    def check(self, data: Histogram, /) -> None:
+        """Refuse data that the plan was not made for, before anything is charged; nothing is drawn.
+
+        Raises:
+            InvalidParameter: naming what does not fit.
+        """
+
+    @abstractmethod
+    def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:
+        """Draw the answer at the charge of the plan; ``average`` as in ``release``."""
+
+    @abstractmethod
+    def preview(self) -> Preview:
+        """What it guarantees or predicts, in numbers."""
+
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """Enough to draw the answer with the question alone, after everything else is lost."""
+
+    @abstractmethod
+    def revived(self, record: Mapping[str, Any]) -> Self:
+        """This plan with the phases that ``record`` wrote down.
+
+        Raises:
+            InvalidParameter: when they are no phases of this kind.
+        """
+
+    def first(self, data: Histogram) -> Step:
+        """The step that is paid for first."""
+        return Step(self, data)
+
+    def payable(self, paying: Paying) -> bool:
+        """Whether ``run`` would be paid for as things are; nothing is charged or drawn."""
+        return paying.covers(self)
+
+    def run(
+        self,
+        data: Histogram,
+        rng: Generator | None = None,
+        *,
+        average: bool = True,
+        paying: Paying | None = None,
+    ) -> tuple[Plan, Release]:
+        """The plan that ran, which a look before it may decide, and its answer; as ``release``."""
+        return self, self.answered(data, rng, average=average, paying=paying)
+
+    def answered(
+        self, data: Histogram, rng: Generator | None, *, average: bool, paying: Paying | None
+    ) -> Release:
+        """The answer of a plan of one step."""
+        self.check(data)
+        return (paying or Free()).answer(Step(self, data, average=average), rng)
+
+    def explain(self) -> str:
+        """Return the plan in words."""
+        return self.text
+
+    def release(
+        self,
+        histogram: Histogram,
+        rng: Generator | None = None,
+        *,
+        average: bool = True,
+        paying: Paying | None = None,
+    ) -> Release:
+        """Answer the question of the plan.
+
+        Args:
+            histogram: must fit the plan: its domain, and a sensitivity no larger than the plan's.
+            rng: None for cryptographically secure noise; a generator makes the release
+                reproducible, and marked so.
+            average: where fewer than k labels pass the threshold, use what was paid for the counts
+                of the others: count the labels that did pass several times, as often as the planned
+                charge covers, and release the means (fitted counts only). False: leave it unspent,
+                for ``paying`` to take back.
+            paying: asked before each draw; None: the charge of the plan has been paid.
+
+        Returns:
+            Release: at most k labels, in the order of their released counts (of selection, where
+            there are none), with the charge that was used: selections not made are not charged.
+
+        Raises:
+            InvalidParameter: when the data do not fit the plan; nothing was charged.
+            BudgetExceeded: ``paying`` does not cover it; nothing was charged.
+        """
+        return self.run(histogram, rng, average=average, paying=paying)[1]

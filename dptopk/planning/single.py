@@ -1,0 +1,183 @@
+"""One mechanism as a plan: what it costs on the data it is asked of, and the labels it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.labels import listed, to_plain
+from dptopk.mechanisms.base import Mechanism
+from dptopk.planning.preview import Preview
+from dptopk.planning.protocol import Plan, Reading
+from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+@dataclass(frozen=True)
+class Single(Plan):
+    """One mechanism with the labels that it counts; ``of`` makes one.
+
+    Attributes:
+        mechanism: what runs.
+        options: for its release, read once into objects of our own.
+        sensitivity: of the histogram.
+        price: the most that it costs on it.
+    """
+
+    mechanism: Mechanism
+    options: Mapping[str, Any]
+    sensitivity: Sensitivity
+    price: Charge
+
+    kind: ClassVar[str] = "mechanism"
+    averages: ClassVar[bool] = False
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: Mechanism,
+        options: Mapping[str, Any],
+        sensitivity: Sensitivity,
+        domain_size: int | None,
+    ) -> Self:
+        """The plan of a mechanism on a histogram of this sensitivity.
+
+        Args:
+            mechanism: one of ``dptopk.mechanisms``, or registered.
+            options: for its release: labels, ranking, utilities.
+            sensitivity: of the histogram.
+            domain_size: the number of public labels; None: labels are private.
+
+        Raises:
+            InvalidParameter: for options that the mechanism does not take, or that it needs and
+            that are not given.
+        """
+        if not isinstance(mechanism, Mechanism):
+            raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
+        _takes(mechanism, options)
+        own = {name: _read_once(name, value) for name, value in options.items()}
+        named = own.get("labels", own.get("ranking"))
+        labels = domain_size if named is None else len(named)
+        return cls(mechanism, own, sensitivity, mechanism.charge(sensitivity, labels=labels))
+
+    @classmethod
+    def on(cls, mechanism: Mechanism, data: Histogram, options: Mapping[str, Any]) -> Self:
+        """The plan of a mechanism on this histogram, by what is public about it."""
+        size = data.domain_size if data.domain == "public" else None
+        return cls.of(mechanism, options, data.sensitivity, size)
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The one."""
+        return (self.mechanism,)
+
+    @property
+    def charge(self) -> Charge:
+        """The most that it costs."""
+        return self.price
+
+    @property
+    def reading(self) -> Reading:
+        """One histogram, whole."""
+        return Reading(self.sensitivity)
+
+    @property
+    def identity(self) -> tuple[list[Any], dict[str, list[Any]]] | None:
+        """The labels that are named; None for utilities.
+
+        Utilities are computed from the data: whether they equal those of an earlier question must
+        not show in what is written down, nor in whether a stored answer comes again free of charge.
+        """
+        if self.options.get("utilities") is not None:
+            return None
+        return [], {name: _plain_labels(value) for name, value in self.options.items()}
+
+    def check(self, data: Histogram, /) -> None:
+        """Raise the error that ``release`` would raise, without drawing noise."""
+        self.mechanism.check(data, **self.options)
+
+    def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:  # noqa: ARG002
+        """Draw the answer."""
+        return self.mechanism.release(data, rng, **self.options)
+
+    def preview(self) -> Preview:
+        """The noise on as many counts as labels are named."""
+        named = map(len, self.options.values())
+        together = next(named, None)
+        mechanism = self.mechanism
+        caps = self.sensitivity
+        return Preview(
+            noise_std=mechanism.count_noise(caps, labels=together),
+            half_width=mechanism.count_width(caps, labels=together),
+            threshold=mechanism.threshold_offset(caps),
+            appears_at=mechanism.appears_at(caps, probability=0.5),
+            above_rank=mechanism.floor_rank,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Words alone: the question names the mechanism."""
+        return {"text": self.text}
+
+    def revived(self, record: Mapping[str, Any]) -> Self:  # noqa: ARG002
+        """The same plan: its question is all of it."""
+        return self
+
+
+def planned(mechanism: Mechanism | Plan, data: Histogram, options: Mapping[str, Any]) -> Plan:
+    """The plan of what may be a mechanism or a plan already, which takes no options.
+
+    Raises:
+        InvalidParameter: for what is neither, and as ``Single.of``.
+    """
+    if not isinstance(mechanism, Plan):
+        return Single.on(mechanism, data, options)
+    if options:
+        raise InvalidParameter(
+            f"{type(mechanism).__name__} takes no further options, not {next(iter(options))}"
+        )
+    return mechanism
+
+
+def _takes(mechanism: Mechanism, options: Mapping[str, Any]) -> None:
+    """Refuse options that ``check`` of the mechanism does not take, and ask for those that it
+    needs.
+    """
+    parameters = signature(mechanism.check).parameters.values()
+    known = {one.name: one for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
+    any_name = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
+    name = type(mechanism).__name__
+    for option in options:
+        if option not in known and not any_name:
+            taken = " and ".join(known) or "no further options"
+            raise InvalidParameter(f"{name} takes {taken}, not {option}")
+    for needed, parameter in known.items():
+        if parameter.default is Parameter.empty and needed not in options:
+            raise InvalidParameter(f"{needed} must be given for {name}")
+
+
+def _plain_labels(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    labels = value.labels if isinstance(value, Release) else value
+    return [to_plain(label) for label in labels]
+
+
+def _read_once(name: str, value: Any) -> Any:
+    """An option read once, into an object of our own: what is charged, checked, measured and
+    written is the same.
+    """
+    if value is None or isinstance(value, Release):
+        return value
+    if name == "utilities":
+        kind = object if getattr(value, "dtype", None) is None else None
+        return np.array(value, dtype=kind)
+    return listed(value)

@@ -1,0 +1,512 @@
+"""Plan: what will run, what it will cost and what it will deliver."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE, Domain
+from dptopk._internal.formatting import (
+    describe_l0,
+    format_lower,
+    format_upper,
+    html_lines,
+    numbered,
+    percent,
+)
+from dptopk.accounting.registry import Bound
+from dptopk.costs import Budget, Charge
+from dptopk.errors import InvalidParameter, ReleaseWithheld
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending
+from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.named import mechanism_of
+from dptopk.planning.preview import Preview, bar_of, large_counts
+from dptopk.planning.protocol import Paying, Plan, Reading
+from dptopk.planning.request import Request
+from dptopk.planning.shape import Outcome
+from dptopk.planning.warnings import budget_warnings
+from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.random import Generator
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One step of a plan: its name, its mechanism, and the most it can cost."""
+
+    name: str
+    mechanism: Mechanism
+    charge: Charge
+
+
+@dataclass(frozen=True)
+class TopKPlan(Plan):
+    """A plan of a top k: the mechanisms that will run, their cost and expected accuracy.
+
+    Attributes:
+        k: how many labels are asked for.
+        budget: the total (ε, δ) the plan may spend.
+        sensitivity, domain: what must hold of the histogram; ``release`` refuses one that does not
+            fit.
+        phases: the mechanisms in the order in which they run, each with the most it can cost.
+        bound: the composition of all phases at the budget's δ: its epsilon is at most the budget's.
+        split: in words, how the budget was divided.
+        counted: whether the answer shows counts; noise on counts may select labels without being
+            shown.
+        design: the name of the design that was taken.
+        why: why it was taken.
+        outcome: what it is expected to do on the shape that was given, if one was.
+        swapped: the chance that the label of rank 2k is placed before that of rank k, on that shape
+            or on 10⁴/rank.
+        users: how many users there are, where that is public.
+        in_rho: of a budget in ρ: the "rho" that the costs take and the "failure_delta" of all that
+            may fail, both upper bounds, and the "rho_budget".
+    """
+
+    k: int
+    budget: Budget
+    sensitivity: Sensitivity
+    domain: Domain
+    phases: tuple[Phase, ...]
+    bound: Bound
+    split: str
+    counted: bool = True
+    design: str = ""
+    why: str = ""
+    outcome: Outcome | None = None
+    swapped: float | None = None
+    users: int | None = None
+    in_rho: tuple[tuple[str, float], ...] = ()
+    compared: Callable[[], pd.DataFrame] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def charge(self) -> Charge:
+        """The most that a release of this plan can cost."""
+        return joined([phase.charge for phase in self.phases])
+
+    @property
+    def stated(self) -> Budget | None:
+        """The total of the plan, where it is in ε and δ."""
+        if self.budget.rho is None:
+            return self.budget
+        return None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether these mechanisms run: not where a look may choose others, at the same charge."""
+        return True
+
+    @property
+    def identity(self) -> tuple[list[Any], dict[str, list[Any]]]:
+        """What tells its question from others with the same mechanisms and charge."""
+        return [self.k, self.counted, str(self.sensitivity)], {}
+
+    def preview(self) -> Preview:
+        """Noise, thresholds, error bars and the guarantee."""
+        first = self.mechanisms[0]
+        last = self.mechanisms[-1]
+        shown = self.counted
+        return Preview(
+            noise_std=last.count_noise(self.sensitivity, labels=self.k) if shown else None,
+            half_width=last.count_width(self.sensitivity, labels=self.k) if shown else None,
+            error_bar=self.error_bar(),
+            threshold=self.threshold,
+            appears_at=self.appears_at(),
+            above_rank=first.floor_rank,
+            k=self.k,
+            warnings=tuple(self.warnings),
+            explanation=self.explain(),
+            epsilon=self.epsilon,
+            delta=self.budget.delta,
+            bound=self.bound.name,
+        )
+
+    def error_bar(self) -> float | None:
+        """Half the width of the intervals that the answer will show; None where there are none.
+
+        In a public domain they follow from the number of labels as well, which a plan does not
+        know.
+        """
+        if not self.counted or self.domain == "public":
+            return None
+        return self._bar_on(large_counts(self.k, self.sensitivity))
+
+    def _bar_on(self, made_up: Histogram) -> float | None:
+        """The error bar of an answer on made-up data."""
+        try:
+            return bar_of(self.release(made_up))
+        except InvalidParameter:  # no such answer, as with k above the rows that take part
+            return None
+
+    def record(self) -> dict[str, Any]:
+        """Kind, words and phases."""
+        phases = [
+            {
+                "name": phase.name,
+                "mechanism": phase.mechanism.to_dict(),
+                "charge": str(phase.charge),
+            }
+            for phase in self.phases
+        ]
+        return {"kind": self.kind, "text": self.text, "phases": phases}
+
+    def revived(self, record: Mapping[str, Any]) -> Self:
+        """This plan with the phases of a record."""
+        phases = tuple(
+            Phase(
+                name=phase["name"],
+                mechanism=mechanism_of(phase["mechanism"]),
+                charge=Charge.parse(phase["charge"]),
+            )
+            for phase in record["phases"]
+        )
+        return replace(self, phases=phases)
+
+    def run(
+        self,
+        data: Histogram,
+        rng: Generator | None = None,
+        *,
+        average: bool = True,
+        paying: Paying | None = None,
+    ) -> tuple[TopKPlan, Release]:
+        """As of every plan; what ran is the plan of a top k too."""
+        return self, self.answered(data, rng, average=average, paying=paying)
+
+    @abstractmethod
+    def explain(self, *, confidence: float = CONFIDENCE) -> str:
+        """The plan in words: phases, noise, thresholds, the split and the total.
+
+        Args:
+            confidence: of the width of the noise, and the probability with which a label of the
+                count given appears.
+        """
+
+    @property
+    @abstractmethod
+    def noise_std(self) -> float | None:
+        """Standard deviation of the noise on a released count; None where no counts are shown."""
+
+    @property
+    @abstractmethod
+    def threshold(self) -> int | None:
+        """The count, or the lead over the floor, that a label needs to be released; None if there
+        is no threshold.
+        """
+
+    @abstractmethod
+    def appears_at(self, probability: float = 0.5) -> int | None:
+        """The count, or the lead over the floor, at which a label appears with that probability
+        (1/2 or more); None in a public domain.
+        """
+
+    @abstractmethod
+    def appearing(self) -> str:
+        """From which true count on a label appears, in words; empty in a public domain."""
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanisms in the order in which they run."""
+        return tuple(phase.mechanism for phase in self.phases)
+
+    @property
+    def epsilon(self) -> float:
+        """ε of the whole plan at the budget's δ, an upper bound."""
+        return self.bound.epsilon
+
+    @property
+    def told_in_rho(self) -> str:
+        """What a budget in ρ spends and has left, in words; empty where the budget is in ε."""
+        if not self.in_rho:
+            return ""
+        spent, total, delta = dict(self.in_rho).values()
+        if delta:
+            failing = f" but for failures of at most {format_upper(delta)}"
+        else:
+            failing = ""
+        left = format_lower(max(total - spent, 0.0), 2)
+        return (
+            f"In ρ: {format_upper(spent, 4)}-zCDP{failing}; of the budget's ρ = {total:g} "
+            f"this leaves {left}."
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about a budget that gives little protection."""
+        return budget_warnings(self.budget.epsilon, self.budget.delta, self.users)
+
+    @cached_property
+    def alternatives(self) -> pd.DataFrame:
+        """All designs that fit, each scaled to the same budget, best first: what they deliver and
+        what they run.
+        """
+        if self.compared is None:
+            raise InvalidParameter("alternatives: only plans made by plan_topk have them")
+        return self.compared()
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the plan in words."""
+        return html_lines(self.explain().splitlines())
+
+    def __str__(self) -> str:
+        """The plan in words."""
+        return self.explain()
+
+
+@dataclass(frozen=True)
+class OnePhase(TopKPlan):
+    """A plan on one histogram; made by plan_topk."""
+
+    kind: ClassVar[str] = "one phase"
+
+    @property
+    def noise_std(self) -> float | None:
+        """Standard deviation of the noise on a released count; None where no counts are shown."""
+        if self.counted:
+            return self.mechanisms[-1].count_noise(self.sensitivity, labels=self.k)
+        return None
+
+    @property
+    def threshold(self) -> int | None:
+        """The lead over the floor that a noisy count needs to be released; None if there is no
+        threshold.
+        """
+        return self.mechanisms[0].threshold_offset(self.sensitivity)
+
+    def appears_at(self, probability: float = 0.5) -> int | None:
+        """The lead over the floor at which a label appears with that probability (1/2 or more).
+
+        The floor is the count of rank d_bar + 1, or 0 where the whole histogram takes part. None in
+        a public domain.
+        """
+        return self.mechanisms[0].appears_at(self.sensitivity, probability=probability)
+
+    def appearing(self) -> str:
+        """From which true count on a label appears, in words; empty in a public domain."""
+        return appearing(self.mechanisms[0], self.sensitivity)
+
+    @property
+    def reading(self) -> Reading:
+        """The histogram, of which a threshold over a rank needs no smaller counts."""
+        return Reading(self.sensitivity, top=self.mechanisms[0].floor_rank)
+
+    def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:
+        """Run the phases, one after the other."""
+        # Noise for the plan's own sensitivity, whatever the histogram's: a finer lattice costs more
+        # at some ε.
+        histogram = data.with_sensitivity(self.sensitivity)
+        released: Release | None = None
+        notes: list[str] = []
+        charges: dict[str, Charge] = {}
+        for phase in self.phases:
+            if released is None:
+                told = {}
+            else:
+                told = phase.mechanism.told(
+                    released, phase.charge, self.sensitivity, average=average
+                )
+            released = phase.mechanism.release(histogram, rng, **told)
+            # What covers every number of labels stays charged where fewer of them cost more.
+            if phase.mechanism.fewer_cost_more and released.charge:
+                used = phase.charge
+            else:
+                used = released.charge
+            if not phase.charge.includes(used):
+                raise ReleaseWithheld(phase.charge, used)
+            charges[phase.name] = used
+            # That a set was shown is no longer true of what is ordered afterwards.
+            still = phase is self.phases[-1] or not phase.mechanism.open_ended
+            notes += (
+                [released.note] if still and released.note and released.note not in notes else []
+            )
+        assert released is not None  # noqa: S101
+        if self.mechanisms[-1].open_ended and len(released) > self.k:
+            notes.append(
+                f"{len(released)} labels were shown by their coins, these are the first "
+                f"{self.k} of them"
+            )
+        answer = shown(released, self.k, self.counted)
+        return replace(
+            answer,
+            charge=joined(charges.values()),
+            phases=charges,
+            note="; ".join(notes),
+            at_delta=self.budget.delta,
+        )
+
+    def check(self, histogram: Histogram, /) -> None:
+        """Refuse a histogram that the plan was not made for.
+
+        Raises:
+            InvalidParameter: naming what does not fit.
+        """
+        if validate.instance(Histogram, histogram=histogram).domain != self.domain:
+            raise InvalidParameter(
+                f"histogram has a {histogram.domain} domain, the plan is for a {self.domain} one"
+            )
+        mine = self.sensitivity
+        theirs = histogram.sensitivity
+        if not mine.covers(theirs):
+            raise InvalidParameter(
+                f"histogram has the sensitivity {theirs}, the plan is for {mine}"
+            )
+        first = self.phases[0].mechanism
+        if self.domain == "private" and first.floor_rank is None and not histogram.complete:
+            raise InvalidParameter(
+                "complete: the plan needs the whole histogram, this one has only the top rows; "
+                "set d_bar= below its "
+                "number of rows"
+            )
+        first.check(histogram)
+        if self.domain == "public" and self.k > histogram.domain_size:
+            public = numbered(histogram.domain_size, "label")
+            raise InvalidParameter(f"k={self.k} is more than the {public} of the public domain")
+
+    def explain(self, *, confidence: float = CONFIDENCE) -> str:
+        """The plan in words: phases, noise, thresholds, the split and the total.
+
+        Args:
+            confidence: of the width of the noise, and the probability with which a label of the
+                count given appears.
+        """
+        validate.probability(allow_zero=False, confidence=confidence)
+        moved = describe_l0(self.sensitivity.l0)
+        cap = self.sensitivity.linf
+        lines = [
+            (
+                f"Top {self.k} of a {self.domain} domain; one user can affect {moved}, each count "
+                f"by at most {cap}."
+            )
+        ]
+        for number, phase in enumerate(self.phases, start=1):
+            lines += [
+                f"{number}. {phase.name}: {phase.mechanism}",
+                f"   costs at most {phase.charge}",
+            ]
+            lines += [
+                f"   {line}"
+                for line in _guarantees(phase.mechanism, self.sensitivity, self.k, confidence)
+            ]
+        if (
+            not self.counted
+            and self.mechanisms[-1].count_noise(self.sensitivity, labels=self.k) is not None
+        ):
+            lines.append("The noisy counts choose and order the labels, and are not shown.")
+        if self.why:
+            lines.append(f"Why: {self.design} is {self.why}")
+        if self.swapped is not None:
+            if self.outcome is None:
+                shape = "if counts fall as 10⁴/rank"
+            else:
+                shape = "for counts of the shape given"
+            chance = f"{self.swapped:.2g}" if self.swapped >= 1e-6 else "less than 1e-6"
+            lines.append(
+                f"Rank {2 * self.k} is placed before rank {self.k} with probability {chance} "
+                f"({shape})."
+            )
+        spent = self.bound
+        total = self.budget
+        lines += [
+            f"Split: {self.split}",
+            (
+                f"Together: ({format_upper(spent.epsilon)}, {total.delta:g})-DP by {spent.name} "
+                f"({spent.source})"
+            ),
+            (
+                f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, "
+                f"{total.delta:g})"
+            ),
+            *filter(None, [self.told_in_rho]),
+        ]
+        lines += [f"Warning: {doubt}" for doubt in self.warnings]
+        return "\n".join(lines)
+
+
+def joined(charges: Collection[Charge]) -> Charge:
+    """The charge of phases together, which look at one another's answers."""
+    total = Charge.join(*charges)
+    adaptive = total.adaptive or len(charges) > 1
+    return Charge(total.costs, delta=total.delta, adaptive=adaptive, neighbours=total.neighbours)
+
+
+def phases_of(
+    request: Request, mechanisms: tuple[Mechanism, ...], method: str
+) -> tuple[Phase, ...]:
+    """The mechanisms with their names and the most they can cost."""
+    # How many labels an open-ended mechanism shows is not known before.
+    any_number = mechanisms[0].open_ended or (
+        mechanisms[-1].fewer_cost_more and request.domain == "private"
+    )
+    counted = None if any_number else request.k
+    first, *rest = mechanisms
+    name = "select" if method != "threshold" else "count and select"
+    counts = (
+        Phase("count", last, last.charge(request.sensitivity, labels=counted)) for last in rest
+    )
+    return (Phase(name, first, first.charge(request.sensitivity)), *counts)
+
+
+def shown(released: Release, k: int, counted: bool) -> Release:
+    """The k rows of the largest released counts, in their order; the counts only where they were
+    asked for.
+    """
+    if released.counts is not None:
+        order = descending(released.counts, None)
+        released = replace(
+            released,
+            labels=tuple(released.labels[row] for row in order),
+            counts=released.counts[order],
+            measured=None if released.measured is None else released.measured[order],
+        )
+    released = released.top(k, planned=True)
+    if counted:
+        return released
+    return replace(released, counts=None, measured=None, measurement=None)
+
+
+def appearing(
+    mechanism: Mechanism, sensitivity: Sensitivity, confidence: float = CONFIDENCE
+) -> str:
+    """From which true count on a label appears, in words; empty in a public domain."""
+    half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, confidence))
+    if mechanism.floor_rank is None:
+        needs = "needs a count of"
+    else:
+        needs = f"must lead rank {mechanism.floor_rank} by"
+    if half is None:
+        return ""
+    return f"a label {needs} {half} for a 50% chance to be shown, {sure} for {percent(confidence)}"
+
+
+def _guarantees(
+    mechanism: Mechanism, sensitivity: Sensitivity, k: int, confidence: float
+) -> list[str]:
+    """Return what a phase guarantees, known before any data is seen."""
+    lines = []
+    noise = mechanism.count_noise(sensitivity, labels=k)
+    if noise is not None:
+        width = mechanism.count_width(sensitivity, labels=k, confidence=confidence)
+        lines.append(
+            f"noise on a count has standard deviation {noise:.4g}; {percent(confidence)} of it "
+            f"is within ±{width:g}"
+        )
+    if seen := appearing(mechanism, sensitivity, confidence):
+        if mechanism.floor_rank is None:
+            floor = ""
+        else:
+            floor = f" above the count of rank {mechanism.floor_rank}"
+        threshold = mechanism.threshold_offset(sensitivity)
+        lines += [
+            "a coin for each label; which k of more are shown is decided by what comes next, "
+            "else by label order"
+            if threshold is None
+            else f"threshold: {threshold}{floor}",
+            seen,
+        ]
+    return lines

@@ -1,0 +1,206 @@
+"""Ways to find the top k of events: how labels are found, selected and counted.
+
+Labels of a private domain are found on all events (no cap), or on sums of weights or capped counts.
+Which labels were found is released, so they are a public domain from then on. The k of them are
+selected by their counts without a cap, and counted: so the answer tends to the true top k as the
+budget grows, whatever the users' numbers of labels (notes/two-phases.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from dptopk._internal.rounding import ceil_digits, floor_digits
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.calibration import calibrate
+from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
+from dptopk.accounting.registry import Bound
+from dptopk.costs import Budget, Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.mechanisms import (
+    Box,
+    GaussianCounts,
+    KnownGumbel,
+    PartitionSelection,
+    SparseGaussian,
+    UnknownGumbel,
+    WeightedGaussian,
+)
+from dptopk.mechanisms.base import Mechanism
+from dptopk.planning.topk_plan import Phase, joined
+
+Finder = Literal["uncapped", "weights", "threshold", "coins"]
+Counting = Literal["gaussian", "box", "capped"]
+# The part of δ with which labels are found; the composition gets the rest.
+FINDING_DELTA: dict[Finder, float] = {
+    "uncapped": 0.5,
+    "weights": 0.5,
+    "threshold": 0.5,
+    "coins": 0.7,
+}
+# A selection takes part in the composition as a bounded range of ε, whose ρ is about ε²/8: that of
+# a Gaussian with μ = ε/2.
+RANGE_OF_MU = 2.0
+STEP_DOWN = 1e-3
+
+
+def _gaussian(size: float) -> GaussianCounts:
+    return GaussianCounts(mu=size)
+
+
+def _box(size: float) -> Box:
+    return Box(epsilon=size)
+
+
+# What counts any number of labels at one cost, made from its μ or ε.
+COUNTING: dict[Literal["gaussian", "box"], Callable[[float], GaussianCounts | Box]] = {
+    "gaussian": _gaussian,
+    "box": _box,
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How labels are found, selected and counted, and how a budget is divided for it.
+
+    Attributes:
+        find: "uncapped": by noisy selections from all counts over a noisy floor; "weights": by
+            noisy sums of weights; "threshold": by noisy capped counts; "coins": by a coin for each
+            capped count.
+        share: of μ², the part for finding and selecting, in (0, 1]; the rest is for counting.
+        selecting: the part of that share for the k selections from what was found, in (0, 1);
+            without a cap finding is selecting.
+        counting: the noise on the counts of all events; "capped": the noisy capped counts by which
+            labels were found are shown, with nothing left to count again; None where none are.
+        cap: the number of labels of a user that take part in finding; None without a cap.
+        floor: without a cap, how many labels take part: the floor is the next count.
+    """
+
+    find: Finder
+    share: float
+    selecting: float
+    counting: Counting | None
+    cap: int | None = None
+    floor: int = 0
+
+    @property
+    def words(self) -> str:
+        """The way in words."""
+        if self.counting is None:
+            counted = ""
+        else:
+            counted = f", then {self.counting} counts without one"
+        if self.counting == "capped":
+            counted = ", then the counts under that cap"
+        if self.find == "uncapped":
+            return f"selections from the {self.floor} largest counts of all events{counted}"
+        return f"{self.find} under a cap of {self.cap} labels, selections without one{counted}"
+
+
+@dataclass(frozen=True)
+class CalibratedWay:
+    """A way whose mechanisms are scaled to a budget.
+
+    Attributes:
+        way: which one.
+        phases: what runs, in this order: "find", perhaps "select", perhaps "count".
+        under: the sensitivity of the histogram on which labels are found.
+        bound: the composition of the phases, at most the budget's ε at its δ.
+    """
+
+    way: Way
+    phases: tuple[Phase, ...]
+    under: Sensitivity
+    bound: Bound
+
+
+def calibrated(
+    way: Way, k: int, budget: Budget, under: Sensitivity, everything: Sensitivity
+) -> CalibratedWay:
+    """Scale a way to a budget: the last phase takes all that the others leave.
+
+    Args:
+        way: which one.
+        k: how many labels are asked for.
+        budget: (ε, δ), δ above 0.
+        under: the sensitivity of the histogram on which labels are found.
+        everything: the sensitivity of all events.
+
+    Returns:
+        CalibratedWay: the product of its phases is at most the budget, by ``compose``.
+
+    Raises:
+        InvalidParameter: for a budget in which one of the mechanisms has no noise.
+    """
+    delta = FINDING_DELTA[way.find] * budget.delta
+    whole = gaussian_mu(epsilon=budget.epsilon, delta=budget.delta - delta)
+    mu = whole * math.sqrt(way.share)
+    if way.find == "uncapped":
+
+        def selected(epsilon: float) -> tuple[Phase, ...]:
+            find = UnknownGumbel(k=k, d_bar=way.floor, epsilon=epsilon, delta=delta)
+            return (Phase("find", find, find.charge(everything)),)
+
+        first: tuple[Phase, ...] = ()
+        size = RANGE_OF_MU * mu / math.sqrt(k)
+    else:
+        mechanism = _finding(way, mu * math.sqrt(1 - way.selecting), delta, under)
+        first = (Phase("find", mechanism, mechanism.charge(under)),)
+
+        def selected(epsilon: float) -> tuple[Phase, ...]:
+            select = KnownGumbel(k=k, epsilon=epsilon)
+            return (Phase("select", select, select.charge(everything)),)
+
+        size = RANGE_OF_MU * mu * math.sqrt(way.selecting / k)
+    if way.counting == "capped":
+
+        def found(size: float) -> tuple[Phase, ...]:
+            find = SparseGaussian(sigma=ceil_digits(1 / size), delta=delta)
+            return (Phase("find", find, find.charge(under)),)
+
+        phases, bound = _filled(selected(floor_digits(size)), found, budget)
+        phases = phases[::-1]
+    elif way.counting is None:
+        phases, bound = _filled(first, selected, budget)
+    else:
+        family = COUNTING[way.counting]
+
+        def counted(size: float) -> tuple[Phase, ...]:
+            count = family(size)
+            return (Phase("count", count, count.charge(everything)),)
+
+        phases, bound = _filled((*first, *selected(floor_digits(size))), counted, budget)
+        phases[-1].mechanism.charge(everything, labels=k)  # refuses what cannot be counted
+    return CalibratedWay(way, phases, everything if way.find == "uncapped" else under, bound)
+
+
+def _filled(
+    first: tuple[Phase, ...], last: Callable[[float], tuple[Phase, ...]], budget: Budget
+) -> tuple[tuple[Phase, ...], Bound]:
+    """The first phases, and the last one of the largest size found that the budget allows."""
+
+    def whole(size: float) -> Charge:
+        return joined([phase.charge for phase in (*first, *last(size))])
+
+    size = floor_digits(calibrate(whole, budget))
+    bound = compose(whole(size), delta=budget.delta, lower=False)
+    while bound.epsilon > budget.epsilon:  # the search may end above it by its own tolerance
+        size = floor_digits(size * (1 - STEP_DOWN))
+        bound = compose(whole(size), delta=budget.delta, lower=False)
+    return (*first, *last(size)), bound
+
+
+def _finding(way: Way, mu: float, delta: float, under: Sensitivity) -> Mechanism:
+    """The mechanism that finds labels at about the cost of a Gaussian with this μ."""
+    if not mu > 0:
+        raise InvalidParameter("budget: it leaves nothing to find labels with")
+    if way.find == "coins":
+        epsilon = floor_digits(float(gaussian_epsilon(mu, delta=delta)), digits=3)
+        return PartitionSelection(epsilon=epsilon, delta=delta)
+    if way.find == "weights":
+        return WeightedGaussian(sigma=ceil_digits(1 / mu), delta=delta)
+    return SparseGaussian(sigma=ceil_digits(math.sqrt(under.l0 or 1) / mu), delta=delta)

@@ -1,0 +1,412 @@
+"""A question and the public facts that its plan may depend on.
+
+The command line, HTTP, the client, a session and the budget tool make their forms from the fields
+of ``Question``; ``dptopk.planning.plan`` makes the plan. An option is added in this file, and used
+in ``dptopk.planning.choose``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any, Literal, Self, TypedDict
+
+from dptopk._internal import validate
+from dptopk._internal.choices import ChargeAs, Counts, Domain, Effort, FindBy, LookShare
+from dptopk.costs import Budget
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Sensitivity
+
+# Who may state a field. Seeds, files and columns are no fields: a question can travel, and they
+# belong to the machine that reads the data.
+Shell = Literal["cli", "http", "client", "session"]
+EVERYWHERE: frozenset[Shell] = frozenset({"cli", "http", "client", "session"})
+OVER_HTTP: frozenset[Shell] = frozenset({"http", "client"})
+PLAIN_NUMBERS: frozenset[Shell] = frozenset({"cli", "http"})  # Python has a Budget for them
+NOT_IN_SESSIONS: frozenset[Shell] = frozenset({"cli", "http", "client"})
+IN_PYTHON: frozenset[Shell] = frozenset({"session"})
+Phases = Literal[1, 2]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a shell needs to know to offer a field.
+
+    Attributes:
+        help: one sentence for people.
+        at_least, at_most: bounds of a number; HTTP checks them before anything is planned.
+        above, below: bounds that the number itself must not reach.
+        metavar: what stands for the value in the help of the command line.
+        panel: the heading under which the command line lists it.
+        shells: where it may be stated.
+        defaults: shell -> default, where it differs from that of the field.
+        unsaid: records leave it out where it has its default, so that questions that were charged
+            before the field existed are still the same questions.
+        phases: which number of phases a stated value asks for; None: it goes with both.
+    """
+
+    help: str
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    metavar: str | None = None
+    panel: str | None = None
+    shells: frozenset[Shell] = EVERYWHERE
+    defaults: Mapping[Shell, Any] = field(default_factory=dict)
+    unsaid: bool = False
+    phases: Callable[[Any], Phases | None] = lambda value: None  # noqa: ARG005
+
+
+def asked(default: Any, help: str, **facts: Any) -> Any:  # noqa: A002
+    """A field with a default; a type as the default makes a new value for each question."""
+    asking = {"asking": Asking(help, **facts)}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=asking)
+    return field(default=default, metadata=asking)
+
+
+def in_one(_: Any) -> Phases:
+    """One phase, whatever the value."""
+    return 1
+
+
+def in_two(_: Any) -> Phases:
+    """Two phases, whatever the value."""
+    return 2
+
+
+def of_laplace(counts: Any) -> Phases | None:
+    """Two phases have no Laplace noise on counts."""
+    if counts == "laplace":
+        return 1
+    return None
+
+
+def of_share(look: Any) -> Phases | None:
+    """A look for a stated share of ε is that of one phase; ``auto`` and None go with both."""
+    if isinstance(look, float):
+        return 1
+    return None
+
+
+def of_fit(fit: Any) -> Phases | None:
+    """Only the counts of selections in one phase are fitted; not to fit goes with both."""
+    if fit:
+        return 1
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """The top k, for a total: what an analyst asks, without the data and without the budget.
+
+    Two stated fields that ask for a different number of phases are refused by name; so is a field
+    that the data cannot serve. The shells have the same names and, but for ``Asking.defaults``, the
+    same defaults.
+
+    >>> Question(k=10, epsilon=1.0, delta=1e-6, method="peel").stated()
+    ('epsilon', 'delta', 'method')
+    """
+
+    k: int = field(metadata={"asking": Asking("How many labels.", at_least=1, at_most=10**6)})
+    epsilon: float | None = asked(
+        None,
+        "Total ε of the answer: smaller is more private, and noisier.",
+        at_least=1e-6,
+        at_most=100.0,
+        shells=PLAIN_NUMBERS,
+    )
+    rho: float | None = asked(
+        None,
+        "Instead of epsilon: the total ρ of zCDP; half of δ is for failures.",
+        at_least=1e-6,
+        at_most=100.0,
+        unsaid=True,
+        shells=PLAIN_NUMBERS,
+    )
+    accuracy: float | None = asked(
+        None,
+        "Instead of epsilon: the smallest ε whose noise is within ±N for 95% of the counts "
+        "(printed intervals hold for all at once, and are wider).",
+        above=0,
+        at_most=1e9,
+        phases=in_one,
+        shells=NOT_IN_SESSIONS,
+    )
+    delta: float | None = asked(
+        None,
+        "Total δ of the answer: the probability that the ε guarantee fails. Choose it well below "
+        "1/users (default: 1/(10 users) with users; with a ledger, a part of its δ).",
+        at_least=0,
+        below=1,
+        defaults={"http": 0.0},
+        shells=NOT_IN_SESSIONS,
+    )
+    counts: Counts = asked("auto", "Noise of the released counts.", phases=of_laplace)
+    users: int | None = asked(
+        None,
+        "Number of users, if public. Gives delta its default, and warns when delta exceeds "
+        "1/users.",
+        at_least=1,
+        unsaid=True,
+    )
+    d_bar: int | None = asked(
+        None,
+        "Only the N largest counts are considered (private labels only). Default: chosen for you.",
+        at_least=1,
+        at_most=10**6,
+        phases=in_one,
+    )
+    method: str = asked(
+        "auto",
+        "How the top k are found; NAME: a design, as [bold]dptopk plan --alternatives[/bold] "
+        "lists them.",
+        metavar="[auto|peel|threshold|whole|NAME]",
+        phases=in_one,
+    )
+    fit: bool | None = asked(
+        None,
+        "Adjust noisy counts so that they agree with the selected ranking.",
+        unsaid=True,
+        phases=of_fit,
+    )
+    look: LookShare = asked(
+        "auto",
+        "Plan by a private look at a few ranks, for this share of ε; auto: where it is worth its "
+        "cost.",
+        metavar="[auto|none|SHARE]",
+        defaults={"http": None, "client": None},
+        unsaid=True,
+        phases=of_share,
+    )
+    selection_share: float | Literal["best"] | None = asked(
+        None,
+        "Share of the budget in ρ for selections that counts follow; best: the one with the "
+        "smallest error.",
+        metavar="[best|SHARE]",
+        unsaid=True,
+        phases=in_one,
+    )
+    find: FindBy = asked(
+        "auto",
+        "How labels of events are found under the cap.",
+        panel="Of events",
+        unsaid=True,
+        phases=in_two,
+    )
+    share: float | Literal["auto"] = asked(
+        "auto",
+        "Share of μ² to find labels of events; the rest counts them.",
+        metavar="[auto|SHARE]",
+        panel="Of events",
+        unsaid=True,
+        phases=in_two,
+    )
+    min_users: int = asked(
+        1,
+        "Never show a label that fewer users have (in two phases).",
+        at_least=1,
+        at_most=10**9,
+        panel="Of events",
+        unsaid=True,
+        phases=in_two,
+    )
+    effort: Effort = asked(
+        "normal",
+        "How much work each bound may take: about 0.25, 2.5 or 25 seconds of one processor.",
+        shells=frozenset({"cli", "session"}),
+        unsaid=True,
+    )
+    where: Mapping[str, str] = asked(
+        dict, "Column to value, out of the data set's public lists.", shells=OVER_HTTP
+    )
+    segments: Mapping[str, tuple[str, ...]] = asked(
+        dict,
+        "Column to values, one column at most: ask of each of these segments at once; [] = of all.",
+        shells=OVER_HTTP,
+        unsaid=True,
+    )
+    like: Any = asked(
+        None,
+        "Counts of the expected shape, public or already released.",
+        shells=IN_PYTHON,
+        unsaid=True,
+        phases=in_one,
+    )
+    charge_as: ChargeAs | Literal["auto"] | None = asked(
+        None,
+        "What selections pay for; None: what the budget takes.",
+        shells=IN_PYTHON,
+        unsaid=True,
+        phases=in_one,
+    )
+    max_seconds: float | None = asked(
+        None,
+        "A guard for the search for a plan.",
+        shells=IN_PYTHON,
+        unsaid=True,
+        phases=in_one,
+    )
+
+    @classmethod
+    def of(cls, shell: Shell, **stated: Any) -> Self:
+        """The question that was stated in a shell, with the defaults of that shell.
+
+        Raises:
+            TypeError: for a field that is not there, or that may not be stated in this shell.
+        """
+        here = {one.name: one for one in offered(shell, cls)}
+        for name in stated:
+            if name not in here:
+                raise TypeError(f"a question got an unexpected keyword argument {name!r}")
+        defaults = {name: asking_of(one).defaults for name, one in here.items()}
+        own = {name: told[shell] for name, told in defaults.items() if shell in told}
+        return cls(**own | stated)
+
+    def with_total(self, budget: Budget) -> Self:
+        """The same question for another budget."""
+        total = validate.instance(Budget, budget=budget)
+        epsilon = total.epsilon if total.rho is None else None
+        return replace(self, epsilon=epsilon, rho=total.rho, delta=total.delta, accuracy=None)
+
+    @property
+    def budget(self) -> Budget:
+        """The total as a budget.
+
+        Raises:
+            InvalidParameter: unless exactly one of epsilon and rho is given, and no accuracy.
+        """
+        if self.accuracy is not None or (self.epsilon is None) == (self.rho is None):
+            raise InvalidParameter("give exactly one of epsilon and rho, and no accuracy")
+        return Budget(self.epsilon, self.delta or 0.0, rho=self.rho)
+
+    def check_total(self, mark: str = "") -> None:
+        """Refuse two totals, and none; ``mark`` stands before the names of fields.
+
+        Raises:
+            InvalidParameter: unless exactly one of epsilon, rho and accuracy is given.
+        """
+        if [self.epsilon, self.rho, self.accuracy].count(None) != 2:
+            raise InvalidParameter(
+                f"give exactly one of {mark}epsilon, {mark}rho and {mark}accuracy"
+            )
+
+    def stated(self) -> tuple[str, ...]:
+        """The names of the fields that are not at their defaults, in order; k is never one."""
+        return tuple(one.name for one in fields(self) if one.name != "k" and self._states(one))
+
+    def asking_for(self, phases: Phases) -> tuple[str, ...]:
+        """The names of the stated fields that ask for this number of phases."""
+        stated = (one for one in fields(self) if one.name != "k" and self._states(one))
+        return tuple(
+            one.name for one in stated if asking_of(one).phases(getattr(self, one.name)) == phases
+        )
+
+    def _states(self, one: Field[Any]) -> bool:
+        value = getattr(self, one.name)
+        default = default_of(one)
+        if value is None or default is None:  # a value may be an array, which has no one truth
+            return value is not default
+        return bool(value != default)
+
+
+def asking_of(one: Field[Any]) -> Asking:
+    """What shells need to know of a field."""
+    asking: Asking = one.metadata["asking"]
+    return asking
+
+
+def default_of(one: Field[Any], shell: Shell | None = None) -> Any:
+    """The default of a field, in a shell or everywhere."""
+    asking = asking_of(one)
+    if shell is not None and shell in asking.defaults:
+        return asking.defaults[shell]
+    if callable(one.default_factory):
+        return one.default_factory()
+    return one.default
+
+
+def offered(shell: Shell, kind: type[Question] | None = None) -> tuple[Field[Any], ...]:
+    """The fields that a shell offers, in their order; of ``Question`` where no kind is named."""
+    return tuple(one for one in fields(kind or Question) if shell in asking_of(one).shells)
+
+
+class Stated(TypedDict, total=False):
+    """The fields of a question that Python states by keyword beside its total, for type checkers;
+    a test compares them with the fields.
+    """
+
+    method: str
+    d_bar: int | None
+    fit: bool | None
+    selection_share: float | Literal["best"] | None
+    find: FindBy
+    share: float | Literal["auto"]
+    min_users: int
+    users: int | None
+
+
+class StatedInSession(Stated, total=False):
+    """Those that a session takes besides: they do not travel."""
+
+    effort: Effort
+    like: Any
+    charge_as: ChargeAs | Literal["auto"] | None
+    max_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """Events with private labels, which can be found under a cap and counted without it.
+
+    Attributes:
+        labels_per_user: the cap under which labels are found; "auto": the planner's.
+        per_label_cap: τ, the most that one user adds to one label, in both phases.
+        weights: whether labels are found by sums of weights, where the events were read already;
+            None: the plan decides.
+        profile: whether a private profile of users may choose the way, where the question takes
+            looks; "always": whatever ``look`` says, which is then about one phase alone.
+        instead: how a question of one phase can be asked, where these data were read for two
+            phases and cannot answer one; empty: they can.
+    """
+
+    labels_per_user: int | Literal["auto"] = "auto"
+    per_label_cap: int = 1
+    weights: bool | None = None
+    profile: bool | Literal["always"] = True
+    instead: str = ""
+
+
+def any_plan(_: Any) -> bool:
+    """An account that pays for every plan."""
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The public facts that a plan may depend on: nothing here is computed from private data.
+
+    Attributes:
+        sensitivity: of the histogram that one phase runs on.
+        domain: whether the labels are public.
+        events: where labels may be found under a cap and counted without it; else None.
+        complete: whether all rows of the histogram are at hand.
+        rows: at most this many of the largest counts are read; None: all.
+        looks: whether a private look may come before one phase: all rows are at hand, and the
+            account pays for a look and a plan that depends on it.
+        charge_as: what selections pay for, as the account takes it.
+        registered: whether only registered costs can be paid: two phases are then planned only if
+            they are covered.
+        covers: whether the account pays for a Plan, or has paid for it and its answer comes again.
+    """
+
+    sensitivity: Sensitivity = field(default_factory=Sensitivity)
+    domain: Domain = "private"
+    events: Events | None = None
+    complete: bool = True
+    rows: int | None = None
+    looks: bool = True
+    charge_as: ChargeAs | Literal["auto"] = "auto"
+    registered: bool = False
+    covers: Callable[[Any], bool] = any_plan

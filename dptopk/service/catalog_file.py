@@ -1,0 +1,356 @@
+"""The catalog's file: every value is of its kind and within its range, and all mistakes are named
+at once.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from dptopk._internal import validate
+from dptopk.costs import Budget, Charge
+from dptopk.datasets import read_labels
+from dptopk.errors import DptopkError, InvalidParameter
+from dptopk.ledger.names import analyst_name
+from dptopk.service.catalog import (
+    PLACES,
+    Catalog,
+    CatalogBudget,
+    CatalogRefused,
+    DatasetSpec,
+    refuse_all,
+    refuse_special,
+)
+
+LARGEST = 2**53  # of whole numbers: they pass through JSON as they are
+LARGEST_EPSILON = 1e9  # of a budget; filters do not calculate with much more
+LONGEST_WAIT = 3600.0  # of answers_every, in seconds
+
+
+@dataclass
+class Mistakes:
+    """All that is wrong with a catalog, as far as it was read."""
+
+    messages: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def under(self, where: str) -> Iterator[None]:
+        """Note a mistake in a part of the catalog, and go on."""
+        try:
+            yield
+        except CatalogRefused as error:
+            self.messages += error.messages
+        except DptopkError as error:
+            text = str(error)
+            self.messages.append(text if text.startswith(where) else f"{where}: {text}")
+        except (OverflowError, ValueError, RecursionError):  # of a number or a text beyond measure
+            self.messages.append(f"{where}: a value is too large or too long")
+
+    def fitting(self, table: Any, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
+        """The values of a table that are of their kind; the others are mistakes, and so are unknown
+        keys.
+        """
+        if not isinstance(table, dict):
+            self.messages.append(f"{where} must be a table")
+            return {}
+        kind_of = {name: kind for kind, names in kinds.items() for name in names.split()}
+        with self.under(where):
+            refuse_others(table, set(kind_of), where)
+        values: dict[str, Any] = {}
+        for name in table.keys() & kind_of.keys():
+            fits, words = _KINDS[kind_of[name]]
+            if fits(table[name]):
+                values[name] = table[name]
+            else:
+                self.messages.append(f"{where}: {name} must be {words}")
+        return values
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and "\0" not in value
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= LARGEST
+
+
+def _is_list(value: Any) -> bool:
+    """Whether this is a non-empty list of distinct texts or integers."""
+    if not isinstance(value, list) or not value:
+        return False
+    known = all(_is_text(one) or (type(one) is int and abs(one) <= LARGEST) for one in value)
+    return known and len(set(map(str, value))) == len(value)
+
+
+def _table_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+
+
+def _number(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: type(value) in {int, float} and least <= value <= most  # NaN is neither
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "text": (_is_text, "a text"),
+    "count": (_is_count, "a whole number from 1 to 2^53"),
+    "wait": (_number(0, LONGEST_WAIT), f"a number from 0 to {LONGEST_WAIT:g}"),
+    "rate": (_number(1e-3, 1e9), "a number from 0.001 to 1e9"),
+    "days": (_number(1, 36_500), "a number from 1 to 36500"),
+    "list": (_is_list, 'a list of different values, such as ["one", "two"]'),
+    "flag": (lambda value: isinstance(value, bool), "true or false"),
+    "table": (_is_table, "a table"),
+    "lists": (_table_of(_is_list), "a table of lists"),
+    "counts": (_table_of(_is_count), "a table of counts"),
+    "tables": (_table_of(_is_table), "a table of tables"),
+}
+_DATASET_KEYS = {
+    "text": "source label count user item unit version labels engine budget_by description streams",
+    "count": "labels_per_user per_label_cap top days_per_user",
+    "flag": "count_capped",
+    "list": "analysts",
+    "lists": "filters",
+    "counts": "segments",
+    "table": "budget",
+    "tables": "limits",
+}
+_KEYS = {
+    "text": " ".join(PLACES),
+    "wait": "answers_every",
+    "count": "storage",
+    "table": "rates audit",
+    "tables": "datasets",
+}
+_RATES = {"rate": "free spending"}
+_AUDIT = {"days": "days", "count": "bytes"}
+_NOT_AS_THEY_ARE = {"source", "labels", "analysts", "filters", "limits", "budget", "streams"}
+
+
+def load(path: str | Path) -> Catalog:
+    """The catalog in a TOML file; paths in it are relative to its directory.
+
+    Raises:
+        CatalogRefused: naming all that is missing, unknown or out of range.
+    """
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidParameter(f"catalog: cannot read {path.name!r}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidParameter(f"catalog: {path.name!r} is not TOML: {error}") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, or a list of lists of
+        raise InvalidParameter(
+            f"catalog: {path.name!r} is not TOML: a value is too long or too deep"
+        ) from None
+    return replace(read(table, path.absolute().parent), path=path.absolute())
+
+
+def read(table: Mapping[str, Any], base: Path) -> Catalog:
+    """The catalog in a table, with paths relative to ``base``.
+
+    Raises:
+        CatalogRefused: naming all mistakes.
+    """
+    mistakes = Mistakes()
+    values = mistakes.fitting(table, _KEYS, "catalog")
+    rates = mistakes.fitting(values.get("rates", {}), _RATES, "rates")
+    audit = mistakes.fitting(values.get("audit", {}), _AUDIT, "audit")
+    places = {name: _located(values[name], base) for name in PLACES if name in values}
+    for name, place in places.items():
+        with mistakes.under(name):
+            _refuse_no_url(place)
+    datasets: dict[str, DatasetSpec] = {}
+    for name, entry in values.get("datasets", {}).items():
+        with mistakes.under(f"datasets.{name}"):
+            datasets[name] = _dataset(name, entry, base)
+    if not table.get("datasets"):
+        mistakes.messages.append("catalog: there is no [datasets.NAME]")
+    ledger = places.get("ledger", _located("ledger.db", base))
+    key_file = places.get("key_file")
+    with mistakes.under("catalog"):
+        catalog = Catalog(
+            datasets=datasets,
+            ledger=ledger,
+            access=places.get("access", _beside(ledger)),
+            key_file=None if key_file is None else Path(key_file),
+            head_file=places.get("head_file"),
+            answers_every=float(values.get("answers_every", 0.0)),
+            free_per_second=float(rates.get("free", 50.0)),
+            spending_per_second=float(rates.get("spending", 5.0)),
+            storage=values.get("storage", 100_000_000),
+            audit_days=float(audit.get("days", 365.0)),
+            audit_bytes=audit.get("bytes", 2_000_000),
+        )
+    refuse_all(mistakes.messages)
+    return catalog
+
+
+def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
+    """One data set.
+
+    Raises:
+        CatalogRefused: naming all mistakes.
+    """
+    where = f"datasets.{name}"
+    mistakes = Mistakes()
+    values = mistakes.fitting(table, _DATASET_KEYS, where)
+    if not {"source", "budget"} <= table.keys():
+        mistakes.messages.append(f"{where}: source and budget are needed")
+    limits = _limits(values.get("limits", {}), f"{where}.limits", mistakes)
+    analysts = None
+    labels = None
+    budget = None
+    with mistakes.under(f"{where}.analysts"):
+        if "analysts" in values:
+            analysts = _names(values["analysts"], f"{where}.analysts")
+    with mistakes.under(f"{where}.labels"):
+        if "labels" in values:
+            labels = _labels(base / values["labels"], f"{where}.labels")
+    with mistakes.under(f"{where}.budget"):
+        if "budget" in values:
+            budget = budget_in(values["budget"], f"{where}.budget")
+    filters = values.get("filters", {})
+    source = values.get("source", "")
+    with mistakes.under(where):
+        if source and budget is not None:
+            spec = DatasetSpec(
+                name=name,
+                source=source if source == "macbeth" else _located(source, base),
+                terms=budget,
+                filters={column: tuple(map(str, listed)) for column, listed in filters.items()},
+                limits=limits,
+                analysts=analysts,
+                labels=labels,
+                streams=base / values["streams"] if "streams" in values else None,
+                **{key: value for key, value in values.items() if key not in _NOT_AS_THEY_ARE},
+            )
+    refuse_all(mistakes.messages)
+    return spec
+
+
+def _limits(table: Mapping[str, Any], where: str, mistakes: Mistakes) -> dict[str, CatalogBudget]:
+    """The limits that are right; what is wrong with the others is noted."""
+    limits: dict[str, CatalogBudget] = {}
+    for analyst, part in table.items():
+        with mistakes.under(f"{where}.{analyst}"):
+            limits[analyst] = budget_in(part, f"{where}.{analyst}")
+    with mistakes.under(where):
+        _names(limits, where)
+    return limits
+
+
+def budget_in(table: Any, where: str) -> CatalogBudget:
+    """The budget in a table of the catalog: ``epsilon``, ``rho``, ``registered`` or ``shares``,
+    with ``delta``.
+
+    Raises:
+        InvalidParameter: when it is none.
+    """
+    kinds = {"epsilon", "rho", "registered", "shares"}
+    if not isinstance(table, dict) or len(kinds & table.keys()) != 1:
+        raise InvalidParameter(
+            f"{where}: give exactly one of epsilon, rho, registered and shares, with delta"
+        )
+    free = not {"epsilon", "rho"}.isdisjoint(table)
+    refuse_others(table, kinds | ({"delta", "failure_delta"} if free else {"delta"}), where)
+    for name in {"epsilon", "rho", "delta", "failure_delta"} & table.keys():
+        if isinstance(table[name], int) and abs(table[name]) > LARGEST:
+            raise InvalidParameter(f"{where}: {name} must be at most 2^53")
+    delta = validate.probability(delta=table.get("delta", 0.0))
+    if free:
+        if "epsilon" in table and validate.positive(epsilon=table["epsilon"]) > LARGEST_EPSILON:
+            raise InvalidParameter(
+                f"{where}: epsilon must be at most {LARGEST_EPSILON:g}; more protects nobody"
+            )
+        budget = Budget(table.get("epsilon"), delta, rho=table.get("rho"))
+        return CatalogBudget(budget=budget, failure_delta=table.get("failure_delta"))
+    if "shares" in table:
+        return CatalogBudget(shares=_shares(table["shares"], f"{where}.shares"), delta=delta)
+    if not _is_text(table["registered"]):
+        raise InvalidParameter(f"{where}: registered must be a text")
+    return CatalogBudget(registered=Charge.parse(table["registered"]), delta=delta)
+
+
+def _shares(table: Any, where: str) -> dict[str, Charge | Budget]:
+    """Analyst, or "reserve", -> a registration or a filter; the δ of a registration is the whole
+    budget's.
+    """
+    if not isinstance(table, dict) or not table:
+        raise InvalidParameter(f"{where}: there is none")
+    mistakes = Mistakes()
+    shares: dict[str, Charge | Budget] = {}
+    for name, part in table.items():
+        with mistakes.under(f"{where}.{name}"):
+            shares[name] = _share(part, f"{where}.{name}")
+    refuse_all(mistakes.messages)
+    return shares
+
+
+def _share(part: Any, where: str) -> Charge | Budget:
+    terms = budget_in(part, where)
+    own_delta = "registered" in part and "delta" in part
+    if terms.shares is not None or own_delta or "failure_delta" in part:
+        raise InvalidParameter(
+            f"{where}: give epsilon and delta, or registered without a delta of its own"
+        )
+    return terms.budget or terms.registered or Charge()
+
+
+def _labels(path: Path, where: str) -> list[str]:
+    """The public labels in a file."""
+    labels = read_labels(refuse_special(path))
+    if not labels:
+        raise InvalidParameter(f"{where}: the file holds none")
+    return labels
+
+
+def _names(given: Iterable[Any], where: str) -> tuple[str, ...]:
+    """Names of analysts as the ledger writes them; two spellings of one are refused."""
+    names = [analyst_name(name) for name in given]
+    if len(set(names)) < len(names):
+        raise InvalidParameter(f"{where}: two of these names are one analyst's")
+    return tuple(names)
+
+
+def refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None:
+    """Refuse keys that are not known."""
+    unknown = sorted(set(table) - known)
+    if unknown:
+        raise InvalidParameter(
+            f"{where}: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+        )
+
+
+def _refuse_no_url(place: str) -> None:
+    """Refuse what looks like the address of a database and is none; it may hold a password, so it
+    is not shown.
+    """
+    if "://" not in place:
+        return
+    try:
+        sa.engine.make_url(place)
+    except Exception:  # noqa: BLE001 - a parser of addresses raises many things
+        raise InvalidParameter("this is no address of a database") from None
+
+
+def _located(url: str, base: Path) -> str:
+    if "://" in url:
+        return url
+    return str(base / url)
+
+
+def _beside(ledger: str) -> str:
+    """Return the default place of tokens: the same server, or a file next to the ledger's."""
+    if "://" in ledger:
+        return ledger
+    return f"{ledger}.access"

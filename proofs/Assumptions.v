@@ -1,0 +1,23 @@
+(* What each theorem rests on: "Closed under the global context" says on nothing. The reals of Coq's
+   standard library have axioms of their own, which only Reals.v uses. *)
+From dptopk Require Import Game Rounds Setwise Groups Cell Basic Union Slot Optimum Reals.
+Print Assumptions every_play_delta.
+Print Assumptions failing_step.
+Print Assumptions good_set_step.
+Print Assumptions BR_pairwise.
+Print Assumptions setwise.
+Print Assumptions prices.
+Print Assumptions prices_of_a_registration.
+Print Assumptions profiles_bound_every_play.
+Print Assumptions groups.
+Print Assumptions nodes_suffice.
+Print Assumptions basic.
+Print Assumptions union_of_filters.
+Print Assumptions slot_pairing.
+Print Assumptions slot_total.
+Print Assumptions slot_floor.
+Print Assumptions slot_release.
+Print Assumptions slot_two_phases.
+Print Assumptions no_analyst_is_worth_more.
+Print Assumptions every_strategy_is_an_analyst.
+Print Assumptions setwise_real.

@@ -1,0 +1,96 @@
+"""Profiles: many points from few answers, sound between them; text and lists as charges."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+
+from dptopk import Budget, Charge, InvalidParameter, PureDP, compose
+from dptopk.accounting import bounds
+from dptopk.accounting.calibration import queries_affordable
+from dptopk.accounting.gaussian.pair import gaussian_delta, gaussian_epsilon
+from dptopk.accounting.profiles import NODES, profile
+from dptopk.costs import charge_of
+
+MU = 0.8
+
+
+def test_a_profile_lies_above_the_exact_one_and_its_lower_ends_below() -> None:
+    """Of a Gaussian, known in closed form, at many more points than are composed."""
+    asked = np.linspace(0.0, 5.0, 400)
+    found = profile(f"GDP({MU})", epsilons=asked)
+    exact = gaussian_delta(MU, epsilon=asked)
+    assert len(found) == 400 > NODES
+    assert (found.deltas >= exact * (1 - 1e-9)).all()
+    assert (found.deltas <= exact * 1.1).all()
+    known = np.isfinite(found.lower)
+    assert known.mean() > 0.9
+    assert (found.lower[known] <= exact[known]).all()
+    assert (found.lower[known] >= 0.5 * exact[known]).all()
+
+
+def test_epsilons_at_many_deltas() -> None:
+    asked = np.geomspace(1e-9, 0.1, 200)
+    found = profile(f"GDP({MU})", deltas=asked)
+    exact = gaussian_epsilon(MU, delta=asked)
+    assert (found.epsilons >= exact * (1 - 1e-9)).all()
+    assert (found.epsilons <= exact * 1.05 + 0.02).all()
+    known = np.isfinite(found.lower)
+    assert (found.lower[known] <= exact[known]).all()
+
+
+def test_points_that_are_composed_are_the_answers() -> None:
+    charge = Charge.parse("20*DP(0.1) + 2*GDP(0.1)")
+    asked = [0.5, 0.0, 1.0]
+    found = compose(charge, delta=1e-6).profile(epsilons=asked)
+    answers = [compose(charge, epsilon=x, effort="quick").delta for x in asked]
+    assert found.deltas.tolist() == answers
+    assert found.charge == charge
+    assert copy.copy(found).deltas.tolist() == answers
+    table = found.to_pandas()
+    assert table.columns.tolist() == ["epsilon", "delta", "lower"]
+
+
+def test_a_tradeoff_curve_lies_below_the_exact_one() -> None:
+    alpha = np.linspace(0.0, 1.0, 11)
+    found = profile(f"GDP({MU})", epsilons=np.linspace(0, 4, 30)).tradeoff(alpha)
+    from scipy.special import ndtr, ndtri
+
+    exact = ndtr(ndtri(1 - alpha) - MU)
+    assert (found <= exact + 1e-12).all()
+    assert (found >= exact - 0.02).all()
+
+
+def test_a_profile_is_plotted() -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    found = profile("5*DP(0.1)", epsilons=[0.0, 0.2, 0.4])
+    assert found.plot().get_xlabel() == "ε"
+    assert found.plot(kind="tradeoff").get_ylabel() == "type II error"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"deltas": [0.1], "epsilons": [0.1]}, {"deltas": [0.0]}, {"epsilons": [-1.0]},
+     {"epsilons": [501.0]}, {"epsilons": [math.nan]}],
+)  # fmt: skip
+def test_what_is_no_question_is_refused(given: dict[str, list[float]]) -> None:
+    with pytest.raises(InvalidParameter):
+        profile("DP(0.1)", **given)
+
+
+def test_text_costs_and_lists_are_charges() -> None:
+    text = "5*DP(0.1)"
+    charge = Charge.parse(text)
+    expected = compose(charge, delta=1e-6).epsilon
+    assert compose(text, delta=1e-6).epsilon == expected
+    assert compose([PureDP(0.1)] * 5, delta=1e-6).epsilon == expected
+    assert compose(["2*DP(0.1)", Charge({PureDP(0.1): 3})], delta=1e-6).epsilon == expected
+    assert compose(PureDP(0.1), delta=1e-6).epsilon == compose("DP(0.1)", delta=1e-6).epsilon
+    assert bounds.table(text, delta=1e-6).equals(bounds.table(charge, delta=1e-6))
+    assert queries_affordable("DP(0.1)", Budget(1.0, 1e-6), bound="basic") == 10
+    for wrong in (None, 3, {PureDP(0.1): 1}, [3]):
+        with pytest.raises(InvalidParameter, match="charge must be a Charge"):
+            charge_of(wrong)  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""One folder, one answer: which of its files are the rows of a table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dptopk import InvalidParameter
+
+pytest.importorskip("ibis")
+pytest.importorskip("duckdb")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+from dptopk.datasets import events_histogram  # noqa: E402
+
+
+def counts(table, **options):
+    found = events_histogram(table, **({"user": "u", "item": "i", "labels_per_user": 5} | options))
+    return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+
+
+def written(path, user="a", **more):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"u": [user], "i": ["x"], **more}), path)
+
+
+HIDDEN = (".x.parquet", "_meta.parquet", "_temporary/0/p.parquet", "day=1/.t/p.parquet")
+
+
+@pytest.mark.parametrize("pattern", ["", "*.parquet", "**/*.parquet"])
+def test_hidden_files_are_no_rows(tmp_path, pattern):
+    for place, name in enumerate(HIDDEN):
+        written(tmp_path / name, user=str(place))
+    written(tmp_path / "a.parquet")
+    (tmp_path / "_SUCCESS").touch()
+    assert counts(tmp_path / pattern if pattern else tmp_path) == {"x": 1}
+
+
+def test_a_hidden_file_that_is_named_is_refused(tmp_path):
+    for name in (".x.parquet", "_meta.parquet"):
+        written(tmp_path / name)
+        with pytest.raises(InvalidParameter, match="rename it"):
+            counts(tmp_path / name)
+
+
+def test_folders_of_a_column_may_start_with_an_underscore(tmp_path):
+    written(tmp_path / "_raw" / "_x=1" / "a.parquet")
+    written(tmp_path / "_raw" / "_x=2" / "a.parquet", user="b")
+    assert counts(tmp_path / "_raw", item="_x") == {"1": 1, "2": 1}
+    assert counts(tmp_path / "_raw" / "*" / "*.parquet") == {"x": 2}
+
+
+def test_a_folder_may_have_the_letters_of_a_pattern_in_its_name(tmp_path):
+    written(tmp_path / "a[1]*" / "b?" / "a.parquet")
+    assert counts(tmp_path / "a[1]*") == {"x": 1}
+
+
+def log_of_delta(folder):
+    log = folder / "_delta_log" / "00000000000000000000.json"
+    log.parent.mkdir()
+    log.write_text(json.dumps({"remove": {"path": "a.parquet"}}), encoding="utf-8")
+
+
+def log_of_iceberg(folder):
+    (folder / "metadata").mkdir()
+    (folder / "metadata" / "00000-a.metadata.json").write_text("{}", encoding="utf-8")
+
+
+def log_of_hudi(folder):
+    (folder / ".hoodie").mkdir()
+
+
+@pytest.mark.parametrize("log", [log_of_delta, log_of_iceberg, log_of_hudi])
+@pytest.mark.parametrize("asked", ["table", "table/*.parquet", ".", "*/*.parquet"])
+def test_a_table_with_a_log_is_refused_with_a_way_to_read_it(tmp_path, log, asked):
+    written(tmp_path / "table" / "a.parquet")
+    assert counts(tmp_path / asked) == {"x": 1}
+    log(tmp_path / "table")
+    with pytest.raises(InvalidParameter, match=r"rows that were removed; give"):
+        counts(tmp_path / asked)
+
+
+def test_fields_that_share_a_name_are_not_of_different_types(tmp_path):
+    """Two columns of lists, and a field called as a column: each has one type in all files."""
+    nested = {"l": [["p"]], "m": [[1.0]], "r": [{"id": 1}], "id": ["7"]}
+    for name in "ab":
+        written(tmp_path / f"{name}.parquet", user=name, **nested)
+    assert counts(tmp_path) == {"x": 2}
+    written(tmp_path / "c.parquet", **(nested | {"m": [["q"]]}))
+    with pytest.raises(InvalidParameter, match="different types"):
+        counts(tmp_path)

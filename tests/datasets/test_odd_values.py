@@ -1,0 +1,265 @@
+"""No value of one user decides whether there is an answer, or whose other rows count."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dptopk import InvalidParameter
+
+ibis = pytest.importorskip("ibis")
+duckdb = pytest.importorskip("duckdb")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+from datasets.odd_files import csv, disagreement, drawn, lines_of_json, parquet  # noqa: E402
+from dptopk.datasets import (  # noqa: E402
+    Backend,
+    DuckDB,
+    EventsStore,
+    events_histogram,
+    segment_histograms,
+    users_by_labels,
+)
+from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
+from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
+from dptopk.datasets.backends.duckdb import DUCKDB  # noqa: E402
+from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
+from dptopk.datasets.backends.spark import SPARK  # noqa: E402
+from dptopk.datasets.backends.total import total  # noqa: E402
+
+NAN = float("nan")
+OPTIONS = {"user": "u", "item": "i"}
+
+
+def counts(table, **options):
+    found = events_histogram(table, **({**OPTIONS, "labels_per_user": 5} | options))
+    return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+
+
+@pytest.fixture
+def with_nan(tmp_path):
+    path = tmp_path / "events.parquet"
+    table = pa.table(
+        {"u": [1.0, NAN, 2.0], "i": ["x", "y", "x"], "n": [1.0, 1.0, NAN], "s": ["a"] * 3}
+    )
+    pq.write_table(table, path)
+    return path
+
+
+def in_one_segment(path):
+    found = segment_histograms(path, **OPTIONS, segment="s", segments=["a"], labels_per_user=2)
+    return found["a"].counts.tolist()
+
+
+ASKED = {
+    "users": lambda path: counts(path) == {"x": 2},
+    "labels": lambda path: counts(path, user="i", item="u") == {1: 1, 2: 1},
+    "integer labels": lambda path: counts(path, item="n") == {1: 1},
+    "users by labels": lambda path: users_by_labels(path, **OPTIONS).counts[0] == 2,
+    "segments": lambda path: in_one_segment(path) == [2],
+    "all events": lambda path: counts(path, labels_per_user=None) == {"x": 2},
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_nan_in_a_parquet_file_is_missing(with_nan, name):
+    assert ASKED[name](with_nan)
+
+
+def test_nan_in_a_parquet_file_is_missing_in_a_store(with_nan, tmp_path):
+    with EventsStore(tmp_path / "e.store", **OPTIONS, labels_per_user=2) as store:
+        store.append(with_nan, version="1")
+        assert store.histogram().counts.tolist() == [2]
+
+
+@pytest.mark.parametrize("of_the_caller", [False, True], ids=["path", "Ibis table"])
+@pytest.mark.parametrize(
+    "where", [lambda t: t.v > 100, lambda t: ~(t.v <= 100)], ids=["above", "not below"]
+)
+def test_statistics_of_a_file_do_not_let_one_user_decide_about_anothers_row(
+    tmp_path, where, of_the_caller
+):
+    """The row with NaN counts the same, whether or not another's value is above the bound."""
+    labels = []
+    for largest in (5.0, 200.0):
+        path = tmp_path / f"{largest}.parquet"
+        pq.write_table(pa.table({"u": ["a", "b"], "i": ["x", "y"], "v": [NAN, largest]}), path)
+        table = ibis.duckdb.connect().read_parquet(path) if of_the_caller else path
+        labels.append(counts(table, where=where))
+    assert labels == [{}, {"y": 1}]
+
+
+EVENTS = {
+    "u": ["a", "b", "c"],
+    "i": ["7", "x", "8"],
+    "w": [1, 2, 2**63 - 1],
+    "f": [1.5, 0.0, 1e300],
+}
+FALLIBLE = {
+    "a cast": (lambda t: t.i.cast("int64") > 0, {"7": 1, "8": 1}),
+    "a division of integers": (lambda t: 6 // (t.w - 2) < 0, {"7": 1}),
+    "a remainder": (lambda t: 6 % (t.w - 2) >= 0, {"7": 1, "8": 1}),
+    "an overflow": (lambda t: t.w + 1 > 0, {"7": 1, "x": 1}),
+    "a product": (lambda t: t.w * t.w > 0, {"7": 1, "x": 1}),
+    "a rounding": (lambda t: t.f.floor() >= 0, {"7": 1, "x": 1}),
+    "a narrow integer": (lambda t: t.w.cast("int8") > 0, {"7": 1, "x": 1}),
+}
+
+
+@pytest.mark.parametrize("name", FALLIBLE)
+def test_an_operation_that_fails_for_a_row_gives_null(name):
+    where, expected = FALLIBLE[name]
+    assert counts(pa.table(EVENTS), where=where) == expected
+
+
+@pytest.mark.parametrize("role", ["user", "item", "weight"])
+def test_a_cast_in_a_table_that_fails_for_a_row_gives_null(role):
+    with duckdb.connect() as connection:
+        events = pa.table(EVENTS)
+        connection.register("events", events)
+        table = ibis.duckdb.from_connection(connection).table("events")
+        cast = table.mutate(n=table.i.cast("int64"))
+        assert sum(counts(cast, **{role: "n"}).values()) == 2
+
+
+@pytest.mark.parametrize("backend", [DUCKDB, SPARK, POSTGRES, DATAFUSION], ids=lambda b: b.name)
+def test_what_no_engine_can_make_total_is_refused_by_name(backend):
+    table = ibis.table({"i": "string", "w": "int64"})
+    with pytest.raises(InvalidParameter, match="where: Repeat may fail"):
+        total("where", table.i.repeat(table.w) == "x", backend)
+    with pytest.raises(InvalidParameter, match="Cast may fail"):
+        total("where", table.i.cast("int64") > 0, Backend(name=backend.name))
+
+
+def test_a_long_cell_of_a_text_file_is_a_label(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("u,i\na,x\nb," + "y" * 3_000_000 + "\nc,x\n", encoding="utf-8")
+    assert sorted(counts(path).values()) == [1, 2]
+
+
+@pytest.mark.parametrize("engine", [DuckDB()], ids=["duckdb"])
+@pytest.mark.parametrize("check", FILE_CHECKS, ids=lambda check: check.__name__)
+def test_the_embedded_engine_keeps_the_contract_of_files(engine, check, tmp_path):
+    check(engine, tmp_path)
+
+
+def test_bytes_that_are_no_text_are_missing_in_arrow_data_and_below_folders(tmp_path):
+    stored = pa.array([b"x", b"caf\xe9", b"x"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), 3, stored.buffers())
+    table = pa.table({"u": ["a", "b", "c"], "i": texts})
+    assert counts(table) == {"x": 2}
+    for day in ("01", "a%20b"):
+        (tmp_path / f"day={day}").mkdir()
+        pq.write_table(table, tmp_path / f"day={day}" / "1.parquet")
+    assert counts(tmp_path, item="day", where=lambda t: t.i == "x") == {"01": 2, "a b": 2}
+
+
+def with_bytes_that_are_no_text(kind):
+    """A column of x, bytes that are not UTF-8, x and z."""
+    stored = [b"x", b"caf\xe9", b"x", b"z"]
+    binary = {
+        pa.string(): pa.binary(),
+        pa.large_string(): pa.large_binary(),
+        pa.string_view(): pa.binary_view(),
+    }
+    return pa.Array.from_buffers(kind, 4, pa.array(stored, binary[kind]).buffers())
+
+
+STATED = with_bytes_that_are_no_text(pa.string())
+UNREADABLE = {
+    "dictionary": STATED.dictionary_encode(),
+    "dictionary of long text": with_bytes_that_are_no_text(pa.large_string()).dictionary_encode(),
+    "view": with_bytes_that_are_no_text(pa.string_view()),
+}
+AT = pa.array([0, 1, 2, 3, 4], pa.int32())
+NAMES = pa.array(["a", "b", "c", "d"])
+TIMES = pa.array([0, 2**55, 5, -(2**60)], pa.int64()).view(pa.timestamp("ms"))
+NESTED = {
+    "text of a structure": (
+        pa.StructArray.from_arrays([STATED], ["a"]),
+        lambda t: t.s.a != "z",
+        ["a", "c"],
+    ),
+    "coded text of a structure": (
+        pa.StructArray.from_arrays([UNREADABLE["dictionary"]], ["a"]),
+        lambda t: t.s.a != "z",
+        ["a", "c"],
+    ),
+    "two fields of a structure": (
+        pa.StructArray.from_arrays([STATED, pa.array([1, 2, 3, 4])], ["a", "b"]),
+        lambda t: (t.s.b < 3) & (t.s.a != "z"),
+        ["a"],
+    ),
+    "a structure in a structure": (
+        pa.StructArray.from_arrays([pa.StructArray.from_arrays([STATED], ["a"])], ["b"]),
+        lambda t: t.s.b.a != "z",
+        ["a", "c"],
+    ),
+    "times of a structure": (
+        pa.StructArray.from_arrays([TIMES], ["a"]),
+        lambda t: t.s.a.isnull(),
+        ["b", "d"],
+    ),
+    "text of a list": (pa.ListArray.from_arrays(AT, STATED), lambda t: t.s.isnull(), ["b"]),
+    "text of a map": (
+        pa.MapArray.from_arrays(AT, NAMES, STATED),
+        lambda t: t.s.isnull(),
+        ["b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_bytes_that_are_no_text_are_missing_however_text_is_stored(tmp_path, name):
+    events = pa.table({"n": NAMES, "t": UNREADABLE[name]})
+    path = tmp_path / "events.parquet"
+    pq.write_table(events, path)
+    for table in (path, events):
+        assert counts(table, user="n", item="t") == {"x": 2, "z": 1}
+        assert counts(table, user="t", item="n") == {"a": 1, "c": 1, "d": 1}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_unreadable_values_within_values_are_missing(tmp_path, name):
+    column, where, expected = NESTED[name]
+    events = pa.table({"u": NAMES, "i": NAMES, "s": column})
+    path = tmp_path / "events.parquet"
+    pq.write_table(events, path)
+    for table in (path, events):
+        assert counts(table, where=where) == dict.fromkeys(expected, 1)
+
+
+@pytest.mark.parametrize("cell", [b'"\\ud800"', b'"\xff"', b'"x'])
+def test_json_that_breaks_its_rules_is_refused_whole(tmp_path, cell):
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"u":"a","i":"x"}\n{"u":"b","i":' + cell + b"}\n")
+    with pytest.raises(InvalidParameter, match="json file could not be read"):
+        counts(path)
+
+
+WRITERS = {"parquet": parquet, "csv": csv, "json": lines_of_json}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", WRITERS)
+def test_without_any_one_user_an_answer_stays_an_answer(tmp_path, format_):
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        case = drawn(rng, typed=format_ == "parquet")
+        state = int(rng.integers(2**31))
+
+        def write(columns, case=case, state=state):
+            return WRITERS[format_](case, columns, tmp_path, np.random.default_rng(state))
+
+        assert disagreement(case, write, users=2) is None, (seed, case.kinds, case.condition)
+
+
+def test_times_beyond_microseconds_are_missing(tmp_path):
+    times = pa.array([2**55, 0, -(2**60)], pa.int64()).view(pa.timestamp("ms"))
+    events = pa.table({"u": [1, 2, 3], "i": ["x", "y", "x"], "t": times})
+    path = tmp_path / "events.parquet"
+    pq.write_table(events, path)
+    for table in (path, events):
+        assert counts(table, where=lambda t: t.t.year() == 1970) == {"y": 1}
+        assert counts(table, where=lambda t: t.t.isnull()) == {"x": 2}

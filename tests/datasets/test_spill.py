@@ -1,0 +1,65 @@
+"""What is spilled to disk is removed, also that of a process that was killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from dptopk import InvalidParameter
+
+pytest.importorskip("ibis")
+pytest.importorskip("duckdb")
+pytest.importorskip("fcntl")
+
+from dptopk.datasets import DuckDB, events_histogram
+from dptopk.datasets.backends.spill import Spill
+
+FRAME = pd.DataFrame({"u": ["a"], "i": ["x"]})
+OPTIONS = {"user": "u", "item": "i", "labels_per_user": 1}
+KILLED = """
+import sys, time
+from pathlib import Path
+from dptopk.datasets.backends.spill import Spill
+spill = Spill(Path(sys.argv[1]))
+(spill.folder / "rows.tmp").write_bytes(b"x" * 1000)
+print("spilled", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_query_leaves_nothing_and_takes_nothing_of_others(tmp_path):
+    engine = DuckDB(temp_directory=tmp_path / "spill")
+    other = Spill(tmp_path / "spill")
+    (tmp_path / "spill" / "mine.txt").touch()
+    events_histogram(FRAME, **OPTIONS, engine=engine)
+    with pytest.raises(InvalidParameter):
+        events_histogram(tmp_path / "none.parquet", **OPTIONS, engine=engine)
+    assert {path.name for path in (tmp_path / "spill").iterdir()} == {
+        other.folder.name,
+        "mine.txt",
+    }
+    other.remove()
+    assert not other.folder.exists()
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"spilled\n"
+        events_histogram(FRAME, **OPTIONS, engine=DuckDB(temp_directory=tmp_path))
+        assert len(list(tmp_path.rglob("rows.tmp"))) == 1
+        process.send_signal(signal.SIGKILL)
+    assert len(list(tmp_path.rglob("rows.tmp"))) == 1
+    events_histogram(FRAME, **OPTIONS, engine=DuckDB(temp_directory=tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidParameter, match="temp_directory"):
+        events_histogram(FRAME, **OPTIONS, engine=DuckDB(temp_directory=tmp_path / "file"))

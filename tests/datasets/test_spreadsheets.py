@@ -1,0 +1,160 @@
+"""Tables as spreadsheets and libraries write them are read alike, as counts and as events; no row
+decides how the others are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+
+import pandas as pd
+import pytest
+
+from dptopk.datasets import TextFile, columns_of, events_histogram, read_counts
+from dptopk.errors import InvalidParameter
+
+WORDS = ["café", "Müller, Söhne", "a;b", 'the "one"']
+COUNTS = pd.DataFrame({"word": WORDS, "größe": [4, 3, 2, 1], "note": ["", "x", "y, z", ""]})
+EVENTS = pd.DataFrame(
+    [(f"u{user}", word, "é") for place, word in enumerate(WORDS) for user in range(place + 1)],
+    columns=["user", "article", "größe"],
+)
+EXPECTED = {word: place + 1 for place, word in enumerate(WORDS)}
+
+
+def excel(separator, encoding):
+    """Write as Excel does: CRLF, and quotes only where they are needed."""
+
+    def write(frame):
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, dialect="excel", delimiter=separator)
+        writer.writerow(frame.columns)
+        writer.writerows(frame.to_numpy().tolist())
+        return text.getvalue().encode(encoding)
+
+    return write
+
+
+def pandas_file(**options):
+    def write(frame):
+        encoding = options.get("encoding", "utf-8")
+        text = frame.to_csv(**{"index": False, **options, "encoding": None})
+        return text.encode(encoding)
+
+    return write
+
+
+def declared(frame):
+    return b"sep=;\r\n" + excel(";", "cp1252")(frame)
+
+
+EXPORTS = {
+    "excel comma utf-8": excel(",", "utf-8"),
+    "excel comma utf-8 with a mark": excel(",", "utf-8-sig"),
+    "excel semicolons utf-8 with a mark": excel(";", "utf-8-sig"),
+    "excel semicolons cp1252": excel(";", "cp1252"),
+    "excel comma cp1252": excel(",", "cp1252"),
+    "excel unicode text": excel("\t", "utf-16"),
+    "excel tabs cp1252": excel("\t", "cp1252"),
+    "excel tabs utf-8": excel("\t", "utf-8"),
+    "excel with a line sep=": declared,
+    "utf-16 little end, no mark": excel(";", "utf-16-le"),
+    "utf-16 big end, no mark": excel(",", "utf-16-be"),
+    "utf-32": excel(";", "utf-32"),
+    "bars": excel("|", "utf-8"),
+    "pandas": pandas_file(),
+    "pandas semicolons": pandas_file(sep=";"),
+    "pandas latin-1": pandas_file(encoding="latin-1"),
+    "pandas semicolons latin-1": pandas_file(sep=";", encoding="latin-1"),
+    "pandas all quoted": pandas_file(quoting=csv.QUOTE_ALL, sep=";"),
+    "pandas tabs utf-16": pandas_file(sep="\t", encoding="utf-16"),
+    "pandas with row numbers": pandas_file(index=True, sep=";"),
+    "pandas bars CRLF": pandas_file(sep="|", lineterminator="\r\n"),
+    "old Macintosh ends of lines": pandas_file(lineterminator="\r"),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_counts_of_every_export(tmp_path, name):
+    path = tmp_path / "export.csv"
+    path.write_bytes(EXPORTS[name](COUNTS))
+    found = read_counts(path, label="word", count="größe")
+    assert dict(zip(found["label"], found["count"], strict=True)) == {
+        word: 5 - EXPECTED[word] for word in WORDS
+    }
+    assert columns_of(path) == ["word", "größe", "note"]
+
+
+def histogram(table, item="article"):
+    found = events_histogram(table, user="user", item=item, labels_per_user=9)
+    return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPORTS)
+def test_events_of_every_export(tmp_path, name):
+    content = EXPORTS[name](EVENTS)
+    path = tmp_path / "export.csv"
+    path.write_bytes(content)
+    assert histogram(path) == EXPECTED
+    packed = tmp_path / "export.csv.gz"
+    packed.write_bytes(gzip.compress(content))
+    assert histogram(packed) == EXPECTED
+
+
+@pytest.mark.slow
+def test_bad_rows_follow_a_rule_and_change_no_other(tmp_path):
+    """Each bad row alone, in a file that the engine reads strictly and in one that is copied."""
+    rows = {b"z": {}, b"z;a;b;c": {"a": 1}, b"z;caf\xe9": {"caf\ufffd": 1}, b'z;"x"y': {"xy": 1}}
+    for row, more in rows.items():
+        for separator in (b";", b","):
+            path = tmp_path / "rows.csv"
+            lines = [b"user;article", b"u0;a", b"u1;b", row, b"u2;b"]
+            path.write_bytes(b"\n".join(lines).replace(b";", separator) + b"\n")
+            expected = {"a": 1, "b": 2}
+            for label, count in more.items():
+                expected[label] = expected.get(label, 0) + count
+            assert histogram(path) == expected
+
+
+@pytest.mark.slow
+def test_what_is_stated_overrides_the_header(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_bytes("user;article\nu;café\n".encode("cp1252"))
+    assert histogram(path) == {"caf\ufffd": 1}
+    assert histogram(TextFile(path, encoding="cp1252")) == {"café": 1}
+    with pytest.raises(InvalidParameter, match="no column 'user'; it has 'user;article'"):
+        histogram(TextFile(path, separator=","))
+    with pytest.raises(InvalidParameter, match=r"'user', 'article'; did you mean 'article'\?"):
+        histogram(path, item="Artikle")
+    for options in ({"separator": ""}, {"separator": "ab"}, {"encoding": "klingon"}):
+        with pytest.raises(InvalidParameter, match=next(iter(options))):
+            TextFile(path, **options)
+
+
+def test_decimal_commas_are_declared(tmp_path):
+    path = tmp_path / "counts.csv"
+    pd.DataFrame({"word": ["a", "b"], "n": [7.0, 12.0]}).to_csv(
+        path, sep=";", decimal=",", index=False
+    )
+    with pytest.raises(InvalidParameter, match="whole numbers"):
+        read_counts(path, label="word", count="n")
+    assert read_counts(path, label="word", count="n", decimal=",")["count"].tolist() == [7, 12]
+
+
+def test_no_row_decides_how_the_others_are_read(tmp_path):
+    """The header says comma, or ASCII: rows full of semicolons, or of other bytes, are still rows
+    of that.
+    """
+    path = tmp_path / "counts.csv"
+    path.write_bytes(b"word,n\n" + b"a;b;c;d,5\n" * 50 + b"caf\xe9,3\n,,,\n,\n")
+    found = read_counts(path, label="word", count="n")
+    assert found.to_numpy().tolist() == [["a;b;c;d", 250], ["caf\ufffd", 3]]
+
+
+def test_a_wrong_name_lists_the_columns(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_bytes(EXPORTS["excel semicolons cp1252"](COUNTS))
+    with pytest.raises(InvalidParameter, match="it has 'word', 'größe', 'note'; did you mean"):
+        read_counts(path, label="Word", count="größe")

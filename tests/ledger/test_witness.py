@@ -1,0 +1,225 @@
+"""A ledger that has a head elsewhere grants nothing without it: missing, empty, older, or not
+given.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from contextlib import suppress
+
+import pytest
+from typer.testing import CliRunner
+
+from dptopk.cli.app import app
+from dptopk.costs import Charge, PureDP
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.ledger.heads import HeadFile
+from dptopk.ledger.ledger import Ledger
+
+ONE = Charge({PureDP(0.1): 1})
+TOTAL = 12
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "disk").mkdir()
+    with Ledger(tmp_path / "ledger.db", head_file=tmp_path / "disk/head.json") as made:
+        made.create_dataset("d", registered=ONE.times(TOTAL), delta=1e-6)
+        made.charge("d", "ann", ONE)
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def head(path):
+    return path.parent / "disk/head.json"
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """A ledger that was used without a head."""
+    with Ledger(tmp_path / "bare.db") as made:
+        made.create_dataset("d", registered=ONE.times(TOTAL), delta=1e-6)
+        made.charge("d", "ann", ONE)
+    return tmp_path / "bare.db"
+
+
+def grants(path, **options):
+    """How many charges a ledger grants now."""
+    granted = 0
+    with suppress(LedgerError, InvalidParameter, BudgetExceeded), Ledger(path, **options) as ledger:
+        while granted < 3 * TOTAL:
+            ledger.charge("d", "bob", ONE)
+            granted += 1
+    return granted
+
+
+def test_a_new_ledger_records_that_it_has_a_head(path, head):
+    with Ledger(path, head_file=head) as ledger:
+        kinds = [entry.kind for entry in ledger.entries()]
+        assert kinds == ["ledger", "witness", "dataset", "charge"]
+        ledger.charge("d", "ann", ONE)
+        assert [entry.body.get("witnessed") for entry in ledger.entries()][2:] == [2, 3, 4]
+        assert ledger.verify()
+        assert json.loads(head.read_text()) == ledger.head()
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "old", "folder gone", "not given", "another"])
+def test_without_the_present_head_nothing_is_granted(path, head, how):
+    old = head.read_text()
+    with Ledger(path, head_file=head) as ledger:
+        for _ in range(3):
+            ledger.charge("d", "ann", ONE)
+        place = head
+        if how == "missing":
+            head.unlink()
+        elif how == "empty":
+            head.write_text("")
+        elif how == "old":
+            head.write_text(old)
+        elif how == "folder gone":
+            shutil.rmtree(head.parent)
+        elif how == "another":
+            with Ledger(path.parent / "b.db", head_file=path.parent / "b.json"):
+                place = path.parent / "b.json"
+        if how not in {"not given", "another"}:
+            with pytest.raises(LedgerError, match="head"):
+                ledger.charge("d", "ann", ONE)
+    options = {} if how == "not given" else {"head_file": place}
+    assert grants(path, **options) == 0
+    with Ledger(path) as reader:
+        assert reader.spent("d").count == 4
+        assert "head of this ledger is missing" in reader.check()[0]
+    told = CliRunner().invoke(
+        app, ["ledger", "verify", str(path)] + [f"--head-file={place}"] * bool(options)
+    )
+    assert told.exit_code in {1, 2}
+    if how != "another":
+        assert "witness replace" in told.output.replace("\n", " ")
+
+
+def test_a_commit_whose_head_was_not_written_is_no_loss(path, head, monkeypatch):
+    """Killed between the commit and the head: the head lags by one transaction, and goes on."""
+    with Ledger(path, head_file=head) as ledger:
+        for _ in range(3):
+            with monkeypatch.context() as patched:
+                patched.setattr(HeadFile, "swap", lambda *_: True)
+                ledger.charge("d", "ann", ONE)
+            with Ledger(path, head_file=head) as again:
+                assert again.verify()
+                again.charge("d", "ann", ONE)
+            assert json.loads(head.read_text())["seq"] == ledger.head()["seq"]
+
+
+def test_a_ledger_that_was_used_without_a_head_gets_one_by_its_owner_alone(bare, tmp_path):
+    head = tmp_path / "head.json"
+    with pytest.raises(LedgerError, match="witness attach"):
+        Ledger(bare, head_file=head)
+    assert not head.exists()
+    with pytest.raises(InvalidParameter, match="has none yet"):
+        Ledger.replace_witness(bare, head, reason="a mistake")
+    with pytest.raises(InvalidParameter, match="reason"):
+        Ledger.attach_witness(bare, head, reason=" ")
+    Ledger.attach_witness(bare, head, reason="from now on")
+    assert grants(bare) == 0
+    with pytest.raises(InvalidParameter, match="has one"):
+        Ledger.attach_witness(bare, tmp_path / "second.json", reason="again")
+    assert grants(bare, head_file=head) == TOTAL - 1
+
+
+def test_a_head_that_was_kept_before_ledgers_recorded_it_is_recorded(bare, tmp_path):
+    with Ledger(bare) as ledger:
+        (tmp_path / "head.json").write_text(json.dumps(ledger.head()))
+    with Ledger(bare, head_file=tmp_path / "head.json") as ledger:
+        assert list(ledger.entries())[-1].kind == "witness"
+    assert grants(bare) == 0
+
+
+def test_moving_and_replacing_are_logged(path, head, tmp_path):
+    other = f"sqlite:///{tmp_path / 'heads.db'}"
+
+    def told(*arguments):
+        return CliRunner().invoke(app, ["ledger", "witness", *map(str, arguments)]).exit_code
+
+    with Ledger(path, head_file=head) as running:
+        given = ("--head-file", head, "--reason", "a new disk")
+        assert told("move", path, *given) == 2  # where to?
+        assert told("move", path, *given, "--to", other) == 0
+        with pytest.raises(LedgerError, match="head of this ledger is missing"):
+            running.charge("d", "ann", ONE)
+    assert not head.exists()
+    assert grants(path, head_file=head) == 0
+    with Ledger(path, head_file=other) as ledger:
+        ledger.charge("d", "ann", ONE)
+        assert ledger.verify()
+        last = list(ledger.entries())[-2]
+        assert last.body == {
+            "act": "move",
+            "place": {"kind": "database", "name": "sqlite"},
+            "reason": "a new disk",
+            "witnessed": 4,
+        }
+    (tmp_path / "heads.db").unlink()
+    assert grants(path, head_file=other) == 0
+    assert told("replace", path, "--head-file", head, "--reason", "the server died") == 0
+    assert grants(path, head_file=head) == TOTAL - 2
+
+
+def test_a_head_of_a_later_state_cannot_be_replaced_away(path, head, tmp_path):
+    """Whoever puts an old copy back and says that the head is lost, while it is there, is told."""
+    shutil.copy(path, tmp_path / "old.db")
+    with Ledger(path, head_file=head) as ledger:
+        ledger.charge("d", "ann", ONE)
+    shutil.copy(tmp_path / "old.db", path)
+    with pytest.raises(LedgerError, match="tail is missing"):
+        Ledger.replace_witness(path, head, reason="lost?")
+
+
+def _attack(path, head, rng, copies):
+    """Put back some state of the ledger, of its head, of both at different times, or neither; and
+    lose a mount or not. The present state is what both had last.
+    """
+    pictures = rng.choice(copies[:-1]), rng.choice(copies)
+    ledger, stored = pictures[0] if rng.random() < 0.8 else copies[-1], pictures[1]
+    path.write_bytes(ledger[0])
+    loss = rng.choice(["missing", "empty", "other", "later", "not given"])
+    if ledger is copies[-1] and loss == "later":
+        loss = "missing"
+    if loss == "missing":
+        head.unlink(missing_ok=True)
+    elif loss == "empty":
+        head.write_text("")
+    elif loss == "later" or stored[2] > ledger[2]:
+        later = [copy for copy in copies if copy[2] > ledger[2]] or [copies[-1]]
+        head.write_bytes(rng.choice(later)[1])
+    else:  # an older head than the ledger has seen it
+        older = [copy for copy in copies if copy[2] < ledger[2] - 1]
+        head.write_bytes(older[-1][1] if older else b"")
+    return {} if loss == "not given" else {"head_file": head}
+
+
+def _random_attacks(path, head, times):
+    rng = random.Random(43)  # noqa: S311
+    copies = []
+    with Ledger(path, head_file=head) as ledger:
+        for _ in range(TOTAL - 1):
+            copies.append((path.read_bytes(), head.read_bytes(), ledger.head()["seq"]))
+            ledger.charge("d", "ann", ONE)
+        copies.append((path.read_bytes(), head.read_bytes(), ledger.head()["seq"]))
+    granted = 0
+    for _ in range(times):
+        options = _attack(path, head, rng, copies)
+        with suppress(LedgerError, InvalidParameter), Ledger(path, **options) as ledger:
+            ledger.charge("d", "bob", ONE)
+            granted += 1
+    return granted
+
+
+def test_rollbacks_and_lost_mounts_grant_nothing(path, head):
+    assert _random_attacks(path, head, 10) == 0
+
+
+@pytest.mark.slow
+def test_a_thousand_rollbacks_and_lost_mounts_grant_nothing(path, head):
+    assert _random_attacks(path, head, 1000) == 0

@@ -1,0 +1,153 @@
+"""Locally simultaneous intervals: exact coverage in enumerated worlds, mutants, and how narrow they
+are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from dptopk import CountMLE, Histogram, KnownGaussian, KnownLaplace, Release, Sensitivity
+from dptopk.release.intervals import Measurement, smallest_width
+from dptopk.release.noise_laws import GaussianNoise, LaplaceNoise
+
+ONE = Sensitivity(l0=1)
+
+
+def pmf(noise, reach):
+    n = np.arange(-reach, reach + 1)
+    exponent = (
+        np.abs(n) / noise.scale if isinstance(noise, LaplaceNoise) else n**2 / 2 / noise.scale**2
+    )
+    weights = np.exp(-exponent)
+    return n, weights / weights.sum()
+
+
+def misses(noise, truth, k, alpha, kind, reach=9):
+    """The exact probability that a shown row is missed, or the mean share of those that are."""
+    n, p = pmf(noise, reach)
+    statement, total = Measurement(noise, len(truth), whole=True), 0.0
+    widths: dict[tuple[int, ...], int] = {}
+    for places in itertools.product(range(len(n)), repeat=len(truth)):
+        noises = n[list(places)]
+        values = np.array(truth) + noises
+        order = np.lexsort((np.arange(len(truth)), -values))
+        gaps = tuple((values[order[0]] - values[order]).tolist())
+        if gaps not in widths:
+            widths[gaps] = statement.kept(values[order], k, planned=True).half_width(alpha, kind, k)
+        outside = np.abs(noises[order[:k]]) > widths[gaps]
+        mass = float(np.prod(p[list(places)]))
+        total += mass * (outside.any() if kind == "simultaneous" else outside.mean())
+    return total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["simultaneous", "fcr"])
+@pytest.mark.parametrize("truth", [(0, 0, 0), (9, 0, 0), (6, 3, 0), (30, 15, 0), (12, 11, 0)])
+@pytest.mark.parametrize("k", [1, 2])
+def test_every_world_is_covered_exactly(kind, truth, k):
+    for noise in (LaplaceNoise(1.2), GaussianNoise(1.6)):
+        for alpha in (0.3, 0.05):
+            assert misses(noise, truth, k, alpha, kind, reach=9) <= alpha + 1e-4
+
+
+def drawn(truth, k, alpha, kind, scale=6.0, draws=300):
+    """The share of seeded draws with a miss, or the mean share of rows that are missed."""
+    noise, rng = GaussianNoise(scale), np.random.default_rng(4)
+    statement, missed, widths = Measurement(noise, len(truth), whole=True), [], []
+    for _ in range(draws):
+        noises = np.rint(rng.normal(scale=scale, size=len(truth))).astype(int)
+        order = np.argsort(-(truth + noises), kind="stable")
+        shown = statement.kept((truth + noises)[order], k, planned=True)
+        width = shown.half_width(alpha, kind, k)
+        outside = np.abs(noises[order[:k]]) > width
+        missed.append(outside.any() if kind == "simultaneous" else outside.mean())
+        widths.append(width)
+    return float(np.mean(missed)), float(np.mean(widths))
+
+
+FLAT = np.full(1000, 500)
+APART = np.rint(1e5 / np.arange(1, 1001)).astype(int)
+
+
+@pytest.mark.parametrize("kind", ["simultaneous", "fcr"])
+@pytest.mark.parametrize("truth", [FLAT, APART], ids=["flat", "apart"])
+def test_many_labels_are_covered(kind, truth):
+    missed, _ = drawn(truth, 10, 0.1, kind)
+    assert missed <= 0.1 + 4 * math.sqrt(0.09 / 300)
+
+
+@pytest.mark.parametrize("kind", ["simultaneous", "fcr"])
+def test_the_rows_shown_are_not_all_that_may_be_largest(monkeypatch, kind):
+    """A mutant: of equal counts far more than the rows shown could have been shown."""
+    monkeypatch.setattr(Measurement, "_candidates", lambda self, within: 0)
+    missed, _ = drawn(FLAT, 10, 0.1, kind)
+    assert missed > 0.3
+
+
+def test_rows_whose_number_the_values_chose_have_the_wide_intervals():
+    statement = Measurement(GaussianNoise(6.0), 1000, whole=True)
+    values = np.sort(APART)[::-1]
+    assert not statement.kept(values, 10, planned=False).near
+    planned = statement.kept(values, 10, planned=True)
+    assert planned.near
+    assert not planned.kept(values[:10], 4, planned=True).near
+    wide = statement.kept(values, 10, planned=False).half_width(0.05, "simultaneous", 10)
+    assert wide == smallest_width(GaussianNoise(6.0), 1000, 0.05)
+    assert planned.half_width(0.05, "simultaneous", 10) < 0.8 * wide
+
+
+def test_what_is_far_out_is_paid_for():
+    """The chance of a far noise is taken off: with all values near, widths are those of fewer
+    errors.
+    """
+    statement = Measurement(GaussianNoise(6.0), 1000, whole=True)
+    flat = statement.kept(FLAT, 10, planned=True)
+    assert flat.half_width(0.05, "simultaneous", 10) == smallest_width(
+        GaussianNoise(6.0), 1000, 0.05
+    )
+    noise = GaussianNoise(600.0)
+    apart = np.array([10**6] * 10 + [0] * 990)
+    two = Measurement(noise, 1000, whole=True).kept(apart, 10, planned=True)
+    assert two.half_width(0.05, "fcr", 10) == smallest_width(noise, 1, 0.045)
+    assert smallest_width(noise, 1, 0.045) > smallest_width(noise, 1, 0.05)
+    within, width = smallest_width(noise, 1000, 0.005), two.half_width(0.05, "simultaneous", 10)
+
+    def covered(w):
+        """P[990 noises are within the outer width, and ten within this one]."""
+        inside = [1 - 2 * noise.tail(each) for each in (within, w)]
+        return inside[0] ** 990 * inside[1] ** 10
+
+    assert covered(width) >= 0.95 > covered(width - 1)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "most"), [(KnownGaussian(sigma=20.0), 0.66), (KnownLaplace(epsilon=0.2), 0.5)]
+)
+def test_intervals_of_a_release_are_narrower_and_go_through_json(mechanism, most):
+    counts = np.rint(1e5 / np.arange(1, 5001)).astype(int)
+    histogram = Histogram(None, counts, sensitivity=ONE)
+    whole = mechanism.release(histogram, np.random.default_rng(3))
+    answer, wide = whole.top(10, planned=True), whole.top(10)
+    again = Release.from_dict(json.loads(json.dumps(answer.to_dict())))
+    width, before = (
+        (each.intervals()["high"] - each.intervals()["low"]).max() for each in (again, wide)
+    )
+    assert width <= most * before
+    table = again.intervals()
+    assert ((table["low"] <= counts[:10]) & (counts[:10] <= table["high"])).all()
+    assert again.measurement == answer.measurement
+
+
+def test_rows_of_a_fit_are_not_the_largest_of_what_was_measured():
+    """A fit moves counts towards each other: how near they are says nothing of the noise."""
+    counts = np.rint(1e5 / np.arange(1, 201)).astype(int)
+    histogram = Histogram(None, counts, sensitivity=ONE)
+    fitted = CountMLE(noise=KnownGaussian(sigma=20.0)).release(
+        histogram, np.random.default_rng(3), ranking=range(200)
+    )
+    assert not fitted.top(10, planned=True).measurement.near
