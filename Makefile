@@ -40,7 +40,7 @@ build/lowest/.ready: pyproject.toml
 	$(LOWEST_BIN)/uv pip install --quiet --python $(LOWEST_BIN)/python --resolution lowest-direct \
 	  --only-binary :all: --editable '.[data,plots,serve]'
 	$(LOWEST_BIN)/uv pip install --quiet --python $(LOWEST_BIN)/python \
-	  httpx hypothesis mpmath psutil pytest pytest-xdist
+	  httpx hypothesis mpmath psutil pytest pytest-timeout pytest-xdist
 	@touch $@
 
 lint: $(VENV)/.test-ready
@@ -74,6 +74,7 @@ browser: $(VENV)/.test-ready
 service-torture: $(VENV)/.test-ready
 	DPTOPK_KILLS=40 $(BIN)/python -m pytest -q -s tests/service/test_exactly_once.py tests/service/test_postgresql.py -k kills
 	DPTOPK_EXAMPLES=50 $(BIN)/python -m pytest -q tests/service/test_schema.py
+	DPTOPK_REQUESTS=10000 $(BIN)/python -m pytest -q tests/service/test_roles.py
 
 # The recipes of docs/deploy.md with nginx and systemd-analyze, on Debian: apt-get install nginx-light openssl
 deploy-check: $(VENV)/.test-ready

@@ -150,7 +150,7 @@ def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iter
             yield Difference(
                 spec.name, "source", f"that it is the data of {owner!r}", "the same source"
             )
-        elif before != spec.identity and spec.name in there:
+        elif spec.name in there and not _same_source(before, spec.identity, catalog):
             yield Difference(
                 spec.name, "source", f"that it is {_name_of(before)}", _name_of(spec.identity)
             )
@@ -160,6 +160,16 @@ def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iter
             yield from _terms_that_differ(spec, state)
         elif bound.owners.get(spec.identity) == spec.name:
             yield Difference(spec.name, "ledger", "nothing of it", "data that were served before")
+
+
+def _same_source(before: str, now: str, catalog: Catalog) -> bool:
+    """Return whether a data set still has its source. Hosts that share an access database on a
+    server may each keep a file in a folder of their own: there the name of the file decides.
+    """
+    files = "://" not in before and "://" not in now
+    if files and "://" in str(catalog.access):
+        return Path(before).name == Path(now).name
+    return before == now
 
 
 def served_before(tables: Tables) -> dict[str, str]:

@@ -198,6 +198,8 @@ def storm(folders: list[Path], ledger_of, *, kills: int) -> int:
 
     for host in hosts:
         host.start()
+    for host in hosts:
+        host.ready()
     threads = [
         threading.Thread(target=work, args=(name, client)) for client, name in enumerate(names)
     ]
