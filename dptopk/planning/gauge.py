@@ -18,7 +18,7 @@ from dptopk.budgets.filter import Filter
 from dptopk.budgets.parallel import Parallel
 from dptopk.budgets.registered_account import Accountant
 from dptopk.budgets.shares import Shares
-from dptopk.costs import Budget, Charge
+from dptopk.costs import ApproxDP, Budget, Charge
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.planning.choose import plan
@@ -119,19 +119,20 @@ class Trial:
         """Whether it pays for these plans, one after the other."""
         first, *then = plans
         if not then:
-            return self._can(self.account, first.charge, first.stated)
+            return self.accepts(self.account, first.charge, first.stated)
         if not isinstance(self.account, Filter):
             joined = Charge.join(*(made.charge for made in plans))
-            return self._can(self.account, joined, None)
+            return self.accepts(self.account, joined, None)
         after = self.account.copy_of_terms()
         for made in plans[:-1]:
-            if not self._can(after, made.charge, made.stated):
+            if not self.accepts(after, made.charge, made.stated):
                 return False
             after.spend(made.charge, stated=made.stated)
-        return self._can(after, plans[-1].charge, plans[-1].stated)
+        return self.accepts(after, plans[-1].charge, plans[-1].stated)
 
     @staticmethod
-    def _can(account: Account, charge: Charge, stated: Budget | None) -> bool:
+    def accepts(account: Account, charge: Charge, stated: Budget | None) -> bool:
+        """Whether an account pays for a charge."""
         try:
             return account.can_spend(charge, stated)
         except IncompatibleCosts:
@@ -216,8 +217,11 @@ class _Search:
         if guess is None:
             if self._accepts_total():
                 return self.total
-            self._halve(step)
+            if not self._never_fits():
+                self._halve(step)
             return self.low
+        if self.low == 0 and self._never_fits():
+            return 0.0
         direction = 1 if self.accepts(guess) else -1
         while True:
             probe = guess + direction * step
@@ -234,6 +238,22 @@ class _Search:
     def _accepts_total(self) -> bool:
         found = self.planned(self.total)
         return found is not None and self._paid(found)
+
+    def _never_fits(self) -> bool:
+        """Whether no question of this kind fits, whatever its ε: its plans fail with at least half
+        of their δ, and the account has no such failures left.
+        """
+        found = self.planned(self.total)
+        if found is None:
+            return False
+        failures = found.charge.delta + sum(cost.delta for cost in found.charge.of(ApproxDP))
+        if failures == 0:
+            return False
+        if isinstance(self.account, Accountant):
+            left = self.account.remaining()
+            return left.delta == 0 and not left.of(ApproxDP)
+        alone = Charge(delta=failures / 2, neighbours=found.charge.neighbours)
+        return not Trial.accepts(self.account, alone, None)
 
     def _guess(self) -> float | None:
         """Where the search begins: what adding up grants, or what the prices let expect."""
