@@ -540,9 +540,17 @@ class Filter(Account):
         ]
         return float(max([Fraction(0), *left]))
 
+    def share(self) -> float:
+        """The share of the total ε that was spent by the reading; of ρ, exactly, where a budget in
+        ρ has no δ, since no ε is finite there.
+        """
+        if self.budget.rho is None or math.isfinite(self.epsilon()):
+            return super().share()
+        return 1.0 - room(self._sums(), Zcdp.name) / self.budget.rho
+
     def shares(self) -> dict[str, float]:
         """Return the used shares, in [0, 1]: of ε by the reading, and of the failure part of δ."""
-        shares = {"epsilon": self.share()}
+        shares = {"epsilon" if math.isfinite(self.epsilon()) else "rho": self.share()}
         if self.failure_delta:
             used = self._totals.failures / Fraction(self.failure_delta)
             shares["failure delta"] = float(used)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -62,13 +63,13 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         lines.append(f"segments by {state.segments['by']}, each with the whole budget: {names}")
     kind = kind_of(state.kind, state.account, state.sensitivity)
     left = format_lower(epsilon_left(state.account, kind), 4)
-    so_far = f"ε about {summary.epsilon_spent:.4g} of {summary.epsilon_total:.4g}"
+    so_far = ""
+    if math.isfinite(summary.epsilon_total):
+        so_far = f"ε about {summary.epsilon_spent:.4g} of {summary.epsilon_total:.4g} "
+        so_far += "(a reading, not a guarantee); "
     lines += [
         f"guarantee: {guarantee(state)}",
-        (
-            f"so far:    {so_far} (a reading, not a guarantee); {summary.share:.1%} of the budget "
-            f"is used"
-        ),
+        f"so far:    {so_far}{summary.share:.1%} of the budget is used",
         f"left:      ε up to {left} for {kind}",
         *registered_left(state.account.remaining()),
         f"spent:     {rounded_up(state.spent())}",

@@ -80,3 +80,13 @@ def test_a_recorded_price_that_is_no_amount_is_refused(price):
     cost = GaussianDP(0.1)
     with pytest.raises(InvalidParameter, match="does not fit a filter"):
         account.apply(Charge({cost: 1}), {"prices": {str(cost): [price, 0.0]}})
+
+
+def test_the_share_of_a_budget_in_rho_without_delta_is_of_rho():
+    account = Filter(Budget(rho=0.1))
+    account.spend(Charge({ZCDP(0.02): 2}))
+    summary = account.summary()
+    assert math.isinf(summary.epsilon_total)
+    assert summary.share == pytest.approx(0.4)
+    assert summary.shares == {"rho": summary.share}
+    assert Filter(Budget(rho=0.1, delta=1e-6)).summary().shares.keys() == {"epsilon", "failure delta"}
