@@ -45,7 +45,8 @@ export function saving(text, name, type = "text/plain", shown = name) {
 
 // A budget in a line, with a meter: what is used, and what a question would leave where one is named.
 export function budget(name, one) {
-  const spent = `ε about ${number(one.epsilon_spent, 3)} of ${number(one.epsilon, 3)} spent, at δ = ${small(one.delta)}`;
+  // A budget in ρ without δ has no finite ε.
+  const spent = one.epsilon === null ? "of its ρ" : `ε about ${number(one.epsilon_spent, 3)} of ${number(one.epsilon, 3)} spent, at δ = ${small(one.delta)}`;
   const left = one.question ? `; left: ε up to ${number(one.epsilon_left, 3)} for ${one.question}` : "";
   let text = `${percent(one.share)} used (${spent})${left}`;
   if (one.refused) text = `${percent(one.share)} used: ${"share_after" in one ? "this question does not fit" : one.remaining}`;
