@@ -1,6 +1,6 @@
 (* What each theorem rests on: "Closed under the global context" says on nothing. The reals of Coq's
    standard library have axioms of their own, which only Reals.v uses. *)
-From dptopk Require Import Game Rounds Setwise Groups Cell Basic Union Slot Optimum Reals.
+From dptopk Require Import Game Rounds Setwise Groups Cell Basic Union Slot Optimum Worlds Reals.
 Print Assumptions every_play_delta.
 Print Assumptions failing_step.
 Print Assumptions good_set_step.
@@ -20,4 +20,7 @@ Print Assumptions slot_release.
 Print Assumptions slot_two_phases.
 Print Assumptions no_analyst_is_worth_more.
 Print Assumptions every_strategy_is_an_analyst.
+Print Assumptions world_pure.
+Print Assumptions world_range.
+Print Assumptions world_failure.
 Print Assumptions setwise_real.

@@ -15,8 +15,8 @@ from pathlib import Path
 
 PROOFS = Path(__file__).parent.parent / "proofs"
 ORDER = (
-    "Game", "Rounds", "Setwise", "Groups", "Cell", "Basic", "Union", "Optimum", "Slot", "Reals",
-    "Assumptions",
+    "Game", "Rounds", "Setwise", "Groups", "Cell", "Basic", "Union", "Optimum", "Slot", "Worlds",
+    "Reals", "Assumptions",
 )  # fmt: skip
 PACKAGES = (
     "coq libcoq-mathcomp-ssreflect libcoq-mathcomp-algebra libcoq-mathcomp-algebra-tactics "
