@@ -263,3 +263,42 @@ def test_times_beyond_microseconds_are_missing(tmp_path):
     for table in (path, events):
         assert counts(table, where=lambda t: t.t.year() == 1970) == {"y": 1}
         assert counts(table, where=lambda t: t.t.isnull()) == {"x": 2}
+
+
+CONDITIONS = {
+    "isnull": lambda text: text.isnull(),
+    "notnull": lambda text: text.notnull(),
+    "fill_null": lambda text: text.fill_null("q") == "q",
+    "nullif": lambda text: text.nullif("a").isnull(),
+    "identical": lambda text: text.identical_to(ibis.null("string")),
+    "less": lambda text: text < "b",
+}
+
+
+def texts_of_users(folder, values, *, in_structure):
+    texts = pa.array(values, pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), len(values), texts.buffers())
+    if in_structure:
+        texts = pa.StructArray.from_arrays([texts], names=["s"])
+    users = [str(user) for user in range(len(values))]
+    path = folder / "texts.parquet"
+    pq.write_table(pa.table({"u": users, "i": users, "t": texts}), path, row_group_size=2)
+    return path
+
+
+@pytest.mark.parametrize("in_structure", [False, True])
+@pytest.mark.parametrize("name", CONDITIONS)
+@pytest.mark.parametrize("other", [b"a", None, b"\xff"])
+def test_unreadable_text_is_missing_in_a_condition_whatever_others_hold(
+    tmp_path, other, name, in_structure
+):
+    values = [b"a", b"\xff", b"c", b"d", b"b", other]
+
+    def condition(table):
+        return CONDITIONS[name](table.t.s if in_structure else table.t)
+
+    path = texts_of_users(tmp_path, values, in_structure=in_structure)
+    found = counts(path, where=condition)
+    readable = [None if value == b"\xff" else value for value in values]
+    path = texts_of_users(tmp_path, readable, in_structure=in_structure)
+    assert found == counts(path, where=condition)
