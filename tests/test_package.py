@@ -254,6 +254,7 @@ def test_a_room_has_a_face_without_logic(room):
         assert all(name.asname == name.name for node in body for name in node.names)
 
 
+@pytest.mark.slow
 def test_bytecode_alone_is_enough(tmp_path):
     """As in frozen applications: no file of source is there, and every face shows its names."""
     for path in MODULES.values():

@@ -141,6 +141,7 @@ def test_each_curve_is_built_once_for_a_question(monkeypatch):
     assert len(built) == len(set(built))
 
 
+@pytest.mark.slow
 def test_a_fallback_says_why_the_optimum_is_not_known():
     found = compose(
         Charge.parse("100*BR(0.02) + 100*BR(0.05) + 100*BR(0.1)"), delta=1e-6, effort="quick"

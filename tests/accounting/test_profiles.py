@@ -42,6 +42,7 @@ def test_epsilons_at_many_deltas() -> None:
     assert (found.lower[known] <= exact[known]).all()
 
 
+@pytest.mark.slow
 def test_points_that_are_composed_are_the_answers() -> None:
     charge = Charge.parse("20*DP(0.1) + 2*GDP(0.1)")
     asked = [0.5, 0.0, 1.0]

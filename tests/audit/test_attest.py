@@ -337,6 +337,7 @@ def command(*arguments):
     return CliRunner().invoke(app, ["attest", *arguments])
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path):
     out = tmp_path / "laws.json"
     answer = command(

@@ -262,6 +262,7 @@ def asked(epsilon: float, delta: float) -> tuple[Charge, Budget]:
     return plan_two_phases(10, budget, labels_per_user=10).charge, budget
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total", [TOTAL, Budget(3.0, 1e-5)])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.3])
 def test_a_second_answer_on_events_fits_as_far_as_adding_up_grants(
@@ -274,12 +275,14 @@ def test_a_second_answer_on_events_fits_as_far_as_adding_up_grants(
     assert account.can_spend(*asked(total.epsilon - first, delta))
 
 
+@pytest.mark.slow
 def test_a_chain_of_answers_on_events_adds_up() -> None:
     account = Filter(TOTAL)
     for epsilon in (0.1, 0.2, 0.3, 0.4):
         spend(account, *asked(epsilon, 5e-8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "delta", "at_least"),
     [(0.1, 1e-8, 14), (0.05, 1e-8, 49), (0.02, 1e-8, 95), (0.01, 1e-9, 950), (0.05, 1e-7, 9)],
@@ -382,6 +385,7 @@ def test_an_older_version_refuses_a_record_with_a_statement() -> None:
     assert "prices" not in Filter(TOTAL).quote(*asked(0.3, 1e-7))
 
 
+@pytest.mark.slow
 def test_a_tiny_question_at_the_end_takes_no_more_of_delta_than_it_states() -> None:
     account = Filter(TOTAL)
     spend(account, *asked(0.3, 1e-7))
@@ -400,6 +404,7 @@ def test_a_question_of_more_than_the_total_is_refused_in_its_own_terms() -> None
         spend(account, *asked(0.5, 1e-5))
 
 
+@pytest.mark.slow
 def test_segments_and_shares_take_statements() -> None:
     regions = Parallel({name: Filter(TOTAL) for name in ("eu", "us")})
     spend(regions, *asked(0.1, 1e-7))

@@ -89,4 +89,7 @@ def test_the_share_of_a_budget_in_rho_without_delta_is_of_rho():
     assert math.isinf(summary.epsilon_total)
     assert summary.share == pytest.approx(0.4)
     assert summary.shares == {"rho": summary.share}
-    assert Filter(Budget(rho=0.1, delta=1e-6)).summary().shares.keys() == {"epsilon", "failure delta"}
+    assert Filter(Budget(rho=0.1, delta=1e-6)).summary().shares.keys() == {
+        "epsilon",
+        "failure delta",
+    }

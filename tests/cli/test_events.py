@@ -102,6 +102,7 @@ def test_of_capped_data_only_lower_ends_are_said_to_hold(events, tmp_path, form)
     assert "contains its true count." in printed
 
 
+@pytest.mark.slow
 def test_labels_are_found_under_the_cap_and_counted_on_all_events(events):
     frame = pd.read_parquet(events)
     truth = frame.groupby("article", observed=True)["member"].nunique()

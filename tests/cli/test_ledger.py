@@ -520,6 +520,7 @@ def test_a_question_in_rho_leaves_delta_to_later_ones_of_a_ledger_in_epsilon(tmp
         )
 
 
+@pytest.mark.slow
 def test_a_long_history_says_when_a_registration_would_have_fitted_more(tmp_path):
     url = tmp_path / "long.db"
     charge = Charge({BoundedRange(0.1): 5})

@@ -220,6 +220,7 @@ def test_an_engine_that_gives_back_something_else_is_caught(duckdb, change, clau
         clause_of(clause)(Tried(Other(duckdb, change), DUCKDB))
 
 
+@pytest.mark.slow
 def test_a_collation_is_caught():
     """Where text may be equal that is not the same, a backend that does not compare bytes is not
     let in.

@@ -117,6 +117,7 @@ def test_one_phase_answers_alike(files):
     alike(shown(plan.release(one, np.random.default_rng(1))) for one in read)
 
 
+@pytest.mark.slow
 def test_two_phases_answer_alike(files):
     for weights, asked in TWO_PHASES.items():
         bounds = {"labels_per_user": CAPS[weights], "weights": weights, "profile": weights}

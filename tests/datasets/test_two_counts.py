@@ -283,6 +283,7 @@ def test_a_profile_is_summed_from_few_rows_of_each_label_and_is_exact_at_the_end
     assert max(rows) <= len({*CELLS, *NARROW, *(cell + 1 for cell in CELLS)}) < len(degrees)
 
 
+@pytest.mark.slow
 def test_one_user_moves_one_cell_by_one_and_narrow_counts_by_their_cap():
     frame = events(9, rows=90, users=7)
     before = event_counts(frame, **COLUMNS, labels_per_user=4, weights=True, profile=True)

@@ -102,6 +102,7 @@ def test_what_was_committed_survives_a_kill_and_a_file_without_its_log_is_refuse
     assert names(path) == {"ledger.db"}
 
 
+@pytest.mark.slow
 def test_a_lost_log_is_gone_on_without_on_purpose_only(path):
     killed(path)
     Path(f"{path}-wal").unlink()

@@ -122,6 +122,7 @@ def test_whether_a_look_comes_first_is_decided_by_public_facts(look, changed, lo
         )
 
 
+@pytest.mark.slow
 def test_one_charge_covers_a_look_and_whatever_plan_it_leads_to():
     """The total, known before; each plan that a look leads to fits in it, and is said with what was
     paid.
@@ -217,6 +218,7 @@ def test_a_closed_form_predicts_what_simulations_do(l0):
     assert np.quantile(apart, 0.85) < 0.3
 
 
+@pytest.mark.slow
 def test_an_answer_after_a_look_costs_what_was_stated_and_says_so():
     words = _words((3e4 / np.arange(1, 300)).astype(int), l0=20)
     session = Session(words, budget=TOTAL, rng=np.random.default_rng(3))

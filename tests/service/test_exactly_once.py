@@ -230,6 +230,7 @@ def test_eight_clients_two_servers_and_kills(folder):
     assert storm([folder, folder], lambda: Ledger(folder / "ledger.db"), kills=4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore::pydantic.warnings.UnsupportedFieldAttributeWarning"
 )  # as in test_postgresql

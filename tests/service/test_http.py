@@ -24,6 +24,7 @@ def ask(client, dataset="words", key=None, **changes):
     return client.post(f"/v1/datasets/{dataset}/topk", json=ASKED | changes, headers=headers)
 
 
+@pytest.mark.slow
 def test_from_plan_to_answer_and_again(server):
     with server.client("ann") as ann:
         plan = ann.post("/v1/datasets/words/plan", json=ASKED).json()

@@ -115,6 +115,7 @@ def test_streams_and_requests_leave_when_they_end(server, monkeypatch):
             assert (answer.status_code, answer.json()["error"]) == (429, "busy")
 
 
+@pytest.mark.slow
 def test_plans_and_answers_cost_by_their_size(tmp_path, monkeypatch):
     monkeypatch.setattr(routes, "ROWS", 0.1)
     text = CATALOG.replace("free = 1000.0, spending = 1000.0", "free = 10.0, spending = 5.0")
@@ -290,6 +291,7 @@ def test_an_error_undoes_all_that_was_to_be_committed_together(tmp_path):
     service.close()
 
 
+@pytest.mark.slow
 def test_a_look_at_the_books_reads_as_much_of_a_longer_log(tmp_path, monkeypatch):
     service = Server(tmp_path).service
     ledger, spec = service.reports.ledger, service.catalog.datasets["words"]
@@ -319,6 +321,7 @@ def test_a_look_at_the_books_reads_as_much_of_a_longer_log(tmp_path, monkeypatch
     service.close()
 
 
+@pytest.mark.slow
 def test_what_was_spent_is_read_off_closed_forms(tmp_path, monkeypatch):
     """The best bound for a new mix of charges took 10 s of processor time, after each charge
     anew.
@@ -350,6 +353,7 @@ def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
         assert connection.recv(100).split()[1] == b"408"
 
 
+@pytest.mark.slow
 def test_a_look_at_the_spending_reads_what_is_new(tmp_path, monkeypatch):
     """All of the log was replayed after each new charge: 7 s after 30,000 of them."""
     service = Server(tmp_path).service

@@ -170,6 +170,7 @@ def session(folder, *, more: bool) -> tuple[dict[str, tuple], set[str]]:
     return told, set(re.findall(r'requests_total\{method="(\w+",route="[^"]+)"', requests))
 
 
+@pytest.mark.slow
 def test_the_same_requests_on_neighbouring_data(tmp_path, monkeypatch):
     plans, real = (
         {},

@@ -174,6 +174,7 @@ def test_it_is_served(server):
     assert "StableHistogram takes delta, epsilon" in answer.text
 
 
+@pytest.mark.slow
 def test_it_is_audited():
     mechanism = StableHistogram(epsilon=3.0, delta=0.05)
     made, limits = (

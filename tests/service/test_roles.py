@@ -168,6 +168,7 @@ def play(folder, number: int) -> None:
         server.tables.close()
 
 
+@pytest.mark.slow
 def test_no_header_changes_who_may_do_what(tmp_path, monkeypatch):
     monkeypatch.setattr(senders, "STRANGER_SECONDS", 0.0)
     play(tmp_path, 100)

@@ -58,6 +58,7 @@ def truth(events):
     return events["what"].value_counts().to_dict()
 
 
+@pytest.mark.slow
 def test_an_answer_says_what_was_found_and_what_each_phase_cost(events, truth):
     session = Session.from_events(events, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1))
     answer = session.top_k(5, budget=BUDGET, look=None)
@@ -118,6 +119,7 @@ def test_a_ledger_pays_and_its_cap_is_the_default(events, tmp_path):
     assert ledger.spent("clicks").costs == answer.charge.costs
 
 
+@pytest.mark.slow
 def test_a_store_without_a_cap_can_be_asked(events, truth, tmp_path):
     with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None) as store:
         store.append(events, version="1")
@@ -139,6 +141,7 @@ def test_a_store_without_a_cap_can_be_asked(events, truth, tmp_path):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("find", ["threshold", "coins"])
 def test_no_label_is_an_answer_with_its_whole_charge(find):
     nobody = EventCounts.beside(
@@ -155,6 +158,7 @@ def test_no_label_is_an_answer_with_its_whole_charge(find):
     )  # its cost was fixed before the number of labels was known
 
 
+@pytest.mark.slow
 def test_a_label_that_only_the_first_phase_has_is_a_noised_0():
     phantom = EventCounts.beside(
         Histogram(["y"], [50]), Histogram(["x"], [900], sensitivity=Sensitivity(l0=5))
@@ -164,6 +168,7 @@ def test_a_label_that_only_the_first_phase_has_is_a_noised_0():
     assert abs(answer.counts[0]) < 50
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_anything_is_charged(events):
     session = Session.from_events(events, **COLUMNS, budget=BUDGET)
     plain = Session(Histogram(["x"], [9], sensitivity=Sensitivity(l0=5)), budget=BUDGET)
@@ -282,6 +287,7 @@ def test_the_second_phase_costs_the_same_for_every_number_of_labels():
         assert f"{number} label" in answer.note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "budget", [Budget(1e-3, 1e-9), Budget(1.0, 1e-100), Budget(50.0, 1e-3), Budget(1.0, 0.3)]
 )
@@ -304,6 +310,7 @@ def test_a_way_that_was_asked_for_is_not_replaced():
         plan_two_phases(5, Budget(1e-3, 1e-9), find="coins")
 
 
+@pytest.mark.slow
 def test_a_budget_in_rho_is_planned_and_paid(events):
     budget = Budget(rho=0.05, delta=1e-6)
     session = Session.from_events(events, **COLUMNS, budget=budget, rng=np.random.default_rng(2))
@@ -315,6 +322,7 @@ def test_a_budget_in_rho_is_planned_and_paid(events):
         session.top_k(40, budget=Budget(rho=0.01, delta=1e-7))
 
 
+@pytest.mark.slow
 def test_box_noise_is_taken_where_it_is_smaller():
     for k, noise in ((3, "box"), (10, "box"), (25, "gaussian"), (31, "gaussian")):
         plans = {
@@ -374,6 +382,7 @@ def test_a_look_chooses_the_way_and_the_answer_says_so(few):
     assert again.counts.tolist() == answer.counts.tolist()
 
 
+@pytest.mark.slow
 def test_counts_under_a_cap_say_so_and_their_bars_cover_them():
     """200 labels of 300 to 3,000 users who have no other label: a narrow cap takes nothing off."""
     labels = [f"x{i}" for i in range(200)]
@@ -398,6 +407,7 @@ def test_counts_under_a_cap_say_so_and_their_bars_cover_them():
     assert not gaussian.release(both, np.random.default_rng(1)).capped
 
 
+@pytest.mark.slow
 def test_no_look_where_something_is_stated(few):
     session = Session.from_events(few, **COLUMNS, budget=Budget(9.0, 1e-5))
     stated: list[dict] = [{"share": 0.4}, {"find": "weights"}, {"min_users": 3}, {"look": None}]

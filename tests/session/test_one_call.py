@@ -28,6 +28,7 @@ def test_counts_are_answered_as_by_a_session():
     assert answer.to_dict() == other.to_dict()
 
 
+@pytest.mark.slow
 def test_events_are_answered_as_by_a_session():
     options = {"user": "who", "item": "what"}
     answer = dptopk.top_k(EVENTS, 2, epsilon=1, delta=1e-6, rng=_rng(), **options)

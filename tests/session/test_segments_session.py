@@ -127,6 +127,7 @@ def regional(request, tmp_path):
     return asking(declared(tmp_path))
 
 
+@pytest.mark.slow
 def test_segments_asked_one_after_another_cost_as_much_as_one(regional):
     regions = regional.segments(by_region())
     for name, times in {"eu": 4, "us": 4, "asia": 1}.items():
@@ -154,6 +155,7 @@ def test_what_was_asked_of_all_data_is_paid_by_each_segment(regional):
             region.run(NOISE)
 
 
+@pytest.mark.slow
 def test_each_of_declared_segments_pays_for_what_is_asked_of_all_together(regional):
     declared_ones = by_region()
     regions = regional.segments(declared_ones)

@@ -171,6 +171,7 @@ def test_options_that_a_mechanism_does_not_take_are_named_and_cost_nothing(sessi
     assert session.report().empty
 
 
+@pytest.mark.slow
 def test_labels_are_read_once():
     histogram = Histogram(["a", "b", "c"], [5, 6, 7])
     session = Session(histogram, budget=Accountant(REGISTERED, delta=1e-5))
