@@ -103,6 +103,9 @@ class Turns:
         """
         while (taken := self._take()) is not None:
             who, future, work = taken
+            if not future.set_running_or_notify_cancel():  # nobody waits for it any more
+                self._end(who)
+                continue
             try:
                 result = work()
             except BaseException as error:  # noqa: BLE001

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Body, Header, HTTPException, Path, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from dptopk._internal.json_text import canonical_json
+from dptopk.ledger.spends import Spend
 from dptopk.planning.division import divide, queries_of
 from dptopk.service.access import Person
 from dptopk.service.answering import job_of
@@ -205,6 +206,7 @@ async def answered(
     begun = await wrap_future(service.work.submit(person.analyst, begin))
     if isinstance(begun, Future):
         answering = wrap_future(begun)
+        answering.add_done_callback(_seen)
         if not (await asyncio.wait([answering], timeout=wait))[0]:
             job = job_of(person.analyst, spec.name, key)
             where = {"Location": f"/v1/jobs/{job}"}
@@ -213,6 +215,12 @@ async def answered(
     return reply(
         await wrap_future(service.work.submit(person.analyst, partial(service.page, spec, begun)))
     )
+
+
+def _seen(answering: asyncio.Future[Spend]) -> None:
+    """Take note of an error that comes after its request was answered 202: its job says it."""
+    if not answering.cancelled():
+        answering.exception()
 
 
 @router.get("/datasets/{dataset}/releases")

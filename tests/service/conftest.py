@@ -58,6 +58,18 @@ def write_words(folder: Path, version: str, times: int = 1) -> None:
     )
 
 
+class PatientClient(httpx.Client):
+    """A client that asks again, with the same key, while its question is being worked on (202),
+    unless it says how long it waits: a slow machine is no other answer.
+    """
+
+    def post(self, url: str, **options) -> httpx.Response:
+        while True:
+            answer = super().post(url, **options)
+            if answer.status_code != 202 or "wait=" in url:
+                return answer
+
+
 class Server:
     """A running service."""
 
@@ -78,9 +90,9 @@ class Server:
     def service(self):
         return self.app.state.service
 
-    def client(self, who: str | None, timeout: float = 60.0) -> httpx.Client:
+    def client(self, who: str | None, timeout: float = 120.0) -> PatientClient:
         headers = {} if who is None else {"Authorization": f"Bearer {self.tokens[who]}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=timeout)
+        return PatientClient(base_url=self.url, headers=headers, timeout=timeout)
 
     @contextmanager
     def running(self) -> Iterator[Server]:

@@ -27,7 +27,7 @@ from dptopk.service.jobs import Jobs
 from dptopk.service.tables import Tables
 from dptopk.session.client import Client
 
-from .conftest import ASKED, CATALOG, Server, write_words
+from .conftest import ASKED, CATALOG, PatientClient, Server, write_words
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
@@ -142,7 +142,7 @@ def test_killed_anywhere_a_retry_is_answered_and_pays_once(folder):
         host.ready()
         key = headers | {"Idempotency-Key": f"killed-{number}"}
         with pytest.raises(httpx.HTTPError):
-            httpx.post(f"{host.url}/v1/datasets/words/topk", json=ASKED, headers=key)
+            httpx.post(f"{host.url}/v1/datasets/words/topk", json=ASKED, headers=key, timeout=120)
         host.process.join()
         assert host.process.exitcode == -signal.SIGKILL
         with Ledger(folder / "ledger.db") as ledger:
@@ -151,10 +151,8 @@ def test_killed_anywhere_a_retry_is_answered_and_pays_once(folder):
             assert sum(spend.released for spend in spends) == number + answered
         host.start()
         host.ready()
-        answers = [
-            httpx.post(f"{host.url}/v1/datasets/words/topk", json=ASKED, headers=key)
-            for _ in range(2)
-        ]
+        with PatientClient(base_url=host.url, headers=key, timeout=120) as patient:
+            answers = [patient.post("/v1/datasets/words/topk", json=ASKED) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 200]
         assert answers[0].json() == answers[1].json()
         host.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import threading
@@ -73,6 +74,33 @@ def test_called_off_before_the_charge(server, monkeypatch):
         )  # a key's answer is the answer
         assert (again.status_code, again.json()["error"]) == (409, "cancelled")
         assert server.service.reports.ledger.history("words") == []
+
+
+@pytest.mark.slow
+def test_an_error_after_the_request_was_answered_is_told_by_the_job_alone(
+    server, monkeypatch, caplog
+):
+    """asyncio wrote a traceback of it, which may quote what was asked: "never retrieved"."""
+    slow = Slow(monkeypatch)
+    with server.client("ann") as ann:
+        key = {"Idempotency-Key": "refused-later"}
+        asked = ASKED | {"epsilon": 90.0}
+        job = ann.post("/v1/datasets/words/topk?wait=0", json=asked, headers=key).json()["job"]
+        assert slow.begun.wait(30)
+        slow.gate.set()
+        with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
+            last = [line for line in events.iter_lines() if line.startswith("data: ")][-1]
+    assert json.loads(last[6:])["error"] == "BudgetExceeded"
+    gc.collect()
+    assert logged_errors(server, caplog) == []
+
+
+def logged_errors(server, caplog) -> list[str]:
+    """What was logged until the event loop has answered once more."""
+    with server.client("ann") as ann:
+        assert ann.get("/v1/me").status_code == 200
+    gc.collect()
+    return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
 
 
 @pytest.fixture

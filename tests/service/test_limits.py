@@ -79,6 +79,20 @@ def test_one_person_has_a_limited_number_under_way():
     turns.close()
 
 
+def test_work_that_nobody_waits_for_leaves_the_turn_to_what_is_next():
+    """To give a result to what was called off is an error, which ended the sender's thread."""
+    turns, gate = Turns(1, each=1, at_most=9), Gate()
+    first = turns.submit("ann", gate.work("ann"))
+    called_off = turns.submit("ann", gate.work("never"))
+    after = turns.submit("ann", lambda: 3)
+    assert called_off.cancel()
+    gate.open.set()
+    assert (first.result(30), after.result(30)) == ("ann", 3)
+    assert gate.order == ["ann"]
+    assert not turns._running
+    turns.close()
+
+
 def test_what_costs_more_takes_more_and_leaves_a_debt():
     now = 0.0
     rates = Rates(clock=lambda: now)
