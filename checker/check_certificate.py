@@ -289,8 +289,8 @@ def verify(path):
     if not alone:
         gains = ((m, 1 - (x - ball(step) * (total[1] + i)).exp()) for i, m in enumerate(total[0].coeffs()))
         rest = (arb(total[2]) + sum((arb(m) * g for m, g in gains if not g <= 0), arb(0))) / arb(ONE)
-    survive = math.prod([(1 - ball(d)) ** n for d, n in c["failures"]], start=arb(1))
-    delta = ball(c["bad"]) + 1 - survive * (1 - rest)
+    fails = -sum(((-ball(d)).log1p() * n for d, n in c["failures"]), arb(0)).expm1()  # 1 - the product of all 1 - d
+    delta = ball(c["bad"]) + fails + (1 - fails) * rest  # no difference of numbers near 1: the smallest deltas keep their digits
     need(delta.upper() <= ball(c["delta"]), f"delta is only bounded by {delta.upper()}")
     print("valid:", "; ".join(costs), f"and {c['failures']}, {c['bad']}: ({c['epsilon']}, {c['delta']})-DP, {delta.upper()}")
 def main(path):

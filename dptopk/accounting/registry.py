@@ -59,9 +59,9 @@ class Certificate:
     delta: float
     text: str
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | Path) -> None:
         """Write the file."""
-        path.write_text(self.text, encoding="utf-8")
+        Path(path).write_text(self.text, encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

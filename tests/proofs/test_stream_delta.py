@@ -13,7 +13,7 @@ import pytest
 from scipy.signal import fftconvolve
 
 from dptopk import Sensitivity
-from dptopk.mechanisms import ContinualTopK
+from dptopk.mechanisms.continual import ContinualTopK
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS
 
 DAYS, DELTA = 4, 0.02

@@ -705,20 +705,23 @@ def no_height(content):
         ("BR(0.0106) + BR(0.437) + 35*BR(3.71)", 0.027),
         ("10*DP(0.1)", 0.0),
         ("20*BR(0.1)", 1e-300),
+        ("4*DP(0.377) + DGauss(1.78, 4)", 1.8e-239),
+        ("2*GDP(1.0) + ADP(0.1, 1e-302)", 1e-300),
         (f"{10**18}*BR(1e-9)", 1e-6),
         ("3*ADP(0.1, 1e-9) + 20000*DP(0.001)", 1e-6),
     ],
 )
 def test_odd_charges_have_certificates_that_hold(charge, delta, checker, tmp_path, capsys):
     """No answer of 0, no tiny and no huge cost ends in a crash, in gigabytes or in a file that the
-    checker refuses.
+    checker refuses. Below a δ of 1e-11 the certificate is of one curve of everything.
     """
     best = compose(Charge.parse(charge), delta=delta, certificate=True, effort="quick")
     path = tmp_path / "certificate.json"
     best.certificate.write(path)
     checker.main(path)
     assert capsys.readouterr().out.startswith("valid: ")
-    assert (best.lower or 0.0) <= best.certificate.epsilon <= best.epsilon * (1 + 1e-3)
+    above = 2e-2 if 0 < delta < 1e-11 else 1e-3
+    assert (best.lower or 0.0) <= best.certificate.epsilon <= best.epsilon * (1 + above)
 
 
 @pytest.mark.parametrize(
