@@ -14,13 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import Any, cast
+from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.base import MemoryFull, OpenTable, without_data
+from dptopk.datasets.backends.base import Array, MemoryFull, OpenTable, Result, without_data
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT
 from dptopk.histogram.histogram import Sensitivity
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+    import pyarrow as pa
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,12 +103,12 @@ class Bounds:
 
 
 # Of a source and events; those of segments are further given bounds and ``within``.
-Contribute = Callable[..., Any]
+Contribute = Callable[..., "ir.Table"]
 
 
 def contributions(
-    source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = ()
-) -> Any:
+    source: OpenTable, events: ir.Table, bounds: Bounds, *, within: Sequence[str] = ()
+) -> ir.Table:
     """Return what each user adds to each label after the bounds: columns ``within``, user, item,
     value, perhaps more.
 
@@ -128,7 +132,7 @@ def contributions(
     return _amounts_under(events, bounds, within)
 
 
-def _under_total(ranked: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+def _under_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
     """The ranked labels of each user, up to Δ of them and up to the total of their values."""
     import ibis
 
@@ -145,13 +149,13 @@ def _under_total(ranked: Any, bounds: Bounds, within: Sequence[str]) -> Any:
 
 def both(
     source: OpenTable,
-    events: Any,
+    events: ir.Table,
     bounds: Bounds,
     *,
     within: Sequence[str] = (),
     weights: bool = False,
     profile: bool,
-) -> Any:
+) -> ir.Table:
     """Return what each user adds to each label: ``value`` without the cap on labels (a number),
     ``capped`` with it.
 
@@ -192,21 +196,21 @@ def both(
     return found.mutate(**{name: ibis.ifelse(one, found.value, 0) for name, one in there.items()})
 
 
-def _each_user(rows: Any, within: Sequence[str]) -> list[str]:
+def _each_user(rows: ir.Table, within: Sequence[str]) -> list[str]:
     """The columns that say whose rows they are: the codes of users where they are there, which
     sorts faster.
     """
     return [*within, "person" if "person" in rows.columns else "user"]
 
 
-def _counting(events: Any) -> Any:
+def _counting(events: ir.Table) -> ir.Table:
     """The events that count where a label counts once: those of a weight of at least 1."""
     if "weight" in events.columns:
         return events.filter(_whole(events.weight, 1) >= 1)
     return events
 
 
-def _ranked(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+def _ranked(source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
     """One row for each label of each user, with its ``value`` and its ``place`` in the order of
     lots, from 0.
     """
@@ -230,7 +234,9 @@ def _ranked(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str
     )
 
 
-def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+def _first_events(
+    source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
+) -> ir.Table:
     """``_ranked`` where a label counts once: one window over the events, no grouping.
 
     In the order by lot and item the rows of one label are peers: ``dense_rank`` numbers labels, and
@@ -244,7 +250,7 @@ def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
     drawn = {f"lot{n}": lot for n, lot in enumerate(lots)}
     # Nothing else is sorted, such as the users' texts.
     events = events.select(*each, "item", **drawn)
-    order: dict[str, Any] = {"group_by": each, "order_by": [*drawn, "item"]}
+    order = {"group_by": each, "order_by": [*drawn, "item"]}
     if source.repeats:
         pairs = events.distinct()
         return pairs.mutate(place=ibis.row_number().over(**order), value=1)
@@ -262,7 +268,7 @@ def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
     return ranked.filter(ranked.row == ranked.label).mutate(value=1)
 
 
-def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
+def amounts(events: ir.Table, bounds: Bounds, within: Sequence[str] = ()) -> ir.Table:
     """Return what each user adds to each label before the bounds: columns ``within``, user, item,
     amount (above 0).
     """
@@ -275,7 +281,7 @@ def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
     return pairs.filter(pairs.amount > 0)
 
 
-def _amounts_under(events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+def _amounts_under(events: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
     """The amounts under the cap on a label; adds ``value``."""
     pairs = amounts(events, bounds, within)
     return pairs.mutate(value=pairs.amount.clip(upper=bounds.per_label_cap))
@@ -283,7 +289,7 @@ def _amounts_under(events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
 
 def label_counts(
     source: OpenTable,
-    events: Any,
+    events: ir.Table,
     contribute: Contribute,
     bounds: Bounds,
     *,
@@ -291,7 +297,7 @@ def label_counts(
     within: Sequence[str] = (),
     sums: Mapping[str, str] = COUNT,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Array]:
     """The counts (columns ``within``, item, ``sums``), cut to the ``top`` rows of each value of
     ``within``.
 
@@ -307,7 +313,7 @@ def label_counts(
         source = replace(source, repeats=_repeats(source, coded, within))
     events = source.together(coded)
 
-    def counted(part: int, parts: int) -> Any:
+    def counted(part: int, parts: int) -> ir.Table:
         if parts == 1:
             chosen = events
         else:
@@ -334,17 +340,17 @@ def label_counts(
             parts *= 2
     if progress is not None and parts == 1:
         progress(1, 1)
-    return cast("dict[str, Any]", columns)
+    return columns
 
 
 def _added_up(
     source: OpenTable,
-    counted: Callable[[int, int], Any],
+    counted: Callable[[int, int], ir.Table],
     parts: int,
     keys: Sequence[str],
     sums: Mapping[str, str],
     progress: Progress | None,
-) -> Any:
+) -> ir.Table:
     """The counts of all users as an expression; those of several parts are run here, one after the
     other.
     """
@@ -361,7 +367,7 @@ def _added_up(
     return total.group_by(keys).agg(**{name: total[name].sum() for name in sums})
 
 
-def _persons(source: OpenTable, events: Any) -> Any:
+def _persons(source: OpenTable, events: ir.Table) -> ir.Table:
     """The events with a column ``person``, one for one with ``user``, where there is one that the
     engine sorts faster.
 
@@ -380,7 +386,7 @@ def _persons(source: OpenTable, events: Any) -> Any:
     return events
 
 
-def _repeats(source: OpenTable, events: Any, within: Sequence[str]) -> bool:
+def _repeats(source: OpenTable, events: ir.Table, within: Sequence[str]) -> bool:
     """Whether distinct pairs of a user and a label are much fewer than the events, by some of the
     events.
 
@@ -397,7 +403,7 @@ def _repeats(source: OpenTable, events: Any, within: Sequence[str]) -> bool:
     return bool(found["pairs"] < REPEATED * found["events"])
 
 
-def _codes(source: OpenTable, events: Any, role: str) -> Any:
+def _codes(source: OpenTable, events: ir.Table, role: str) -> ir.Table | None:
     """The texts of the users or items and their codes (a table: item, name), where grouping by
     codes is faster.
 
@@ -423,11 +429,11 @@ def _codes(source: OpenTable, events: Any, role: str) -> Any:
     return None
 
 
-def _run(source: OpenTable, expression: Any) -> Any:
+def _run(source: OpenTable, expression: ir.Table) -> pa.Table:
     return _asked(source, partial(source.run, expression))
 
 
-def _keep(source: OpenTable, name: str, expression: Any) -> Any:
+def _keep(source: OpenTable, name: str, expression: ir.Table) -> ir.Table:
     """The rows of an expression as a table: in the engine where it may keep them, else in
     memory.
     """
@@ -438,13 +444,15 @@ def _keep(source: OpenTable, name: str, expression: Any) -> Any:
     return _asked(source, partial(source.keep, name, expression))
 
 
-def _asked(source: OpenTable, action: Callable[[], Any]) -> Any:
+def _asked(source: OpenTable, action: Callable[[], Result]) -> Result:
     return without_data(
         "table", "the engine could not run the query", action, full=source.backend.full
     )
 
 
-def _cut(counted: Any, top: int | None, within: Sequence[str], *, ties: bool = False) -> Any:
+def _cut(
+    counted: ir.Table, top: int | None, within: Sequence[str], *, ties: bool = False
+) -> ir.Table:
     """The rows with the largest counts, ties by item: a rule that does not look at who moved; or
     with all ties.
     """
@@ -463,7 +471,9 @@ def _cut(counted: Any, top: int | None, within: Sequence[str], *, ties: bool = F
     return ranked.filter(ranked.place < top).drop("place")
 
 
-def hash_ranks(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[Any]:
+def hash_ranks(
+    source: OpenTable, user: ir.Column, item: ir.Column, bounds: Bounds
+) -> list[ir.Column]:
     """By what one user's items are ordered: a hash of key, user and item, what tells equal hashes
     apart, then the item.
 
@@ -484,7 +494,7 @@ def _digested(source: OpenTable, bounds: Bounds) -> bool:
     return bounds.portable or source.backend.mix is None
 
 
-def code(source: OpenTable, item: Any) -> Any:
+def code(source: OpenTable, item: ir.Column) -> ir.Column:
     """Integers are their own codes; texts have the engine's 64-bit hash, under one salt for
     ever.
     """
@@ -495,28 +505,28 @@ def code(source: OpenTable, item: Any) -> Any:
     return source.mix(ibis.literal("item"), item)
 
 
-def digest(source: OpenTable, user: Any, item: Any, key: str) -> Any:
+def digest(source: OpenTable, user: ir.Column, item: ir.Column, key: str) -> ir.StringValue:
     """The start of the hexadecimal SHA-256 of key | user | item, the same on every engine."""
     return source.backend.digest(
         _key(key) + "|" + source.text(user) + "|" + source.text(item)
     ).substr(0, DIGITS)
 
 
-def _key(key: str) -> Any:
+def _key(key: str) -> ir.StringScalar:
     """The key by its own digest, of fixed length: no key and user run into each other."""
     import ibis
 
     return ibis.literal(sha256(key.encode()).hexdigest()[:32])
 
 
-def _part_of(source: OpenTable, user: Any, parts: int) -> Any:
+def _part_of(source: OpenTable, user: ir.Column, parts: int) -> ir.IntegerColumn:
     """In which of several parts a user falls, by any hash of the engine's; the answer does not
     depend on it.
     """
     return (source.mix(user) % parts + parts) % parts  # a remainder may be negative
 
 
-def _whole(weight: Any, cap: int) -> Any:
+def _whole(weight: ir.NumericColumn, cap: int) -> ir.IntegerColumn:
     """A weight rounded down to a whole number in [0, cap]; NULL and NaN are 0.
 
     Whole numbers *before* the sum: a floating-point sum depends on the order in which an engine

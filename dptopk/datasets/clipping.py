@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,18 +21,21 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.release.release import Release
 
+if TYPE_CHECKING:
+    from dptopk.datasets.backends.inputs import Condition, EventTable
+
 # A user with n labels is in the first bin whose end is at least n, or in one more beyond the last.
 # Bins of users with very many labels would be mostly noise, times many labels.
 ENDS = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 64)
 
 
 def users_by_labels(
-    table: Any,
+    table: EventTable,
     *,
     user: str,
     item: str,
     weight: str | None = None,
-    where: Any = None,
+    where: Condition = None,
     engine: Engine | None = None,
     table_name: str | None = None,
 ) -> Histogram:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
@@ -19,6 +19,17 @@ from dptopk.datasets.backends.rowwise import refuse_across_rows
 from dptopk.datasets.backends.total import total
 from dptopk.datasets.text_files import columns_listed
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import ibis.expr.datatypes as ibis_types
+    import ibis.expr.types as ir
+
+    from dptopk.datasets.backends.inputs import Condition, Constant
+
+    # Of a type of column: whether it is one, and what is read of such a column.
+    Reading = tuple[Callable[[ibis_types.DataType], bool], Callable[[ir.Column], ir.Column]]
+    # Of a type of column: whether it is one, and a constant as a value of it; None = it is none.
+    Fitting = tuple[Callable[[ibis_types.DataType], bool], Callable[[Constant], Constant | None]]
 
 # A number written in text: up to 18 digits on each side of the point, an exponent of up to two.
 # Groups that capture nothing count as no match on DataFusion.
@@ -33,7 +44,7 @@ MATERIALISED = (
 )
 
 
-def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
+def select_events(source: OpenTable, where: Condition, **columns: str | None) -> ir.Table:
     """The events that hold ``where``, with the columns renamed to their roles (user, item, ...),
     without NULL.
 
@@ -61,7 +72,7 @@ def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
         kept = kept.filter(_row_wise(source, kept, where))
     typed = {role: _typed(kept, role, name) for role, name in named.items()}
     person = partial(source.person, named.get("user", ""))
-    read: dict[str, Callable[[Any], Any]] = {"weight": _as_it_is, "user": person}
+    read: dict[str, Callable[[ir.Column], ir.Column]] = {"weight": _as_it_is, "user": person}
     whole = kept.filter(*[column.notnull() for role, column in typed.items() if role != "weight"])
     return whole.select(
         **{role: read.get(role, source.exact)(column) for role, column in typed.items()}
@@ -83,7 +94,7 @@ def _told_apart(present: Sequence[str], named: Mapping[str, Any]) -> None:
             )
 
 
-def _typed(table: Any, role: str, name: str) -> Any:
+def _typed(table: ir.Table, role: str, name: str) -> ir.Column:
     """A column, of a type that every engine orders and writes as text in the same way."""
     if not isinstance(name, str):
         raise InvalidParameter(
@@ -106,7 +117,7 @@ def _typed(table: Any, role: str, name: str) -> Any:
     )
 
 
-def _number(text: Any) -> Any:
+def _number(text: ir.StringColumn) -> ir.FloatingColumn:
     """Text that spells a number as numbers are written everywhere, as a number; NULL for all other
     text.
 
@@ -118,7 +129,7 @@ def _number(text: Any) -> Any:
     return ibis.ifelse(text.re_search(NUMBER), text.strip(), None).cast("float64")
 
 
-def _whole_or_null(column: Any) -> Any:
+def _whole_or_null(column: ir.FloatingColumn) -> ir.IntegerColumn:
     """Floating-point numbers as integers, NULL where they are no whole number below 2^53.
 
     In pandas, integers with one of them missing are floating-point: the missing one must not decide
@@ -133,7 +144,7 @@ def _whole_or_null(column: Any) -> Any:
     return ibis.ifelse(~large & (small == small.floor()), small, ibis.null("float64")).cast("int64")
 
 
-def _proper(column: Any) -> Any:
+def _proper(column: ir.DecimalColumn) -> ir.NumericColumn:
     """Decimal numbers, of a type in which any cap can be said; NULL for what PostgreSQL has among
     them that is none.
     """
@@ -146,18 +157,18 @@ def _proper(column: Any) -> Any:
     return ibis.ifelse(column.cast("string") == "NaN", None, column)
 
 
-def _as_it_is(column: Any) -> Any:
+def _as_it_is(column: ir.Column) -> ir.Column:
     return column
 
 
-def _wide(column: Any) -> Any:
+def _wide(column: ir.IntegerColumn) -> ir.IntegerColumn:
     """Integers as 64 bits: engines hash the same number of another width to another value."""
     if column.type().is_uint64():
         return column
     return column.cast("int64")
 
 
-def _whole_text(column: Any) -> Any:
+def _whole_text(column: ir.DecimalColumn) -> ir.StringColumn:
     """Decimal numbers, which may be beyond 64 bits, as the text of an integer; NULL where they are
     not whole.
     """
@@ -167,7 +178,7 @@ def _whole_text(column: Any) -> Any:
     return ibis.ifelse(text.re_search("^-?[0-9]+$"), text, None)
 
 
-def _day(column: Any) -> Any:
+def _day(column: ir.DateColumn) -> ir.StringColumn:
     """Dates as text, by no settings of the engine; NULL where the year has not four digits, which
     engines write in different ways.
     """
@@ -177,7 +188,7 @@ def _day(column: Any) -> Any:
     return ibis.ifelse(text.re_search(DAY), text, None)
 
 
-def _is_empty(kind: Any) -> bool:
+def _is_empty(kind: ibis_types.DataType) -> bool:
     """Whether a type has only NULL values, as for a column of a file without rows; Ibis may not
     know it.
     """
@@ -187,13 +198,13 @@ def _is_empty(kind: Any) -> bool:
 
 
 # What is done with a column of a type: as a weight, and as a user, label or segment.
-_WEIGHTS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+_WEIGHTS: tuple[Reading, ...] = (
     (lambda kind: kind.is_decimal(), _proper),
     (lambda kind: kind.is_numeric(), _as_it_is),
     (lambda kind: kind.is_string(), _number),
     (_is_empty, lambda column: _number(column.cast("string"))),
 )
-_LABELS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+_LABELS: tuple[Reading, ...] = (
     (lambda kind: kind.is_string(), _as_it_is),
     (lambda kind: kind.is_integer(), _wide),
     (lambda kind: kind.is_decimal(), _whole_text),
@@ -206,7 +217,7 @@ _LABELS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
 )
 
 
-def needed_columns(where: Any, **columns: str | None) -> list[str] | None:
+def needed_columns(where: Condition, **columns: str | None) -> list[str] | None:
     """Names of the columns the query uses; None when only ``where`` itself knows."""
     if where is not None and not isinstance(where, Mapping):
         return None
@@ -214,7 +225,7 @@ def needed_columns(where: Any, **columns: str | None) -> list[str] | None:
     return list(dict.fromkeys(names))
 
 
-def _row_wise(source: OpenTable, kept: Any, where: Any) -> Any:
+def _row_wise(source: OpenTable, kept: ir.Table, where: Condition) -> ir.BooleanValue:
     """The condition as an Ibis expression, refused unless each row's answer depends on that row
     alone.
 
@@ -230,7 +241,7 @@ def _row_wise(source: OpenTable, kept: Any, where: Any) -> Any:
     return total("where", condition, source.backend)
 
 
-def _bound(table: Any, where: Any) -> Any:
+def _bound(table: ir.Table, where: Condition) -> ir.BooleanValue:
     """The condition with the table's columns put in."""
     import ibis
     from ibis.common.deferred import Deferred
@@ -245,7 +256,7 @@ def _bound(table: Any, where: Any) -> Any:
     return where
 
 
-def fitting(value: Any, kind: Any, what: str) -> Any:
+def fitting(value: Constant, kind: ibis_types.DataType, what: str) -> Constant:
     """A value that a column is compared with, as the column's own type: the engine then never
     converts the column.
 
@@ -272,7 +283,7 @@ def fitting(value: Any, kind: Any, what: str) -> Any:
     )
 
 
-def _as_text(value: Any) -> str | None:
+def _as_text(value: Constant) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
@@ -284,7 +295,7 @@ def _as_text(value: Any) -> str | None:
     return None
 
 
-def _as_integer(value: Any) -> int | None:
+def _as_integer(value: Constant) -> int | None:
     if isinstance(value, str):
         if str(int(value)) == value:
             return int(value)
@@ -294,7 +305,7 @@ def _as_integer(value: Any) -> int | None:
     return None
 
 
-def _as_number(value: Any) -> float | Decimal | None:
+def _as_number(value: Constant) -> float | Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         return None
     number = value if isinstance(value, Decimal) else float(value)
@@ -303,7 +314,7 @@ def _as_number(value: Any) -> float | Decimal | None:
     return None
 
 
-def _as_truth(value: Any) -> bool | None:
+def _as_truth(value: Constant) -> bool | None:
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value)
     if isinstance(value, bool):
@@ -311,7 +322,7 @@ def _as_truth(value: Any) -> bool | None:
     return None
 
 
-def _as_date(value: Any) -> dt.date | None:
+def _as_date(value: Constant) -> dt.date | None:
     if isinstance(value, str):
         return dt.date.fromisoformat(value)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
@@ -319,7 +330,7 @@ def _as_date(value: Any) -> dt.date | None:
     return None
 
 
-def _as_time(value: Any) -> dt.datetime | None:
+def _as_time(value: Constant) -> dt.datetime | None:
     if isinstance(value, str):
         return dt.datetime.fromisoformat(value)
     if isinstance(value, dt.datetime):
@@ -327,7 +338,7 @@ def _as_time(value: Any) -> dt.datetime | None:
     return None
 
 
-_FITTING: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+_FITTING: tuple[Fitting, ...] = (
     (lambda kind: kind.is_string(), _as_text),
     (lambda kind: kind.is_integer(), _as_integer),
     (lambda kind: kind.is_boolean(), _as_truth),
@@ -338,7 +349,7 @@ _FITTING: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
 )
 
 
-def _equalities(source: OpenTable, table: Any, where: Mapping[str, Any]) -> Any:
+def _equalities(source: OpenTable, table: ir.Table, where: Mapping[str, Any]) -> ir.BooleanValue:
     import ibis
 
     condition = ibis.literal(True)

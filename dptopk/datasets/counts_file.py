@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,12 @@ from dptopk.histogram.counts import LARGEST_COUNT, whole_counts
 from dptopk.histogram.labels import identity, missing
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import pandas as pd
+
+
+Rows = TypeVar("Rows")
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def _one_of_each(file: _File, form: TextFormat) -> None:
             raise InvalidParameter(f"source: {file.path.name!r} has two columns {column!r}")
 
 
-def _pyarrow() -> Any:
+def _pyarrow() -> ModuleType:
     try:
         import pyarrow.parquet as pq
     except ImportError:
@@ -129,7 +134,7 @@ def _parquet(file: _File) -> pd.DataFrame:
     return table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
 
 
-def _rows(file: _File) -> Iterator[Any]:
+def _rows(file: _File) -> Iterator[dict[str, Any]]:
     """The rows of JSON lines: the standard parser keeps labels as written, pandas guesses at dates
     and numbers.
     """
@@ -159,7 +164,7 @@ _READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_lines),
 }
 # The names of a file's columns.
-_NAMES: dict[str, Callable[[_File], Any]] = {
+_NAMES: dict[str, Callable[[_File], Iterable[str]]] = {
     **dict.fromkeys((".csv", ".tsv"), lambda file: _text_format(file).names),
     **dict.fromkeys((".parquet", ".pq"), lambda file: _pyarrow().read_schema(file.path).names),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda file: next(_rows(file), {})),
@@ -245,7 +250,8 @@ def read_counts(
         *(("where", column) for column in file.where),
     ):
         if column not in frame.columns:
-            listed = columns_listed(column, _read(_NAMES[file.kind], file))
+            present = _read(_NAMES[file.kind], file)
+            listed = columns_listed(column, list(present))
             raise InvalidParameter(
                 f"{role}: {name!r} has no column {column!r}{listed}", parameter=role
             )
@@ -283,7 +289,7 @@ def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame
     )
 
 
-def _read(reader: Callable[[_File], Any], file: _File) -> Any:
+def _read(reader: Callable[[_File], Rows], file: _File) -> Rows:
     """Read the file, or raise an error whose message does not quote it."""
     import pandas as pd
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +17,15 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Array, Histogram
 from dptopk.histogram.labels import label_order
 
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+    from dptopk.datasets.backends.base import OpenTable
+    from dptopk.datasets.backends.inputs import Condition, EventTable
+
 
 def events_histogram(  # noqa: PLR0913
-    table: Any,
+    table: EventTable,
     *,
     user: str | None,
     item: str,
@@ -28,7 +34,7 @@ def events_histogram(  # noqa: PLR0913
     total_per_user: int | None = None,
     top: int | None = None,
     weight: str | None = None,
-    where: Any = None,
+    where: Condition = None,
     choose: str = "hash",
     key: str = "",
     portable: bool = False,
@@ -124,7 +130,7 @@ def events_histogram(  # noqa: PLR0913
     return to_histogram(counted, bounds, top, capped=not alone)
 
 
-def _each_row(_source: Any, events: Any, **_: Any) -> Any:
+def _each_row(_source: OpenTable, events: ir.Table, **_: Any) -> ir.Table:
     """Each row adds 1 to its label."""
     return events.mutate(value=1)
 
@@ -144,7 +150,7 @@ def in_order(columns: dict[str, Array]) -> dict[str, Array]:
 
 
 def to_histogram(
-    counted: dict[str, Any], bounds: Bounds, top: int | None, *, capped: bool = True
+    counted: dict[str, Array], bounds: Bounds, top: int | None, *, capped: bool = True
 ) -> Histogram:
     """A private-domain histogram of the columns item and count; whether it is whole is decided by
     ``top`` alone.

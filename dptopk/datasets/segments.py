@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,11 @@ from dptopk.datasets.two_counts import beside, sums_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
 
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+    from dptopk.datasets.backends.inputs import Condition, EventTable
+
 
 @dataclass(frozen=True, eq=False)
 class Segments(Mapping[Any, Histogram]):
@@ -50,7 +55,7 @@ class Segments(Mapping[Any, Histogram]):
     segments_per_user: int
     by: str = ""
 
-    def __getitem__(self, segment: Any) -> Histogram:
+    def __getitem__(self, segment: Hashable) -> Histogram:
         return self.histograms[segment]
 
     def __iter__(self) -> Iterator[Any]:
@@ -75,7 +80,7 @@ class Segments(Mapping[Any, Histogram]):
 
 
 def segment_histograms(  # noqa: PLR0913
-    table: Any,
+    table: EventTable,
     *,
     user: str,
     item: str,
@@ -89,7 +94,7 @@ def segment_histograms(  # noqa: PLR0913
     per_label_cap: int = 1,
     top: int | None = None,
     weight: str | None = None,
-    where: Any = None,
+    where: Condition = None,
     choose: str = "hash",
     key: str = "",
     portable: bool = False,
@@ -224,7 +229,7 @@ def _listed(segments: Sequence[Hashable]) -> list[Any]:
     return list(segments)
 
 
-def _numbers(source: OpenTable, events: Any, names: Sequence[Any]) -> Any:
+def _numbers(source: OpenTable, events: ir.Table, names: Sequence[Any]) -> ir.Table | None:
     """A table of the segments and their places in the list, where grouping by integers is faster
     than by texts.
     """
@@ -239,7 +244,7 @@ def _numbers(source: OpenTable, events: Any, names: Sequence[Any]) -> Any:
     )
 
 
-def _numbered(events: Any, names: Any) -> Any:
+def _numbered(events: ir.Table, names: ir.Table | None) -> ir.Table:
     """The events with the place of their segment in the list instead of its name."""
     if names is None:
         return events
@@ -248,8 +253,13 @@ def _numbered(events: Any, names: Any) -> Any:
 
 
 def _contributions(
-    source: OpenTable, events: Any, bounds: Bounds, each: Contribute, names: Any, s: int | None
-) -> Any:
+    source: OpenTable,
+    events: ir.Table,
+    bounds: Bounds,
+    each: Contribute,
+    names: ir.Table | None,
+    s: int | None,
+) -> ir.Table:
     """Return what each user adds to each label of each segment, in at most s segments, chosen by
     that user alone.
     """

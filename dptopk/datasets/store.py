@@ -27,7 +27,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,14 @@ from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import WEIGHT
 from dptopk.histogram.histogram import Histogram
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+    import pyarrow as pa
+    from duckdb import DuckDBPyRelation
+
+    from dptopk.datasets.backends.base import OpenTable
+    from dptopk.datasets.backends.inputs import Condition, EventTable
 
 FORMAT = 2
 # The order of bounding.lots: by DuckDB's own hash, where codes stand for texts, or by SHA-256.
@@ -253,7 +261,12 @@ class EventsStore:
         return tuple(version for (version,) in rows)
 
     def append(
-        self, partition: Any, *, version: str, where: Any = None, engine: Engine | None = None
+        self,
+        partition: EventTable,
+        *,
+        version: str,
+        where: Condition = None,
+        engine: Engine | None = None,
     ) -> None:
         """Add the events of one partition, such as a day; all of it or, after any failure, nothing.
 
@@ -302,7 +315,7 @@ class EventsStore:
                 "INSERT INTO partitions SELECT count(*), ? FROM partitions", [version]
             )
 
-    def _keep(self, day: Any, items: str) -> None:
+    def _keep(self, day: pa.Table, items: str) -> None:
         """Add a day (pyarrow.Table: user, item, amount) to the stored rows; ``items``: type of its
         labels.
         """
@@ -455,7 +468,7 @@ def _empty(*sums: str) -> dict[str, Any]:
     return {"item": np.array([], dtype=object)} | dict.fromkeys(sums, np.array([], dtype=np.int64))
 
 
-def _columns(relation: Any) -> dict[str, Any]:
+def _columns(relation: DuckDBPyRelation) -> dict[str, Any]:
     import pyarrow as pa
 
     return gathered(pa.RecordBatchReader.from_stream(relation))
@@ -467,14 +480,14 @@ def _values(bounds: Bounds) -> dict[str, Any]:
     return {"prefix": sha256(bounds.key.encode()).hexdigest()[:32], "most": most}
 
 
-def _plain(source: Any, column: Any) -> Any:
+def _plain(source: OpenTable, column: ir.Column) -> ir.Column:
     """Return binary columns as text, others unchanged."""
     if column.type().is_binary():
         return source.text(column)
     return column
 
 
-def _kind(of: Any) -> str:
+def _kind(of: pa.DataType) -> str:
     import pyarrow as pa
 
     if pa.types.is_integer(of):

@@ -5,7 +5,7 @@ on labels.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from dptopk.datasets.store import EventsStore
 from dptopk.datasets.warehouse import CountedEvents, read_counted
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
-from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Array, Histogram, Sensitivity
+
+if TYPE_CHECKING:
+    from dptopk.datasets.backends.inputs import Condition, EventTable
 
 
 def sums_of(*, weights: bool, profile: bool) -> dict[str, str]:
@@ -28,7 +31,7 @@ def sums_of(*, weights: bool, profile: bool) -> dict[str, str]:
 
 
 def event_counts(  # noqa: PLR0913
-    table: Any,
+    table: EventTable | EventsStore,
     *,
     user: str | None = None,
     item: str | None = None,
@@ -37,7 +40,7 @@ def event_counts(  # noqa: PLR0913
     profile: bool = False,
     per_label_cap: int = 1,
     weight: str | None = None,
-    where: Any = None,
+    where: Condition = None,
     choose: str = "hash",
     key: str = "",
     portable: bool = False,
@@ -133,7 +136,9 @@ def _of_warehouse(found: CountedEvents, cap: int, *, weights: bool, profile: boo
     return beside(columns, Bounds(labels_per_user=cap), weights=weights, clipped=False)
 
 
-def beside(columns: dict[str, Any], under: Bounds, *, weights: bool, clipped: bool) -> EventCounts:
+def beside(
+    columns: dict[str, Array], under: Bounds, *, weights: bool, clipped: bool
+) -> EventCounts:
     """Of the columns item, count and capped, perhaps PROFILE; ``clipped``: sums were cut at
     linf.
     """

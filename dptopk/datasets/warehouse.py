@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,16 @@ from dptopk.datasets.backends.base import imported, without_data
 from dptopk.datasets.bounding import DIGITS, PROFILE
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+    from types import ModuleType
+
+    import pandas as pd
+    from sqlglot import exp
+
+    from dptopk.datasets.backends.base import Array
+    from dptopk.datasets.backends.inputs import EventTable
 
 FORMAT = 1
 # By dialect, whether the statement is run in the tests or parsed only, and its SHA-256 of a text in
@@ -143,7 +153,7 @@ def _sums(cap: int) -> dict[str, str]:
     return found
 
 
-def _hashed(node: Any, sqlglot: Any, dialect: str) -> Any:
+def _hashed(node: exp.Expression, sqlglot: ModuleType, dialect: str) -> exp.Expression:
     """The dialect's SHA-256 for the mark of one."""
     if not (isinstance(node, sqlglot.exp.Anonymous) and node.name.upper() == _MARK):
         return node
@@ -155,12 +165,12 @@ def _hashed(node: Any, sqlglot: Any, dialect: str) -> Any:
     return sqlglot.exp.Var(this=f"{parts[0]}{written}{parts[2]}")
 
 
-def _column(sqlglot: Any, argument: str, name: str) -> str:
+def _column(sqlglot: ModuleType, argument: str, name: str) -> str:
     validate.text(**{argument: name})
     return str(sqlglot.exp.column(name, quoted=True).sql())
 
 
-def _name(sqlglot: Any, dialect: str, argument: str, name: str) -> str:
+def _name(sqlglot: ModuleType, dialect: str, argument: str, name: str) -> str:
     """A name of a table as one, with its quotes and its schema."""
     validate.text(**{argument: name})
     if not _TABLE.fullmatch(name):
@@ -181,10 +191,10 @@ class CountedEvents:
     """
 
     labels_per_user: int
-    columns: dict[str, Any]
+    columns: dict[str, Array]
 
 
-def is_counted(names: Any) -> bool:
+def is_counted(names: Iterable[Hashable]) -> bool:
     """Whether columns of these names are those of a result; a part of them is one to refuse."""
     return "dptopk_row" in {str(name).casefold() for name in names}
 
@@ -212,7 +222,7 @@ def _parquet_columns(path: Path) -> list[str]:
     return names
 
 
-def read_counted(table: Any) -> CountedEvents | None:
+def read_counted(table: EventTable) -> CountedEvents | None:
     """The result of a statement, from a CSV or Parquet file or a pandas frame; None for a table
     that is none.
 
@@ -236,7 +246,7 @@ def read_counted(table: Any) -> CountedEvents | None:
     return counted_events(table)
 
 
-def counted_events(frame: Any) -> CountedEvents:
+def counted_events(frame: pd.DataFrame) -> CountedEvents:
     """Check a result, a pandas frame, and take it apart.
 
     Raises:
@@ -251,7 +261,7 @@ def counted_events(frame: Any) -> CountedEvents:
     if not _only(table, "key", "the key's own hash"):
         raise InvalidParameter("table: the counted events had no key: its table was empty")
     try:
-        stated = json.loads(caps)
+        stated = json.loads(caps or "")
     except ValueError:
         stated = None
     if not isinstance(stated, dict):
@@ -271,7 +281,7 @@ def counted_events(frame: Any) -> CountedEvents:
     return CountedEvents(cap, {"item": item, "count": sums.pop("users"), **sums})
 
 
-def _only(table: Any, row: str, what: str) -> Any:
+def _only(table: pd.DataFrame, row: str, what: str) -> str | None:
     found = table.loc[table["dptopk_row"] == row, "dptopk_label"]
     if len(found) != 1:
         raise InvalidParameter(f"table: the counted events need one row with {what}")
@@ -279,7 +289,7 @@ def _only(table: Any, row: str, what: str) -> Any:
     return value if isinstance(value, str) else None
 
 
-def _whole(column: Any) -> Any:
+def _whole(column: pd.Series[Any]) -> Array:
     """A column of counts as integers."""
     import pandas as pd
 

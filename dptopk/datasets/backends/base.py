@@ -15,13 +15,25 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import Parameter, Signature
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from dptopk.errors import InvalidParameter
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import ibis.expr.operations as ops
+    import ibis.expr.types as ir
+    import pyarrow as pa
+    from ibis.backends import BaseBackend
+
+    from dptopk.datasets.backends.inputs import Constant, IbisType
+
 Array = np.ndarray[Any, Any]
+Result = TypeVar("Result")
+Asked = ParamSpec("Asked")
 _LOG = logging.getLogger(__name__)
 # Rows that are Python objects at one time.
 BATCH = 2**16
@@ -30,12 +42,12 @@ BATCH = 2**16
 ALIKE = (("a", "A"), ("a", "á"), ("é", "e\u0301"), ("a", "a\x01"), ("a", "a "))
 
 
-def nan_of_ibis(column: Any) -> Any:
+def nan_of_ibis(column: ir.FloatingColumn) -> ir.BooleanValue:
     """Whether a floating-point column is NaN, as Ibis asks the engine."""
     return column.isnan()
 
 
-def digits_of_ibis(text: Any) -> Any:
+def digits_of_ibis(text: ir.StringValue) -> ir.StringValue:
     """The SHA-256 of a text in UTF-8, as hexadecimal digits, where Ibis knows how the engine says
     that.
     """
@@ -78,23 +90,33 @@ class Backend:
     """
 
     name: str
-    encode: Callable[[Any], Any] | None = None
-    decode: Callable[[Any], Any] | None = None
-    mix: Callable[..., Any] | None = None
-    digest: Callable[[Any], Any] = digits_of_ibis
-    keep: Callable[[Any, str, Any], Any] | None = None
+    encode: Callable[[ir.StringValue], ir.BinaryValue] | None = None
+    decode: Callable[[ir.BinaryValue], ir.StringValue] | None = None
+    mix: Callable[..., ir.IntegerValue] | None = None
+    digest: Callable[[ir.StringValue], ir.StringValue] = digits_of_ibis
+    keep: Callable[[BaseBackend, str, ir.Table], ir.Table] | None = None
     bytewise: bool = False
     peers: bool = True
-    unhashed: Callable[[], Any] | None = None
+    unhashed: Callable[[], ir.Value] | None = None
     full: Callable[[Exception], bool] = lambda _: False
-    nan: Callable[[Any], Any] = nan_of_ibis
-    total: Callable[[Any], Any] | None = None
+    nan: Callable[[ir.FloatingColumn], ir.BooleanValue] = nan_of_ibis
+    total: Callable[[ops.Value], ir.Value | None] | None = None
 
     def __post_init__(self) -> None:
         if (self.encode is None) != (self.decode is None):
             raise InvalidParameter("encode and decode go together: text to its bytes, and back")
         if self.keep is not None and self.mix is None:
             raise InvalidParameter("keep: codes need a hash of the engine's own, mix")
+
+
+class Stream(Protocol):
+    """Runs an expression, and hands its rows on as they come."""
+
+    def __call__(
+        self, expression: ir.Table, take: Callable[[pa.RecordBatchReader], Result]
+    ) -> Result:
+        """What ``take`` makes of the rows of the expression."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -121,15 +143,15 @@ class OpenTable:
             one place, where that saves the engine later shuffles.
     """
 
-    table: Any
-    run: Callable[[Any], Any]
+    table: ir.Table
+    run: Callable[[ir.Table], pa.Table]
     backend: Backend
     passes: int | None = None
-    close: Callable[[], Any] = lambda: None
+    close: Callable[[], None] = lambda: None
     collated: bool = True
-    keep: Callable[[str, Any], Any] | None = None
-    together: Callable[[Any], Any] = lambda events: events
-    stream: Callable[[Any, Callable[[Any], Any]], Any] | None = None
+    keep: Callable[[str, ir.Table], ir.Table] | None = None
+    together: Callable[[ir.Table], ir.Table] = lambda events: events
+    stream: Stream | None = None
     repeats: bool = False
 
     def __enter__(self) -> OpenTable:
@@ -138,13 +160,13 @@ class OpenTable:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def columns(self, expression: Any) -> dict[str, Array]:
+    def columns(self, expression: ir.Table) -> dict[str, Array]:
         """The rows of an expression by columns."""
         if self.stream is not None:
-            return cast("dict[str, Array]", self.stream(expression, gathered))
+            return self.stream(expression, gathered)
         return gathered(self.run(expression).to_reader())
 
-    def exact(self, column: Any) -> Any:
+    def exact(self, column: ir.Column) -> ir.Column:
         """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling
         would name all.
         """
@@ -178,7 +200,7 @@ class OpenTable:
         )
         return any(value is None or value for value in answer.to_pylist()[0].values())
 
-    def person(self, name: str, column: Any) -> Any:
+    def person(self, name: str, column: ir.Column) -> ir.Column:
         """A column of users, each by one of the texts that the engine takes for this user; else as
         it is compared.
         """
@@ -189,7 +211,7 @@ class OpenTable:
         exact = self.exact(column)
         return exact.first().over(group_by=column, order_by=exact)
 
-    def among(self, column: Any, values: Sequence[Any]) -> Any:
+    def among(self, column: ir.Column, values: Sequence[Constant]) -> ir.BooleanValue:
         """Whether a column holds one of some values of its type; texts are compared by their
         bytes.
         """
@@ -199,13 +221,13 @@ class OpenTable:
             return column.isin(values)
         return self.exact(column).isin([self.exact(ibis.literal(value)) for value in values])
 
-    def text(self, column: Any) -> Any:
+    def text(self, column: ir.Column) -> ir.StringValue:
         """A column from ``exact`` as text."""
         if column.type().is_binary() and self.backend.decode is not None:
             return self.backend.decode(column)
         return column.cast("string")
 
-    def mix(self, *columns: Any) -> Any:
+    def mix(self, *columns: ir.Value) -> ir.IntegerValue:
         """The engine's own 64-bit hash of some columns or literals: fast; the same for one version
         of the engine.
         """
@@ -214,7 +236,7 @@ class OpenTable:
         return self.backend.mix(*columns)
 
 
-def gathered(batches: Any) -> dict[str, Array]:
+def gathered(batches: pa.RecordBatchReader) -> dict[str, Array]:
     """The columns of a pyarrow.RecordBatchReader, in the smallest types that hold them: most labels
     in 16 bytes.
     """
@@ -239,7 +261,7 @@ def _joined(parts: list[Array]) -> Array:
     return joined
 
 
-def _array(column: Any) -> Array:
+def _array(column: pa.Array) -> Array:
     """Bytes are texts in UTF-8."""
     import pyarrow as pa
 
@@ -259,7 +281,7 @@ def _array(column: Any) -> Array:
 
 
 @cache
-def builtin(name: str, takes: tuple[Any, ...], gives: Any) -> Callable[..., Any]:
+def builtin(name: str, takes: tuple[IbisType, ...], gives: IbisType) -> Callable[..., ir.Value]:
     """A function that the engine has by this name, as a function of Ibis columns.
 
     Args:
@@ -286,10 +308,10 @@ class MemoryFull(InvalidParameter):
 def without_data(
     argument: str,
     what: str,
-    action: Callable[[], Any],
+    action: Callable[[], Result],
     *,
     full: Callable[[Exception], bool] = lambda _: False,
-) -> Any:
+) -> Result:
     """Run an action of an engine; any error of its becomes InvalidParameter, since engines quote
     rows in messages.
 
@@ -323,7 +345,7 @@ def _failure(error: Exception) -> str:
     return ""
 
 
-def imported(module: str, *, extra: str) -> Any:
+def imported(module: str, *, extra: str) -> ModuleType:
     """A module of an optional dependency, or an ImportError that says what to install."""
     try:
         return import_module(module)

@@ -12,11 +12,11 @@ import datetime as dt
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,11 @@ from dptopk.datasets.clipping import users_by_labels
 from dptopk.datasets.events import events_histogram
 from dptopk.datasets.segments import segment_histograms
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+    import pyarrow as pa
+    from ibis.backends import BaseBackend
 
 # Texts that some collation, folding, trimming, quoting or 16-bit order takes for one another, or
 # for something else.
@@ -57,6 +62,9 @@ TEXTS = (
 EDGES = (-(2**63), -(2**53) - 1, -(2**31) - 1, -1, 0, 1, 2**31, 2**53, 2**53 + 1, 2**63 - 1)
 
 
+Found = TypeVar("Found")
+
+
 class Broken(Exception):
     """An engine's departure from the contract."""
 
@@ -65,7 +73,7 @@ class Broken(Exception):
 class Tried:
     """An engine on trial: its Ibis connection, and what it is said to do in its own way."""
 
-    connection: Any
+    connection: BaseBackend
     backend: Backend
 
     def table(self, **columns: Any) -> OpenTable:
@@ -102,7 +110,7 @@ class Tried:
         return {(row["u"], row["i"]): tuple(row[name] for name in keys) for row in found}
 
 
-def agree(found: Any, expected: Any, what: str) -> None:
+def agree(found: Found, expected: Found, what: str) -> None:
     """Raise Broken where they differ."""
     if found != expected:
         raise Broken(f"{what}: {str(found)[:200]} instead of {str(expected)[:200]}")
@@ -256,7 +264,7 @@ def sha256_is_sha256(tried: Tried) -> None:
     agree({(row["u"], row["i"]): row["d"] for row in found}, expected, "digests")
 
 
-def _digest(user: Any, item: Any, key: str) -> str:
+def _digest(user: str, item: str, key: str) -> str:
     prefix = hashlib.sha256(key.encode()).hexdigest()[:32]
     return hashlib.sha256(f"{prefix}|{user}|{item}".encode()).hexdigest()[:12]
 
@@ -416,7 +424,9 @@ def answers_are_of_one_state(tried: Tried) -> None:
     for change in (1, 2):
         places = itertools.count()
 
-        def run(expression: Any, change: int = change, places: Any = places) -> Any:
+        def run(
+            expression: ir.Table, change: int = change, places: Iterator[int] = places
+        ) -> pa.Table:
             now = before if next(places) < change else after
             asked = expression.op().replace({before.table.op(): now.table.op()}).to_expr()
             return tried.connection.to_pyarrow(asked)
@@ -449,10 +459,10 @@ def tables_are_taken_row_by_row(tried: Tried) -> None:
     }
     for name, across in refused.items():
         try:
-            found: Any = tried.counts(replace(table, table=across))
+            found = str(tried.counts(replace(table, table=across)))
         except InvalidParameter as error:
             found = str(error)
-        if name not in str(found):
+        if name not in found:
             raise Broken(f"a table with {name} gave {found}")
     # A cast to a wider type fails for no value, so a backend needs no `total` for it.
     wide = each.mutate(w=each.w.cast("float64"))

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dptopk.datasets.backends.contract import Broken, agree
 from dptopk.datasets.backends.opening import Engine
 from dptopk.datasets.events import events_histogram
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.datasets.backends.inputs import EventTable
 
 # Files, and the histogram that an engine gives of them unless it refuses them; None = it must.
 MALFORMED: dict[str, tuple[bytes, dict[str, int] | None]] = {
@@ -26,7 +29,7 @@ MALFORMED: dict[str, tuple[bytes, dict[str, int] | None]] = {
 }
 
 
-def _counts(engine: Engine, table: Any) -> dict[Any, int]:
+def _counts(engine: Engine, table: EventTable) -> dict[Any, int]:
     found = events_histogram(table, user="u", item="i", labels_per_user=5, engine=engine)
     return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend, builtin
 from dptopk.datasets.backends.total import attempted, divided, rounded
 
+if TYPE_CHECKING:
+    import ibis.expr.operations as ops
+    import ibis.expr.types as ir
 
-def _digest(text: Any) -> Any:
+
+def _digest(text: ir.StringValue) -> ir.StringValue:
     hashed = builtin("sha256", ("string",), "binary")(text)
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
 
 
-_TOTAL: dict[str, Callable[[Any], Any]] = {
+_TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": attempted,
     "Divide": divided,
     "Modulus": divided,
@@ -24,7 +28,7 @@ _TOTAL: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _total(operation: Any) -> Any:
+def _total(operation: ops.Value) -> ir.Value | None:
     safe = _TOTAL.get(type(operation).__name__)
     if safe is None:
         return None

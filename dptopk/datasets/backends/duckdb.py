@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import (
     Backend,
     MemoryFull,
     OpenTable,
+    Stream,
     builtin,
     imported,
     without_data,
@@ -26,37 +27,52 @@ from dptopk.datasets.backends.spill import Spill
 from dptopk.datasets.backends.total import GROWING
 from dptopk.errors import InvalidParameter
 
+if TYPE_CHECKING:
+    import ibis.expr.operations as ops
+    import ibis.expr.types as ir
+    import pyarrow as pa
+    from ibis.backends.duckdb import Backend as DuckDBConnection
+
+    from dptopk.datasets.backends.inputs import EventTable
+
+    Keep = Callable[[str, ir.Table], ir.Table]
+
 _LOG = logging.getLogger(__name__)
+Taken = TypeVar("Taken")
 MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
 MOST_PASSES = 10_000  # each reads the whole table
 LONGEST_LINE = 2**28  # bytes of a row of a text file
 
 
-def _encode(text: Any) -> Any:
+def _encode(text: ir.StringValue) -> ir.BinaryValue:
     return builtin("encode", ("string",), "binary")(text)
 
 
-def _decode(data: Any) -> Any:
+def _decode(data: ir.BinaryValue) -> ir.StringValue:
     return builtin("decode", ("binary",), "string")(data)
 
 
-def _hash(*columns: Any) -> Any:
+def _hash(*columns: ir.Value) -> ir.IntegerValue:
     return builtin("hash", tuple(column.type() for column in columns), "uint64")(*columns)
 
 
-def _mix(*columns: Any) -> Any:
+def _mix(*columns: ir.Value) -> ir.IntegerValue:
     """Hashed again: DuckDB joins the hashes of several values by XOR, so the order of two items
     would be one bit's.
     """
     return _hash(_hash(*columns))
 
 
-def _keep(connection: Any, name: str, expression: Any) -> Any:
+def _keep(connection: DuckDBConnection, name: str, expression: ir.Table) -> ir.Table:
     connection.con.execute(f"DROP TABLE IF EXISTS temp.{name}").fetchall()
     return connection.create_table(name, expression, temp=True)
 
 
-def _stream(connection: Any, expression: Any, take: Callable[[Any], Any]) -> Any:
+def _stream(
+    connection: DuckDBConnection,
+    expression: ir.Table,
+    take: Callable[[pa.RecordBatchReader], Taken],
+) -> Taken:
     """A query gives its rows as it finds them; a result would be there twice, in DuckDB and in
     Arrow.
     """
@@ -78,7 +94,7 @@ def _full(error: Exception) -> bool:
     return named or any(text in str(error) for text in FULL)
 
 
-def _nan(column: Any) -> Any:
+def _nan(column: ir.FloatingColumn) -> ir.BooleanValue:
     """Isnan of a column is answered by the statistics of a Parquet file, which say nothing about
     NaN; of an element of a list there are none.
     """
@@ -87,7 +103,7 @@ def _nan(column: Any) -> Any:
     return ibis.array([column])[0].isnan()
 
 
-def _total(operation: Any) -> Any:
+def _total(operation: ops.Value) -> ir.Value | None:
     """TRY gives NULL where its expression fails."""
     if type(operation).__name__ in GROWING:
         return None
@@ -140,7 +156,7 @@ class DuckDB:
                 parameter="memory_limit",
             )
 
-    def connect(self, *, spill: Spill | None = None) -> Any:
+    def connect(self, *, spill: Spill | None = None) -> DuckDBConnection:
         """A new in-memory connection with these settings; ``spill``: the folder of its own."""
         ibis = imported("ibis", extra="data")
         imported("duckdb", extra="data")
@@ -156,7 +172,7 @@ class DuckDB:
         )
 
     def open(
-        self, table: Any, *, columns: Sequence[str] | None, table_name: str | None
+        self, table: EventTable, *, columns: Sequence[str] | None, table_name: str | None
     ) -> OpenTable:
         """Open the table on a separate connection."""
         spill = self._spill()
@@ -185,14 +201,18 @@ class DuckDB:
         return spill
 
     def _opened(
-        self, connection: Any, table: Any, columns: Sequence[str] | None, table_name: str | None
+        self,
+        connection: DuckDBConnection,
+        table: EventTable,
+        columns: Sequence[str] | None,
+        table_name: str | None,
     ) -> OpenTable:
         # our own connection compares bytes, and only a database says otherwise for a column
         collated = False
         read = FRAMES.get(library(table))
         run = connection.to_pyarrow
-        keep: Callable[[str, Any], Any] = partial(_keep, connection)
-        stream: Callable[..., Any] = partial(_stream, connection)
+        keep: Keep = partial(_keep, connection)
+        stream: Stream = partial(_stream, connection)
         if read is not None:
             found = _framed(connection, read(table, columns))
         else:
@@ -223,7 +243,7 @@ class DuckDB:
         )
 
 
-def _once(keep: Callable[[str, Any], Any], found: Any, columns: Sequence[str] | None) -> Any:
+def _once(keep: Keep, found: ir.Table, columns: Sequence[str] | None) -> ir.Table:
     """The columns needed of a text file, parsed once: in a table of DuckDB's, which stays within
     its memory.
     """
@@ -239,11 +259,11 @@ def _once(keep: Callable[[str, Any], Any], found: Any, columns: Sequence[str] | 
 
 
 def _spreadsheet(
-    connection: Any,
-    keep: Callable[[str, Any], Any],
+    connection: DuckDBConnection,
+    keep: Keep,
     files: Files,
     columns: Sequence[str] | None,
-) -> Any:
+) -> ir.Table:
     """The columns needed of text files of any separator and encoding, in a table of DuckDB's.
 
     Plain files are read by DuckDB itself, strictly. Where it refuses them for some row, and for all
@@ -257,14 +277,14 @@ def _spreadsheet(
         except Exception as error:  # noqa: BLE001
             _LOG.info("a text file is copied by rule after %s", type(error).__name__)
 
-    def copied() -> Any:
+    def copied() -> ir.Table:
         with files.rewritten(columns) as plain:
             return _once(keep, _text(connection, plain, None), columns)
 
     return opened(files.kind, copied)
 
 
-def _framed(connection: Any, data: Any) -> Any:
+def _framed(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader) -> ir.Table:
     """An Arrow table as it is; a stream goes into a table of DuckDB's, which keeps to its memory
     limit and spills.
     """
@@ -272,7 +292,7 @@ def _framed(connection: Any, data: Any) -> Any:
     if not hasattr(data, "read_next_batch"):
         return ibis.memtable(data)
 
-    def keep() -> Any:
+    def keep() -> ir.Table:
         connection.con.register("dptopk_stream", data)
         connection.con.execute(
             "CREATE TEMP TABLE dptopk_events AS SELECT * FROM dptopk_stream"
@@ -283,13 +303,13 @@ def _framed(connection: Any, data: Any) -> Any:
     return without_data("table", "the stream could not be read", keep)
 
 
-def _text(connection: Any, files: Files, _: str | None) -> Any:
+def _text(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
     plain = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
     plain["max_line_size"] = LONGEST_LINE
     return connection.read_csv(list(files.paths), all_varchar=True, header=True, **plain)
 
 
-def _json(connection: Any, files: Files, _: str | None) -> Any:
+def _json(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
     paths = list(files.paths)
     names = connection.read_json(paths, format="newline_delimited").columns
     return connection.read_json(
@@ -297,7 +317,7 @@ def _json(connection: Any, files: Files, _: str | None) -> Any:
     )
 
 
-def _database(connection: Any, files: Files, table_name: str | None) -> Any:
+def _database(connection: DuckDBConnection, files: Files, table_name: str | None) -> ir.Table:
     if table_name is None:
         raise InvalidParameter("table_name: say which table of the database file holds the events")
     quoted = files.paths[0].replace("'", "''")
@@ -311,7 +331,7 @@ def _database(connection: Any, files: Files, table_name: str | None) -> Any:
 _BY_STATISTICS = "statistics_propagation,filter_pushdown"
 
 
-def _parquet(connection: Any, files: Files, _: str | None) -> Any:
+def _parquet(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
     """Folder names such as i=01 are text, whatever other folders are called; files must agree on
     their types.
     """
@@ -320,7 +340,7 @@ def _parquet(connection: Any, files: Files, _: str | None) -> Any:
     return connection.read_parquet(list(files.paths), hive_types_autocast=False)
 
 
-_FILES: dict[str, Callable[[Any, Files, str | None], Any]] = {
+_FILES: dict[str, Callable[[DuckDBConnection, Files, str | None], ir.Table]] = {
     "parquet": _parquet,
     "csv": _text,
     "tsv": _text,

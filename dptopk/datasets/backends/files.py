@@ -10,12 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from dptopk.datasets.backends.base import without_data
+from dptopk.datasets.backends.base import Asked, Result, without_data
 from dptopk.datasets.backends.folders import is_hidden, matching
 from dptopk.datasets.text_files import TextFile, TextFormat, rows, text_format
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.datasets.backends.inputs import EventTable
 
 # Files of one folder must agree: an engine that takes the types of one of them reads 7.9 in another
 # as 8.
@@ -58,7 +61,7 @@ class Files:
     folder: str | None = None
     separator: str | None = None
     encoding: str | None = None
-    _seen: list[Any] = field(init=False, repr=False)
+    _seen: list[tuple[int, ...] | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_seen", _state(self.paths))
@@ -107,13 +110,13 @@ class Files:
                         f"table: {Path(path).name!r} has two columns {name!r}; rename one of them"
                     )
 
-    def steady(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def steady(self, run: Callable[Asked, Result]) -> Callable[Asked, Result]:
         """The function ``run``, refused after a change of the files: so that all its answers are of
         one state.
         """
 
-        def checked(*asked: Any) -> Any:
-            answer = run(*asked)
+        def checked(*asked: Asked.args, **options: Asked.kwargs) -> Result:
+            answer = run(*asked, **options)
             if _state(self.paths) != self._seen:
                 raise InvalidParameter(
                     "table: its files changed while they were read; ask again when they are whole"
@@ -145,7 +148,7 @@ def enough(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | 
     return {name.casefold() for name in columns}
 
 
-def located(table: Any) -> Files:
+def located(table: EventTable) -> Files:
     """The files of a path that exists, or of a glob, and their format."""
     if isinstance(table, TextFile):
         found = located(table.path)
@@ -230,7 +233,7 @@ def well_formed(path: str) -> None:
         )
 
 
-def opened(kind: str, action: Callable[[], Any]) -> Any:
+def opened(kind: str, action: Callable[[], Result]) -> Result:
     """Open a file of this format, or refuse it with a message that contains no data."""
     hint = f"is it damaged, or not {'UTF-8 text' if kind in _DELIMITERS else kind}?"
     return without_data("table", f"the {kind} file could not be read: {hint}", action)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,16 @@ from dptopk.datasets.backends.readable import readable
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.labels import label_text, missing
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.dataset as pads
 
-def library(table: Any) -> str:
+    from dptopk.datasets.backends.inputs import EventTable
+
+
+def library(table: EventTable) -> str:
     """The package that a table comes from, told without importing it."""
     return type(table).__module__.partition(".")[0]
 
@@ -29,7 +37,7 @@ def _needed(columns: Sequence[str] | None, present: Sequence[str]) -> list[str]:
     return [name for name in present if is_whole or name in (columns or ())]
 
 
-def _from_pandas(frame: Any, columns: Sequence[str] | None) -> Any:
+def _from_pandas(frame: pd.DataFrame, columns: Sequence[str] | None) -> pa.Table:
     import pyarrow as pa
 
     if not hasattr(frame, "columns"):
@@ -46,7 +54,7 @@ def _from_pandas(frame: Any, columns: Sequence[str] | None) -> Any:
     return _plain_columns(table.replace_schema_metadata(None))
 
 
-def _without_objects(frame: Any) -> Any:
+def _without_objects(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with each column of Python objects as text, value by value.
 
     What Arrow makes of such a column depends on all its values: one user's text among integers
@@ -83,7 +91,9 @@ def _object_text(value: Any) -> str | None:
     return label_text(value.isoformat() if isinstance(value, dt.date) else value)
 
 
-def _from_polars(frame: Any, columns: Sequence[str] | None) -> Any:
+def _from_polars(
+    frame: pl.DataFrame | pl.LazyFrame, columns: Sequence[str] | None
+) -> pa.Table | pa.RecordBatchReader:
     """A polars frame as a table; a lazy one as a stream, which is never in memory as a whole."""
     import polars as pl
     import pyarrow as pa
@@ -97,14 +107,17 @@ def _from_polars(frame: Any, columns: Sequence[str] | None) -> Any:
         return _plain_columns(chosen.collect().to_arrow())
     schema = _plain_columns(chosen.collect_schema().to_frame().to_arrow()).schema
 
-    def batches() -> Iterator[Any]:
+    def batches() -> Iterator[pa.RecordBatch]:
         for batch in chosen.collect_batches():
             yield from _plain_columns(batch.to_arrow()).cast(schema).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _from_arrow(table: Any, columns: Sequence[str] | None) -> Any:
+def _from_arrow(
+    table: pa.Table | pa.RecordBatch | pa.RecordBatchReader | pads.Dataset,
+    columns: Sequence[str] | None,
+) -> pa.Table | pa.RecordBatchReader:
     """An Arrow table, batch, stream or dataset; the last two are never in memory as a whole."""
     import pyarrow as pa
     import pyarrow.dataset as pads
@@ -121,7 +134,7 @@ def _from_arrow(table: Any, columns: Sequence[str] | None) -> Any:
     kept = pa.schema([table.schema.field(name) for name in names])
     schema = _plain_columns(kept.empty_table()).schema
 
-    def batches() -> Iterator[Any]:
+    def batches() -> Iterator[pa.RecordBatch]:
         for batch in table:
             yield from (
                 _plain_columns(pa.Table.from_batches([batch]).select(names))
@@ -132,20 +145,20 @@ def _from_arrow(table: Any, columns: Sequence[str] | None) -> Any:
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-FRAMES: dict[str, Callable[[Any, Sequence[str] | None], Any]] = {
+FRAMES: dict[str, Callable[..., pa.Table | pa.RecordBatchReader]] = {
     "pandas": _from_pandas,
     "polars": _from_polars,
     "pyarrow": _from_arrow,
 }
 
 
-def _plain_columns(table: Any) -> Any:
+def _plain_columns(table: pa.Table) -> pa.Table:
     """Types that Ibis knows: dictionaries as their values, UUIDs and a column of nothing but NULL
     (no type) as text.
     """
     import pyarrow as pa
 
-    def plain(kind: Any) -> Any:
+    def plain(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_dictionary(kind):
             return plain(kind.value_type)
         if pa.types.is_fixed_size_binary(kind):

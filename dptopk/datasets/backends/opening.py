@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dptopk.datasets.backends.base import Backend, OpenTable, without_data
 from dptopk.datasets.backends.datafusion import DATAFUSION
@@ -20,6 +20,11 @@ from dptopk.datasets.backends.postgres import POSTGRES, without_enums
 from dptopk.datasets.backends.spark import SPARK, Spark
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+    from dptopk.datasets.backends.inputs import Condition, EventTable
 
 Engine = DuckDB | Spark
 
@@ -31,7 +36,7 @@ REGISTERED: dict[str, Backend] = {
 
 
 def open_table(
-    table: Any,
+    table: EventTable | OpenTable,
     engine: Engine | None,
     *,
     columns: Sequence[str] | None = None,
@@ -68,7 +73,11 @@ def open_table(
 
 @contextmanager
 def selected(
-    table: Any, where: Any, engine: Engine | None, table_name: str | None, **columns: str | None
+    table: EventTable | OpenTable,
+    where: Condition,
+    engine: Engine | None,
+    table_name: str | None,
+    **columns: str | None,
 ) -> Iterator[tuple[OpenTable, Any]]:
     """The opened table, and of its events those that hold ``where``, with their columns by role
     (``select_events``).
@@ -79,7 +88,7 @@ def selected(
         yield source, select_events(source, where, **columns)
 
 
-def _open_ibis(table: Any, engine: Engine | None) -> OpenTable:
+def _open_ibis(table: ir.Table, engine: Engine | None) -> OpenTable:
     """An Ibis table brings its own connection; on DuckDB, DuckDB(passes=) still says in how many
     parts to ask.
     """

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend, builtin
 from dptopk.datasets.backends.total import divided, guarded, is_extraction, rounded
 
+if TYPE_CHECKING:
+    import ibis.expr.operations as ops
+    import ibis.expr.types as ir
 
-def _encode(text: Any) -> Any:
+
+def _encode(text: ir.StringValue) -> ir.BinaryValue:
     return builtin("convert_to", ("string", "string"), "binary")(text, "UTF8")
 
 
-def _decode(data: Any) -> Any:
+def _decode(data: ir.BinaryValue) -> ir.StringValue:
     return builtin("convert_from", ("binary", "string"), "string")(data, "UTF8")
 
 
-def _mix(*columns: Any) -> Any:
+def _mix(*columns: ir.Value) -> ir.IntegerValue:
     """The hashes of texts and of the halves of integers, chained by their seeds.
 
     PostgreSQL has no hash of several values or of bytes, and its hash of 64-bit integers folds them
@@ -37,19 +41,19 @@ def _mix(*columns: Any) -> Any:
     return mixed
 
 
-def _unhashed() -> Any:
+def _unhashed() -> ir.StringValue:
     """The empty list of words, made when the query is planned: else DISTINCT hashes rows, which are
     then sorted.
     """
     return builtin("tsvectorin", ("string",), "string")("")
 
 
-def _digest(text: Any) -> Any:
+def _digest(text: ir.StringValue) -> ir.StringValue:
     hashed = builtin("sha256", ("binary",), "binary")(_encode(text))
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
 
 
-def _cast(operation: Any) -> Any:
+def _cast(operation: ops.Cast) -> ir.Value | None:
     """PostgreSQL has no cast that gives NULL: what does not fit an integer is NULL before it."""
     target = operation.to
     source = operation.arg.dtype
@@ -63,7 +67,7 @@ def _cast(operation: Any) -> Any:
     return guarded(operation, lambda number: number.between(lowest, highest))
 
 
-def _exact(operation: Any) -> Any:
+def _exact(operation: ops.NumericBinary) -> ir.NumericValue | None:
     """Integers are added and multiplied as decimals, which have as many digits as it takes."""
     kind = operation.dtype
     if not kind.is_integer():
@@ -76,12 +80,12 @@ def _exact(operation: Any) -> Any:
     return fits.ifelse(result, None).cast(kind)
 
 
-def _finite(operation: Any) -> Any:
+def _finite(operation: ops.Value) -> ir.Value:
     """The fields of infinity are infinite, and no integers."""
     return guarded(operation, builtin("isfinite", (operation.args[0].dtype,), "boolean"))
 
 
-def without_enums(table: Any) -> Any:
+def without_enums(table: ir.Table) -> ir.Table:
     """The table with its enums as text, which Ibis takes them for; the types are asked of no row.
 
     A domain keeps its type, and with it whatever it takes for equal.
@@ -113,7 +117,7 @@ def _quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-_TOTAL: dict[str, Callable[[Any], Any]] = {
+_TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": _cast,
     "Add": _exact,
     "Subtract": _exact,
@@ -126,7 +130,7 @@ _TOTAL: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _total(operation: Any) -> Any:
+def _total(operation: ops.Value) -> ir.Value | None:
     if is_extraction(operation):
         return _finite(operation)
     safe = _TOTAL.get(type(operation).__name__)

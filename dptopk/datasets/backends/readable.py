@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+from dptopk.datasets.backends.base import Asked, Result
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from ibis.backends.duckdb import Backend as DuckDBConnection
+    from pyarrow.parquet import ParquetFile
 
 _ROWS = "dptopk_readable_rows"
 # What DuckDB says of a value that it cannot read; Arrow raises errors of its own with this text.
@@ -18,7 +25,7 @@ _UNREADABLE = ("Conversion Error", "Invalid Input Error", "Out of Range Error")
 _MICROSECONDS = {"s": 10**6, "ms": 10**3}
 
 
-def readable(table: Any) -> Any:
+def readable(table: pa.Table) -> pa.Table:
     """An Arrow table with NULL for each value that DuckDB cannot read; text that is coded by a
     dictionary is plain text.
     """
@@ -32,7 +39,7 @@ def readable(table: Any) -> Any:
     return table
 
 
-def _readable_values(values: Any) -> Any:
+def _readable_values(values: pa.Array) -> pa.Array:
     """An Arrow array with NULL for each value that DuckDB cannot read; of a structure, for its
     unreadable fields alone.
     """
@@ -50,7 +57,7 @@ def _readable_values(values: Any) -> Any:
     return _decoded(values) if _is_text(kind) else _valid_or_null(values)
 
 
-def _readable_fields(values: Any) -> Any:
+def _readable_fields(values: pa.StructArray) -> pa.StructArray:
     import pyarrow as pa
 
     parts = [_readable_values(part) for part in values.flatten()]
@@ -59,7 +66,7 @@ def _readable_fields(values: Any) -> Any:
     return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
 
 
-def _in_range(column: Any, microseconds: int) -> Any:
+def _in_range(column: pa.TimestampArray, microseconds: int) -> pa.TimestampArray:
     """A column of times of a coarser unit, NULL where they are too large for microseconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -71,14 +78,14 @@ def _in_range(column: Any, microseconds: int) -> Any:
     return pc.if_else(pc.and_(above, below), column, pa.scalar(None, column.type))
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     is_view = pa.types.is_string_view(kind)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_view)
 
 
-def _is_valid(values: Any) -> bool:
+def _is_valid(values: pa.Array) -> bool:
     import pyarrow as pa
 
     try:
@@ -88,14 +95,14 @@ def _is_valid(values: Any) -> bool:
     return True
 
 
-def _decoded(texts: Any) -> Any:
+def _decoded(texts: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     stored = texts.cast(pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary())
     return pa.array([_text_or_null(value) for value in stored.to_pylist()], texts.type)
 
 
-def _valid_or_null(values: Any) -> Any:
+def _valid_or_null(values: pa.Array) -> pa.Array:
     """An array of lists or maps with NULL for those that hold text that is not UTF-8."""
     import pyarrow as pa
 
@@ -125,24 +132,24 @@ class ReadableFiles:
         columns: those needed; None = all.
     """
 
-    connection: Any
+    connection: DuckDBConnection
     view: str
     paths: Sequence[str]
     columns: Sequence[str] | None
 
-    def tolerant(self, action: Callable[..., Any]) -> Callable[..., Any]:
+    def tolerant(self, action: Callable[Asked, Result]) -> Callable[Asked, Result]:
         """The action on expressions of the view, run again on what is readable where a value is
         not: nothing that it gave before changes.
         """
 
-        def run(*arguments: Any) -> Any:
+        def run(*arguments: Asked.args, **options: Asked.kwargs) -> Result:
             try:
-                return action(*arguments)
+                return action(*arguments, **options)
             except Exception as error:
                 if not any(kind in str(error) for kind in _UNREADABLE):
                     raise
             self._replace_view()
-            return action(*arguments)
+            return action(*arguments, **options)
 
         return run
 
@@ -179,7 +186,7 @@ class ReadableFiles:
             self.connection.con.unregister("dptopk_stream")
 
 
-def _readable_batches(file: Any, columns: Sequence[str]) -> Any:
+def _readable_batches(file: ParquetFile, columns: Sequence[str]) -> pa.RecordBatchReader:
     """The rows of a pyarrow.parquet.ParquetFile as a stream, with NULL for what
     cannot be read.
     """
@@ -188,7 +195,7 @@ def _readable_batches(file: Any, columns: Sequence[str]) -> Any:
     chosen = pa.schema([file.schema_arrow.field(name) for name in columns])
     schema = readable(chosen.empty_table()).schema
 
-    def batches() -> Iterator[Any]:
+    def batches() -> Iterator[pa.RecordBatch]:
         for batch in file.iter_batches(columns=list(columns)):
             yield from readable(pa.Table.from_batches([batch])).to_batches()
 

@@ -4,7 +4,7 @@ connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend
 from dptopk.datasets.backends.contract import CHECKS, Tried
@@ -13,9 +13,10 @@ from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     import pandas as pd
+    from ibis.backends import BaseBackend
 
 
-def check_backend(connection: Any, backend: Backend) -> pd.DataFrame:
+def check_backend(connection: BaseBackend, backend: Backend) -> pd.DataFrame:
     """Test an engine on every clause of the contract, on made-up temporary tables.
 
     Args:
@@ -43,7 +44,7 @@ def check_backend(connection: Any, backend: Backend) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def register_backend(connection: Any, backend: Backend) -> None:
+def register_backend(connection: BaseBackend, backend: Backend) -> None:
     """Let a backend in for this process: from now on its Ibis tables are taken, as those of DuckDB
     are.
 

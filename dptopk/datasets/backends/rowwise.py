@@ -7,9 +7,13 @@ no bound holds.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import ibis.expr.operations as ops
+    import ibis.expr.types as ir
 
 # Lists of what is allowed: an operation of another version of Ibis, or of the user's own, is
 # refused.
@@ -18,7 +22,7 @@ RELATIONS = (*TABLES, "Project", "Filter", "Union", "DropColumns", "DropNull", "
 MODULES = ("generic", "logical", "numeric", "strings", "temporal", "json", "structs", "maps")
 
 
-def refuse_across_rows(argument: str, expression: Any, *, hint: str = "") -> None:
+def refuse_across_rows(argument: str, expression: ir.Expr, *, hint: str = "") -> None:
     """Refuse an expression with an operation that may look at several rows, naming it.
 
     Args:
@@ -42,7 +46,7 @@ def refuse_across_rows(argument: str, expression: Any, *, hint: str = "") -> Non
         )
 
 
-def _allowed(node: Any) -> bool:
+def _allowed(node: ops.Node) -> bool:
     import ibis.expr.operations as ops
 
     package, _, module = type(node).__module__.rpartition(".")

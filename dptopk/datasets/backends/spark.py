@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
 from dptopk.datasets.backends.files import (
@@ -22,23 +22,31 @@ from dptopk.datasets.backends.frames import library
 from dptopk.datasets.backends.total import attempted, divided, is_extraction, rounded
 from dptopk.errors import InvalidParameter
 
+if TYPE_CHECKING:
+    import ibis.expr.operations as ops
+    import ibis.expr.types as ir
+    from ibis.backends.pyspark import Backend as SparkConnection
+    from pyspark.sql import DataFrame as SparkFrame, SparkSession
 
-def _encode(text: Any) -> Any:
+    from dptopk.datasets.backends.inputs import EventTable
+
+
+def _encode(text: ir.StringValue) -> ir.BinaryValue:
     return builtin("encode", ("string", "string"), "binary")(text, "UTF-8")
 
 
-def _decode(data: Any) -> Any:
+def _decode(data: ir.BinaryValue) -> ir.StringValue:
     return builtin("decode", ("binary", "string"), "string")(data, "UTF-8")
 
 
-def _mix(*columns: Any) -> Any:
+def _mix(*columns: ir.Value) -> ir.IntegerValue:
     return builtin("xxhash64", tuple(column.type() for column in columns), "int64")(*columns)
 
 
-def _arithmetic(name: str) -> Callable[[Any], Any]:
+def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
     """Spark's own form of an operation on numbers that gives NULL instead of an overflow."""
 
-    def safe(operation: Any) -> Any:
+    def safe(operation: ops.NumericBinary) -> ir.Value | None:
         kind = operation.dtype
         if kind.is_floating():
             return operation.to_expr()
@@ -50,7 +58,7 @@ def _arithmetic(name: str) -> Callable[[Any], Any]:
     return safe
 
 
-_TOTAL: dict[str, Callable[[Any], Any]] = {
+_TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": attempted,
     "Add": _arithmetic("try_add"),
     "Subtract": _arithmetic("try_subtract"),
@@ -64,7 +72,7 @@ _TOTAL: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _total(operation: Any) -> Any:
+def _total(operation: ops.Value) -> ir.Value | None:
     if is_extraction(operation):
         return operation.to_expr()
     safe = _TOTAL.get(type(operation).__name__)
@@ -86,11 +94,11 @@ class Spark:
         session: a pyspark.sql.SparkSession; None = the active one, or a new local one.
     """
 
-    session: Any = None
+    session: SparkSession | None = None
 
     def open(
         self,
-        table: Any,
+        table: EventTable,
         *,
         columns: Sequence[str] | None,
         table_name: str | None,  # noqa: ARG002
@@ -98,7 +106,7 @@ class Spark:
         """The table in the session."""
         ibis = imported("ibis", extra="spark")
         imported("pyspark", extra="spark")
-        frame = table if library(table) == "pyspark" else None
+        frame = cast("SparkFrame", table) if library(table) == "pyspark" else None
         session = self._session(frame)
         connection = ibis.pyspark.connect(session)
         run = connection.to_pyarrow
@@ -115,10 +123,10 @@ class Spark:
             frame = opened(files.kind, lambda: _FILES[files.kind](session, files))
             run = files.steady(run)
         views = _Views(session, connection)
-        found = without_data("table", "Spark could not open it", lambda: views.of(frame))
+        found = without_data("table", "Spark could not open it", partial(views.of, frame))
         return OpenTable(found, run, SPARK, close=views.drop, together=views.together)
 
-    def _session(self, frame: Any) -> Any:
+    def _session(self, frame: SparkFrame | None) -> SparkSession:
         """The session of a frame, in which alone its views are found; else the one that was given,
         the active one or a new one.
         """
@@ -136,10 +144,10 @@ class Spark:
 class _Views:
     """Temporary views of a session, by names of their own; dropped together."""
 
-    def __init__(self, session: Any, connection: Any) -> None:
+    def __init__(self, session: SparkSession, connection: SparkConnection) -> None:
         self.session, self.connection, self.names = session, connection, list[str]()
 
-    def of(self, frame: Any) -> Any:
+    def of(self, frame: SparkFrame) -> ir.Table:
         """An Ibis table of a Spark data frame."""
         self.names.append(f"dptopk_events_{secrets.token_hex(8)}")
         frame.createOrReplaceTempView(self.names[-1])
@@ -149,7 +157,7 @@ class _Views:
             self.drop()
             raise
 
-    def together(self, events: Any) -> Any:
+    def together(self, events: ir.Table) -> ir.Table:
         """One shuffle by user here saves those of the grouping and of the ranking."""
         return self.of(self.session.sql(self.connection.compile(events)).repartition("user"))
 
@@ -159,7 +167,7 @@ class _Views:
             self.session.catalog.dropTempView(name)
 
 
-def _own_session() -> Any:
+def _own_session() -> SparkSession:
     """The active session, or a local one of our own, which keeps what it reads out of its log."""
     builder = import_module("pyspark.sql").SparkSession
     active = builder.getActiveSession()
@@ -170,7 +178,7 @@ def _own_session() -> Any:
     return session
 
 
-def _parquet(session: Any, files: Files) -> Any:
+def _parquet(session: SparkSession, files: Files) -> SparkFrame:
     """Folder names such as i=01 are text, whatever other folders are called; files must agree on
     their types.
     """
@@ -185,10 +193,10 @@ def _parquet(session: Any, files: Files) -> Any:
     try:
         return _valid_text(reader.parquet(*files.paths))
     finally:
-        session.conf.set(setting, before)
+        session.conf.set(setting, str(before))
 
 
-def _valid_text(frame: Any) -> Any:
+def _valid_text(frame: SparkFrame) -> SparkFrame:
     """The frame with NULL for text that is not UTF-8, which Spark 4.0 and later can tell."""
     functions = import_module("pyspark.sql.functions")
     if not hasattr(functions, "try_validate_utf8"):
@@ -200,7 +208,7 @@ def _valid_text(frame: Any) -> Any:
     return frame
 
 
-def _text(session: Any, files: Files) -> Any:
+def _text(session: SparkSession, files: Files) -> SparkFrame:
     """Spark gives the columns of all files of one reading the names of the first: only files of one
     header share it.
     """
@@ -208,27 +216,25 @@ def _text(session: Any, files: Files) -> Any:
     for path in files.paths:
         well_formed(path)
         alike.setdefault(header(path), []).append(path)
-    plain = {
-        "sep": files.delimiter,
-        "quote": '"',
-        "escape": '"',
-        "header": True,
-        "inferSchema": False,
-    }
-    strict = {"mode": "FAILFAST", "enforceSchema": False, "columnPruning": False, "multiLine": True}
-    reader = session.read.options(**plain, **strict, unescapedQuoteHandling="RAISE_ERROR")
+    plain = session.read.options(
+        sep=files.delimiter, quote='"', escape='"', header=True, inferSchema=False
+    )
+    strict = plain.options(
+        mode="FAILFAST", enforceSchema=False, columnPruning=False, multiLine=True
+    )
+    reader = strict.options(unescapedQuoteHandling="RAISE_ERROR")
     return reduce(
         lambda one, other: one.unionByName(other), [reader.csv(paths) for paths in alike.values()]
     )
 
 
-def _json(session: Any, files: Files) -> Any:
+def _json(session: SparkSession, files: Files) -> SparkFrame:
     for path in files.paths:
         well_formed(path)
     return session.read.json(list(files.paths), primitivesAsString=True, mode="FAILFAST")
 
 
-_FILES: dict[str, Callable[[Any, Files], Any]] = {
+_FILES: dict[str, Callable[[SparkSession, Files], SparkFrame]] = {
     "parquet": _parquet,
     "csv": _text,
     "tsv": _text,

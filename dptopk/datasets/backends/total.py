@@ -9,11 +9,16 @@ to write instead, and what it cannot write is refused by name, before a row is r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend
 from dptopk.datasets.backends.rowwise import TABLES
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import ibis.expr.datatypes as dt
+    import ibis.expr.operations as ops
+    import ibis.expr.types as ir
 
 # A number in one row can make their texts fill the memory: no engine may run them.
 GROWING = frozenset(("Repeat", "LPad", "RPad"))
@@ -35,7 +40,7 @@ _CHOOSING = frozenset((
 _PATTERNS = frozenset(("StringSQLLike", "StringSQLILike", "RegexSearch", "RegexReplace"))
 
 
-def total(argument: str, expression: Any, backend: Backend) -> Any:
+def total(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
     """Return the expression with NULL for each value that an operation of it would fail on.
 
     NaN in a column of the tables it reads is NULL too: statistics of a Parquet file leave NaN out,
@@ -53,7 +58,7 @@ def total(argument: str, expression: Any, backend: Backend) -> Any:
     """
     import ibis.expr.operations as ops
 
-    def replaced(node: Any, changed: Mapping[str, Any] | None) -> Any:
+    def replaced(node: ops.Node, changed: Mapping[str, ops.Node] | None) -> ops.Node:
         rewritten = node.__recreate__(changed) if changed else node
         if isinstance(node, ops.Relation):
             return _without_nan(rewritten, backend)
@@ -71,7 +76,7 @@ def total(argument: str, expression: Any, backend: Backend) -> Any:
     return expression.op().replace(replaced).to_expr()
 
 
-def _without_nan(relation: Any, backend: Backend) -> Any:
+def _without_nan(relation: ops.Relation, backend: Backend) -> ops.Relation:
     """The table with NULL for NaN; other relations stay as they are."""
     if type(relation).__name__ not in TABLES:
         return relation
@@ -83,13 +88,15 @@ def _without_nan(relation: Any, backend: Backend) -> Any:
     return table.mutate(**numbers).op()
 
 
-def _number_or_null(column: Any, nan: Callable[[Any], Any]) -> Any:
+def _number_or_null(
+    column: ir.FloatingColumn, nan: Callable[[ir.FloatingColumn], ir.BooleanValue]
+) -> ir.FloatingColumn:
     import ibis
 
     return ibis.ifelse(nan(column), ibis.null(column.type()), column)
 
 
-def never_fails(operation: Any) -> bool:
+def never_fails(operation: ops.Value) -> bool:
     """Whether an operation on one row has a value or NULL on every engine, whatever the values."""
     name = type(operation).__name__
     if name in _PLAIN:
@@ -105,7 +112,7 @@ def never_fails(operation: Any) -> bool:
     return name in ("Abs", "Negate") and operation.arg.dtype.is_floating()
 
 
-def _alike(operation: Any) -> bool:
+def _alike(operation: ops.Value) -> bool:
     """Whether the values are of one kind, so that the engine converts none that may not fit."""
     import ibis.expr.operations as ops
 
@@ -114,12 +121,12 @@ def _alike(operation: Any) -> bool:
     return len(kinds - {"boolean", "null"}) <= 1
 
 
-def _direct(operation: Any) -> Callable[[Any], bool]:
+def _direct(operation: ops.Value) -> Callable[[ops.Node], bool]:
     """A condition for ``find`` that goes no deeper than the arguments of the operation."""
     return lambda node: node is operation or node in operation.__children__
 
 
-def _kind(kind: Any) -> str:
+def _kind(kind: dt.DataType) -> str:
     """The name of the types that engines compare with one another without a conversion that fails.
 
     A decimal is one of its own digits only: an integer of 64 bits does not fit most of them.
@@ -131,7 +138,7 @@ def _kind(kind: Any) -> str:
     return str(kind.copy(nullable=True))
 
 
-def _widens(source: Any, target: Any) -> bool:
+def _widens(source: dt.DataType, target: dt.DataType) -> bool:
     """Whether a cast takes all values of one type to another."""
     if source.copy(nullable=True) == target.copy(nullable=True) or target.is_string():
         return not (source.is_binary() or source.is_nested() or source.is_json())
@@ -144,30 +151,30 @@ def _widens(source: Any, target: Any) -> bool:
     return target.is_float64() and (source.is_integer() or source.is_floating())
 
 
-def _constant_pattern(operation: Any) -> bool:
+def _constant_pattern(operation: ops.Value) -> bool:
     import ibis.expr.operations as ops
 
     pattern = operation.pattern
     return isinstance(pattern, ops.Literal) and "\\" not in pattern.value
 
 
-def _constant_places(operation: Any) -> bool:
+def _constant_places(operation: ops.Value) -> bool:
     """Whether the places in a text are constants that are not negative."""
     return all(place is None or _natural(place) for place in operation.args[1:])
 
 
-def _natural(place: Any) -> bool:
+def _natural(place: ops.Node) -> bool:
     import ibis.expr.operations as ops
 
     return isinstance(place, ops.Literal) and place.value is not None and place.value >= 0
 
 
-def attempted(operation: Any) -> Any:
+def attempted(operation: ops.Cast) -> ir.Value:
     """A cast that gives NULL where it fails."""
     return operation.arg.to_expr().try_cast(operation.to)
 
 
-def guarded(operation: Any, fits: Callable[[Any], Any]) -> Any:
+def guarded(operation: ops.Value, fits: Callable[[ir.Value], ir.BooleanValue]) -> ir.Value:
     """The operation with its first argument NULL where that does not fit.
 
     Args:
@@ -181,14 +188,14 @@ def guarded(operation: Any, fits: Callable[[Any], Any]) -> Any:
     return operation.copy(**{operation.argnames[0]: proper.op()}).to_expr()
 
 
-def rounded(operation: Any) -> Any:
+def rounded(operation: ops.Value) -> ir.Value | None:
     """A rounding to whole numbers, of the numbers that have one of 64 bits."""
     if not operation.args[0].dtype.is_floating():
         return None
     return guarded(operation, lambda number: number.abs() < 2.0**53)
 
 
-def divided(operation: Any) -> Any:
+def divided(operation: ops.NumericBinary) -> ir.Value | None:
     """A division or remainder of numbers, NULL where the divisor is 0."""
     left = operation.left
     right = operation.right
@@ -197,7 +204,7 @@ def divided(operation: Any) -> Any:
     return operation.copy(right=right.to_expr().nullif(0).op()).to_expr()
 
 
-def is_extraction(operation: Any) -> bool:
+def is_extraction(operation: ops.Value) -> bool:
     """Whether the operation gives a field of a date or time, such as its year."""
     import ibis.expr.operations as ops
 
