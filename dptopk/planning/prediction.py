@@ -19,9 +19,11 @@ from dptopk.planning.mixture import Mixture
 from dptopk.planning.ways import FINDING_DELTA, RANGE_OF_MU, Way
 
 Array = np.ndarray[Any, Any]
-# Users of the last cell are taken to have the geometric mean of its start and this many labels.
+# Users of a cell are spread over these numbers of labels; of the last cell up to LARGEST.
 LARGEST = 600
-LABELS = np.sqrt((np.array(CELLS) + 1.0) * [*CELLS[1:], LARGEST])
+BOUNDS = np.append(CELLS, LARGEST)
+LABELS = np.unique(np.rint(np.append(np.arange(1, 11), np.geomspace(12, LARGEST, 22))))
+CELL_OF = np.searchsorted(CELLS, LABELS, side="left") - 1
 # The chances of a label for which its users are computed.
 CHANCES = np.geomspace(1e-6, 10.0, 200)[:, None]
 # The count at which a coin shows a label with probability 1/2, over the threshold of Gaussian noise
@@ -37,6 +39,9 @@ CAUTION = 0.7
 # leave of a label as less, as predicted, and as more likely, by these log odds.
 LOG_ODDS = np.array([-0.3, 0.0, 0.3])
 BISECTIONS = 22
+# The k largest capped counts are an answer where the cap takes off at most as many deviations of
+# their noise: so as the budget grows they are one only where no user has more labels than the cap.
+MOST_CUT = 2.0
 LARGEST_EXPONENT = 50.0
 
 
@@ -66,19 +71,35 @@ class Scene:
         """
         if way.cap is None or not self.users.any():
             return self.drawn.counts
+        users = spread(self.users)
         taking_part = np.minimum(LABELS, way.cap)
         weights = WEIGHT / np.sqrt(taking_part) if way.find == "weights" else 1.0
         added = weights * taking_part / LABELS  # to the sum of each label, on average
         chances = -np.expm1(-CHANCES * LABELS)
-        have = np.einsum("pc,sc->sp", chances, self.users)
-        sums = np.einsum("pc,sc->sp", chances * added, self.users)
-        curves = zip(self.drawn.counts, have, sums, strict=True)
-        average = np.array([np.interp(*curve) for curve in curves])
+        have = np.einsum("pc,sc->sp", chances, users)
+        sums = np.einsum("pc,sc->sp", chances * added, users)
+        counts = np.minimum(self.drawn.counts, have[:, -1:])  # no label has more than all users
+        average = np.array([np.interp(*curve) for curve in zip(counts, have, sums, strict=True)])
         most = WEIGHT if way.find == "weights" else 1.0
-        share = np.clip(average / np.maximum(self.drawn.counts, 1.0) / most, 0.0, 1.0)
+        share = np.clip(average / np.maximum(counts, 1.0) / most, 0.0, 1.0)
         turn = np.resize(np.exp(LOG_ODDS), len(share))[:, None]
         shifted: Array = share * turn / (1 - share + share * turn)
         return shifted * most * self.drawn.counts
+
+
+def spread(users: Array) -> Array:
+    """The users of each cell over LABELS, shape (shapes, cells) -> (shapes, labels).
+
+    Within a cell their density follows the power law through it and its neighbours.
+    """
+    widths = np.diff(BOUNDS)
+    middles = np.log(np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:]))
+    density = np.log((users + 0.1) / widths)
+    each = np.array([np.interp(np.log(LABELS), middles, one) for one in density])
+    weights = np.exp(each) * np.gradient(LABELS)
+    of_cell = CELL_OF[:, None] == np.arange(len(CELLS))
+    spread_over: Array = weights * (users / (weights @ of_cell))[:, CELL_OF]
+    return spread_over
 
 
 def losses(scene: Scene, ways: list[Way], mu: float) -> Array:
@@ -91,28 +112,46 @@ def losses(scene: Scene, ways: list[Way], mu: float) -> Array:
         ways: which ways are compared.
         mu: of a Gaussian that the whole budget allows.
     """
-    sources = {(way.find, way.cap): scene.seen(way) for way in ways}
+    alike = {(way.find, way.cap): way for way in ways}
+    sources = {source: scene.seen(way) for source, way in alike.items()}
     found = np.array([_found(scene, way, mu, sources[way.find, way.cap]) for way in ways])
-    rates = np.array([_rate(scene, way, mu) for way in ways])
-    shown = _shown(scene, found, rates)
+    selects = np.array([way.selecting > 0 for way in ways])
+    rates = np.array([_rate(scene, way, mu) for way in ways if way.selecting])
+    shown = np.empty_like(found)
+    shown[selects] = _shown(scene, found[selects], rates)
+    for place in np.flatnonzero(~selects):
+        way = ways[place]
+        seen = sources[way.find, way.cap]
+        shown[place] = _largest(scene, found[place], seen, deviation(scene, way, mu))
     sizes = scene.drawn.sizes
     rows = shown @ sizes
     top = scene.drawn.counts @ scene.drawn.of_top(scene.k)
     missed = np.maximum(top - (shown * scene.drawn.counts) @ sizes, 0.0) / scene.k
     noise = np.array([deviation(scene, way, mu) for way in ways])
-    cut = np.array([_cut(scene, way, sources[way.find, way.cap]) for way in ways])
+    cut = np.array([cut_off(scene, way, sources[way.find, way.cap]) for way in ways])
     each = np.minimum(rows, 1.0) * np.hypot(noise[:, None], cut) + missed
+    # Labels chosen under a cap tend to the true top k only if the cap takes off next to nothing.
+    by_capped = ~selects & (np.sqrt((cut**2).mean(axis=1)) > MOST_CUT * noise)
+    each[by_capped] = math.inf
     typical: Array = np.sqrt((each**2).mean(axis=1))
     return typical
 
 
-def _cut(scene: Scene, way: Way, seen: Array) -> Array:
+def cut_off(scene: Scene, way: Way, seen: Array) -> Array:
     """The root mean square of what a cap takes off the counts that are shown, shape (shapes,)."""
     if way.counting != "capped":
         return np.zeros(len(seen))
-    squares = (scene.drawn.counts - seen) ** 2 @ scene.drawn.of_top(scene.k)
-    taken: Array = np.sqrt(squares / scene.k)
+    squares = (scene.drawn.counts - seen) ** 2 + _unlike(scene, seen) ** 2
+    taken: Array = np.sqrt(squares @ scene.drawn.of_top(scene.k) / scene.k)
     return taken
+
+
+def _unlike(scene: Scene, seen: Array) -> Array:
+    """How much more or less a cap takes off some labels than off others of the same count."""
+    counts = np.maximum(scene.drawn.counts, 1.0)
+    share = np.clip(seen / counts, 0.0, 1.0)
+    unlike: Array = LOG_ODDS[-1] * share * (1 - share) * counts
+    return unlike
 
 
 def _rate(scene: Scene, way: Way, mu: float) -> float:
@@ -172,8 +211,28 @@ def _shown(scene: Scene, found: Array, rates: Array) -> Array:
     for _ in range(BISECTIONS):
         level = (low + high) / 2
         exponent = np.minimum(rate * (counts - level), LARGEST_EXPONENT)
-        shown = found * -np.expm1(-np.exp(exponent))
+        shown = found * (1 - np.exp(-np.exp(exponent)))
         many = (shown @ sizes)[..., None] > scene.k
+        low = np.where(many, level, low)
+        high = np.where(many, high, level)
+    return shown
+
+
+def _largest(scene: Scene, found: Array, seen: Array, noise: float) -> Array:
+    """The chance of each label to be found and among the k largest noisy capped counts, shape
+    (shapes, groups).
+    """
+    from scipy.special import ndtr
+
+    spread = np.hypot(noise, _unlike(scene, seen))
+    margin = 10.0 * noise
+    low = np.full((len(seen), 1), -margin)
+    high = seen.max(axis=1, keepdims=True) + margin
+    shown = found
+    for _ in range(BISECTIONS):
+        level = (low + high) / 2
+        shown = np.minimum(found, ndtr((seen - level) / spread))
+        many = (shown @ scene.drawn.sizes)[:, None] > scene.k
         low = np.where(many, level, low)
         high = np.where(many, high, level)
     return shown

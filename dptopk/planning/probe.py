@@ -360,20 +360,7 @@ def shapes(
     Beyond the last rank counts follow the power law between the last two.
     """
     looked = np.array(ranks(k, factors), dtype=np.float64)
-    noises = _noise(mechanism, len(looked), linf, TRIED, np.random.default_rng(k))
-    # Of the noise that may have been drawn, what leaves falling counts that are not negative, or
-    # nearly so; of these, since small counts are commoner than large ones, some by the density
-    # 1/(count + SMALL).
-    true = seen - noises
-    spread = noises.std()
-    odd = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
-    weight = -odd / (spread / 10) - np.log(np.maximum(true, 0.0) + SMALL * linf).sum(axis=1)
-    noises = noises[
-        np.argsort(-weight - np.random.default_rng(k + 1).gumbel(size=TRIED), kind="stable")[
-            :SHAPES
-        ]
-    ]
-    counts = np.log(np.maximum([_falling(seen - noise) for noise in noises], 0.5))
+    counts = np.log(np.maximum(likely_counts(seen, mechanism, linf, SHAPES, seed=k), 0.5))
     # Between two of the ranks counts fall in one of four ways, in each shape and between each two
     # in one drawn.
     how = np.random.default_rng(k + 2).integers(falls, size=(SHAPES, len(looked)))
@@ -392,6 +379,30 @@ def shapes(
         return between
 
     return Mixture.of(k, length, through)
+
+
+def likely_counts(seen: Array, mechanism: Box, linf: int, number: int, *, seed: int = 0) -> Array:
+    """Falling counts that noisy ones leave open, shape (number, counts): noise of the same law
+    taken off again, with fixed seeds.
+
+    Args:
+        seen: the noisy counts, of values that fall, shape (counts,).
+        mechanism: whose noise it is.
+        linf: of the sensitivity.
+        number: how many.
+        seed: of all draws.
+    """
+    noises = _noise(mechanism, len(seen), linf, TRIED, np.random.default_rng(seed))
+    # Of the noise that may have been drawn, what leaves falling counts that are not negative, or
+    # nearly so; of these, since small counts are commoner than large ones, some by the density
+    # 1/(count + SMALL).
+    true = seen - noises
+    spread = noises.std()
+    odd = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
+    weight = -odd / (spread / 10) - np.log(np.maximum(true, 0.0) + SMALL * linf).sum(axis=1)
+    race = weight + np.random.default_rng(seed + 1).gumbel(size=TRIED)
+    taken = np.argsort(-race, kind="stable")[:number]
+    return np.array([_falling(seen - noise) for noise in noises[taken]])
 
 
 def _noise(mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Generator) -> Array:

@@ -22,9 +22,8 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import Box, KnownLaplace
-from dptopk.planning.mixture import Mixture
+from dptopk.planning.open_counts import looked_at, mean_and_ranks, open_counts
 from dptopk.planning.prediction import Scene, deviation, losses
-from dptopk.planning.probe import STDS_SEEN, at_ranks, ranks, shapes
 from dptopk.planning.topk_plan import Phase
 from dptopk.planning.ways import COUNTING, Counting, Way, calibrated
 from dptopk.release.release import Release
@@ -37,11 +36,13 @@ Array = np.ndarray[Any, Any]
 # multiples of k.
 USERS = 0.01
 RANKS = 0.03
-FACTORS = (1, 4)
 # Where all users seen are fewer than this many deviations of their noise nothing was seen.
 STDS = 3.0
-# A cell within as many deviations is taken to be empty where these are this share of all users.
-NEGLIGIBLE = 0.01
+# The same of the mean of the top k.
+STDS_SEEN = 2.0
+# How many numbers of users are compared for a cell, and how many scales of noise around it.
+NUMBERS = 2000
+FURTHEST = 20.0
 SEED = 17
 # How many of the shapes of counts are used.
 LIKELY = 24
@@ -52,8 +53,8 @@ SELECTING = (0.2, 0.35, 0.5)
 FLOORS = (3, 10, 40)
 COIN_CAPS = (20, 60)
 WEIGHTED_CAP = 100
-# A way is taken instead of the usual one where this much less loss is predicted.
-CLEARLY = 0.85
+# A way is taken instead of the usual one where at most this part of its loss is predicted.
+CLEARLY = 0.9
 
 
 def looks(epsilon: float) -> tuple[Phase, Phase]:
@@ -96,7 +97,8 @@ def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
 
 def capped_menu() -> list[Way]:
     """The ways that show the counts under a narrow cap, where any kind of count will do."""
-    return [Way("threshold", 1.0, part, "capped", cap) for part in SELECTING for cap in NARROW]
+    parts = (0.0, *SELECTING)
+    return [Way("threshold", 1.0, part, "capped", cap) for part in parts for cap in NARROW]
 
 
 def under_of(way: Way) -> Sensitivity:
@@ -131,21 +133,20 @@ def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, us
     """
     cells = dict(zip(users.labels, np.asarray(users.counts).tolist(), strict=True))
     top = dict(zip(counts.labels, np.asarray(counts.counts).tolist(), strict=True))
-    ranked = ranks(plan.k, FACTORS)
+    ranked = looked_at(plan.k)
     noisy_users = np.array([cells[cell] for cell in CELLS], dtype=np.float64)
-    noisy_counts = np.array([top[f"rank {rank}"] for rank in ranked], dtype=np.float64)
+    noisy_counts = np.array([top[name] for name in ranked], dtype=np.float64)
     users_look, counts_look = plan.looks
     users_std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
     counts_std = counts_look.mechanism.count_noise(Sensitivity(), labels=len(ranked)) or 0.0
     few = noisy_users.sum() < STDS * users_std * math.sqrt(len(CELLS))
     if few or noisy_counts[0] < STDS_SEEN * counts_std:
         return Choice(None, "nothing was seen")
-    drawn = _open_shapes(noisy_counts, plan.k, counts_look)
-    noise = np.random.default_rng(SEED).laplace(size=(LIKELY, len(CELLS)))
-    open_users = np.maximum(noisy_users - users_std / math.sqrt(2) * noise, 0.0)
-    if STDS * users_std < NEGLIGIBLE * noisy_users.sum():
-        open_users = np.where(noisy_users < STDS * users_std, 0.0, open_users)
-    scene = Scene(plan.k, rest, open_users, drawn)
+    box = counts_look.mechanism
+    assert isinstance(box, Box)  # noqa: S101
+    length = (max(FLOORS) + 1) * plan.k + 10
+    drawn = open_counts(noisy_counts, plan.k, box, length, LIKELY)
+    scene = Scene(plan.k, rest, _open_users(noisy_users, users_std / math.sqrt(2)), drawn)
     mu = gaussian_mu(epsilon=rest.epsilon, delta=rest.delta)
     offered = menu(plan.k, _families(scene, plan, mu))
     if plan.counted and plan.family is None:
@@ -158,13 +159,31 @@ def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, us
     return Choice(offered[best - 1], promise)
 
 
-def _open_shapes(noisy: Array, k: int, look: Phase) -> Mixture:
-    """Shapes of the uncapped counts that the look at ranks leaves open."""
-    length = (max(FLOORS) + 1) * k + 10
-    box = look.mechanism
-    assert isinstance(box, Box)  # noqa: S101
-    drawn = shapes(noisy, k, box, 1, length, factors=FACTORS)
-    return replace(drawn, counts=drawn.counts[:LIKELY])
+def _open_users(noisy: Array, scale: float) -> Array:
+    """How many users there may be in each cell, by its noisy count, shape (LIKELY, cells).
+
+    Of numbers n as likely as 1/(n + 1) before the look, since small cells are commoner than large
+    ones, the quantiles after it, in another order for each cell.
+
+    Args:
+        noisy: shape (cells,).
+        scale: of the Laplace noise on each.
+    """
+    near = np.maximum(noisy, 0.0)
+    least = np.maximum(near - FURTHEST * scale, 0.0)
+    numbers = np.linspace(least, near + FURTHEST * scale, NUMBERS).T
+    likely = np.exp(-np.abs(numbers - near[:, None]) / scale) / (numbers + 1)
+    below = likely.cumsum(axis=1)
+    quantiles = (np.arange(LIKELY) + 0.5) / LIKELY
+    rng = np.random.default_rng(SEED)
+    drawn = np.empty((LIKELY, len(noisy)))
+    for cell, chances in enumerate(below / below[:, -1:]):
+        drawn[:, cell] = np.interp(rng.permutation(quantiles), chances, numbers[cell])
+    # Beyond the largest cell those of more labels are no larger: so noise on the last cells is not
+    # taken for users of hundreds of labels.
+    largest = int(noisy.argmax())
+    drawn[:, largest:] = np.minimum.accumulate(drawn[:, largest:], axis=1)
+    return drawn
 
 
 def _families(scene: Scene, plan: TwoPhasePlan, mu: float) -> tuple[Counting | None, ...]:
@@ -183,15 +202,15 @@ def answer(plan: TwoPhasePlan, both: EventCounts, rng: np.random.Generator | Non
     assert plan.rest is not None  # noqa: S101
     users_look, counts_look = plan.looks
     users = users_look.mechanism.release(both.profile, rng)
-    counts = counts_look.mechanism.release(at_ranks(both, plan.k, FACTORS), rng)
+    counts = counts_look.mechanism.release(mean_and_ranks(both, plan.k), rng)
     choice = chosen(plan, users, counts, plan.rest, plan.way)
     way = _plan_of(plan, choice.way, both)
     released = way.draw(both, rng, average=False)
     spent = Charge.join(*(look.charge for look in plan.looks))
-    named = ", ".join(map(str, ranks(plan.k, FACTORS)))
+    named = ", ".join(looked_at(plan.k))
     note = (
         f"{released.note}; {way.design}: chosen by a look, for {spent}, at how many labels users "
-        f"have and at the counts of the ranks {named}; {choice.promise}"
+        f"have and at the counts without a cap ({named}); {choice.promise}"
     )
     phases = {look.name: look.charge for look in plan.looks}
     phases["answer"] = answer_charge(plan.rest)

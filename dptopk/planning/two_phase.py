@@ -42,6 +42,11 @@ DIVISIONS: tuple[tuple[float, float, float], ...] = ((12, 0.3, 0.3), (25, 0.15, 
 BEYOND = (0.3, 0.4)
 # Without a cap as many times k labels take part, and box noise is compared up to this k.
 FLOOR = 40
+# What an answer says whose labels were chosen under a cap.
+LIGHTER_USERS = (
+    "; labels were chosen by them too: one of users with many labels may be missing though its "
+    "true count is as large"
+)
 MOST_BOXED = 30
 
 
@@ -288,13 +293,16 @@ class TwoPhasePlan(TopKPlan):
             raise ReleaseWithheld(charges[FINDS], found.charge)
         everything = histogram.with_sensitivity(self.sensitivity)
         select = mechanisms.get("select")
+        capped = self.way.counting == "capped"
         if isinstance(select, KnownGumbel):
             answer = self._selected(select, found, everything, rng)
+        elif capped:
+            answer = found.top(self.k, planned=True)
         else:  # of charges from before labels were selected: the first by what they were found with
             answer = found if finding.open_ended else found.top(self.k)
         number = len(found)
-        if self.way.counting == "capped":
-            answer = _only(found, answer.labels)
+        if capped:
+            answer = _only(found, answer)
         elif "count" in mechanisms:
             labels = in_label_order(answer.labels)
             counting = mechanisms["count"]
@@ -337,9 +345,11 @@ class TwoPhasePlan(TopKPlan):
         if self.under.l0 is None:
             return f"{labels} found and {done} on all data: {about} the data without a cap"
         if self.way.counting == "capped":
+            chosen = "selected on all data" if self.way.selecting else "the largest of them chosen"
+            missing = "" if self.way.selecting else LIGHTER_USERS
             return (
                 f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user), and "
-                f"selected on all data; their counts are those under the cap"
+                f"{chosen}; their counts are those under the cap{missing}"
             )
         weights = (
             "; to find them, a label of a user counted less the more of them the user has"
@@ -601,11 +611,13 @@ def _split(way: Way) -> str:
     )
 
 
-def _only(found: Release, labels: tuple[Any, ...]) -> Release:
-    """The rows of these labels: intervals know that others passed too."""
-    if len(labels) == len(found) or found.counts is None or found.measurement is None:
+def _only(found: Release, chosen: Release) -> Release:
+    """The rows found whose labels were chosen: intervals know that others passed too."""
+    if len(chosen) == len(found) or found.counts is None or found.measurement is None:
         return found
-    wanted = set(labels)
+    if chosen.measurement is not None:  # they were chosen by these very counts
+        return chosen
+    wanted = set(chosen.labels)
     rows = [row for row, label in enumerate(found.labels) if label in wanted]
     measurement = found.measurement.kept(found.counts, len(rows), planned=False)
     return replace(

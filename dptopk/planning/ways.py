@@ -73,7 +73,10 @@ class Way:
             capped count.
         share: of μ², the part for finding and selecting, in (0, 1]; the rest is for counting.
         selecting: the part of that share for the k selections from what was found, in (0, 1);
-            without a cap finding is selecting.
+            without a cap finding is selecting. 0, with capped counts alone: nothing is selected
+            again, the k largest noisy capped counts are shown. That way does not tend to the true
+            top k by itself: it is only offered where a look shows that the cap takes off less than
+            the noise (``profile.chosen``).
         counting: the noise on the counts of all events; "capped": the noisy capped counts by which
             labels were found are shown, with nothing left to count again; None where none are.
         cap: the number of labels of a user that take part in finding; None without a cap.
@@ -98,6 +101,8 @@ class Way:
             counted = ", then the counts under that cap"
         if self.find == "uncapped":
             return f"selections from the {self.floor} largest counts of all events{counted}"
+        if not self.selecting:
+            return f"the largest noisy counts under a cap of {self.cap} labels"
         return f"{self.find} under a cap of {self.cap} labels, selections without one{counted}"
 
 
@@ -162,7 +167,8 @@ def calibrated(
             find = SparseGaussian(sigma=ceil_digits(1 / size), delta=delta)
             return (Phase("find", find, find.charge(under)),)
 
-        phases, bound = _filled(selected(floor_digits(size)), found, budget)
+        selections = selected(floor_digits(size)) if way.selecting else ()
+        phases, bound = _filled(selections, found, budget)
         phases = phases[::-1]
     elif way.counting is None:
         phases, bound = _filled(first, selected, budget)

@@ -366,8 +366,11 @@ def test_a_look_chooses_the_way_and_the_answer_says_so(few):
     session = Session.from_events(few, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1))
     answer = session.top_k(60, budget=BUDGET)
     assert "chosen by a look, for DP(0.01) + DP(0.0299999), at how many labels" in answer.note
-    assert "at the counts of the ranks 1, 60, 240; a loss of " in answer.note
-    assert not answer.capped
+    assert "(mean of the top 60, rank 60, rank 240); a loss of " in answer.note
+    # Hardly any user has more labels than the cap: so the largest counts under it are the answer.
+    assert answer.capped
+    assert "the largest of them chosen; their counts are those under the cap" in answer.note
+    assert "of users with many labels may be missing" in answer.note
     plan = plan_two_phases(60, BUDGET, profile=True)
     assert answer.charge == plan.charge  # known before anything is seen
     assert list(answer.phases) == ["users", "ranks", "answer"]
@@ -382,6 +385,15 @@ def test_a_look_chooses_the_way_and_the_answer_says_so(few):
     assert again.counts.tolist() == answer.counts.tolist()
 
 
+def test_labels_are_never_chosen_under_a_cap_that_the_look_sees_cut(few):
+    """With much ε the look sees that the cap takes labels off, and counts without it choose."""
+    session = Session.from_events(few, **COLUMNS, budget=Budget(1000.0, 1e-6))
+    answer = session.top_k(60, budget=Budget(1000.0, 1e-6))
+    assert "chosen by a look" in answer.note
+    assert "the largest of them chosen" not in answer.note
+    assert "found on capped data (at most 5 labels" not in answer.note
+
+
 @pytest.mark.slow
 def test_counts_under_a_cap_say_so_and_their_bars_cover_them():
     """200 labels of 300 to 3,000 users who have no other label: a narrow cap takes nothing off."""
@@ -394,7 +406,7 @@ def test_counts_under_a_cap_say_so_and_their_bars_cover_them():
     both = EventCounts.beside(Histogram(labels, counts), under, profile, narrow)
     plan = plan_two_phases(100, BUDGET, profile=True)
     answer = plan.release(both, np.random.default_rng(1))
-    assert "under a cap of 5 labels, selections without one, then the counts under" in answer.note
+    assert "the largest noisy counts under a cap of 5 labels: chosen by a look" in answer.note
     assert "their counts are those under the cap" in answer.note
     assert answer.capped
     assert answer.charge == plan.charge
