@@ -2,7 +2,7 @@
    a label that only one of two neighbours can show. Two phases: find labels, then count them.
    docs/notes/mechanisms.md, "The slot lemma"; docs/notes/two-phases.md *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From dptopk Require Import Game Rounds Setwise.
+From dptopk Require Import Game Rounds Setwise Groups Failing Pairs.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Import Order.TTheory GRing.Theory Num.Theory.
 
@@ -230,35 +230,69 @@ by [].
 Qed.
 End Release.
 
-(* Two phases: labels are found from capped counts, the coins of the cap being the users' own; what was
-   found is counted by a mechanism of a cost that was fixed before. The two costs compose as if they
-   had been registered together, and the coins cost nothing. *)
+(* Two phases: labels are found from capped counts, the coins of the cap being the users' own, and the
+   finding may fail; what was found is counted by a mechanism of a cost that was fixed before. The two
+   costs compose as if they had been registered together, the failures add up, the coins cost nothing. *)
 Section TwoPhases.
-Variables (R : realFieldType) (D : Type) (nb : D -> D -> Prop) (find count : cost R).
-Variables (W : seq (cost R) -> R -> R -> R) (ok : seq (cost R) -> Prop).
-Hypothesis W_ok : bounds (@left_over R) (@without R) ok W.
-Hypothesis ok_both : ok [:: find; count].
+Variables (R : realFieldType) (C : Type) (cls : C -> class R).
+Variables (T : Type) (may : T -> C -> Prop) (next : T -> C -> T) (ok : T -> Prop) (W : T -> R -> R -> R).
+Hypothesis W_family : family cls may next ok W.
+Hypothesis W_regular : forall s, ok s -> regular (W s).
+
+Variables (D : Type) (nb : D -> D -> Prop) (find count : C) (f1 f2 : R) (s : T).
+Hypothesis s_ok : ok s.
+Hypothesis first : may s find.
+Hypothesis then_ : may (next s find) count.
+Hypothesis f1_ge0 : 0 <= f1.
+Hypothesis f2_ge0 : 0 <= f2.
 
 Variables (coins n k : nat) (w : law R coins).
 Variables (M1 : 'I_coins -> D -> law R n) (M2 : 'I_n -> D -> law R k).
-Hypothesis M1_cost : forall j, has_cost (@cls R) nb find (M1 j).
-Hypothesis M2_cost : forall i, has_cost (@cls R) nb count (M2 i).
+Hypothesis M1_cost : forall j, has_cost (with_failures cls) nb (find, f1) (M1 j).
+Hypothesis M2_cost : forall i, has_cost (with_failures cls) nb (count, f2) (M2 i).
 
 Definition both d (S : nat -> nat -> bool) : R :=
   \sum_j w j * \sum_i M1 j d i * \sum_a M2 i d a * (S i a)%:R.
 
 Theorem slot_two_phases d d' S u : nb d d' -> 0 <= u ->
-  both d S <= u * both d' S + W [:: find; count] 1 u.
+  both d S <= u * both d' S + (W s 1 u + (f1 + f2)).
 Proof.
-move=> dd' u0.
-have left1 : left_over [:: find; count] find by rewrite /left_over inE eqxx.
-have left2 : left_over (without [:: find; count] find) count.
-  by rewrite /left_over /without /= eqxx inE.
-pose A := Toss (s := [:: find; count]) w (fun j =>
+move=> dd' u0; have m0 : 0 <= f1 + f2 by rewrite addr_ge0.
+have left1 : may_fail may (s, f1 + f2) (find, f1) by split=> //=; rewrite ler_addl.
+have left2 : may_fail may (next_fail next (s, f1 + f2) (find, f1)) (count, f2).
+  by split=> //=; rewrite addrAC subrr add0r.
+pose A := Toss (s := (s, f1 + f2)) w (fun j =>
   Ask left1 (M1_cost j) (fun i =>
-  Ask left2 (M2_cost i) (fun _ => Stop (@cls R) nb (@left_over R) (@without R) _))).
+  Ask left2 (M2_cost i) (fun _ => Stop (with_failures cls) nb (may_fail may) (next_fail next) _))).
 pose S3 t := if t is [:: _; i; a] then S i a else false.
-have := setwise A S3 W_ok ok_both dd' u0.
-by rewrite /A /=.
+by have := failures W_family W_regular A S3 s_ok m0 dd' u0; rewrite /A /=.
 Qed.
 End TwoPhases.
+
+(* With a dominating pair for each phase, whatever was found: the product of the two pairs. *)
+Section TwoPairs.
+Variables (R : realFieldType) (pair : bool -> atoms R) (D : Type) (nb : D -> D -> Prop) (f1 f2 : R).
+Hypothesis pair_nneg : forall c, nneg (pair c).
+Hypothesis pair_whole : forall c, whole (pair c).
+Hypothesis f1_ge0 : 0 <= f1.
+Hypothesis f2_ge0 : 0 <= f2.
+Variables (coins n k : nat) (w : law R coins).
+Variables (M1 : 'I_coins -> D -> law R n) (M2 : 'I_n -> D -> law R k).
+Hypothesis M1_cost : forall j, has_cost (with_failures (by_pair pair)) nb (true, f1) (M1 j).
+Hypothesis M2_cost : forall i, has_cost (with_failures (by_pair pair)) nb (false, f2) (M2 i).
+
+Theorem slot_two_pairs d d' S u : nb d d' -> 0 <= u ->
+  both w M1 M2 d S <= u * both w M1 M2 d' S + (profile (prod (pair true) (pair false)) 1 u + (f1 + f2)).
+Proof.
+move=> dd' u0.
+have -> : profile (prod (pair true) (pair false)) 1 u = profile (together pair [:: true; false]) 1 u.
+  rewrite /= !profile_prodC; apply: eq_bigr => x _.
+  by rewrite profile_prod /over big_seq1 !mulr1.
+have reg E : True -> regular (profile (together pair E)).
+  by move=> _; apply: profile_regular; [apply: together_nneg|apply: together_whole].
+have first : left_of [:: true; false] true by [].
+have then_ : left_of (leave [:: true; false] true) false by [].
+exact: (slot_two_phases (pairs_family pair_nneg pair_whole) reg I first then_ f1_ge0 f2_ge0 w
+  M1_cost M2_cost S dd' u0).
+Qed.
+End TwoPairs.

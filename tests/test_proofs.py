@@ -42,10 +42,35 @@ def test_every_theorem_prints_its_assumptions_and_is_on_the_page():
         for name in re.findall(r"^Theorem (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
     }
     # The weaker form of every_play_delta, and the same of the bounds by state, are steps on the way.
-    assert stated - {"every_play", "bounds_every_play"} <= set(PRINTED)
+    assert stated - {"every_play", "bounds_every_play", "family_every_play"} <= set(PRINTED)
     assert all(f"`{name}`" in PAGE for name in PRINTED)
 
 
 def test_assumptions_are_read_as_coq_prints_them():
     printed = "Closed under the global context\nAxioms:\nA.b : forall x,\n  x\nc\n  : nat\n"
     assert check_proofs.answers(printed) == [set(), {"A.b", "c"}]
+
+
+def test_what_each_theorem_rests_on_is_listed_for_theorems_that_are_there():
+    assert set(check_proofs.RESTS_ON) <= set(PRINTED)
+
+
+def test_the_list_of_theorems_names_what_coq_checked():
+    listed = (ROOT / "docs" / "theorems.md").read_text(encoding="utf-8")
+    named = {
+        name
+        for names in re.findall(r"; Coq: ([^|]+) \|", listed)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert len(named) > 20
+    assert named <= set(PRINTED)
+    # What is not there: steps on the way, the example of a bound, the worlds, and other wordings.
+    steps = {"every_play_delta", "failing_step", "good_set_step", "basic", "setwise_real"}
+    worlds = {"world_pure", "world_range", "world_failure"}
+    wordings = {
+        "V_bounds_every_analyst",
+        "V_is_a_bound",
+        "countable_outcomes",
+        "countable_analysts",
+    }
+    assert set(PRINTED) - named == steps | worlds | wordings
