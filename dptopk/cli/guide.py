@@ -5,6 +5,7 @@ that say the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
@@ -64,7 +65,8 @@ def guided(file: str, params: list[Any]) -> list[str]:
     console = Console(highlight=False)
     columns = columns_of(file)
     listed = ", ".join(map(visible, columns))
-    console.print(f"{escape(visible(file))} has the columns {escape(listed)}.\n")
+    console.print(f"{escape(visible(file))} has the columns {escape(listed)}.")
+    console.print(f"{_format(file)}\n")
     rows_are_people = any("--one-row-per-user" in param.opts for param in params)
     kinds = [kind for kind in ROWS if kind != "2" or rows_are_people]
     for kind in kinds:
@@ -82,6 +84,19 @@ def guided(file: str, params: list[Any]) -> list[str]:
         console.print("Nothing was read, and nothing was spent.")
         raise typer.Exit
     return _as_arguments(options)
+
+
+def _format(file: str) -> str:
+    """How a text file is read, and how to change that; nothing for other files."""
+    from dptopk.datasets.text_files import TEXT_ENDINGS, text_format
+
+    if set(Path(file).suffixes).isdisjoint(TEXT_ENDINGS):
+        return ""
+    form = text_format(file)
+    return (
+        f"It is read with {form.described()}, by its header line. If that is wrong, leave here "
+        "(Ctrl-C) and add --sep or --encoding."
+    )
 
 
 def _capped(kind: str, console: Console) -> dict[str, int]:

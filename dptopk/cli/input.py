@@ -174,10 +174,10 @@ class Source(Columns):
         form = self._format()
         if form is None:
             return
-        usual = "\t" if ".tsv" in endings else ","
+        usual = "\t" if endings[-1] in {".tsv", ".tab"} else ","
         is_told = self.separator is None and form.separator != usual
         if is_told or (self.encoding is None and not form.is_plain):
-            tell(f"By its header line the file has {form.described()} (--sep, --encoding).")
+            tell(f"Read by its header line: {form.described()}. --sep and --encoding change that.")
 
     def _format(self) -> TextFormat | None:
         """How the text file is read; None where it cannot be, which its reader refuses."""
@@ -279,12 +279,32 @@ class Source(Columns):
                 ) from None
             if error.parameter not in columns:
                 raise
+            if error.parameter == "count" and "has no column" not in str(error):
+                raise InvalidParameter(f"{error}{self._marks()}", parameter="count") from None
             stated = (self.label, self.count) != ("label", "count")
             if stated or "has no column" not in str(error):
                 raise
             hint = "if a row is an event, name --user-col and --item-col"
             raise InvalidParameter(f"{error}; {hint}", parameter=error.parameter) from None
         return Histogram(frame["label"], frame["count"], sensitivity=sensitivity, domain=self.kind)
+
+    def _marks(self) -> str:
+        """What helps where counts of a text file cannot be read; nothing here depends on them."""
+        if set(self.path.suffixes).isdisjoint(TEXT_ENDINGS) or self.decimal == ",":
+            return ""
+        return ". If they are written with decimal commas (7,0), add --decimal ,"
+
+    def unreadable(self, labels: Sequence[object]) -> list[str]:
+        """What to do about labels that were released with bytes that are no text."""
+        if self.encoding is not None or set(self.path.suffixes).isdisjoint(TEXT_ENDINGS):
+            return []
+        if not any("\ufffd" in str(label) for label in labels):
+            return []
+        hint = (
+            "the mark \ufffd in a label stands for bytes that are no text in the encoding that the "
+            "header line suggests; --encoding cp1252 is that of many spreadsheets"
+        )
+        return [hint]
 
     def _domain(self, whole: Histogram, sensitivity: Sensitivity) -> Histogram:
         """The same counts over the public labels, where there are such."""

@@ -99,6 +99,24 @@ def _meaning(plan: TopKPlan, release: Release) -> str:
     return f"Each number is {count} plus random noise, which protects every user."
 
 
+def _how_sure(release: Release, confidence: float) -> str:
+    """What the intervals promise, in one sentence or two."""
+    rows = release.shown(confidence=confidence)
+    sure = f"With {percent(confidence)} confidence, every interval above contains its "
+    if release.capped:
+        sure += "count after that limit; true counts can only be larger."
+    elif rows.attrs["ranks"] == "rows":
+        sure += "true count; a label that is not shown may have a larger one."
+    else:
+        sure += "true count."
+    if rows["low"].min() <= 1:
+        sure += (
+            " An interval that begins at 0 or 1 says only how large the count can be at most: the "
+            "noise may be as large as the count."
+        )
+    return sure
+
+
 def cost(plan: TopKPlan) -> str:
     """What the whole answer cost, in one sentence."""
     epsilon = format_upper(plan.bound.epsilon, 4)
@@ -129,10 +147,8 @@ def notes(plan: TopKPlan, release: Release, confidence: float) -> list[str]:
     if release.counts is not None and len(release):
         lines.append(_meaning(plan, release))
     if release.measurement is not None and len(release):
-        count = "count of the capped data" if release.capped else "true count"
-        lines.append(
-            f"With {percent(confidence)} confidence, every interval above contains its {count}."
-        )
+        lines.append(_how_sure(release, confidence))
+    lines += release.omissions()
     if release.seeded:
         lines.append("Made with a fixed seed: for tests and examples, not for production.")
     return lines

@@ -158,6 +158,7 @@ def topk(
     made, release, left = _answer(given, made, kind, asker, reuse=reuse)
     about = _about(str(source), made.sensitivity, state, data_version)
     _written(made, release, output, left, about, in_ledger=book is not None)
+    warn(given.unreadable(release.labels))
 
 
 def _asker(

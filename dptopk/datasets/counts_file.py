@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk.datasets.text_files import (
+    TEXT_ENDINGS,
     TextFormat,
     columns_listed,
     known_encoding,
     known_separator,
+    refuse_workbook,
     rows,
     text_format,
 )
@@ -88,8 +90,8 @@ def _text_format(file: _File) -> TextFormat:
 
 
 def _columns_alone(file: _File, form: TextFormat) -> io.StringIO:
-    """The columns that are looked at, as CSV; lines without a label and a count, such as the ";;"
-    that spreadsheets write below a table, are left out.
+    """The columns that are looked at, as CSV; lines without a label or a count, such as the ";;"
+    that spreadsheets write below a table and rows that are too short, are left out.
     """
     present = [name for name in file.columns if name in form.names]
     places = [form.names.index(name) for name in present]
@@ -98,7 +100,7 @@ def _columns_alone(file: _File, form: TextFormat) -> io.StringIO:
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(present)
     for row in rows(file.path, form):
-        if any(row[place] for place in filled):
+        if all(row[place] for place in filled):
             writer.writerow([row[place] for place in places])
     text.seek(0)
     return text
@@ -159,18 +161,19 @@ def _json_lines(file: _File) -> pd.DataFrame:
 
 
 _READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
-    **dict.fromkeys((".csv", ".tsv"), _csv),
+    **dict.fromkeys(TEXT_ENDINGS, _csv),
     **dict.fromkeys((".parquet", ".pq"), _parquet),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_lines),
 }
 # The names of a file's columns.
 _NAMES: dict[str, Callable[[_File], Iterable[str]]] = {
-    **dict.fromkeys((".csv", ".tsv"), lambda file: _text_format(file).names),
+    **dict.fromkeys(TEXT_ENDINGS, lambda file: _text_format(file).names),
     **dict.fromkeys((".parquet", ".pq"), lambda file: _pyarrow().read_schema(file.path).names),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda file: next(_rows(file), {})),
 }
-_TABLES = {*_READERS, ".gz", ".store"}
-_COMPRESSED = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+# A list of labels may be a .txt.
+_TABLES = {*_READERS, ".gz", ".store"} - {".txt"}
+_COMPRESSED = (*TEXT_ENDINGS, ".jsonl", ".ndjson", ".json")
 
 
 def columns_of(
@@ -187,6 +190,7 @@ def columns_of(
     file = _File(Path(path), "", "", separator, encoding, {})
     names = _NAMES.get(file.kind)
     if names is None:
+        refuse_workbook(file.path)
         raise InvalidParameter(
             f"source must end in one of {', '.join(_NAMES)}; got {file.path.name!r}"
         )
@@ -204,11 +208,12 @@ def read_counts(
     decimal: str = ".",
     where: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """The labels in a file and their counts; the ending tells the format: .csv, .tsv, .parquet,
-    .jsonl, .ndjson, .json.
+    """The labels in a file and their counts; the ending tells the format: .csv, .tsv, .txt
+    (text with separators), .parquet, .jsonl, .ndjson, .json.
 
     The counts of all rows of a label are added up, so what one user moves is what the user moves in
-    these sums. Rows without a label are left out. Both may depend on one user, and are no error.
+    these sums. Rows without a label, and of text files those without a count, are left out. Both
+    may depend on one user, and are no error.
 
     Args:
         path: the file; text formats may be compressed (.csv.gz).
@@ -217,7 +222,8 @@ def read_counts(
         separator: one character between the cells of a CSV file; None = the header line decides
             among commas, semicolons, tabs and bars.
         encoding: of a text file; None = its mark of byte order and its header line decide. Bytes
-            that are no text become U+FFFD; short rows have empty cells, long ones lose theirs.
+            that are no text become U+FFFD; short rows have empty cells, and of long ones the cells
+            beyond the header are left out.
         decimal: "." or ",", the decimal mark of the counts of a text file.
         where: keep only rows in which these columns hold these values, compared as text.
 
@@ -235,6 +241,7 @@ def read_counts(
     name = file.path.name
     reader = _READERS.get(file.kind)
     if reader is None or (file.path.suffix.lower() == ".gz" and file.kind not in _COMPRESSED):
+        refuse_workbook(file.path)
         endings = ", ".join([*_READERS, *(f"{kind}.gz" for kind in _COMPRESSED)])
         raise InvalidParameter(f"source must end in one of {endings}; got {name!r}")
     if decimal not in {".", ","}:

@@ -12,6 +12,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ from typing import IO, cast
 from dptopk._internal.formatting import visible
 from dptopk.errors import InvalidParameter
 
-TEXT_ENDINGS = (".csv", ".tsv")
+# "Unicode text" of Excel is a .txt with tabs.
+TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".tab")
+WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+_TABBED = (".tsv", ".tab")
 _SEPARATORS = (",", ";", "\t", "|")
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # The mark of UTF-32 begins with that of UTF-16.
@@ -34,8 +38,8 @@ _MARKS = (
 )
 _HEAD = 2**20
 _LISTED = 20
-# Excel writes the separator into a line of its own before the header.
-_DECLARED = "sep="
+# Excel writes the separator into a line of its own before the header, LibreOffice in quotes.
+_DECLARED = re.compile('("?)sep=(.)\\1\r?\n?', re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -69,18 +73,18 @@ class TextFormat:
         separator: the character between two cells.
         encoding: of the text, by Python's name.
         names: the cells of the header line.
-        declared: whether a line "sep=" comes before the header.
+        skipped: how many lines come before the header: empty ones, and one that says "sep=".
     """
 
     separator: str
     encoding: str
     names: tuple[str, ...]
-    declared: bool
+    skipped: int
 
     @property
     def is_plain(self) -> bool:
         """Whether the file is UTF-8 text that begins with its header."""
-        return self.encoding in {"utf-8", "utf-8-sig"} and not self.declared
+        return self.encoding in {"utf-8", "utf-8-sig"} and not self.skipped
 
     def described(self) -> str:
         """The format in words, such as "cells between semicolons, encoding utf-16"."""
@@ -144,17 +148,20 @@ def text_format(
         head = stream.read(_HEAD)
     coding = encoding or _encoding(head)
     text = head.decode(coding, errors="replace").removeprefix("\ufeff")
-    first, _, rest = text.partition("\n")
-    declared = first.lower().startswith(_DECLARED) and len(first.rstrip("\r")) == len(_DECLARED) + 1
-    if declared:
-        separator = separator or first[len(_DECLARED)]
-        text = rest
-    if not text.splitlines() or not text.splitlines()[0].strip():
-        raise InvalidParameter(
-            f"table: the first line of {Path(path).name!r} is empty; it must name the columns"
-        )
-    cells = separator or _separator(text, wanted, is_tsv=".tsv" in Path(path).suffixes)
-    return TextFormat(cells, coding, _cells(text, cells), declared)
+    skipped = 0
+    lines = text.splitlines(keepends=True)
+    for line in lines:
+        declared = _DECLARED.fullmatch(line)
+        if declared and separator is None:
+            separator = declared[2]
+        if not declared and line.strip():
+            break
+        skipped += 1
+    if skipped == len(lines):
+        raise InvalidParameter(f"table: {Path(path).name!r} has no line that names the columns")
+    text = "".join(lines[skipped:])
+    cells = separator or _separator(text, wanted, is_tsv=_is_tabbed(Path(path)))
+    return TextFormat(cells, coding, _cells(text, cells), skipped)
 
 
 def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
@@ -164,7 +171,7 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
     """
     with closing(_binary(path)) as stream:
         text = io.TextIOWrapper(stream, form.encoding, errors="replace", newline="")
-        if form.declared:
+        for _ in range(form.skipped):
             text.readline()
         reader = csv.reader(text, delimiter=form.separator)
         columns = len(form.names)
@@ -186,9 +193,7 @@ def _encoding(head: bytes) -> str:
     for mark, name in _MARKS:
         if head.startswith(mark):
             return name
-    lines = head.splitlines()[:2]
-    is_declared = bool(lines) and lines[0].lower().startswith(_DECLARED.encode())
-    line = b"".join(lines if is_declared else lines[:1])
+    line = _header_line(head)
     if b"\0" in line[:2]:
         if line.startswith(b"\0"):
             return "utf-16-be"
@@ -198,6 +203,21 @@ def _encoding(head: bytes) -> str:
     except UnicodeDecodeError:
         return "cp1252"
     return "utf-8"
+
+
+def _header_line(head: bytes) -> bytes:
+    """The lines up to the first that is neither empty nor a line "sep="."""
+    before = b""
+    for line in head.splitlines(keepends=True):
+        before += line
+        if line.strip(b"\r\n\0 ") and not _DECLARED.fullmatch(line.decode("latin-1")):
+            break
+    return before
+
+
+def _is_tabbed(path: Path) -> bool:
+    """Whether the name of a file says that tabs separate its cells."""
+    return not set(_TABBED).isdisjoint(path.suffixes)
 
 
 def _separator(text: str, wanted: Sequence[str], *, is_tsv: bool) -> str:
@@ -230,6 +250,18 @@ def _binary(path: str | Path) -> IO[bytes]:
     return Path(path).open("rb")
 
 
+def refuse_workbook(path: Path) -> None:
+    """Refuse a workbook of a spreadsheet program, which holds many tables.
+
+    Raises:
+        InvalidParameter: saying what to do.
+    """
+    if path.suffix.lower() in WORKBOOKS:
+        raise InvalidParameter(
+            f"source: {path.name!r} is a workbook; save the sheet that you need as CSV"
+        )
+
+
 def columns_listed(name: str, names: Sequence[str]) -> str:
     """The columns that there are, and the one that is most like a name that is none of them."""
     from difflib import get_close_matches
@@ -239,6 +271,8 @@ def columns_listed(name: str, names: Sequence[str]) -> str:
     folded = {str(other).strip().casefold(): str(other) for other in reversed(names)}
     close = get_close_matches(name.strip().casefold(), list(folded), n=1)
     nearest = f"; did you mean {visible(folded[close[0]])!r}?" if close else ""
+    if len(shown) == 1 and not nearest:
+        nearest = " alone; the first line of the file must name the columns"
     if shown:
         return f"; it has {', '.join(shown[:_LISTED])}{more}{nearest}"
     return ""

@@ -13,7 +13,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, COUNTS, FIND, Counts, FindBy
-from dptopk._internal.formatting import describe_l0, format_upper
+from dptopk._internal.formatting import describe_l0, format_upper, numbered
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
@@ -313,6 +313,7 @@ class TwoPhasePlan(TopKPlan):
             charge=self.charge,
             phases=charges,
             note=note,
+            missing=self._missing,
             at_delta=self.budget.delta,
         )
 
@@ -336,6 +337,19 @@ class TwoPhasePlan(TopKPlan):
         counts = everything.count_of(names)
         public = Histogram(names, counts, sensitivity=self.sensitivity, domain="public")
         return replace(select, k=number).release(public, rng)
+
+    @property
+    def _missing(self) -> str:
+        """Why labels may be missing for another reason than noise, in a sentence."""
+        if self.under.l0 is None:
+            return ""
+        weighted = ""
+        if self.weights:
+            weighted = ", and there a label of a user counts less the more labels the user has"
+        return (
+            "A label may be missing however large its count is: labels were looked for in at most "
+            f"{numbered(self.under.l0, 'label')} of each user{weighted}."
+        )
 
     def _told(self, found: int) -> str:
         """Describe how labels were found, and the data on which they were counted."""

@@ -20,6 +20,9 @@ from dptopk._internal.search import first_true
 
 Array = np.ndarray[Any, Any]
 Tail = Callable[[int], float]
+# A true count that would be shown with at most this probability is not among the rows: of at most
+# 2^62 labels, any such one is shown with a probability below 1e-230, which no float of α shows.
+NEVER = 1e-250
 # Tails are upper bounds, at most this share too large; both ends are moved outward by twice as
 # much.
 TAIL_ERROR = 1e-6
@@ -62,10 +65,14 @@ class Passed:
         @cache
         def ends(y: int) -> tuple[int, int]:
             above = first_true(lambda x: self.lower_tail(y, x) <= half, max(y, 1))
-            return first_true(lambda x: self.upper_tail(y, x) > half, 1, max(y, 1)), above - 1
+            return first_true(lambda x: self._may_be(y, x, half), 1, max(y, 1)), above - 1
 
         low, high = np.array(list(map(ends, values.tolist())), dtype=np.int64).reshape(-1, 2).T
         return low, high
+
+    def _may_be(self, y: int, x: int, half: float) -> bool:
+        """Whether a true count x is not too small for the value y that was shown."""
+        return self._shown(x) > NEVER and self.upper_tail(y, x) > half
 
     def upper_tail(self, y: int, x: int) -> float:
         """Upper bound on P[x + N >= y | shown]."""

@@ -18,6 +18,7 @@ from dptopk._internal.formatting import (
     html_rows,
     markdown,
     markdown_table,
+    numbered,
 )
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
@@ -66,6 +67,8 @@ class Release:
         measurement: how the counts were measured, for ``intervals``; None where no counts were.
         capped: the counts are of data from which contributions above the caps were cut off.
         source: token of the histogram the answer was drawn from; see made_on.
+        missing: why rows may be missing for another reason than noise, in a sentence; empty where
+            there is none but the caps of ``capped``.
         at_delta: the total δ of the budget that the answer was planned for, at which ``epsilon`` is
             told; None = that of the charge alone.
     """
@@ -83,6 +86,7 @@ class Release:
     capped: bool = False
     source: object = field(default=None, repr=False)
     at_delta: float | None = field(default=None, repr=False)
+    missing: str = ""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -278,9 +282,22 @@ class Release:
         """
         lines = [f"charge: {self.charge}", f"mechanism: {_name(self.mechanism)}"]
         lines += [self.note] if self.note else []
+        lines += self.omissions()
         if self.seeded:
             return [*lines, "made with a fixed seed: not for production"]
         return lines
+
+    def omissions(self) -> list[str]:
+        """Why rows may be missing for another reason than noise, in sentences; empty where there is
+        none.
+        """
+        found = [self.missing] if self.missing else []
+        if self.capped and self.sensitivity.l0 is not None:
+            found.append(
+                f"Labels of users who have more than {numbered(self.sensitivity.l0, 'label')} may "
+                "be missing or rank lower: the rest of a user's labels was left out."
+            )
+        return found
 
     @property
     def table(self) -> pd.DataFrame:
@@ -315,7 +332,7 @@ class Release:
                 rows, () if column is None else column.tolist(), strict=column is not None
             ):
                 row[name] = count
-        return {
+        plain: dict[str, Any] = {
             "rows": rows,
             "charge": str(self.charge),
             "phases": {name: str(charge) for name, charge in self.phases.items()},
@@ -325,7 +342,12 @@ class Release:
             "note": self.note,
             "capped": self.capped,
             "measurement": None if self.measurement is None else self.measurement.to_dict(),
-        } | ({} if self.at_delta is None else {"at_delta": self.at_delta})
+        }
+        if self.at_delta is not None:
+            plain["at_delta"] = self.at_delta
+        if self.missing:
+            plain["missing"] = self.missing
+        return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Release:
@@ -357,6 +379,7 @@ class Release:
                 else Measurement.from_dict(plain["measurement"]),
                 capped=plain.get("capped", False),
                 at_delta=plain.get("at_delta"),
+                missing=plain.get("missing", ""),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidParameter("plain: not a release that to_dict wrote") from error

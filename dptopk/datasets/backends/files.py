@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Asked, Result, without_data
 from dptopk.datasets.backends.folders import is_hidden, matching
-from dptopk.datasets.text_files import TextFile, TextFormat, rows, text_format
+from dptopk.datasets.text_files import TextFile, TextFormat, refuse_workbook, rows, text_format
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ DIFFERING = "table: a column has different types in the files of the folder; wri
 
 # Compression is told by a further suffix.
 _FORMATS = {
-    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "json",
-    ".ndjson": "json",
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "csv",
+    ".tab": "tsv", ".jsonl": "json", ".ndjson": "json",
     ".json": "json", ".duckdb": "database", ".ddb": "database", ".db": "database",
 }  # fmt: skip
 _COMPRESSED = (".gz", ".zst")
@@ -172,6 +172,7 @@ def located(table: EventTable) -> Files:
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
     kind = _FORMATS.get(suffixes[-1]) if suffixes else None
     if kind is None:
+        refuse_workbook(path)
         raise InvalidParameter(
             f"table: the format of {path.name!r} is none of {', '.join(_FORMATS)}"
         )
