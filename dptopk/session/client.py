@@ -151,7 +151,7 @@ class Client:
         budget: Budget | None = None,
         accuracy: float | None = None,
         delta: float | None = None,
-        counts: Counts | None = None,
+        counts: Counts | None = "auto",
         look: LookShare = None,
         where: Mapping[str, str] | None = None,
         key: str | None = None,
@@ -164,9 +164,8 @@ class Client:
             budget: the (ε, δ) or ρ of this answer.
             accuracy: instead, with ``delta``: 95% of the noise on a count within ± this many.
             delta: that goes with ``accuracy``.
-            counts: None for labels alone, as ``Session.top_k``; "auto", "gaussian" or "laplace" for
-                noisy counts too, as plan_topk. With ``accuracy``, which is one of counts, None is
-                "auto".
+            counts: "auto", "gaussian", "laplace" or "box" for noisy counts, as ``Session.top_k``;
+                None for labels alone.
             look: as for ``Session.top_k``, but None unless it is asked for: one charge of the whole
                 (ε, δ) then covers the look and whatever plan it leads to, and several such answers
                 cost the sum of their ε's and δ's.
@@ -510,14 +509,12 @@ def _number(value: float | None) -> float:
 def _asked(
     k: int, budget: Budget | None, accuracy: float | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A question as JSON; what is None is left to the service, but for the counts, whose default is
-    a Session's.
-    """
+    """A question as JSON; what is None is left to the service, but for the counts: None is none."""
     if (budget is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of budget and accuracy")
     asked: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    asked["counts"] = options.get("counts", "auto") or "none"
     Question.of("client", k=k, **asked)  # refuses what is no field
-    asked.setdefault("counts", "none" if accuracy is None else "auto")
     if budget is not None:
         if "delta" in asked:
             raise InvalidParameter("delta is for accuracy=; a budget has its own delta")

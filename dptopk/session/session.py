@@ -381,7 +381,7 @@ class Session:
         k: int,
         *,
         budget: Budget | None = None,
-        counts: Counts | None = None,
+        counts: Counts | None = "auto",
         look: LookShare = "auto",
         reuse: bool = False,
         **stated: Unpack[StatedInSession],
@@ -393,8 +393,8 @@ class Session:
             budget: the (ε, δ) of this answer; what is charged are the costs of its plan. None: all
                 that is left of the session's own Budget, never of a ledger or of an account that
                 others may spend from.
-            counts: None for labels alone, so that all of the budget finds labels; "auto" for
-                whichever noisy counts are best, "gaussian", "laplace" or "box", as for plan_topk.
+            counts: "auto" for whichever noisy counts are best, "gaussian", "laplace" or "box", as
+                for plan_topk; None for labels alone, so that all of the budget finds labels.
             look: a share of ε, in (0, 1), for a private look at the counts of a few ranks, by which
                 the rest is planned; the ε's add up to the budget's. "auto": such a look where what
                 is public says that it is worth its price. None: no look. With ``like=`` the look
@@ -407,9 +407,9 @@ class Session:
         >>> reads = Histogram(None, [900, 700, 0], sensitivity=Sensitivity(l0=1))
         >>> session = Session(reads, budget=Budget(2.0, 1e-6))
         >>> list(session.top_k(2, budget=Budget(1.0, 0.0)).table.columns)
-        ['rank', 'label']
-        >>> list(session.top_k(2, budget=Budget(1.0, 0.0), counts="auto").table.columns)
         ['rank', 'label', 'count']
+        >>> list(session.top_k(2, budget=Budget(1.0, 0.0), counts=None).table.columns)
+        ['rank', 'label']
         """
         question = {"counts": counts, "look": look, **stated}
         return self._top_k(k, budget, question, reuse=reuse)

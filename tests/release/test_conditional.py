@@ -57,3 +57,11 @@ def test_very_high_confidence_ends():
     low, high = law.intervals(np.array([40]), level(1e-12, 25))
     assert low[0] >= 20
     assert high[0] <= 60
+
+
+def test_counts_that_no_noise_could_lift_over_the_threshold_are_in_no_interval():
+    """Noise of almost nothing: chances of 1e-300 and less are no reason for an interval from 1 on."""
+    law = Passed(20, GaussianNoise(0.03).tail)
+    low, high = law.intervals(np.array([21, 649]), 1e-9)
+    assert low.tolist() == [20, 649]
+    assert high.tolist() == [21, 649]

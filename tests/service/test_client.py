@@ -47,8 +47,8 @@ def test_by_accuracy(client):
 
 
 @pytest.mark.slow
-def test_labels_alone_unless_counts_are_asked_for(client):
-    alone = {"budget": Budget(0.3, 1e-7), "method": "threshold"}
+def test_labels_alone_where_no_counts_are_asked_for(client):
+    alone = {"budget": Budget(0.3, 1e-7), "method": "threshold", "counts": None}
     plan = client.plan(2, **alone)
     release = client.top_k(2, **alone, where={"part": "two"})
     assert release.counts is None

@@ -365,11 +365,11 @@ def test_clocks_are_charged_where_they_are_registered(tmp_path):
     ).charge.of(ExponentialClockDP)
 
 
-def test_top_k_spends_all_on_labels_unless_counts_are_asked_for():
+def test_top_k_counts_unless_labels_alone_are_asked_for():
     session = Session(WORDS, budget=Budget(8, 1e-4), rng=np.random.default_rng(1))
-    labels = session.top_k(5, budget=Budget(1, 1e-6))
+    labels = session.top_k(5, budget=Budget(1, 1e-6), counts=None)
     assert list(labels.table.columns) == ["rank", "label"]
-    assert list(session.top_k(5, budget=Budget(1, 1e-6), counts="auto").table.columns) == [
+    assert list(session.top_k(5, budget=Budget(1, 1e-6)).table.columns) == [
         "rank",
         "label",
         "count",
