@@ -18,7 +18,8 @@ Which statement is entered is free, as long as it is decided before the charge r
   which few fit, are added up; many small ones leave δ_f to their failures (99 questions of 2% of ε
   become 98).
 - A charge that the first sum does not accept is stated at its own δ_j or, where the ε of that is
-  not left, at the least δ at which it holds for the ε that is left.
+  not left, at the least δ at which it holds for the ε that is left, if that is at most its own δ_j
+  or its failures and x² δ_f for an x of ε: the last crumb of ε does not take all of δ_f.
 """
 
 from __future__ import annotations
@@ -201,8 +202,10 @@ class Entering:
             found = self.statement(delta, stated)
             if found is not None:
                 yield found
-        if not inside and (last := self._filling()) is not None:
-            yield last
+        if not inside:
+            last = self._filling(stated)
+            if last is not None:
+                yield last
 
     def statement(self, delta: Fraction, stated: Budget | None = None) -> ApproxDP | None:
         """The (ε, δ) of all of the charge at this δ; None: no ε.
@@ -227,8 +230,12 @@ class Entering:
             epsilon = math.nextafter(epsilon, math.inf)
         return ApproxDP(epsilon, least)
 
-    def _filling(self) -> ApproxDP | None:
-        """The statement at all of the ε that is left, with the least δ at which it holds."""
+    def _filling(self, stated: Budget | None) -> ApproxDP | None:
+        """The statement at all of the ε that is left, with the least δ at which it holds.
+
+        It takes of δ what the question states, or x² δ_f beyond its failures for an x of ε: the
+        last crumb of ε is no reason to take all of δ from the questions that come later.
+        """
         if not self.sums.adds_up:
             return None
         epsilon = room(self.sums, PURE)
@@ -236,9 +243,19 @@ class Entering:
             return None
         found = bounds.compose(self._bare, epsilon=epsilon, lower=False, effort="quick")
         delta = round_up(self.failures + Fraction(found.delta))
-        if Fraction(delta) <= self.sums.failures_left:
+        most = self.failures + self._share_of_pool(Fraction(epsilon))
+        if stated is not None:
+            most = max(most, Fraction(stated.delta))
+        if Fraction(delta) <= min(most, self.sums.failures_left):
             return ApproxDP(epsilon, delta)
         return None
+
+    def _share_of_pool(self, epsilon: Fraction) -> Fraction:
+        """What a statement of this ε may take of δ_f beyond its failures: the square of its share
+        of the total ε.
+        """
+        share = epsilon / self.sums.metrics[PURE].capacity
+        return share**2 * self.sums.failure_delta
 
     @property
     def _bare(self) -> Charge:
@@ -257,8 +274,7 @@ class Entering:
         else:
             wanted = Fraction(stated.delta) - self.failures
             epsilon = Fraction(stated.epsilon)
-        share = epsilon / self.sums.metrics[PURE].capacity
-        return min(wanted, share**2 * pool, unused)
+        return min(wanted, self._share_of_pool(epsilon), unused)
 
 
 def room(sums: Sums, name: str) -> float:

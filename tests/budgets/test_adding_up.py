@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -429,3 +430,18 @@ def test_a_ledger_keeps_statements(tmp_path: Path) -> None:
         assert ledger.verify()
         with pytest.raises(BudgetExceeded):
             ledger.charge("d", "ann", charge, stated=stated)
+
+
+@pytest.mark.parametrize("left", [1e-9, 2.5e-8, 1e-6])
+def test_the_last_crumb_of_epsilon_does_not_take_all_of_delta(left: float) -> None:
+    """A question of ε = 1e-6 with labels of its own, after ε was used up but for a crumb."""
+    account = Filter(TOTAL)
+    spend(account, Charge({PureDP(1 - left): 1}), Budget(1 - left, 0.0))
+    tiny = Charge({GaussianDP(4e-7): 1})
+    pool = Fraction(account.failure_delta)
+    for stated, most in ((Budget(1e-6, 1e-8), Fraction(1e-8)), (None, pool / 10)):
+        before = Fraction(account.state()["failures"])
+        with suppress(BudgetExceeded):
+            account.spend(tiny, stated=stated)
+        taken = Fraction(account.state()["failures"]) - before
+        assert taken <= most
