@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -19,7 +19,7 @@ from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, Cost, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
-from dptopk.histogram.labels import as_labels, from_plain, identity, to_plain
+from dptopk.histogram.labels import as_labels, from_plain, identity
 from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, copies, finite_l0
 from dptopk.mechanisms.samplers.factorisation import (
     FACTORISATIONS,
@@ -32,6 +32,7 @@ from dptopk.mechanisms.samplers.factorisation import (
 from dptopk.mechanisms.samplers.noise import gaussian_law
 from dptopk.mechanisms.samplers.participation import Error, Participation
 from dptopk.mechanisms.samplers.random import Array, Ints, Rng, random_bits
+from dptopk.mechanisms.stream_day import StreamDay, plain_names
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import RoundedNormalNoise
 from dptopk.release.release import Release
@@ -325,18 +326,11 @@ class Stream:
     names: list[Any] = field(repr=False)
     rng: np.random.Generator | None = field(repr=False)
     day: int = 0
-    _given: list[str] = field(init=False, repr=False, default_factory=list)
-    _came: list[tuple[Ints, Ints]] = field(
-        init=False, repr=False, default_factory=list
-    )  # by day: rows, counts
-    _measured: Ints = field(
-        init=False, repr=False
-    )  # (measurements, room for labels); what is not yet there is unset
+    _days: list[StreamDay] = field(init=False, repr=False, default_factory=list)
     _rows: dict[Any, int] = field(init=False, repr=False)
     _turn: Any = field(init=False, repr=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._measured = np.empty((len(self._plan.measured_on), len(self.names)), dtype=np.int64)
         self._rows = {identity(name): row for row, name in enumerate(self.names)}
 
     @property
@@ -370,42 +364,39 @@ class Stream:
         Whatever is raised, nothing has changed: the day can be asked for again, and counts once.
         """
         with self._turn:
-            counts = self._checked(histogram)
+            self._check(histogram)
             labels = len(self.names)
             before = self.day
             try:
-                self._add(counts)
-                self._given.append(histogram.identity)
+                self._add(histogram)
                 return self._answer(histogram)
             except BaseException:
                 self.day = before
-                del self._came[before:], self._given[before:]
+                del self._days[before:]
                 del self.names[labels:]
                 for key in [key for key, row in self._rows.items() if row >= labels]:
                     del self._rows[key]
                 raise
 
-    def _add(self, counts: Mapping[Any, tuple[Any, int]]) -> None:
+    def _add(self, histogram: Histogram) -> None:
         """One day more. What was there before is not changed, so that the day can be taken back."""
         first = len(self.names)
-        self._arrived(
-            [label for key, (label, count) in counts.items() if count and key not in self._rows]
-        )
+        rows, counts = self._placed(histogram)
         most = LARGEST_SUM // self._plan.heaviest
-        came = [(self._rows[key], min(count, most)) for key, (_, count) in counts.items() if count]
-        rows, values = np.array(came, dtype=np.int64).reshape(-1, 2).T
-        self._came.append((rows, values))
+        names = self.names[first:]
+        day = StreamDay.of(histogram.identity, names, rows, np.minimum(counts, most), {})
+        self._days.append(day)
+        measured = dict[int, Ints]()
         for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
-            self._measured[measurement, first : len(self.names)] = self._noise(
-                len(self.names) - first
-            )
+            if names:
+                measured[measurement] = self._noise(len(names))
         for measurement in np.flatnonzero(self._plan.measured_on == self.day).tolist():
-            self._measured[measurement, : len(self.names)] = self._sum(measurement) + self._noise(
-                len(self.names)
-            )
+            noise = self._noise(len(self.names))
+            measured[measurement] = self._sum(measurement) + noise
+        self._days[-1] = StreamDay.of(day.given, names, rows, day.counts, measured)
         self.day += 1
 
-    def _checked(self, histogram: Histogram) -> dict[Any, tuple[Any, int]]:
+    def _check(self, histogram: Histogram) -> None:
         validate.instance(Histogram, histogram=histogram)
         if self.day == self.mechanism.days:
             raise InvalidParameter(f"days: all {self.mechanism.days} have been answered")
@@ -414,47 +405,65 @@ class Stream:
             raise InvalidParameter(
                 f"histogram has the sensitivity {given}, the stream {self.sensitivity}"
             )
-        if histogram.identity in self._given:
+        if any(day.given == histogram.identity for day in self._days):
             raise InvalidParameter(
                 "histogram: this one was given as an earlier day; a user-day may enter once"
             )
         if not histogram.complete:
             raise InvalidParameter("complete: a day's histogram must be whole")
-        rows = zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)
-        counts = {identity(label): (label, int(count)) for label, count in rows}
-        if self.public and (histogram.domain != "public" or not counts.keys() <= self._rows.keys()):
-            raise InvalidParameter(
-                "histogram must have the stream's public domain, and no label outside of it"
-            )
-        return counts
+        if self.public and histogram.domain != "public":
+            raise InvalidParameter(_OUTSIDE)
+
+    def _placed(self, histogram: Histogram) -> tuple[Ints, Ints]:
+        """The places of the day's labels with a count, those that came first among them, and these
+        counts.
+        """
+        counts = histogram.counts
+        if self.public and _are_the_same(_texts_or_integers(histogram.labels), self._labels):
+            rows = np.flatnonzero(counts)
+            return rows, counts[rows]
+        keys = list(map(identity, histogram.labels.tolist()))
+        if not self.public:
+            labels = histogram.labels.tolist()
+            came = zip(keys, labels, counts.tolist(), strict=True)
+            self._arrived([label for key, label, n in came if n and key not in self._rows])
+        elif not self._rows.keys() >= set(keys):
+            raise InvalidParameter(_OUTSIDE)
+        # A label without a count may have no place yet.
+        places = np.array([self._rows.get(key, -1) for key in keys], dtype=np.int64)
+        there = counts != 0
+        return places[there], counts[there]
+
+    @cached_property
+    def _labels(self) -> Array | None:
+        """The labels of a public domain as an array that is compared quickly."""
+        return _texts_or_integers(as_labels(self.names))
 
     def _arrived(self, new: list[Any]) -> None:
-        """Room for labels that come with this day for the first time: twice as much where there is
-        none left.
-        """
+        """Give labels that come with this day for the first time their places."""
         if not new:
             return
         as_labels(self.names + new)  # refuses what cannot be ordered
         for name in new:
             self._rows[identity(name)] = len(self.names)
             self.names.append(name)
-        if len(self.names) > self._measured.shape[1]:
-            wide = np.empty((len(self._measured), 2 * len(self.names)), dtype=np.int64)
-            old = self._plan.measured_on < self.day
-            wide[old, : self._measured.shape[1]] = self._measured[old]
-            self._measured = wide
 
     def _sum(self, measurement: int) -> Ints:
         """A measurement of all labels before its noise: touched labels of the days in it alone are
         looked at.
         """
         total = np.zeros(len(self.names), dtype=np.int64)
-        for (rows, values), weight in zip(
-            self._came, self._plan.strategy[measurement].tolist(), strict=False
-        ):
-            if weight:
-                total[rows] += weight * values  # a day's labels are distinct
+        weights = self._plan.strategy[measurement].tolist()
+        for day, weight in zip(self._days, weights, strict=False):
+            if weight:  # a day's labels are distinct
+                total[day.rows] += weight * day.counts.astype(np.int64)
         return total
+
+    def _numbers(self, measurement: int) -> list[Ints]:
+        """What was measured of all labels, in the order of their places: of those of a day, and of
+        each later day's new ones.
+        """
+        return [day.measured[measurement] for day in self._days if measurement in day.measured]
 
     def _noise(self, size: int) -> Ints:
         """Noise of measurements; each measurement of each label is given its own, once."""
@@ -467,16 +476,17 @@ class Stream:
         """Post-processing of what has been measured so far."""
         totals = self._totals()
         values = np.rint(totals).astype(np.int64)
-        names = np.fromiter(self.names, dtype=object, count=len(self.names))
+        places = np.arange(values.size)
         if not self.public:
-            passed = totals > self.mechanism.threshold(self.sensitivity, self.day)
-            values = values[passed]
-            names = names[passed]
+            places = np.flatnonzero(totals > self.mechanism.threshold(self.sensitivity, self.day))
+            values = values[places]
         cut = len(values) > self.mechanism.k
         if cut:  # what is below the k-th value need not be sorted
             top = values >= np.partition(values, -self.mechanism.k)[-self.mechanism.k]
             values = values[top]
-            names = names[top]
+            places = places[top]
+        shown_names = map(self.names.__getitem__, places.tolist())
+        names = np.fromiter(shown_names, dtype=object, count=places.size)
         best = descending(values, names)[: self.mechanism.k]
         shown: dict[str, Any] = {"labels": tuple(names[best].tolist()), "counts": values[best]}
         charge, paid = (
@@ -497,7 +507,11 @@ class Stream:
         totals = np.zeros(len(self.names))
         term = np.empty(len(self.names))
         for row in np.flatnonzero(factors * (self._plan.measured_on < self.day)).tolist():
-            np.multiply(self._measured[row, : len(self.names)], factors[row], out=term)
+            start = 0
+            for numbers in self._numbers(row):
+                end = start + numbers.size
+                np.multiply(numbers, factors[row], out=term[start:end])
+                start = end
             totals += term
         return totals
 
@@ -515,34 +529,100 @@ class Stream:
         noise = RoundedNormalNoise(spread / (1 - 2 * rounding))
         return Measurement(noise, len(self.names), whole=True, cut=cut)
 
+    @property
+    def days(self) -> Sequence[StreamDay]:
+        """What each day has added to the state; private, like the data."""
+        return tuple(self._days)
+
+    @property
+    def last_day(self) -> StreamDay:
+        """What the last day has added to the state; private, like the data."""
+        return self._days[-1]
+
+    def header(self) -> dict[str, Any]:
+        """The state before the first day, as plain values: it stays the same on all days.
+
+        Raises:
+            InvalidParameter: for a public label of a type of the caller's own.
+        """
+        weights = None
+        if self.mechanism.factorisation == "optimal":
+            weights = self._plan.strategy.tolist()
+        return {
+            "mechanism": str(self.mechanism),
+            "sensitivity": str(self.sensitivity),
+            "public": self.public,
+            "names": plain_names(self.names) if self.public else [],
+            "strategy": self._digest,
+            "weights": weights,
+            "unit": self._plan.unit,
+        }
+
+    @classmethod
+    def resumed(
+        cls,
+        header: Mapping[str, Any],
+        days: Iterable[StreamDay],
+        mechanism: ContinualTopK,
+        sensitivity: Sensitivity,
+        rng: Rng = None,
+    ) -> Stream:
+        """The stream of a ``header`` and of the ``last_day`` after each of its days, to go on with.
+
+        A state must not be gone on from twice: two answers for one day would have noise of their
+        own.
+
+        Raises:
+            InvalidParameter: where the state is not of such a stream.
+        """
+        try:
+            public = bool(header["public"])
+            names = [from_plain(name) for name in header["names"]]
+            if header.get("weights") is not None:  # earlier states had none
+                mechanism = mechanism.measured_by(header["weights"], int(header["unit"]))
+            kept = list(days)
+            names += [name for day in kept for name in day.names]
+            stream = cls(mechanism, sensitivity, public, names, rng, len(kept))
+            made_by = (str(mechanism), str(sensitivity), stream._digest)
+            found = (header["mechanism"], header["sensitivity"], header["strategy"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidParameter("state: not one that to_dict wrote") from error
+        stream._days = kept
+        if found != made_by or not stream._is_whole():
+            raise InvalidParameter(
+                "state: of another mechanism, or of a machine that factorises it otherwise"
+            )
+        return stream
+
+    def _is_whole(self) -> bool:
+        """Whether the days have the numbers of all labels, and no others."""
+        labels = len(self.names)
+        if len(self._rows) != labels or self.day > self.mechanism.days:
+            return False
+        for measurement, on in enumerate(self._plan.measured_on.tolist()):
+            numbers = self._numbers(measurement)
+            size = sum(each.size for each in numbers)
+            if size != (labels if on < self.day else 0):
+                return False
+        return all(_is_within(day, labels) for day in self._days)
+
     def to_dict(self) -> dict[str, Any]:
         """The state as plain values, for JSON: *private*, it holds counts and noise.
 
         Raises:
-            InvalidParameter: for a label of a type that ``to_plain`` knows as text alone: read
-                again it would be another label, with counts of its own. Like the state, that it is
-                raised is for who keeps the data.
+            InvalidParameter: for a label of a type of the caller's own.
         """
-        if any(identity(from_plain(to_plain(name))) != identity(name) for name in self.names):
-            raise InvalidParameter(
-                "labels: one is of a type of your own, which no state can hold; use texts or tuples"
-            )
-        return {
-            "mechanism": str(self.mechanism),
-            "sensitivity": str(self.sensitivity),
+        days = [[day.places.tolist(), day.counts.tolist()] for day in self._days]
+        measured = [
+            [number for numbers in self._numbers(row) for number in numbers.tolist()]
+            for row in np.flatnonzero(self._plan.measured_on < self.day).tolist()
+        ]
+        return self.header() | {
             "day": self.day,
-            "public": self.public,
-            "names": [to_plain(name) for name in self.names],
-            "strategy": self._digest,
-            "weights": self._plan.strategy.tolist()
-            if self.mechanism.factorisation == "optimal"
-            else None,
-            "unit": self._plan.unit,
-            "days": [[each.tolist() for each in day] for day in self._came],
-            "measured": self._measured[
-                self._plan.measured_on < self.day, : len(self.names)
-            ].tolist(),
-            "given": self._given,
+            "names": plain_names(self.names),
+            "days": days,
+            "measured": measured,
+            "given": [day.given for day in self._days],
         }
 
     @classmethod
@@ -562,35 +642,73 @@ class Stream:
             InvalidParameter: where the state is not of such a stream.
         """
         try:
-            names = [from_plain(name) for name in plain["names"]]
-            day = int(plain["day"])
-            if plain.get("weights") is not None:  # earlier states had none
-                mechanism = mechanism.measured_by(plain["weights"], int(plain["unit"]))
-            stream = cls(mechanism, sensitivity, bool(plain["public"]), names, rng, day)
-            stream._given = list(map(str, plain["given"]))
-            stream._came = [
-                (np.array(rows, dtype=np.int64), np.array(n, dtype=np.int64))
-                for rows, n in plain["days"]
-            ]
-            old = stream._plan.measured_on < day
-            measured = np.array(plain["measured"], dtype=np.int64).reshape(
-                int(old.sum()), len(names)
-            )
-            made_by = (str(mechanism), str(sensitivity), stream._digest)
-            fits = (plain["mechanism"], plain["sensitivity"], plain["strategy"]) == made_by
-            fits &= (
-                len(stream._rows) == len(names)
-                and len(stream._came) == len(stream._given) == day <= mechanism.days
-            )
+            header = dict(plain)
+            public = bool(plain["public"])
+            if plain.get("weights") is not None:
+                made = mechanism.measured_by(plain["weights"], int(plain["unit"])).measurements
+            else:
+                made = mechanism.measurements
+            days = _days_of(plain, made.measured_on)
+            if not public and days:  # which of the days a label came on does not matter
+                header["names"] = []
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
-        if not fits:
-            raise InvalidParameter(
-                "state: of another mechanism, or of a machine that factorises it otherwise"
-            )
-        stream._measured[old] = measured
-        return stream
+        return cls.resumed(header, days, mechanism, sensitivity, rng)
 
     @property
     def _digest(self) -> str:
         return hashlib.sha256(self._plan.strategy.tobytes()).hexdigest()
+
+
+_OUTSIDE = "histogram must have the stream's public domain, and no label outside of it"
+
+
+def _texts_or_integers(labels: Array) -> Array | None:
+    """Labels that are texts or 64-bit integers throughout, as an array of such; None for others."""
+    if labels.dtype != object:
+        return labels
+    if set(map(type, labels)) != {str}:
+        return None
+    try:
+        return np.array(labels, dtype=np.dtypes.StringDType())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+
+
+def _are_the_same(labels: Array | None, others: Array | None) -> bool:
+    """Whether labels are the same ones in the same order; False where that is not seen at once."""
+    if labels is None or others is None or labels.dtype != others.dtype:
+        return False
+    return labels.shape == others.shape and bool((labels == others).all())
+
+
+def _is_within(day: StreamDay, labels: int) -> bool:
+    """Whether the counts of a day are of labels that are there."""
+    if isinstance(day.rows, slice):
+        return day.counts.size <= labels
+    places = day.rows
+    if places.size != day.counts.size:
+        return False
+    return not places.size or bool(places.min() >= 0 and places.max() < labels)
+
+
+def _days_of(plain: Mapping[str, Any], measured_on: Array) -> list[StreamDay]:
+    """The days of a state as plain values; all labels of a private domain are those of its first
+    day.
+    """
+    count = int(plain["day"])
+    names = [from_plain(name) for name in plain["names"]]
+    done = np.flatnonzero(measured_on < count).tolist()
+    numbers = dict(zip(done, plain["measured"], strict=True))
+    days = list[StreamDay]()
+    pairs = zip(plain["given"], plain["days"], strict=True)
+    for number, (given, (rows, counts)) in enumerate(pairs):
+        new = names if number == 0 and not plain["public"] else []
+        own = np.flatnonzero(measured_on == number).tolist()
+        measured = {place: np.array(numbers[place], dtype=np.int64) for place in own}
+        places = np.array(rows, dtype=np.int64)
+        values = np.array(counts, dtype=np.int64)
+        days.append(StreamDay.of(str(given), new, places, values, measured))
+    if len(days) != count:
+        raise ValueError("the days are not as many as the state says")
+    return days

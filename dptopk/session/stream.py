@@ -21,7 +21,7 @@ from dptopk.costs import Charge, GaussianDP
 from dptopk.datasets.store import EventsStore
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.histogram.labels import to_plain
+from dptopk.histogram.labels import from_plain, to_plain
 from dptopk.mechanisms.continual import ContinualTopK, Stream
 from dptopk.release.release import Release, to_json
 from dptopk.session.budget_backend import LedgerBudget
@@ -112,6 +112,7 @@ class StreamSession:
         self.calendar = Calendar(**terms["calendar"])
         self.rng: Generator | None = None
         self._book, self._file, self._pid = book, file, os.getpid()
+        self._latest = _Latest("", None)
 
     @classmethod
     def open(cls, ledger: Ledger, path: str | Path) -> StreamSession:
@@ -175,7 +176,7 @@ class StreamSession:
         )  # another process may have been faster
         with file.turn() as turn:
             if turn.terms() is None:
-                turn.begin(terms, first.to_dict())
+                turn.begin(terms, first.header())
         return cls(book, file, terms)
 
     def answer(
@@ -199,15 +200,14 @@ class StreamSession:
             (then ask again).
         """
         number = self.calendar.number(day)
+        latest = None
         with self._turn() as turn:
             if turn.answer(number) is None:
-                self._draw(
-                    turn,
-                    number,
-                    data,
-                    self.calendar.name(number) if partition is None else partition,
-                )
-        return cast("Release", self.stored(number))  # it was committed
+                name = self.calendar.name(number) if partition is None else partition
+                latest = self._draw(turn, number, data, name)
+        if latest is not None:  # the file has the day now
+            self._latest = latest
+        return cast("Release", self.stored(number))
 
     def stored(self, day: int | str | date) -> Release | None:
         """The answer of a day that was answered before, or None; nothing is drawn."""
@@ -225,9 +225,9 @@ class StreamSession:
     def public_labels(self) -> list[Any] | None:
         """The labels of a public domain, in their order; None where labels are private."""
         with self._turn() as turn:
-            stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity)
-        if stream.public:
-            return stream.names
+            header = turn.header()
+        if header["public"]:
+            return [from_plain(name) for name in header["names"]]
         return None
 
     @contextmanager
@@ -274,8 +274,28 @@ class StreamSession:
             )
         return receipt is None
 
-    def _draw(self, turn: Turn, number: int, data: Histogram | EventsStore, partition: str) -> None:
-        """Answer the next day, and write down the answer and the state after it."""
+    def _state(self, turn: Turn) -> Stream:
+        """The state after the last day: what this process has of it, where the file has the same
+        days, else what the file has.
+        """
+        latest = self._latest
+        self._latest = _Latest("", None)  # a day that fails may leave it changed
+        days = turn.days()
+        last = days[len(days)][1] if days else ""
+        if latest.stream is not None and latest.token == last:
+            latest.stream.rng = self.rng
+            return latest.stream
+        header = turn.header()
+        if "measured" not in header:
+            return Stream.resumed(header, turn.states(), self.mechanism, self.sensitivity, self.rng)
+        earlier = Stream.from_dict(header, self.mechanism, self.sensitivity, self.rng)
+        turn.rewrite(earlier.header(), earlier.days)
+        return earlier
+
+    def _draw(
+        self, turn: Turn, number: int, data: Histogram | EventsStore, partition: str
+    ) -> _Latest:
+        """Answer the next day, and write down the answer and what it adds to the state."""
         days = turn.days()
         if number != len(days) + 1:
             after = self.calendar.name(len(days) + 1)
@@ -306,7 +326,7 @@ class StreamSession:
                     f"days_per_user={user.most}"
                 )
             data = data.histogram(partition=partition)
-        stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self.rng)
+        stream = self._state(turn)
         # With measurements of the file, which another version's solver may have found after the
         # charge.
         if stream.mechanism is not self.mechanism and _mu(stream.charge) > _mu(spend.charge) * (
@@ -317,7 +337,17 @@ class StreamSession:
                 "another stream"
             )
         release = stream.release(data)
-        turn.append(number, partition, secrets.token_hex(16), release.to_dict(), stream.to_dict())
+        token = secrets.token_hex(16)
+        turn.append(number, partition, token, release.to_dict(), stream.last_day)
+        return _Latest(token, stream)
+
+
+@dataclass(frozen=True)
+class _Latest:
+    """The state of a stream in this process, and the token of the last day that it holds."""
+
+    token: str
+    stream: Stream | None
 
 
 def _mu(charge: Charge) -> float:

@@ -8,7 +8,7 @@ random token that says which copy of the file gave the answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,15 @@ from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.files import LedgerFile
 from dptopk.ledger.store import Store
+from dptopk.mechanisms.stream_day import StreamDay
 
+# The parts of a day (``StreamDay.to_parts``), which are written once.
+_PARTS = (
+    "CREATE TABLE IF NOT EXISTS parts (day INTEGER, part INTEGER, content BLOB NOT NULL, "
+    "PRIMARY KEY (day, part))"
+)
 _TABLES = (
+    _PARTS,
     "CREATE TABLE stream (terms TEXT NOT NULL, state TEXT NOT NULL)",
     (
         "CREATE TABLE days (day INTEGER PRIMARY KEY, partition TEXT NOT NULL UNIQUE, token TEXT "
@@ -54,16 +61,34 @@ class Turn:
             return dict(json.loads(rows[0][0]))
         return None
 
-    def begin(self, terms: dict[str, Any], state: dict[str, Any]) -> None:
+    def begin(self, terms: dict[str, Any], header: dict[str, Any]) -> None:
         """Write the terms and the state before the first day."""
         for statement in _TABLES:
             self._run(statement)
-        self._run("INSERT INTO stream VALUES (?, ?)", canonical_json(terms), canonical_json(state))
+        self._run("INSERT INTO stream VALUES (?, ?)", canonical_json(terms), canonical_json(header))
 
-    def state(self) -> dict[str, Any]:
-        """The state after the last day."""
-        ((state,),) = self._run("SELECT state FROM stream")
-        return dict(json.loads(state))
+    def header(self) -> dict[str, Any]:
+        """The state before the first day; of a file of an earlier version, after the last one."""
+        ((header,),) = self._run("SELECT state FROM stream")
+        return dict(json.loads(header))
+
+    def states(self) -> Iterator[StreamDay]:
+        """What each day has added to the state, in order; one day is in memory at a time."""
+        for day in self.days():
+            yield StreamDay.from_parts(
+                dict(self._run("SELECT part, content FROM parts WHERE day = ?", day))
+            )
+
+    def rewrite(self, header: dict[str, Any], days: Sequence[StreamDay]) -> None:
+        """Bring a file of an earlier version into today's form."""
+        self._run(_PARTS)
+        self._run("UPDATE stream SET state = ?", canonical_json(header))
+        for number, day in enumerate(days, 1):
+            self._add(number, day)
+
+    def _add(self, number: int, day: StreamDay) -> None:
+        for part, content in day.to_parts().items():
+            self._run("INSERT INTO parts VALUES (?, ?, ?)", number, part, content)
 
     def days(self) -> dict[int, tuple[str, str]]:
         """The days that were answered, each with the name of its data and its token."""
@@ -78,13 +103,13 @@ class Turn:
         return None
 
     def append(
-        self, day: int, partition: str, token: str, answer: dict[str, Any], state: dict[str, Any]
+        self, day: int, partition: str, token: str, answer: dict[str, Any], state: StreamDay
     ) -> None:
-        """Write a day's answer together with the state after it."""
+        """Write a day's answer together with what it adds to the state."""
         self._run(
             "INSERT INTO days VALUES (?, ?, ?, ?)", day, partition, token, canonical_json(answer)
         )
-        self._run("UPDATE stream SET state = ?", canonical_json(state))
+        self._add(day, state)
 
 
 class StreamFile:

@@ -15,6 +15,7 @@ from dptopk import Budget, Charge, Histogram, InvalidParameter, Sensitivity, com
 from dptopk.mechanisms import ContinualTopK, continual
 from dptopk.mechanisms.continual import Stream
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS
+from dptopk.mechanisms.stream_day import StreamDay
 
 ONE = Sensitivity(l0=1)
 DAYS = [
@@ -319,7 +320,10 @@ def test_a_total_depends_on_its_own_measurements_alone():
     stream.day, measured = 35, rng.integers(-(10**6), 10**6, (40, 30))
 
     def totals(rows):
-        stream.names, stream._measured = list(rows), measured[:, rows]
+        days = ({n: measured[n, rows]} for n in range(35))
+        none = np.array([], dtype=np.int64)
+        stream._days = [StreamDay.of("", [], none, none, numbers) for numbers in days]
+        stream.names = list(rows)
         return stream._totals()
 
     everyone = totals(range(30))
@@ -394,7 +398,7 @@ def test_a_day_looks_at_touched_labels_alone():
     stream = ContinualTopK(k=1, days=3, sigma=1.0).stream(ONE, labels=range(5000))
     for _ in range(3):
         stream.release(Histogram([7, 9], [1, 2], domain=range(5000), sensitivity=ONE))
-    assert [len(rows) for rows, _ in stream._came] == [2, 2, 2]
+    assert [len(day.counts) for day in stream._days] == [2, 2, 2]
 
 
 def test_counts_near_the_end_of_64_bits_enter_cut():

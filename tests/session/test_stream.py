@@ -22,12 +22,13 @@ from dptopk import (
     Sensitivity,
     Session,
 )
-from dptopk._internal.json_text import fingerprint
+from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk.datasets import EventsStore
 from dptopk.ledger import store as ledger_store
 from dptopk.mechanisms import ContinualTopK, continual
 from dptopk.mechanisms.continual import Stream
 from dptopk.mechanisms.samplers.factorisation import triangular
+from dptopk.mechanisms.stream_day import StreamDay
 from dptopk.session import Calendar, StreamSession
 from dptopk.session.budget_backend import LedgerBudget
 from dptopk.session.stream_file import StreamFile, Turn
@@ -255,7 +256,7 @@ def test_what_fails_in_the_middle_of_a_day_leaves_the_day_as_it_was(
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stream, "to_dict", full)
+        patch.setattr(StreamDay, "to_parts", full)
         with pytest.raises(OSError, match="no space"):
             stream.answer(2, day(tea=900))
     assert stream.stored(2) is None
@@ -499,3 +500,83 @@ def test_a_fork_waits_for_the_files_of_streams_before_the_ledger(session, path):
         )
     finally:
         ledger_store._after_fork()
+
+
+def parts_of(path):
+    with StreamFile(path).turn() as turn:
+        return {
+            (day, part): content
+            for day, part, content in turn._run("SELECT day, part, content FROM parts")
+        }
+
+
+def test_the_state_is_binary_and_only_grows(session, path):
+    """What a day has written is the same on all later days, and as large as the day alone."""
+    names = [f"l{n}" for n in range(500)]
+    public = session.stream("daily", MECHANISM, path=path)
+    public.answer(1, day(**dict.fromkeys(names, 1)))
+    with StreamFile(path).turn() as turn:
+        header = turn.header()
+    before = parts_of(path)
+    public.answer(2, day(tea=900))
+    after = parts_of(path)
+    with StreamFile(path).turn() as turn:
+        assert turn.header() == header
+    assert {key: after[key] for key in before} == before
+    assert all(isinstance(content, bytes) for content in after.values())
+    assert sum(len(content) for key, content in after.items() if key[0] == 2) < 4 * 501 + 500
+
+
+@pytest.mark.parametrize("name", ["square_root", "tree"])
+def test_a_stream_that_is_opened_on_every_day_goes_on_as_one_that_was_never_closed(
+    name, session, path, tmp_path, ledger, monkeypatch
+):
+    """Labels that come late and days without any: the states are the same numbers, where noise is
+    0.
+    """
+    monkeypatch.setattr(Stream, "_noise", lambda _, size: np.zeros(size, dtype=np.int64))
+    mechanism = ContinualTopK(k=2, days=4, sigma=5.0, delta=1e-6, factorisation=name)
+    ledger.create_dataset(
+        "more", registered=Charge.join(mechanism.charge(ONE), mechanism.charge(ONE)), delta=1e-5,
+        sensitivity=ONE, unit="user-day",
+    )  # fmt: skip
+    session = Session(EMPTY, ledger=ledger, dataset="more", analyst="ann", unit="user-day")
+    days = [day(tea=900, milk=10), EMPTY, day(rum=40_000, tea=1), day(milk=3)]
+    whole = session.stream("whole", mechanism, path=path)
+    session.stream("parts", mechanism, path=tmp_path / "parts.stream")
+    for number, counts in enumerate(days, 1):
+        again = StreamSession.open(ledger, tmp_path / "parts.stream")
+        assert rows(again.answer(number, counts)) == rows(whole.answer(number, counts))
+    assert parts_of(path) == parts_of(tmp_path / "parts.stream")
+
+
+def test_the_file_of_an_earlier_version_is_gone_on_with(session, path, draws):
+    """Its state is one JSON text that holds all days; the next day brings it into today's form."""
+    stream = session.stream("daily", MECHANISM, path=path)
+    for number, counts in enumerate((day(tea=900, milk=600), day(rum=700)), 1):
+        stream.answer(number, counts)
+    state = stream._latest.stream.to_dict()
+    with StreamFile(path).turn() as turn:
+        turn._run("DROP TABLE parts")
+        turn._run("UPDATE stream SET state = ?", canonical_json(state))
+    again = session.stream("daily", MECHANISM, path=path)
+    assert again.public_labels() is None
+    assert rows(again.answer(2, EMPTY)) == rows(stream.stored(2))
+    again.answer(3, day(tea=100))
+    assert again._latest.stream.to_dict()["measured"][:2] == state["measured"]
+    assert {key[0] for key in parts_of(path)} == {1, 2, 3}
+    assert rows(StreamSession.open(again._book._ledger, path).answer(4, EMPTY))["tea"] > 500
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM parts WHERE day = 1 AND part = 0",
+                                    "UPDATE parts SET content = x'00' WHERE day = 1 AND part = 0",
+                                    "DELETE FROM parts"])  # fmt: skip
+def test_a_file_whose_numbers_are_damaged_is_refused_and_draws_nothing(
+    change, session, path, draws
+):
+    session.stream("daily", MECHANISM, path=path).answer(1, day(tea=900))
+    with StreamFile(path).turn() as turn:
+        turn._run(change)
+    with pytest.raises(InvalidParameter, match="state"):
+        session.stream("daily", MECHANISM, path=path).answer(2, day(tea=1))
+    assert draws == [1]
