@@ -47,7 +47,7 @@ from dptopk import (
 )
 from dptopk.datasets import events_histogram, macbeth
 from dptopk.mechanisms import StabilityTopK
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning import Plan
 from dptopk.planning.designs import DESIGNS
 from dptopk.release.intervals import smallest_width

@@ -26,7 +26,7 @@ from dptopk.audit.worlds import World
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.base import Mechanism, add_remove
+from dptopk.mechanisms.mechanism import Mechanism, add_remove
 from dptopk.mechanisms.samplers.exact import exp_units
 from dptopk.mechanisms.samplers.listing import Listing, outcomes
 from dptopk.mechanisms.samplers.random import LISTING_BITS

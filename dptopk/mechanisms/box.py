@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,10 @@ from dptopk._internal.rounding import smaller_of
 from dptopk.costs import Charge, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.samplers.box_noise import box_noise, side_law
-from dptopk.mechanisms.samplers.random import Array
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Noise, Scene, seeded
+from dptopk.mechanisms.samplers.random import Array, Bits
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Noise, SimulationInput, seeded
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import BoxNoise
 
@@ -78,18 +78,18 @@ class Box(CountingMechanism):
             )
         return labels + 1
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw box noise for ``size`` counts, int64, shape (size,)."""
         return self.draw_some(sensitivity, size, size, bits)
 
-    def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Any) -> Array:
+    def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Bits) -> Array:
         """The first ``size`` coordinates of the noise of ``labels`` counts."""
         if not size:
             return np.zeros(0, dtype=np.int64)
         law = side_law(self._checked(sensitivity, labels), smaller_of(self.epsilon))
         return box_noise(law, sensitivity.linf, size, bits)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """U_i - U_0 on a side with a Gamma law."""
         sensitivity = scene.sensitivity
         unit = scene.noise("uniform", 1.0)
@@ -129,9 +129,8 @@ def box_cost(epsilon: float, values: int, moved: int) -> Cost:
     """
     pure = PureDP(epsilon)
     total = math.tanh(epsilon / 2)
-    second = (
-        loss_chance(epsilon, values, min(moved, values // 2)) * -math.expm1(-epsilon) * (1 + 1e-15)
-    )
+    likely = loss_chance(epsilon, values, min(moved, values // 2))
+    second = likely * -math.expm1(-epsilon) * (1 + 1e-15)
     if values > 2 and second < total:
         return MultiDP(((epsilon, 0.0), (0.0, second)))
     return pure
@@ -144,13 +143,24 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     Z = (1-q)²/q · Σ n^values q^n. The terms are log-concave in L, also between the integers: x^s -
     (x-1)^s is the integral of a log-concave function over an interval.
     """
-    parts = (moved, values - moved)
-    log_z = (
-        2 * math.log(-math.expm1(-epsilon))
-        + epsilon
-        + log_power_sum(values, epsilon)
-        - slack(values)
-    )
+    terms = _loss_terms(epsilon, (moved, values - moved))
+    spread = math.sqrt(values)
+    first = max(math.floor((values - 12 * spread - 40) / epsilon), 0)  # the terms grow up to there
+    last = math.ceil((values + 16 * spread + 130) / epsilon)
+    (at_first, at_last), (_, falls) = terms(np.array([float(first), float(last)]))
+    rest = first * float(at_first) + float(at_last) / -math.expm1(float(falls))
+    most = log_concave_sum(terms, first, last) + rest
+    total = most * math.exp(slack(values)) * (1 + 1e-12)
+    if total < 1:
+        return total
+    return 1.0  # also where it is not a number
+
+
+def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tuple[Array, Array]]:
+    """The terms of ``loss_chance``, and the derivatives of their logarithms."""
+    values = sum(parts)
+    log_z = 2 * math.log(-math.expm1(-epsilon)) + epsilon
+    log_z = log_z + log_power_sum(values, epsilon) - slack(values)
 
     def terms(L: Array) -> tuple[Array, Array]:
         logs = -epsilon * L - log_z
@@ -159,20 +169,17 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
             after = np.log1p(L)  # ln(L + 1), and by how much ln(L) is below it
             step = np.log1p(1 / L)
         for s in parts:
-            factor = s * after + np.log(-np.expm1(-s * step))
+            factor = _log_difference(s, after, step)
             logs = logs + factor
             if s > 1:
-                growth = (s - 1) * after + np.log(-np.expm1(-(s - 1) * step))
+                growth = _log_difference(s - 1, after, step)
                 slope = slope + s * np.exp(growth - factor)
         return np.exp(logs), slope
 
-    first = max(
-        math.floor((values - 12 * math.sqrt(values) - 40) / epsilon), 0
-    )  # the terms grow up to there
-    last = math.ceil((values + 16 * math.sqrt(values) + 130) / epsilon)
-    ends, slopes = terms(np.array([float(first), float(last)]))
-    rest = first * float(ends[0]) + float(ends[1]) / -math.expm1(float(slopes[1]))
-    total = (log_concave_sum(terms, first, last) + rest) * math.exp(slack(values)) * (1 + 1e-12)
-    if total < 1:
-        return total
-    return 1.0  # also where it is not a number
+    return terms
+
+
+def _log_difference(s: int, after: Array, step: Array) -> Array:
+    """The logarithm of (L + 1)^s - L^s."""
+    found: Array = s * after + np.log(-np.expm1(-s * step))
+    return found

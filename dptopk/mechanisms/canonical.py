@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import comb
 
 import numpy as np
@@ -39,12 +40,13 @@ class Subsets:
 
     def _kinds(self, slack: int) -> list[int]:
         """Return the number of sets of each kind."""
-        n = self._within(slack)
-        k = self._k
-        return [
-            _comb(n[i + 1] - i, k - i) - _comb(n[i] - i, k - i) if n[i + 1] > n[i] else 0
-            for i in range(k)
-        ]
+        within = self._within(slack)
+        numbers = [0] * self._k
+        for i, (before, until) in enumerate(pairwise(within)):
+            if until > before:
+                rest = self._k - i
+                numbers[i] = _comb(until - i, rest) - _comb(before - i, rest)
+        return numbers
 
     def size(self, slack: int) -> int:
         """Return the exact number of sets with a gap of at most ``slack``."""
@@ -56,12 +58,13 @@ class Subsets:
         """The logarithm of that, about right."""
         ends = self._ranked.at_least(self._top - np.maximum(slacks, 0)[:, None])
         places = np.arange(self._k)
-        starts = np.concatenate((np.zeros((len(ends), 1)), ends[:, :-1]), axis=1)
-        more, less = (_log_comb(n - places, self._k - places) for n in (ends, starts))
+        none = np.zeros((len(ends), 1))
+        starts = np.concatenate((none, ends[:, :-1]), axis=1)
+        more = _log_comb(ends - places, self._k - places)
+        less = _log_comb(starts - places, self._k - places)
         with np.errstate(divide="ignore", invalid="ignore"):
-            kinds = np.where(
-                ends > starts, more + np.log(-np.expm1(np.minimum(less - more, 0.0))), -np.inf
-            )
+            remaining = np.log(-np.expm1(np.minimum(less - more, 0.0)))
+            kinds = np.where(ends > starts, more + remaining, -np.inf)
             kinds = np.where(np.isnan(kinds), -np.inf, kinds)
         logs: Floats = np.logaddexp.reduce(kinds, axis=1)
         return np.where(slacks < 0, 0.0, np.maximum(logs, 0.0))
@@ -81,10 +84,10 @@ class Subsets:
         number += _comb(n[kind] - kind, rest)
         # Of the sets of `rest` ranks from kind + 1 on, C(t - kind, rest) have a worst rank of at
         # most t. The number is at least that of t = n[kind], and below that of n[kind + 1].
-        high = first_true(
-            lambda t: comb(t - kind, rest) > number, max(n[kind], self._k - 1) + 1, n[kind + 1]
-        )
-        return [*range(kind), *uniform_distinct(kind, [high - 1] * (rest - 1), bits), high - 1]
+        least = max(n[kind], self._k - 1) + 1
+        worst = first_true(lambda t: comb(t - kind, rest) > number, least, n[kind + 1]) - 1
+        others = uniform_distinct(kind, [worst] * (rest - 1), bits)
+        return [*range(kind), *others, worst]
 
     def gap(self, answer: list[int]) -> int:
         """The best count outside less the worst inside."""
@@ -146,8 +149,11 @@ def _log_comb(n: Array, k: Ints) -> Floats:
     left = size - k
     far = np.maximum(left, _STIRLING)
     size_far = far + k
-    ratio = (far + 0.5) * np.log1p(k / far) + k * (np.log(size_far) - 1)
+    ratio = (far + 0.5) * np.log1p(k / far)
+    ratio = ratio + k * (np.log(size_far) - 1)
     ratio += (1 / size_far - 1 / far) / 12 - (1 / size_far**3 - 1 / far**3) / 360
-    near = -np.log1p(size) - betaln(np.minimum(left, _STIRLING) + 1, k + 1.0)
-    logs: Floats = np.where(left < _STIRLING, near, ratio - gammaln(k + 1.0))
+    few = np.minimum(left, _STIRLING) + 1
+    near = -np.log1p(size) - betaln(few, k + 1.0)
+    distant = ratio - gammaln(k + 1.0)
+    logs: Floats = np.where(left < _STIRLING, near, distant)
     return np.where(n < k, -np.inf, logs)

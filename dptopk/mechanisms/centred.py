@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from dptopk._internal import validate
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.samplers.random import Array, Rng, random_bits
-from dptopk.mechanisms.samplers.simulation import Noise, Scene, Standard
+from dptopk.mechanisms.mechanism import CountingMechanism, Rows, add_remove
+from dptopk.mechanisms.samplers.random import Array, Bits, Rng, random_bits
+from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput, Standard
 from dptopk.release.intervals import Measurement
 
 LARGEST_DENOMINATOR = 1000
@@ -132,18 +132,18 @@ class Centred(CountingMechanism):
         each = [self.released(rows.counts, noise + common) for noise in own]
         return each[0], np.mean(each, axis=0)
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw Z + Y, in steps of 1/b, int64, shape (size,)."""
         own = self.noise.draw_noise(sensitivity, size, bits)
         return own + self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """Z for each count, Y for all."""
         own = self.noise.float_noise(scene, labels)
         common = self.float_common(scene, labels)
         return lambda number: own(number) / self.centre.denominator + common(number)
 
-    def float_common(self, scene: Scene, labels: int) -> Noise:
+    def float_common(self, scene: SimulationInput, labels: int) -> Noise:
         """Y/b of a simulation, shape (BLOCK, 1)."""
         once = replace(scene, standard=Standard(0, of="common"))
         common = self.shared(scene.sensitivity, labels).float_noise(once, labels)
@@ -240,7 +240,7 @@ def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> F
     return min(sorted(centres, key=lambda c: c.denominator), key=spread)
 
 
-def _centre(value: Any) -> Fraction:
+def _centre(value: Fraction | float | str) -> Fraction:
     try:
         centre = Fraction(value)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):

@@ -168,9 +168,8 @@ class ContinualTopK:
         far = sensitivity.linf * user.active
         beyond = (self._thresholds(sensitivity) - rounding - far) / spread
         passes = _normal_tail(beyond) + (user.active - 1) * _normal_tail(beyond + far / spread)
-        delta = float(
-            passes.sum() * finite_l0(sensitivity, "for private labels") * (1 + 1e-9) + FAR_MASS
-        )
+        l0 = finite_l0(sensitivity, "for private labels")
+        delta = float(passes.sum() * l0 * (1 + 1e-9) + FAR_MASS)
         if delta >= 1 or beyond.min() < 0:
             raise InvalidParameter(
                 f"days_per_user={user.most} is too large for thresholds that are made for "
@@ -227,11 +226,8 @@ class ContinualTopK:
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
         spread, rounding = self.total_noise(sensitivity)
-        passes = (
-            (self.delta - FAR_MASS)
-            / (finite_l0(sensitivity, "for private labels") * self.days)
-            / (1 + 1e-9)
-        )
+        l0 = finite_l0(sensitivity, "for private labels")
+        passes = (self.delta - FAR_MASS) / (l0 * self.days) / (1 + 1e-9)
         if passes < FAR_MASS:
             raise InvalidParameter(f"delta={self.delta} is too small")
         active = self.participation.active
@@ -286,7 +282,7 @@ class ContinualTopK:
         return day - 1
 
 
-def _normal_tail(x: Any) -> Array:
+def _normal_tail(x: Array) -> Array:
     """Upper bound on P[Z > x], x >= 0."""
     from scipy.special import ndtr
 
@@ -294,7 +290,7 @@ def _normal_tail(x: Any) -> Array:
     return tail
 
 
-def _normal_point(probability: Any) -> Array:
+def _normal_point(probability: float | Array) -> Array:
     """Upper bound on the x >= 0 beyond which a standard normal variable is with this
     probability.
     """
@@ -328,7 +324,7 @@ class Stream:
     day: int = 0
     _days: list[StreamDay] = field(init=False, repr=False, default_factory=list)
     _rows: dict[Any, int] = field(init=False, repr=False)
-    _turn: Any = field(init=False, repr=False, default_factory=threading.Lock)
+    _turn: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._rows = {identity(name): row for row, name in enumerate(self.names)}
@@ -482,19 +478,28 @@ class Stream:
             values = values[places]
         cut = len(values) > self.mechanism.k
         if cut:  # what is below the k-th value need not be sorted
-            top = values >= np.partition(values, -self.mechanism.k)[-self.mechanism.k]
+            place = len(values) - self.mechanism.k
+            top = values >= np.partition(values, place)[place]
             values = values[top]
             places = places[top]
         shown_names = map(self.names.__getitem__, places.tolist())
         names = np.fromiter(shown_names, dtype=object, count=places.size)
         best = descending(values, names)[: self.mechanism.k]
-        shown: dict[str, Any] = {"labels": tuple(names[best].tolist()), "counts": values[best]}
-        charge, paid = (
-            (self.charge, "") if self.day == 1 else (Charge({}), ", paid for with the first answer")
+        charge = self.charge
+        note = f"day {self.day} of {self.mechanism.days}"
+        if self.day > 1:
+            charge = Charge({})
+            note += ", paid for with the first answer"
+        return Release.drawn(
+            histogram.with_sensitivity(self.sensitivity),
+            self.rng,
+            labels=tuple(names[best].tolist()),
+            counts=values[best],
+            charge=charge,
+            note=note,
+            mechanism=self.mechanism,
+            measurement=self._measurement(cut),
         )
-        shown |= {"charge": charge, "note": f"day {self.day} of {self.mechanism.days}{paid}"}
-        shown |= {"mechanism": self.mechanism, "measurement": self._measurement(cut)}
-        return Release.drawn(histogram.with_sensitivity(self.sensitivity), self.rng, **shown)
 
     def _totals(self) -> Array:
         """Return the noisy totals; each depends only on its own label's measurements.

@@ -16,12 +16,12 @@ from dptopk._internal.search import first_true
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Labels, Mechanism, Rows, rows_to_count
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
+from dptopk.mechanisms.mechanism import Labels, Mechanism, Rows, rows_to_count
 from dptopk.mechanisms.samplers.random import Array
-from dptopk.mechanisms.samplers.simulation import Draw, Scene
+from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput
 from dptopk.release.release import Release
 
 
@@ -139,9 +139,12 @@ class CountMLE(Mechanism):
         own, shared = self.variances(sensitivity)
         own /= passes
         fitted = isotonic_least_squares(measured, clip=shared == 0)
-        spare = max(len(measured) - _blocks(fitted, clip=shared == 0) - 2, 0)
+        blocks = _blocks(fitted, clip=shared == 0)
+        spare = max(len(measured) - blocks - 2, 0) * own
         square = float(((fitted - measured) ** 2).sum())
-        return fitted, (1.0 if square <= spare * own else spare * own / square)
+        if square <= spare:
+            return fitted, 1.0
+        return fitted, spare / square
 
     def variances(self, sensitivity: Sensitivity) -> tuple[float, float]:
         """Variance of the noise that each count has for itself, and of the noise that all share."""
@@ -155,28 +158,33 @@ class CountMLE(Mechanism):
             return isotonic_least_squares(measured)
         return isotonic_median(measured)
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """Refused: the ranking is given."""
         raise InvalidParameter("CountMLE selects no labels: it counts those of a ranking")
 
-    def recount_error(self, true: Array, shown: Array, scene: Scene) -> Array:
+    def recount_error(self, true: Array, shown: Array, scene: SimulationInput) -> Array:
         """Return the error of fitted counts, measured as often as the charge of k counts allows."""
         k = scene.k
         sensitivity = scene.sensitivity
-        own, shared = (math.sqrt(variance) for variance in self.variances(sensitivity))
         kind = "laplace" if isinstance(self.noise, KnownLaplace) else "normal"
         charge = self.charge(sensitivity, labels=k)
-        passes = {
-            row: self.passes(charge, sensitivity, row) for row in set(shown.sum(axis=1).tolist())
-        }
         squares = np.zeros(len(true))
         for draw, (counts, there) in enumerate(zip(true, shown, strict=True)):
             noise = scene.standard.measured(kind, k, draw)
             truth = counts[there]
-            often = passes[len(truth)]
-            measured = truth + own / math.sqrt(often) * noise[: len(truth)] + shared * noise[-1]
-            squares[draw] = ((self.fit(measured, sensitivity, often) - truth) ** 2).sum()
+            passes = self.passes(charge, sensitivity, len(truth))
+            squares[draw] = self._square_error(truth, noise, sensitivity, passes)
         return squares
+
+    def _square_error(
+        self, truth: Array, noise: Array, sensitivity: Sensitivity, passes: int
+    ) -> float:
+        """Of the fit to counts with this noise of variance 1, of which the last is shared."""
+        own, shared = self.variances(sensitivity)
+        scale = math.sqrt(own) / math.sqrt(passes)
+        measured = truth + scale * noise[: len(truth)] + math.sqrt(shared) * noise[-1]
+        fitted = self.fit(measured, sensitivity, passes)
+        return float(((fitted - truth) ** 2).sum())
 
     def passes(self, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
         """Return how often n rows can be counted for at most this charge."""
@@ -184,7 +192,7 @@ class CountMLE(Mechanism):
             return _passes(self, charge, sensitivity, rows)
         return 1
 
-    def told(
+    def release_options(
         self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool
     ) -> dict[str, Any]:
         """The ranking, and how often to count it."""
@@ -238,11 +246,17 @@ class CountMLE(Mechanism):
         charge = self.repeated(sensitivity, len(rows), passes)
         written = replace(self, noise=self.noise.resolved(sensitivity, len(rows)))
         measured, mean = written.noise.measure_again(sensitivity, rows, rng, passes)
-        shown: dict[str, Any] = {"labels": tuple(rows.labels.tolist()), "measured": measured}
-        shown["counts"] = written.fit(mean, sensitivity, passes)
-        shown["measurement"] = written.noise.measurement(sensitivity, len(rows), whole=False)
-        shown["note"] = f"counts are means of {passes} measurements" if passes > 1 else ""
-        return Release.drawn(histogram, rng, charge=charge, mechanism=written, **shown)
+        return Release.drawn(
+            histogram,
+            rng,
+            charge=charge,
+            mechanism=written,
+            labels=tuple(rows.labels.tolist()),
+            measured=measured,
+            counts=written.fit(mean, sensitivity, passes),
+            measurement=written.noise.measurement(sensitivity, len(rows), whole=False),
+            note=f"counts are means of {passes} measurements" if passes > 1 else "",
+        )
 
 
 def isotonic_least_squares(values: Array, *, clip: bool = True) -> Array:
@@ -268,7 +282,10 @@ def _blocks(fitted: Array, *, clip: bool) -> int:
     those above 0.
     """
     values = fitted[fitted > 0] if clip else fitted
-    return int(np.count_nonzero(values[1:] != values[:-1])) + (len(values) > 0)
+    if not len(values):
+        return 0
+    steps = np.count_nonzero(values[1:] != values[:-1])
+    return int(steps) + 1
 
 
 def isotonic_median(values: Array) -> Array:
@@ -288,9 +305,8 @@ def isotonic_median(values: Array) -> Array:
         while blocks and blocks[-1][0] <= block[0]:
             block = _pool(blocks.pop(), block)
         blocks.append(block)
-    fitted = np.repeat(
-        [value for value, _, _ in blocks], [len(members) for _, _, members in blocks]
-    )
+    sizes = [len(members) for _, _, members in blocks]
+    fitted = np.repeat([value for value, _, _ in blocks], sizes)
     return np.maximum(fitted.astype(np.float64), 0.0)
 
 
@@ -307,14 +323,13 @@ def _pool(
     n = len(large)
     low = large[(n - 1) // 2]
     high = large[n // 2]
-    return min(max(total / n, float(low)), float(high)), total, large
+    value = min(max(total / n, float(low)), float(high))
+    return value, total, large
 
 
 @lru_cache(maxsize=4096)
 def _passes(mechanism: CountMLE, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
-    return (
-        first_true(
-            lambda passes: not charge.includes(mechanism.repeated(sensitivity, rows, passes)), 2
-        )
-        - 1
-    )
+    def too_many(passes: int) -> bool:
+        return not charge.includes(mechanism.repeated(sensitivity, rows, passes))
+
+    return first_true(too_many, 2) - 1

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import PublicSelection, add_remove, gumbel_std, known
+from dptopk.mechanisms.mechanism import PublicSelection, add_remove, gumbel_std, known
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints
 from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k, selection_rate
-from dptopk.mechanisms.samplers.simulation import Draw, Scene, noisy_largest
+from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, noisy_largest
 from dptopk.release.release import Release
 
 Utilities = Sequence[float] | Array
@@ -49,11 +48,10 @@ class Exponential(PublicSelection):
         add_remove(sensitivity)
         return Charge({BoundedRange(self.epsilon): 1})
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """The largest count with Gumbel noise."""
-        return noisy_largest(
-            replace(scene, k=1), scene.noise("gumbel", self.utility_range / self.epsilon)
-        )
+        noise = scene.noise("gumbel", self.utility_range / self.epsilon)
+        return noisy_largest(replace(scene, k=1), noise)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """Return the standard deviation of Gumbel noise."""
@@ -106,32 +104,35 @@ class Exponential(PublicSelection):
         return self._drawn(histogram, rng, utilities=utilities)
 
     def rows(
-        self, histogram: Histogram, bits: Bits, *, utilities: Any = None
+        self, histogram: Histogram, bits: Bits, *, utilities: Utilities | None = None
     ) -> Sequence[int] | Ints:
         """Draw one row."""
         if utilities is not None:
             rate = selection_rate(self.epsilon, self.utility_range)
-            return [
-                exponential_choice(_checked(utilities, histogram.domain_size), rate=rate, bits=bits)
-            ]
-        noise: dict[str, Any] = {
-            "epsilon": self.epsilon,
-            "linf": self.utility_range,
-            "absent": histogram.absent,
-        }
-        return gumbel_top_k(histogram.counts, 1, bits=bits, **noise).indices
+            scores = _checked(utilities, histogram.domain_size)
+            return [exponential_choice(scores, rate=rate, bits=bits)]
+        drawn = gumbel_top_k(
+            histogram.counts,
+            1,
+            epsilon=self.epsilon,
+            linf=self.utility_range,
+            bits=bits,
+            absent=histogram.absent,
+        )
+        return drawn.indices
 
 
-def _checked(utilities: Any, size: int) -> Array:
+def _checked(utilities: Utilities, size: int) -> Array:
     """Utilities as they are: int64 where all are integers, else float64, never an integer rounded
     to a float.
 
     Raises:
         InvalidParameter: naming what does not fit, never a value.
     """
-    given = np.asarray(
-        utilities if hasattr(utilities, "dtype") else np.array(utilities, dtype=object)
-    )
+    if hasattr(utilities, "dtype"):
+        given = np.asarray(utilities)
+    else:
+        given = np.array(utilities, dtype=object)
     if given.dtype == object:
         given = _from_objects(given)
     if given.shape != (size,):
@@ -150,16 +151,17 @@ def _checked(utilities: Any, size: int) -> Array:
 
 
 def _from_objects(given: Array) -> Array:
-    values = [
-        value.item() if isinstance(value, np.generic) else value for value in given.ravel().tolist()
-    ]
-    if not all(type(value) in {int, float, bool} for value in values):
+    listed = given.ravel().tolist()
+    values = [value.item() if isinstance(value, np.generic) else value for value in listed]
+    kinds = set(map(type, values))
+    if not kinds <= {int, float, bool}:
         raise InvalidParameter("utilities must be real numbers, integers or floats")
-    if float not in map(type, values):
+    if float not in kinds:
         if not all(-_LARGEST_UTILITY <= value <= _LARGEST_UTILITY for value in values):
             raise InvalidParameter("utilities must fit 64-bit signed integers")
         return np.array(values, dtype=np.int64).reshape(given.shape)
-    if any(abs(value) > _LARGEST_BESIDE_FLOATS for value in values if type(value) is not float):
+    integers = [value for value in values if type(value) is not float]
+    if any(abs(value) > _LARGEST_BESIDE_FLOATS for value in integers):
         raise InvalidParameter(
             "utilities: an integer beside floats must be one that a float can hold: at most 2^53"
         )

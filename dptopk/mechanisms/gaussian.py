@@ -13,9 +13,9 @@ from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, IndependentNoise, finite_l0
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, IndependentNoise, finite_l0
 from dptopk.mechanisms.samplers.noise import ExactNoise, gaussian_law
-from dptopk.mechanisms.samplers.simulation import Noise, Scene
+from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput
 from dptopk.mechanisms.thresholds import (
     CutMechanism,
     IndependentCounts,
@@ -82,7 +82,7 @@ class KnownGaussian(IndependentNoise):
         """Discrete Gaussian noise."""
         return gaussian_law(self.spread(sensitivity), bound)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """Rounded normals."""
         normal = scene.noise("normal", self.spread(scene.sensitivity))
         return lambda number: np.rint(normal(number))

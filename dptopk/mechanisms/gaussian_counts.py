@@ -7,18 +7,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from dptopk._internal import validate
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.samplers.random import Array, Rng
-from dptopk.mechanisms.samplers.simulation import Noise, Scene
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, CountingMechanism, Rows, add_remove
+from dptopk.mechanisms.samplers.random import Array, Bits, Rng
+from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput
 from dptopk.release.intervals import Measurement
 
 
@@ -74,11 +73,11 @@ class GaussianCounts(CountingMechanism):
         """Describe the noise of n counts to intervals."""
         return self.noise(sensitivity, max(labels, 1)).measurement(sensitivity, labels, whole=whole)
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw as Centred.draw_noise does, for ``size`` counts."""
         return self.noise(sensitivity, max(size, 1)).draw_noise(sensitivity, size, bits)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """Draw as Centred.float_noise does."""
         return self.noise(scene.sensitivity, max(labels, 1)).float_noise(scene, labels)
 

@@ -20,10 +20,16 @@ from dptopk._internal.choices import CHARGES, CONFIDENCE, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LabelsOnly, PublicSelection, add_remove, gumbel_std
+from dptopk.mechanisms.mechanism import LabelsOnly, PublicSelection, add_remove, gumbel_std
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k, selection_rate
-from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, largest_above, noisy_largest
+from dptopk.mechanisms.samplers.simulation import (
+    Draw,
+    Noise,
+    SimulationInput,
+    largest_above,
+    noisy_largest,
+)
 from dptopk.mechanisms.thresholds import TopSlots, gumbel_offset, special_slots
 from dptopk.release.release import Release
 
@@ -43,12 +49,11 @@ class _Selections(LabelsOnly):
 
     def __repr__(self) -> str:
         """Return the text of a dataclass, without arguments at their default."""
-        given = [(one.name, getattr(self, one.name), one.default) for one in fields(self)]  # type: ignore[arg-type]
-        shown = [
-            f"{name}={value!r}"
-            for name, value, default in given
-            if default is MISSING or value != default
-        ]
+        shown = []
+        for part in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, part.name)
+            if part.default is MISSING or value != part.default:
+                shown.append(f"{part.name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
@@ -57,16 +62,17 @@ class _Selections(LabelsOnly):
 
     def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
         """1 - exp(-exp(-x))."""
-        chances: Array = -np.expm1(
-            -np.exp(np.minimum(gaps * -self.epsilon / sensitivity.linf, 50.0))
-        )
+        scaled = gaps * -self.epsilon / sensitivity.linf
+        rates = np.exp(np.minimum(scaled, 50.0))
+        chances: Array = -np.expm1(-rates)
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
         """The difference of two Gumbel variables is logistic."""
-        return 1 / (1 + math.exp(min(self.epsilon * gap / sensitivity.linf, 700.0)))
+        scaled = self.epsilon * gap / sensitivity.linf
+        return 1 / (1 + math.exp(min(scaled, 700.0)))
 
-    def float_noise(self, scene: Scene) -> Noise:
+    def float_noise(self, scene: SimulationInput) -> Noise:
         """Draw Gumbel noise of the scale linf/epsilon."""
         return scene.noise("gumbel", scene.sensitivity.linf / self.epsilon)
 
@@ -116,7 +122,7 @@ class KnownGumbel(_Selections, PublicSelection):
         """
         return self._cost(add_remove(sensitivity).linf, self.k, sensitivity.l0)
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """The k largest counts with Gumbel noise."""
         return noisy_largest(scene, self.float_noise(scene))
 
@@ -194,11 +200,10 @@ class UnknownGumbel(TopSlots, _Selections):
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         odds = math.log(probability) - math.log1p(-probability)
-        return self.threshold_offset(sensitivity) + math.ceil(
-            sensitivity.linf / self.epsilon * odds
-        )
+        above = math.ceil(sensitivity.linf / self.epsilon * odds)
+        return self.threshold_offset(sensitivity) + above
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """Select the k largest counts with Gumbel noise, those above ⊥ only."""
         noise = self.float_noise(scene)
         offset = self.threshold_offset(scene.sensitivity)

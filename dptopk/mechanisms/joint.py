@@ -35,12 +35,14 @@ class Sequences:
 
     def size(self, slack: int) -> int:
         """Return the exact number of sequences with a gap of at most ``slack``."""
-        return math.prod(end - place for place, end in enumerate(self._within(slack)))
+        ends = enumerate(self._within(slack))
+        return math.prod(end - place for place, end in ends)
 
     def log_size(self, slacks: Ints) -> Floats:
         """The logarithm of that, about right."""
         ends = self._ranked.at_least(self._top - np.maximum(slacks, 0)[:, None])
-        logs: Floats = np.log(ends - np.arange(self._top.size)).sum(axis=1)
+        choices = ends - np.arange(self._top.size)  # at each place
+        logs: Floats = np.log(choices).sum(axis=1)
         return np.where(slacks < 0, 0.0, logs)
 
     def draw(self, slack: int, bits: Bits) -> list[int]:
@@ -49,10 +51,8 @@ class Sequences:
 
     def gap(self, answer: list[int]) -> int:
         """The largest shortfall of a place; for the one best sequence, minus its smallest step."""
-        shortfall = max(
-            int(best) - self._ranked.count(rank)
-            for best, rank in zip(self._top, answer, strict=True)
-        )
+        places = zip(self._top.tolist(), answer, strict=True)
+        shortfall = max(best - self._ranked.count(rank) for best, rank in places)
         if shortfall > 0:
             return shortfall
         return self.lowest  # where several are best, lowest is 0

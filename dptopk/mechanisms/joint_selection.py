@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dptopk._internal.rounding import smaller_of
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import PublicSelection, add_remove, known
+from dptopk.mechanisms.mechanism import Mechanism, PublicSelection, add_remove, known
 from dptopk.mechanisms.samplers.level_set_sampling import Answers, Ranked, draw_answer
 from dptopk.mechanisms.samplers.random import Bits
-from dptopk.mechanisms.samplers.simulation import Draw, Scene, at_once
+from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, at_once
 
 LEAST_RATE = Fraction(
     1, 10**280
@@ -48,7 +48,7 @@ class JointSelection(PublicSelection):
         """Raise the error that ``release`` would raise for this histogram, without drawing
         noise.
         """
-        check_public(histogram, self, self.k)
+        check_public(histogram, self, self.k, self.epsilon)
         super().check(histogram)
 
 
@@ -59,7 +59,7 @@ class AtOnce(JointSelection):
     #: The answers that k of the ranked labels can give.
     answers: ClassVar[Callable[..., Answers]]
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """By its own draws, of slacks that are rounded."""
         answers = type(self).answers(Ranked(scene.histogram.counts, 0), self.k)
         return at_once(answers, self.epsilon / (2 * scene.sensitivity.linf))
@@ -71,18 +71,15 @@ class AtOnce(JointSelection):
         return ranked.rows(draw_answer(type(self).answers(ranked, self.k), rate, bits))
 
 
-def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
+def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: float) -> None:
     """Refuse a histogram that is private, incomplete, or has fewer than k labels; a tiny or a huge
     epsilon.
     """
     known(histogram, mechanism, k)
-    if (
-        not LEAST_RATE
-        <= smaller_of(mechanism.epsilon) / (k * histogram.sensitivity.linf)
-        <= 1 / LEAST_RATE
-    ):
+    rate = smaller_of(epsilon) / (k * histogram.sensitivity.linf)
+    if not LEAST_RATE <= rate <= 1 / LEAST_RATE:
         raise InvalidParameter(
-            f"epsilon={mechanism.epsilon}: epsilon / (k·linf) must be from 1e-280 to 1e280"
+            f"epsilon={epsilon}: epsilon / (k·linf) must be from 1e-280 to 1e280"
         )
 
 

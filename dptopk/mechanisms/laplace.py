@@ -13,10 +13,10 @@ import numpy as np
 from dptopk.costs import Cost, DiscreteLaplaceDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, IndependentNoise
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, IndependentNoise
 from dptopk.mechanisms.samplers.noise import ExactNoise, laplace_law
 from dptopk.mechanisms.samplers.random import Array
-from dptopk.mechanisms.samplers.simulation import Noise, Scene
+from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput
 from dptopk.mechanisms.thresholds import IndependentCounts, NoisyFloorMechanism
 from dptopk.mechanisms.user_total import as_one
 from dptopk.release.noise_laws import LaplaceNoise
@@ -57,7 +57,7 @@ class KnownLaplace(IndependentNoise):
         rate(self.epsilon, sensitivity)  # refuses a scale that cannot be drawn
         return laplace_law(self.epsilon, sensitivity.linf, bound)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """Differences of two geometric variables."""
         pair = scene.noise("laplace", scene.sensitivity.linf / self.epsilon)
 

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from dptopk import mechanisms
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 
 Kind = TypeVar("Kind", bound=type[Mechanism])
-_KINDS: dict[str, Any] = {
+# Also the classes of a mechanism's parts, which are not asked by themselves.
+_KINDS: dict[str, type] = {
     name: kind for name, kind in sorted(vars(mechanisms).items()) if isinstance(kind, type)
 }
 _DESIGNS: list[Any] = []
@@ -21,14 +22,16 @@ def register(kind: Kind, *designs: Any) -> Kind:
     """Make a mechanism of your own known by its name: to ledgers, to the service and to plans.
 
     Args:
-        kind: a frozen dataclass on top of ``dptopk.mechanisms.base.Mechanism``.
+        kind: a frozen dataclass on top of ``dptopk.mechanisms.mechanism.Mechanism``.
         designs: ways in which a plan uses it: ``dptopk.planning.designs.Design``.
 
     Raises:
         InvalidParameter: for anything else, or a name that another mechanism has.
     """
     if not (isinstance(kind, type) and issubclass(kind, Mechanism)):
-        raise InvalidParameter("kind must be a class on top of dptopk.mechanisms.base.Mechanism")
+        raise InvalidParameter(
+            "kind must be a class on top of dptopk.mechanisms.mechanism.Mechanism"
+        )
     name = kind.__name__
     if _KINDS.setdefault(name, kind) is not kind:
         raise InvalidParameter(f"kind: another mechanism has the name {name}")

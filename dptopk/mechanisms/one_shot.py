@@ -16,7 +16,7 @@ from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.exponential_race import Arrivals, ArrivalTime, Race, Words
 from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 from dptopk.mechanisms.samplers.selection import _first, _prune, _Thinned
-from dptopk.mechanisms.samplers.simulation import Draw, Scene, noisy_largest
+from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, noisy_largest
 
 _FEW_UNLISTED = 1 << 12  # up to this many unlisted labels get separate noise; more are one crowd
 _FIRST_STEP = 1 << 18
@@ -51,10 +51,11 @@ class OneShotTopK(JointSelection):
 
     def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
         """exp(-x), at most 1."""
-        chances: Array = np.exp(np.minimum(-gaps / self.selection_noise(sensitivity), 0.0))
+        scaled = -gaps / self.selection_noise(sensitivity)
+        chances: Array = np.exp(np.minimum(scaled, 0.0))
         return chances
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """The k largest counts with exponential noise."""
         return noisy_largest(
             scene, scene.noise("exponential", self.selection_noise(scene.sensitivity))
@@ -90,9 +91,8 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
         part = slice(begin, begin + _FIRST_STEP)
         drawn = race.clocks(labels[part], levels[part], origin)
         best = _prune(Arrivals.join(best, drawn), None, k)[1]
-    return _first(
-        race, best, _earliest(race, counts.size, absent, k, origin) if absent > few else None, k
-    )
+    crowd = _earliest(race, counts.size, absent, k, origin) if absent > few else None
+    return _first(race, best, crowd, k)
 
 
 def _earliest(race: Race, offset: int, size: int, k: int, origin: np.int64) -> Arrivals:
@@ -124,10 +124,12 @@ class _FlipRace(Race):
             if start is None:
                 return word, -np.log(word * 2.0**-64)
             known = word + 2.0**64 * float(start / width)
-            return known, -np.log(-np.expm1(-(float(start) + float(width) * (word * 2.0**-64))))
+            time = float(start) + float(width) * (word * 2.0**-64)
+            return known, -np.log(-np.expm1(-time))
 
     def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
-        return _FlipClock(**vars(super()._clock(arrivals, i)))
+        clock = super()._clock(arrivals, i)
+        return _FlipClock(clock.level, clock.word, clock.start, clock.width)
 
 
 class _FlipClock(ArrivalTime):

@@ -18,10 +18,10 @@ from dptopk.accounting.renyi.coin_chances import CHANCE_ROUNDING, Chances, coin_
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import A_SET, LabelsOnly, finite_l0, in_label_order
+from dptopk.mechanisms.mechanism import A_SET, LabelsOnly, finite_l0, in_label_order
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Bits, Bools, Ints, random_bits
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, Scene, seeded
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationInput, seeded
 from dptopk.mechanisms.thresholds import FromData
 from dptopk.release.release import Release
 
@@ -105,7 +105,7 @@ class PartitionSelection(FromData, LabelsOnly):
         level = int(np.argmax(self.chances(sensitivity).shown >= probability))
         return (level - 1) * sensitivity.linf + 1
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """Select, of the labels that the coins show, the k with the largest noisy counts; any k if
         none are counted.
         """

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -21,11 +20,11 @@ from dptopk._internal import validate
 from dptopk._internal.rounding import decimal, smaller_of
 from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost, PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LabelsOnly, Mechanism, add_remove
 from dptopk.mechanisms.canonical import CanonicalTopK
 from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
 from dptopk.mechanisms.joint_selection import check_public, composed_share, pure_share
+from dptopk.mechanisms.mechanism import LabelsOnly, Mechanism, add_remove
 from dptopk.mechanisms.one_shot import OneShotTopK
 from dptopk.mechanisms.samplers.advantage import (
     advantage,
@@ -35,8 +34,8 @@ from dptopk.mechanisms.samplers.advantage import (
 )
 from dptopk.mechanisms.samplers.exact import Cells, exp_units
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, log_odds
-from dptopk.mechanisms.samplers.random import Bits, random_bits
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, Scene, seeded
+from dptopk.mechanisms.samplers.random import Array, Bits, random_bits
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationInput, seeded
 from dptopk.release.release import Release
 
 _CHOICE_SHARE = 1 / 16  # of ε, for the choice
@@ -118,17 +117,20 @@ class RoutedTopK(LabelsOnly):
             return Charge({ApproxDP(self.epsilon, self.delta): 1})
         return Charge({PureDP(self.rest): 1, PureDP(self.share): 1}, adaptive=True)
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """By either mechanism, with the chance of each."""
         chance = self.chance_at_once(scene.histogram)
-        whole, peeling = (one.simulate(scene) for one in (self.whole, self.peeling))
+        whole = self.whole.simulate(scene)
+        peeling = self.peeling.simulate(scene)
 
-        def draw(number: int) -> tuple[Any, Any]:
+        def draw(number: int) -> tuple[Array, Array]:
             at_once = seeded("route", number).random(BLOCK_DRAWS) < chance
             if at_once.all():
                 return whole(number)
-            chosen = peeling(number)[0]
-            chosen[at_once] = whole(number)[0][at_once] if at_once.any() else chosen[at_once]
+            chosen, _ = peeling(number)
+            if at_once.any():
+                drawn, _ = whole(number)
+                chosen[at_once] = drawn[at_once]
             return chosen, np.zeros(chosen.shape)
 
         return draw
@@ -137,7 +139,7 @@ class RoutedTopK(LabelsOnly):
         """Raise the error that ``release`` would raise for this histogram, without drawing
         noise.
         """
-        check_public(histogram, self, self.k)
+        check_public(histogram, self, self.k, self.epsilon)
         for part in (self.whole, self.peeling):
             part.check(histogram)
         self.charge(histogram.sensitivity)
@@ -156,11 +158,12 @@ class RoutedTopK(LabelsOnly):
         """
         self.check(histogram)
         charge = self.charge(histogram.sensitivity)
-        drawn_by: Mechanism = (
-            self.whole if self._at_once(histogram, random_bits(rng)) else self.peeling
-        )
+        at_once = self._at_once(histogram, random_bits(rng))
+        drawn_by: Mechanism = self.whole if at_once else self.peeling
         answer = drawn_by.release(histogram, rng)
-        note = f"drawn by {type(drawn_by).__name__}" + (f": {answer.note}" if answer.note else "")
+        note = f"drawn by {type(drawn_by).__name__}"
+        if answer.note:
+            note = f"{note}: {answer.note}"
         choice: Cost = BoundedRange(self.share) if self.delta else PureDP(self.share)
         phases = {"choose": Charge({choice: 1}), "answer": answer.charge}
         return replace(answer, charge=charge, mechanism=self, phases=phases, note=note)
@@ -172,10 +175,10 @@ class RoutedTopK(LabelsOnly):
         if self._one_set(histogram):
             return True
         above = Fraction(self.margin(histogram)) - Fraction(self.threshold)
-        cells = Cells(
-            self._sides(abs(above) * smaller_of(self.share) / Fraction(self.statistic_range))
-        )
-        return (above > 0) == (int(cells.draw(1, bits)[0]) == 0)
+        scales = abs(above) * smaller_of(self.share) / Fraction(self.statistic_range)
+        (side,) = Cells(self._sides(scales)).draw(1, bits).tolist()
+        stays = side == 0
+        return (above > 0) == stays
 
     def _one_set(self, histogram: Histogram) -> bool:
         """Whether the answer is the set of all labels, without order."""
@@ -217,22 +220,27 @@ class RoutedTopK(LabelsOnly):
         if self.ordered:
             # The largest noise of size/k labels is about that many scales: peeling moves a label
             # that far.
-            reach = math.ceil(self._scale * (math.log(ranked.size / self.k) + 1) * linf)
-            return log_odds(
-                Sequences(ranked, self.k),
-                self.rest / (2 * linf),
-                reach,
-                self.rest * _STATISTIC_ERROR,
-            )
-        most = min(_MOST_SCALES * self.statistic_range / self.share / self.rest, 1e15)
-        peeling: dict[str, Any] = {"scale": self._scale, "most": most}
-        peeling["inclusion"] = gumbel_inclusion if self.delta else one_shot_inclusion
-        return self.rest * advantage(ranked, self.k, linf=linf, epsilon=self.rest, **peeling)
+            scales = self._scale * (math.log(ranked.size / self.k) + 1)
+            sequences = Sequences(ranked, self.k)
+            doubt = self.rest * _STATISTIC_ERROR
+            return log_odds(sequences, self.rest / (2 * linf), math.ceil(scales * linf), doubt)
+        most = _MOST_SCALES * self.statistic_range / self.share / self.rest
+        found = advantage(
+            ranked,
+            self.k,
+            linf=linf,
+            epsilon=self.rest,
+            scale=self._scale,
+            inclusion=gumbel_inclusion if self.delta else one_shot_inclusion,
+            most=min(most, 1e15),
+        )
+        return self.rest * found
 
     @property
     def statistic_range(self) -> float:
         """Return the maximum change of ``margin`` between neighbours: rest, and its errors."""
-        return math.nextafter(self.rest * (1 + 2 * _STATISTIC_ERROR) + rounding(self.k), math.inf)
+        whole = self.rest * (1 + 2 * _STATISTIC_ERROR)
+        return math.nextafter(whole + rounding(self.k), math.inf)
 
     @property
     def threshold(self) -> float:

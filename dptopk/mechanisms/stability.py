@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from dptopk._internal.tails import laplace_tail, smallest_offset
-from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.costs import BoundedRange, Charge, Cost, PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels, in_label_order
 from dptopk.mechanisms.joint_selection import check_public, composed_share, pure_share
 from dptopk.mechanisms.laplace import KnownLaplace, rate
+from dptopk.mechanisms.mechanism import LabelsOnly, add_remove, drawn_labels, in_label_order
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Bits, Ints, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k
-from dptopk.mechanisms.samplers.simulation import Draw, Scene, released
+from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, released
 from dptopk.mechanisms.thresholds import checked_offset
 from dptopk.release.release import Release
 
@@ -79,9 +78,10 @@ class StabilityTopK(LabelsOnly):
         per_count = TEST * self.epsilon / add_remove(sensitivity).linf
         above = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
         # Utilities are sums of at most k + 2 thresholds.
-        return checked_offset((sensitivity.linf + above) * (self.k + 2), "delta") // (self.k + 2)
+        most = self.k + 2
+        return checked_offset((sensitivity.linf + above) * most, "delta") // most
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """Seeded answers of the mechanism itself."""
         return released(self, scene)
 
@@ -89,7 +89,7 @@ class StabilityTopK(LabelsOnly):
         """Raise the error that ``release`` would raise for this histogram, without drawing
         noise.
         """
-        check_public(histogram, self, self.k)
+        check_public(histogram, self, self.k, self.epsilon)
         rate(TEST * self.epsilon, histogram.sensitivity)
         self.threshold(histogram.sensitivity)
         self.charge(histogram.sensitivity)
@@ -136,13 +136,13 @@ class StabilityTopK(LabelsOnly):
         linf = sensitivity.linf
         top = ranked.top(sizes + 1)
         gaps = top[:-1] - top[1:]
-        drawn = gumbel_top_k(
-            utilities(gaps, threshold), 1, epsilon=CHOICE * self.epsilon, linf=2 * linf, bits=bits
-        )
-        size = int(drawn.indices[0]) + 1
-        noise = KnownLaplace(epsilon=TEST * self.epsilon).draw_noise(sensitivity, 1, bits)
-        if int(gaps[size - 1]) + int(noise[0]) > threshold:
-            return size
+        scores = utilities(gaps, threshold)
+        drawn = gumbel_top_k(scores, 1, epsilon=CHOICE * self.epsilon, linf=2 * linf, bits=bits)
+        chosen = int(drawn.indices[0])
+        laplace = KnownLaplace(epsilon=TEST * self.epsilon)
+        (noise,) = laplace.draw_noise(sensitivity, 1, bits).tolist()
+        if int(gaps[chosen]) + noise > threshold:
+            return chosen + 1
         return 0
 
     def _peel(self, histogram: Histogram, inside: list[int], bits: Bits) -> list[int]:
@@ -150,21 +150,23 @@ class StabilityTopK(LabelsOnly):
         if len(inside) == self.k:
             return []
         listed = np.setdiff1d(np.arange(len(histogram)), inside)
-        taken = sum(
-            row >= len(histogram) for row in inside
-        )  # unlisted labels are alike: the first ones are taken
-        each = peeling_epsilon(self.k, self.epsilon, self.delta)
-        linf = histogram.sensitivity.linf
-        noise: dict[str, Any] = {"epsilon": each, "linf": linf, "absent": histogram.absent - taken}
+        # Unlisted labels are alike: the first ones are taken.
+        taken = sum(row >= len(histogram) for row in inside)
         drawn = gumbel_top_k(
-            histogram.counts[listed], self.k - len(inside), bits=bits, **noise
-        ).indices
-        # Unlisted labels follow, from the first one on that is not taken.
-        beyond = len(histogram) + taken - listed.size
-        return [
-            int(listed[index]) if index < listed.size else beyond + index
-            for index in drawn.tolist()
-        ]
+            histogram.counts[listed],
+            self.k - len(inside),
+            epsilon=peeling_epsilon(self.k, self.epsilon, self.delta),
+            linf=histogram.sensitivity.linf,
+            bits=bits,
+            absent=histogram.absent - taken,
+        )
+        rows: list[int] = []
+        for index in drawn.indices.tolist():
+            if index < listed.size:
+                rows.append(int(listed[index]))
+            else:  # unlisted labels follow, from the first one on that is not taken
+                rows.append(len(histogram) + taken + index - listed.size)
+        return rows
 
 
 def utilities(gaps: Ints, threshold: int) -> Ints:
@@ -188,7 +190,7 @@ def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
 
 
 def _charge(epsilon: float, delta: float, peeled: int, each: float) -> Charge:
-    costs: dict[Any, int] = {BoundedRange(CHOICE * epsilon): 1, PureDP(TEST * epsilon): 1}
+    costs: dict[Cost, int] = {BoundedRange(CHOICE * epsilon): 1, PureDP(TEST * epsilon): 1}
     if peeled:
         costs[BoundedRange(each)] = costs.get(BoundedRange(each), 0) + peeled
     return Charge(costs, delta=DELTA * delta, adaptive=True)

@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import (
+from dptopk.mechanisms.mechanism import (
     CountingMechanism,
     IndependentNoise,
     Mechanism,
@@ -37,8 +37,8 @@ from dptopk.mechanisms.base import (
     ordered_release,
 )
 from dptopk.mechanisms.samplers.exact import bernoulli
-from dptopk.mechanisms.samplers.random import Array, random_bits
-from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, largest_above
+from dptopk.mechanisms.samplers.random import Array, Bits, random_bits
+from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput, largest_above
 from dptopk.mechanisms.user_total import shown_once
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import IndependentNoiseLaw
@@ -73,7 +73,8 @@ def slots(histogram: Histogram, d_bar: int) -> Slots:
             f"d_bar={d_bar} needs more than d_bar rows of an incomplete histogram"
         )
     top = histogram.top_rows(d_bar + 1)
-    floor = int(histogram.counts[top[d_bar]]) if len(top) > d_bar else 0
+    below = histogram.counts[top[d_bar:]]
+    floor = int(below[0]) if len(below) else 0
     top = top[:d_bar]
     return Slots(histogram.labels[top], histogram.counts[top], floor)
 
@@ -182,10 +183,13 @@ class FromData(Mechanism):
             raise InvalidParameter(
                 f"complete: {name} needs the whole histogram, this one was cut to its top rows"
             )
-        present: Any = slice(None) if histogram.counts.all() else np.flatnonzero(histogram.counts)
-        return Slots(
-            histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False
-        )
+        labels = histogram.labels
+        counts = histogram.counts
+        if not counts.all():
+            present = np.flatnonzero(counts)
+            labels = labels[present]
+            counts = counts[present]
+        return Slots(labels, counts, floor=0, noisy_floor=False)
 
     def check(self, histogram: Histogram) -> None:
         """Raise the error that ``release`` would raise for this histogram, without drawing
@@ -277,11 +281,11 @@ class ThresholdedMechanism(FromData):
         """Return the probability for two labels that both appear."""
         return self.counting.swap_chance(sensitivity, gap)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """The noise of a simulation on the counts of that many labels, and on the floor."""
         return self.counting.float_noise(scene, labels)
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """The k largest noisy counts above the threshold."""
         offset = self.threshold_offset(scene.sensitivity)
         chance = self.at_threshold(scene.sensitivity)
@@ -313,13 +317,13 @@ class ThresholdedMechanism(FromData):
         """
         return 0.0
 
-    def above_floor(self, noise: Any, floor_noise: Any) -> Array:
+    def above_floor(self, noise: Array, floor_noise: Array | int) -> Array:
         """Noise minus the floor's noise, rounded up: compared with integers, it decides as the
         exact value does.
         """
         return -((floor_noise - noise) // self.divisor)
 
-    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> Array:
+    def values(self, sensitivity: Sensitivity, counts: Array, noise: Array, bits: Bits) -> Array:
         """Return the released values of the counts that passed, shape (n,)."""
         return counts + noise
 
@@ -338,7 +342,7 @@ class ThresholdedMechanism(FromData):
             at_threshold=self.at_threshold(sensitivity),
         )
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
         return self.counting.draw_noise(sensitivity, size, bits)
 
@@ -361,18 +365,22 @@ class ThresholdedMechanism(FromData):
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
         offset = self.threshold_offset(sensitivity)
-        noise = self.draw_noise(sensitivity, len(seen.counts) + 1, bits)
-        noise, floor_noise = noise[:-1], noise[-1:] if seen.noisy_floor else 0
-        above = self.above_floor(noise, floor_noise)
+        drawn = self.draw_noise(sensitivity, len(seen.counts) + 1, bits)
+        noise = drawn[:-1]
+        above = self.above_floor(noise, drawn[-1:] if seen.noisy_floor else 0)
         kept = passing(seen.counts, above, seen.floor, 0, offset)
         if chance := self.at_threshold(sensitivity):
-            just = passing(seen.counts, above, seen.floor, 0, offset - 1) & ~kept
+            reached = passing(seen.counts, above, seen.floor, 0, offset - 1)
+            just = reached & ~kept
             kept |= just & bernoulli(np.full(just.size, chance), bits)
-        values = self.values(sensitivity, seen.counts[kept], noise[kept], bits)
-        labels = seen.labels[kept]
-        measurement = self.measurement(sensitivity)
         return ordered_release(
-            values, labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement
+            self.values(sensitivity, seen.counts[kept], noise[kept], bits),
+            seen.labels[kept],
+            histogram,
+            rng,
+            charge=charge,
+            mechanism=self,
+            measurement=self.measurement(sensitivity),
         )
 
 
@@ -438,11 +446,18 @@ class CutMechanism(IndependentCounts):
         bound = self.bound(sensitivity)
         noises = 1 if self.floor_rank is None else 2
         uncut = super().threshold_tail(sensitivity)
-        inside = 1 - 2 * self.counting.law(sensitivity).tail(bound)
+        law = self.counting.law(sensitivity)
+        inside = 1 - 2 * law.tail(bound)
         inside = inside * inside if noises == 2 else inside
-        return lambda c: min(uncut(c) / inside, 0.5) if c < bound * noises else 0.0
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
+        def tail(c: int) -> float:
+            if c >= bound * noises:
+                return 0.0
+            return min(uncut(c) / inside, 0.5)
+
+        return tail
+
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw the cut noise, int64, shape (size,)."""
         return self.counting.sampler(sensitivity, self.bound(sensitivity)).sample(size, bits)
 
@@ -458,7 +473,7 @@ class CutMechanism(IndependentCounts):
         law = replace(self.counting.law(sensitivity), bound=self.bound(sensitivity))
         return replace(uncut, noise=law)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """Cut by moving what is outside to the ends."""
         uncut = super().float_noise(scene, labels)
         bound = self.bound(scene.sensitivity)

@@ -14,8 +14,8 @@ from dptopk._internal.search import first_true
 from dptopk._internal.tails import laplace_edge_mass, laplace_total, smallest_offset
 from dptopk.costs import Charge, PureDP
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.laplace import KnownLaplace, rate
+from dptopk.mechanisms.mechanism import finite_l0
 from dptopk.mechanisms.thresholds import CutMechanism
 from dptopk.mechanisms.user_total import as_one, binds, shown_once
 

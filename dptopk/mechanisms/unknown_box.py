@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from dptopk.costs import Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.box import Box, box_cost
-from dptopk.mechanisms.samplers.random import Array
-from dptopk.mechanisms.samplers.simulation import Noise, Scene
+from dptopk.mechanisms.samplers.random import Array, Bits
+from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
 
 
@@ -60,7 +59,7 @@ class UnknownBox(NoisyFloorMechanism):
         """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
         return self.counting.law(sensitivity, self.floor_rank).floor_offset(special, self.delta)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """Draw the noise of d_bar + 1 counts, for any number of labels."""
         return self.counting.float_noise(scene, self.floor_rank)
 
@@ -68,6 +67,6 @@ class UnknownBox(NoisyFloorMechanism):
         """Upper bounds on P[N1 - N2 > c], which is that of one noise: the corner cancels."""
         return self.counting.law(sensitivity, self.floor_rank).difference
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw the noise of ``size`` of the d_bar + 1 counts, int64, shape (size,)."""
         return self.counting.draw_some(sensitivity, size, self.floor_rank, bits)

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from dptopk._internal import validate
 from dptopk.costs import Charge
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import add_remove
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.samplers.random import Array
-from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
+from dptopk.mechanisms.mechanism import add_remove
+from dptopk.mechanisms.samplers.random import Array, Bits
+from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism
 
 
@@ -91,18 +91,18 @@ class UnknownCentred(NoisyFloorMechanism):
         divisor = self.divisor
         return lambda c: law.difference(divisor * (c + 1) - 1)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """Z alone; Y is added to what passes."""
         own = self.noise.float_noise(scene, labels)
         return lambda number: own(number) / self.divisor
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """The k largest noisy counts above the threshold, with one Y for all."""
         passing = super().simulate(scene)
         moving = self.moved(scene.sensitivity)
         common = self.counting.float_common(replace(scene, sensitivity=moving), self.floor_rank)
 
-        def draw(number: int) -> tuple[Any, Any]:
+        def draw(number: int) -> tuple[Array, Array]:
             chosen, values = passing(number)
             return chosen, values + common(number)
 
@@ -113,11 +113,11 @@ class UnknownCentred(NoisyFloorMechanism):
         common = None if self.common is None else self.common.scaled(factor)
         return replace(self, noise=self.noise.scaled(factor), common=common)
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw Z for ``size`` counts, int64, shape (size,)."""
         return self.noise.draw_noise(sensitivity, size, bits)
 
-    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> Array:
+    def values(self, sensitivity: Sensitivity, counts: Array, noise: Array, bits: Bits) -> Array:
         """The multiples of 1/b, all with one Y."""
         law = self.counting.shared(self.moved(sensitivity), self.d_bar + 1)
         return self.counting.released(counts, noise + law.draw_noise(sensitivity, 1, bits))

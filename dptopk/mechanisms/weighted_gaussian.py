@@ -17,10 +17,10 @@ from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
-from dptopk.mechanisms.base import LARGEST_SCALE, LabelsOnly
 from dptopk.mechanisms.gaussian import KnownGaussian
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, LabelsOnly
 from dptopk.mechanisms.samplers.random import random_bits
-from dptopk.mechanisms.samplers.simulation import Draw, Scene, largest_above
+from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, largest_above
 from dptopk.mechanisms.thresholds import FromData, passing
 from dptopk.release.release import Release
 
@@ -97,7 +97,7 @@ class WeightedGaussian(FromData, LabelsOnly):
         above = smallest_offset(lambda c: gaussian_tail(scale, c), 1 - probability, "probability")
         return self.threshold_offset(sensitivity) + 1 + above
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """The k largest noisy sums above the threshold."""
         noise = scene.noise("normal", self.scale(scene.sensitivity))
         return largest_above(scene, noise, None, self.threshold_offset(scene.sensitivity))

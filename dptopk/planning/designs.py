@@ -35,9 +35,9 @@ from dptopk.mechanisms import (
     UnknownGumbel,
     UnknownLaplace,
 )
-from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.named import registered_designs
 from dptopk.planning.joint_selection import COUNTED_DRAWS, DRAWS, pure_epsilon, then_counts
 from dptopk.planning.request import Request, Split

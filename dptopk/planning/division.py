@@ -34,7 +34,7 @@ from dptopk.datasets import segments_charge
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.search import plan_topk
 from dptopk.planning.topk_plan import joined
 

@@ -24,7 +24,7 @@ from dptopk.costs import ApproxDP, Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
-from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.mechanism import add_remove
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.protocol import Free, Paying, Reading, Step
 from dptopk.planning.single import Single

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from dptopk.costs import Budget, Charge
 from dptopk.errors import ReleaseWithheld
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.preview import Preview
 from dptopk.release.release import Release
 

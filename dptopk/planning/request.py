@@ -10,7 +10,7 @@ from dptopk._internal.choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts,
 from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.mechanism import add_remove
 from dptopk.planning.mixture import Mixture, references
 from dptopk.planning.shape import Shape
 

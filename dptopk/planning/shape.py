@@ -14,7 +14,7 @@ import numpy as np
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.counts import LARGEST_COUNT
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, Scene, Standard
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationInput, Standard
 from dptopk.release.release import Release
 
 Array = np.ndarray[Any, Any]
@@ -143,7 +143,7 @@ class Shape:
         squares = np.zeros(len(chosen))
         if counting is not None and not open_ended:
             squares = counting.recount_error(
-                true, shown, Scene(k, self.counts, sensitivity, self._standard)
+                true, shown, SimulationInput(k, self.counts, sensitivity, self._standard)
             )
         elif counted:
             squares = np.where(shown, (np.where(shown, values, 0.0) - true) ** 2, 0.0).sum(axis=1)
@@ -158,7 +158,7 @@ class Shape:
         key = (mechanisms, k, sensitivity)
         if key not in self._seen:
             first, *counting = mechanisms
-            scene = Scene(k, self.counts, sensitivity, self._standard)
+            scene = SimulationInput(k, self.counts, sensitivity, self._standard)
             noise = [one.float_noise(scene, len(self.counts)) for one in counting]
             self._seen[key] = (first.simulate(replace(scene, shown_by=next(iter(noise), None))), [])
         draw, found = self._seen[key]

@@ -13,7 +13,7 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import listed, to_plain
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.preview import Preview
 from dptopk.planning.protocol import Plan, Reading
 from dptopk.release.release import Release

@@ -22,7 +22,7 @@ from dptopk.accounting.registry import Bound
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.named import mechanism_of
 from dptopk.planning.preview import Preview, bar_of, large_counts
 from dptopk.planning.protocol import Paying, Plan, Reading
@@ -308,7 +308,7 @@ class OnePhase(TopKPlan):
             if released is None:
                 told = {}
             else:
-                told = phase.mechanism.told(
+                told = phase.mechanism.release_options(
                     released, phase.charge, self.sensitivity, average=average
                 )
             released = phase.mechanism.release(histogram, rng, **told)

@@ -21,7 +21,7 @@ from dptopk.histogram.counts import LARGEST_COUNT
 from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import KnownGumbel
-from dptopk.mechanisms.base import in_label_order
+from dptopk.mechanisms.mechanism import in_label_order
 from dptopk.planning import profile as by_profile
 from dptopk.planning.in_rho import plan_in_rho
 from dptopk.planning.preview import large_counts

@@ -30,7 +30,7 @@ from dptopk.mechanisms import (
     UnknownGumbel,
     WeightedGaussian,
 )
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.topk_plan import Phase, joined
 
 Finder = Literal["uncapped", "weights", "threshold", "coins"]

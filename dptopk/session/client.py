@@ -20,7 +20,7 @@ from dptopk.budgets.remaining import Remaining
 from dptopk.costs import Budget, Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.labels import listed, to_plain
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.question import Question, Stated
 from dptopk.release.release import Release
 

@@ -26,7 +26,7 @@ from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import to_plain
 from dptopk.mechanisms import KnownLaplace
-from dptopk.mechanisms.base import Mechanism, finite_l0
+from dptopk.mechanisms.mechanism import Mechanism, finite_l0
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import Plan, TopKPlan, plan
 from dptopk.planning.facts import facts_of

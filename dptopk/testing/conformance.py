@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.testing import draws, statements
-from dptopk.testing.findings import LABELS, Finding, Findings, Subject
+from dptopk.testing.mismatches import LABELS, Mismatch, Mismatches, Subject
 
 # Of counts under two caps, and of sums of weights.
 SENSITIVITIES = (
@@ -18,7 +18,7 @@ SENSITIVITIES = (
     Sensitivity(linf=2, l0=3),
     Sensitivity(linf=100, l0=4, l2=100),
 )
-CHECKS: tuple[Callable[[Subject], Findings], ...] = (
+CHECKS: tuple[Callable[[Subject], Mismatches], ...] = (
     statements.derived,
     statements.round_trips,
     statements.charges,
@@ -33,7 +33,7 @@ CHECKS: tuple[Callable[[Subject], Findings], ...] = (
 
 
 @dataclass(frozen=True)
-class Report:
+class ConformanceReport:
     """What a check of a mechanism found.
 
     Attributes:
@@ -44,7 +44,7 @@ class Report:
 
     mechanism: str
     sensitivities: tuple[Sensitivity, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Mismatch, ...]
 
     @property
     def holds(self) -> bool:
@@ -72,7 +72,7 @@ def check_mechanism(
     sensitivities: Sequence[Sensitivity] | None = None,
     draws: int = 1500,
     seed: int = 0,
-) -> Report:
+) -> ConformanceReport:
     """Compare what a mechanism states of itself with its releases, and its statements with each
     other.
 
@@ -105,13 +105,13 @@ def check_mechanism(
     taken = tuple(each for each in tried if _accepted(mechanism, each))
     if not taken:
         raise InvalidParameter("sensitivities: the mechanism refuses all of them")
-    found: dict[str, Finding] = {}
+    found: dict[str, Mismatch] = {}
     for sensitivity in taken:
         subject = Subject(mechanism, sensitivity, number, seed)
         for check in CHECKS:
             for finding in check(subject):
                 found.setdefault(finding.statement, finding)
-    return Report(str(mechanism), taken, tuple(found.values()))
+    return ConformanceReport(str(mechanism), taken, tuple(found.values()))
 
 
 def _accepted(mechanism: Mechanism, sensitivity: Sensitivity) -> bool:

@@ -6,7 +6,6 @@ import math
 import pickle
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,9 @@ from dptopk.costs import Charge
 from dptopk.errors import DptopkError, InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import named
-from dptopk.mechanisms.base import CountingMechanism, Mechanism
+from dptopk.mechanisms.mechanism import CountingMechanism, Mechanism
 from dptopk.mechanisms.thresholds import ThresholdedMechanism
-from dptopk.testing.findings import LABELS, LARGE, Finding, Findings, Subject, shortly
+from dptopk.testing.mismatches import LABELS, LARGE, Mismatch, Mismatches, Subject, shortly
 
 # What follows from a measurement, and is no statement of its own.
 DERIVED = ("noise_std", "half_width", "count_noise", "count_width", "selection_noise", "noise_of")
@@ -29,7 +28,7 @@ SLACK = 1e-5
 MOST_PATHS = 300
 
 
-def derived(subject: Subject) -> Findings:
+def derived(subject: Subject) -> Mismatches:
     """Deviations and widths follow from ``measurement``: no class states them again."""
     for base in (CountingMechanism, ThresholdedMechanism):
         if not isinstance(subject.mechanism, base):
@@ -38,42 +37,50 @@ def derived(subject: Subject) -> Findings:
             own = getattr(type(subject.mechanism), name, None)
             ours = getattr(base, name, None)
             if ours is not None and own is not ours:
-                yield Finding(
+                yield Mismatch(
                     name, "a value of its own", "it follows from measurement and is final"
                 )
 
 
-def round_trips(subject: Subject) -> Findings:
+def round_trips(subject: Subject) -> Mismatches:
     """By JSON, by pickle and by its text a mechanism comes back as it was."""
     mechanism = subject.mechanism
     plain = dict(mechanism.to_dict())
     name = plain.pop("name", None)
     if name != type(mechanism).__name__:
-        yield Finding("round trip", f"the name {name!r} in to_dict", "it is of another class")
+        yield Mismatch("round trip", f"the name {name!r} in to_dict", "it is of another class")
         return
     if name in named.names():
         again = named.mechanism_of(mechanism.to_dict())
     else:
         again = type(mechanism).from_dict(plain)
     if again != mechanism or type(again) is not type(mechanism):
-        yield Finding("round trip", str(mechanism), f"to_dict and from_dict give {again}")
-    if name in named.names() and pickle.loads(pickle.dumps(mechanism)) != mechanism:  # noqa: S301
-        yield Finding("round trip", str(mechanism), "pickle gives another one")
+        yield Mismatch("round trip", str(mechanism), f"to_dict and from_dict give {again}")
+    if name not in named.names():
+        return
+    pickled = pickle.dumps(mechanism)
+    if pickle.loads(pickled) != mechanism:  # noqa: S301
+        yield Mismatch("round trip", str(mechanism), "pickle gives another one")
 
 
-def charges(subject: Subject) -> Findings:
+def charges(subject: Subject) -> Mismatches:
     """A release costs at most ``charge``, which grows with the sensitivity."""
     for labels in (subject.k, LABELS):
         stated = subject.charge(labels)
         for release in subject.releases(np.full(labels, LARGE), 1, draws=3):
             if not stated.includes(release.charge):
-                yield Finding("charge", f"{stated} for {labels}", f"a release has {release.charge}")
+                yield Mismatch(
+                    "charge", f"{stated} for {labels}", f"a release has {release.charge}"
+                )
                 break
-    narrow, wide = (Sensitivity(subject.sensitivity.linf, l0) for l0 in (1, 3))
-    if subject.sensitivity.l2 is None:
-        less, more = (subject.mechanism.charge(each, labels=LABELS) for each in (narrow, wide))
-        if not more.includes(less) and _pure(more) < _pure(less) * (1 - 1e-9):
-            yield Finding("charge", f"{more} for l0 = 3", f"it is less than {less} for l0 = 1")
+    if subject.sensitivity.l2 is not None:
+        return
+    linf = subject.sensitivity.linf
+    less = subject.mechanism.charge(Sensitivity(linf, 1), labels=LABELS)
+    more = subject.mechanism.charge(Sensitivity(linf, 3), labels=LABELS)
+    cheaper = _pure(more) < _pure(less) * (1 - 1e-9)
+    if cheaper and not more.includes(less):
+        yield Mismatch("charge", f"{more} for l0 = 3", f"it is less than {less} for l0 = 1")
 
 
 def _pure(charge: Charge) -> float:
@@ -85,7 +92,7 @@ def _pure(charge: Charge) -> float:
     return bound.epsilon
 
 
-def listed(subject: Subject) -> Findings:
+def listed(subject: Subject) -> Mismatches:
     """The exact law on all neighbouring histograms of a small world, beside the charge."""
     if subject.sensitivity.l2 is not None:
         return
@@ -97,7 +104,8 @@ def listed(subject: Subject) -> Findings:
         except InvalidParameter:  # of a law that is not listed
             continue
         if not found.holds:
-            yield Finding("charge", found.claim, f"{found}".splitlines()[-1])
+            *_, counterexample = str(found).splitlines()
+            yield Mismatch("charge", found.claim, counterexample)
         return
 
 
@@ -111,7 +119,7 @@ def _world(mechanism: Mechanism, subject: Subject) -> World:
     return World(narrow, labels=min(labels, 3), largest=1, public=public, near=near)
 
 
-def scaling(subject: Subject) -> Findings:
+def scaling(subject: Subject) -> Mismatches:
     """``scaled(2)`` has half of the noise, and does not cost less."""
     mechanism = subject.mechanism
     sensitivity = subject.sensitivity
@@ -125,26 +133,26 @@ def scaling(subject: Subject) -> Findings:
         return
     if not 0.4 * before < after < 0.6 * before:
         seen = f"count_noise goes from {shortly(before)} to {shortly(after)}"
-        yield Finding("scaled", "half of the noise", seen)
+        yield Mismatch("scaled", "half of the noise", seen)
     if subject.charge(LABELS) == louder.charge(sensitivity, labels=LABELS):
-        yield Finding("scaled", "half of the noise", f"the charge stays {subject.charge(LABELS)}")
+        yield Mismatch("scaled", "half of the noise", f"the charge stays {subject.charge(LABELS)}")
 
 
 def _misfits(sensitivity: Sensitivity) -> list[Histogram]:
     """Histograms that one mechanism or the other has to refuse."""
-    options: dict[str, Any] = {"sensitivity": sensitivity}
+    of_counts = partial(Histogram, sensitivity=sensitivity)
     replaced = Sensitivity(sensitivity.linf, sensitivity.l0, "replace_one")
     return [
-        Histogram(["a"], [3], domain="private", **options),
-        Histogram(["a"], [3], domain="public", **options),
-        Histogram(["a", "b"], [3, 2], domain="public", complete=False, **options),
-        Histogram(["a", "b"], [3, 2], complete=False, limit=2, **options),
-        Histogram([], [], domain="public", **options),
-        Histogram(["a", "b"], [3, 2], domain="public", sensitivity=replaced),
+        of_counts(["a"], [3], domain="private"),
+        of_counts(["a"], [3], domain="public"),
+        of_counts(["a", "b"], [3, 2], domain="public", complete=False),
+        of_counts(["a", "b"], [3, 2], complete=False, limit=2),
+        of_counts([], [], domain="public"),
+        of_counts(["a", "b"], [3, 2], domain="public", sensitivity=replaced),
     ]
 
 
-def refusals(subject: Subject) -> Findings:
+def refusals(subject: Subject) -> Mismatches:
     """``check`` refuses what ``release`` refuses, without drawing."""
     mechanism = subject.mechanism
     for histogram in _misfits(subject.sensitivity):
@@ -152,10 +160,11 @@ def refusals(subject: Subject) -> Findings:
         before = rng.bit_generator.state
         checked = _refusal(partial(mechanism.check, histogram))
         if rng.bit_generator.state != before:
-            yield Finding("check", "nothing is drawn", "the generator was used")
+            yield Mismatch("check", "nothing is drawn", "the generator was used")
         released = _refusal(partial(mechanism.release, histogram, rng))
         if checked != released:
-            yield Finding("check", f"{checked or 'accepts'} {histogram}", released or "is released")
+            stated = f"{checked or 'accepts'} {histogram}"
+            yield Mismatch("check", stated, released or "is released")
 
 
 def _refusal(call: Callable[[], object]) -> str:

@@ -26,7 +26,7 @@ from dptopk.mechanisms import (
     TruncatedLaplace,
     UnknownGumbel,
 )
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.named import names
 from dptopk.mechanisms.router import _each
 

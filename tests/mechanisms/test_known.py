@@ -23,7 +23,7 @@ from dptopk import (
     Sensitivity,
 )
 from dptopk.costs import BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
-from dptopk.mechanisms import StabilityTopK
+from dptopk.mechanisms import Box, GaussianCounts, StabilityTopK
 
 PUBLIC = Histogram(
     ["a", "b", "c"], [5, 0, 9], domain="public", sensitivity=Sensitivity(linf=2, l0=2)
@@ -35,6 +35,20 @@ REPLACE = Sensitivity(l0=1, neighbours="replace_one")
 
 def seeded():
     return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("mechanism", [Box(epsilon=1.0), GaussianCounts(mu=0.5), *COUNTING])
+def test_the_stated_noise_is_that_of_as_many_labels_as_are_counted(mechanism):
+    sensitivity = Sensitivity(l0=None)
+    stated = [mechanism.noise_std(sensitivity, labels=labels) for labels in (1, 5, 40)]
+    measured = [
+        mechanism.measurement(sensitivity, labels, whole=False).std for labels in (1, 5, 40)
+    ]
+    assert stated == measured == sorted(measured)
+    assert (stated[0] < stated[2]) == (mechanism not in COUNTING)
+    assert mechanism.noise_std(sensitivity, labels=0) == stated[0]
+    widths = [mechanism.half_width(sensitivity, labels=labels) for labels in (1, 5, 40)]
+    assert widths == sorted(widths)
 
 
 def test_charges_are_the_theorems_ones():

@@ -25,7 +25,7 @@ from dptopk import (
 )
 from dptopk.audit import World, audit, from_mechanism
 from dptopk.mechanisms import named
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.designs import Design
 from dptopk.planning.shape import Shape

@@ -101,7 +101,8 @@ def advantage(
     grid = _grid(ranked.size, k)
     # Differences beyond this one change nothing that is not cut off later; the cut keeps what one
     # user can change.
-    far = 4 * (k * math.log(ranked.size) + 100) / epsilon + 100 * scale + 4 * most
+    of_sets = 4 * (k * math.log(ranked.size) + 100) / epsilon
+    far = of_sets + 100 * scale + 4 * most
     pivot = ranked.count(k - 1)
     cut = min(math.ceil(far * linf), 2**62)
 
@@ -126,15 +127,18 @@ def rounding(k: int) -> float:
 
 def _odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -> Floats:
     """The largest of D_j, 2D'_j and 2D"_j of every level."""
-    weights = grid.log_sizes - rate * (heights(grid.missed)[:, None] - heights(grid.worst)[None, :])
-    best = rate * float(-np.diff(heights(np.array([k - 1, k])))[0])
+    missed = heights(grid.missed)
+    worst = heights(grid.worst)
+    weights = grid.log_sizes - rate * (missed[:, None] - worst[None, :])
+    last_in, first_out = heights(np.array([k - 1, k])).tolist()
+    best = rate * -(first_out - last_in)
     bad, good = _sums(weights, grid.heads)
-    in_all = np.logaddexp(best, np.logaddexp.reduce(good, axis=1)) - np.logaddexp.reduce(
-        bad, axis=1
-    )
+    all_good = np.logaddexp(best, np.logaddexp.reduce(good, axis=1))
+    in_all = all_good - np.logaddexp.reduce(bad, axis=1)
     by_worst = (good - bad).min(axis=1)
     good, bad = _sums(weights.T, grid.tails)
-    return np.maximum(in_all, 2 * np.maximum(by_worst, (good - bad).min(axis=1)))
+    by_missed = (good - bad).min(axis=1)
+    return np.maximum(in_all, 2 * np.maximum(by_worst, by_missed))
 
 
 def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
@@ -143,7 +147,8 @@ def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
     """
     none = np.full((1, logs.shape[1]), -np.inf)
     before = np.concatenate((none, np.logaddexp.accumulate(logs)))
-    after = np.concatenate((np.logaddexp.accumulate(logs[::-1])[::-1], none))
+    from_the_end = np.logaddexp.accumulate(logs[::-1])
+    after = np.concatenate((from_the_end[::-1], none))
     column = np.arange(logs.shape[1])
     return before[split, column], after[split, column]
 
@@ -180,33 +185,49 @@ def _grid(size: int, k: int) -> _Grid:
     """The grid; all arrays are small: at most some hundred ranks each way."""
     tails = _cuts(k, size)
     heads = k - _cuts(0, k)[::-1]
-    begin = heads[:-1]
-    end = heads[1:]
-    head = (begin + end - 1) // 2  # this many leading ranks are in the set, the next is not
-    low = tails[:-1]
-    high = tails[1:]
-    i = head[:, None]
-    few = low[None, :]
-    many = high[None, :]
-    more, less = (_log_comb(n - i - 1, k - i + 0 * n) for n in (many, few))
-    with np.errstate(divide="ignore"):
-        sizes: Floats = (
-            more + np.log(-np.expm1(np.minimum(less - more, 0.0))) + np.log(end - begin)[:, None]
-        )
+    head = (heads[:-1] + heads[1:] - 1) // 2  # this many leading ranks are in the set, not the next
     # Of the ranks between, this many are in the set, and in proportion of the top k.
-    found = i + (k - i - 1.0) ** 2 / np.maximum(many - i - 2, 1)
-    quarters = (
-        np.arange(k)[:, None] + np.array([0.25, 0.5, 0.75])
-    ).ravel()  # a whole number would leave no slope
-    levels = quarters[np.linspace(0, 3 * k - 1, min(3 * k, _LEVELS)).astype(np.int64)]
+    i = head[:, None]
+    found = i + (k - i - 1.0) ** 2 / np.maximum(tails[None, 1:] - i - 2, 1)
+    levels = _levels(k)
     # It grows with the best rank that is missing, falls with the worst.
     reached = found[None, :, :] >= levels[:, None, None]
     levels[-1] = k - _NEARLY
-    ranks = np.concatenate((heads[:-1] + np.diff(heads) // 2, tails[:-1] + np.diff(tails) // 2))
-    widths = np.concatenate((np.diff(heads), np.diff(tails)))
-    worst = (low + high - 1) // 2
-    split = (head.size - reached.sum(axis=1), reached.sum(axis=2))
-    return _Grid(head, worst, sizes, levels, *split, ranks, widths, inside=heads.size - 1)
+    return _Grid(
+        missed=head,
+        worst=(tails[:-1] + tails[1:] - 1) // 2,
+        log_sizes=_log_sizes(heads, tails, head, k),
+        levels=levels,
+        heads=head.size - reached.sum(axis=1),
+        tails=reached.sum(axis=2),
+        ranks=np.concatenate((_middles(heads), _middles(tails))),
+        widths=np.concatenate((np.diff(heads), np.diff(tails))),
+        inside=heads.size - 1,
+    )
+
+
+def _log_sizes(heads: Ints, tails: Ints, head: Ints, k: int) -> Floats:
+    """The logarithm of the number of sets whose best missing and worst rank lie in these cells."""
+    i = head[:, None]
+    few = tails[None, :-1]
+    many = tails[None, 1:]
+    more = _log_comb(many - i - 1, k - i + 0 * many)
+    less = _log_comb(few - i - 1, k - i + 0 * few)
+    cells = np.log(np.diff(heads))[:, None]
+    with np.errstate(divide="ignore"):
+        remaining = np.log(-np.expm1(np.minimum(less - more, 0.0)))
+    return more + remaining + cells
+
+
+def _levels(k: int) -> Floats:
+    """Quarters between whole numbers of labels, which themselves would leave no slope."""
+    quarters = np.arange(k)[:, None] + np.array([0.25, 0.5, 0.75])
+    chosen = np.linspace(0, 3 * k - 1, min(3 * k, _LEVELS))
+    return quarters.ravel()[chosen.astype(np.int64)]
+
+
+def _middles(cuts: Ints) -> Ints:
+    return cuts[:-1] + np.diff(cuts) // 2
 
 
 def _cuts(start: int, end: int) -> Ints:
@@ -214,5 +235,8 @@ def _cuts(start: int, end: int) -> Ints:
     cuts = [start]
     while cuts[-1] < end:
         past = cuts[-1] - start
-        cuts.append(min(end, cuts[-1] + 1 if past < _DENSE else start + math.ceil(past * _GROWTH)))
+        following = cuts[-1] + 1
+        if past >= _DENSE:
+            following = start + math.ceil(past * _GROWTH)
+        cuts.append(min(end, following))
     return np.array(cuts, dtype=np.int64)

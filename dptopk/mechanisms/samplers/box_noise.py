@@ -43,7 +43,8 @@ class SideLaw:
     @cached_property
     def width_bits(self) -> int:
         """Binary logarithm of the length of a block: 1/16 to 1/8 of a standard deviation."""
-        return max(0, math.frexp(math.sqrt(self.power) / float(self.rate) / 8)[1] - 1)
+        deviation = math.sqrt(self.power) / float(self.rate)
+        return max(0, math.frexp(deviation / 8)[1] - 1)
 
     def _log_density(self, m: Fraction | int, at: Fraction | int) -> Decimal:
         """The logarithm of the density at m over that at another point; within the context's
@@ -61,13 +62,16 @@ class SideLaw:
         2·|logarithm| + 4·power, so that as many digits more than the answer's, and a few, leave an
         error below 1e-5 of a unit.
         """
-        with precise(int(bits * 0.30103) + len(str(self.power * (bits + 60))) + 8):
+        answer = int(bits * 0.30103)
+        cancelled = len(str(self.power * (bits + 60)))
+        with precise(answer + cancelled + 8):
             return round(self._log_density(m, at).exp() * (1 << bits))
 
     def top(self, block: int) -> Fraction:
         """The point of a block where the density is largest."""
         first = 1 + (block << self.width_bits)
-        return min(max(self.peak, Fraction(first)), Fraction(first + (1 << self.width_bits) - 1))
+        last = first + (1 << self.width_bits) - 1
+        return min(max(self.peak, Fraction(first)), Fraction(last))
 
     def weights(self, bits: int) -> list[int]:
         """The weights of the blocks in units of 2**-bits, each within 1; all beyond the list weigh
@@ -87,8 +91,10 @@ class SideLaw:
             found.append(0 if log < nothing else self.units(top, self.peak, units))
             # Beyond the peak the blocks fall at least as fast as from this one to the next.
             gap = rate * width - power * math.log1p(width / x)
-            if x > peak and gap > 0 and log - math.log(-math.expm1(-gap)) < nothing:
-                return found
+            if x > peak and gap > 0:
+                rest = -math.log(-math.expm1(-gap))  # of a geometric series
+                if log + rest < nothing:
+                    return found
 
     @cached_property
     def _cells(self) -> Cells:
@@ -98,7 +104,8 @@ class SideLaw:
         """One draw; the law is exact."""
         while True:
             block = int(self._cells.draw(1, bits)[0])
-            m = 1 + (block << self.width_bits) + int(bits.low_bits(1, self.width_bits)[0])
+            offset = int(bits.low_bits(1, self.width_bits)[0])
+            m = 1 + (block << self.width_bits) + offset
             top = self.top(block)
             if m == top or decide(partial(self.units, m, top), bits):
                 return m

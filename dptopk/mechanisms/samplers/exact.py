@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from dptopk.mechanisms.samplers.random import LISTING_BITS, Bits, Bools, Floats,
 _GUIDE_BITS = 16
 
 
-def precise(digits: int) -> AbstractContextManager[Any]:
+def precise(digits: int) -> AbstractContextManager[decimal.Context]:
     """Compute with the given number of decimal digits, correctly rounded, within the widest range
     of exponents.
     """
@@ -54,9 +53,14 @@ def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[in
         divisor = Decimal(denominator)
         scale = Decimal(1 << bits)
         nothing = (bits * 7 // 10 + 2) * denominator  # from here on, 2**bits * e^{-x} < 1/2
-        return [
-            round((-Decimal(n) / divisor).exp() * scale) if n < nothing else 0 for n in numerators
-        ]
+        units: list[int] = []
+        for numerator in numerators:
+            if numerator >= nothing:
+                units.append(0)
+                continue
+            exponential = (-Decimal(numerator) / divisor).exp()
+            units.append(round(exponential * scale))
+        return units
 
 
 def _exp_unit(x: Fraction, bits: int) -> int:
@@ -96,18 +100,15 @@ def bernoulli(chances: Floats, bits: Bits) -> Bools:
         bits: the source of words.
     """
     if bits.listing:
-        return np.array(
-            [bits.choose(partial(_sides, Fraction(chance))) for chance in chances.tolist()],
-            dtype=np.bool_,
-        )
+        laws = [partial(_sides, Fraction(chance)) for chance in chances.tolist()]
+        return np.array([bits.choose(law) for law in laws], dtype=np.bool_)
     words = bits.uint64(chances.size)
     whole = (chances * 2.0**64).astype(np.uint64)
     # Where the first 64 bits of U and of the chance differ, they decide.
     drawn: Bools = words < whole
     for i in np.flatnonzero(words == whole):
-        drawn[i] = below(
-            int(words[i]), 64, partial(_scaled, Fraction(float(chances[i]))), bits, error=0
-        )
+        units = partial(_scaled, Fraction(float(chances[i])))
+        drawn[i] = below(int(words[i]), 64, units, bits, error=0)
     return drawn
 
 
@@ -172,7 +173,8 @@ class Cells:
     def masses(self) -> list[int]:
         """Lower bounds of the probabilities, in units of 2**-LISTING_BITS."""
         lower, upper = self.thresholds(LISTING_BITS)
-        return [max(low - before - 1, 0) for low, before in zip(lower, [-1, *upper], strict=False)]
+        neighbours = zip(lower, [-1, *upper], strict=False)
+        return [max(low - before - 1, 0) for low, before in neighbours]
 
     def _compute(self, known: int) -> tuple[list[int], list[int]]:
         guard = 16
@@ -201,9 +203,8 @@ class Cells:
         """
         shift = 32 - _GUIDE_BITS
         size = 1 << _GUIDE_BITS
-        below = np.bincount(np.minimum(self._first >> shift, size), minlength=size + 1)[
-            :size
-        ].cumsum()
+        leading = np.minimum(self._first >> shift, size)
+        below = np.bincount(leading, minlength=size + 1)[:size].cumsum()
         cell: Ints = below.astype(np.int64)
         # A word that equals a lower threshold, or exceeds it by 1, is undecided; so is all beyond
         # the last one.
@@ -226,7 +227,8 @@ class Cells:
     def _locate(self, words: Ints, bits: Bits) -> Ints:
         cells: Ints = np.searchsorted(self._first, words, side="right").astype(np.int64)
         floor = np.concatenate(([-2], self._first))[cells]
-        for i in np.flatnonzero((words - floor <= 1) | (cells == self._first.size)):
+        near = words - floor <= 1
+        for i in np.flatnonzero(near | (cells == self._first.size)):
             cells[i] = self._refine(int(words[i]), bits)
         return cells
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cmp_to_key
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,8 @@ from dptopk.mechanisms.samplers.exact import precise
 from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 
 Words = npt.NDArray[np.uint64]
+# A count or utility: as it lies in an array, or an exact number.
+Level = Fraction | float | np.int64 | np.float64
 STOP = -1  # the label of the stop element, whose level is any rational number
 LOWEST = -1e300  # scores below it are told apart exactly, not by floats
 SCORE_ROUNDING = (
@@ -59,12 +60,8 @@ class Arrivals:
     @staticmethod
     def join(*parts: Arrivals) -> Arrivals:
         """Return all the clocks."""
-        return Arrivals(
-            *(
-                np.concatenate(columns)
-                for columns in zip(*(vars(p).values() for p in parts), strict=True)
-            )
-        )
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return Arrivals(*(np.concatenate(column) for column in columns))
 
 
 @dataclass
@@ -89,11 +86,15 @@ class ArrivalTime:
         with precise(
             2 * self.known + 60 + lost
         ):  # U's bounds have fewer digits than that: they are exact
-            low, high = self.times([Decimal(self.word + i) / (1 << self.known) for i in (0, 1)])
+            unit = Decimal(1 << self.known)
+            low, high = self.times([Decimal(word) / unit for word in (self.word, self.word + 1)])
             base = _decimal(rate * self.level)
             # Every operation errs by a relative 10^-(known + 60); the unread bits, by far more.
             slack = (1 + abs(base)) * Decimal(10) ** -(self.known + 30)
-            return base - high.ln() - slack, base - low.ln() + slack if low else Decimal("Infinity")
+            least = base - high.ln() - slack
+            if low:
+                return least, base - low.ln() + slack
+            return least, Decimal("Infinity")
 
     def times(self, ends: list[Decimal]) -> list[Decimal]:
         """Return the bounds of the time at which a clock of rate 1 rings, for those of U."""
@@ -123,23 +124,25 @@ def _decimal(value: Fraction) -> Decimal:
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 
-def exact_level(level: Any) -> Fraction:
+def exact_level(level: Level) -> Fraction:
     """Return a number, possibly a NumPy scalar, as a fraction."""
-    return Fraction(level.item() if isinstance(level, np.generic) else level)
+    if isinstance(level, np.generic):
+        return Fraction(level.item())
+    return Fraction(level)
 
 
-def above(top: Any, levels: Array) -> Floats:
+def above(top: Level, levels: Array) -> Floats:
     """Return top - levels, of either sign, as floats, within two units in the last place."""
     if levels.dtype.kind == "f":
         return float(top) - levels
     # The larger of two int64 numbers less the smaller fits uint64, where subtraction modulo 2^64 is
     # exact.
-    gap = (np.uint64(int(top) % (1 << 64)) - levels.view(np.uint64)).astype(np.float64)
+    highest = np.uint64(int(top) % (1 << 64))
+    gap = (highest - levels.view(np.uint64)).astype(np.float64)
     higher = levels > top
     if higher.any():
-        gap[higher] = -(levels[higher].view(np.uint64) - np.uint64(int(top) % (1 << 64))).astype(
-            np.float64
-        )
+        excess = levels[higher].view(np.uint64) - highest
+        gap[higher] = -excess.astype(np.float64)
     return gap
 
 
@@ -152,33 +155,31 @@ class Race:
         self.bits = bits
         self._slabs: list[tuple[Fraction | None, Fraction]] = [(None, Fraction(0))]
 
-    def clocks(self, labels: Ints, levels: Array, origin: Any) -> Arrivals:
+    def clocks(self, labels: Ints, levels: Array, origin: Level) -> Arrivals:
         """Return an independent clock for every label."""
         return self._measured(labels, levels, self.bits.uint64(labels.size), 0, origin)
 
     def time_block(
-        self, labels: Ints, level: Any, start: Fraction, width: Fraction, origin: Any
+        self, labels: Ints, level: Level, start: Fraction, width: Fraction, origin: Level
     ) -> Arrivals:
         """Return rings at uniform times within start..start + width, in the time of clocks of the
         given level.
         """
         self._slabs.append((start, width))
         levels = np.full(labels.size, level)
-        return self._measured(
-            labels, levels, self.bits.uint64(labels.size), len(self._slabs) - 1, origin
-        )
+        words = self.bits.uint64(labels.size)
+        return self._measured(labels, levels, words, len(self._slabs) - 1, origin)
 
     def _measured(
-        self, labels: Ints, levels: Array, words: Array, time_block: int, origin: Any
+        self, labels: Ints, levels: Array, words: Array, time_block: int, origin: Level
     ) -> Arrivals:
-        blank = np.empty((2, labels.size))
-        arrivals = Arrivals(
-            labels, levels, words, np.full(labels.size, time_block, np.int32), blank[0], blank[1]
-        )
+        score, doubt = np.empty((2, labels.size))
+        time_blocks = np.full(labels.size, time_block, np.int32)
+        arrivals = Arrivals(labels, levels, words, time_blocks, score, doubt)
         self._measure(arrivals, origin)
         return arrivals
 
-    def _measure(self, arrivals: Arrivals, origin: Any) -> None:
+    def _measure(self, arrivals: Arrivals, origin: Level) -> None:
         """Set score and doubt; levels near the origin have the smallest doubts."""
         for begin in range(0, arrivals.labels.size, _CHUNK):
             part = slice(begin, begin + _CHUNK)
@@ -192,12 +193,15 @@ class Race:
             kinds = [int(time_blocks[0])] if alone else np.unique(time_blocks).tolist()
             for kind in kinds:
                 where = slice(None) if alone else time_blocks == kind
-                scores = self._scores(head[where], arrivals.words[part][where], *self._slabs[kind])
-                arrivals.score[part][where], arrivals.doubt[part][where] = scores
+                words = arrivals.words[part][where]
+                score, doubt = self._scores(head[where], words, *self._slabs[kind])
+                arrivals.score[part][where] = score
+                arrivals.doubt[part][where] = doubt
 
-    def _stop_score(self, origin: Any) -> float:
+    def _stop_score(self, origin: Level) -> float:
+        largest = Fraction(10**300)
         exact = self.rate * ((self.stop or Fraction(0)) - exact_level(origin))
-        return float(max(min(exact, Fraction(10**300)), -Fraction(10**300)))
+        return float(max(min(exact, largest), -largest))
 
     def _scores(
         self, head: Floats, words: Words, start: Fraction | None, width: Fraction
@@ -206,7 +210,8 @@ class Race:
         # The unread bits can change E by a relative 3/known. A clock with hardly a significant bit
         # may ring at any time.
         vague = known < 1024
-        doubt = 4 / np.maximum(known, 1) + SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
+        rounding = SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
+        doubt = 4 / np.maximum(known, 1) + rounding
         return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
 
     def _tails(
@@ -217,14 +222,16 @@ class Race:
         with np.errstate(divide="ignore"):
             if start is None:
                 rest = (~words).astype(np.float64)  # 2^64 (1 - U) lies in [rest, rest + 1]
-                e = np.where(word < 2.0**63, -np.log(word * 2.0**-64), -np.log1p(-rest * 2.0**-64))
+                of_small = -np.log(word * 2.0**-64)
+                of_large = -np.log1p(-rest * 2.0**-64)
+                e = np.where(word < 2.0**63, of_small, of_large)
                 known = np.minimum(word, rest)
             else:
                 e = float(start) + float(width) * (word * 2.0**-64)
                 known = word + 2.0**64 * float(start / width)
             return known, -np.log(e)
 
-    def exact_order(self, arrivals: Arrivals, origin: Any = None) -> Ints:
+    def exact_order(self, arrivals: Arrivals, origin: Level | None = None) -> Ints:
         """Return the positions of the clocks in the order in which they ring; exact.
 
         ``origin`` is the one that the scores were computed with, if it may be tried no further.
@@ -233,8 +240,10 @@ class Race:
         low = (arrivals.score - arrivals.doubt)[order]
         high = (arrivals.score + arrivals.doubt)[order]
         # A run ends where every earlier clock certainly rings before every later one.
-        ends = np.minimum.accumulate(low)[:-1] > np.maximum.accumulate(high[::-1])[::-1][1:]
-        borders = np.concatenate(([0], np.flatnonzero(ends) + 1, [order.size]))
+        least_so_far = np.minimum.accumulate(low)
+        most_to_come = np.maximum.accumulate(high[::-1])[::-1]
+        ends = np.flatnonzero(least_so_far[:-1] > most_to_come[1:])
+        borders = np.concatenate(([0], ends + 1, [order.size]))
         for b in np.flatnonzero(np.diff(borders) > 1):
             run = order[borders[b] : borders[b + 1]]
             part = arrivals.take(run)
@@ -263,6 +272,5 @@ class Race:
             level = self.stop
         else:
             level = exact_level(arrivals.levels[i])
-        return ArrivalTime(
-            level, int(arrivals.words[i]), *self._slabs[int(arrivals.time_blocks[i])]
-        )
+        start, width = self._slabs[int(arrivals.time_blocks[i])]
+        return ArrivalTime(level, int(arrivals.words[i]), start, width)

@@ -43,20 +43,22 @@ class Factorisation:
     @cached_property
     def measured_on(self) -> Array:
         """The day, from 0, on which each row is measured: the last one in it."""
-        return self.strategy.shape[1] - 1 - np.argmax(self.strategy[:, ::-1] != 0, axis=1)
+        after = np.argmax(self.strategy[:, ::-1] != 0, axis=1)
+        return self.strategy.shape[1] - 1 - after
 
     @cached_property
     def heaviest(self) -> int:
         """The largest sum of a row's weights, without signs."""
-        return int(np.abs(self.strategy).sum(axis=1).max())
+        sums = np.abs(self.strategy).sum(axis=1)
+        return int(sums.max())
 
     @cached_property
     def spread(self) -> Array:
         """Upper bound on the standard deviation of the noise on each day's total at sigma = 1,
         shape (days,).
         """
-        found: Array = self.unit * np.sqrt((self.totals**2).sum(axis=1)) * (1 + 1e-9)
-        return found
+        squares: Array = (self.totals**2).sum(axis=1)
+        return self.unit * np.sqrt(squares) * (1 + 1e-9)
 
     @cached_property
     def weights(self) -> Array:
@@ -75,7 +77,12 @@ class Factorisation:
         worst, or in the mean.
         """
         squares = (self.spread / self.unit) ** 2 * self.energy(participation)
-        return float(np.sqrt(squares.max() if error == "max" else squares.mean()))
+        return float(np.sqrt(_total(squares, error)))
+
+
+def _total(of_days: Array, error: Error) -> float:
+    """Of a value for each day, what is to be small: the largest, or the mean."""
+    return float(of_days.max() if error == "max" else of_days.mean())
 
 
 @lru_cache(maxsize=64)
@@ -110,7 +117,8 @@ def unit_of(participation: Participation) -> int:
     """The unit: of many days of a user weights are smaller, so it is finer, and rounding is below a
     32nd of a count.
     """
-    return 1 << (5 + participation.days.bit_length() + participation.most.bit_length() // 2)
+    of_user = participation.most.bit_length() // 2
+    return 1 << (5 + participation.days.bit_length() + of_user)
 
 
 def triangular(strategy: Array, unit: int) -> Factorisation:
@@ -126,16 +134,14 @@ def triangular(strategy: Array, unit: int) -> Factorisation:
         raise InvalidParameter(
             f"factorisation: these measurements do not suit {len(strategy)} days"
         )
-    totals = solve_triangular(strategy.T.astype(float), np.tri(len(strategy)).T, lower=False).T
-    return Factorisation(strategy, totals, unit)
+    sums = np.tri(len(strategy))
+    totals = solve_triangular(strategy.T.astype(float), sums.T, lower=False)
+    return Factorisation(strategy, totals.T, unit)
 
 
 def _optimal(participation: Participation, error: Error) -> Array:
-    return optimum(
-        participation,
-        error,
-        factorise("square_root", participation, error).error(participation, error),
-    )
+    near = factorise("square_root", participation, error)
+    return optimum(participation, error, near.error(participation, error))
 
 
 def _square_root(participation: Participation, error: Error) -> Array:
@@ -149,21 +155,24 @@ def _square_root(participation: Participation, error: Error) -> Array:
     from scipy.signal import lfilter
 
     days = participation.days
-    root = np.cumprod(np.r_[1.0, (2 * np.arange(1.0, days) - 1) / (2 * np.arange(1.0, days))])
+    twice = 2 * np.arange(1.0, days)
+    root = np.cumprod(np.r_[1.0, (twice - 1) / twice])
 
     def loss(band: int) -> float:
         column = np.where(np.arange(days) < band, root, 0.0)
-        noise = np.cumsum(lfilter([1.0], column[:band], np.ones(days)) ** 2)
-        moved = sum(
-            np.r_[np.zeros(day), column[: days - day]] for day in participation.first.tolist()
-        )
-        return float(np.sum(moved**2) * (noise[-1] if error == "max" else noise.mean()))
+        rows = lfilter([1.0], column[:band], np.ones(days))
+        noise = np.cumsum(rows**2)
+        first_days = participation.first.tolist()
+        moved = sum(np.r_[np.zeros(day), column[: days - day]] for day in first_days)
+        return float(np.sum(moved**2) * _total(noise, error))
 
     powers = [1 << n for n in range(days.bit_length())]
-    bands = {days} | {band for n in powers for band in (n, n * participation.apart) if band <= days}
+    candidates = [*powers, *(power * participation.apart for power in powers)]
+    bands = {days} | {band for band in candidates if band <= days}
     band = days if participation.most == 1 else min(sorted(bands), key=loss)
     lag = np.subtract.outer(np.arange(days), np.arange(days))
-    matrix = np.where((lag >= 0) & (lag < band), root[np.maximum(lag, 0)], 0.0)
+    inside = (lag >= 0) & (lag < band)
+    matrix = np.where(inside, root[np.maximum(lag, 0)], 0.0)
     return matrix / np.sqrt((matrix**2).sum(axis=0))
 
 

@@ -43,9 +43,8 @@ class Ranked:
 
     def __init__(self, counts: Ints, absent: int) -> None:
         self._counts = counts
-        self._rising = np.sort(
-            counts
-        )  # ten times faster than the order of the rows, of which a few are asked for
+        # Ten times faster than the order of the rows, of which a few are asked for.
+        self._rising = np.sort(counts)
         self._absent = absent
         self.size = counts.size + absent
 
@@ -58,10 +57,12 @@ class Ranked:
         order = equal[np.argsort(-self._counts[equal], kind="stable")]
         first = np.searchsorted(-self._counts[order], -values)
         above = self._rising.size - np.searchsorted(self._rising, values, side="right")
-        found = zip(ranks, first.tolist(), above.tolist(), strict=True)
+        # From a rank to its place in the order of the rows of equal counts.
+        shifts = (first - above).tolist()
+        listed = self._counts.size
         return [
-            int(order[start + rank - more]) if rank < self._counts.size else rank
-            for rank, start, more in found
+            int(order[rank + shift]) if rank < listed else rank
+            for rank, shift in zip(ranks, shifts, strict=True)
         ]
 
     def count(self, rank: int) -> int:
@@ -75,7 +76,8 @@ class Ranked:
         listed = self._rising.size
         if not listed:
             return np.zeros(ranks.shape, dtype=np.int64)
-        return np.where(ranks < listed, self._rising[np.maximum(listed - 1 - ranks, 0)], 0)
+        places = np.maximum(listed - 1 - ranks, 0)
+        return np.where(ranks < listed, self._rising[places], 0)
 
     def top(self, size: int) -> Ints:
         """The counts of the first ranks, shape (size,)."""
@@ -137,7 +139,8 @@ def uniform_below(bound: int, bits: Bits) -> int:
     width = (bound - 1).bit_length()
     words = -(-width // 64)
     while True:
-        value = int.from_bytes(bits.uint64(words).tobytes(), "little") >> (64 * words - width)
+        drawn = int.from_bytes(bits.uint64(words).tobytes(), "little")
+        value = drawn >> (64 * words - width)
         if value < bound:
             return value
 
@@ -163,9 +166,8 @@ def _in_block(rate: Fraction, short: int, width: int) -> Decimal:
     """P[slack - first >= short] for the slack of a block: (e^{-rate·short} - e^{-rate·width})/(1 -
     e^{-rate·width}).
     """
-    return (
-        _exp(rate * short) * _one_minus_exp(rate * (width - short)) / _one_minus_exp(rate * width)
-    )
+    beyond = _exp(rate * short) * _one_minus_exp(rate * (width - short))
+    return beyond / _one_minus_exp(rate * width)
 
 
 def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
@@ -175,9 +177,8 @@ def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
 
     def units(known: int) -> int:
         with precise(int(known * 0.30103) + 12):
-            return int(
-                (chance() * (1 << known)).to_integral_value(ROUND_HALF_EVEN)
-            )  # less than 1 from chance·2^known
+            scaled = chance() * (1 << known)
+            return int(scaled.to_integral_value(ROUND_HALF_EVEN))  # less than 1 from the exact one
 
     return below(bits.more(0), 64, units, bits)
 
@@ -191,7 +192,8 @@ def _exp(x: Fraction) -> Decimal:
 
 def _one_minus_exp(x: Fraction) -> Decimal:
     """1 - e^{-x} for x > 0; for a small x as many digits as cancel are added."""
-    with precise(getcontext().prec + len(str(int(1 / x))) + 2):
+    cancelled = len(str(int(1 / x)))
+    with precise(getcontext().prec + cancelled + 2):
         value = 1 - _exp(x)
     return +value
 
@@ -204,17 +206,8 @@ def _weights(
 
     def masses(digits: int) -> list[Decimal]:
         with precise(digits):
-            # P[first <= slack <= last] = e^{-rate·(first - lowest)} (1 - e^{-rate·width}), times
-            # the answers that fit.
-            widths = [last - first + 1 for first, last in blocks[:-1]]
-            parts = [_one_minus_exp(rate * width) for width in widths] + [
-                Decimal(1)
-            ]  # the last block has no end
-            blocked = zip(blocks, sizes, parts, strict=True)
-            return [
-                size * _exp(rate * (first - answers.lowest)) * part
-                for (first, _), size, part in blocked
-            ]
+            likely = _block_chances(blocks, answers.lowest, rate)
+            return [size * start * part for size, (start, part) in zip(sizes, likely, strict=True)]
 
     unit = max(mass.adjusted() for mass in masses(10) if mass)
 
@@ -222,11 +215,21 @@ def _weights(
         digits = int(bits * 0.30103) + 12
         with precise(digits):
             scale = Decimal(1 << bits).scaleb(-unit - 1)
-            return [
-                int((mass * scale).to_integral_value(ROUND_HALF_EVEN)) for mass in masses(digits)
-            ]
+            scaled = [mass * scale for mass in masses(digits)]
+            return [int(mass.to_integral_value(ROUND_HALF_EVEN)) for mass in scaled]
 
     return weights
+
+
+def _block_chances(
+    blocks: list[tuple[int, int]], lowest: int, rate: Fraction
+) -> list[tuple[Decimal, Decimal]]:
+    """The two factors of P[first <= slack <= last]: e^{-rate·(first - lowest)} and 1 -
+    e^{-rate·width}, which is 1 for the last block, which has no end.
+    """
+    starts = [_exp(rate * (first - lowest)) for first, _ in blocks]
+    parts = [_one_minus_exp(rate * (last - first + 1)) for first, last in blocks[:-1]]
+    return list(zip(starts, [*parts, Decimal(1)], strict=True))
 
 
 class _Cuts:
@@ -242,30 +245,33 @@ class _Cuts:
         self._answers = answers
         self._rate = rate
         self._sizes: dict[int, float] = {}
-        self._place([low, min(max(0, low), high), high, *(min(max(low, cut), high) for cut in at)])
+        inside = [min(max(low, cut), high) for cut in [0, *at]]
+        self._place([low, high, *inside])
 
     def _place(self, cuts: list[int]) -> None:
         self.at = np.unique(np.array(cuts, dtype=np.int64))
         self._last = np.append(self.at[1:] - 1, self.at[-1])
         ends = np.unique(np.concatenate((self.at, self._last)))
         new = np.array([end for end in ends.tolist() if end not in self._sizes], dtype=np.int64)
-        self._sizes.update(zip(new.tolist(), self._answers.log_size(new).tolist(), strict=True))
+        found = self._answers.log_size(new)
+        self._sizes.update(zip(new.tolist(), found.tolist(), strict=True))
         width = np.append(np.diff(self.at), np.inf)
-        mass = np.log(-np.expm1(-self._rate * width)) - self._rate * (
-            self.at - self._answers.lowest
-        )
-        sizes = self._sizes
-        self.low, self.high = (
-            mass + np.array([sizes[end] for end in part.tolist()]) for part in (self.at, self._last)
-        )
+        inside = np.log(-np.expm1(-self._rate * width))
+        mass = inside - self._rate * (self.at - self._answers.lowest)
+        self.low = mass + self._log_sizes(self.at)
+        self.high = mass + self._log_sizes(self._last)
+
+    def _log_sizes(self, slacks: Ints) -> Floats:
+        return np.array([self._sizes[slack] for slack in slacks.tolist()])
 
     def bracket(self, cut: int) -> tuple[float, float]:
         """Logarithms between which the weight of all slacks from ``cut`` on lies, relative to
         e^{-rate·lowest}.
         """
         begin = int(np.searchsorted(self.at, cut))
-        low, high = (float(np.logaddexp.reduce(part[begin:])) for part in (self.low, self.high))
-        return low, high
+        low = np.logaddexp.reduce(self.low[begin:])
+        high = np.logaddexp.reduce(self.high[begin:])
+        return float(low), float(high)
 
     def refine(self, ratio: float, cut: int) -> None:
         """Halve blocks until the weights from ``cut`` on are known to within this ratio.
@@ -279,11 +285,13 @@ class _Cuts:
             ):  # weights that underflow to nothing leave nothing to refine
                 return
             begin = int(np.searchsorted(self.at, cut))
-            excess = np.exp(self.high[begin:] - high) - np.exp(self.low[begin:] - high)
-            split = begin + np.flatnonzero(
-                (excess >= excess.max() / 64) & (self._last[begin:] > self.at[begin:])
-            )
-            middle = self.at[split] + (self._last[split] - self.at[split] + 1) // 2
+            most = np.exp(self.high[begin:] - high)
+            least = np.exp(self.low[begin:] - high)
+            excess = most - least
+            several = self._last[begin:] > self.at[begin:]
+            split = begin + np.flatnonzero((excess >= excess.max() / 64) & several)
+            halves = (self._last[split] - self.at[split] + 1) // 2
+            middle = self.at[split] + halves
             self._place([*self.at.tolist(), *middle.tolist()])
 
 
@@ -291,8 +299,9 @@ def _blocks(answers: Answers, rate: float) -> list[tuple[int, int]]:
     """Blocks few of whose answers are refused; any blocks give the same law."""
     cuts = _Cuts(answers, rate, [])
     cuts.refine(_REFUSED, answers.lowest)
-    at = cuts.at.tolist()
-    return [*zip(at[:-1], (cuts.at[1:] - 1).tolist(), strict=True), (at[-1], at[-1])]
+    *firsts, end = cuts.at.tolist()
+    lasts = (cuts.at[1:] - 1).tolist()
+    return [*zip(firsts, lasts, strict=True), (end, end)]
 
 
 def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:

@@ -31,9 +31,8 @@ from dptopk.mechanisms.samplers.random import Bits, Bools, Floats, Ints
 _CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
 _FEW_DRAWS = 1 << 12
 _LOG2 = 0.6932  # a little more than the logarithm of 2
-_LARGEST_SCALE = (
-    2.0**48
-)  # beyond it, a draw could leave int64 with a probability that is not absurdly small
+# Beyond it, a draw could leave int64 with a probability that is not absurdly small.
+_LARGEST_SCALE = 2.0**48
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,9 @@ class ExactNoise:
         return weights / self.normaliser
 
     def _weights_at(self, n: Floats) -> Floats:
-        linear, square = (float(min(a, Fraction(10**300))) for a in (self.linear, self.square))
+        largest = Fraction(10**300)
+        linear = float(min(self.linear, largest))
+        square = float(min(self.square, largest))
         with np.errstate(over="ignore"):
             weights: Floats = np.exp(-(linear * n + square * n * n))
         return weights
@@ -94,16 +95,18 @@ class ExactNoise:
     def normaliser(self) -> float:
         """Sum of e^{-f(|n|)} over all n, within a relative 1e-13."""
         if not self.square and self.bound is None:
-            return 1 / math.tanh(float(min(self.linear, Fraction(100))) / 2)
+            linear = float(min(self.linear, Fraction(100)))
+            return 1 / math.tanh(linear / 2)
         largest = math.ceil(40 * self.scale) + 2
         last = largest if self.bound is None else min(largest, self.bound)
         if last > 1 << 18 and not self.linear:
             # Euler-Maclaurin; the next term is below 1/(360·scale³), and the scale exceeds 6000
             # here.
             edge = last / self.scale
-            slope = edge / self.scale * math.exp(-edge * edge / 2)
+            at_edge = math.exp(-edge * edge / 2)
+            slope = edge / self.scale * at_edge
             area = self.scale * math.sqrt(2 * math.pi) * math.erf(edge / math.sqrt(2))
-            return area + math.exp(-edge * edge / 2) - slope / 6
+            return area + at_edge - slope / 6
         n = np.arange(1, last + 1, dtype=np.float64)
         return 1.0 + 2.0 * math.fsum(self._weights_at(n))
 
@@ -170,12 +173,13 @@ class ExactNoise:
         after them a 0.
         """
         width = 1 << self.width_bits
-        firsts = range(1, 1 + width * (len(self.weights(48)) // 2), width)
-        steps = [self.exponent(first + width - 1) - self.exponent(first) for first in firsts]
-        sure = [max(exp_units([x.numerator], x.denominator, 32)[0] - 1, 0) for x in steps]
-        return np.array(
-            [(1 << 32) - 1, *(words for words in sure for _ in (1, -1)), 0], dtype=np.uint32
-        )
+        blocks = len(self.weights(48)) // 2
+        of_cells = [(1 << 32) - 1]
+        for first in range(1, 1 + width * blocks, width):
+            step = self.exponent(first + width - 1) - self.exponent(first)
+            (units,) = exp_units([step.numerator], step.denominator, 32)
+            of_cells += [max(units - 1, 0)] * 2  # of both signs
+        return np.array([*of_cells, 0], dtype=np.uint32)
 
     def _candidates(self, size: int, bits: Bits) -> Ints:
         cells = self._cells.draw(size, bits)
@@ -208,7 +212,8 @@ class ExactNoise:
         def exact(i: int) -> Fraction:
             return self.exponent(int(first[i] + offset[i])) - self.exponent(int(first[i]))
 
-        x = offset * (float(self.linear) + float(self.square) * (2.0 * first + offset))
+        slope = float(self.linear) + float(self.square) * (2.0 * first + offset)
+        x = offset * slope
         return decide_exp(words, x, exact, bits)
 
 

@@ -45,9 +45,11 @@ def optimum(participation: Participation, error: Error, near: float) -> Array:
         gram = _fixed_point(participation, error)
     else:
         gram = _program(participation, error, near)
-    gram = gram + 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
-    lower: Array = np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T
-    return lower
+    days = len(gram)
+    gram = gram + 1e-9 * np.trace(gram) / days * np.eye(days)
+    # The factor of the days in reverse is upper triangular in their order.
+    reverse: Array = np.linalg.cholesky(gram[::-1, ::-1])
+    return reverse[::-1, ::-1].T
 
 
 def _fixed_point(participation: Participation, error: Error) -> Array:
@@ -66,7 +68,8 @@ def _fixed_point(participation: Participation, error: Error) -> Array:
         rows = _stretched(rows, size)
         columns = _stretched(columns, size)
         for _ in range(repeat):
-            scaled = np.sqrt(rows)[:, None] * np.tri(size) * np.sqrt(columns)
+            by_rows = np.sqrt(rows)[:, None] * np.tri(size)
+            scaled = by_rows * np.sqrt(columns)
             squares, right = np.linalg.eigh(scaled.T @ scaled)
             roots = np.sqrt(np.maximum(squares, 1e-300))
             before = columns
@@ -76,8 +79,10 @@ def _fixed_point(participation: Participation, error: Error) -> Array:
         if size == participation.days:
             break
         size = min(2 * size, participation.days)
-    gram = (right * roots) @ right.T / np.sqrt(np.outer(before, before))
-    return gram / np.sqrt(np.outer(np.diag(gram), np.diag(gram)))
+    product = (right * roots) @ right.T
+    gram = product / np.sqrt(np.outer(before, before))
+    diagonal = np.diag(gram)
+    return gram / np.sqrt(np.outer(diagonal, diagonal))
 
 
 def _stretched(law: Array, size: int) -> Array:
@@ -100,37 +105,46 @@ def _program(participation: Participation, error: Error, near: float) -> Array:
     cp: Any = cvxpy
     days = participation.days
     most = participation.most
-    apart = participation.apart
     # Scaled such that the objective is near 1: the solver's accuracy is absolute.
     sums = np.tri(days) * np.sqrt(most) / near
     gram = cp.Variable((days, days), symmetric=True)
     noise = cp.Variable((days, days), symmetric=True)
-    above = cp.Variable(
-        (most, most), nonneg=True
-    )  # number of the first day × number of steps between
-    i, j = np.triu_indices(days)
-    i, j = np.array([i, j])[:, (i == j) | (j - i >= apart)]  # days that one user can have
+    # Number of the first day × number of steps between.
+    above = cp.Variable((most, most), nonneg=True)
+    pairs, steps = _pairs_of_days(participation)
     user = np.arange(most)
+    firsts = np.minimum.outer(user, user).ravel()
+    between = abs(np.subtract.outer(user, user)).ravel()
     constraints = [
         cp.bmat([[noise, sums], [sums.T, gram]]) >> 0,
-        above[np.minimum(i // apart, most - 1), np.minimum((j - i) // apart, most - 1)]
-        >= gram[i, j],
+        above[steps] >= gram[pairs],
         above[:-1] >= above[1:],
         above[:, :-1] >= above[:, 1:],
-        cp.sum(
-            above[np.minimum.outer(user, user).ravel(), abs(np.subtract.outer(user, user)).ravel()]
-        )
-        <= most,
+        cp.sum(above[firsts, between]) <= most,
     ]
     if error == "max":
         objective = cp.max(cp.diag(noise))
     else:
         objective = cp.trace(noise) / days
+    program = cp.Problem(cp.Minimize(objective), constraints)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # of an accuracy below the asked one: the charge is that of what is found
-        cp.Problem(cp.Minimize(objective), constraints).solve(
-            solver="SCS", eps=1e-4, max_iters=4000
-        )
+        # Of an accuracy below the asked one: the charge is that of what is found.
+        warnings.simplefilter("ignore")
+        program.solve(solver="SCS", eps=1e-4, max_iters=4000)
     return np.asarray((gram.value + gram.value.T) / 2)
+
+
+def _pairs_of_days(
+    participation: Participation,
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """The pairs of days that one user can have, in order; and for each the number of the first day
+    and the number of steps between, both at most the last one.
+    """
+    i, j = np.triu_indices(participation.days)
+    can_be = (i == j) | (j - i >= participation.apart)
+    i = i[can_be]
+    j = j[can_be]
+    last = participation.most - 1
+    first = np.minimum(i // participation.apart, last)
+    between = np.minimum((j - i) // participation.apart, last)
+    return (i, j), (first, between)

@@ -61,9 +61,9 @@ class Participation:
         above = np.zeros((self.days, self.days))
         for distance in range(self.days):
             above[: self.days - distance, distance] = np.diagonal(gram, distance)
-        above = np.maximum.accumulate(np.maximum.accumulate(above[::-1, ::-1], axis=0), axis=1)[
-            ::-1, ::-1
-        ]
+        reverse = np.maximum.accumulate(above[::-1, ::-1], axis=0)
+        reverse = np.maximum.accumulate(reverse, axis=1)
+        above = reverse[::-1, ::-1]
         start = np.minimum.outer(self.first, self.first)
         between = np.abs(np.subtract.outer(self.first, self.first))
         return float(above[start, between].sum())

@@ -31,6 +31,7 @@ Bools = npt.NDArray[np.bool_]
 Rng = np.random.Generator | None
 LISTING_BITS = 96
 Word = type[np.uint8] | type[np.uint16] | type[np.uint32] | type[np.uint64]
+WIDTHS: dict[Word, int] = {np.uint8: 8, np.uint16: 16, np.uint32: 32, np.uint64: 64}
 
 
 class Bits(ABC):
@@ -66,12 +67,9 @@ class Bits(ABC):
 
     def low_bits(self, size: int, width: int) -> Ints:
         """Return ``size`` uniform integers in [0, 2**width), 0 <= width <= 62."""
-        word = next(
-            kind
-            for kind in (np.uint8, np.uint16, np.uint32, np.uint64)
-            if np.iinfo(kind).bits >= width
-        )
-        return (self.words(size, word) & word((1 << width) - 1)).astype(np.int64)
+        word = next(kind for kind, holds in WIDTHS.items() if holds >= width)
+        mask = word((1 << width) - 1)
+        return (self.words(size, word) & mask).astype(np.int64)
 
     def below(self, bound: int, size: int) -> Ints:
         """Return ``size`` uniform integers in [0, bound), 1 <= bound <= 2**62, by rejection

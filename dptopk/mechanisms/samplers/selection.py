@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +36,7 @@ from dptopk.mechanisms.samplers.exponential_race import (
     SCORE_ROUNDING,
     STOP,
     Arrivals,
+    Level,
     Race,
     above,
     exact_level,
@@ -67,39 +67,42 @@ class Selection:
 class _Thinned:
     """Labels whose rates are at most e^{rate·top}, explored from the earliest ring on."""
 
-    def __init__(self, size: int, offset: int, values: Array | None, top: Any) -> None:
+    def __init__(self, size: int, offset: int, values: Array | None, top: Level) -> None:
         self.size = size
         self.offset = offset
         self.values = values  # None: every member has the value ``top``
         self.top = top
         self.batches = 0
 
-    def explore(self, race: Race, need: int, origin: Any, least: float) -> Arrivals | None:
+    def explore(self, race: Race, need: int, origin: Level, least: float) -> Arrivals | None:
         """Return more rings, or None if no unexplored one can have a score above ``least``."""
-        head = max(
-            -float(
-                min(race.rate * (exact_level(origin) - exact_level(self.top)), -Fraction(LOWEST))
-            ),
-            LOWEST,
-        )
         more = 1 + 2 * need // _BATCH
         if self.batches:
-            tail = -math.log(
-                self.batches * _BATCH / self.size
-            )  # unexplored rings have an E above the argument
-            if head + tail + SCORE_ROUNDING * (2 + abs(head) + abs(tail)) < least:
+            head = self._head(race, origin)
+            # Unexplored rings have an E above the argument.
+            tail = -math.log(self.batches * _BATCH / self.size)
+            rounding = SCORE_ROUNDING * (2 + abs(head) + abs(tail))
+            if head + tail + rounding < least:
                 return None
-            enough = self.size / _BATCH * math.exp(min(head - least + 0.01, 700.0)) + 1
+            nearer = math.exp(min(head - least + 0.01, 700.0))
+            enough = self.size / _BATCH * nearer + 1
             more = int(min(enough, 2.0 * self.batches + 1))
         return self._next(more, race, origin)
 
-    def _next(self, batches: int, race: Race, origin: Any) -> Arrivals:
+    def _head(self, race: Race, origin: Level) -> float:
+        """The score of a ring at time 1, relative to the origin: from LOWEST to its opposite."""
+        below = race.rate * (exact_level(origin) - exact_level(self.top))
+        return max(-float(min(below, -Fraction(LOWEST))), LOWEST)
+
+    def _next(self, batches: int, race: Race, origin: Level) -> Arrivals:
         """Return the rings of the next batches, each covering 64/size of the envelope clocks'
         standard time.
         """
-        start, width = (Fraction(b * _BATCH, self.size) for b in (self.batches, batches))
+        start = Fraction(self.batches * _BATCH, self.size)
+        width = Fraction(batches * _BATCH, self.size)
         self.batches += batches
-        labels = race.bits.below(self.size, int(_poisson_batch().draw(batches, race.bits).sum()))
+        rings = int(_poisson_batch().draw(batches, race.bits).sum())
+        labels = race.bits.below(self.size, rings)
         if self.values is not None:
             labels = labels[self.values[labels] <= self.top]  # the others are watched
             labels = labels[self._thin(self.values[labels], race)]
@@ -109,9 +112,8 @@ class _Thinned:
         """Thin the envelope: keep each ring with probability e^{-rate (top - level)}."""
         with np.errstate(over="ignore"):
             x = float(race.rate) * above(self.top, levels)
-        return bernoulli_exp(
-            x, lambda i: race.rate * (exact_level(self.top) - exact_level(levels[i])), race.bits
-        )
+        top = exact_level(self.top)
+        return bernoulli_exp(x, lambda i: race.rate * (top - exact_level(levels[i])), race.bits)
 
 
 @cache
@@ -159,23 +161,48 @@ def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
         thinned_groups.append(_Thinned(absent, values.size, None, values.dtype.type(0)))
     levels = values if explicit is None else values[explicit]
     origin = _origin(levels, need, few, thinned_groups)
-    least = -math.inf
-    arrivals = race.clocks(np.empty(0, np.int64), values[:0], origin)
-    for labels, heights in _entries(
-        levels, explicit, values.size + np.arange(few), race, max(need, _SAMPLE)
-    ):
-        some = _reaching(race.clocks(labels, heights, origin), least)
-        least, arrivals, _ = _prune(Arrivals.join(arrivals, some), None, need)
-    found = None
-    while thinned_groups:
-        more = [(c, c.explore(race, need, origin, least)) for c in thinned_groups]
-        thinned_groups = [c for c, ring in more if ring is not None]
-        new = [ring for _, ring in more if ring is not None]
-        if new:
-            least, arrivals, found = _prune(
-                arrivals, Arrivals.join(*([found] if found else []), *new), need
-            )
+    unlisted = values.size + np.arange(few)
+    least, arrivals = _watched(race, (levels, explicit, unlisted), need, origin)
+    arrivals, found = _explored(race, thinned_groups, (least, arrivals), need, origin)
     return _first(race, arrivals, found, need)
+
+
+def _watched(
+    race: Race, labels: tuple[Array, Ints | None, Ints], need: int, origin: Level
+) -> tuple[float, Arrivals]:
+    """Of the labels with clocks of their own a score that ``need`` of them reach, and the clocks
+    that may reach it.
+    """
+    levels, explicit, unlisted = labels
+    least = -math.inf
+    arrivals = race.clocks(np.empty(0, np.int64), levels[:0], origin)
+    for some, heights in _entries(levels, explicit, unlisted, race, max(need, _SAMPLE)):
+        reaching = _reaching(race.clocks(some, heights, origin), least)
+        least, arrivals, _ = _prune(Arrivals.join(arrivals, reaching), None, need)
+    return least, arrivals
+
+
+def _explored(
+    race: Race,
+    thinned_groups: list[_Thinned],
+    known: tuple[float, Arrivals],
+    need: int,
+    origin: Level,
+) -> tuple[Arrivals, Arrivals | None]:
+    """Explore the crowds until no ring to come can be among the first ``need``: of the watched
+    labels, then of the crowds, the rings that may be.
+    """
+    least, arrivals = known
+    found: Arrivals | None = None
+    while thinned_groups:
+        rings = [crowd.explore(race, need, origin, least) for crowd in thinned_groups]
+        paired = zip(thinned_groups, rings, strict=True)
+        thinned_groups = [crowd for crowd, ring in paired if ring is not None]
+        new = [ring for ring in rings if ring is not None]
+        if new:
+            earlier = [found] if found else []
+            least, arrivals, found = _prune(arrivals, Arrivals.join(*earlier, *new), need)
+    return arrivals, found
 
 
 def _listed(values: Array, need: int, race: Race, absent: int) -> Ints:
@@ -188,7 +215,7 @@ def _listed(values: Array, need: int, race: Race, absent: int) -> Ints:
     return np.where(chosen == end, STOP, chosen)
 
 
-def _origin(levels: Array, need: int, few: int, thinned_groups: list[_Thinned]) -> Any:
+def _origin(levels: Array, need: int, few: int, thinned_groups: list[_Thinned]) -> Level:
     """Return the level that scores are taken relative to: about that of the last label that is
     selected.
 
@@ -197,7 +224,7 @@ def _origin(levels: Array, need: int, few: int, thinned_groups: list[_Thinned]) 
     be explored.
     """
     pool = np.concatenate((levels, np.zeros(min(few, need), levels.dtype)))
-    tops = [thinned.top for thinned in thinned_groups]
+    tops: list[Level] = [thinned.top for thinned in thinned_groups]
     if pool.size >= need or (pool.size and not tops):
         last = max(pool.size - need, 0)
         tops.append(np.partition(pool, last)[last])
@@ -214,12 +241,10 @@ def _entries(
     yield extra, np.zeros(extra.size, levels.dtype)
     for begin in range(0, levels.size, step):
         part = levels[begin : begin + step]
-        yield (
-            np.arange(begin, begin + part.size)
-            if explicit is None
-            else explicit[begin : begin + step],
-            part,
-        )
+        if explicit is None:
+            yield np.arange(begin, begin + part.size), part
+        else:
+            yield explicit[begin : begin + step], part
 
 
 def _prune(
@@ -233,13 +258,18 @@ def _prune(
     certain = arrivals.score - arrivals.doubt
     if found is not None:
         # Of a label's rings the one with the largest certain score stands for it.
+        least_scores = found.score - found.doubt
         order = np.argsort(found.doubt - found.score)
         _, earliest = np.unique(found.labels[order], return_index=True)
-        certain = np.concatenate((certain, (found.score - found.doubt)[order[earliest]]))
-    if certain.size <= need:
-        return (float(certain.min()) if certain.size == need else -math.inf), arrivals, found
-    least = float(np.partition(certain, certain.size - need)[certain.size - need])
-    return least, _reaching(arrivals, least), _reaching(found, least) if found else None
+        certain = np.concatenate((certain, least_scores[order[earliest]]))
+    if certain.size < need:
+        return -math.inf, arrivals, found
+    if certain.size == need:
+        return float(certain.min()), arrivals, found
+    place = certain.size - need
+    least = float(np.partition(certain, place)[place])
+    reaching = _reaching(found, least) if found else None
+    return least, _reaching(arrivals, least), reaching
 
 
 def _reaching(arrivals: Arrivals, least: float) -> Arrivals:
@@ -325,7 +355,8 @@ def selection_rate(epsilon: float, step: float) -> Fraction:
         InvalidParameter: when scores would lose digits as floats, or overflow.
     """
     _validate.positive(linf=step)
-    rate = smaller_of(_validate.positive(epsilon=epsilon)) / max(decimal(step), Fraction(step))
+    largest_step = max(decimal(step), Fraction(step))
+    rate = smaller_of(_validate.positive(epsilon=epsilon)) / largest_step
     if not _LEAST_RATE <= rate <= _LARGEST_RATE:
         raise InvalidParameter(
             f"epsilon={epsilon} must be from 1e-290 to 1e308 times {step}, by which counts move"

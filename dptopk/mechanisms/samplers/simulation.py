@@ -8,13 +8,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.samplers.level_set_sampling import Answers
 from dptopk.mechanisms.samplers.random import Array, random_bits
+
+if TYPE_CHECKING:
+    from dptopk.release.release import Release
 
 # : The ranks of the labels chosen in each draw of a block (-1: none), and their noisy counts; shape
 # (BLOCK_DRAWS, k).
@@ -51,11 +54,10 @@ class Standard:
             return self._first[kind]
         rng = np.random.default_rng([self.kinds.index(kind), number, *self._purpose])
         pair = kind == "laplace"
-        noise: Array = (
-            rng.exponential(size=(2, *self._shape))
-            if pair
-            else getattr(rng, kind)(size=self._shape)
-        )
+        if pair:
+            noise: Array = rng.exponential(size=(2, *self._shape))
+        else:
+            noise = getattr(rng, kind)(size=self._shape)
         if number == 0:
             self._first[kind] = noise
         return noise
@@ -66,13 +68,14 @@ class Standard:
         if (kind, k, number) not in self._measured:
             rng = np.random.default_rng([k, number])
             scale = math.sqrt(2) if kind == "laplace" else 1.0
-            self._measured[kind, k, number] = getattr(rng, kind)(size=(BLOCK_DRAWS, k + 1)) / scale
+            drawn: Array = getattr(rng, kind)(size=(BLOCK_DRAWS, k + 1))
+            self._measured[kind, k, number] = drawn / scale
         noise: Array = self._measured[kind, k, number][row]
         return noise
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class SimulationInput:
     """The public counts and sizes on which a mechanism is simulated.
 
     Attributes:
@@ -119,13 +122,23 @@ def largest(values: Array, k: int) -> tuple[Array, Array]:
     return np.where(np.isfinite(values), chosen, -1), values
 
 
-def noisy_largest(scene: Scene, noise: Noise) -> Draw:
+def noisy_largest(scene: SimulationInput, noise: Noise) -> Draw:
     """The k largest noisy counts."""
-    return lambda number: largest(scene.counts + noise(number)[:, : len(scene.counts)], scene.k)
+    labels = len(scene.counts)
+
+    def draw(number: int) -> tuple[Array, Array]:
+        drawn = noise(number)[:, :labels]
+        return largest(scene.counts + drawn, scene.k)
+
+    return draw
 
 
 def largest_above(
-    scene: Scene, noise: Noise, floor_rank: int | None, offset: int, at_threshold: float = 0.0
+    scene: SimulationInput,
+    noise: Noise,
+    floor_rank: int | None,
+    offset: int,
+    at_threshold: float = 0.0,
 ) -> Draw:
     """The k largest noisy counts of present labels that are above the noisy floor, or a fixed one
     of 0, by an offset.
@@ -138,34 +151,39 @@ def largest_above(
         at_threshold: the chance to pass of what is just there.
     """
     counts = scene.counts
-    slots = min(len(counts) if floor_rank is None else floor_rank - 1, len(counts))
+    slots = len(counts) if floor_rank is None else min(floor_rank - 1, len(counts))
     floor = counts[slots] if slots < len(counts) else 0.0
     present = counts[:slots] > 0
 
     def draw(number: int) -> tuple[Array, Array]:
         drawn = noise(number)
         values = counts[:slots] + drawn[:, :slots]
-        above = values - floor - (0.0 if floor_rank is None else drawn[:, -1:]) - offset
+        floor_noise = 0.0 if floor_rank is None else drawn[:, -1:]
+        above = values - floor - floor_noise - offset
         passing = above > 0
         if at_threshold:
-            passing |= (above == 0) & (
-                seeded("at threshold", slots).random(above.shape) < at_threshold
-            )
+            coins = seeded("at threshold", slots).random(above.shape)
+            passing |= (above == 0) & (coins < at_threshold)
         return largest(np.where(passing & present, values, -np.inf), scene.k)
 
     return draw
 
 
-def released(mechanism: Any, scene: Scene) -> Draw:
+class Releasing(Protocol):
+    """What answers on a histogram."""
+
+    def release(self, histogram: Histogram, rng: np.random.Generator, /) -> Release:
+        """Draw one answer."""
+
+
+def released(mechanism: Releasing, scene: SimulationInput) -> Draw:
     """Seeded answers of a mechanism for k of the labels of a public domain."""
 
     @lru_cache(maxsize=1)
     def draw(number: int) -> tuple[Array, Array]:
         rng = seeded("released", number)
-        chosen = np.array(
-            [mechanism.release(scene.histogram, rng).labels for _ in range(BLOCK_DRAWS)],
-            dtype=np.int64,
-        )
+        answers = [mechanism.release(scene.histogram, rng) for _ in range(BLOCK_DRAWS)]
+        chosen = np.array([answer.labels for answer in answers], dtype=np.int64)
         return chosen, np.zeros(chosen.shape)
 
     return draw
@@ -195,9 +213,8 @@ def _slacks(answers: Answers, rate: float) -> tuple[Array, Array]:
     high = answers.highest
     (most,) = answers.log_size(np.array([high])).tolist()
     far = min(high, low + int((most + LARGEST_SLACK) / rate) + 1)
-    ends = np.unique(
-        np.concatenate([np.linspace(low, far, MOST_SLACKS).astype(np.int64), [min(-1, far)]])
-    )
+    spread = np.linspace(low, far, MOST_SLACKS).astype(np.int64)
+    ends = np.unique(np.concatenate([spread, [min(-1, far)]]))
     ends = ends[ends >= low]
     firsts = np.concatenate([[low], ends[:-1] + 1])
     with np.errstate(divide="ignore"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -22,7 +22,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import identity, label_order, listed
 from dptopk.mechanisms.samplers.noise import ExactNoise
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints, Rng, random_bits
-from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, noisy_largest
+from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput, noisy_largest
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import IndependentNoiseLaw
 from dptopk.release.release import Release, fields_to_json
@@ -70,7 +70,7 @@ class Mechanism(ABC):
         """Draw the answer; its charge is what was used."""
 
     @abstractmethod
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """Simulate the selection of labels from known counts in floating point: for plans, never
         for releases.
 
@@ -142,7 +142,7 @@ class Mechanism(ABC):
         """
         return None
 
-    def told(
+    def release_options(
         self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool
     ) -> dict[str, Any]:
         """The options of ``release`` after a selection, for at most ``charge``; ``average``: spend
@@ -150,7 +150,7 @@ class Mechanism(ABC):
         """
         return {"labels": released}
 
-    def recount_error(self, true: Array, shown: Array, scene: Scene) -> Array:
+    def recount_error(self, true: Array, shown: Array, scene: SimulationInput) -> Array:
         """The sum of squared errors of counts measured after a selection, as simulated.
 
         Args:
@@ -177,9 +177,12 @@ class Mechanism(ABC):
         if not self.noise_falls_with + self.noise_grows_with:
             name = type(self).__name__
             raise InvalidParameter(f"mechanism: {name} does not say how its noise is scaled")
-        rates = {name: floor_digits(getattr(self, name) * factor) for name in self.noise_falls_with}
-        scales = {name: ceil_digits(getattr(self, name) / factor) for name in self.noise_grows_with}
-        return replace(self, **rates, **scales)  # type: ignore[type-var]
+        scaled: dict[str, float] = {}
+        for name in self.noise_falls_with:
+            scaled[name] = floor_digits(getattr(self, name) * factor)
+        for name in self.noise_grows_with:
+            scaled[name] = ceil_digits(getattr(self, name) / factor)
+        return replace(self, **scaled)  # type: ignore[type-var]
 
     def to_dict(self) -> dict[str, Any]:
         """Its name and its parameters as JSON can hold them;
@@ -198,14 +201,14 @@ class Mechanism(ABC):
         taken = {part.name: part for part in fields(cls) if part.init}  # type: ignore[arg-type]
         if not parameters.keys() <= taken.keys():
             raise InvalidParameter(f"mechanism: {cls.__name__} takes {', '.join(sorted(taken))}")
-        needed = {
-            name
-            for name, part in taken.items()
-            if part.default is MISSING and part.default_factory is MISSING
-        }
+        needed = {name for name, part in taken.items() if _has_no_default(part)}
         if missing := sorted(needed - parameters.keys()):
             raise InvalidParameter(f"mechanism: {cls.__name__} needs {', '.join(missing)} too")
         return cls(**parameters)
+
+
+def _has_no_default(part: Field[Any]) -> bool:
+    return part.default is MISSING and part.default_factory is MISSING
 
 
 class LabelsOnly(Mechanism):
@@ -268,10 +271,12 @@ class PublicSelection(LabelsOnly):
         self.check(histogram, **options)
         charge = self.charge(histogram.sensitivity)
         bits = random_bits(rng)
-        labels = drawn_labels(
-            histogram, np.array(self.rows(histogram, bits, **options), dtype=np.int64), bits
-        )
-        labels, note = (labels, "") if self.ordered else (in_label_order(labels), A_SET)
+        rows = np.array(self.rows(histogram, bits, **options), dtype=np.int64)
+        labels = drawn_labels(histogram, rows, bits)
+        note = ""
+        if not self.ordered:
+            labels = in_label_order(labels)
+            note = A_SET
         return Release.drawn(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=note
         )
@@ -336,7 +341,7 @@ def finite_l0(sensitivity: Sensitivity, needed: str = "for noise on the whole hi
     return l0
 
 
-def known(histogram: Histogram, mechanism: Any, k: int = 0) -> Histogram:
+def known(histogram: Histogram, mechanism: Mechanism, k: int = 0) -> Histogram:
     """The histogram, if its labels are public, all of them are there, and k can be drawn.
 
     Raises:
@@ -371,7 +376,7 @@ class Rows:
         return len(self.counts)
 
 
-def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Any) -> Rows:
+def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Mechanism) -> Rows:
     """The rows that a counting mechanism measures: all of a public domain, or the labels that are
     named.
 
@@ -457,11 +462,11 @@ class CountingMechanism(Mechanism):
     fitted: ClassVar[bool] = True
 
     @abstractmethod
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
 
     @abstractmethod
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
+    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
         """The noise of a simulation on the counts of that many labels."""
 
     @abstractmethod
@@ -489,7 +494,7 @@ class CountingMechanism(Mechanism):
         """
         return self.noise_of(sensitivity, labels).std
 
-    def simulate(self, scene: Scene) -> Draw:
+    def simulate(self, scene: SimulationInput) -> Draw:
         """The k largest noisy counts."""
         return noisy_largest(scene, self.float_noise(scene, len(scene.counts)))
 
@@ -542,7 +547,8 @@ class CountingMechanism(Mechanism):
         """Raise the error that ``release`` would raise for these arguments, without drawing
         noise.
         """
-        self.charge(histogram.sensitivity, labels=len(rows_to_count(histogram, labels, self)))
+        rows = rows_to_count(histogram, labels, self)
+        self.charge(histogram.sensitivity, labels=len(rows))
 
     def release(
         self,
@@ -566,10 +572,15 @@ class CountingMechanism(Mechanism):
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity, labels=len(rows))
         written = self.resolved(sensitivity, len(rows))
-        values = self.measure(sensitivity, rows, rng)
-        measured = self.measurement(sensitivity, len(rows), whole=labels is None)
-        facts = {"charge": charge, "mechanism": written, "measurement": measured}
-        return ordered_release(values, rows.labels, histogram, rng, **facts)
+        return ordered_release(
+            self.measure(sensitivity, rows, rng),
+            rows.labels,
+            histogram,
+            rng,
+            charge=charge,
+            mechanism=written,
+            measurement=self.measurement(sensitivity, len(rows), whole=labels is None),
+        )
 
     def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
         """Return the mechanism that a release of n labels names: what depends on their number is
@@ -634,7 +645,7 @@ class IndependentNoise(CountingMechanism):
         """State ``law``, for any number of labels."""
         return Measurement(self.law(sensitivity), labels, whole=whole)
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Ints:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Ints:
         """Draw independent noise, int64, shape (size,)."""
         return self.sampler(sensitivity).sample(size, bits)
 
@@ -660,10 +671,23 @@ def copies(sensitivity: Sensitivity, labels: int | None) -> int:
 
 
 def ordered_release(
-    values: Array, labels: Array, histogram: Histogram, rng: Rng, **facts: Any
+    values: Array,
+    labels: Array,
+    histogram: Histogram,
+    rng: Rng,
+    *,
+    charge: Charge,
+    mechanism: Mechanism,
+    measurement: Measurement,
 ) -> Release:
     """A release of values with their labels, sorted by the values alone (ties in label order)."""
     order = descending(values, labels)
     return Release.drawn(
-        histogram, rng, labels=tuple(labels[order].tolist()), counts=values[order], **facts
+        histogram,
+        rng,
+        labels=tuple(labels[order].tolist()),
+        counts=values[order],
+        charge=charge,
+        mechanism=mechanism,
+        measurement=measurement,
     )

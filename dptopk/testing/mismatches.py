@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from dptopk.costs import Charge
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.release.release import Release
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Findings = Iterator["Finding"]
+Mismatches = Iterator["Mismatch"]
 # Standard errors that an estimate may be off: a false alarm in a million comparisons.
 ERRORS = 5.0
 LABELS = 8
@@ -22,7 +23,7 @@ LARGE = 10**6
 
 
 @dataclass(frozen=True)
-class Finding:
+class Mismatch:
     """A statement of a mechanism that is not true.
 
     Attributes:
@@ -80,15 +81,15 @@ class Subject:
         """Seeded answers on such a histogram; a mechanism that counts a ranking is given one."""
         histogram = self.histogram(counts)
         rng = self.rng(purpose)
-        ranking = Release(
-            tuple(histogram.labels.tolist()), None, self.charge(len(counts)), None, self.sensitivity
-        )
-        options = self.mechanism.told(
-            ranking, self.charge(len(counts)), self.sensitivity, average=False
-        )
-        options = options if "ranking" in options else {}
-        for _ in range(self.draws if draws is None else draws):
-            yield self.mechanism.release(histogram, rng, **options)
+        number = self.draws if draws is None else draws
+        charge = self.charge(len(counts))
+        ranking = Release(tuple(histogram.labels.tolist()), None, charge, None, self.sensitivity)
+        options = self.mechanism.release_options(ranking, charge, self.sensitivity, average=False)
+        release = partial(self.mechanism.release, histogram, rng)
+        if "ranking" in options:
+            release = partial(release, **options)
+        for _ in range(number):
+            yield release()
 
     def noise(self, labels: int) -> float:
         """About the deviation of the noise that decides what is shown; 1 where it depends on the
