@@ -20,7 +20,7 @@ from dptopk.costs import Charge, Cost, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import as_labels, from_plain, identity
-from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, copies, finite_l0
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, add_remove, copies, finite_l0
 from dptopk.mechanisms.samplers.factorisation import (
     FACTORISATIONS,
     Factorisation,

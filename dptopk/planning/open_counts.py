@@ -16,7 +16,7 @@ import numpy as np
 
 from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms import Box
-from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.mechanism import add_remove
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.probe import likely_counts
 
