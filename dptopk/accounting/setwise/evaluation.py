@@ -15,13 +15,14 @@ from dptopk.accounting.curves import Query
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.concentrated_game import ConcentratedGame
 from dptopk.accounting.setwise.cost_groups import (
     GroupPair,
     concentrated_pair,
     equal_ranges_pair,
     mixed_ranges_pair,
 )
-from dptopk.accounting.setwise.game import SetwiseGame, range_costs
+from dptopk.accounting.setwise.game import SetwiseGame, log_chernoff_of, range_costs
 from dptopk.accounting.setwise.lower_bounds import two_outcomes_delta
 from dptopk.accounting.setwise.partition import CostGroup, partition
 from dptopk.accounting.setwise.price_rounding import weighted_ranges_pair
@@ -30,6 +31,7 @@ from dptopk.accounting.setwise.strategies import (
     last_ranges,
     steps_from_below,
     strategy,
+    strategy_before,
     with_gaussians,
 )
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP
@@ -49,6 +51,7 @@ class Evaluation:
         tolerance: relative, of the answer; a guess.
         room: the work that its groups may take.
         guess: an upper bound on what is asked.
+        played: the game of the concentrated costs, where it is played step by step.
     """
 
     game: SetwiseGame
@@ -57,6 +60,7 @@ class Evaluation:
     tolerance: float
     room: float
     guess: float
+    played: ConcentratedGame | None = None
 
     @cached_property
     def variance(self) -> float:
@@ -128,7 +132,10 @@ class Evaluation:
         pairs = self.pairs()
         step = self.lattice_step(pairs)
         splits = [split for split in self.splits() if split[1].count < self.game.whole.count]
-        return min((self.of_split(*split, pairs, step) for split in splits), default=math.inf)
+        found = [self.of_split(*split, pairs, step) for split in splits]
+        if self.played is not None:
+            found.append(self.of_product([*self.game.parts, *pairs, self.played.pair()], step))
+        return min(found, default=math.inf)
 
     def splits(self) -> list[tuple[Charge, Charge]]:
         """(a Gaussian cost for small zCDP costs, what is bounded by one Rényi curve), of which the
@@ -205,15 +212,40 @@ class Evaluation:
 
     def below(self, value: float) -> float:
         """The lower bound; ``value`` is the upper one."""
+        best = 0.0
+        if self.played is not None:
+            best = self._below_with_game(self.played, value)
+        return max(best, self._below_with_gaussians(value))
+
+    def _below_with_game(self, played: ConcentratedGame, value: float) -> float:
+        """The lower bound if the concentrated costs are played last, by their game."""
+        game = self.game
+        found = strategy_before(
+            played,
+            game.ranges,
+            game.rest,
+            order=self.order,
+            log_chernoff=log_chernoff_of(game.concentrated, self.order),
+            variance=self.variance,
+            tolerance=self.tolerance,
+        )
+        return found.answer(self.query, self._lowest(value), value)
+
+    def _lowest(self, value: float) -> float:
+        """From where on a strategy's ε is looked for."""
+        if self.query.epsilon is not None:
+            return 0.0
+        return max(value - tuning.STRATEGY_REACH * math.sqrt(self.variance), 0.0)
+
+    def _below_with_gaussians(self, value: float) -> float:
+        """The lower bound if concentrated costs are Gaussians."""
         game = self.game
         rest = game.rest
         if game.concentrated.costs:
             rest = Charge.join(rest, with_gaussians(game.concentrated))
         if not game.ranges:
             return self._below_without_ranges(rest, value)
-        low = 0.0
-        if self.query.epsilon is None:
-            low = max(value - tuning.STRATEGY_REACH * math.sqrt(self.variance), 0.0)
+        low = self._lowest(value)
         best = 0.0
         # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
         # for very many ranges.

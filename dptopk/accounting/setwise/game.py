@@ -167,11 +167,7 @@ class SetwiseGame:
         """The ln C of V_B(x) <= C e^{-λx} for ranges B at one order λ."""
 
         def of(ranges: Mapping[float, int]) -> float:
-            total = 0.0
-            if ranges:
-                total = float(log_mgf(Charge(range_costs(ranges)))(np.array([order]))[0])
-            constant = log_peak(order)
-            return total * (1 + 2 * LOG_MGF_ERROR) + constant + 1e-14 * (abs(total) + abs(constant))
+            return log_chernoff_of(Charge(range_costs(ranges)), order)
 
         return of
 
@@ -268,6 +264,15 @@ class SetwiseGame:
         rest = Charge({**self.rest.costs, stand_in: 1})
         kept = Charge(range_costs(small))
         return SetwiseGame(ranges, rest, self.concentrated, stand_in=stand_in, small=kept)
+
+
+def log_chernoff_of(charge: Charge, order: float) -> float:
+    """The ln C of V(x) <= C e^{-λx} for everything in a charge, at one order λ."""
+    total = 0.0
+    if charge.costs:
+        total = float(log_mgf(charge)(np.array([order]))[0])
+    constant = log_peak(order)
+    return total * (1 + 2 * LOG_MGF_ERROR) + constant + 1e-14 * (abs(total) + abs(constant))
 
 
 def range_costs(ranges: Mapping[float, int]) -> dict[Cost, int]:

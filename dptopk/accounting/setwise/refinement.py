@@ -8,7 +8,14 @@ import math
 
 from dptopk.accounting.curves import Answer, Query
 from dptopk.accounting.gaussian.composition import gaussian
+from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.concentrated_game import (
+    SMALLEST_DELTA,
+    ConcentratedGame,
+    delta_at,
+    epsilon_at,
+)
 from dptopk.accounting.setwise.evaluation import Evaluation
 from dptopk.accounting.setwise.game import SetwiseGame
 from dptopk.accounting.setwise.partition import CostGroup
@@ -42,6 +49,7 @@ class Refinement:
         self.last = math.inf
         self.groups: list[CostGroup] | None = None  # of the last evaluation
         self.done: list[tuple[float, Evaluation]] = []  # what each found
+        self.played: ConcentratedGame | None = None  # of the concentrated costs, once it fits
 
     def run(self) -> Answer:
         """Refine stage by stage."""
@@ -49,7 +57,7 @@ class Refinement:
         note = USED_UP
         for room in work.rooms():
             self.last = math.inf  # larger groups may be better at the same tolerance
-            left = room - self._reduce(room)
+            left = room - self._reduce(room) - self._play(room)
             while (evaluation := self._fitting(left)) is not None:
                 if not work.take(evaluation.work):
                     return self.answer(work.note)
@@ -63,9 +71,9 @@ class Refinement:
                     return self.answer("")
                 # Beside concentrated costs the width is not that of the grids, and only larger
                 # groups may help.
-                unjudged = not self.bracketed or bool(self.game.concentrated.costs)
-                if self.last <= self.wanted and unjudged:
-                    if len(evaluation.groups) > 1:
+                by_conversion = bool(self.game.concentrated.costs) and self.played is None
+                if self.last <= self.wanted and (not self.bracketed or by_conversion):
+                    if len(evaluation.groups) > 1 or by_conversion:
                         break
                     return self.answer(AS_FINE_AS_IT_GETS if self.bracketed else "")
                 self._aim()
@@ -128,6 +136,33 @@ class Refinement:
             self.value = min(self.value, above)
         return taken
 
+    def _play(self, room: float) -> float:
+        """At the start of a stage, the game of the concentrated costs, if it fits; return the work
+        it took.
+        """
+        concentrated = self.game.concentrated
+        if self.played is not None or not concentrated.costs:
+            return 0.0
+        negligible = tuning.GAME_NEGLIGIBLE
+        if self.query.epsilon is None:
+            negligible *= self.query.delta
+            reach = self.value
+        else:
+            negligible *= self.value
+            reach = self.query.epsilon
+        if not negligible > SMALLEST_DELTA * tuning.GAME_NEGLIGIBLE:
+            return 0.0
+        alone = float(renyi_curve(log_mgf(concentrated)).epsilon(negligible))
+        played = ConcentratedGame.of(concentrated, min(reach, alone))
+        if played is None:
+            return 0.0
+        work = played.work(whole=True)
+        if work > tuning.GAME_SHARE * room or not self.query.work.take(work):
+            return 0.0
+        self.played = played
+        self.groups = None  # the same groups are worth another evaluation
+        return work
+
     @property
     def gap(self) -> float:
         """The relative width of the bracket; 0 where the answer itself is 0."""
@@ -138,7 +173,9 @@ class Refinement:
     def planned(self, tolerance: float, left: float) -> Evaluation:
         """An evaluation to a tolerance, its groups in a share of what is left."""
         room = tuning.GROUPS_SHARE * left
-        return Evaluation(self.game, self.query, self.order, tolerance, room, self.value)
+        return Evaluation(
+            self.game, self.query, self.order, tolerance, room, self.value, self.played
+        )
 
     def _fitting(self, left: float) -> Evaluation | None:
         """An evaluation that fits: to the tolerance aimed at if possible, in any case a good deal
@@ -162,7 +199,25 @@ class Refinement:
         if self.value > FLOOR and self.query.lower:
             below = self.planned(self.wanted, 1.0).below(self.value)
             self.lower = max(min(below, self.value), 0.0)
+        if self.value > FLOOR and self.gap > self.query.rtol / tuning.GAME_FINER:
+            self._by_game()
         return self.answer("")
+
+    def _by_game(self) -> None:
+        """Concentrated costs only: their game step by step, if it fits."""
+        query = self.query
+        reach = self.value if query.epsilon is None else query.epsilon
+        game = ConcentratedGame.of(self.game.concentrated, reach)
+        if game is None or not query.work.take(game.work(whole=False)):
+            return
+        if query.epsilon is not None:
+            ends = delta_at(game, query.epsilon)
+        elif query.delta >= SMALLEST_DELTA:
+            ends = epsilon_at(game, query.delta, query.delta_below, self.value)
+        else:
+            return
+        self.value = min(self.value, ends.upper)
+        self.lower = min(max(self.lower, ends.lower), self.value)
 
     def answer(self, note: str) -> Answer:
         """The bracket so far."""

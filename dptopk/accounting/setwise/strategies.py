@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -91,6 +92,26 @@ def with_gaussians(charge: Charge) -> Charge:
     return Charge(costs, neighbours=charge.neighbours)
 
 
+class Endgame(Protocol):
+    """What is played last, after the atoms."""
+
+    def below(self, x: Floats) -> Floats:
+        """A lower bound on its V at any x."""
+        ...
+
+
+@dataclass(frozen=True)
+class LastRanges:
+    """Ranges played by a recursion: V from below and from above."""
+
+    lower: Layer
+    upper: Layer
+
+    def below(self, x: Floats) -> Floats:
+        """A lower bound on V."""
+        return self.lower.below(x, self.upper)
+
+
 @dataclass(frozen=True)
 class Strategy:
     """The value of one strategy: costs that are played first as atoms, then the last ranges by a
@@ -98,7 +119,7 @@ class Strategy:
     """
 
     atoms: Atoms
-    last: tuple[Layer, Layer] | None  # its value from below and from above; None if there are none
+    last: Endgame | None
 
     def value(self, x: Floats) -> Floats:
         """Lower bound on δ_opt at every x of a one-dimensional array."""
@@ -108,7 +129,7 @@ class Strategy:
                 1 - 64 * ROUNDOFF
             )
         else:
-            values = self.last[0].below(left, self.last[1])
+            values = self.last.below(left)
         total = values @ self.atoms.masses * (1 - ROUNDOFF * (len(self.atoms.masses) + 8))
         return np.maximum(total - self.atoms.error(x) - FLOOR, 0.0)
 
@@ -146,6 +167,41 @@ def strategy(
             t.
     """
     last = last_ranges(ranges) if adaptive else {}
+    atoms = _played_first(ranges, last, rest, order, log_chernoff(last), variance, tolerance)
+    if not last:
+        return Strategy(atoms, None)
+    fine = steps_from_below(last, variance, tolerance)
+    fine = max(fine, steps.get(next(iter(last)), 0)) if len(last) == 1 else fine
+    return Strategy(atoms, _endgame(last, fine, reach))
+
+
+def strategy_before(
+    last: Endgame,
+    ranges: Mapping[float, int],
+    rest: Charge,
+    *,
+    order: float,
+    log_chernoff: float,
+    variance: float,
+    tolerance: float,
+) -> Strategy:
+    """The strategy that plays everything in ``rest``, then the ranges, each with a fixed t, and
+    then another game, for which ``log_chernoff`` is the ln C of V(x) <= C e^{-λx}.
+    """
+    atoms = _played_first(ranges, {}, rest, order, log_chernoff, variance, tolerance)
+    return Strategy(atoms, last)
+
+
+def _played_first(
+    ranges: Mapping[float, int],
+    last: Mapping[float, int],
+    rest: Charge,
+    order: float,
+    log_chernoff: float,
+    variance: float,
+    tolerance: float,
+) -> Atoms:
+    """The product of the costs with dominating pairs and of the ranges that are not played last."""
     first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
     parts: list[LossComponent] = loss_components(rest)
     parts += [FixedRanges(epsilon, n, best_t(epsilon, order)) for epsilon, n in first.items() if n]
@@ -158,12 +214,7 @@ def strategy(
     width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / max(rest.count, 1))
     merge = sigma * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
     grid = Grid(min(step, sigma / tuning.CELLS_PER_STD), order, -1, width)
-    atoms = Atoms.of(parts, grid, log_chernoff(last), merge=merge)
-    if not last:
-        return Strategy(atoms, None)
-    fine = steps_from_below(last, variance, tolerance)
-    fine = max(fine, steps.get(next(iter(last)), 0)) if len(last) == 1 else fine
-    return Strategy(atoms, _endgame(last, fine, reach))
+    return Atoms.of(parts, grid, log_chernoff, merge=merge)
 
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
@@ -192,18 +243,18 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
     return min(2 * math.ceil(steps / 2), tuning.MOST_STEPS)
 
 
-def _endgame(last: dict[float, int], steps: int, reach: float) -> tuple[Layer, Layer]:
-    """Bounds from below and above on the value of playing the last ranges by rising ε, t
+def _endgame(last: dict[float, int], steps: int, reach: float) -> LastRanges:
+    """The value of playing the last ranges by rising ε, t
     adaptive.
     """
     if len(last) == 1:
         ((epsilon, count),) = last.items()
         below, above = (ladder(epsilon, steps, upper=side, reach=reach) for side in (False, True))
-        return below.value(count), above.value(count)
+        return LastRanges(below.value(count), above.value(count))
     rising = dict(sorted(last.items()))
     played = [place for place, count in enumerate(rising.values()) for _ in range(count)]
     lower, upper = (Rules.of(rising, steps, upper=side, reach=reach) for side in (False, True))
-    return solve_in_order(lower, played), solve_in_order(upper, played)
+    return LastRanges(solve_in_order(lower, played), solve_in_order(upper, played))
 
 
 def crossing(function: Callable[[Floats], Floats], level: float, low: float, high: float) -> float:

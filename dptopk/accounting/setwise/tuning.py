@@ -215,3 +215,31 @@ CERTIFIED_LEFT = 5.0  # standard deviations of the product that are kept below t
 CHECKER_LIFT = 100
 CHECKER_ROOM = 1e-5  # relative, of δ: left for the checker's rounding
 CHECKER_ROOM_OF_MANY = 3e-4  # the same where costs of several kinds are read off on one lattice
+
+# ---- games of concentrated costs, step by step
+# ------------------------------------------------------------- Nodes to a standard deviation of the
+# largest cost; x's at which a program is solved, in standard deviations apart, first and halved;
+# how far V is looked at, in deviations below 0 and above x and the largest answer.
+GAME_NODES = 24
+GAME_NODES_OF_SMALLEST = 8  # and of the smallest cost
+GAME_SPACING = 0.5
+GAME_BEYOND = 1.0
+PROGRAM_LEFT = 3.0
+PROGRAM_RIGHT = 7.0
+# Losses of a program at first, in deviations apart; orders about one that decided nearby; how often
+# what is violated is added; by how much, relatively, it may be violated.
+PROGRAM_SPACING = 0.6
+PROGRAM_NEAR = (0.94, 0.97, 1.0, 1.03, 1.06)
+PROGRAM_ROUNDS = 4
+PROGRAM_TOLERANCE = 1e-5
+WORK_PER_PROGRAM = 0.012  # of one x, about two programs
+LAST_PROGRAMS = 6  # x's at which the last step is solved
+# By how much large losses of a law that is moved are made more likely, before it is made playable;
+# how far above δ, in ln δ, a lower end is looked for.
+LARGER_MASS = 1.02
+JUST_ABOVE = 2e-4
+# Beside other costs the game is looked at up to where it is worth this share of δ; it may take this
+# share of a stage.
+GAME_NEGLIGIBLE = 1e-5
+GAME_SHARE = 0.9
+GAME_FINER = 2.0  # the game is played where the bracket is wider than rtol over this

@@ -1,0 +1,273 @@
+"""One step of the game of concentrated costs as a linear program, solved in floats: a guess for
+both ends.
+
+V is what the costs to come are worth, on nodes y = jh. One more cost is worth
+
+    max over laws of its loss L of E[V(x - L)],  E[e^{-L}] = 1,  E[e^{λL}] <= e^{K(λ)}  and
+    E[e^{-(1+λ)L}] <= e^{K(λ)}  for all λ > 0.
+
+Losses x - y and orders λ are added where the solution violates what was left out. Nothing here is
+trusted: ``concentrated_game`` makes the law playable, and the multipliers a majorant of V.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk._internal.rounding import Floats
+from dptopk.accounting.setwise import tuning
+
+Nodes = NDArray[np.int64]
+LARGEST_EXPONENT = 600.0
+LARGEST_SCALE = 300.0  # -ln of the smallest unit of a mass
+
+
+@dataclass(frozen=True)
+class MomentClass:
+    """Losses with E[e^{λL}] <= e^{K(λ)}, K(λ) = λ (ξ + ρ (1 + λ)), for all λ > 0, whichever
+    neighbour comes first.
+
+    (ξ, ρ)-zCDP is this class. (μ, τ)-CDP is in the class of ρ = τ²/2, ξ = min(μ, ρ) - ρ, as a mean
+    loss is at most τ²/2 where 1 = E[e^{-L}] <= e^{τ²/2 - E[L]}; it is ``centred``: with m the mean
+    loss in either direction, ln E[e^{λL}] <= λm + λ²ρ at every real λ, and m <= ξ + ρ.
+    """
+
+    rho: float
+    xi: float = 0.0
+    centred: bool = False
+
+    @property
+    def mean(self) -> float:
+        """The largest mean loss."""
+        return self.xi + self.rho
+
+    @property
+    def deviation(self) -> float:
+        """About the standard deviation of a loss."""
+        return math.sqrt(2 * self.rho)
+
+    def log_moment(self, orders: Floats) -> Floats:
+        """K(λ)."""
+        limits: Floats = orders * (self.xi + self.rho * (1 + orders))
+        return limits
+
+
+class ValueFunction(Protocol):
+    """What is to come, at nodes jh."""
+
+    @property
+    def h(self) -> float:
+        """The distance of two nodes."""
+        ...
+
+    def at(self, nodes: Nodes) -> Floats:
+        """The values at nodes j."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One order λ > 0 of one direction."""
+
+    order: float
+    reversed: bool
+
+    @property
+    def exponent(self) -> float:
+        """The moment is E[e^{exponent · L}]."""
+        if self.reversed:
+            return -(1 + self.order)
+        return self.order
+
+
+@dataclass(frozen=True)
+class ProgramSolution:
+    """What the program found at x: a law on losses x - jh, and multipliers.
+
+    Attributes:
+        x: where.
+        nodes, masses: the law.
+        constant, slope: multipliers of 1 and e^{-L}.
+        constraints, weights: those of the moments.
+    """
+
+    x: float
+    nodes: Nodes
+    masses: Floats
+    constant: float
+    slope: float
+    constraints: tuple[Constraint, ...]
+    weights: Floats
+
+
+class StepProgram:
+    """The program of one class at one x.
+
+    Args:
+        moments: the class.
+        value: from above, what is to come.
+        x: where.
+        near: solutions at neighbouring x's, which tell where to begin.
+    """
+
+    def __init__(
+        self,
+        moments: MomentClass,
+        value: ValueFunction,
+        x: float,
+        near: Iterable[ProgramSolution] = (),
+    ) -> None:
+        self.moments = moments
+        self.x = x
+        self.h = value.h
+        deviation = moments.deviation
+        first = math.floor(-tuning.PROGRAM_LEFT * deviation / self.h)
+        last = math.ceil((x + tuning.PROGRAM_RIGHT * deviation) / self.h)
+        self.nodes: Nodes = np.arange(first, last + 1)
+        self.losses = x - self.nodes * self.h
+        self.values = value.at(self.nodes)
+        far = np.maximum(np.abs(self.losses) - moments.mean, 0.0)
+        # Masses of a Gaussian's order, so that the variables of the program are near 1.
+        exponents = np.minimum(far**2 / (4 * moments.rho), LARGEST_SCALE)
+        self.scales = np.minimum(1.0, 2 * np.exp(-exponents))
+        self.largest_order = (x + 4 * deviation) / moments.mean
+        near = list(near)
+        self.columns = self._first_columns(near)
+        self.rows = self._first_rows(near)
+
+    def _first_columns(self, near: list[ProgramSolution]) -> set[int]:
+        """Nodes: evenly spaced ones, and those of the neighbours with what surrounds them, the same
+        values to come or the same losses.
+        """
+        here = round(self.x / self.h)
+        first = int(self.nodes[0])
+        last = int(self.nodes[-1])
+        apart = max(round(tuning.PROGRAM_SPACING * self.moments.deviation / self.h), 1)
+        columns = {*range(first, last + 1, apart), here - 1, here, here + 1, last}
+        for solution in near:
+            moved = here - round(solution.x / self.h)
+            for node in solution.nodes.tolist():
+                for around in range(-2, 3):
+                    columns.update((node + around, node + around + moved))
+        return {node for node in columns if first <= node <= last}
+
+    def _first_rows(self, near: list[ProgramSolution]) -> set[Constraint]:
+        """Orders: some everywhere, and those about the one that decides."""
+        top = self.largest_order
+        rows = {Constraint(order, False) for order in _geometric(1e-2, top, 10)}
+        rows |= {Constraint(order, True) for order in _geometric(1e-2, top, 4)}
+        for solution in near:
+            for one in solution.constraints:
+                rows |= {Constraint(one.order * by, one.reversed) for by in tuning.PROGRAM_NEAR}
+        if not near:
+            decides = self.x / (2 * self.moments.rho)
+            around = _geometric(max(decides / 2, 0.05), max(1.4 * decides, 0.5), 8)
+            rows |= {Constraint(order, False) for order in around}
+        return rows
+
+    def solve(self, rounds: int = tuning.PROGRAM_ROUNDS) -> ProgramSolution | None:
+        """Solve, add what is violated, and solve again; None where the solver fails."""
+        found = None
+        for _ in range(rounds):
+            found = self._solved()
+            if found is None or not self._extended(found):
+                break
+        return found
+
+    def _solved(self) -> ProgramSolution | None:
+        """The program of the present losses and orders."""
+        from scipy.optimize import linprog
+
+        nodes = np.array(sorted(self.columns))
+        places = nodes - self.nodes[0]
+        losses = self.losses[places]
+        scales = self.scales[places]
+        rows = sorted(self.rows, key=lambda one: (one.reversed, one.order))
+        exponents = np.array([one.exponent for one in rows])
+        limits = self.moments.log_moment(np.array([one.order for one in rows]))
+        logs = np.outer(exponents, losses) - limits[:, None] + np.log(scales)
+        worth = self.values[places] * scales
+        largest = float(worth.max())
+        found = linprog(
+            -worth / largest,
+            A_ub=np.exp(np.clip(logs, -700.0, 50.0)),
+            b_ub=np.ones(len(rows)),
+            A_eq=np.vstack([scales, scales * np.exp(-losses)]),
+            b_eq=[1.0, 1.0],
+            bounds=(0, None),
+            method="highs-ds",
+        )
+        if found.status != 0:
+            return None
+        weights = np.maximum(-found.ineqlin.marginals, 0.0) * largest
+        constant, slope = (-found.eqlin.marginals * largest).tolist()
+        active = weights > 0
+        played = found.x > 0
+        return ProgramSolution(
+            x=self.x,
+            nodes=nodes[played],
+            masses=(found.x * scales)[played],
+            constant=constant,
+            slope=slope,
+            constraints=tuple(row for row, on in zip(rows, active, strict=True) if on),
+            weights=weights[active] * np.exp(-np.minimum(limits[active], LARGEST_EXPONENT)),
+        )
+
+    def _extended(self, found: ProgramSolution) -> bool:
+        """Add the losses and orders at which the solution violates a constraint most; return
+        whether there were any.
+        """
+        columns = self.columns | self._better_losses(found)
+        rows = self.rows | self._violated(found)
+        extended = len(columns) > len(self.columns) or len(rows) > len(self.rows)
+        self.columns = columns
+        self.rows = rows
+        return extended
+
+    def _better_losses(self, found: ProgramSolution) -> set[int]:
+        """The nodes about those where the multipliers are farthest below V."""
+        majorant = found.constant + found.slope * np.exp(-self.losses)
+        for one, weight in zip(found.constraints, found.weights.tolist(), strict=True):
+            logs = np.clip(one.exponent * self.losses, -700.0, LARGEST_EXPONENT)
+            majorant += weight * np.exp(logs)
+        short = (self.values - majorant) * self.scales
+        worth = float(self.values[found.nodes - self.nodes[0]] @ found.masses)
+        worst = _peaks(short, tuning.PROGRAM_TOLERANCE / 10 * worth)
+        first = int(self.nodes[0])
+        last = int(self.nodes[-1])
+        around = {first + int(place) + by for place in worst for by in (-1, 0, 1)}
+        return {node for node in around if first <= node <= last}
+
+    def _violated(self, found: ProgramSolution) -> set[Constraint]:
+        """The orders at which the law's moments are farthest above their limits."""
+        orders = np.geomspace(1e-4, self.largest_order, 300)
+        limits = np.expm1(np.minimum(self.moments.log_moment(orders), LARGEST_EXPONENT))
+        losses = self.x - found.nodes * self.h
+        rows: set[Constraint] = set()
+        for direction in (False, True):
+            exponents = -(1 + orders) if direction else orders
+            logs = np.clip(np.outer(exponents, losses), -700.0, LARGEST_EXPONENT)
+            share = np.expm1(logs) @ found.masses / limits
+            worst = _peaks(np.append(share, 0.0), 1 + tuning.PROGRAM_TOLERANCE)
+            rows |= {Constraint(float(orders[place]), direction) for place in worst}
+        return rows
+
+
+def _geometric(low: float, high: float, number: int) -> list[float]:
+    """Numbers of equal ratio."""
+    found: list[float] = np.geomspace(low, max(high, 2 * low), number).tolist()
+    return found
+
+
+def _peaks(values: Floats, above: float) -> NDArray[np.int64]:
+    """The places of local maxima above a number, the ends left out."""
+    inner = values[1:-1]
+    peak = (inner >= values[:-2]) & (inner >= values[2:]) & (inner > above)
+    places: NDArray[np.int64] = np.flatnonzero(peak) + 1
+    return places
