@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -115,8 +116,8 @@ class Majorant:
         y = nodes * value.h - self.x
         above = value.at(nodes)
         terms = self._terms(y)
-        rise = float(self._slopes(y[-1]))
-        slope = self.slope + max(-rise, 0.0) * (1 + 1e-9)
+        rise, size = self.derivative(float(y[-1]))
+        slope = self.slope + max(ROUNDING * size - rise, 0.0)
         linear = self.constant + slope * np.exp(y)
         moments = terms.sum(axis=0)
         sizes = abs(self.constant) + abs(slope) * np.exp(y) + moments
@@ -129,9 +130,12 @@ class Majorant:
         raised = replace(raised, slope=slope, weights=raised.weights * chords)
         # To the left of the nodes: a convex function is above its tangent.
         first = float(y[0])
-        fall = float(raised._slopes(first))
+        fall, size = raised.derivative(first)
         needed = (float(above[0]) - 1) * math.exp(-first)
-        if not fall <= needed or not np.isfinite(raised.weights).all():
+        if (
+            not fall + ROUNDING * size <= needed * (1 + ROUNDING)
+            or not np.isfinite(raised.weights).all()
+        ):
             return None
         return raised
 
@@ -153,10 +157,11 @@ class Majorant:
         terms: Floats = self.weights[:, None] * np.exp(logs)
         return terms
 
-    def _slopes(self, y: float) -> float:
-        """dF/dt at t = e^y."""
-        terms = self._terms(np.array([y]))[:, 0]
-        return self.slope - float(self.exponents @ terms) * math.exp(-y)
+    def derivative(self, y: float) -> tuple[float, float]:
+        """dF/dt at t = e^y, and the sum of the sizes of its terms."""
+        terms = self._terms(np.array([y]))[:, 0] * math.exp(-y)
+        derivative = self.slope - float(self.exponents @ terms)
+        return derivative, abs(self.slope) + float(np.abs(self.exponents) @ terms)
 
     def step(self, x: Floats) -> Floats:
         """The bound on the step at each x, rounded up; 1 where it is beyond all floats."""
@@ -323,7 +328,7 @@ def _centred_share(losses: Floats, masses: Floats, moments: MomentClass) -> floa
     return float(holding.max()) if holding.size else 0.0
 
 
-_SHARES = np.append(0.0, 1 - np.append(0.0, np.geomspace(1e-4, 0.9, 24)))[1:]
+_SHARES = np.append(0.0, 1 - np.append(0.0, np.geomspace(1e-4, 0.9, 40)))[1:]
 
 
 # ---- the game
@@ -417,8 +422,8 @@ class ConcentratedGame:
     def below(self, x: Floats) -> Floats:
         """A lower bound on V of all costs at any x.
 
-        Between two nodes V, convex in u = e^x, is above the line through the right one and the next,
-        from the lower end there to the upper one, continued to the left.
+        Between two nodes V, convex in u = e^x, is above the line through the right one and the
+        next, from the lower end there to the upper one, continued to the left.
         """
         upper, lower = self.tables(self.counts)
         right = np.ceil(x / self.h).astype(np.int64)
@@ -453,8 +458,7 @@ def _tables(game: ConcentratedGame, left: Multiset) -> tuple[ValueTable, ValueTa
                 bounds = np.minimum(bounds, majorant.step(nodes * game.h))
             below = np.maximum(below, _attained(found, one, lower, nodes))
         above = np.maximum(above, bounds)
-    tables = ValueTable(game.h, above, upper=True), ValueTable(game.h, below, upper=False)
-    return tables
+    return ValueTable(game.h, above, upper=True), ValueTable(game.h, below, upper=False)
 
 
 def _attained(
@@ -514,7 +518,7 @@ def _solutions(moments: MomentClass, value: ValueTable, reach: float) -> list[Pr
         solve(node, last)
         last = [found[node]] if node in found else last
     known = sorted(found)
-    for left, right in zip(known, known[1:], strict=False):
+    for left, right in pairwise(known):
         middle = (left + right) // 2
         if middle not in found:
             solve(middle, [found[left], found[right]])

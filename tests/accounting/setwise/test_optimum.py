@@ -153,12 +153,11 @@ def test_one_concentrated_cost_has_a_narrow_bracket() -> None:
         assert found.lower >= found.epsilon * (1 - 2e-3)
 
 
-def test_several_concentrated_costs_cannot_be_played_by_one_law() -> None:
-    """Two costs of ρ each are worth less, from below, than one of 2ρ: only Gaussians add up."""
+def test_two_concentrated_costs_are_played_better_than_by_gaussians() -> None:
+    """And worth no more than one cost of both ρ together, which no two are known to attain."""
     one, two = (compose(Charge.parse(text), delta=1e-6) for text in ("ZCDP(0.1)", "2*ZCDP(0.05)"))
     gaussian = compose(Charge.parse("GDP(0.4472135954999579)"), delta=1e-6).epsilon
-    assert two.lower <= gaussian < one.lower
-    assert two.lower == pytest.approx(gaussian, rel=2e-3)
+    assert gaussian * 1.05 < two.lower <= two.epsilon <= one.epsilon
 
 
 def test_a_charge_with_many_different_ranges() -> None:
