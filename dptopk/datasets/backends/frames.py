@@ -12,6 +12,7 @@ import numpy as np
 
 from dptopk.datasets.backends.base import without_data
 from dptopk.datasets.backends.readable import readable
+from dptopk.datasets.backends.relation import from_relation
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.labels import label_text, missing
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     import pyarrow.dataset as pads
+    from duckdb import DuckDBPyRelation
 
     from dptopk.datasets.backends.inputs import EventTable
 
@@ -145,10 +147,20 @@ def _from_arrow(
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
+def _from_duckdb(
+    relation: DuckDBPyRelation, columns: Sequence[str] | None
+) -> pa.Table | pa.RecordBatchReader:
+    """A relation of DuckDB as a stream."""
+    names = _needed(columns, relation.columns)
+    return _from_arrow(from_relation(relation, names), names)
+
+
 FRAMES: dict[str, Callable[..., pa.Table | pa.RecordBatchReader]] = {
     "pandas": _from_pandas,
     "polars": _from_polars,
     "pyarrow": _from_arrow,
+    "duckdb": _from_duckdb,
+    "_duckdb": _from_duckdb,
 }
 
 

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     import pyarrow.dataset as pads
+    from duckdb import DuckDBPyRelation
     from ibis.common.deferred import Deferred
     from pyspark.sql import DataFrame as SparkFrame
 
     from dptopk.datasets.text_files import TextFile
 
 ArrowTable: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | pads.Dataset"
-Frame: TypeAlias = "pd.DataFrame | pl.DataFrame | pl.LazyFrame | SparkFrame | ArrowTable"
+Frame: TypeAlias = (
+    "pd.DataFrame | pl.DataFrame | pl.LazyFrame | SparkFrame | ArrowTable | DuckDBPyRelation"
+)
 # What ``open_table`` takes.
 EventTable: TypeAlias = "str | Path | TextFile | Frame | ir.Table"
 # A value that a column is compared with.
