@@ -6,7 +6,7 @@ JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
 .PHONY: run test test-slow test-all lowest lint types check browser service-torture deploy-check figures figures-quick doc-figures proofs measure bench docs docs-check \
-  paper paper-numbers package-check clean
+  contrib-check paper paper-numbers package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -98,6 +98,10 @@ proofs:
 	@command -v coqc >/dev/null || [ "$$(id -u)" != 0 ] || (apt-get update -q && \
 	  apt-get install -y -q --no-install-recommends $(COQ))
 	$(PYTHON) scripts/check_proofs.py
+
+# The patches of contrib/ on the packages that PyPI has, with those packages' tests; some minutes. ARGS: --quick.
+contrib-check:
+	$(PYTHON) scripts/contrib_check.py $(ARGS)
 
 # What is measured, by a script of benchmarks/; most write their page of docs/ and take minutes. Its options: ARGS.
 SCRIPT = $(firstword $(wildcard benchmarks/$(WHAT).py benchmarks/bench_$(WHAT).py))
