@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE, Interaction, Method
+from dptopk._internal.choices import CONFIDENCE, Interaction
 from dptopk._internal.json_text import readable_json
 from dptopk.cli import (
     analyst as analyst_commands,
@@ -26,7 +26,6 @@ from dptopk.cli.options import (
     Cap,
     Confidence,
     EffortOption,
-    Output,
     Protected,
     Quiet,
     Seed,
@@ -41,6 +40,11 @@ from dptopk.cli.stream import app as stream_app
 from dptopk.cli.topk import topk
 from dptopk.errors import InvalidParameter
 from dptopk.question import Question
+
+if TYPE_CHECKING:
+    from dptopk.planning import TopKPlan
+    from dptopk.planning.repeated import RepeatedPlan
+    from dptopk.question import Facts
 
 app = typer.Typer(
     cls=Group,
@@ -104,19 +108,13 @@ INTERACTION = (
     "filter: free choice."
 )
 
-# What `dptopk demo` answers: a title, Δ, and the method.
-_DEMOS: tuple[tuple[str, int | None, Method], ...] = (
-    (
-        "One user is one word occurrence: it touches one label. Noise on all counts is cheapest.",
-        1,
-        "auto",
-    ),
-    (
-        "The same budget when a user may touch any number of labels: select, then count.",
-        None,
-        "peel",
-    ),
-)
+# The δ of many answers together is at most this.
+MOST_DELTA = 0.5
+DEMO = "The 25 most frequent words of Macbeth; one user is one occurrence of a word."
+NEXT = """
+Your own table, on a terminal:      dptopk topk FILE      asks for what it needs
+What an answer costs, without data: dptopk plan --k 25 --epsilon 2 --delta 1e-6
+"""
 
 
 @app.command(rich_help_panel=ASK)
@@ -124,7 +122,7 @@ def demo(seed: Seed = None) -> None:
     """Print a private top 25 of the words of Macbeth, whose vocabulary is not known in advance."""
     import numpy as np
 
-    from dptopk.cli import output
+    from dptopk.cli.output import print_answer
     from dptopk.costs import Budget
     from dptopk.datasets import macbeth
     from dptopk.histogram.histogram import Sensitivity
@@ -134,11 +132,21 @@ def demo(seed: Seed = None) -> None:
         rng = None
     else:
         rng = np.random.default_rng(validate.count(at_least=0, seed=seed))
-    for title, labels_per_user, method in _DEMOS:
-        typer.echo(f"\n{title}")
-        sensitivity = Sensitivity(linf=1, l0=labels_per_user)
-        plan = plan_topk(25, Budget(2, 1e-6), sensitivity=sensitivity, method=method)
-        output.write_release(plan, plan.release(macbeth(sensitivity=sensitivity), rng), Output())
+    sensitivity = Sensitivity(linf=1, l0=1)
+    plan = plan_topk(25, Budget(2, 1e-6), sensitivity=sensitivity)
+    release = plan.release(macbeth(sensitivity=sensitivity), rng)
+    typer.echo(DEMO)
+    print_answer(plan, release)
+    typer.echo(NEXT, nl=False)
+
+
+def _for_all(question: Question, facts: Facts, times: int) -> RepeatedPlan[TopKPlan] | None:
+    """The plan with the least total for a number of answers; None for one."""
+    from dptopk.planning.choose import plan_repeated
+
+    if times == 1:
+        return None
+    return plan_repeated(question, facts, times, min(times * (question.delta or 0.0), MOST_DELTA))
 
 
 @app.command("plan", rich_help_panel=ASK)
@@ -147,6 +155,13 @@ def plan_command(
     protected: Protected,
     per_label_cap: Cap = 1,
     confidence: Confidence = CONFIDENCE,
+    times: Annotated[
+        int,
+        typer.Option(
+            help="How many answers there will be: the noise is that with the least total for this "
+            "accuracy."
+        ),
+    ] = 1,
     alternatives: Annotated[
         bool,
         typer.Option(
@@ -163,20 +178,26 @@ def plan_command(
     from dptopk.planning import plan
     from dptopk.question import Facts
 
+    times = validate.count(times=times)
     facts = Facts(
         sensitivity=Sensitivity(linf=per_label_cap, l0=protected.labels_per_user),
         domain="public" if protected.known_domain else "private",
         looks=False,
     )
+    question = with_delta(asked)
     with working("planning"):
-        made = plan(with_delta(asked), facts)
+        repeated = _for_all(question, facts, times)
+        made = plan(question, facts) if repeated is None else repeated.plan
     if output_format == "json":
         from dptopk.cli.output import plan_as_dict
 
-        typer.echo(
-            readable_json(plan_as_dict(made, confidence, alternatives=alternatives)), nl=False
-        )
+        plain = plan_as_dict(made, confidence, alternatives=alternatives)
+        if repeated is not None:
+            plain |= repeated.to_dict()
+        typer.echo(readable_json(plain), nl=False)
         return
+    if repeated is not None:
+        typer.echo("\n".join([*repeated.lines(), "", "Each answer, with the least total:"]))
     typer.echo(made.explain(confidence=confidence))
     if alternatives:
         from dptopk.cli.bounds_table import print_designs

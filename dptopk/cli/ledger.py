@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,6 +17,10 @@ from dptopk.cli.options import Book, Cap, PerUser, listed_names
 from dptopk.cli.shell import Subgroup
 from dptopk.cli.terms import Limit, Terms, costs_of, planned, ranges_of
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.planning import TopKPlan
+    from dptopk.planning.repeated import RepeatedPlan
 
 LATELY = 2000  # entries in which ``show`` looks for recent charges
 
@@ -98,8 +102,8 @@ def init(
     if query is not None:
         if terms.share or (terms.registered, terms.epsilon, terms.rho) != (None,) * 3:
             raise InvalidParameter("give exactly one of --registered, --epsilon, --rho and --query")
-        repeated = planned(query, times, sensitivity)
-        terms = replace(terms, registered=str(repeated.single.charge.times(times)))
+        repeated = planned(query, times, sensitivity, terms.delta)
+        terms = replace(terms, registered=str(repeated.plan.charge.times(times)))
     given = terms.arguments()
     if ranges is not None:
         given["ranges"] = ranges_of(ranges)
@@ -115,8 +119,27 @@ def init(
         typer.echo(f"Dataset {dataset!r}: {visible(moved(made))}. Guarantee: {guarantee(made)}")
     if "registered" in given:
         typer.echo(f"Registered: {given['registered']}")
-    if query is not None and repeated.plan is not repeated.single:
-        typer.echo(f"It could be less: {repeated}.")
+    if query is not None:
+        _say_what_was_compared(repeated)
+
+
+def _say_what_was_compared(repeated: RepeatedPlan[TopKPlan]) -> None:
+    """Say what all answers cost with each kind of noise, and how to ask for what was registered."""
+    for line in repeated.lines():
+        typer.echo(line)
+    if repeated.plan is repeated.single:
+        return
+    best = repeated.offers[0]
+    budget = best.plan.budget
+    if best.accuracy is None:
+        total = f"--epsilon {budget.epsilon:g}"
+    else:
+        total = f"--accuracy {best.accuracy:g}"
+    noise = best.noise.partition(" ")[0]
+    typer.echo(
+        f"The least is registered. Ask for it with: --k {best.plan.k} {total} "
+        f"--delta {budget.delta:g} --counts {noise}"
+    )
 
 
 @app.command()

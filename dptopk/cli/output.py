@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import (
     answer_rows,
     bar,
@@ -246,6 +247,13 @@ def with_intervals(release: Release, confidence: float) -> dict[str, Any]:
             row |= {name: int(bounds[name]) for name in ("low", "high", "rank_low", "rank_high")}
         answer["intervals"] = dict(table.attrs)
     return answer
+
+
+def print_answer(plan: TopKPlan, release: Release, confidence: float = CONFIDENCE) -> None:
+    """Print an answer with what a reader of it must know, and nothing technical."""
+    console = Console(highlight=False)
+    print_rows(plan, release, console, confidence)
+    console.print(Text(cost(plan)))
 
 
 def _print_release(

@@ -139,8 +139,10 @@ def ranges_of(text: str) -> list[float]:
         raise InvalidParameter(f"ranges must be numbers such as '0.1,0.05', got {text!r}") from None
 
 
-def planned(query: str, times: int, sensitivity: Sensitivity) -> RepeatedPlan[TopKPlan]:
-    """What n answers to a planned question cost, for a registration, and what they could cost."""
+def planned(
+    query: str, times: int, sensitivity: Sensitivity, delta: float
+) -> RepeatedPlan[TopKPlan]:
+    """What n answers to a planned question cost with each kind of noise, at the δ of the ledger."""
     from dptopk.planning.choose import plan_repeated
     from dptopk.question import Facts, Question
 
@@ -162,5 +164,4 @@ def planned(query: str, times: int, sensitivity: Sensitivity) -> RepeatedPlan[To
     domain: Any = given.get("domain", "private")
     question = Question(k=k, counts=counts, **total)  # type: ignore[arg-type]
     facts = Facts(sensitivity=sensitivity, domain=domain, looks=False)
-    delta = min(times * (question.delta or 0.0), 0.5) or 1e-6
     return plan_repeated(question, facts, times, delta)

@@ -222,8 +222,9 @@ def plan_repeated(
 ) -> RepeatedPlan[TopKPlan]:
     """The plan with the least total ε for a number of answers to a question.
 
-    Compared are the plan of one answer and, for each family of noise, the plan of the least ε whose
-    95% half-width on a count is at most that plan's.
+    Compared are the plan of one answer and, for each family of noise, the plan at the same ε where
+    its 95% half-width on a count is at most half as much again as that plan's, else the plan of the
+    least ε with that half-width.
 
     Args:
         question: with a total for one answer, in ε and δ.
@@ -235,10 +236,12 @@ def plan_repeated(
         InvalidParameter: as ``plan``.
     """
 
-    def same(family: Counts, width: float) -> TopKPlan:
+    def same(family: Counts, width: float | None) -> TopKPlan:
+        if width is None:
+            return plan(replace(question, counts=family), facts)
         accurate = replace(question, epsilon=None, accuracy=width, counts=family)
         return plan(accurate, facts)
 
     single = plan(question, facts)
-    wide = question.rho is None and facts.events is None
+    wide = question.rho is None and facts.events is None and question.counts == "auto"
     return least_total(single, same if wide else None, times, delta)

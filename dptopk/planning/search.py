@@ -110,8 +110,9 @@ def plan_topk(  # noqa: PLR0913
             never hurts.
         effort: "quick", "normal" or "thorough": the work of each evaluation of the composition that
             decides, as for ``compose``; more of it helps for k in the hundreds and above.
-        times: how many answers there will be: the plan whose answers together cost least at the
-            width of noise of the plan for one; budget is that of one answer.
+        times: how many answers there will be: the plan whose answers together cost least, at this
+            budget of one answer or, where noise of its kind is much wider then, at the width of
+            noise of the plan for one; with accuracy at that accuracy.
         max_seconds: a guard for the whole search: cut by it the plan is sound but not reproducible,
             and the note of its bound says so.
 
@@ -168,11 +169,15 @@ def _repeated(asked: dict[str, Any]) -> OnePhase:
 
     times = validate.count(times=asked.pop("times"))
     single = plan_topk(**asked)
-    if asked["budget"] is None or asked["budget"].rho is not None:
+    budget = asked["budget"]
+    in_rho = budget is not None and budget.rho is not None
+    if in_rho or asked["counts"] != "auto":
         return single
 
-    def same(family: Counts, width: float) -> OnePhase:
-        delta = asked["budget"].delta
+    def same(family: Counts, width: float | None) -> OnePhase:
+        if width is None or budget is None:
+            return plan_topk(**asked | {"counts": family})
+        delta = budget.delta
         accurate = {"budget": None, "accuracy": width, "delta": delta, "counts": family}
         return plan_topk(**asked | accurate)
 
