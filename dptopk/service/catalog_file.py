@@ -63,10 +63,12 @@ class Mistakes:
         with self.under(where):
             refuse_others(table, set(kind_of), where)
         values: dict[str, Any] = {}
-        for name in table.keys() & kind_of.keys():
+        for name, value in table.items():
+            if name not in kind_of:
+                continue
             fits, words = _KINDS[kind_of[name]]
-            if fits(table[name]):
-                values[name] = table[name]
+            if fits(value):
+                values[name] = value
             else:
                 self.messages.append(f"{where}: {name} must be {words}")
         return values
@@ -168,7 +170,7 @@ def read(table: Mapping[str, Any], base: Path) -> Catalog:
     places = {name: _located(values[name], base) for name in PLACES if name in values}
     for name, place in places.items():
         with mistakes.under(name):
-            _refuse_no_url(place)
+            _refuse_no_place(place)
     datasets: dict[str, DatasetSpec] = {}
     for name, entry in values.get("datasets", {}).items():
         with mistakes.under(f"datasets.{name}"):
@@ -219,6 +221,9 @@ def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
     with mistakes.under(f"{where}.budget"):
         if "budget" in values:
             budget = budget_in(values["budget"], f"{where}.budget")
+    with mistakes.under(f"{where}.streams"):
+        if "streams" in values:
+            _refuse_no_folder(base / values["streams"])
     filters = values.get("filters", {})
     source = values.get("source", "")
     with mistakes.under(where):
@@ -236,6 +241,12 @@ def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
             )
     refuse_all(mistakes.messages)
     return spec
+
+
+def _refuse_no_folder(path: Path) -> None:
+    """Refuse a path at which there is something else than a folder; a missing one will be made."""
+    if path.exists() and not path.is_dir():
+        raise InvalidParameter(f"{path.name!r} is not a folder")
 
 
 def _limits(table: Mapping[str, Any], where: str, mistakes: Mistakes) -> dict[str, CatalogBudget]:
@@ -263,15 +274,14 @@ def budget_in(table: Any, where: str) -> CatalogBudget:
         )
     free = not {"epsilon", "rho"}.isdisjoint(table)
     refuse_others(table, kinds | ({"delta", "failure_delta"} if free else {"delta"}), where)
-    for name in {"epsilon", "rho", "delta", "failure_delta"} & table.keys():
-        if isinstance(table[name], int) and abs(table[name]) > LARGEST:
-            raise InvalidParameter(f"{where}: {name} must be at most 2^53")
-    delta = validate.probability(delta=table.get("delta", 0.0))
+    mistakes = Mistakes()
+    for name in ("epsilon", "rho", "delta", "failure_delta"):
+        with mistakes.under(where):
+            if name in table:
+                _refuse_number(name, table[name])
+    refuse_all(mistakes.messages)
+    delta = table.get("delta", 0.0)
     if free:
-        if "epsilon" in table and validate.positive(epsilon=table["epsilon"]) > LARGEST_EPSILON:
-            raise InvalidParameter(
-                f"{where}: epsilon must be at most {LARGEST_EPSILON:g}; more protects nobody"
-            )
         budget = Budget(table.get("epsilon"), delta, rho=table.get("rho"))
         return CatalogBudget(budget=budget, failure_delta=table.get("failure_delta"))
     if "shares" in table:
@@ -279,6 +289,18 @@ def budget_in(table: Any, where: str) -> CatalogBudget:
     if not _is_text(table["registered"]):
         raise InvalidParameter(f"{where}: registered must be a text")
     return CatalogBudget(registered=Charge.parse(table["registered"]), delta=delta)
+
+
+def _refuse_number(name: str, value: Any) -> None:
+    """Refuse a number of a budget that is out of range."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise InvalidParameter(f"{name} must be at most 2^53")
+    if name in {"delta", "failure_delta"}:
+        validate.probability(**{name: value})
+        return
+    validate.positive(**{name: value})
+    if name == "epsilon" and value > LARGEST_EPSILON:
+        raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON:g}; more protects nobody")
 
 
 def _shares(table: Any, where: str) -> dict[str, Charge | Budget]:
@@ -331,11 +353,12 @@ def refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None
         )
 
 
-def _refuse_no_url(place: str) -> None:
-    """Refuse what looks like the address of a database and is none; it may hold a password, so it
-    is not shown.
+def _refuse_no_place(place: str) -> None:
+    """Refuse a pipe, and what looks like the address of a database and is none; it may hold a
+    password, so it is not shown.
     """
     if "://" not in place:
+        refuse_special(Path(place))
         return
     try:
         sa.engine.make_url(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from dptopk.service.data import tried
 from dptopk.service.tables import Tables
 
 LARGE_EPSILON = 20.0  # above it a budget protects nobody in practice
+STATED_DELTA = 1e-6  # at which the epsilon of a budget in rho without a delta is judged
 LARGE_DELTA = 1e-4  # the share of users who may be shown entirely
 
 
@@ -134,10 +136,13 @@ def _protects(
 ) -> Iterator[CatalogProblem]:
     """Warn of a budget that limits nothing in practice."""
     account = account_of(made())
-    if budget.budget is not None and budget.budget.rho is None:
-        epsilon = budget.budget.epsilon
-    else:
+    total = budget.budget
+    if total is None or (total.rho is not None and total.delta):
         epsilon = account.epsilon()
+    elif total.rho is None:
+        epsilon = total.epsilon
+    else:  # zCDP has no finite epsilon at delta 0: Bun and Steinke 2016, Proposition 1.3
+        epsilon = total.rho + 2 * math.sqrt(total.rho * math.log(1 / STATED_DELTA))
     if epsilon > LARGE_EPSILON:
         yield CatalogProblem(f"{where}: epsilon {epsilon:.6g} protects nobody")
 

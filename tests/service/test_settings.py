@@ -133,6 +133,20 @@ def test_absurd_budgets_are_warned_of(tmp_path, budget):
     assert any("datasets.words." in one and "protects nobody" in one for one in found), found
 
 
+def test_a_small_budget_in_rho_without_delta_is_not_absurd(tmp_path):
+    """Its epsilon at delta 0 is infinite, whatever rho is."""
+    text = CATALOG.replace(TOTAL, "budget = { rho = 0.1 }").replace(LIMIT, "")
+    found = [str(one) for one in check(written(tmp_path, text))]
+    assert not any("protects nobody" in one for one in found), found
+
+
+def test_a_file_is_no_folder_of_streams(tmp_path):
+    """Each stream of the data set ended in a 500."""
+    text = CATALOG.replace(TOTAL, TOTAL + '\nstreams = "words-1.csv"')
+    found = [one.text for one in check(written(tmp_path, text)) if one.refused]
+    assert found == ["datasets.words.streams: 'words-1.csv' is not a folder"]
+
+
 def test_an_absurd_limit_is_named(tmp_path):
     text = CATALOG.replace(LIMIT, "limits = { bob = { epsilon = 30.0, delta = 1e-6 } }")
     found = [str(one) for one in check(written(tmp_path, text))]
@@ -143,7 +157,9 @@ def test_all_mistakes_are_listed(tmp_path):
     text = CATALOG.replace(LEDGER, LEDGER + "\nanswers_every = 1e308\nstorage = 0")
     text = text.replace("free = 1000.0", "free = 0")
     text = text.replace("labels_per_user = 1\nunit", "labels_per_user = 1.5\nunit")
-    text = text.replace(LIMIT, "limits = { bob = { epsilon = -1 }, ann = { delta = 2.0 } }")
+    text = text.replace(
+        LIMIT, "limits = { bob = { epsilon = -1, delta = 3 }, ann = { delta = 2.0 } }"
+    )
     text = text.replace("epsilon = 1.0, delta = 1e-6", "epsilon = 1.0, delta = 7.0")
     found = [one.text for one in check(written(tmp_path, text)) if one.refused]
     for expected in (
@@ -152,11 +168,12 @@ def test_all_mistakes_are_listed(tmp_path):
         "rates: free",
         "datasets.words: labels_per_user",
         "datasets.words.limits.bob: epsilon",
+        "datasets.words.limits.bob: delta",
         "datasets.words.limits.ann: give exactly one",
         "datasets.hidden.budget: delta",
     ):
         assert sum(one.startswith(expected) for one in found) == 1, (expected, found)
-    assert len(found) == 7
+    assert len(found) == 8
     with pytest.raises(InvalidParameter, match=r"answers_every.*datasets\.hidden"):
         load_catalog(tmp_path / "catalog.toml")
 
@@ -223,6 +240,9 @@ def test_odd_catalogs_are_refused_without_a_traceback(tmp_path, kind):
         ("words-{version}.csv", "pipe"),
         ("labels_per_user = 1\nunit", 'labels = "pipe"\nunit'),
         (LEDGER, LEDGER + '\nkey_file = "pipe"'),
+        (LEDGER, LEDGER + '\nhead_file = "pipe"'),
+        (LEDGER, LEDGER + '\naccess = "pipe"'),
+        (LEDGER, 'ledger = "pipe"'),
     ],
 )
 def test_a_pipe_is_not_waited_for(tmp_path, old, new):
