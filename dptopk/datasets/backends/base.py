@@ -324,7 +324,10 @@ def without_data(
         raise
     except Exception as error:  # noqa: BLE001
         failure = _failure(error)
-        kind = MemoryFull if full(error) else InvalidParameter
+        kind = InvalidParameter
+        if full(error):
+            failure = "; its memory is too small"
+            kind = MemoryFull
     raise kind(f"{argument}: {what}{failure}")
 
 

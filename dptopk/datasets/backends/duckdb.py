@@ -168,7 +168,10 @@ class DuckDB:
         }
         settings = {name: value for name, value in wanted.items() if value is not None}
         return without_data(
-            "engine", "DuckDB refused its settings", lambda: ibis.duckdb.connect(**settings)
+            "engine",
+            "DuckDB refused its settings",
+            lambda: ibis.duckdb.connect(**settings),
+            full=_full,
         )
 
     def open(
