@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
+from dptopk._internal.json_text import canonical_json
 from dptopk._internal.lru import LRUCache
 from dptopk.budgets.account_base import Account
 from dptopk.budgets.parallel import Parallel
@@ -24,7 +26,69 @@ from dptopk.planning.gauge import Kind, epsilon_left, kind_of
 CACHED_PAGES = 512  # pages of the books
 RECENT_CHARGES = 20  # charges among which earlier kinds of questions are looked for
 MOST_SPENDING_POINTS = 100  # of the line of spending over time
-Asked = tuple[Charge, Budget | None]  # a charge, and the (ε, δ) that the question states for it
+
+
+@dataclass(frozen=True)
+class Further:
+    """A further question, as a budget sees it.
+
+    Attributes:
+        charge: what it would spend.
+        stated: the (ε, δ) that it states for all of its charge.
+        kind: all of a top-k question but its ε, to say which ε would fit; None: of another one.
+    """
+
+    charge: Charge
+    stated: Budget | None = None
+    kind: Kind | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What its effect on a budget is a function of."""
+        kind = "" if self.kind is None else canonical_json(self.kind.plain())
+        return str(self.charge), str(self.stated), kind
+
+    def after(self, account: Account) -> AfterQuestion:
+        """What it would leave, and how often it fits; the account is a copy and is spent, unless
+        it refuses.
+        """
+        fits = account.fits(self.charge, self.stated)
+        refused = ""
+        why = ""
+        largest = None
+        try:
+            account.spend(self.charge, stated=self.stated)
+        except DptopkError as error:
+            refused = str(error)
+            why = getattr(error, "reason", "")
+            if self.kind is not None:
+                largest = epsilon_left(account, self.kind)
+        return {
+            "fits": fits,
+            "refused": refused,
+            "why": why,
+            "largest_epsilon": largest,
+            "share_after": account.share(),
+            "shares_after": account.shares(),
+        }
+
+
+class AfterQuestion(TypedDict):
+    """What a further question would leave of a budget.
+
+    Attributes:
+        fits: how many times it fits.
+        refused, why: the refusal, and what is missing; empty where it fits.
+        largest_epsilon: where it does not fit, the largest ε at which one of its kind does.
+        share_after, shares_after: used shares with it.
+    """
+
+    fits: int
+    refused: str
+    why: str
+    largest_epsilon: float | None
+    share_after: float
+    shares_after: dict[str, float]
 
 
 class SpendingLine:
@@ -101,9 +165,8 @@ class BudgetReports:
         self,
         dataset: str,
         analyst: str,
-        charge: Charge | None = None,
+        asked: Further | None = None,
         *,
-        stated: Budget | None = None,
         segments: tuple[str, ...] | None = None,
     ) -> dict[str, Any]:
         """The budgets that an analyst's question must fit, each before and after a further charge.
@@ -111,8 +174,7 @@ class BudgetReports:
         Args:
             dataset: whose.
             analyst: who would ask.
-            charge: what would be spent; the data set is charged nothing here.
-            stated: the (ε, δ) that the question states for it.
+            asked: what would be spent; the data set is charged nothing here.
             segments: declared ones that would pay; None: all data.
 
         Returns:
@@ -120,12 +182,11 @@ class BudgetReports:
             analyst; ``owner`` says whose it is: an analyst without a share draws on the reserve.
         """
         name = canonical(analyst)
-        key = ("balance", dataset, name, segments, str(charge), str(stated))
-        asked = None if charge is None else (charge, stated)
+        key = ("balance", dataset, name, segments, None if asked is None else asked.key)
         return self._now(lambda: self._balance(dataset, name, asked, segments), *key)
 
     def _balance(
-        self, dataset: str, name: str, asked: Asked | None, segments: tuple[str, ...] | None
+        self, dataset: str, name: str, asked: Further | None, segments: tuple[str, ...] | None
     ) -> dict[str, Any]:
         state = self.ledger.state(dataset)  # a copy: what is spent on it is spent nowhere else
         kind = kind_of(state.kind, state.account, state.sensitivity)
@@ -183,7 +244,7 @@ class BudgetReports:
         return self.balance(dataset, analyst) | {"spent_by_me": spent, "fits": fits}
 
     def _page(
-        self, account: Account, kind: Kind, asked: Asked | None, *whose: Hashable
+        self, account: Account, kind: Kind, asked: Further | None, *whose: Hashable
     ) -> dict[str, Any]:
         """One budget in numbers; ``whose``: tells it from others."""
         now = account.summary()
@@ -196,7 +257,7 @@ class BudgetReports:
             "share": now.share,
             "shares": now.shares,
             "remaining": str(account.remaining()),
-            **(_after(account, *asked) if asked else {}),
+            **({} if asked is None else asked.after(account)),
         }
 
     def spending(self, dataset: str) -> dict[str, Any]:
@@ -246,28 +307,12 @@ def _no_share(analyst: str) -> dict[str, Any]:
         "owner": analyst,
         "remaining": f"nothing: {nothing}",
         "refused": nothing,
+        "why": nothing,
+        "largest_epsilon": 0.0,
         "fits": 0,
     }
     page |= dict.fromkeys(("epsilon", "epsilon_spent", "epsilon_left", "delta"), 0.0)
     return page | {"share": 1.0, "shares": {}, "share_after": 1.0, "shares_after": {}}
-
-
-def _after(account: Account, charge: Charge, stated: Budget | None) -> Mapping[str, Any]:
-    """Return what a further charge would leave, and how often it fits; the account is a copy and
-    is spent.
-    """
-    fits = account.fits(charge, stated)
-    refused = ""
-    try:
-        account.spend(charge, stated=stated)
-    except DptopkError as error:
-        refused = str(error)
-    return {
-        "fits": fits,
-        "refused": refused,
-        "share_after": account.share(),
-        "shares_after": account.shares(),
-    }
 
 
 def _of(account: Account, segments: tuple[str, ...] | None) -> Account:

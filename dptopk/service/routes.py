@@ -28,11 +28,12 @@ from dptopk.service.authentication import (
     pay,
     token_of,
 )
+from dptopk.service.budget_reports import Further
 from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.jobs import Job
 from dptopk.service.models import Divide, NewVersion, Problem
-from dptopk.service.preview import preview
-from dptopk.service.questions import Question, Run, TopK, charge_of
+from dptopk.service.plan_summary import plan_summary
+from dptopk.service.questions import Question, Run, TopK, charge_of, kind_asked
 from dptopk.service.worker import Service
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -160,13 +161,12 @@ def _plan(service: Service, person: Person, spec: DatasetSpec, question: Questio
     charge = charge_of(spec, question, prepared)
     paying = spec.paying(question.segments, question.where)
     stated = prepared.stated if prepared.charge == charge else None
-    balance = service.reports.balance(
-        spec.name, person.analyst, charge, stated=stated, segments=paying
-    )
+    further = Further(charge, stated, kind_asked(spec, question))
+    balance = service.reports.balance(spec.name, person.analyst, further, segments=paying)
     delta = float(balance["total"]["delta"])
     promised = service.pages.get(
         ("plan", question.fingerprint(spec), delta),
-        lambda: preview(prepared, charge, delta),
+        lambda: plan_summary(prepared, charge, delta),
     )
     return reply(promised | {"balance": balance})
 

@@ -33,6 +33,7 @@ from dptopk.service import routes
 from dptopk.service.access import Person
 from dptopk.service.answering import begun
 from dptopk.service.authentication import Asking, Dataset, Spending, Worker, pay
+from dptopk.service.budget_reports import Further
 from dptopk.service.catalog import DatasetSpec, Segmented, valid_name
 from dptopk.service.questions import MOST_ROWS, Body, Part, Question
 from dptopk.service.routes import Wait
@@ -200,7 +201,7 @@ def _price(
     return (
         about
         | _widths(made, spec)
-        | {"balance": service.reports.balance(spec.name, person.analyst, charge)}
+        | {"balance": service.reports.balance(spec.name, person.analyst, Further(charge))}
     )
 
 

@@ -22,7 +22,7 @@ from dptopk.mechanisms import (
 )
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, SimulationInput, Standard
 from dptopk.planning.single import Single
-from dptopk.service.preview import preview
+from dptopk.service.plan_summary import plan_summary
 
 COUNTS, SENSITIVITY, K = np.rint(600 / np.arange(1, 31)), Sensitivity(l0=3), 6
 MECHANISMS = [
@@ -66,7 +66,7 @@ def test_what_is_promised_of_box_and_centred_noise_over_a_floor_is_that_of_their
         UnknownCentred(d_bar=20, noise=KnownGaussian(sigma=10.0), delta=1e-7),
     )
     plans = [Single.of(one, {}, SENSITIVITY, None) for one in (box, centred)]
-    said, also = (preview(plan, plan.charge, 1e-6) for plan in plans)
+    said, also = (plan_summary(plan, plan.charge, 1e-6) for plan in plans)
     assert said["half_width"] == Box(epsilon=1.0).half_width(SENSITIVITY, labels=21)
     assert said["half_width"] > 3 * KnownLaplace(epsilon=1.0).half_width(SENSITIVITY)
     assert also["half_width"] == Centred(noise=KnownGaussian(sigma=10.0)).half_width(

@@ -12,7 +12,7 @@ from dptopk.errors import BudgetExceeded
 from dptopk.planning import Plan
 from dptopk.planning.probe import LookedPlan
 from dptopk.service.catalog_file import load as load_catalog
-from dptopk.service.preview import preview
+from dptopk.service.plan_summary import plan_summary
 from dptopk.service.questions import TopK, charge_of, question_of, recorded, revived
 from dptopk.session.client import ServiceError
 
@@ -98,7 +98,7 @@ def test_what_was_charged_is_revived_with_its_look(tmp_path):
     spec, question = loaded(tmp_path), TopK(**ASKED, look=0.05)
     prepared = question.prepared(spec)
     charge = charge_of(spec, question, prepared)
-    told = preview(prepared, charge, 1e-6)
+    told = plan_summary(prepared, charge, 1e-6)
     assert (told["charge"], told["delta"]) == ("ADP(0.5, 1e-07)", 1e-7)
     assert 0.45 < told["epsilon"] <= 0.5
     assert "after a look" in told["explain"]

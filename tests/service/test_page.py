@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 import shutil
 import tomllib
 
@@ -210,7 +211,7 @@ def test_an_answer_on_a_phone_leads_with_what_its_reader_wants(browser, server, 
         "t.ownerSVGElement.getBoundingClientRect().width"
     )
     size += " / t.ownerSVGElement.viewBox.baseVal.width"
-    assert min(page.eval_on_selector_all("svg text", f"all => all.map({size})")) > 10
+    assert min(page.eval_on_selector_all("svg text", f"all => all.map({size})")) >= 12
     for summary in page.query_selector_all("#answer summary"):
         summary.focus()
         page.keyboard.press("Enter")
@@ -243,6 +244,69 @@ def test_a_refusal_on_the_page_is_in_plain_words(browser, server):
     page.wait_for_selector("#balance .refused")
     assert page.inner_text("#balance") == "k must be at least 1"
     page.context.close()
+
+
+def test_a_question_that_does_not_fit_says_why_and_what_would(browser, server):
+    """It said only that it does not fit."""
+    page = opened(browser, server, "eve")
+    page.evaluate(
+        "() => { const s = document.querySelector('#slider'); s.value = 100;"
+        " s.dispatchEvent(new Event('input', { bubbles: true })) }"
+    )
+    page.wait_for_selector("#balance .refused")
+    said = page.inner_text("#balance .refused")
+    assert "epsilon 5 is more than the total of 4." in said
+    largest = float(re.search(r"The largest ε that fits is ([0-9.]+)\.$", said)[1])
+    question = {"k": 10, "delta": 1e-7}
+    with server.client("eve") as eve:
+        for epsilon, fits in ((largest, True), (1.02 * largest, False)):
+            asked = question | {"epsilon": round(epsilon, 6)}
+            planned = eve.post("/v1/datasets/words/plan", json=asked).json()
+            assert (planned["balance"]["total"]["refused"] == "") == fits
+    assert page.is_disabled("#go")
+    page.fill("#delta", "1e-3")
+    page.wait_for_selector("#balance .refused:has-text('No ε fits at this δ')")
+    page.context.close()
+
+
+def test_views_open_where_the_user_was(browser, server):
+    page = opened(browser, server, "eve")
+    page.select_option("#dataset", "hidden")
+    for view in ("answers", "owner"):
+        page.click(f"#tab-{view}")
+        assert page.input_value(f"#{view}-dataset") == "hidden"
+    page.context.close()
+
+
+def test_labels_that_differ_at_their_ends_are_told_apart(browser, server):
+    """Eight labels of 40 characters were cut to the same text."""
+    labels = [
+        "a label of forty characters number one a",
+        "a label of forty characters number one b",
+        "x" * 60 + "1",
+        "x" * 60 + "2",
+        "日本語のとても長いラベルは幅が二倍になります一",
+        "日本語のとても長いラベルは幅が二倍になります二",
+        "👨‍👩‍👧‍👦 family",
+        "short",
+    ]
+    page = browser.new_page()
+    page.goto(server.url)
+    for columns in (15, 27):
+        shown = [
+            page.evaluate(
+                "([label, columns]) => import('/answer.js').then(m => m.wrapped(label, columns))",
+                [label, columns],
+            )
+            for label in labels
+        ]
+        assert len({str(lines) for lines in shown}) == len(labels), shown
+        assert all(len(lines) <= 2 for lines in shown)
+        assert max(len(line) for lines in shown for line in lines[:2]) <= columns
+        assert shown[-1] == ["short"]
+        assert shown[-2] == ["👨‍👩‍👧‍👦 family"]  # one letter, not four
+    assert "".join(shown[4]) == labels[4]
+    page.close()
 
 
 def test_an_exported_page_fits_a_phone(browser, tmp_path):

@@ -11,7 +11,7 @@ from dptopk import Budget, InvalidParameter, LedgerError
 from dptopk.planning import Plan, TwoPhasePlan, plan_two_phases
 from dptopk.service.catalog import Catalog
 from dptopk.service.catalog_file import load as load_catalog
-from dptopk.service.preview import preview
+from dptopk.service.plan_summary import plan_summary
 from dptopk.service.questions import TopK, charge_of, recorded, revived
 
 from .conftest import Server
@@ -60,12 +60,15 @@ def test_what_is_answered_in_two_phases(tmp_path, lines, asked, two):
     made = question.prepared(spec)
     assert isinstance(made, TwoPhasePlan) == two
     assert isinstance(made, Plan)
-    told = preview(made, charge_of(spec, question, made), 1e-6)
+    told = plan_summary(made, charge_of(spec, question, made), 1e-6)
     assert told["epsilon"] <= 1
     assert told["appears_at"] == made.appears_at()
     assert (told["error_bar"] is None) == (asked.get("counts") == "none")
     if two:
         assert made.under.l0 == (2 if lines else 100)
+        assert told["labels_per_user"] is None  # counted without the cap under which they are found
+    else:
+        assert told["labels_per_user"] == spec.labels_per_user
 
 
 def test_registered_costs_or_no_events_are_answered_in_one(tmp_path):

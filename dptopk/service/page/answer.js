@@ -30,7 +30,8 @@ export function card(answer, spec, left = []) {
     const chart = rows.length ? bars(rows, heading, answer.confidence, scale) : make("p", {}, "No label passed the threshold.");
     if (rows.length) charts.push([part.segment, bars(rows, heading, answer.confidence, scale, [heading === title ? title : `${title}: ${heading}`, ...block])]);
     const short = rows.length && rows.length < answer.question?.k
-      ? [make("p", { class: "quiet" }, `${rows.length} of ${answer.question.k} labels are shown: no other label passed the threshold that hides rare ones, or there is none.`)] : [];
+      ? [make("p", { class: "quiet" }, `${rows.length} of ${answer.question.k} labels are shown. A label is shown only if its noisy count passes a threshold, since a rare one could reveal ` +
+        "a single person; no other label passed it, or there is none. More ε, or a larger δ, lowers the threshold.")] : [];
     const body = [chart, ...short, ...(rows.length ? [listed(rows, part.intervals, answer.confidence)] : [])];
     return part.segment === undefined ? make("div", {}, ...body) : make("section", {}, make("h3", {}, heading), ...body);
   });
@@ -66,22 +67,54 @@ function listed(rows, intervals, confidence) {
     table(head, cells, intervals ? `Intervals hold for all rows at once, with probability ${sure}.` : "The rows"));
 }
 
+// How many columns a text takes: letters of East Asia and emoji are two wide.
+const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u;
+const letters = (text) => [...(Intl.Segmenter ? [...new Intl.Segmenter().segment(text)].map((one) => one.segment) : text)];
+const wide = (one) => (WIDE.test(one) ? 2 : 1);
+
+function taken(all, room) {
+  let used = 0, count = 0;
+  while (count < all.length && used + wide(all[count]) <= room) used += wide(all[count++]);
+  return count;
+}
+
+// A label in at most two lines of so many columns: broken at a blank or a slash where there is one, and cut in its
+// middle where it is longer, since labels often differ at their ends.
+export function wrapped(label, columns) {
+  const all = letters(label.replace(/\s+/g, " ").trim());
+  const first = taken(all, columns);
+  if (first === all.length) return [all.join("")];
+  const second = taken(all.slice(first).reverse(), columns);
+  if (first + second < all.length) {
+    const end = taken(all.slice().reverse(), columns - 1);
+    return [all.slice(0, first).join(""), "…" + all.slice(all.length - end).join("")];
+  }
+  let cut = first;
+  while (cut > first / 2 && !/[\s/_-]/.test(all[cut - 1])) cut -= 1;
+  if (cut <= first / 2 || taken(all.slice(cut), columns) < all.length - cut) cut = first;
+  return [all.slice(0, cut).join("").trim(), all.slice(cut).join("").trim()];
+}
+
 // A chart; of one that is saved by itself, `block` is the title block.
 export function bars(rows, title, confidence, scale = largest(rows), block = []) {
   const narrow = window.innerWidth < 600 && !block.length;
-  const step = 26, width = narrow ? 340 : 720, left = narrow ? 110 : 190, right = narrow ? 58 : 70;
-  const top = block.length && 20 * block.length + 8, height = rows.length * step + 26;
+  const width = narrow ? 300 : 720, left = narrow ? 124 : 220, right = narrow ? 56 : 70;
+  const names = rows.map((row) => wrapped(String(row.label), narrow ? 15 : 27));
+  const steps = names.map((lines) => (lines.length > 1 ? 40 : 26));
+  const top = block.length && 20 * block.length + 8, height = steps.reduce((sum, step) => sum + step, 0) + 26;
   const most = scale;
   const x = (value) => left + (width - left - right) * Math.max(0, value) / most;
   const svg = draw("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 ${-top} ${width} ${height + top}`, role: "img",
     "font-family": "system-ui, sans-serif", "font-size": 13 });
   block.forEach((line, place) => svg.append(draw("text", { x: 4, y: 20 * place + 16 - top, "font-weight": place ? "normal" : "bold" }, line)));
   svg.append(draw("title", {}, title + ": bars are noisy counts, whiskers hold the counts without noise with probability " + level(confidence)));
-  const most_letters = narrow ? 13 : 24;
+  let above = 0;
   rows.forEach((row, place) => {
-    const y = place * step + step / 2 + 2, label = String(row.label);
-    const text = draw("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, label.length > most_letters ? label.slice(0, most_letters - 1) + "…" : label);
-    text.append(draw("title", {}, label));
+    const y = above + steps[place] / 2 + 2, lines = names[place];
+    above += steps[place];
+    const text = draw("text", { y: y + 4, "text-anchor": "end" });
+    lines.forEach((line, number) => text.append(draw("tspan", { x: left - 8, y: y + 4 + 16 * (number - (lines.length - 1) / 2) }, line)));
+    text.append(draw("title", {}, String(row.label)));
     svg.append(text);
     if (row.count === undefined) { svg.append(draw("text", { x: left + 6, y: y + 4, class: "quiet" }, "#" + row.rank)); return; }
     svg.append(draw("rect", { x: left, y: y - 8, width: Math.max(0, x(row.count) - left), height: 16, rx: 2, class: "bar", fill: "#4a90d9" }));

@@ -26,6 +26,12 @@ export const number = (value, digits = 4) =>
 // Small numbers as people write them: 1e-7.
 export const small = (value) => value > 0 && value < 1e-3 ? Number(value.toPrecision(3)).toExponential().replace("e-0", "e-") : number(value);
 export const whole = (value) => Math.round(value).toLocaleString("en");
+// A number that must not be more than it is: what is left of a budget.
+export function atMost(value, digits = 3) {
+  if (!Number.isFinite(value) || value <= 0) return number(value, digits);
+  const unit = 10 ** (digits - 1 - Math.floor(Math.log10(value)));
+  return number(Math.floor(value * unit * (1 + 1e-12)) / unit, digits);
+}
 export const percent = (share) => (100 * share).toLocaleString("en", { maximumFractionDigits: share < 0.1 ? 2 : 0 }) + "%";
 // A confidence: 0.95 as 95%, 0.999 as 99.9%.
 export const level = (share) => number(100 * share, 6) + "%";
@@ -47,12 +53,22 @@ export function saving(text, name, type = "text/plain", shown = name) {
 export function budget(name, one) {
   // A budget in ρ without δ has no finite ε.
   const spent = one.epsilon === null ? "of its ρ" : `ε about ${number(one.epsilon_spent, 3)} of ${number(one.epsilon, 3)} spent, at δ = ${small(one.delta)}`;
-  const left = one.question ? `; left: ε up to ${number(one.epsilon_left, 3)} for ${one.question}` : "";
-  let text = `${percent(one.share)} used (${spent})${left}`;
-  if (one.refused) text = `${percent(one.share)} used: ${"share_after" in one ? "this question does not fit" : one.remaining}`;
-  else if ("share_after" in one) text += `, ${percent(one.share_after)} after this question; it fits ${times(one.fits)}`;
+  const left = one.question ? `; left: ε up to ${atMost(one.epsilon_left)} for ${one.question}` : "";
+  let text = `${percent(one.share)} used (${spent})`;
+  if (one.refused) text += `: ${"share_after" in one ? unfit(one) : one.remaining}`;
+  else if ("share_after" in one) text += `, ${percent(one.share_after)} after this question, which fits ${times(one.fits)}`;
+  else text += left;
   return make("p", one.refused ? { class: "refused" } : {}, make("b", {}, name + ": "), text,
     make("meter", { min: 0, max: 1, value: one.share_after && !one.refused ? one.share_after : one.share, "aria-label": name }));
+}
+
+// Why a question does not fit, and which ε would.
+function unfit(one) {
+  const why = one.why ? `: ${one.why}` : "";
+  if (one.largest_epsilon === null) return `this question does not fit${why}.`;
+  const fits = one.largest_epsilon > 0 ? `The largest ε that fits is ${atMost(one.largest_epsilon)}.`
+    : "No ε fits at this δ: choose a smaller δ, or ask the owner.";
+  return `this question does not fit${why}. ${fits}`;
 }
 
 export const ownerOf = (mine) => mine.owner === "reserve" ? "The reserve, for all without a share" : "Your own part";

@@ -82,7 +82,10 @@ const slid = () => {
 function chosen() {
   const one = dataset();
   if (!one) return;
-  $("about").textContent = `${one.description} Protected: ${protectedOf(one)}. Data version ${one.version}; ${one.domain} labels.`;
+  for (const id of ["answers-dataset", "owner-dataset"]) $(id).value = one.name; // the views open where the user was
+  if (one.streams) $("streams-dataset").value = one.name;
+  $("protected").textContent = "";
+  $("about").textContent = `${one.description} Data version ${one.version}; ${one.domain} labels.`;
   $("filters").replaceChildren(...Object.entries(one.filters).map(([column, values]) => make("label", {}, column,
     make("select", { "data-column": column }, make("option", { value: "" }, "all"),
       ...(column in one.segments ? [make("option", { value: "each" }, `each ${column}, at once`)] : []),
@@ -120,7 +123,7 @@ async function plan() {
   } catch (error) {
     if (mine !== latest) return;
     if (error.status === 429) { waiting = setTimeout(plan, 1000); return; }
-    for (const id of ["promise", "foreseen"]) $(id).replaceChildren();
+    for (const id of ["promise", "foreseen", "protected"]) $(id).replaceChildren();
     $("explain").textContent = $("charged").textContent = "";
     $("balance").replaceChildren(make("p", { class: "refused" }, error.message));
   }
@@ -137,6 +140,7 @@ function promise(made) {
     ["Shown with a 50% chance", made.appears_at === null ? "every count" : `counts of ${whole(made.appears_at)}${above}`],
   ];
   $("promise").replaceChildren(...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  $("protected").textContent = `Protected: ${protectedOf({ ...dataset(), ...made })}.`; // by the caps of this question's counts
   $("charged").textContent = `Charged as ${made.charge}.`;
   $("foreseen").replaceChildren(...(made.half_width === null ? [] : [foreseen(made)]));
   const { total, mine } = made.balance;
