@@ -35,29 +35,33 @@ def log_power_sum(power: int, rate: float) -> float:
     but for j = 0 add at most 2ζ(power + 1)(rate/2π)^{power+1} of the first. Where that is not small
     enough, the sum is short.
     """
-    if (power + 1) * math.log(rate / (2 * math.pi)) < math.log(1e-13):
+    others = (power + 1) * math.log(rate / (2 * math.pi))
+    if others < math.log(1e-13):
         return math.lgamma(power + 1) - (power + 1) * math.log(rate)
-    m = np.arange(1, _last(power, rate) + 1, dtype=np.float64)
+    last = _last(power, rate)
+    m = np.arange(1, last + 1, dtype=np.float64)
     logs = power * np.log(m) - rate * m
     top = float(logs.max())
-    return top + math.log(math.fsum(np.exp(logs - top)))
+    relative = math.fsum(np.exp(logs - top))
+    return top + math.log(relative)
 
 
 def box_std(power: int, rate: float, step: int) -> float:
     """The standard deviation of z_i, the root of E[n² - 1]/6."""
-    square = math.exp(log_power_sum(power + 2, rate) - log_power_sum(power, rate))
-    return math.sqrt(max(step * step * square - 1, 0.0) / 6)
+    log_square = log_power_sum(power + 2, rate) - log_power_sum(power, rate)
+    square = step * step * math.exp(log_square)
+    return math.sqrt(max(square - 1, 0.0) / 6)
 
 
 def _last(power: int, rate: float) -> int:
     """Beyond it m has a mass below about e^-120."""
-    return math.ceil((power + 16 * math.sqrt(power) + 130) / rate)
+    spread = 16 * math.sqrt(power)
+    return math.ceil((power + spread + 130) / rate)
 
 
 def _log_pmf(power: int, rate: float, m: Array | float) -> Array:
-    logs: Array = (
-        power * np.log(m) - rate * np.asarray(m, dtype=np.float64) - log_power_sum(power, rate)
-    )
+    weights: Array = power * np.log(m) - rate * np.asarray(m, dtype=np.float64)
+    logs = weights - log_power_sum(power, rate)
     return logs + slack(power)
 
 
@@ -66,7 +70,8 @@ def _beyond(power: int, rate: float, m: int) -> float:
     log-concave.
     """
     fall = rate - power * math.log1p(1 / m)
-    return tail_up(float(np.exp(_log_pmf(power, rate, float(m)))) / -math.expm1(-fall))
+    first = float(np.exp(_log_pmf(power, rate, float(m))))
+    return tail_up(first / -math.expm1(-fall))
 
 
 @lru_cache(maxsize=32)
@@ -75,21 +80,19 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
     logarithm.
     """
     first = max(math.floor((power - 10 * math.sqrt(power)) / rate), 1)
-    last = _last(power, rate)
-    width = -(-(last - first + 1) // TERMS_AT_A_TIME)
-    middle = (
-        first
-        + (width - 1) / 2
-        + width * np.arange(-(-(last - first + 1) // width), dtype=np.float64)
-    )
-    half = np.maximum(np.abs(power / middle - rate) / 2, 1e-100)
+    terms = _last(power, rate) - first + 1
+    width = -(-terms // TERMS_AT_A_TIME)
+    blocks = np.arange(-(-terms // width), dtype=np.float64)
+    middle = first + (width - 1) / 2 + width * blocks
+    slopes = np.abs(power / middle - rate)
+    half = np.maximum(slopes / 2, 1e-100)
     with np.errstate(over="ignore", under="ignore"):
         # sinh(width·half)/sinh(half), whose factors may be beyond floats
         ratio = np.expm1(-2 * width * half) / np.expm1(-2 * half)
-        mass = np.exp(_log_pmf(power, rate, middle) + (width - 1) * half) * ratio
-        below = (first - 1) * float(
-            np.exp(_log_pmf(power, rate, float(first)))
-        )  # the law grows up to there
+        highest = _log_pmf(power, rate, middle) + (width - 1) * half
+        mass = np.exp(highest) * ratio
+        # The law grows up to there.
+        below = (first - 1) * float(np.exp(_log_pmf(power, rate, float(first))))
     ends = middle + (width - 1) / 2
     return np.concatenate([[max(first - 1, 1)], ends]), np.concatenate([[below], mass])
 
@@ -102,7 +105,8 @@ def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
         return _beyond(power, rate, (c + 1) // step + 1)
     start = int(np.searchsorted(step * ends, c + 1, side="right"))
     n = step * ends[start:]
-    total = float((mass[start:] * _given(n, special, c)).sum())
+    masses = mass[start:] * _given(n, special, c)
+    total = float(masses.sum())
     return tail_up(total + _beyond(power, rate, last + 1))
 
 
@@ -113,9 +117,9 @@ def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
     last = int(ends[-1])
     if first > last:
         return _beyond(power, rate, first)
-    return tail_up(
-        float(mass[np.searchsorted(ends, first) :].sum()) + _beyond(power, rate, last + 1)
-    )
+    start = np.searchsorted(ends, first)
+    total = float(mass[start:].sum())
+    return tail_up(total + _beyond(power, rate, last + 1))
 
 
 def _given(n: Array, special: int, c: int) -> Array:
@@ -130,7 +134,9 @@ def _given(n: Array, special: int, c: int) -> Array:
         return one
     x = np.log((c + 1) / n)
     log_y = np.log1p(-1 / n)
-    powers = np.exp(special * x), np.exp(special * log_y)
-    area = (powers[1] * np.exp(log_y) - powers[0] * np.exp(x)) / (special + 1)
-    any_of = (n - c - 1) / n - area - (powers[0] + powers[1]) / (2 * n) + 1e-14
+    low = np.exp(special * x)
+    high = np.exp(special * log_y)
+    area = (high * np.exp(log_y) - low * np.exp(x)) / (special + 1)
+    ends = (low + high) / (2 * n)
+    any_of = (n - c - 1) / n - area - ends + 1e-14
     return np.minimum(np.minimum(special * one, any_of), 1.0)

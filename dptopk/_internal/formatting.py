@@ -29,7 +29,10 @@ def visible(value: Any) -> str:
     >>> visible("a" + chr(27) + "[2J")
     'a\\x1b[2J'
     """
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def escape(value: Any) -> str:
@@ -75,9 +78,11 @@ def rounded_up(text: object) -> str:
     >>> rounded_up(f"{costs} + delta(5.000000000000001e-07)")
     '2*GDP(0.17364) + DLap(12.3456789, 1.0) + delta(5.00001e-07)'
     """
-    return _COSTLIER.sub(
-        lambda found: _LONG.sub(lambda one: _rounded(one[0], 6, ROUND_CEILING), found[0]), str(text)
-    )
+
+    def shortened(found: re.Match[str]) -> str:
+        return _LONG.sub(lambda one: _rounded(one[0], 6, ROUND_CEILING), found[0])
+
+    return _COSTLIER.sub(shortened, str(text))
 
 
 def format_lower(value: float, digits: int = 6) -> str:
@@ -149,7 +154,8 @@ def bar(
     """
     scale = width / largest if largest > 0 else 0.0
     filled = round(max(min(low, value), 0) * scale)
-    return marks[0] * filled + marks[1] * max(round(max(high, 0) * scale) - filled, 0)
+    reached = round(max(high, 0) * scale)
+    return marks[0] * filled + marks[1] * max(reached - filled, 0)
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -160,8 +166,10 @@ def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str
     | --- |
     | a\|b |
     """
-    lines = [headers, ["---"] * len(headers), *([markdown(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [headers, ["---"] * len(headers)]
+    lines += [[markdown(cell) for cell in row] for row in rows]
+    joined = [" | ".join(line) for line in lines]
+    return "\n".join(f"| {line} |" for line in joined)
 
 
 def markdown(value: Any) -> str:
@@ -181,21 +189,26 @@ def answer_rows(
     """
     counted = "count" in rows
     intervals = "low" in rows
-    headers = ["rank", "label"] + ["noisy count"] * counted
+    headers = ["rank", "label"]
+    if counted:
+        headers.append("noisy count")
     if intervals:
-        headers += [f"{percent(rows.attrs['confidence'])} interval (joint)"] + [""] * (
-            draw is not None
-        )
+        headers.append(f"{percent(rows.attrs['confidence'])} interval (joint)")
+        if draw is not None:
+            headers.append("")
     if intervals and len(rows):
         largest = max(rows["high"].max(), rows["count"].max())
     else:
         largest = 0
     cells = []
     for row in rows.to_dict("records"):
-        cell = [str(row["rank"]), str(row["label"])] + ([number(row["count"])] if counted else [])
+        cell = [str(row["rank"]), str(row["label"])]
+        if counted:
+            cell.append(number(row["count"]))
         if intervals:
             cell.append(f"{row['low']} to {row['high']}")
-            cell += [draw(row["count"], row["low"], row["high"], largest)] if draw else []
+            if draw is not None:
+                cell.append(draw(row["count"], row["low"], row["high"], largest))
         cells.append(cell)
     return headers, cells
 
@@ -207,17 +220,21 @@ def html_table(
     our own.
     """
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in headers)
-    cells = (
-        [cell if place in raw else escape(cell) for place, cell in enumerate(row)] for row in rows
-    )
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
+    body = "".join(_html_row(row, raw) for row in rows)
     table = f'<table class="dptopk"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div style="overflow-x:auto">{table}</div>'
 
 
+def _html_row(row: Sequence[Any], raw: frozenset[int]) -> str:
+    cells = [cell if place in raw else escape(cell) for place, cell in enumerate(row)]
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
 def html_rows(rows: pd.DataFrame) -> str:
     """An answer as ``Release.shown`` gives it, with bars where it has intervals."""
-    return html_table(*answer_rows(rows, html_bar), raw=frozenset({4} if "low" in rows else ()))
+    headers, cells = answer_rows(rows, html_bar)
+    bars = frozenset({4}) if "low" in rows else frozenset[int]()
+    return html_table(headers, cells, raw=bars)
 
 
 def html_terms(terms: Mapping[str, str]) -> str:
@@ -237,7 +254,8 @@ def html_bar(value: float, low: float, high: float, largest: float) -> str:
     """
     if largest <= 0:
         return ""
-    left, middle, right = (100 * min(max(x, 0) / largest, 1.0) for x in (low, value, high))
+    shares = [min(max(place, 0) / largest, 1.0) for place in (low, value, high)]
+    left, middle, right = (100 * share for share in shares)
     return (
         '<span aria-hidden="true" '
         'style="display:inline-block;position:relative;width:min(16em,14vw);height:.8em;'
@@ -270,11 +288,11 @@ summary { cursor: pointer; margin-top: 2rem; font-weight: 600; } img { max-width
 
 def html_page(title: str, sections: Iterable[str]) -> str:
     """A page that needs nothing from elsewhere; the sections are markup of our own."""
-    return (
+    name = escape(title)
+    head = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
-        f"<body><main>\n<h1>{escape(title)}</h1>\n"
-        + "\n".join(sections)
-        + "\n</main></body></html>\n"
+        f"<title>{name}</title><style>{STYLE}</style></head>\n"
     )
+    body = "\n".join(sections)
+    return f"{head}<body><main>\n<h1>{name}</h1>\n{body}\n</main></body></html>\n"

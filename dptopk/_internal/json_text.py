@@ -27,4 +27,9 @@ def readable_json(value: Any) -> str:
     escaped; ends its line.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
+    lines = [_printable(line) for line in text.split("\n")]
+    return "\n".join([*lines, ""])
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

@@ -73,13 +73,13 @@ def _smallest(
     if special == 1 or maximum(special, low) <= delta:
         return low
     high = smallest_offset(lambda c: special * single(c), delta, "delta", low)
-    excess = {c: math.log(maximum(special, c) / delta) for c in (low, high)}
-    above = excess[low]
-    below = excess[high]
+    above = math.log(maximum(special, low) / delta)
+    below = math.log(maximum(special, high) / delta)
     raised = False
     while high - low > 1:
         share = above / (above - below)
-        middle = min(max(low + round((high - low) * share), low + 1), high - 1)
+        crossing = low + round((high - low) * share)
+        middle = min(max(crossing, low + 1), high - 1)
         tail = maximum(special, middle)
         if tail > delta:
             low = middle
@@ -111,28 +111,32 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     reach = math.ceil(20 / min(rate, other)) + 1
     first = -c - reach
     last = reach
-    q = math.exp(-rate)
 
     @np.errstate(over="ignore")  # e^-inf = 0; what is then not a number leaves the union bound
     def terms(n: Array) -> tuple[Array, Array]:
-        x = n + c
-        # Continued so that log S is concave on the reals: the two formulas meet at x = -1.
-        survival = np.where(
-            x >= -1, np.exp(-rate * np.maximum(x + 1, 0)), 1 + q - np.exp(rate * np.minimum(x, 0))
-        )
-        survival /= 1 + q
-        hazard = np.where(
-            x >= -1,
-            rate,
-            rate * np.exp(rate * np.minimum(x, 0)) / ((1 + q) * np.maximum(survival, 0.1)),
-        )
+        survival, hazard = _laplace_survival(rate, n + c)
         passes, elasticity = _any_of(m, survival)
         pmf = math.tanh(other / 2) * np.exp(-other * np.abs(n))
-        return pmf * passes, -other * np.sign(n) - elasticity * hazard
+        slope = -other * np.sign(n)
+        return pmf * passes, slope - elasticity * hazard
 
-    far = _any_of(m, np.array(laplace_tail(rate, last + c)))[0]
-    rest = laplace_tail(other, -first) + laplace_tail(other, last) * float(far)
+    far, _ = _any_of(m, np.array(laplace_tail(rate, last + c)))
+    above = laplace_tail(other, last) * float(far)
+    rest = laplace_tail(other, -first) + above
     return _certified(log_concave_sum(terms, first, last) + rest, union)
+
+
+def _laplace_survival(rate: float, x: Array) -> tuple[Array, Array]:
+    """P[N > x] and how fast its logarithm falls, continued so that it is concave on the reals: the
+    two formulas meet at x = -1.
+    """
+    q = math.exp(-rate)
+    right = np.exp(-rate * np.maximum(x + 1, 0))
+    left = np.exp(rate * np.minimum(x, 0))
+    survival = np.where(x >= -1, right, 1 + q - left)
+    survival /= 1 + q
+    falls = rate * left / ((1 + q) * np.maximum(survival, 0.1))
+    return survival, np.where(x >= -1, rate, falls)
 
 
 def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = None) -> float:
@@ -150,11 +154,13 @@ def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = No
     other = scale if other is None else other
     reach = math.ceil(7 * other) + 1
     # P[N0 < first] is below e^-24 of P[N1 - N0 > c], which is about exp(-c²/(2 (scale² + other²))).
-    first = -math.ceil(other / math.hypot(scale, other) * c) - reach
+    likeliest = other / math.hypot(scale, other) * c
+    first = -math.ceil(likeliest) - reach
     last = reach
     sums = _gaussian_lattice_sum if scale <= SUMMED_SCALE else _gaussian_block_sum
-    far = _any_of(m, np.array(gaussian_tail(scale, last + c)))[0]
-    rest = gaussian_tail(other, -first) + gaussian_tail(other, last) * float(far)
+    far, _ = _any_of(m, np.array(gaussian_tail(scale, last + c)))
+    above = gaussian_tail(other, last) * float(far)
+    rest = gaussian_tail(other, -first) + above
     return _certified(sums(scale, other, m, c, first, last) + rest, union)
 
 
@@ -168,7 +174,8 @@ def _gaussian_lattice_sum(
     above = density(n[:0:-1] + c, scale) / total  # P[N = x] for x = last + c, ..., first + c + 1
     survival[-2::-1] = survival[-1] + np.cumsum(above)
     passes, _ = _any_of(m, np.minimum(survival, 1.0))
-    return float((density(n, other) / theta(other) * passes).sum())
+    pmf = density(n, other) / theta(other)
+    return float((pmf * passes).sum())
 
 
 def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, last: int) -> float:
@@ -183,13 +190,14 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
 
     def terms(n: Array) -> tuple[Array, Array]:
         z = (n + c + 0.5) / (scale * math.sqrt(2))
-        survival = np.minimum((1 + 1 / scale**2) * erfc(z) / 2, 1.0)
+        normal = (1 + 1 / scale**2) * erfc(z) / 2
+        survival = np.minimum(normal, 1.0)
         passes, elasticity = _any_of(m, survival)
-        hazard = np.where(
-            survival < 1, math.sqrt(2 / math.pi) / scale / np.maximum(erfcx(z), 1e-300), 0.0
-        )
+        falls = math.sqrt(2 / math.pi) / scale / np.maximum(erfcx(z), 1e-300)
+        hazard = np.where(survival < 1, falls, 0.0)
         pmf = density(n, other) / theta(other)
-        return pmf * passes, -n / other**2 - elasticity * hazard
+        slope = -n / other**2
+        return pmf * passes, slope - elasticity * hazard
 
     return log_concave_sum(terms, first, last)
 
@@ -203,7 +211,8 @@ def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         none = np.log1p(-survival)
         passes = -np.expm1(m * none)
-        elasticity = np.where(passes > 0, m * survival * np.exp((m - 1) * none) / passes, 1.0)
+        others = np.exp((m - 1) * none)
+        elasticity = np.where(passes > 0, m * survival * others / passes, 1.0)
     return passes, elasticity
 
 
@@ -215,14 +224,16 @@ def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, l
     f(a + k) <= f(a) e^{k·slope}, which sums to f(a) sinh(w·slope/2) / sinh(slope/2). The last block
     may reach beyond ``last``.
     """
-    width = -(-(last - first + 1) // CELLS_AT_A_TIME)
-    blocks = -(-(last - first + 1) // width)
-    values, slope = terms(first + (width - 1) / 2 + float(width) * np.arange(blocks))
+    number = last - first + 1
+    width = -(-number // CELLS_AT_A_TIME)
+    blocks = np.arange(-(-number // width))
+    values, slope = terms(first + (width - 1) / 2 + float(width) * blocks)
     if width == 1:
         return float(values.sum())
     half = np.maximum(np.abs(slope) / 2, 1e-100)  # a steeper slope only adds
     with np.errstate(over="ignore", invalid="ignore"):
-        return float((values * np.sinh(width * half) / np.sinh(half)).sum())
+        sums = values * np.sinh(width * half) / np.sinh(half)
+        return float(sums.sum())
 
 
 def _certified(total: float, union: float) -> float:

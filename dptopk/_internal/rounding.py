@@ -38,7 +38,8 @@ def outward(value: Any, slack: Any = SLACK) -> Any:
     """Move non-negative bounds up by a relative ``slack`` and one float; NaN becomes inf (fail
     closed).
     """
-    moved = np.nextafter(np.asarray(value, dtype=float) * (1 + slack), np.inf)
+    raised = np.asarray(value, dtype=float) * (1 + slack)
+    moved = np.nextafter(raised, np.inf)
     moved = np.where(np.asarray(value) == 0, 0.0, moved)
     return np.where(np.isnan(moved), np.inf, moved)
 
@@ -52,7 +53,8 @@ def exp_up(log_values: Any) -> Any:
         values = np.maximum(np.exp(logs), np.nextafter(0.0, 1.0))
     # Rounding a logarithm moves the exponential by up to the logarithm times EPS / 2.
     slack = SLACK + 1e-15 * np.minimum(-logs, 1e3)
-    return np.where(logs == -np.inf, 0.0, np.minimum(outward(values, slack), 1.0))
+    likely = np.minimum(outward(values, slack), 1.0)
+    return np.where(logs == -np.inf, 0.0, likely)
 
 
 def tail_up(probability: float) -> float:
@@ -60,7 +62,8 @@ def tail_up(probability: float) -> float:
     becomes 1.
     """
     if probability < 1:
-        return min(max(probability * (1 + TAIL_SLACK), 2.0**-1022), 1.0)
+        raised = probability * (1 + TAIL_SLACK)
+        return min(max(raised, 2.0**-1022), 1.0)
     return 1.0
 
 
@@ -117,16 +120,17 @@ def ratio_up(numerator: float, denominator: float) -> float:
 
 def square_up(numerator: float, divisor: int, denominator: float = 1.0) -> float:
     """(numerator / denominator)² / divisor for floats > 0: the exact value rounded up; never 0."""
-    return round_up((Fraction(numerator) / Fraction(denominator)) ** 2 / divisor)
+    quotient = Fraction(numerator) / Fraction(denominator)
+    return round_up(quotient**2 / divisor)
 
 
 def sum_up(values: Mapping[float, int] | list[float]) -> float:
     """Sum of floats (with multiplicities, when a mapping is given): the exact sum rounded toward
     +inf.
     """
-    return sum_times(
-        values.items() if isinstance(values, Mapping) else [(value, 1) for value in values]
-    )
+    if isinstance(values, Mapping):
+        return sum_times(values.items())
+    return sum_times([(value, 1) for value in values])
 
 
 def sum_times(counted: Iterable[tuple[float, int]]) -> float:
@@ -137,9 +141,8 @@ def sum_times(counted: Iterable[tuple[float, int]]) -> float:
         return math.inf
     # All denominators are powers of 2: over the largest of them every term is an integer.
     common = max((below for _, below, _ in ratios), default=1)
-    return round_up(
-        Fraction(sum(above * (common // below) * times for above, below, times in ratios), common)
-    )
+    total = sum(above * (common // below) * times for above, below, times in ratios)
+    return round_up(Fraction(total, common))
 
 
 def round_down(exact: Fraction) -> float:
@@ -171,4 +174,5 @@ def sum_decimals(values: Mapping[float, int]) -> float:
     """
     if math.inf in values:
         return math.inf
-    return decimal_up(sum((decimal(value) * times for value, times in values.items()), Fraction(0)))
+    terms = [decimal(value) * times for value, times in values.items()]
+    return decimal_up(sum(terms, Fraction(0)))

@@ -42,7 +42,8 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
 
 def laplace_tail(rate: float, c: int) -> float:
     """P[N > c] for c >= 0 and P[N = n] ∝ exp(-rate |n|): q^{c+1}/(1+q), q = e^{-rate}."""
-    return tail_up(math.exp(-rate * (c + 1)) / (1 + math.exp(-rate)))
+    first = math.exp(-rate * (c + 1))
+    return tail_up(first / (1 + math.exp(-rate)))
 
 
 def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
@@ -51,7 +52,8 @@ def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
 
     With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
     """
-    edge = math.exp(-decay * (bound - width + 1)) * -math.expm1(-decay * width)
+    first = math.exp(-decay * (bound - width + 1))
+    edge = first * -math.expm1(-decay * width)
     total = laplace_total(decay, bound)
     if total > 0:
         return tail_up(edge / total)
@@ -62,7 +64,8 @@ def laplace_total(decay: float, bound: int) -> float:
     """1 + q - 2 q^{bound + 1}, as two sums from 0 and from 1 on: of little decay the terms would
     cancel.
     """
-    return -math.expm1(-decay * (bound + 1)) - math.exp(-decay) * math.expm1(-decay * bound)
+    from_one = math.exp(-decay) * math.expm1(-decay * bound)
+    return -math.expm1(-decay * (bound + 1)) - from_one
 
 
 def laplace_difference_tail(rate: float, c: int) -> float:
@@ -74,7 +77,8 @@ def laplace_difference_tail(rate: float, c: int) -> float:
     q = math.exp(-rate)
     p = -math.expm1(-rate)
     total = c + 1 + q / p + (1 + q * q) / (p * (1 + q))
-    return tail_up(math.exp(-rate * (c + 1)) * p * total / (1 + q) ** 2)
+    first = math.exp(-rate * (c + 1))
+    return tail_up(first * p * total / (1 + q) ** 2)
 
 
 def density(
@@ -91,7 +95,8 @@ def _half_sum(scale: float, c: int) -> float:
     from scipy.special import erfc
 
     def integral(x: float) -> float:
-        return scale * math.sqrt(math.pi / 2) * float(erfc(x / (scale * math.sqrt(2))))
+        tail = float(erfc(x / (scale * math.sqrt(2))))
+        return scale * math.sqrt(math.pi / 2) * tail
 
     if scale <= SUMMED_SCALE:
         # The terms fall, so what is left after the last one is at most the integral from it.
@@ -107,7 +112,8 @@ def theta(scale: float, offset: float = 0.0) -> float:
     1 on.
     """
     if scale >= 1:
-        wave = 2 * math.cos(2 * math.pi * offset) * math.exp(-2 * (math.pi * scale) ** 2)
+        damped = math.exp(-2 * (math.pi * scale) ** 2)
+        wave = 2 * math.cos(2 * math.pi * offset) * damped
         return scale * math.sqrt(2 * math.pi) * (1 + wave)
     n = np.arange(-60.0, 61.0) + offset
     return float(density(n, scale).sum())
@@ -128,7 +134,8 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
     wide = scale * math.sqrt(2)
     narrow = scale / math.sqrt(2)
     if scale >= 3:
-        return tail_up(_half_sum(wide, c) * theta(narrow) / theta(scale) ** 2)
+        beyond = _half_sum(wide, c) * theta(narrow)
+        return tail_up(beyond / theta(scale) ** 2)
     d = np.arange(c + 1, c + 161, dtype=np.float64)
     weights = np.where(d % 2 == 0, theta(narrow), theta(narrow, 0.5))
     kept = float((density(d, wide) * weights).sum())
@@ -143,13 +150,13 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     Needs 1 <= width <= bound, and scale <= 2^48 as mechanisms do: beyond, differences cancel. From
     bound < scale on (a mass near 1) the excess may be larger than 1e-6.
     """
-    step = -(
-        -width // EDGE_POINTS
-    )  # the density falls, so its value at the left end bounds a whole step
+    # The density falls, so its value at the left end bounds a whole step.
+    step = -(-width // EDGE_POINTS)
     n = np.arange(bound - width + 1, bound + 1, step, dtype=np.float64)
     edge = step * float(density(n, scale).sum())
     outermost = float(density(np.float64(bound), scale))
-    total = max(theta(scale) - 2 * _half_sum(scale, bound), 1 + 2 * bound * outermost)
+    inside = theta(scale) - 2 * _half_sum(scale, bound)
+    total = max(inside, 1 + 2 * bound * outermost)
     return tail_up(edge / total)
 
 

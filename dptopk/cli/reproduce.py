@@ -33,7 +33,7 @@ def reproduce(
 ) -> None:
     """Make the figures of the papers, each with its data, and one report "paper says / we get"."""
     from dptopk.experiments import EXPERIMENTS, load
-    from dptopk.experiments.experiment import Settings
+    from dptopk.experiments.experiment import RunSettings
     from dptopk.experiments.runner import run
 
     if not names:
@@ -46,7 +46,7 @@ def reproduce(
         load(name)  # refuse unknown names before anything runs
     import matplotlib as mpl  # noqa: F401
 
-    settings = Settings(quick=quick, seed=seed, jobs=jobs or os.cpu_count() or 1)
+    settings = RunSettings(quick=quick, seed=seed, jobs=jobs or os.cpu_count() or 1)
     with progress() as bars:
 
         def on_start(experiment: Experiment) -> Callable[[float], None]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dptopk._internal.rounding import Floats
 from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Charge
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim, table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,14 +51,14 @@ def gaps(point: tuple[float, int]) -> dict[str, float | None]:
     return ends | ratios | {"epsilon": epsilon}
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """Brackets of both gaps for each ε and k."""
     chosen = {0.1: (10, 30, 100), 1.0: (10, 25)} if settings.quick else COUNTS
-    data = table_of(
-        gaps, [(epsilon, k) for epsilon, counts in chosen.items() for k in counts], settings
-    )
+    points = [(epsilon, k) for epsilon, counts in chosen.items() for k in counts]
+    data = table_of(gaps, points, settings)
     for side in ("lower", "upper"):
-        data[f"epsilon_gap_{side}"] = data[f"epsilon_{side}"] / data["epsilon_batch"] - 1
+        ratio = data[f"epsilon_{side}"] / data["epsilon_batch"]
+        data[f"epsilon_gap_{side}"] = ratio - 1
         data[f"delta_gap_{side}"] = data[f"ratio_{side}"] - 1
     return data
 
@@ -83,9 +84,16 @@ def plot(data: Table) -> Figure:
 
 
 def _bracket(axes: Axes, part: Table, what: str, label: str, look: str) -> None:
-    low, high = (100 * part[f"{what}_gap_{side}"].clip(lower=1e-5) for side in ("lower", "upper"))
+    low = 100 * part[f"{what}_gap_lower"].clip(lower=1e-5)
+    high = 100 * part[f"{what}_gap_upper"].clip(lower=1e-5)
     axes.fill_between(part["k"], low, high, color=look, alpha=0.35, linewidth=0)
     axes.plot(part["k"], high, color=look, marker="o", markersize=3, label=label, linewidth=1.2)
+
+
+def _middles(part: Table) -> Floats:
+    """The geometric mean of each bracket of the gap in δ."""
+    squares = part["delta_gap_lower"].clip(lower=1e-9) * part["delta_gap_upper"]
+    return np.sqrt(squares.to_numpy())
 
 
 def compare(data: Table) -> list[Comparison]:
@@ -96,7 +104,8 @@ def compare(data: Table) -> list[Comparison]:
         worst = part.loc[part["epsilon_gap_upper"].idxmax()]
         largest = f"{worst['epsilon_gap_upper']:.2%} in ε_g at k = {worst['k']:.0f}"
         largest += f", {part['delta_gap_upper'].max():.0%} in δ"
-        bracket = f"{last['epsilon_gap_lower']:.3%} to {last['epsilon_gap_upper']:.3%} in ε_g"
+        ends = [f"{last[f'epsilon_gap_{side}']:.3%}" for side in ("lower", "upper")]
+        bracket = f"{' to '.join(ends)} in ε_g"
         lines += [
             claim(
                 f"ε = {epsilon:g}: the gap is quite small",
@@ -116,9 +125,7 @@ def compare(data: Table) -> list[Comparison]:
             ),
         ]
     slow = data[data["epsilon"] == data["epsilon"].min()]
-    middles = np.sqrt(
-        (slow["delta_gap_lower"].clip(lower=1e-9) * slow["delta_gap_upper"]).to_numpy()
-    )
+    middles = _middles(slow)
     last = middles[-1]
     most = middles.max()
     return [

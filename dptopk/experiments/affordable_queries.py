@@ -7,7 +7,7 @@ import numpy as np
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, table_of
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, table_of
 
 TITLE = "How many selections a budget affords"
 SOURCE = "dptopk"
@@ -35,7 +35,7 @@ def affordable(budget: float) -> dict[str, object]:
     return {"query": str(query)} | numbers | {"budget": budget}
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """A row a budget, a column a bound: numbers of BR(0.1) selections."""
     return table_of(affordable, (1.0, 2.0) if settings.quick else BUDGETS, settings)
 
@@ -43,13 +43,12 @@ def compute(settings: Settings) -> Table:
 def plot(data: Table) -> Figure:
     """The numbers on the left, their ratio to OptKL on the right."""
     figure, (left, right) = style.figure(1, 2, width=10, height=4)
-    style.lines(left, [(label, data["budget"], data[name]) for name, label in BOUNDS.items()])
+    budget = data["budget"]
+    style.lines(left, [(label, budget, data[name]) for name, label in BOUNDS.items()])
     left.set(xlabel="ε of the budget", ylabel="selections answered", xscale="log", yscale="log")
     left.set(title="BR(0.1) selections within (ε, 1e-6)")
-    style.lines(
-        right,
-        [(label, data["budget"], data[name] / data["opt_kl"]) for name, label in BOUNDS.items()],
-    )
+    ratios = {label: data[name] / data["opt_kl"] for name, label in BOUNDS.items()}
+    style.lines(right, [(label, budget, ratio) for label, ratio in ratios.items()])
     right.set(xlabel="ε of the budget", ylabel="relative to OptKL", xscale="log", ylim=(0, None))
     for axes in (left, right):
         axes.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"], minor=False)
@@ -63,9 +62,9 @@ def compare(data: Table) -> list[Comparison]:
     lines = []
     for name in ("opt_kl", "setwise_zcdp", "mgf", "renyi"):
         more = data["best"] / data[name] - 1
-        lines.append(
-            Comparison(f"more than by {BOUNDS[name]}", "", f"{more.min():.0%} to {more.max():.0%}")
-        )
-    one = data.iloc[np.abs(data["budget"] - 1.0).argmin()]
-    found = ", ".join(f"{label} {one[name]:.0f}" for name, label in BOUNDS.items())
-    return [*lines, Comparison(f"within ε = {one['budget']:g}", "", found)]
+        found = f"{more.min():.0%} to {more.max():.0%}"
+        lines.append(Comparison(f"more than by {BOUNDS[name]}", "", found))
+    distance = np.abs(data["budget"] - 1.0)
+    one = data.iloc[distance.argmin()]
+    numbers = [f"{label} {one[name]:.0f}" for name, label in BOUNDS.items()]
+    return [*lines, Comparison(f"within ε = {one['budget']:g}", "", ", ".join(numbers))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear, mix
 from dptopk.experiments import regions_plot, style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table
 
 TITLE = "Mixture of two privacy regions"
 SOURCE = "Cadir-Najib-Shkel 2026, Figure 1"
@@ -14,14 +14,14 @@ PAIRS = ((1.3, 0.0), (0.5, 0.2))
 MIXTURE = "mixture, α = 1/2"
 
 
-def compute(_settings: Settings) -> Table:
+def compute(_settings: RunSettings) -> Table:
     """The vertices of the two boundaries and of the mixture's."""
     import pandas as pd
 
-    curves = {
-        f"ε = {pair[0]:g}, δ = {pair[1]:g}": PiecewiseLinear.from_constraints([pair])
-        for pair in PAIRS
-    }
+    curves = {}
+    for epsilon, delta in PAIRS:
+        label = f"ε = {epsilon:g}, δ = {delta:g}"
+        curves[label] = PiecewiseLinear.from_constraints([(epsilon, delta)])
     curves[MIXTURE] = mix(list(curves.values()), [0.5, 0.5])
     return pd.DataFrame(regions_plot.rows(curves))
 
@@ -39,9 +39,7 @@ def compare(data: Table) -> list[Comparison]:
     import numpy as np
 
     t = np.linspace(0, 1, 1001)
-    curves = {
-        label: np.interp(t, part["type_1"], part["type_2"]) for label, part in data.groupby("curve")
-    }
+    curves = regions_plot.at(data, t)
     mixture = curves.pop(MIXTURE)
     union = np.minimum(*curves.values())
     beyond = (union - mixture).max()

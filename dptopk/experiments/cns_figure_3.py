@@ -20,7 +20,7 @@ from dptopk.accounting.published.cadir_najib_shkel.tradeoff import (
     TradeoffFunction,
 )
 from dptopk.experiments import regions_plot
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table
 
 TITLE = "Composition of a Gaussian mechanism through a few constraints"
 SOURCE = "Cadir-Najib-Shkel 2026, Figure 3"
@@ -36,7 +36,7 @@ MORE_BELOW = f"{PIECES} tangents (ours)"
 MORE_ABOVE = f"{PIECES} chords (ours)"
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """Boundaries: exact, by two pieces as in the paper, and by more."""
     import pandas as pd
 
@@ -46,14 +46,14 @@ def compute(settings: Settings) -> Table:
         curves: dict[str, TradeoffFunction] = {EXACT: GaussianTradeoff(MU * math.sqrt(k))}
         for label, approximation in ((BELOW, proposition_1(f)), (ABOVE, best_chords(f, 2))):
             curves[label] = composition_region(approximation.constraints(), k).tradeoff
-        epsilons = np.linspace(0, 3 * MU * math.sqrt(k), 13 if settings.quick else 121)
+        points = 13 if settings.quick else 121
+        epsilons = np.linspace(0, 3 * MU * math.sqrt(k), points)
         ours = compose_f_dp(
             f, k, at_epsilon=epsilons, pieces=PIECES, rtol=1e-3
         )  # a line's width in the figure
         for label, deltas in zip((MORE_ABOVE, MORE_BELOW), ours, strict=True):
-            stated = [
-                (e, d) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True) if d > 0
-            ]
+            pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
+            stated = [(e, d) for e, d in pairs if d > 0]
             curves[label] = PiecewiseLinear.from_constraints(stated)
         found += regions_plot.rows(curves, k=k)
     return pd.DataFrame(found)
@@ -70,35 +70,25 @@ def compare(data: Table) -> list[Comparison]:
     """
     found = []
     for k in KS:
-        part = dict(iter(data[data["k"] == k].groupby("curve")))
-        exact = GaussianTradeoff(MU * math.sqrt(k))
-        t = np.linspace(0, exact.fixed_point, 2001)
-        curves = {
-            label: np.interp(t, some["type_1"], some["type_2"]) for label, some in part.items()
-        }
-        between = (curves[BELOW] <= exact(t) + 1e-9).all() and (
-            curves[ABOVE] >= exact(t) - 1e-9
-        ).all()
-        found.append(
-            Comparison(
-                f"k = {k}: exact in between",
-                "holds",
-                "holds" if between else "fails",
-                bool(between),
-            )
-        )
-        widths = [
-            (curves[above] - curves[below]).max()
-            for above, below in ((ABOVE, BELOW), (MORE_ABOVE, MORE_BELOW))
-        ]
-        found.append(
-            Comparison(
-                f"k = {k}: largest distance", "“close”", f"{widths[0]:.3f}; ours {widths[1]:.3f}"
-            )
-        )
+        found += _between(data[data["k"] == k], k)
     smaller = proposition_1(GaussianTradeoff(MU)).constraints()[1][0]
     ours = f"its smaller ε is {smaller:.3f}"
+    quantity = "best lower one is total variation (ε = 0)"
+    return [*found, Comparison(quantity, "no", ours, bool(smaller > 0))]
+
+
+def _between(data: Table, k: int) -> list[Comparison]:
+    """Whether the exact curve is between the approximations for k, and how wide they are apart."""
+    exact = GaussianTradeoff(MU * math.sqrt(k))
+    t = np.linspace(0, exact.fixed_point, 2001)
+    curves = regions_plot.at(data, t)
+    above = curves[BELOW] <= exact(t) + 1e-9
+    below = curves[ABOVE] >= exact(t) - 1e-9
+    between = bool(above.all() and below.all())
+    width = (curves[ABOVE] - curves[BELOW]).max()
+    ours = (curves[MORE_ABOVE] - curves[MORE_BELOW]).max()
+    verdict = "holds" if between else "fails"
     return [
-        *found,
-        Comparison("best lower one is total variation (ε = 0)", "no", ours, bool(smaller > 0)),
+        Comparison(f"k = {k}: exact in between", "holds", verdict, between),
+        Comparison(f"k = {k}: largest distance", "“close”", f"{width:.3f}; ours {ours:.3f}"),
     ]

@@ -11,7 +11,7 @@ import numpy as np
 from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim, table_of
 
 TITLE = "Set-wise composition of DP and BR mechanisms by concentration"
 SOURCE = "Cesar-Rogers 2022, Figure 1"
@@ -33,11 +33,10 @@ def mix(epsilon: float, k: int, pure: int) -> Charge:
 
 def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
     epsilon, k = point
-    mixes = {label: mix(epsilon, k, round(share * k)) for label, share in SHARES.items()}
-    found = {
-        label: compose(charge, delta=DELTA, bound="setwise_cdp").epsilon
-        for label, charge in mixes.items()
-    }
+    found = {}
+    for label, share in SHARES.items():
+        charge = mix(epsilon, k, round(share * k))
+        found[label] = compose(charge, delta=DELTA, bound="setwise_cdp").epsilon
     found[OPTIMAL] = compose(mix(epsilon, k, k), delta=DELTA, bound="optimal_dp").epsilon
     return [
         {"epsilon": epsilon, "k": k, "curve": label, "epsilon_global": value}
@@ -45,16 +44,14 @@ def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
     ]
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """ε_g for each ε, k and m; k in multiples of 4, so that m is whole."""
     number = 5 if settings.quick else 26
-    grids = {
-        epsilon: np.unique((np.linspace(4, most, number) // 4) * 4)
-        for epsilon, most in LARGEST_K.items()
-    }
-    return table_of(
-        _point, [(epsilon, int(k)) for epsilon, grid in grids.items() for k in grid], settings
-    )
+    points = []
+    for epsilon, most in LARGEST_K.items():
+        fourths = np.linspace(4, most, number) // 4
+        points += [(epsilon, int(k)) for k in np.unique(fourths * 4)]
+    return table_of(_point, points, settings)
 
 
 def plot(data: Table) -> Figure:
@@ -68,10 +65,13 @@ def compare(data: Table) -> list[Comparison]:
     """The statement about m = k/2, and the order of the family."""
     wide = data.pivot_table(index=["epsilon", "k"], columns="curve", values="epsilon_global")
     k = wide.index.get_level_values("k")
-    off = (wide["m = k/2"] / wide[OPTIMAL] - 1)[k > k.min()]
+    ratio = wide["m = k/2"] / wide[OPTIMAL]
+    off = ratio[k > k.min()] - 1
     almost = off.abs().median() < 0.1
-    found = f"{off.min():+.1%} to {off.max():+.1%}, median {off.median():+.1%}"
-    falls = (np.diff(wide[list(SHARES)].to_numpy(), axis=1) < 0).all()
+    spread = f"{off.min():+.1%} to {off.max():+.1%}"
+    found = f"{spread}, median {off.median():+.1%}"
+    steps = np.diff(wide[list(SHARES)].to_numpy(), axis=1)
+    falls = (steps < 0).all()
     return [
         claim("ε_g falls with m, the number of DP mechanisms", "shown", falls),
         claim(

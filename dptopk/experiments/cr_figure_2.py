@@ -10,7 +10,7 @@ from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_delta
 from dptopk.accounting.bounded_range.nonadaptive_with_dp import br_dp_nonadaptive_delta
 from dptopk.accounting.pure_dp.homogeneous import optimal_dp_delta
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim
 
 TITLE = "The optimum for independent BR and DP mechanisms"
 SOURCE = "Cesar-Rogers 2022, Figure 2"
@@ -23,33 +23,32 @@ SETTINGS = ((0.1, 20, 2.0), (1.0, 8, 8.0))  # ε, k, largest ε_g
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """δ on a grid of ε_g for each m; and the two older optima, which are its ends."""
     import pandas as pd
 
     frames = []
     for epsilon, k, top in SETTINGS:
-        grid = np.linspace(0, top, 11 if settings.quick else 101)[:-1]
-        numbers = [round(share * k) for share in SHARES]
-        curves = {
-            f"m = {m}": br_dp_nonadaptive_delta(epsilon, k - m, m, at_epsilon=grid) for m in numbers
-        }
+        points = 11 if settings.quick else 101
+        grid = np.linspace(0, top, points)[:-1]
+        curves = {}
+        for m in [round(share * k) for share in SHARES]:
+            curves[f"m = {m}"] = br_dp_nonadaptive_delta(epsilon, k - m, m, at_epsilon=grid)
         curves["BR optimum (DDR)"] = br_nonadaptive_delta(epsilon, k, at_epsilon=grid)
         curves["DP optimum (KOV)"] = optimal_dp_delta(epsilon, k, at_epsilon=grid)
         columns = {"epsilon": epsilon, "k": k, "epsilon_global": grid}
-        frames += [
-            pd.DataFrame(columns | {"curve": name, "delta": delta})
-            for name, delta in curves.items()
-        ]
+        for name, delta in curves.items():
+            frames.append(pd.DataFrame(columns | {"curve": name, "delta": delta}))
     return pd.concat(frames, ignore_index=True)
 
 
 def plot(data: Table) -> Figure:
     """One panel a setting, δ on a logarithmic axis."""
-    parts = [
-        (f"ε = {epsilon:g}, k = {k}", style.curves(part, _family(k), "epsilon_global", "delta"))
-        for (epsilon, k), part in data[data["delta"] > 1e-14].groupby(["epsilon", "k"])
-    ]
+    parts = []
+    visible = data[data["delta"] > 1e-14]
+    for (epsilon, k), part in visible.groupby(["epsilon", "k"]):
+        series = style.curves(part, _family(k), "epsilon_global", "delta")
+        parts.append((f"ε = {epsilon:g}, k = {k}", series))
     figure, panels = style.panels(
         parts, width=10, height=3.9, xlabel="ε_g", ylabel="δ", yscale="log"
     )
@@ -62,16 +61,22 @@ def _family(k: int) -> list[str]:
     return [f"m = {round(share * k)}" for share in SHARES]
 
 
+def _distance(wide: Table, one: str, other: str) -> float:
+    """How far two curves are apart at most, relative to the second."""
+    ratio = wide[one] / wide[other]
+    return float((ratio - 1).abs().max())
+
+
 def compare(data: Table) -> list[Comparison]:
     """The two ends of the family are the two older theorems; between them δ rises with m."""
     lines = []
     for epsilon, k, _ in SETTINGS:
-        wide = data[data["epsilon"] == epsilon].pivot_table(
-            index="epsilon_global", columns="curve", values="delta"
-        )
-        dp = (wide[f"m = {k}"] / wide["DP optimum (KOV)"] - 1).abs().max()
-        br = (wide["m = 0"] / wide["BR optimum (DDR)"] - 1).abs().max()
-        rises = (np.diff(wide[_family(k)].to_numpy(), axis=1) >= 0).all()
+        part = data[data["epsilon"] == epsilon]
+        wide = part.pivot_table(index="epsilon_global", columns="curve", values="delta")
+        dp = _distance(wide, f"m = {k}", "DP optimum (KOV)")
+        br = _distance(wide, "m = 0", "BR optimum (DDR)")
+        steps = np.diff(wide[_family(k)].to_numpy(), axis=1)
+        rises = (steps >= 0).all()
         setting = f"ε = {epsilon:g}, k = {k}"
         lines += [
             claim(

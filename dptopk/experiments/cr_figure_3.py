@@ -10,7 +10,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.published.cesar_rogers import dp_first_delta, dp_later_delta
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim, in_parallel
 
 TITLE = "The order of DP and BR mechanisms matters"
 SOURCE = "Cesar-Rogers 2022, Figure 3"
@@ -31,7 +31,7 @@ def _setwise(epsilon_global: float) -> float:
     return compose(charge, epsilon=epsilon_global, bound="optimal_setwise", rtol=1e-4).delta
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """Both optima in closed form for ε_g in [0, ε], and the set-wise optimum on a coarser grid."""
     import pandas as pd
 
@@ -39,7 +39,8 @@ def compute(settings: Settings) -> Table:
     first = dp_first_delta(EPSILON, at_epsilon=grid)
     later = dp_later_delta(EPSILON, at_epsilon=grid)
     data = pd.DataFrame({"epsilon_global": grid, "dp_first": first, "dp_later": later})
-    data["difference"], data["ratio"] = first - later, later / first
+    data["difference"] = first - later
+    data["ratio"] = later / first
     coarse = list(range(0, len(grid), 5 if settings.quick else 10))
     data.loc[coarse, "setwise"] = in_parallel(_setwise, grid[coarse].tolist(), settings)
     return data
@@ -51,7 +52,9 @@ def plot(data: Table) -> Figure:
         "difference": "δ(DP, BR, BR) - δ(BR, DP, BR)",
         "ratio": "δ(BR, DP, BR) / δ(DP, BR, BR)",
     }
-    parts = [(title, style.wide(data, [name], "epsilon_global")) for name, title in titles.items()]
+    parts = []
+    for name, title in titles.items():
+        parts.append((title, style.wide(data, [name], "epsilon_global")))
     figure, panels = style.panels(parts, width=9, height=3.6, xlabel="ε_g")
     for axes, name in zip(panels, titles, strict=True):
         axes.set_ylabel(f"{name} of δ")
@@ -65,9 +68,11 @@ def compare(data: Table) -> list[Comparison]:
     below = data[data["epsilon_global"] < EPSILON * (1 - 1e-12)]
     last = data.iloc[-1]
     checked = data.dropna(subset="setwise")
-    off = (checked["setwise"] / checked["dp_first"] - 1).abs().max()
+    ratio = checked["setwise"] / checked["dp_first"]
+    off = (ratio - 1).abs().max()
     worst = data.loc[data["difference"].idxmax()]
-    at = data.iloc[(data["epsilon_global"] - 0.3).abs().argmin()]
+    distance = data["epsilon_global"] - 0.3
+    at = data.iloc[distance.abs().argmin()]
     return [
         claim("DP first is strictly worse for ε_g < ε", "proved", (below["difference"] > 0).all()),
         claim("no difference from ε_g = ε on", "proved", abs(last["difference"]) < 1e-12),

@@ -5,9 +5,10 @@ against Δ.
 from __future__ import annotations
 
 import math
+from itertools import product
 
 from dptopk.experiments import noise_comparison as noise
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim, table_of
 
 TITLE = "Laplace against Gaussian noise of equal variance, one release"
 SOURCE = "Cesar-Rogers 2022, Figure 4"
@@ -24,11 +25,10 @@ def _point(point: tuple[float, int]) -> tuple[float, ...]:
     return *point, noise.laplace(*point), noise.exact(*point), noise.concentrated(*point)
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """The three bounds for each ε of the Laplace noise and each Δ up to 100."""
-    points = [
-        (epsilon, n) for epsilon in EPSILONS for n in range(1, 101, 11 if settings.quick else 1)
-    ]
+    numbers = range(1, 101, 11 if settings.quick else 1)
+    points = list(product(EPSILONS, numbers))
     return table_of(_point, points, settings, ["epsilon", "l0", *CURVES])
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import product
 
 from dptopk.experiments import noise_comparison as noise
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim, table_of
 
 TITLE = "Laplace against Gaussian noise of equal variance, several releases"
 SOURCE = "Cesar-Rogers 2022, Figure 5"
@@ -37,13 +38,10 @@ def _point(point: tuple[float, int], splits: int) -> tuple[float, ...]:
     )
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """The three bounds of the paper, and the exact composition, for k = 1..10."""
-    points = [
-        (epsilon, k)
-        for epsilon in EPSILONS
-        for k in ((1, 2, 10) if settings.quick else range(1, 11))
-    ]
+    releases = (1, 2, 10) if settings.quick else range(1, 11)
+    points = list(product(EPSILONS, releases))
     task = partial(_point, splits=6 if settings.quick else 40)
     return table_of(task, points, settings, ["epsilon", "k", *CURVES])
 
@@ -58,11 +56,11 @@ def compare(data: Table) -> list[Comparison]:
     lines = []
     for epsilon, part in data.groupby("epsilon"):
         several = part[part["k"] > 1]
-        losing = (
-            several[noise.ANALYTIC] > several[[noise.LAPLACE, noise.CONCENTRATED]].min(axis=1)
-        ).mean()
+        others = several[[noise.LAPLACE, noise.CONCENTRATED]].min(axis=1)
+        losing = (several[noise.ANALYTIC] > others).mean()
         where = f"above another bound at {losing:.0%} of k > 1"
-        gain = (several[noise.EXACT] / several[noise.LAPLACE]).iloc[-1]
+        last = several.iloc[-1]
+        gain = last[noise.EXACT] / last[noise.LAPLACE]
         at = noise.crossing(part["k"], part[noise.LAPLACE], part[noise.CONCENTRATED])
         below = "not up to k = 10" if math.isnan(at) else f"from k = {at:.0f} on"
         setting = f"ε = {epsilon:g}"

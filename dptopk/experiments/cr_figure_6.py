@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dptopk._internal.rounding import Floats
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_scale
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.pure_dp.homogeneous import optimal_dp_epsilon
@@ -19,7 +20,7 @@ from dptopk.experiments import style
 from dptopk.experiments.experiment import (
     Comparison,
     Figure,
-    Settings,
+    RunSettings,
     Table,
     claim,
     generators,
@@ -115,7 +116,7 @@ def _trial(trial: tuple[str, np.random.Generator]) -> dict[str, Any]:
     return answers
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """Mean, standard deviation and root mean square error of each word's count under each
     mechanism.
     """
@@ -124,24 +125,33 @@ def compute(settings: Settings) -> Table:
     trials = 8 if settings.quick else TRIALS
     sources = true_counts()
     frames = []
-    inputs = [
-        (source, rng)
-        for each, source in enumerate(sources)
-        for rng in generators(settings, trials, each)
-    ]
+    inputs = []
+    for place, source in enumerate(sources):
+        inputs += [(source, rng) for rng in generators(settings, trials, place)]
     everything = in_parallel(_trial, inputs, settings)
-    for source, words in sources.items():
-        answers = [
-            answer
-            for (origin, _), answer in zip(inputs, everything, strict=True)
-            if origin == source
-        ]
-        for name in answers[0]:
-            found = np.array([answer[name] for answer in answers])
-            error = np.sqrt(((found - words["count"].to_numpy()) ** 2).mean(axis=0))
-            columns = {"mean": found.mean(axis=0), "std": found.std(axis=0, ddof=1), "rmse": error}
-            frames.append(words.assign(source=source, mechanism=name, trials=trials, **columns))
+    for place, (source, words) in enumerate(sources.items()):
+        answers = everything[place * trials : (place + 1) * trials]
+        frames += _errors(words.assign(source=source, trials=trials), answers)
     return pd.concat(frames, ignore_index=True).assign(**calibration())
+
+
+def _errors(words: Table, answers: list[dict[str, Floats]]) -> list[Table]:
+    """Mean, deviation and error of each word's count, a table a mechanism."""
+    truth = words["count"].to_numpy()
+    columns = list(words.columns)
+    tables = []
+    for name in answers[0]:
+        found = np.array([answer[name] for answer in answers])
+        squares = (found - truth) ** 2
+        table = words.assign(
+            mechanism=name,
+            mean=found.mean(axis=0),
+            std=found.std(axis=0, ddof=1),
+            rmse=np.sqrt(squares.mean(axis=0)),
+        )
+        order = [*columns[:-1], "mechanism", columns[-1], "mean", "std", "rmse"]
+        tables.append(table[order])
+    return tables
 
 
 def plot(data: Table) -> Figure:
@@ -151,8 +161,17 @@ def plot(data: Table) -> Figure:
     place = np.arange(WORDS)
     for nth, name in enumerate((LAPLACE, PUBLISHED, EXACT)):
         rows = part.loc[name]
-        look = {"fmt": "o", "ms": 3, "capsize": 2, "lw": 1.2, "color": style.COLOURS[nth]}
-        above.errorbar(place + 0.25 * (nth - 1), rows["mean"], rows["std"], label=name, **look)
+        above.errorbar(
+            place + 0.25 * (nth - 1),
+            rows["mean"],
+            rows["std"],
+            label=name,
+            fmt="o",
+            ms=3,
+            capsize=2,
+            lw=1.2,
+            color=style.COLOURS[nth],
+        )
     above.bar(
         place, part.loc[LAPLACE, "count"], width=0.8, color="#DDDDDD", zorder=0, label="true count"
     )
@@ -160,7 +179,8 @@ def plot(data: Table) -> Figure:
         ylabel="count, ± 1 standard deviation",
         title="(2.08, 1e-6)-DP counts of the top 25 words of Macbeth",
     )
-    errors = [(name, place, part.loc[name, "rmse"]) for name in mechanisms()]
+    places = place.astype(float)
+    errors = [(name, places, part.loc[name, "rmse"]) for name in mechanisms()]
     style.lines(below, errors, marker="o", markersize=3, alpha=0.9)
     below.set(ylabel="root mean square error", ylim=(0, None))
     for axes in (above, below):
@@ -183,27 +203,34 @@ def compare(data: Table) -> list[Comparison]:
         Comparison("the same, discrete", "", f"{given['sigma_discrete']:.4f}"),
     ]
     for source, part in data.groupby("source"):
-        squares = part.assign(square=part["rmse"] ** 2).groupby("mechanism")["square"]
-        low = squares.apply(lambda each: each.tail(12).mean()) ** 0.5
-        whole = squares.mean() ** 0.5
-        better = (
-            f"CountMLE has the smaller error for small counts ({source}'s counts, last 12 words)"
-        )
-        found = (
-            f"{low[PUBLISHED]:.1f} against {low[LAPLACE]:.1f}; {low[EXACT]:.1f} with the exact σ"
-        )
-        lines.append(claim(better, "shown", low[PUBLISHED] < low[LAPLACE], found))
-        errors = ", ".join(f"{name} {whole[name]:.1f}" for name in mechanisms())
-        lines.append(Comparison(f"error over all 25 words ({source}'s counts)", "", errors))
+        lines += _with_counts(source, part)
     return [*lines, _same_counts()]
+
+
+def _with_counts(source: str, part: Table) -> list[Comparison]:
+    """Errors over the small counts and over all, with the true counts of one source."""
+    squared = part.assign(square=part["rmse"] ** 2)
+    squares = squared.groupby("mechanism")["square"]
+    low = squares.apply(lambda each: each.tail(12).mean()) ** 0.5
+    whole = squares.mean() ** 0.5
+    where = f"({source}'s counts, last 12 words)"
+    better = f"CountMLE has the smaller error for small counts {where}"
+    against = f"{low[PUBLISHED]:.1f} against {low[LAPLACE]:.1f}"
+    found = f"{against}; {low[EXACT]:.1f} with the exact σ"
+    smaller = low[PUBLISHED] < low[LAPLACE]
+    errors = [f"{name} {whole[name]:.1f}" for name in mechanisms()]
+    quantity = f"error over all 25 words ({source}'s counts)"
+    return [
+        claim(better, "shown", smaller, found),
+        Comparison(quantity, "", ", ".join(errors)),
+    ]
 
 
 def _same_counts() -> Comparison:
     """Report the distance of the table's counts from those read off the figure."""
-    counts = {
-        source: dict(words[["word", "count"]].to_numpy().tolist())
-        for source, words in true_counts().items()
-    }
+    counts = {}
+    for source, words in true_counts().items():
+        counts[source] = dict(zip(words["word"], words["count"], strict=True))
     shared = [word for word in counts[PAPER] if word in counts[TABLE]]
     equal = sum(counts[PAPER][word] == counts[TABLE][word] for word in shared)
     found = f"{len(shared)} of 25 words in both, {equal} counts equal"

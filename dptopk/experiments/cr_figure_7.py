@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from dptopk.accounting.renyi.concentrated import zcdp_rho
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dptopk import TruncatedGaussian, UnknownGaussian
+    from dptopk import Charge, TruncatedGaussian, UnknownGaussian
 
 TITLE = "Thresholds over an unknown domain"
 SOURCE = "Cesar-Rogers 2022, Figure 7"
@@ -53,14 +53,15 @@ def truncation(l0: int) -> float:
     from scipy.optimize import brentq
     from scipy.special import ndtr
 
-    sigma = math.sqrt(l0 / (2 * zcdp_rho(epsilon=EPSILON, delta=DELTA / 2)))
+    rho = zcdp_rho(epsilon=EPSILON, delta=DELTA / 2)
+    sigma = math.sqrt(l0 / (2 * rho))
 
     def excess(t: float) -> float:
         below = float(ndtr(-t / sigma))
-        edge = (
-            float(ndtr((1 - t) / sigma)) - below
-        )  # the mass between -T and 1 - T: eq. (10) without its cancellation
-        return math.log(l0 * edge / (1 - 2 * below)) - math.log(DELTA / 2)
+        # The mass between -T and 1 - T: eq. (10) without its cancellation.
+        edge = float(ndtr((1 - t) / sigma)) - below
+        shown = l0 * edge / (1 - 2 * below)
+        return math.log(shown) - math.log(DELTA / 2)
 
     return float(brentq(excess, sigma, 30 * sigma, xtol=1e-9))
 
@@ -71,15 +72,11 @@ def unknown_laplace(l0: int) -> float:
 
     def excess(log_ratio: float) -> float:  # ln(Δ/δ')
         log_delta = math.log(l0) - log_ratio
-        return (
-            math.log1p(math.exp(EPSILON))
-            + log_delta
-            - math.log(4)
-            + math.log(3 + log_ratio)
-            - math.log(DELTA)
-        )
+        factor = math.log1p(math.exp(EPSILON)) + log_delta - math.log(4)
+        return factor + math.log(3 + log_ratio) - math.log(DELTA)
 
-    return 1 + l0 * float(brentq(excess, 1.0, 100.0, xtol=1e-12)) / EPSILON
+    log_ratio = float(brentq(excess, 1.0, 100.0, xtol=1e-12))
+    return 1 + l0 * log_ratio / EPSILON
 
 
 def ours(l0: int) -> dict[str, float]:
@@ -94,7 +91,10 @@ def ours(l0: int) -> dict[str, float]:
     half = DELTA / 2
 
     def offset(make: Callable[[float], UnknownGaussian | TruncatedGaussian]) -> float:
-        scale = calibrate(lambda scale: make(1 / scale).charge(sensitivity), budget, rtol=1e-6)
+        def charge(scale: float) -> Charge:
+            return make(1 / scale).charge(sensitivity)
+
+        scale = calibrate(charge, budget, rtol=1e-6)
         return make(1 / scale).threshold_offset(sensitivity)
 
     # Pure DP costs no δ: all of it is left for the threshold.
@@ -111,7 +111,7 @@ def _point(l0: int) -> dict[str, float]:
     return {"l0": l0, GAUSS: truncation(l0), LAPLACE: unknown_laplace(l0)} | ours(l0)
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """The published and our thresholds for Δ = 1..10."""
     return table_of(_point, [1, 4, 10] if settings.quick else range(1, 11), settings)
 
@@ -119,7 +119,8 @@ def compute(settings: Settings) -> Table:
 def plot(data: Table) -> Figure:
     """All thresholds against Δ, with the values read off the paper's figure as crosses."""
     figure, axes = style.figure(width=9, height=4.4)
-    style.lines(axes, style.wide(data, data.columns.drop("l0"), "l0"), marker="o", markersize=3)
+    thresholds = style.wide(data, data.columns.drop("l0"), "l0")
+    style.lines(axes, thresholds, marker="o", markersize=3)
     table = published()
     for column, label in (("T_TruncGauss", "read off the paper's figure"), ("T_UnkLap", "_")):
         axes.plot(table["Delta"], table[column], "kx", label=label, markersize=6)
@@ -133,7 +134,8 @@ def compare(data: Table) -> list[Comparison]:
     """Against the values of the paper's figure, and what the slot lemma saves."""
     both = data.merge(published(), left_on="l0", right_on="Delta")
     gauss = (both[GAUSS] - both["T_TruncGauss"]).abs().max()
-    laplace = (both[LAPLACE] / both["T_UnkLap"] - 1).abs().max()
+    ratio = both[LAPLACE] / both["T_UnkLap"]
+    laplace = (ratio - 1).abs().max()
     saved = 1 - both[OUR_LAPLACE] / both["T_UnkLap"]
     last = data.iloc[-1]
     at = f"Δ = {last['l0']:.0f}"

@@ -13,7 +13,7 @@ from dptopk._internal.choices import Interaction
 from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim, table_of
 
 TITLE = "Composition of bounded-range mechanisms: every bound against k"
 SOURCE = "Dong-Durfee-Rogers 2020, Figure 1"
@@ -48,23 +48,21 @@ def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
     return rows
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """ε_g for each ε, k and curve."""
     most = {0.01: 1000, 0.1: 500, 1.0: 100}
     some = slice(0, 6, 5) if settings.quick else slice(None)
-    points = [
-        (each, int(k))
-        for each in EPSILONS
-        for k in np.unique(np.linspace(1, most[each], 26).round())[some]
-    ]
+    points = []
+    for epsilon in EPSILONS:
+        numbers = np.unique(np.linspace(1, most[epsilon], 26).round())
+        points += [(epsilon, int(k)) for k in numbers[some]]
     return table_of(_point, points, settings)
 
 
 def plot(data: Table) -> Figure:
     """One panel an ε, a curve a bound."""
-    figure, panels = style.epsilon_panels(
-        data, [curve[0] for curve in CURVES], width=11, height=3.8
-    )
+    labels = [label for label, *_ in CURVES]
+    figure, panels = style.epsilon_panels(data, labels, width=11, height=3.8)
     style.mark(panels[0], "three curves", (700, 0.54), (800, 0.32))
     style.legend_beside(panels[-1])
     return figure
@@ -77,12 +75,14 @@ def compare(data: Table) -> list[Comparison]:
     tolerance = 1.001  # the adaptive optimum is known to 1e-3
     nonadaptive = wide["BR OptComp (nonadaptive)"]
     adaptive = wide["adaptive optimum (ours)"]
-    ordered = (nonadaptive <= adaptive * tolerance).all() and (adaptive <= wide["MGF"]).all()
-    above = f"at most {(adaptive / nonadaptive).max() - 1:.2%} above"
-    improved = (wide["MGF"] <= wide["OptKL"] * (1 + 1e-9)).all() and (
-        wide["OptKL"] <= wide["DR19"]
-    ).all()
-    half = (nonadaptive / wide["ε/2-DP OptComp"] - 1).abs().median()
+    least = nonadaptive <= adaptive * tolerance
+    ordered = least.all() and (adaptive <= wide["MGF"]).all()
+    largest = (adaptive / nonadaptive).max()
+    above = f"at most {largest - 1:.2%} above"
+    by_mgf = wide["MGF"] <= wide["OptKL"] * (1 + 1e-9)
+    improved = by_mgf.all() and (wide["OptKL"] <= wide["DR19"]).all()
+    ratio = nonadaptive / wide["ε/2-DP OptComp"]
+    half = (ratio - 1).abs().median()
     return [
         claim("BR OptComp <= adaptive optimum <= MGF", "proved", ordered),
         claim("MGF <= OptKL <= DR19", "proved", improved),

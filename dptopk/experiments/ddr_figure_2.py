@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim
 
 TITLE = "Moment generating functions behind the composition bounds"
 SOURCE = "Dong-Durfee-Rogers 2020, Figure 2"
@@ -17,7 +17,7 @@ EPSILON = 1.0
 CURVES = ("Improved DRV10", "DR19", "KL-improved DR19", "General MGF")
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """The four functions for λ in (0, 10]: each quadratic is mean·λ + variance·λ²/2."""
     import pandas as pd
 
@@ -29,15 +29,16 @@ def compute(settings: Settings) -> Table:
     moments = ((square / 2, square), (square / 2, square / 4), (max_kl(EPSILON), square / 4))
     values = [mean * order + variance * order**2 / 2 for mean, variance in moments]
     values.append(bounded_range_log_mgf(EPSILON, order))
-    return pd.DataFrame({"order": order} | dict(zip(CURVES, values, strict=True)))
+    columns = dict(zip(CURVES, values, strict=True))
+    return pd.DataFrame({"order": order} | columns)
 
 
 def plot(data: Table) -> Figure:
     """Plot all curves for λ up to 10 and, in a second panel, up to 2."""
-    parts = [
-        (f"ε = 1, λ up to {top}", style.wide(data[data["order"] <= top], CURVES, "order"))
-        for top in (10, 2)
-    ]
+    parts = []
+    for top in (10, 2):
+        series = style.wide(data[data["order"] <= top], CURVES, "order")
+        parts.append((f"ε = 1, λ up to {top}", series))
     figure, panels = style.panels(parts, width=9, height=3.9, xlabel="λ", ylabel="U(λ)")
     style.legend_beside(panels[-1])
     return figure
@@ -46,10 +47,14 @@ def plot(data: Table) -> Figure:
 def compare(data: Table) -> list[Comparison]:
     """Smaller is tighter: the order of the four."""
     values = data[list(CURVES)].to_numpy()
-    two = data.iloc[(data["order"] - 2).abs().argmin()]
-    smallest = (values[:, :-1].min(axis=1) > values[:, -1]).all()
-    at_two = f"at λ = 2 it is {two[CURVES[-1]]:.5f}, the next one {two[CURVES[-2]]:.5f}"
+    distance = data["order"] - 2
+    two = data.iloc[distance.abs().argmin()]
+    others = values[:, :-1].min(axis=1)
+    smallest = (others > values[:, -1]).all()
+    *_, following, last = CURVES
+    at_two = f"at λ = 2 it is {two[last]:.5f}, the next one {two[following]:.5f}"
+    steps = np.diff(values, axis=1)
     return [
-        claim("each is below the one before", "proved", (np.diff(values, axis=1) < 0).all()),
+        claim("each is below the one before", "proved", (steps < 0).all()),
         claim("General MGF is the smallest of all", "“the smallest U among all”", smallest, at_two),
     ]

@@ -28,8 +28,8 @@ Figure: TypeAlias = "matplotlib.figure.Figure"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of a run of experiments.
+class RunSettings:
+    """RunSettings of a run of experiments.
 
     Attributes:
         quick: a smoke run: fewer points and trials, the same code.
@@ -59,16 +59,17 @@ class Comparison:
 def claim(quantity: str, paper: str, holds: object, measured: str = "") -> Comparison:
     """A line that says whether a statement holds in our numbers, with what was measured."""
     verdict = "holds" if holds else "does not hold"
-    return Comparison(
-        quantity, paper, f"{verdict}: {measured}" if measured else verdict, bool(holds)
-    )
+    if measured:
+        verdict = f"{verdict}: {measured}"
+    return Comparison(quantity, paper, verdict, bool(holds))
 
 
 def number(quantity: str, paper: float, ours: float, *, digits: int) -> Comparison:
     """A line that compares a printed number with ours, to the digits after the point that were
     printed.
     """
-    agrees = bool(abs(ours - paper) <= 0.5 * 10.0**-digits * (1 + 1e-9))
+    rounding = 0.5 * 10.0**-digits * (1 + 1e-9)
+    agrees = bool(abs(ours - paper) <= rounding)
     return Comparison(quantity, f"{paper:.{digits}f}", f"{ours:.{digits + 3}f}", agrees)
 
 
@@ -90,18 +91,18 @@ class Experiment:
     title: str
     source: str
     setting: str
-    compute: Callable[[Settings], Table]
+    compute: Callable[[RunSettings], Table]
     plot: Callable[[Table], Figure]
     compare: Callable[[Table], Sequence[Comparison]]
 
 
-def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: Settings) -> list[T]:
+def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: RunSettings) -> list[T]:
     """Results of a picklable task on each input, in order, in ``settings.jobs`` processes; reports
     progress.
     """
-    made = map(task, inputs) if settings.jobs == 1 else _pool(settings.jobs).map(task, inputs)
+    run = map if settings.jobs == 1 else _pool(settings.jobs).map
     results: list[T] = []
-    for done, result in enumerate(made, start=1):
+    for done, result in enumerate(run(task, inputs), start=1):
         results.append(result)
         settings.progress(done / len(inputs))
     return results
@@ -110,7 +111,7 @@ def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: Setti
 def table_of(
     task: Callable[[Any], Any],
     inputs: Sequence[Any],
-    settings: Settings,
+    settings: RunSettings,
     columns: list[str] | None = None,
 ) -> Table:
     """A table of the results of a task on each input, computed ``in_parallel``: a row each, or a
@@ -118,13 +119,13 @@ def table_of(
     """
     import pandas as pd
 
-    found = [
-        each if isinstance(each, list) else [each] for each in in_parallel(task, inputs, settings)
-    ]
-    return pd.DataFrame([row for rows in found for row in rows], columns=columns)
+    rows: list[Any] = []
+    for found in in_parallel(task, inputs, settings):
+        rows += found if isinstance(found, list) else [found]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def generators(settings: Settings, trials: int, *purpose: int) -> list[np.random.Generator]:
+def generators(settings: RunSettings, trials: int, *purpose: int) -> list[np.random.Generator]:
     """One generator a trial, a function of the seed, the purpose and the trial alone: not of jobs
     or of their order.
     """
@@ -157,7 +158,7 @@ def _end_with_parent() -> None:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentResult:
     """The result of one experiment: its files (a name with endings .csv, .png, .svg), its table,
     and how it went.
     """

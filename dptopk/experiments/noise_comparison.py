@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from dptopk.accounting.renyi.concentrated import zcdp_epsilon
 from dptopk.costs import ApproxDP, Charge
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Figure, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DELTA = 1e-6
 LAPLACE = "Laplace Noise"
@@ -50,7 +53,7 @@ def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
     return min(compose(charge, delta=DELTA, bound="optimal_dp").epsilon for charge in charges)
 
 
-def crossing(x: Any, one: Any, other: Any) -> float:
+def crossing(x: pd.Series, one: pd.Series, other: pd.Series) -> float:
     """The smallest x at which ``one`` is above ``other``, or NaN."""
     above = x[(one > other).to_numpy()]
     if len(above):
@@ -60,13 +63,11 @@ def crossing(x: Any, one: Any, other: Any) -> float:
 
 def plot(data: Table, x: str, names: list[str], label: str, *, columns: int) -> Figure:
     """One panel an ε of the Laplace noise; a legend of some columns below."""
-    parts = [
-        (
-            f"Lap(1/ε) with ε = {epsilon:g}; standard deviation {math.sqrt(2) / epsilon:.3g}",
-            style.wide(part, names, x),
-        )
-        for epsilon, part in data.groupby("epsilon")
-    ]
+    parts = []
+    for epsilon, part in data.groupby("epsilon"):
+        deviation = math.sqrt(2) / epsilon
+        title = f"Lap(1/ε) with ε = {epsilon:g}; standard deviation {deviation:.3g}"
+        parts.append((title, style.wide(part, names, x)))
     figure, axes = style.panels(
         parts, width=9.5, height=3.9, xlabel=label, ylabel="ε_g at δ = 1e-6"
     )

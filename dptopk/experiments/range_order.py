@@ -9,7 +9,7 @@ import numpy as np
 from dptopk.accounting.setwise.recursion import Rules, solve_in_order
 from dptopk.errors import InvalidParameter
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim, table_of
 
 TITLE = "The order of bounded ranges of different size matters"
 SOURCE = "dptopk; question of Cesar-Rogers 2022, Section 7"
@@ -33,8 +33,10 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     if len(set(epsilons)) != len(epsilons):
         raise InvalidParameter(f"epsilons must be distinct, got {list(epsilons)}")
     at = np.array([x])
-    rules = [Rules.of(dict.fromkeys(epsilons, 1), steps, upper=upper) for upper in (False, True)]
-    below, above = (solve_in_order(each, range(len(epsilons))) for each in rules)
+    counts = dict.fromkeys(epsilons, 1)
+    order = range(len(epsilons))
+    below = solve_in_order(Rules.of(counts, steps, upper=False), order)
+    above = solve_in_order(Rules.of(counts, steps, upper=True), order)
     return float(below.below(at, above)[0]), float(above.above(at)[0])
 
 
@@ -46,29 +48,30 @@ def order_effect(point: tuple[float, float, float]) -> tuple[float, ...]:
     return *point, *value_in_order([small, large], x), *value_in_order([large, small], x)
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """Brackets of δ for both orders of each pair, ε_g from 0 to the sum."""
     steps = 6 if settings.quick else 41
-    points = [(*pair, float(x)) for pair in PAIRS for x in np.linspace(0, sum(pair), steps)[:-1]]
+    points = []
+    for pair in PAIRS:
+        grid = np.linspace(0, sum(pair), steps)[:-1]
+        points += [(*pair, x) for x in grid.tolist()]
     return table_of(order_effect, points, settings, COLUMNS)
 
 
 def plot(data: Table) -> Figure:
     """The difference on the left, the ratio on the right; upper ends of the brackets."""
     figure, (left, right) = style.figure(1, 2, width=9.5, height=3.9)
-    groups = [
-        (f"ε = {small:g} and {large:g}", part)
-        for (small, large), part in data.groupby(["small", "large"])
-    ]
-    style.lines(
-        left,
-        [(name, part["x"], part["rising_upper"] - part["falling_upper"]) for name, part in groups],
-    )
+    differences = []
+    ratios = []
+    for (small, large), part in data.groupby(["small", "large"]):
+        rising = part["rising_upper"]
+        falling = part["falling_upper"]
+        label = f"ε = {small:g} and {large:g}"
+        differences.append((label, part["x"], rising - falling))
+        ratios.append((label, part["x"], falling / rising))
+    style.lines(left, differences)
     left.set(xlabel="ε_g", ylabel="difference of δ", title="δ(smaller first) - δ(larger first)")
-    style.lines(
-        right,
-        [(name, part["x"], part["falling_upper"] / part["rising_upper"]) for name, part in groups],
-    )
+    style.lines(right, ratios)
     right.set(xlabel="ε_g", ylabel="ratio of δ", title="δ(larger first) / δ(smaller first)")
     right.legend()
     return figure
@@ -80,9 +83,12 @@ def compare(data: Table) -> list[Comparison]:
     for (small, large), part in data.groupby(["small", "large"]):
         rising = part["rising_lower"]
         falling = part["falling_upper"]
-        both = f"smaller first {rising.iloc[0]:.4f}, larger first {falling.iloc[0]:.4f}"
-        matters = rising.iloc[0] > falling.iloc[0]
-        reach = f"up to ε_g = {part[rising > falling]['x'].max():.2f}"
+        first = rising.iloc[0]
+        last = falling.iloc[0]
+        both = f"smaller first {first:.4f}, larger first {last:.4f}"
+        matters = first > last
+        different = part[rising > falling]
+        reach = f"up to ε_g = {different['x'].max():.2f}"
         lines += [
             claim(
                 f"ε = {small:g}, {large:g}: the order matters at ε_g = 0",

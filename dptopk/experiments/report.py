@@ -15,7 +15,7 @@ import dptopk
 from dptopk._internal.formatting import escape, html_page, html_table
 
 if TYPE_CHECKING:
-    from dptopk.experiments.experiment import Comparison, Outcome, Settings
+    from dptopk.experiments.experiment import Comparison, ExperimentResult, RunSettings
 
 
 _SECTION = """<section id="{name}"><h2>{title}</h2>
@@ -28,24 +28,23 @@ _SECTION = """<section id="{name}"><h2>{title}</h2>
 """
 
 
-def write_report(outcomes: Sequence[Outcome], path: Path, settings: Settings) -> None:
+def write_report(outcomes: Sequence[ExperimentResult], path: Path, settings: RunSettings) -> None:
     """Write the page; images are inside it."""
     titles = {outcome.experiment.name: escape(outcome.experiment.title) for outcome in outcomes}
-    contents = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in titles.items())
+    items = [f'<li><a href="#{name}">{title}</a></li>' for name, title in titles.items()]
     quick = ", quick run: few points and trials" if settings.quick else ""
     about = (
         f"Version {dptopk.__version__}, seed {settings.seed}{quick}. Each figure is made of "
         f"the table below it."
     )
-    page = html_page(
-        "dptopk experiments", [f"<p>{about}</p><ul>{contents}</ul>", *map(_section, outcomes)]
-    )
+    head = f"<p>{about}</p><ul>{''.join(items)}</ul>"
+    page = html_page("dptopk experiments", [head, *map(_section, outcomes)])
     partial = path.with_name(path.name + ".partial")
     partial.write_text(page, encoding="utf-8")
     partial.replace(path)
 
 
-def _section(outcome: Outcome) -> str:
+def _section(outcome: ExperimentResult) -> str:
     experiment = outcome.experiment
     return _SECTION.format(
         name=experiment.name,
@@ -61,8 +60,9 @@ def _section(outcome: Outcome) -> str:
     )
 
 
-def _encoded(outcome: Outcome, ending: str) -> str:
-    return base64.b64encode(outcome.stem.with_suffix(ending).read_bytes()).decode()
+def _encoded(outcome: ExperimentResult, ending: str) -> str:
+    content = outcome.stem.with_suffix(ending).read_bytes()
+    return base64.b64encode(content).decode()
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:

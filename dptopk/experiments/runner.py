@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import dptopk
 from dptopk.experiments import EXPERIMENTS, load
-from dptopk.experiments.experiment import Experiment, Outcome, Settings
+from dptopk.experiments.experiment import Experiment, ExperimentResult, RunSettings
 from dptopk.experiments.report import write_report
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def run(
     names: Iterable[str],
     out: Path,
-    settings: Settings,
+    settings: RunSettings,
     *,
     force: bool = False,
     on_start: Callable[[Experiment], Callable[[float], None]] | None = None,
-) -> list[Outcome]:
+) -> list[ExperimentResult]:
     """Run experiments by name into a folder, and write report.html over all that the folder holds.
 
     What was computed before with the same code and settings is taken from its CSV. The report is
@@ -51,23 +51,24 @@ def run(
     """
     wanted = [load(name) for name in dict.fromkeys(names)]
     out.mkdir(parents=True, exist_ok=True)
-    earlier = (
-        name for name in EXPERIMENTS if name not in {experiment.name for experiment in wanted}
-    )
-    done = {name: found for name in earlier if (found := _earlier(name, out, settings)) is not None}
+    done: dict[str, ExperimentResult] = {}
+    for name in set(EXPERIMENTS) - {experiment.name for experiment in wanted}:
+        earlier = _earlier(name, out, settings)
+        if earlier is not None:
+            done[name] = earlier
     for experiment in wanted:
         progress = on_start(experiment) if on_start else settings.progress
-        done[experiment.name] = _run_one(
-            experiment, out / experiment.name, replace(settings, progress=progress), force
-        )
+        own = replace(settings, progress=progress)
+        done[experiment.name] = _run_one(experiment, out / experiment.name, own, force)
         progress(1.0)
-        write_report(
-            [done[name] for name in EXPERIMENTS if name in done], out / "report.html", settings
-        )
+        in_order = [done[name] for name in EXPERIMENTS if name in done]
+        write_report(in_order, out / "report.html", settings)
     return [done[experiment.name] for experiment in wanted]
 
 
-def _run_one(experiment: Experiment, stem: Path, settings: Settings, force: bool) -> Outcome:
+def _run_one(
+    experiment: Experiment, stem: Path, settings: RunSettings, force: bool
+) -> ExperimentResult:
     start = time.perf_counter()
     stored = None if force else _stored(stem, settings)
     seconds = stored[1] if stored else 0.0
@@ -78,35 +79,36 @@ def _run_one(experiment: Experiment, stem: Path, settings: Settings, force: bool
         experiment.compute(settings).to_csv(table, index=False)
         seconds = time.perf_counter() - start
         # Written last: a run that was stopped leaves no mark, and is computed again.
-        mark.write_text(
-            json.dumps(_mark(settings) | {"seconds": seconds, "table": _digest(table)}),
-            encoding="utf-8",
-        )
-    data = _read(
-        stem
-    )  # as written, so that the figure is the same whether or not it was computed just now
+        stated = _mark(settings) | {"seconds": seconds, "table": _digest(table)}
+        mark.write_text(json.dumps(stated), encoding="utf-8")
+    # As written, so that the figure is the same whether or not it was computed just now.
+    data = _read(stem)
     figure = experiment.plot(data)
     figure.savefig(stem.with_suffix(".png"))
     figure.set_layout_engine("none")  # laid out already
     figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
-    return Outcome(experiment, stem, tuple(experiment.compare(data)), seconds, stored is not None)
+    return ExperimentResult(
+        experiment, stem, tuple(experiment.compare(data)), seconds, stored is not None
+    )
 
 
-def _earlier(name: str, out: Path, settings: Settings) -> Outcome | None:
+def _earlier(name: str, out: Path, settings: RunSettings) -> ExperimentResult | None:
     """Return an experiment's result from an earlier run into this folder, if complete and up to
     date.
     """
     stem = out / name
     stored = _stored(stem, settings)
-    if stored is None or not (
-        stem.with_suffix(".png").exists() and stem.with_suffix(".svg").exists()
-    ):
+    pictures = (stem.with_suffix(".png"), stem.with_suffix(".svg"))
+    if stored is None or not all(picture.exists() for picture in pictures):
         return None
     experiment = load(name)
-    return Outcome(experiment, stem, tuple(experiment.compare(stored[0])), stored[1], resumed=True)
+    data, seconds = stored
+    return ExperimentResult(
+        experiment, stem, tuple(experiment.compare(data)), seconds, resumed=True
+    )
 
 
-def _mark(settings: Settings) -> dict[str, object]:
+def _mark(settings: RunSettings) -> dict[str, object]:
     """Return the settings, version and code that a CSV was computed with; if they differ, it is
     stale.
     """
@@ -125,7 +127,8 @@ def _code() -> str:
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*")):
         if file.suffix in (".py", ".csv"):
-            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+            name = file.relative_to(root).as_posix()
+            digest.update(name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 
@@ -133,14 +136,14 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _stored(stem: Path, settings: Settings) -> tuple[pd.DataFrame, float] | None:
+def _stored(stem: Path, settings: RunSettings) -> tuple[pd.DataFrame, float] | None:
     """The table of an earlier run and the seconds that it took, if the mark fits the settings and
     the table.
     """
     try:
         mark = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
         wanted = _mark(settings) | {"table": _digest(stem.with_suffix(".csv"))}
-        if any(mark.get(name) != value for name, value in wanted.items()):
+        if not wanted.items() <= mark.items():
             return None
         return _read(stem), float(mark["seconds"])
     except (OSError, ValueError, KeyError, AttributeError, TypeError):

@@ -9,7 +9,7 @@ import numpy as np
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table, claim, table_of
 
 TITLE = "Registered mixes of costs, picked in any order"
 SOURCE = "dptopk; Cesar-Rogers 2022, Lemmas 3.3 and 3.4"
@@ -45,7 +45,7 @@ def bounds_of(text: str) -> dict[str, object]:
     )
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """ε at δ = 1e-6 under each bound, and the proven lower bound on the optimum."""
     return table_of(bounds_of, MIXES[:2] if settings.quick else MIXES, settings)
 
@@ -54,7 +54,8 @@ def plot(data: Table) -> Figure:
     """One row a mix; how far each bound is above the optimum."""
     figure, axes = style.figure(width=9.5, height=0.55 * len(data) + 1.4)
     place = np.arange(len(data))[::-1]
-    for (bound, label), look, sign in zip(BOUNDS.items(), style.COLOURS, "osD^", strict=False):
+    looks = zip(BOUNDS.items(), style.COLOURS, "osD^", strict=False)
+    for (bound, label), look, sign in looks:
         axes.plot(
             data[bound] / data["lower"],
             place,
@@ -72,9 +73,8 @@ def plot(data: Table) -> Figure:
         markersize=14,
         label=OPTIMUM,
     )
-    axes.set_yticks(
-        place, [f"{row.charge}\nε = {row.optimal_setwise:.3f}" for row in data.itertuples()]
-    )
+    labels = [f"{row.charge}\nε = {row.optimal_setwise:.3f}" for row in data.itertuples()]
+    axes.set_yticks(place, labels)
     axes.set(
         xlabel="ε over the proven lower bound on the optimum, δ = 1e-6",
         ylim=(-0.5, len(data) - 0.5),
@@ -89,10 +89,7 @@ def compare(data: Table) -> list[Comparison]:
     for bound, label in BOUNDS.items():
         excess = data[bound] / data["optimal_setwise"] - 1
         spread = f"{excess.min():.1%} to {excess.max():.1%} above the optimum"
-        lines.append(
-            claim(
-                f"{label} is an upper bound", "proved", (data[bound] >= data["lower"]).all(), spread
-            )
-        )
+        holds = (data[bound] >= data["lower"]).all()
+        lines.append(claim(f"{label} is an upper bound", "proved", holds, spread))
     width = (data["optimal_setwise"] / data["lower"] - 1).max()
     return [*lines, Comparison("bracket of the optimum", "", f"at most {width:.2%} wide")]

@@ -5,18 +5,23 @@ where curves meet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
+    # A label, x and y.
+    Series: TypeAlias = tuple[str, pd.Series | NDArray[np.float64], pd.Series | NDArray[np.float64]]
 
 # Okabe-Ito, without the yellow that is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F")
-DASHES: tuple[Any, ...] = (
-    "-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), (0, (3, 3)), (0,
-    (1, 2)),
+# The lengths of a line and its gaps; none is a whole line.
+DASH_LENGTHS: tuple[tuple[float, ...], ...] = (
+    (), (5, 1.5), (1, 1), (4, 1, 1, 1), (7, 2), (2, 1), (3, 3), (1, 2),
 )  # fmt: skip
 _RC: dict[Any, Any] = {
     "font.size": 9,
@@ -50,55 +55,75 @@ def figure(
     return made, made.subplots(rows, columns)
 
 
-def lines(axes: Axes, series: Iterable[tuple[str, Any, Any]], **options: Any) -> None:
+def lines(
+    axes: Axes,
+    series: Iterable[Series],
+    *,
+    marker: str | None = None,
+    markersize: float | None = None,
+    alpha: float | None = None,
+) -> None:
     """Plot (label, x, y) series, each with a different colour and dash, later ones thinner.
 
     Where curves meet, the thin dashes of the later one leave the earlier one to be seen.
     """
     for number, (label, x, y) in enumerate(series):
-        look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
+        lengths = DASH_LENGTHS[number % len(DASH_LENGTHS)]
         axes.plot(
-            x, y, label=label, **{"linewidth": max(2.4 - 0.2 * number, 1.2), **look, **options}
+            x,
+            y,
+            label=label,
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=(0, lengths) if lengths else "-",
+            linewidth=max(2.4 - 0.2 * number, 1.2),
+            marker=marker,
+            markersize=markersize,
+            alpha=alpha,
         )
 
 
-def curves(data: Any, names: Iterable[str], x: str, y: str) -> list[tuple[str, Any, Any]]:
+def curves(data: pd.DataFrame, names: Iterable[str], x: str, y: str) -> list[Series]:
     """The series of these names in the column "curve" of a table."""
     parts = {str(name): part for name, part in data.groupby("curve")}
     return [(name, parts[name][x], parts[name][y]) for name in names]
 
 
-def wide(data: Any, names: Iterable[str], x: str) -> list[tuple[str, Any, Any]]:
+def wide(data: pd.DataFrame, names: Iterable[str], x: str) -> list[Series]:
     """The series in the columns of these names."""
     return [(name, data[x], data[name]) for name in names]
 
 
 def panels(
-    parts: Sequence[tuple[str, Any]], *, width: float, height: float, **options: Any
+    parts: Sequence[tuple[str, Iterable[Series]]],
+    *,
+    width: float,
+    height: float,
+    xlabel: str,
+    ylabel: str = "",
+    yscale: str = "linear",
 ) -> tuple[Figure, Any]:
-    """A figure of panels side by side, each a title and its series; ``options`` are of all axes."""
+    """A figure of panels side by side, each a title and its series."""
     made, places = figure(1, len(parts), width=width, height=height)
     for axes, (title, series) in zip(places, parts, strict=True):
         lines(axes, series)
-        axes.set(title=title, **options)
+        axes.set(title=title, xlabel=xlabel, ylabel=ylabel, yscale=yscale)
     return made, places
 
 
 def epsilon_panels(
-    data: Any, names: Sequence[str], *, width: float, height: float
+    data: pd.DataFrame, names: Sequence[str], *, width: float, height: float
 ) -> tuple[Figure, Any]:
     """Curves of ε_g at δ = 1e-6 against the number of mechanisms, a panel an ε."""
-    groups = data.groupby("epsilon")
-    parts = [
-        (f"ε = {each:g}, δ = 1e-6", curves(part, names, "k", "epsilon_global"))
-        for each, part in groups
-    ]
+    parts = []
+    for epsilon, part in data.groupby("epsilon"):
+        series = curves(part, names, "k", "epsilon_global")
+        parts.append((f"ε = {epsilon:g}, δ = 1e-6", series))
     return panels(parts, width=width, height=height, xlabel="number of mechanisms k", ylabel="ε_g")
 
 
-def legend_beside(axes: Axes, **options: Any) -> None:
+def legend_beside(axes: Axes) -> None:
     """A legend to the right of the axes, where it covers nothing."""
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), **options)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def legend_below(made: Figure, axes: Axes, *, columns: int) -> None:

@@ -5,14 +5,13 @@ its claim.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from dptopk._internal.rounding import Floats
 from dptopk.accounting.bounds import compose
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
+from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table
 
 TITLE = "The truncated Gaussian over an unknown domain, as published and mended"
 SOURCE = "Cesar-Rogers 2022, Algorithm 2 and Lemma 6.4"
@@ -51,7 +50,8 @@ def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) 
     else:
         below = np.append(np.zeros(bound), np.ones(bound + 1))
     margin = values - shift - offset - 1  # released if the noise of the floor is at most this
-    passed = np.where(margin < -bound, 0.0, below[np.clip(margin + bound, 0, 2 * bound)])
+    places = np.clip(margin + bound, 0, 2 * bound)
+    passed = np.where(margin < -bound, 0.0, below[places])
     released = masses * passed
     return np.append(released, max(1 - math.fsum(released), 0.0))
 
@@ -59,8 +59,9 @@ def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) 
 def divergence(one: Floats, other: Floats, epsilons: Floats) -> Floats:
     """The larger hockey-stick divergence of the two directions, at each ε."""
     factors = np.exp(epsilons)[:, None]
-    excess = (np.maximum(one - factors * other, 0.0), np.maximum(other - factors * one, 0.0))
-    return np.maximum(*(each.sum(axis=1) for each in excess))
+    forth = np.maximum(one - factors * other, 0.0)
+    back = np.maximum(other - factors * one, 0.0)
+    return np.maximum(forth.sum(axis=1), back.sum(axis=1))
 
 
 def exact(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floats) -> Floats:
@@ -77,22 +78,20 @@ def exact(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floats) ->
         return law(noise, gap, offset, noisy_floor=noisy_floor, shift=shift)
 
     for gap in range(4 * bound + 4):
-        worst = np.maximum(
-            worst, divergence(of(gap, 0), of(gap + 1, 0), epsilons)
-        )  # the top count grows
+        top_grows = divergence(of(gap, 0), of(gap + 1, 0), epsilons)
+        worst = np.maximum(worst, top_grows)
         if gap:
-            worst = np.maximum(
-                worst, divergence(of(gap, 0), of(gap - 1, 1), epsilons)
-            )  # the floor grows
+            floor_grows = divergence(of(gap, 0), of(gap - 1, 1), epsilons)
+            worst = np.maximum(worst, floor_grows)
     # A tie, and the label below overtakes: what is released then names another label.
     tie = of(0, 0)
     overtaken = of(1, 0)
     apart = np.zeros(len(tie) - 1)
-    other = np.append(overtaken[:-1], np.append(apart, overtaken[-1]))
+    other = np.concatenate((overtaken[:-1], apart, overtaken[-1:]))
     return np.maximum(worst, divergence(np.append(apart, tie), other, epsilons))
 
 
-def compute(settings: Settings) -> Table:
+def compute(settings: RunSettings) -> Table:
     """δ(ε) of both forms and the claim, for each σ."""
     import pandas as pd
 
@@ -105,30 +104,29 @@ def compute(settings: Settings) -> Table:
         mechanism = TruncatedGaussian(sigma=sigma, delta=delta, d_bar=1)
         sensitivity = Sensitivity(l0=1)
         bound = mechanism.bound(sensitivity)
-        noise = np.asarray(gaussian_law(sigma, bound).pmf(bound), dtype=float)
+        noise = gaussian_law(sigma, bound).pmf(bound)
         charge = mechanism.charge(sensitivity)
         offset = mechanism.threshold_offset(sensitivity)
-        curves: dict[str, Any] = {
+        columns = {
+            "sigma": sigma,
+            "delta": delta,
+            "T": bound,
+            "epsilon": epsilons,
             PUBLISHED: exact(noise, 1 + bound, noisy_floor=False, epsilons=epsilons),
             MENDED: exact(noise, offset, noisy_floor=True, epsilons=epsilons),
-            CLAIM: [compose(charge, epsilon=float(epsilon)).delta for epsilon in epsilons],
+            CLAIM: [compose(charge, epsilon=epsilon).delta for epsilon in epsilons.tolist()],
         }
-        frames.append(
-            pd.DataFrame({"sigma": sigma, "delta": delta, "T": bound, "epsilon": epsilons} | curves)
-        )
+        frames.append(pd.DataFrame(columns))
         settings.progress(place / len(SETTINGS))
     return pd.concat(frames, ignore_index=True)
 
 
 def plot(data: Table) -> Figure:
     """One panel a σ, δ on a logarithmic axis."""
-    parts = [
-        (
-            f"σ = {sigma:g}, T = {bound:.0f}, claimed δ = {delta:g}",
-            style.wide(part, CURVES, "epsilon"),
-        )
-        for (sigma, bound, delta), part in data.groupby(["sigma", "T", "delta"])
-    ]
+    parts = []
+    for (sigma, bound, delta), part in data.groupby(["sigma", "T", "delta"]):
+        title = f"σ = {sigma:g}, T = {bound:.0f}, claimed δ = {delta:g}"
+        parts.append((title, style.wide(part, CURVES, "epsilon")))
     figure, panels = style.panels(
         parts, width=9.5, height=4, yscale="log", xlabel="ε", ylabel="δ(ε)"
     )
@@ -141,10 +139,8 @@ def compare(data: Table) -> list[Comparison]:
     lines = []
     for sigma, part in data.groupby("sigma"):
         last = part.iloc[-1]
-        found = (
-            f"δ = {last[PUBLISHED]:.3g} at ε = {last['epsilon']:g}, "
-            f"{last[PUBLISHED] / last[CLAIM]:,.0f} times "
-        )
+        times = last[PUBLISHED] / last[CLAIM]
+        found = f"δ = {last[PUBLISHED]:.3g} at ε = {last['epsilon']:g}, {times:,.0f} times "
         found += "the claim: the threshold depends on the data and carries no noise"
         proved = f"proved, with δ = {last['delta']:g} (Lemma 6.4)"
         holds = (part[PUBLISHED] <= part[CLAIM]).all()

@@ -18,7 +18,7 @@ from dptopk.experiments import style
 from dptopk.experiments.experiment import (
     Comparison,
     Figure,
-    Settings,
+    RunSettings,
     Table,
     claim,
     generators,
@@ -55,7 +55,8 @@ def data(name: str, domain: Domain = "public", l0: int | None = None) -> Histogr
     if name not in TAILS:
         return macbeth(domain=domain, sensitivity=sensitivity)
     labels, largest, exponent = TAILS[name]
-    counts = np.rint(largest / np.arange(1, labels + 1) ** exponent).astype(int)
+    ranks = np.arange(1, labels + 1)
+    counts = np.rint(largest / ranks**exponent).astype(int)
     return Histogram(np.arange(labels), counts, domain=domain, sensitivity=sensitivity)
 
 
@@ -63,20 +64,27 @@ def planned(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
     """The mechanisms of a plan for the budget; a selection is followed by a fit of the counts to
     its order.
     """
-    data: dict[str, Any] = {"sensitivity": Sensitivity(l0=L0), "domain": domain}
-    data |= {"d_bar": D_BAR} if domain == "private" else {}
-    return tuple(
-        plan_topk(K, BUDGET, counts=noise, method=method, fit=method == "peel", **data).mechanisms
+    plan = plan_topk(
+        K,
+        BUDGET,
+        counts=noise,
+        method=method,
+        fit=method == "peel",
+        sensitivity=Sensitivity(l0=L0),
+        domain=domain,
+        d_bar=D_BAR if domain == "private" else None,
     )
+    return tuple(plan.mechanisms)
 
 
 def truncated(d_bar: int | None) -> Mechanisms:
     """The truncated Gaussian that spends the budget, half of δ on the truncation."""
 
-    def made(scale: float) -> TruncatedGaussian:
+    def at(scale: float) -> TruncatedGaussian:
         return TruncatedGaussian(sigma=1 / scale, delta=BUDGET.delta / 2, d_bar=d_bar)
 
-    return (made(calibrate(lambda scale: made(scale).charge(Sensitivity(l0=L0)), BUDGET)),)
+    scale = calibrate(lambda scale: at(scale).charge(Sensitivity(l0=L0)), BUDGET)
+    return (at(scale),)
 
 
 # Way of answering -> domain, and the mechanisms made when they are needed.
@@ -94,12 +102,21 @@ WAYS: dict[str, tuple[Domain, Callable[[], Mechanisms]]] = {
 }
 
 
+# Column -> title, and where the axis ends.
+MEASURES: dict[str, tuple[str, float | None]] = {
+    "recall": ("recall of the true top 25", 1.03),
+    "l1": ("mean absolute error", None),
+    "l2": ("root mean square error", None),
+}
+
+
 def errors(estimates: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
     """Mean absolute and root mean square error; NaN where nothing was released."""
+    if not len(truth):
+        return (np.nan, np.nan)
     off = estimates - truth
-    if len(truth):
-        return (float(np.abs(off).mean()), float(np.sqrt((off**2).mean())))
-    return (np.nan, np.nan)
+    squares = (off**2).mean()
+    return (float(np.abs(off).mean()), float(np.sqrt(squares)))
 
 
 def attempt(
@@ -122,13 +139,18 @@ def attempt(
     release = fit.release(histogram, rng, ranking=chosen)
     ordered = [chosen.labels[i] for i in np.argsort(-truth, kind="stable")]
     oracle = fit.release(histogram, rng, ranking=ordered)
-    found = {"plain": errors(release.measured, truth), "fitted": errors(release.counts, truth)}
-    return chosen.labels, found | {"true order": errors(oracle.counts, np.sort(truth)[::-1])}
+    falling = np.sort(truth)[::-1]
+    return chosen.labels, {
+        "plain": errors(release.measured, truth),
+        "fitted": errors(release.counts, truth),
+        "true order": errors(oracle.counts, falling),
+    }
 
 
 def recall(labels: tuple[Any, ...], histogram: Histogram, k: int) -> float:
     """The share of the true top k among the labels."""
-    return len(set(histogram.labels[histogram.top_rows(k)].tolist()).intersection(labels)) / k
+    true = histogram.labels[histogram.top_rows(k)]
+    return len(set(true.tolist()).intersection(labels)) / k
 
 
 def _true_counts(histogram: Histogram, labels: tuple[Any, ...]) -> NDArray[Any]:
@@ -141,28 +163,41 @@ def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any
     domain, make = WAYS[way]
     mechanisms = make()
     histogram = data(name, domain, L0)
-    charge = Charge.join(
-        *(mechanism.charge(histogram.sensitivity, labels=K) for mechanism in mechanisms)
-    )
-    spent = compose(
-        Charge(charge.costs, delta=charge.delta, adaptive=True), delta=BUDGET.delta
-    ).epsilon
     tries = [attempt(mechanisms, histogram, K, rng) for rng in rngs]
-    common = {"data": name, "way": way, "epsilon": spent, "trials": len(rngs)}
-    common |= {"recall": np.mean([recall(labels, histogram, K) for labels, _ in tries])}
-    common |= {"released": np.mean([len(labels) for labels, _ in tries])}
+    common = {
+        "data": name,
+        "way": way,
+        "epsilon": _spent(mechanisms, histogram.sensitivity),
+        "trials": len(rngs),
+        "recall": np.mean([recall(labels, histogram, K) for labels, _ in tries]),
+        "released": np.mean([len(labels) for labels, _ in tries]),
+    }
+    return [common | row for row in _mean_errors([found for _, found in tries])]
+
+
+def _mean_errors(tries: list[Errors]) -> list[dict[str, Any]]:
+    """Averages over the trials, a row for plain and one for fitted counts, where there are some."""
     rows = []
-    for counts in [kind for kind in ("plain", "fitted") if kind in tries[0][1]]:
-        l1, l2 = (
-            np.nanmean([found[counts] for _, found in tries], axis=0)
-            if common["released"]
-            else (np.nan, np.nan)
-        )
-        rows.append(common | {"counts": counts, "l1": l1, "l2": l2})
+    for counts in ("plain", "fitted"):
+        found = [errors[counts] for errors in tries if counts in errors]
+        if not found:
+            continue
+        if np.isnan(found).all():  # nothing was released
+            l1 = l2 = np.nan
+        else:
+            l1, l2 = np.nanmean(found, axis=0)
+        rows.append({"counts": counts, "l1": l1, "l2": l2})
     return rows
 
 
-def compute(settings: Settings) -> Table:
+def _spent(mechanisms: Mechanisms, sensitivity: Sensitivity) -> float:
+    """The ε of all mechanisms together at the budget's δ."""
+    charge = Charge.join(*(each.charge(sensitivity, labels=K) for each in mechanisms))
+    adaptive = Charge(charge.costs, delta=charge.delta, adaptive=True)
+    return compose(adaptive, delta=BUDGET.delta).epsilon
+
+
+def compute(settings: RunSettings) -> Table:
     """Averages over the trials for each way and each data set."""
     trials = 2 if settings.quick else 60
     names = list(enumerate(DATA))
@@ -181,29 +216,29 @@ def compute(settings: Settings) -> Table:
 def plot(data: Table) -> Figure:
     """A row a way of answering; recall, l1 and l2 side by side; a sign for each data set."""
     figure, panels = style.figure(1, 3, width=11.5, height=5)
-    names = [
-        (way, kind) for way, kind in data[["way", "counts"]].drop_duplicates().to_numpy().tolist()
-    ]
+    different = data[["way", "counts"]].drop_duplicates()
+    names = list(map(tuple, different.to_numpy().tolist()))
     place = np.arange(len(names))[::-1]
     rows = data.set_index(["way", "counts"])
-    for (source, sign), look in zip(zip(DATA, "osD", strict=True), style.COLOURS, strict=False):
+    looks = zip(DATA, "osD", style.COLOURS[: len(DATA)], strict=True)
+    for source, sign, colour in looks:
         part = rows[rows["data"] == source].reindex(names)
-        for axes, column in zip(panels, ("recall", "l1", "l2"), strict=True):
-            axes.plot(
-                part[column], place, sign, color=look, label=source, fillstyle="none", markersize=6
-            )
-    titles = {
-        "recall of the true top 25": 1.03,
-        "mean absolute error": None,
-        "root mean square error": None,
-    }
-    for axes, (title, most) in zip(panels, titles.items(), strict=True):
+        for axes, column in zip(panels, MEASURES, strict=True):
+            (points,) = axes.plot(part[column], place, sign, color=colour, label=source)
+            points.set(fillstyle="none", markersize=6)
+    for axes, (title, most) in zip(panels, MEASURES.values(), strict=True):
         axes.set(title=title, xlim=(0, most), ylim=(-0.6, len(names) - 0.4))
         axes.set_yticks(place, [""] * len(names))
-    fitted = {"plain": "", "fitted": " + CountMLE"}
-    panels[0].set_yticks(place, [f"{way}{fitted[kind]}" for way, kind in names])
+    panels[0].set_yticks(place, list(map(_row_title, names)))
     style.legend_below(figure, panels[0], columns=len(DATA))
     return figure
+
+
+def _row_title(name: tuple[str, str]) -> str:
+    way, counts = name
+    if counts == "fitted":
+        return f"{way} + CountMLE"
+    return way
 
 
 def compare(data: Table) -> list[Comparison]:
@@ -214,23 +249,26 @@ def compare(data: Table) -> list[Comparison]:
     for source, part in data.groupby("data", sort=False):
         for domain in ("known", "unknown"):
             some = part[part["way"].str.startswith(domain)]
-            seen = some.loc[some["recall"].idxmax()]
-            near = some.loc[some["l2"].idxmin()]
-            best = f"recall {seen['recall']:.2f} by {seen['way'].split(': ')[1]}; "
-            best += f"l2 {near['l2']:.1f} by {near['way'].split(': ')[1]} ({near['counts']})"
-            lines.append(Comparison(f"{source}, {domain} domain: best", "", best))
-        selected = part[
-            part["way"].str.contains("Gumbel, Gaussian") & part["way"].str.startswith("known")
-        ]
-        fit = selected.set_index("counts")["l2"]
-        change = (
-            f"l2 {fit['plain']:.1f} without, {fit['fitted']:.1f} with the fit to the drawn order"
-        )
-        lines.append(
-            Comparison(
-                f"{source}: CountMLE over selected labels",
-                "measured in the true order only",
-                change,
-            )
-        )
+            lines.append(Comparison(f"{source}, {domain} domain: best", "", _best(some)))
+        quantity = f"{source}: CountMLE over selected labels"
+        lines.append(Comparison(quantity, "measured in the true order only", _fit(part)))
     return lines
+
+
+def _fit(part: Table) -> str:
+    """What the fit changes after a selection from a known domain, in words."""
+    known = part["way"].str.startswith("known")
+    selected = part[known & part["way"].str.contains("Gumbel, Gaussian")]
+    fit = selected.set_index("counts")["l2"]
+    without = f"l2 {fit['plain']:.1f} without"
+    return f"{without}, {fit['fitted']:.1f} with the fit to the drawn order"
+
+
+def _best(some: Table) -> str:
+    """The ways with the largest recall and the smallest error, in words."""
+    seen = some.loc[some["recall"].idxmax()]
+    near = some.loc[some["l2"].idxmin()]
+    _, by_recall = seen["way"].split(": ", 1)
+    _, by_error = near["way"].split(": ", 1)
+    recalled = f"recall {seen['recall']:.2f} by {by_recall}"
+    return f"{recalled}; l2 {near['l2']:.1f} by {by_error} ({near['counts']})"

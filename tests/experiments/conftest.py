@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from dptopk.experiments import EXPERIMENTS
-from dptopk.experiments.experiment import Settings
+from dptopk.experiments.experiment import RunSettings
 from dptopk.experiments.runner import run
 
 
@@ -60,5 +60,5 @@ def _all(folder):
         shares = progress.setdefault(experiment.name, [])
         return shares.append
 
-    outcomes = run(EXPERIMENTS, folder, Settings(quick=True), on_start=on_start)
+    outcomes = run(EXPERIMENTS, folder, RunSettings(quick=True), on_start=on_start)
     return {outcome.experiment.name: outcome for outcome in outcomes}, progress

@@ -70,9 +70,9 @@ def test_noise_without_a_fit_has_the_stated_width():
     """Averaged over 25 words and 40 trials: the standard error of a standard deviation is below 4
     %.
     """
-    from dptopk.experiments.experiment import Settings, generators
+    from dptopk.experiments.experiment import RunSettings, generators
 
-    trials = [cr_figure_6._trial(("figure", rng)) for rng in generators(Settings(seed=7), 40)]
+    trials = [cr_figure_6._trial(("figure", rng)) for rng in generators(RunSettings(seed=7), 40)]
     truth = cr_figure_6.true_counts()["figure"]["count"].to_numpy()
     for name, width in ((cr_figure_6.LAPLACE, 2**0.5 / 0.1), (cr_figure_6.PLAIN, 10.7646)):
         spread = np.sqrt(np.mean([(trial[name] - truth) ** 2 for trial in trials]))

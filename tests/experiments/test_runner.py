@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from dptopk import InvalidParameter
 from dptopk.cli import app
 from dptopk.experiments import EXPERIMENTS, runner
-from dptopk.experiments.experiment import Experiment, Settings, claim, in_parallel, number
+from dptopk.experiments.experiment import Experiment, RunSettings, claim, in_parallel, number
 from dptopk.experiments.runner import run
 
 RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 CHEAP = "ddr-figure-2"
-QUICK = Settings(quick=True)
+QUICK = RunSettings(quick=True)
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_second_run_takes_what_is_there(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", [replace(QUICK, seed=1), Settings()])
+@pytest.mark.parametrize("other", [replace(QUICK, seed=1), RunSettings()])
 def test_other_settings_are_computed_again(tmp_path, other):
     run([CHEAP], tmp_path, QUICK)
     (outcome,) = run([CHEAP], tmp_path, other)
@@ -135,7 +135,7 @@ def test_a_killed_run_resumes_with_what_was_done(tmp_path):
     process.communicate(timeout=30)  # ends when all that hold its output have ended: the workers do
     assert (tmp_path / f"{CHEAP}.json").exists()
     assert not (tmp_path / "adaptivity.json").exists()
-    (first,) = run([CHEAP], tmp_path, Settings())
+    (first,) = run([CHEAP], tmp_path, RunSettings())
     assert first.resumed
 
 
@@ -146,10 +146,10 @@ def _square(x):
 @pytest.mark.slow
 def test_trials_in_processes_are_those_in_line():
     shares = []
-    settings = Settings(jobs=2, progress=shares.append)
+    settings = RunSettings(jobs=2, progress=shares.append)
     assert (
         in_parallel(_square, range(5), settings)
-        == in_parallel(_square, range(5), Settings())
+        == in_parallel(_square, range(5), RunSettings())
         == [0, 1, 4, 9, 16]
     )
     assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
