@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run test test-slow test-all lowest lint types check browser service-torture deploy-check figures figures-quick doc-figures proofs measure bench docs docs-check \
+.PHONY: run test test-slow test-all lowest dbt lint types check browser service-torture deploy-check figures figures-quick doc-figures proofs measure bench docs docs-check \
   contrib-check paper paper-numbers package-check clean
 
 run: $(VENV)/.run-ready
@@ -41,6 +41,16 @@ build/lowest/.ready: pyproject.toml
 	  --only-binary :all: --editable '.[data,plots,serve]'
 	$(LOWEST_BIN)/uv pip install --quiet --python $(LOWEST_BIN)/python \
 	  httpx hypothesis mpmath psutil pytest pytest-timeout pytest-xdist
+	@touch $@
+
+# The dbt project of examples/, with dbt in an environment of its own.
+dbt: $(VENV)/.test-ready build/dbt/.ready
+	$(BIN)/python -m pytest -q -n 0 tests/test_dbt.py
+
+build/dbt/.ready: pyproject.toml
+	rm -rf build/dbt
+	$(PYTHON) -m venv build/dbt
+	build/dbt/bin/python -m pip install --quiet --editable '.[dbt]'
 	@touch $@
 
 lint: $(VENV)/.test-ready

@@ -71,27 +71,6 @@ def test_with_pipelinedp():
 
 
 @pytest.mark.slow
-def test_dbt_model(tmp_path):
-    """A second run gives the same table again and charges nothing; a new version of the data is
-    asked anew.
-    """
-    module = load("dbt_model")
-    first = module.main([str(tmp_path)])
-    assert list(first["rank"]) == list(range(1, len(first) + 1))
-    assert {"label", "count", "low", "high"} <= set(first.columns)
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        spent = ledger.spent("clicks")
-    assert module.main([str(tmp_path)]).equals(first)
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        assert ledger.spent("clicks") == spent
-        ledger.set_version("clicks", "2")
-    module.main([str(tmp_path)])
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        assert ledger.spent("clicks").includes(spent)
-        assert ledger.spent("clicks") != spent
-
-
-@pytest.mark.slow
 def test_airflow_task(tmp_path):
     """Three tries of one run are one charge and one answer; the next run is another."""
     module = load("airflow_task")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -48,6 +48,8 @@ SUM_ROUNDING = 1e-3
 # No normal variable is ever as large: all of them together are, with a probability below FAR_MASS.
 FAR = 40.0
 FAR_MASS = 1e-300
+# Labels of which sums are added up at a time.
+_BLOCK = 2**15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -450,9 +452,14 @@ class Stream:
         """
         total = np.zeros(len(self.names), dtype=np.int64)
         weights = self._plan.strategy[measurement].tolist()
+        whole = list[tuple[np.int64, Ints]]()  # days on which the first labels all have a count
         for day, weight in zip(self._days, weights, strict=False):
-            if weight:  # a day's labels are distinct
+            if isinstance(day.rows, slice) and weight:
+                whole.append((np.int64(weight), day.counts))
+            elif weight:  # a day's labels are distinct
                 total[day.rows] += weight * day.counts.astype(np.int64)
+        for block in _blocks(total.size):
+            _add_up(total[block], [(weight, [counts]) for weight, counts in whole], block.start)
         return total
 
     def _numbers(self, measurement: int) -> list[Ints]:
@@ -509,15 +516,11 @@ class Stream:
         whether another label has come.
         """
         factors = self._plan.totals[self.day - 1]
+        rows = np.flatnonzero(factors * (self._plan.measured_on < self.day)).tolist()
+        measured = [(factors[row], self._numbers(row)) for row in rows]
         totals = np.zeros(len(self.names))
-        term = np.empty(len(self.names))
-        for row in np.flatnonzero(factors * (self._plan.measured_on < self.day)).tolist():
-            start = 0
-            for numbers in self._numbers(row):
-                end = start + numbers.size
-                np.multiply(numbers, factors[row], out=term[start:end])
-                start = end
-            totals += term
+        for block in _blocks(totals.size):
+            _add_up(totals[block], measured, block.start)
         return totals
 
     def _measurement(self, cut: bool) -> Measurement | None:
@@ -666,6 +669,31 @@ class Stream:
 
 
 _OUTSIDE = "histogram must have the stream's public domain, and no label outside of it"
+
+
+def _blocks(labels: int) -> Iterator[slice]:
+    """Parts of the labels, each small enough to stay in a processor's cache."""
+    for start in range(0, labels, _BLOCK):
+        yield slice(start, min(start + _BLOCK, labels))
+
+
+def _add_up(block: Array, terms: Iterable[tuple[np.generic, Sequence[Ints]]], start: int) -> None:
+    """Add terms to the sums of the labels from ``start`` on, one after the other.
+
+    Args:
+        block: the sums, changed in place.
+        terms: a factor, and the numbers of all labels in parts; labels beyond them add nothing.
+        start: place of the block's first label.
+    """
+    term = np.empty(block.size, dtype=block.dtype)
+    for factor, parts in terms:
+        first = -start
+        for numbers in parts:
+            low, high = max(first, 0), min(first + numbers.size, block.size)
+            if low < high:
+                np.multiply(numbers[low - first : high - first], factor, out=term[low:high])
+            first += numbers.size
+        block[: max(first, 0)] += term[: max(first, 0)]
 
 
 def _texts_or_integers(labels: Array) -> Array | None:
