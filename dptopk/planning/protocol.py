@@ -32,7 +32,7 @@ class Finding:
         profile: whether users are counted by their number of labels too.
     """
 
-    labels_per_user: int | None
+    labels_per_user: int
     weights: bool
     profile: bool
 

@@ -133,7 +133,8 @@ class Access:
             & table.c.ended.is_(None)
             & (table.c.id != keep)
         )
-        return self._tables.change(sa.update(table).where(mine).values(ended=_now()), durable=True)
+        ended = sa.update(table).where(mine).values(ended=_now())
+        return self._tables.change(ended, durable=True)
 
     def people(self) -> list[dict[str, Any]]:
         """All tokens, oldest first: id, analyst, role, made, expires, ended; never a hash."""
@@ -154,10 +155,11 @@ class Access:
         began = self.clock()
         table = Tables.tokens
         valid = table.c.ended.is_(None) & (table.c.expires.is_(None) | (table.c.expires > _now()))
-        self._stored = {
-            row.id: _Stored(Person(row.analyst, row.role, row.id), row.salt, row.hash, row.expires)
-            for row in self._tables.rows(sa.select(table).where(valid))
-        }
+        stored: dict[str, _Stored] = {}
+        for row in self._tables.rows(sa.select(table).where(valid)):
+            person = Person(row.analyst, row.role, row.id)
+            stored[row.id] = _Stored(person, row.salt, row.hash, row.expires)
+        self._stored = stored
         self.read_at = began
 
     def held(self, token: str) -> bool:
@@ -185,7 +187,8 @@ class Access:
         fast = replace(stored, hash=_hashed(secret, stored.salt))
         table = Tables.tokens
         same = (table.c.id == ident) & (table.c.hash == stored.hash)
-        self._tables.change(sa.update(table).where(same).values(hash=fast.hash))
+        replaced = sa.update(table).where(same).values(hash=fast.hash)
+        self._tables.change(replaced)
         if ident in self._stored:
             self._stored[ident] = fast
 
@@ -216,7 +219,9 @@ class Access:
 
     def ended(self, line: int, outcome: str) -> sa.Update:
         """The statement that writes what came of the question of a line."""
-        return sa.update(Tables.audit).where(Tables.audit.c.number == line).values(outcome=outcome)
+        table = Tables.audit
+        here = table.c.number == line
+        return sa.update(table).where(here).values(outcome=outcome)
 
     def logged(self, analyst: str) -> int:
         """How many bytes the lines of an analyst's questions of today take for which nothing was
@@ -243,7 +248,8 @@ class Access:
         """
         table = Tables.audit
         sizes = sa.select(table.c.number, sa.func.length(table.c.detail))
-        sizes = sizes.order_by(table.c.number.desc()).limit(limit)
+        newest = table.c.number.desc()
+        sizes = sizes.order_by(newest).limit(limit)
         if before is not None:
             sizes = sizes.where(table.c.number < before)
         numbers: list[int] = []
@@ -254,7 +260,7 @@ class Access:
                 break
             numbers.append(number)
         wanted = table.c.number.between(min(numbers, default=0), max(numbers, default=0))
-        return self._lines(sa.select(table).where(wanted).order_by(table.c.number.desc()))
+        return self._lines(sa.select(table).where(wanted).order_by(newest))
 
     def lines(self, since: str = "") -> Iterator[dict[str, Any]]:
         """All lines of the audit log from a time on, oldest first."""
@@ -286,7 +292,8 @@ def token_id(token: str) -> str:
 
 
 def _hashed(secret: str, salt: str) -> str:
-    return _FAST + hashlib.sha256(bytes.fromhex(salt) + secret.encode()).hexdigest()
+    salted = bytes.fromhex(salt) + secret.encode()
+    return _FAST + hashlib.sha256(salted).hexdigest()
 
 
 def _slowly_hashed(secret: str, salt: str) -> str:

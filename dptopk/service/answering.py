@@ -15,7 +15,7 @@ at any instant, charged >= released.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,7 @@ from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
 from dptopk.service.questions import (
     Plans,
-    Question,
+    PostedQuestion,
     charge_of,
     kind_asked,
     recorded,
@@ -75,7 +75,9 @@ class AnswerService:
     def __post_init__(self) -> None:
         self._charges, self._answers = Commits(self.ledger), Commits(self.ledger)
 
-    def known(self, spec: DatasetSpec, analyst: str, key: str, question: Question) -> Spend | None:
+    def known(
+        self, spec: DatasetSpec, analyst: str, key: str, question: PostedQuestion
+    ) -> Spend | None:
         """The charge under a key, if there is one.
 
         Raises:
@@ -86,7 +88,7 @@ class AnswerService:
             raise KeyUsed("this idempotency key was used for another question: take a new one")
         return spend
 
-    def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Question) -> Spend:
+    def ask(self, spec: DatasetSpec, analyst: str, key: str, question: PostedQuestion) -> Spend:
         """Charge and answer a question, or find what was done before; the charge whose answer is
         stored.
 
@@ -107,7 +109,7 @@ class AnswerService:
         return done
 
     def _charge(
-        self, spec: DatasetSpec, analyst: str, key: str, question: Question, job: str
+        self, spec: DatasetSpec, analyst: str, key: str, question: PostedQuestion, job: str
     ) -> None:
         """Read the data, then charge: a question that fails before costs nothing.
 
@@ -118,23 +120,29 @@ class AnswerService:
         for histogram in self._read(spec, version, question, plan, job).values():
             plan.check(histogram)
         self.jobs.charging(job)
-        about: dict[str, Any] = {
-            "version": version,
-            "unit": spec.unit,
-            "sensitivity": spec.sensitivity,
-        }
         record = recorded(question, plan) | recorded_kind(spec, question)
-        about |= {"mechanism": record | {"version": version}, "once": key}
-        about["segments"] = spec.paying(question.segments, question.where)
+        segments = spec.paying(question.segments, question.where)
         charge = charge_of(spec, question, plan)
-        about["stated"] = plan.stated if plan.charge == charge else None
+        charging = partial(
+            self.ledger.charge,
+            spec.name,
+            analyst,
+            charge,
+            version=version,
+            unit=spec.unit,
+            sensitivity=spec.sensitivity,
+            mechanism=record | {"version": version},
+            once=key,
+            segments=segments,
+            stated=plan.stated if plan.charge == charge else None,
+        )
         try:
-            self._charges.do(partial(self.ledger.charge, spec.name, analyst, charge, **about))
+            self._charges.do(charging)
         except BudgetExceeded as refused:
             kind = kind_asked(spec, question)
             if kind is None:
                 raise
-            accounts = self.ledger.state(spec.name).accounts(analyst, about["segments"])
+            accounts = self.ledger.state(spec.name).accounts(analyst, segments)
             raise advised(refused, accounts["dataset"], kind) from None
         except InvalidParameter:
             charged = (
@@ -144,7 +152,7 @@ class AnswerService:
                 raise
 
     def _read(
-        self, spec: DatasetSpec, version: str, question: Question, plan: Plan, job: str | None
+        self, spec: DatasetSpec, version: str, question: PostedQuestion, plan: Plan, job: str | None
     ) -> Mapping[str, Histogram]:
         """Return the histograms of a question, cached or read now; ``job`` is informed of the
         progress.
@@ -156,7 +164,7 @@ class AnswerService:
 
         asked = spec.segmented(question.segments, question.where)
         if (finding := plan.reading.finding) is not None:
-            asked = replace(asked, finding=tuple(asdict(finding).items()))
+            asked = replace(asked, finding=finding)
         return self.histograms.get(spec, version, question.where, asked, progress)
 
     def _answer(self, spec: DatasetSpec, spend: Spend) -> None:
@@ -189,26 +197,23 @@ class AnswerService:
                 ) from None
             if not plan.charge.includes(release.charge):
                 raise ReleaseWithheld(plan.charge, release.charge)
-        if (
-            question.segments
-        ):  # what a segment did not use is not given back: another one may have used it
-            answer: dict[str, Any] = {
-                "segments": [{"segment": s} | one.to_dict() for s, one in releases.items()]
-            }
-            used = spend.charge
-        else:
-            answer = releases[""].to_dict()
-            used = releases[""].charge
+        answer = _stored(question, releases) | {"version": state.version}
+        # What a segment did not use is not given back: another one may have used it.
+        used = spend.charge if question.segments else releases[""].charge
         try:
-            self._answers.do(
-                partial(
-                    self.ledger.finalize, receipt, used, answer=answer | {"version": state.version}
-                )
-            )
+            self._answers.do(partial(self.ledger.finalize, receipt, used, answer=answer))
         except (
             InvalidParameter
         ):  # another one was faster: its answer counts, and this one is never seen
             return
+
+
+def _stored(question: PostedQuestion, releases: Mapping[str, Release]) -> dict[str, Any]:
+    """The answer as the ledger stores it: the release, or those of each segment."""
+    if not question.segments:
+        return releases[""].to_dict()
+    each = [{"segment": segment} | one.to_dict() for segment, one in releases.items()]
+    return {"segments": each}
 
 
 def shown(
@@ -244,10 +249,14 @@ def begun(spend: Spend, dataset: str) -> dict[str, Any]:
 def _with_intervals(stored: Mapping[str, Any], confidence: float) -> dict[str, Any]:
     """One release, and intervals that hold for all of its rows at once."""
     release = Release.from_dict(stored)
-    intervals: list[dict[str, Any]] | None = None
-    if release.counts is not None and release.measurement is not None:
-        table = release.intervals(confidence=confidence)
-        columns = ("rank", "low", "high", "rank_low", "rank_high")
-        intervals = [{name: int(row[name]) for name in columns} for row in table.to_dict("records")]
     plain = {name: value for name, value in stored.items() if name not in {"version", "segment"}}
-    return {"release": plain, "intervals": intervals}
+    return {"release": plain, "intervals": _intervals(release, confidence)}
+
+
+def _intervals(release: Release, confidence: float) -> list[dict[str, int]] | None:
+    """What counts and ranks may be, row by row; None: of an answer without counts."""
+    if release.counts is None or release.measurement is None:
+        return None
+    table = release.intervals(confidence=confidence)
+    columns = ("rank", "low", "high", "rank_low", "rank_high")
+    return [{name: int(row[name]) for name in columns} for row in table.to_dict("records")]

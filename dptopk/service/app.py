@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,7 +18,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dptopk import errors
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
@@ -76,28 +77,41 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+SENT_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
-def create_app(catalog: Catalog, **options: Any) -> FastAPI:
-    """The service for a catalog; ``options`` go to Service.
+def create_app(
+    catalog: Catalog,
+    *,
+    wall: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> FastAPI:
+    """The service for a catalog.
+
+    Args:
+        catalog: what is served.
+        wall: the time that answers keep to, in seconds.
+        sleep: how to wait for it.
 
     Raises:
         LedgerError: when the ledger cannot be opened, does not fit the catalog, or lacks what its
         head says it held.
     """
-    service = Service(catalog, **options)
+    service = Service(catalog, wall=wall, sleep=sleep)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
         yield
         service.close()
 
-    silent: dict[str, Any] = {
-        "docs_url": None,
-        "redoc_url": None,
-        "separate_input_output_schemas": False,
-    }
-    app = FastAPI(title="dptopk", version="1", lifespan=lifespan, **silent)
+    app = FastAPI(
+        title="dptopk",
+        version="1",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        separate_input_output_schemas=False,
+    )
     app.state.service = service
     app.include_router(router)
     app.include_router(streams)
@@ -145,9 +159,9 @@ def _page(name: str) -> Callable[[], Response]:
     return page
 
 
-def problem(status: int, error: str, message: str, **headers: str) -> JSONResponse:
+def problem(status: int, error: str, message: str) -> JSONResponse:
     """A refusal."""
-    return JSONResponse({"error": error, "message": message}, status_code=status, headers=headers)
+    return JSONResponse({"error": error, "message": message}, status_code=status)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -161,19 +175,16 @@ async def _not_understood(_: Request, error: Exception) -> Response:
     """Describe what is wrong with a request, without its values."""
     # what the handler is registered for
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    return problem(
-        422, "invalid", in_words(error.errors())[:2000].encode("utf-8", "replace").decode()
-    )
+    words = in_words(error.errors())[:2000]
+    return problem(422, "invalid", words.encode("utf-8", "replace").decode())
 
 
 async def _not_served(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    return problem(
-        error.status_code,
-        str(error.detail).lower().replace(" ", "_"),
-        str(error.detail),
-        **(error.headers or {}),
-    )
+    detail = str(error.detail)
+    refusal = problem(error.status_code, detail.lower().replace(" ", "_"), detail)
+    refusal.headers.update(error.headers or {})
+    return refusal
 
 
 class _Body:
@@ -189,7 +200,7 @@ class _Body:
         self._size = 0
         self._more = True
 
-    async def receive(self) -> Any:
+    async def receive(self) -> Message:
         """The next piece; after the last one, that the sender has gone, for which there is no limit
         of time.
         """
@@ -220,7 +231,7 @@ class _Outermost:
     plain 500 has no message and no traceback.
     """
 
-    def __init__(self, app: Any, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app = app
         self.service = service
 
@@ -231,14 +242,11 @@ class _Outermost:
         status = 0
         request = Request(scope)
 
-        async def sending(message: Any) -> None:
+        async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [
-                    *message.get("headers", []),
-                    *((name.lower().encode(), value.encode()) for name, value in HEADERS.items()),
-                ]
+                message["headers"] = [*message.get("headers", []), *SENT_HEADERS]
             await send(message)
 
         try:

@@ -91,6 +91,35 @@ class AfterQuestion(TypedDict):
     shares_after: dict[str, float]
 
 
+class SpendingPoint(TypedDict, total=False):
+    """A charge, and the used share of the budget after it."""
+
+    entry: int
+    at: str
+    analyst: str
+    share: float
+
+
+class SpendingPage(TypedDict):
+    """What the owner of a data set sees.
+
+    Attributes:
+        over_time: entry, time, analyst and used share of each charge since the last renewal.
+        analysts: of each, how many questions, and what they were charged.
+        limits: used share of each limit or part.
+        renewals: how many there were.
+        shares: used shares of the data set's budget.
+        lifetime: what was charged since the data set was made.
+    """
+
+    over_time: list[SpendingPoint]
+    analysts: dict[str, dict[str, Any]]
+    limits: dict[str, float]
+    renewals: int
+    shares: dict[str, float]
+    lifetime: str
+
+
 class SpendingLine:
     """The share of a data set's budget that was used after each charge since the last renewal.
 
@@ -106,7 +135,7 @@ class SpendingLine:
         self.renewed = state.renewed
         self.last = state.renewed
         self._shown_from = 0
-        self.points: deque[dict[str, Any]] = deque(maxlen=MOST_SPENDING_POINTS)
+        self.points: deque[SpendingPoint] = deque(maxlen=MOST_SPENDING_POINTS)
 
     def follow(self, entries: Iterable[Entry], latest: int) -> None:
         """Go on with the entries after the last one, up to ``latest``; a reading takes time, and is
@@ -260,14 +289,14 @@ class BudgetReports:
             **({} if asked is None else asked.after(account)),
         }
 
-    def spending(self, dataset: str) -> dict[str, Any]:
+    def spending(self, dataset: str) -> SpendingPage:
         """For who owns the data: the share of the budget used after each charge, and what each
         analyst spent.
         """
-        page: dict[str, Any] = self._now(lambda: self._spending(dataset), "spending", dataset)
+        page: SpendingPage = self._now(lambda: self._spending(dataset), "spending", dataset)
         return page
 
-    def _spending(self, dataset: str) -> dict[str, Any]:
+    def _spending(self, dataset: str) -> SpendingPage:
         state = self.ledger.state(dataset)
         with self._lock:
             line = self._lines.get(dataset)
@@ -297,22 +326,33 @@ class BudgetReports:
 
     def version(self, dataset: str) -> str:
         """The data version that the ledger says."""
-        return str(self._now(lambda: self.ledger.state(dataset).version, "version", dataset))
+
+        def read() -> str:
+            return str(self.ledger.state(dataset).version)
+
+        version: str = self._now(read, "version", dataset)
+        return version
 
 
 def _no_share(analyst: str) -> dict[str, Any]:
     """The part of an analyst for whom nothing was set aside."""
     nothing = "there is neither a share of this analyst nor a reserve"
-    page: dict[str, Any] = {
+    return {
         "owner": analyst,
+        "epsilon": 0.0,
+        "epsilon_spent": 0.0,
+        "epsilon_left": 0.0,
+        "delta": 0.0,
+        "share": 1.0,
+        "shares": {},
         "remaining": f"nothing: {nothing}",
         "refused": nothing,
         "why": nothing,
         "largest_epsilon": 0.0,
         "fits": 0,
+        "share_after": 1.0,
+        "shares_after": {},
     }
-    page |= dict.fromkeys(("epsilon", "epsilon_spent", "epsilon_left", "delta"), 0.0)
-    return page | {"share": 1.0, "shares": {}, "share_after": 1.0, "shares_after": {}}
 
 
 def _of(account: Account, segments: tuple[str, ...] | None) -> Account:

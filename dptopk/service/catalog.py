@@ -19,6 +19,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.keys import read_key
 from dptopk.ledger.names import canonical
+from dptopk.planning.protocol import Finding
 
 PLACES = ("ledger", "access", "key_file", "head_file")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -107,14 +108,14 @@ class Segmented:
         column: that says which segment a row belongs to.
         values: the segments.
         per_user: in how many of them one user counts.
-        finding: EventCounts, made with these options of ``event_counts``; none: histograms under
+        finding: EventCounts, made with these options of ``event_counts``; None: histograms under
             the catalog's caps.
     """
 
     column: str = ""
     values: tuple[str, ...] = ()
     per_user: int = 1
-    finding: tuple[tuple[str, Any], ...] = ()
+    finding: Finding | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,14 +118,14 @@ def terms_by_place(
 def create(ledger: Ledger, spec: DatasetSpec) -> None:
     """Write a data set and its limits to the ledger where they are not there."""
     if spec.name not in ledger.datasets():
-        about: dict[str, Any] = {
-            "sensitivity": spec.sensitivity,
-            "unit": spec.unit,
-            "version": spec.version,
-        }
         try:
             ledger.create_dataset(
-                spec.name, segments=spec.declared, **spec.terms.arguments(), **about
+                spec.name,
+                segments=spec.declared,
+                sensitivity=spec.sensitivity,
+                unit=spec.unit,
+                version=spec.version,
+                **spec.terms.arguments(),
             )
         except InvalidParameter:
             if spec.name not in ledger.datasets():  # not another worker's
@@ -269,7 +269,8 @@ def _bind(tables: Tables, spec: DatasetSpec) -> None:
     )
     texts = [current] if spec.source == "macbeth" else [current, owner]
     here = {"source": spec.identity, "dataset": spec.name}
-    tables.change(*(sa.text(text).bindparams(**here) for text in texts), durable=True)
+    statements = [sa.text(text).bindparams(**here) for text in texts]
+    tables.change(*statements, durable=True)
 
 
 def _refuse_others(spec: DatasetSpec, state: DatasetState) -> None:
@@ -329,6 +330,5 @@ def _said(terms: Mapping[str, Any]) -> dict[str, Any]:
 def _shown(said: Mapping[str, Any]) -> str:
     """Terms for people."""
     parts = [f"{name} ({_shown(part)})" for name, part in said.get("shares", {}).items()]
-    return ", ".join(
-        [*parts, *(f"{name} {value}" for name, value in said.items() if name != "shares")]
-    )
+    others = [f"{name} {value}" for name, value in said.items() if name != "shares"]
+    return ", ".join([*parts, *others])

@@ -8,8 +8,9 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import date, time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -33,6 +34,10 @@ LARGEST_EPSILON = 1e9  # of a budget; filters do not calculate with much more
 LONGEST_WAIT = 3600.0  # of answers_every, in seconds
 
 
+# What a TOML file holds.
+Toml: TypeAlias = str | int | float | date | time | list["Toml"] | dict[str, "Toml"]
+
+
 @dataclass
 class Mistakes:
     """All that is wrong with a catalog, as far as it was read."""
@@ -52,7 +57,7 @@ class Mistakes:
         except (OverflowError, ValueError, RecursionError):  # of a number or a text beyond measure
             self.messages.append(f"{where}: a value is too large or too long")
 
-    def fitting(self, table: Any, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
+    def fitting(self, table: Toml, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
         """The values of a table that are of their kind; the others are mistakes, and so are unknown
         keys.
         """
@@ -62,27 +67,27 @@ class Mistakes:
         kind_of = {name: kind for kind, names in kinds.items() for name in names.split()}
         with self.under(where):
             refuse_others(table, set(kind_of), where)
-        values: dict[str, Any] = {}
+        fitting = set()
         for name, value in table.items():
             if name not in kind_of:
                 continue
             fits, words = _KINDS[kind_of[name]]
             if fits(value):
-                values[name] = value
+                fitting.add(name)
             else:
                 self.messages.append(f"{where}: {name} must be {words}")
-        return values
+        return {name: value for name, value in table.items() if name in fitting}
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: Toml) -> bool:
     return isinstance(value, str) and bool(value.strip()) and "\0" not in value
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Toml) -> bool:
     return type(value) is int and 1 <= value <= LARGEST
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: Toml) -> bool:
     """Whether this is a non-empty list of distinct texts or integers."""
     if not isinstance(value, list) or not value:
         return False
@@ -90,19 +95,24 @@ def _is_list(value: Any) -> bool:
     return known and len(set(map(str, value))) == len(value)
 
 
-def _table_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _table_of(fits: Callable[[Toml], bool]) -> Callable[[Toml], bool]:
     return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
 
 
-def _number(least: float, most: float) -> Callable[[Any], bool]:
-    return lambda value: type(value) in {int, float} and least <= value <= most  # NaN is neither
+def _number(least: float, most: float) -> Callable[[Toml], bool]:
+    def fits(value: Toml) -> bool:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        return least <= value <= most  # NaN is neither
+
+    return fits
 
 
-def _is_table(value: Any) -> bool:
+def _is_table(value: Toml) -> bool:
     return isinstance(value, dict)
 
 
-_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+_KINDS: dict[str, tuple[Callable[[Toml], bool], str]] = {
     "text": (_is_text, "a text"),
     "count": (_is_count, "a whole number from 1 to 2^53"),
     "wait": (_number(0, LONGEST_WAIT), f"a number from 0 to {LONGEST_WAIT:g}"),
@@ -157,7 +167,7 @@ def load(path: str | Path) -> Catalog:
     return replace(read(table, path.absolute().parent), path=path.absolute())
 
 
-def read(table: Mapping[str, Any], base: Path) -> Catalog:
+def read(table: dict[str, Toml], base: Path) -> Catalog:
     """The catalog in a table, with paths relative to ``base``.
 
     Raises:
@@ -197,7 +207,7 @@ def read(table: Mapping[str, Any], base: Path) -> Catalog:
     return catalog
 
 
-def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
+def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
     """One data set.
 
     Raises:
@@ -260,7 +270,7 @@ def _limits(table: Mapping[str, Any], where: str, mistakes: Mistakes) -> dict[st
     return limits
 
 
-def budget_in(table: Any, where: str) -> CatalogBudget:
+def budget_in(table: Toml, where: str) -> CatalogBudget:
     """The budget in a table of the catalog: ``epsilon``, ``rho``, ``registered`` or ``shares``,
     with ``delta``.
 
@@ -275,35 +285,41 @@ def budget_in(table: Any, where: str) -> CatalogBudget:
     free = not {"epsilon", "rho"}.isdisjoint(table)
     refuse_others(table, kinds | ({"delta", "failure_delta"} if free else {"delta"}), where)
     mistakes = Mistakes()
+    numbers: dict[str, float] = {}
     for name in ("epsilon", "rho", "delta", "failure_delta"):
         with mistakes.under(where):
             if name in table:
-                _refuse_number(name, table[name])
+                numbers[name] = _number_in(name, table[name])
     refuse_all(mistakes.messages)
-    delta = table.get("delta", 0.0)
+    delta = numbers.get("delta", 0.0)
     if free:
-        budget = Budget(table.get("epsilon"), delta, rho=table.get("rho"))
-        return CatalogBudget(budget=budget, failure_delta=table.get("failure_delta"))
+        budget = Budget(numbers.get("epsilon"), delta, rho=numbers.get("rho"))
+        return CatalogBudget(budget=budget, failure_delta=numbers.get("failure_delta"))
     if "shares" in table:
         return CatalogBudget(shares=_shares(table["shares"], f"{where}.shares"), delta=delta)
-    if not _is_text(table["registered"]):
+    registered = table["registered"]
+    if not isinstance(registered, str) or not _is_text(registered):
         raise InvalidParameter(f"{where}: registered must be a text")
-    return CatalogBudget(registered=Charge.parse(table["registered"]), delta=delta)
+    return CatalogBudget(registered=Charge.parse(registered), delta=delta)
 
 
-def _refuse_number(name: str, value: Any) -> None:
-    """Refuse a number of a budget that is out of range."""
+def _number_in(name: str, value: Toml) -> float:
+    """A number of a budget.
+
+    Raises:
+        InvalidParameter: when it is none, or out of range.
+    """
     if isinstance(value, int) and abs(value) > LARGEST:
         raise InvalidParameter(f"{name} must be at most 2^53")
     if name in {"delta", "failure_delta"}:
-        validate.probability(**{name: value})
-        return
-    validate.positive(**{name: value})
-    if name == "epsilon" and value > LARGEST_EPSILON:
+        return validate.probability(allow_zero=True, **{name: value})
+    number = validate.positive(**{name: value})
+    if name == "epsilon" and number > LARGEST_EPSILON:
         raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON:g}; more protects nobody")
+    return number
 
 
-def _shares(table: Any, where: str) -> dict[str, Charge | Budget]:
+def _shares(table: Toml, where: str) -> dict[str, Charge | Budget]:
     """Analyst, or "reserve", -> a registration or a filter; the δ of a registration is the whole
     budget's.
     """

@@ -84,9 +84,8 @@ def _files(catalog: Catalog) -> Iterator[CatalogProblem]:
     for name in ("ledger", "access", "head_file"):
         place = str(getattr(catalog, name) or "")
         if place and "://" not in place and not Path(place).parent.is_dir():
-            yield CatalogProblem(
-                f"{name}: there is no folder {str(Path(place).parent)!r}", refused=True
-            )
+            folder = str(Path(place).parent)
+            yield CatalogProblem(f"{name}: there is no folder {folder!r}", refused=True)
     if catalog.key_file is None:
         yield CatalogProblem(
             "key_file: the ledger's chain has no key: who can write it can forge it"
@@ -178,8 +177,13 @@ def _ledger(catalog: Catalog) -> Iterator[CatalogProblem]:
     else:
         tables = None
     try:
-        place: dict[str, Any] = {"key": catalog.key, "head_file": catalog.head_file}
-        with Ledger(catalog.ledger, **place, read_only=True, create=False) as ledger:
+        with Ledger(
+            catalog.ledger,
+            key=catalog.key,
+            head_file=catalog.head_file,
+            read_only=True,
+            create=False,
+        ) as ledger:
             if ledger.refusal():
                 yield CatalogProblem(f"ledger: {ledger.refusal()}", refused=True)
             for one in differences(catalog, ledger, tables):

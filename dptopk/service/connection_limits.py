@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Protocol
 
 
-class Phase(IntEnum):
+class ConnectionPhase(IntEnum):
     """What a connection is at, in the order in which connections end for others."""
 
     IDLE = 0  # the last request was answered
@@ -35,7 +35,7 @@ class Place(Protocol):
 
     address: str
     analyst: str | None
-    phase: Phase
+    phase: ConnectionPhase
     since: float
 
     def end(self) -> None:
@@ -152,7 +152,7 @@ class Connections:
 
     def _end_one(self, places: Iterable[Place]) -> bool:
         """End the first of these that may end; whether there was one."""
-        candidates = [place for place in places if place.phase is not Phase.ANSWERING]
+        candidates = [place for place in places if place.phase is not ConnectionPhase.ANSWERING]
         if not candidates:
             return False
         first = min(candidates, key=lambda place: (place.phase, place.since))

@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from dptopk.service.connection_limits import ConnectionLimits, Connections, Phase
+from dptopk.service.connection_limits import ConnectionLimits, ConnectionPhase, Connections
 
 HEAD_SECONDS = 10.0  # in which the head of a request must come
 MESSAGE_SECONDS = 30.0  # in which the rest of the request must come
@@ -63,7 +63,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     address = ""
     analyst: str | None = None
-    phase = Phase.RECEIVING
+    phase = ConnectionPhase.RECEIVING
     since = 0.0
 
     _deadline: asyncio.TimerHandle | None = None  # of the phase
@@ -82,7 +82,7 @@ class LimitedConnection(HttpToolsProtocol):
         """Take a place, and wait for the first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.address = self.client[0] if self.client else ""
-        self._come_to(Phase.RECEIVING, HEAD_SECONDS)
+        self._come_to(ConnectionPhase.RECEIVING, HEAD_SECONDS)
         self._connections.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -127,8 +127,8 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_request = True
         self.scope["state"]["connection"] = self
-        if self.phase is Phase.IDLE:
-            self._come_to(Phase.RECEIVING, HEAD_SECONDS)
+        if self.phase is ConnectionPhase.IDLE:
+            self._come_to(ConnectionPhase.RECEIVING, HEAD_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer, which would otherwise be added to the headers of a request that
@@ -145,7 +145,7 @@ class LimitedConnection(HttpToolsProtocol):
         """The head has come."""
         super().on_headers_complete()
         self._in_head = False
-        if self.phase is Phase.RECEIVING:
+        if self.phase is ConnectionPhase.RECEIVING:
             self._arm(MESSAGE_SECONDS, self.end)
 
     def on_body(self, body: bytes) -> None:
@@ -161,7 +161,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._completed = True
         if self.cycle.response_complete:  # an answer that was given before the request had ended
             return
-        self._come_to(Phase.ANSWERING)
+        self._come_to(ConnectionPhase.ANSWERING)
 
     # What uvicorn says
 
@@ -171,16 +171,16 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_response_complete()
         self._unset_keepalive_if_required()
         if self.transport.is_closing():
-            self._come_to(Phase.RECEIVING, SEND_SECONDS, self._abort)
+            self._come_to(ConnectionPhase.RECEIVING, SEND_SECONDS, self._abort)
         elif pipelined:
-            self._come_to(Phase.ANSWERING)
+            self._come_to(ConnectionPhase.ANSWERING)
         elif self._in_request and not self._in_head:
             self._linger()
         elif self._in_request:
-            self._come_to(Phase.RECEIVING, HEAD_SECONDS)
+            self._come_to(ConnectionPhase.RECEIVING, HEAD_SECONDS)
         else:
             unsent = self.transport.get_write_buffer_size()
-            self._come_to(Phase.IDLE, SEND_SECONDS if unsent else IDLE_SECONDS)
+            self._come_to(ConnectionPhase.IDLE, SEND_SECONDS if unsent else IDLE_SECONDS)
 
     # What the service says
 
@@ -264,7 +264,7 @@ class LimitedConnection(HttpToolsProtocol):
         once would take back an answer that has not been read.
         """
         self._dropped = 0
-        self._come_to(Phase.IDLE, LINGER_SECONDS, self._abort)
+        self._come_to(ConnectionPhase.IDLE, LINGER_SECONDS, self._abort)
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -277,7 +277,10 @@ class LimitedConnection(HttpToolsProtocol):
     # Time
 
     def _come_to(
-        self, phase: Phase, seconds: float | None = None, act: Callable[[], Any] | None = None
+        self,
+        phase: ConnectionPhase,
+        seconds: float | None = None,
+        act: Callable[[], Any] | None = None,
     ) -> None:
         """Come to a phase, which may take so many seconds; None: any time."""
         self.phase = phase
@@ -315,7 +318,7 @@ class LimitedConnection(HttpToolsProtocol):
         self.transport.abort()
 
 
-class Settings(TypedDict):
+class UvicornSettings(TypedDict):
     """What the service sets of uvicorn, beside the address."""
 
     http: type[asyncio.Protocol]
@@ -325,7 +328,7 @@ class Settings(TypedDict):
     server_header: bool
 
 
-SETTINGS: Settings = {
+SETTINGS: UvicornSettings = {
     "http": LimitedConnection,
     "ws": "none",
     "log_level": "warning",

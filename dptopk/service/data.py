@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dptopk._internal.lru import LRUCache
 from dptopk.datasets import event_counts, events_histogram, macbeth, read_counts, segment_histograms
 from dptopk.errors import DptopkError
 from dptopk.histogram.histogram import Histogram
+from dptopk.planning.protocol import Finding
 from dptopk.service.catalog import DatasetSpec, Segmented, refuse_special
+
+if TYPE_CHECKING:
+    from dptopk.datasets.backends.opening import Engine
 
 Progress = Callable[[int, int], None]
 Read = Mapping[
@@ -103,31 +108,83 @@ def _source(
         refuse_special(Path(path))
     if spec.user is None or spec.item is None:
         return _counts(spec, path, where, asked, progress)
-    options: dict[str, Any] = {
-        "user": spec.user,
-        "item": spec.item,
-        "where": dict(where) or None,
-        "progress": progress,
-    }
-    options |= {"labels_per_user": spec.labels_per_user, "per_label_cap": spec.per_label_cap}
-    two = dict(asked.finding)
-    if spec.engine == "spark":
+    reading = _EventsReading(spec, spec.user, spec.item, path, where, progress)
+    if asked.values:
+        return reading.segments(asked)
+    if asked.finding is None:
+        return {"": reading.capped()}
+    return {"": reading.with_and_without_cap(asked.finding)}
+
+
+@dataclass(frozen=True)
+class _EventsReading:
+    """How the events of a data set are read."""
+
+    spec: DatasetSpec
+    user: str
+    item: str
+    path: str
+    where: Mapping[str, str]
+    progress: Progress
+
+    @property
+    def engine(self) -> Engine | None:
+        """What reads them; None: what fits the file."""
+        if self.spec.engine != "spark":
+            return None
         from dptopk.datasets import Spark
 
-        options["engine"] = Spark()
-    if not asked.values:
-        return {
-            "": event_counts(path, **options | two)
-            if two
-            else events_histogram(path, **options, top=spec.top)
-        }
-    options |= {
-        "segment": asked.column,
-        "segments": asked.values,
-        "segments_per_user": asked.per_user,
-        "top": spec.top,
-    }
-    return segment_histograms(path, **options | two, count_capped=not two)
+        return Spark()
+
+    def capped(self) -> Histogram:
+        """The histogram under the catalog's caps."""
+        return events_histogram(
+            self.path,
+            user=self.user,
+            item=self.item,
+            labels_per_user=self.spec.labels_per_user,
+            per_label_cap=self.spec.per_label_cap,
+            top=self.spec.top,
+            where=dict(self.where) or None,
+            engine=self.engine,
+            progress=self.progress,
+        )
+
+    def with_and_without_cap(self, finding: Finding) -> Histogram:
+        """All events, and those under the cap of a finding."""
+        return event_counts(
+            self.path,
+            user=self.user,
+            item=self.item,
+            labels_per_user=finding.labels_per_user,
+            weights=finding.weights,
+            profile=finding.profile,
+            per_label_cap=self.spec.per_label_cap,
+            where=dict(self.where) or None,
+            engine=self.engine,
+            progress=self.progress,
+        )
+
+    def segments(self, asked: Segmented) -> Read:
+        """The histogram of each segment, under the catalog's caps or with a finding."""
+        finding = asked.finding
+        return segment_histograms(
+            self.path,
+            user=self.user,
+            item=self.item,
+            segment=asked.column,
+            segments=asked.values,
+            segments_per_user=asked.per_user,
+            labels_per_user=finding.labels_per_user if finding else self.spec.labels_per_user,
+            weights=finding is not None and finding.weights,
+            profile=finding is not None and finding.profile,
+            count_capped=finding is None,
+            per_label_cap=self.spec.per_label_cap,
+            top=self.spec.top,
+            where=dict(self.where) or None,
+            engine=self.engine,
+            progress=self.progress,
+        )
 
 
 def _counts(

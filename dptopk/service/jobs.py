@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import sqlalchemy as sa
 
@@ -34,6 +34,19 @@ MOVES = {  # to -> from
     "failed": OPEN,
     "done": NOT_CALLED_OFF,
 }
+
+
+class Columns(TypedDict, total=False):
+    """Columns of a job's row that change."""
+
+    stage: str
+    done: int
+    total: int
+    code: str
+    message: str
+
+
+FRESH: Columns = {"done": 0, "total": 0, "code": "", "message": ""}
 
 
 class Cancelled(DptopkError):
@@ -101,20 +114,18 @@ class Jobs:
         table = Tables.jobs
         now = self._clock()
         if now - self._swept > KEPT_SECONDS / 24:
-            self._tables.change(
-                sa.delete(table).where((table.c.updated < now - KEPT_SECONDS) & _among(OVER))
-            )
+            old = table.c.updated < now - KEPT_SECONDS
+            self._tables.change(sa.delete(table).where(old & _among(OVER)))
             self._swept = now
         stage = "charging" if charged else "reading"
-        fresh = {"done": 0, "total": 0, "code": "", "message": ""}
         row = {"id": ident, "analyst": analyst, "dataset": dataset, "stage": stage, "updated": now}
         try:
-            self._tables.change(sa.insert(table).values(row | fresh))
+            self._tables.change(sa.insert(table).values(row | FRESH))
         except sa.exc.IntegrityError:  # it was begun before, by this worker or another
             if charged:
-                self._update(table.c.id == ident, stage=stage, **fresh)
+                self._update(table.c.id == ident, FRESH | {"stage": stage})
             elif not self._move(ident, "reading"):
-                self._must(ident, self._move(ident, "charging", **fresh))
+                self._must(ident, self._move(ident, "charging", FRESH))
 
     def progress(self, ident: str, done: int, total: int) -> None:
         """Note progress, not too often.
@@ -126,10 +137,11 @@ class Jobs:
         if now - self._shown.get(ident, -PROGRESS_SECONDS) < PROGRESS_SECONDS and done < total:
             return
         self._shown[ident] = now
-        shown = {"done": done, "total": total} if self._visible else {}
-        self._must(
-            ident, self._update((Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF), **shown)
-        )
+        shown: Columns = {}
+        if self._visible:
+            shown = {"done": done, "total": total}
+        alive = (Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF)
+        self._must(ident, self._update(alive, shown))
 
     def charging(self, ident: str) -> None:
         """From here on the job cannot be cancelled.
@@ -145,34 +157,35 @@ class Jobs:
         is done.
         """
         self._shown.pop(ident, None)
-        return self._moving(ident, stage, code=code, message=message)
+        return self._moving(ident, stage, {"code": code, "message": message})
 
     def cancel(self, ident: str) -> bool:
         """Call a job off, unless it has come to the charge; whether it is called off."""
-        return bool(self._tables.change(self._moving(ident, "cancelled"), durable=True))
+        return bool(self._tables.change(self._moving(ident, "cancelled", {}), durable=True))
 
     def beat(self, idents: Sequence[str]) -> None:
         """A sign of life of the jobs that a worker is at."""
-        self._update(Tables.jobs.c.id.in_(idents) & _among(OPEN))
+        self._update(Tables.jobs.c.id.in_(idents) & _among(OPEN), {})
 
-    def _move(self, ident: str, stage: str, **values: Any) -> bool:
+    def _move(self, ident: str, stage: str, values: Columns | None = None) -> bool:
         """Bring a job to a stage, if one may from where it stands; whether it is there."""
-        return bool(self._tables.change(self._moving(ident, stage, **values)))
+        return bool(self._tables.change(self._moving(ident, stage, values or {})))
 
-    def _moving(self, ident: str, stage: str, **values: Any) -> sa.Update:
-        return self._updating(
-            (Tables.jobs.c.id == ident) & _among(MOVES[stage]), stage=stage, **values
-        )
+    def _moving(self, ident: str, stage: str, values: Columns) -> sa.Update:
+        there = (Tables.jobs.c.id == ident) & _among(MOVES[stage])
+        return self._updating(there, values | {"stage": stage})
 
-    def _update(self, where: Any, **values: Any) -> bool:
-        return bool(self._tables.change(self._updating(where, **values)))
+    def _update(self, where: sa.ColumnElement[bool], values: Columns) -> bool:
+        return bool(self._tables.change(self._updating(where, values)))
 
-    def _updating(self, where: Any, **values: Any) -> sa.Update:
-        return sa.update(Tables.jobs).where(where).values(updated=self._clock(), **values)
+    def _updating(self, where: sa.ColumnElement[bool], values: Columns) -> sa.Update:
+        changed = sa.update(Tables.jobs).where(where)
+        return changed.values(values | {"updated": self._clock()})
 
     def _must(self, ident: str, moved: bool) -> None:
         if not moved:
-            if self._rows(ident, stage="cancelled"):
+            job = self.find(ident)
+            if job is not None and job.stage == "cancelled":
                 raise Cancelled(
                     "the question was called off and never charged; to ask it again take a new key"
                 )
@@ -180,7 +193,7 @@ class Jobs:
 
     def find(self, ident: str) -> Job | None:
         """Return the status of a job; a job whose worker was killed has failed."""
-        rows = self._rows(ident)
+        rows = self._tables.rows(sa.select(Tables.jobs).filter_by(id=ident))
         if not rows:
             return None
         row = dict(rows[0]._mapping)  # noqa: SLF001
@@ -193,18 +206,13 @@ class Jobs:
         row.pop("updated")
         return Job(**row)
 
-    def _rows(self, ident: str, **values: Any) -> list[Any]:
-        return self._tables.rows(sa.select(Tables.jobs).filter_by(id=ident, **values))
-
     def running(self) -> int:
         """The number of running jobs."""
         alive = _among(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST_SECONDS)
-        return int(
-            self._tables.rows(sa.select(sa.func.count()).select_from(Tables.jobs).where(alive))[0][
-                0
-            ]
-        )
+        counted = sa.select(sa.func.count()).select_from(Tables.jobs).where(alive)
+        ((number,),) = self._tables.rows(counted)
+        return int(number)
 
 
-def _among(stages: Sequence[str]) -> Any:
+def _among(stages: Sequence[str]) -> sa.ColumnElement[bool]:
     return Tables.jobs.c.stage.in_(stages)

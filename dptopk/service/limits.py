@@ -54,6 +54,9 @@ class Rates:
         return (1 - left) / per_second
 
 
+Piece = tuple[Future[Any], Callable[[], Any]]  # of work: what becomes of it, and what to do
+
+
 class Turns:
     """Threads that several people share: who waits longest is next, however much anybody else asks
     for.
@@ -67,9 +70,7 @@ class Turns:
     def __init__(self, threads: int, *, each: int, at_most: int) -> None:
         self._each = each
         self._at_most = at_most
-        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = (
-            OrderedDict()
-        )  # next one first
+        self._waiting: OrderedDict[str, deque[Piece]] = OrderedDict()  # next one first
         self._running: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._pool = ThreadPoolExecutor(threads)

@@ -74,8 +74,10 @@ def _family(
         said = [
             f'{key}="{_escaped(str(one))}"' for key, one in zip(labels.split(), named, strict=True)
         ]
-        number = f"{value:g}" if said else str(value)
-        lines.append(f"dptopk_{name}{'{' + ','.join(said) + '}' if said else ''} {number}\n")
+        if said:
+            lines.append(f"dptopk_{name}{{{','.join(said)}}} {value:g}\n")
+        else:
+            lines.append(f"dptopk_{name} {value}\n")
     return lines
 
 

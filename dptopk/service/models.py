@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -45,4 +45,3 @@ class Problem(BaseModel):
 
     error: str
     message: str
-    extra: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -27,13 +27,24 @@ from dptopk.planning.single import Single
 from dptopk.service.catalog import DatasetSpec
 from dptopk.service.messages import in_words
 
+if TYPE_CHECKING:
+    from dptopk.ledger.spends import Spend
+
 MOST_ROWS = 1000  # of one histogram
 MOST_LABELS = 20_000  # of all segments together
 Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # of a budget, in ε or ρ
-Labels = Annotated[
-    list[str | int | float | bool | dict[str, Any] | None],
-    Field(min_length=1, max_length=MOST_ROWS),
-]
+Label = str | int | float | bool | dict[str, Any] | None
+Labels = Annotated[list[Label], Field(min_length=1, max_length=MOST_ROWS)]
+
+
+class Answerer(Protocol):
+    """What charges and answers questions of a kind."""
+
+    def known(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend | None:
+        """The charge under a key, if there is one."""
+
+    def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend:
+        """Charge and answer, or find what was done before."""
 
 
 class Body(BaseModel):
@@ -42,7 +53,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True, frozen=True)
 
 
-class Question(Body):
+class PostedQuestion(Body):
     """A question about a data set, as requests have it and charges remember it."""
 
     where: dict[str, str] = Field(
@@ -70,7 +81,7 @@ class Question(Body):
         """Return the plan that was charged for it, as the charge remembers it."""
         raise NotImplementedError
 
-    def answerer(self, service: Any) -> Any:
+    def answerer(self, service: Any) -> Answerer:
         """What charges and answers it."""
         return service.answer_service
 
@@ -91,7 +102,7 @@ class Question(Body):
         """A hash of the question and the data set; equal for equal questions."""
         return fingerprint([spec.name, self.plain()])
 
-    def is_that(self, plain: Any) -> bool:
+    def is_that(self, plain: Mapping[str, Any] | None) -> bool:
         """Whether ``plain`` wrote this same question: as labels, 1, 1.0 and true differ."""
         return canonical_json(plain) == canonical_json(self.plain())
 
@@ -112,19 +123,23 @@ class Question(Body):
 
 
 # What the service holds to be too much, or offers less of than the library.
-LIMITS: dict[str, Any] = {"k": MOST_ROWS}
-WORDS: dict[str, Any] = {"method": Method}  # not every design by its name
+LIMITS = {"k": MOST_ROWS}
+WORDS = {"method": Method}  # not every design by its name
 
 
-def form(kind: type[questions.Question] = questions.Question) -> type[Question]:
+def form(kind: type[questions.Question] = questions.Question) -> type[PostedQuestion]:
     """The model of a question with a field for each one that is asked over HTTP.
 
     ``where`` and ``segments`` are of every question, those of single mechanisms too.
     """
     hints = get_type_hints(kind)
-    own = [one for one in questions.offered("http", kind) if one.name not in Question.model_fields]
+    own = [
+        one
+        for one in questions.offered("http", kind)
+        if one.name not in PostedQuestion.model_fields
+    ]
     fields = {one.name: (WORDS.get(one.name, hints[one.name]), _limited(one)) for one in own}
-    return create_model("Asked", __base__=Question, **fields)  # type: ignore[call-overload]
+    return create_model("Asked", __base__=PostedQuestion, **fields)  # type: ignore[call-overload]
 
 
 def _limited(one: dataclasses.Field[Any]) -> Any:
@@ -142,7 +157,7 @@ def _limited(one: dataclasses.Field[Any]) -> Any:
 
 
 if TYPE_CHECKING:
-    Asked = Question
+    Asked = PostedQuestion
 else:
     Asked = form()
 
@@ -220,7 +235,7 @@ class Named(Body):
     name: str = Field(json_schema_extra=lambda schema: schema.update(enum=list(names())))
 
 
-class Run(Question):
+class Run(PostedQuestion):
     """One mechanism by name; for counts of certain labels, which."""
 
     mechanism: Named
@@ -235,7 +250,8 @@ class Run(Question):
     def model_post_init(self, _: Any) -> None:
         """Refuse numbers that are not finite, which have no fingerprint."""
         for name in ("mechanism", "labels", "ranking"):
-            normal(**{name: {name: self.model_dump(include={name})[name]}})
+            value = self.model_dump(include={name})[name]
+            normal(**{name: {name: value}})
 
     @property
     def rows(self) -> int:
@@ -268,7 +284,7 @@ class Run(Question):
         return self.prepared(spec)
 
 
-def question_of(plain: Mapping[str, Any]) -> Question:
+def question_of(plain: Mapping[str, Any]) -> PostedQuestion:
     """The question that ``plain`` wrote.
 
     Raises:
@@ -279,9 +295,8 @@ def question_of(plain: Mapping[str, Any]) -> Question:
             return Run(**plain)
         return TopK(**plain)
     except ValidationError as error:
-        raise InvalidParameter(
-            in_words(one | {"loc": ("body", *one["loc"])} for one in error.errors())
-        ) from None
+        errors = [one | {"loc": ("body", *one["loc"])} for one in error.errors()]
+        raise InvalidParameter(in_words(errors)) from None
 
 
 class Plans:
@@ -294,7 +309,7 @@ class Plans:
     def __init__(self, at_most: int = 256) -> None:
         self._kept: LRUCache[Plan] = LRUCache(at_most)
 
-    def get(self, spec: DatasetSpec, question: Question) -> Plan:
+    def get(self, spec: DatasetSpec, question: PostedQuestion) -> Plan:
         """Return the plan for a question, made without data.
 
         Raises:
@@ -303,7 +318,7 @@ class Plans:
         return self._kept.get(question.fingerprint(spec), lambda: question.prepared(spec))
 
 
-def charge_of(spec: DatasetSpec, question: Question, prepared: Plan) -> Charge:
+def charge_of(spec: DatasetSpec, question: PostedQuestion, prepared: Plan) -> Charge:
     """Return the charge of a question; for segments, that of a user in as many of them as the data
     set allows.
     """
@@ -313,14 +328,14 @@ def charge_of(spec: DatasetSpec, question: Question, prepared: Plan) -> Charge:
     return alike(prepared, asked.values, asked.per_user).charge
 
 
-def kind_asked(spec: DatasetSpec, question: Question) -> Kind | None:
+def kind_asked(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:
     """The kind of a top-k question; None: of another one."""
     if not isinstance(question, TopK):
         return None
     return Kind(question.question, facts_of(spec), in_steps=False)
 
 
-def recorded_kind(spec: DatasetSpec, question: Question) -> dict[str, Any]:
+def recorded_kind(spec: DatasetSpec, question: PostedQuestion) -> dict[str, Any]:
     """The kind of a top-k question as its charge records it, for what is left of the budget."""
     kind = kind_asked(spec, question)
     if kind is None:
@@ -328,7 +343,7 @@ def recorded_kind(spec: DatasetSpec, question: Question) -> dict[str, Any]:
     return {"question_kind": kind.plain()}
 
 
-def recorded(question: Question, prepared: Plan) -> dict[str, Any]:
+def recorded(question: PostedQuestion, prepared: Plan) -> dict[str, Any]:
     """Return the record of a question in its charge: enough to draw the answer after everything
     else is lost.
     """
@@ -337,7 +352,9 @@ def recorded(question: Question, prepared: Plan) -> dict[str, Any]:
     return record | {"text": prepared.text + each, "question": question.plain()}
 
 
-def revived(spec: DatasetSpec, record: Mapping[str, Any], charged: Charge) -> tuple[Question, Plan]:
+def revived(
+    spec: DatasetSpec, record: Mapping[str, Any], charged: Charge
+) -> tuple[PostedQuestion, Plan]:
     """Return the question of a charge, and the plan that was charged.
 
     Raises:

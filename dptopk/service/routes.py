@@ -33,26 +33,27 @@ from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.jobs import Job
 from dptopk.service.models import Divide, NewVersion, Problem
 from dptopk.service.plan_summary import plan_summary
-from dptopk.service.questions import Question, Run, TopK, charge_of, kind_asked
+from dptopk.service.questions import PostedQuestion, Run, TopK, charge_of, kind_asked
 from dptopk.service.worker import Service
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    401: {"model": Problem, "description": "No token, or not a valid one."},
-    404: {"model": Problem, "description": "Not there, or not for you."},
-    413: {"model": Problem, "description": "The body is longer than 64 KiB."},
-    422: {"model": Problem, "description": "The request makes no sense; nothing was charged."},
-    429: {"model": Problem, "description": "Too many requests."},
-    503: {
-        "model": Problem,
-        "description": "The ledger or the data cannot be reached; ask again with the same key.",
-    },
-}
-CONFLICT: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "The budget does not cover it."}
-}
-_ADMIN: dict[int | str, dict[str, Any]] = {
-    403: {"model": Problem, "description": "For administrators."}
-}
+Responses = dict[int | str, dict[str, Any]]  # of a route, by status, as FastAPI describes them
+
+
+def _refusal(status: int, words: str) -> Responses:
+    """How a refusal is described."""
+    return {status: {"model": Problem, "description": words}}
+
+
+REFUSALS = (
+    _refusal(401, "No token, or not a valid one.")
+    | _refusal(404, "Not there, or not for you.")
+    | _refusal(413, "The body is longer than 64 KiB.")
+    | _refusal(422, "The request makes no sense; nothing was charged.")
+    | _refusal(429, "Too many requests.")
+    | _refusal(503, "The ledger or the data cannot be reached; ask again with the same key.")
+)
+CONFLICT = _refusal(409, "The budget does not cover it.")
+_ADMIN = _refusal(403, "For administrators.")
 
 router = APIRouter(prefix="/v1", responses=REFUSALS)
 MOST_STREAMS = 8  # of one analyst, open at a time
@@ -156,7 +157,9 @@ async def plan(service: Worker, person: Asking, spec: Dataset, question: TopK | 
     )
 
 
-def _plan(service: Service, person: Person, spec: DatasetSpec, question: Question) -> Response:
+def _plan(
+    service: Service, person: Person, spec: DatasetSpec, question: PostedQuestion
+) -> Response:
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
     paying = spec.paying(question.segments, question.where)
@@ -172,10 +175,7 @@ def _plan(service: Service, person: Person, spec: DatasetSpec, question: Questio
 
 
 Wait = Annotated[float, Query(ge=0, le=120, description="Seconds to wait for the answer.")]
-SPENDS: dict[int | str, dict[str, Any]] = {
-    **CONFLICT,
-    202: {"description": "Not done yet: see the job."},
-}
+SPENDS = CONFLICT | {202: {"description": "Not done yet: see the job."}}
 
 
 @router.post("/datasets/{dataset}/topk", responses=SPENDS)
@@ -197,7 +197,12 @@ async def run(
 
 
 async def answered(
-    service: Service, person: Person, spec: DatasetSpec, key: str, question: Question, wait: float
+    service: Service,
+    person: Person,
+    spec: DatasetSpec,
+    key: str,
+    question: PostedQuestion,
+    wait: float,
 ) -> Response:
     """What comes of a question that spends, or where it stands after ``wait`` seconds."""
     asked = spec.segmented(question.segments, question.where)
@@ -233,13 +238,8 @@ def releases(
     mine = service.reports.ledger.recent(
         spec.name, analyst=person.analyst, at_most=limit, outcomes=False
     )
-    return reply(
-        [
-            page
-            for spend in mine
-            if (page := service.page_of(spec, spend.seq, person.analyst)) is not None
-        ]
-    )
+    pages = [service.page_of(spec, spend.seq, person.analyst) for spend in mine]
+    return reply([page for page in pages if page is not None])
 
 
 @router.get("/datasets/{dataset}/releases/{entry}")
@@ -346,7 +346,8 @@ async def division(service: Worker, person: Asking, wanted: Annotated[Divide, Bo
     pay(service, person, DIVIDE * len(wanted.queries))
     queries = queries_of([query.model_dump() for query in wanted.queries])
     made = partial(divide, queries, wanted.epsilon, wanted.delta, effort="quick")
-    return reply((await wrap_future(service.planning.submit(person.analyst, made))).plain())
+    divided = await wrap_future(service.planning.submit(person.analyst, made))
+    return reply(divided.plain())
 
 
 @router.get("/audit", responses=_ADMIN)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from asyncio import wrap_future
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from dptopk.service.answering import begun
 from dptopk.service.authentication import Asking, Dataset, Spending, Worker, pay
 from dptopk.service.budget_reports import Further
 from dptopk.service.catalog import DatasetSpec, Segmented, valid_name
-from dptopk.service.questions import MOST_ROWS, Body, Part, Question
+from dptopk.service.questions import MOST_ROWS, Body, Part, PostedQuestion
 from dptopk.service.routes import Wait
 from dptopk.service.worker import Service
 from dptopk.session.budget_backend import LedgerBudget
@@ -47,7 +48,7 @@ DAYS = 20  # of a stream, that make it one unit dearer
 Name = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
-class StreamQuestion(Question):
+class StreamQuestion(PostedQuestion):
     """A stream by its name, or a day of one. It cannot be called off, since its key would be used
     up.
     """
@@ -100,13 +101,19 @@ class NewStream(WantedStream, StreamQuestion):
         """What its days are."""
         return Calendar(first_day=self.first_day, time_zone=self.time_zone)
 
-    def prepared(self, spec: DatasetSpec) -> Any:
-        """The mechanism."""
-        return plan_continual(
-            self.k, self.days, Budget(self.epsilon, self.delta), sensitivity=spec.sensitivity,
+    def planned(self, service: Service, spec: DatasetSpec) -> ContinualTopK:
+        """The mechanism, which takes seconds and is planned once."""
+        planning = partial(
+            plan_continual,
+            self.k,
+            self.days,
+            Budget(self.epsilon, self.delta),
+            sensitivity=spec.sensitivity,
             labels=spec.domain_size,
             days_per_user=spec.days_per_user,
-        )  # fmt: skip
+        )
+        mechanism: ContinualTopK = service.pages.get(("stream", self.fingerprint(spec)), planning)
+        return mechanism
 
     def put(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
         """Charge it, and make its file."""
@@ -118,10 +125,10 @@ class NewStream(WantedStream, StreamQuestion):
         book = LedgerBudget(
             service.reports.ledger, spec.name, analyst, like, None, spec.unit, seeded=False
         )
-        made: Any = service.plans.get(spec, self)
+        mechanism = self.planned(service, spec)
         path = _file(spec, analyst, self.stream)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        StreamSession.begin(book, like, self.stream, made, path, self.calendar)
+        StreamSession.begin(book, like, self.stream, mechanism, path, self.calendar)
 
 
 class StreamDay(StreamQuestion):
@@ -152,11 +159,13 @@ class StreamService:
 
     service: Service
 
-    def known(self, spec: DatasetSpec, analyst: str, key: str, _: Question) -> Spend | None:
+    def known(self, spec: DatasetSpec, analyst: str, key: str, _: PostedQuestion) -> Spend | None:
         """What the ledger has of a stream or a day."""
         return self.service.reports.ledger.asked(spec.name, analyst, key)
 
-    def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Any) -> Spend:
+    def ask(
+        self, spec: DatasetSpec, analyst: str, key: str, question: NewStream | StreamDay
+    ) -> Spend:
         """Charge a stream, or answer a day, or find what was done before."""
         question.put(self.service, spec, analyst_name(analyst))
         done = self.known(spec, analyst, key, question)
@@ -166,10 +175,8 @@ class StreamService:
 
 def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
     """Where a stream's file lies."""
-    return (
-        Path(spec.streams or "")
-        / f"{fingerprint([spec.name, analyst_name(analyst)])[:16]}-{name}.stream"
-    )
+    owner = fingerprint([spec.name, analyst_name(analyst)])[:16]
+    return Path(spec.streams or "") / f"{owner}-{name}.stream"
 
 
 class AskedDay(Body):
@@ -191,8 +198,8 @@ async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedS
 def _price(
     service: Service, person: Person, spec: DatasetSpec, question: NewStream
 ) -> dict[str, Any]:
-    made: Any = service.plans.get(spec, question)
-    charge = made.charge(spec.sensitivity, labels=spec.domain_size)
+    mechanism = question.planned(service, spec)
+    charge = mechanism.charge(spec.sensitivity, labels=spec.domain_size)
     about = {
         "charge": str(charge),
         "epsilon": compose(charge, delta=question.delta).epsilon,
@@ -200,7 +207,7 @@ def _price(
     }
     return (
         about
-        | _widths(made, spec)
+        | _widths(mechanism, spec)
         | {"balance": service.reports.balance(spec.name, person.analyst, Further(charge))}
     )
 
@@ -210,7 +217,8 @@ def _widths(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
     and thresholds.
     """
     spread, rounding = mechanism.total_noise(spec.sensitivity)
-    far = -ndtri((1 - CONFIDENCE) / 2) * spread + rounding + 0.5
+    deviations = -ndtri((1 - CONFIDENCE) / 2)
+    far = deviations * spread + rounding + 0.5
     days = range(1, mechanism.days + 1) if spec.domain == "private" else ()
     return {
         "confidence": CONFIDENCE,
@@ -237,7 +245,8 @@ def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
     pay(service, person, 5)
     path = _file(spec, person.analyst, "*")
     places = path.parent.glob(path.name) if spec.streams is not None else ()
-    names = sorted(place.name[path.name.index("*") : -len(".stream")] for place in places)
+    before = path.name.index("*")
+    names = sorted(place.stem[before:] for place in places)
     mine = (_charged(service, person, spec, name) for name in names)
     return routes.reply([begun(spend, spec.name) for spend in mine if spend is not None])
 
@@ -255,7 +264,8 @@ async def ask(
     more is charged.
     """
     find = partial(_mine, service, person, spec, stream)
-    terms = (await wrap_future(service.work.submit(person.analyst, find))).mechanism["stream"]
+    charged = await wrap_future(service.work.submit(person.analyst, find))
+    terms = charged.mechanism["stream"]
     day = Calendar(**terms["calendar"]).number(asked.day)
     if day > terms["mechanism"]["days"]:
         raise HTTPException(404, "No such day")
@@ -278,13 +288,20 @@ def days(
     charged = _mine(service, person, spec, stream)
     mechanism = mechanism_in(charged.mechanism["stream"])
     about = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
-    found: list[dict[str, Any]] = []
-    for day in range(first, first + limit):
+    days = range(first, first + limit)
+    found = list(_answers(service, person, spec, stream, days))
+    return routes.reply(begun(charged, spec.name) | about | {"answers": found})
+
+
+def _answers(
+    service: Service, person: Person, spec: DatasetSpec, stream: str, days: range
+) -> Iterator[dict[str, Any]]:
+    """The answers to days of a stream, up to the first one without."""
+    for day in days:
         spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(stream, day))
         if spend is None or spend.answer is None:
-            break
-        found.append({"day": day} | service.page(spec, spend))
-    return routes.reply(begun(charged, spec.name) | about | {"answers": found})
+            return
+        yield {"day": day} | service.page(spec, spend)
 
 
 def _mine(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend:

@@ -6,20 +6,27 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from sqlalchemy.types import TypeEngine
 
 from dptopk.errors import LedgerError
 from dptopk.ledger.files import LedgerFile
 
+if TYPE_CHECKING:
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.pool import ConnectionPoolEntry
+
 _META = sa.MetaData()
+
+Kind = TypeEngine[Any] | type[TypeEngine[Any]]  # of a column
 
 WORD = sa.String(16)
 TIME = sa.String(40)
 
 
-def _table(name: str, /, *empty: str, **columns: Any) -> sa.Table:
+def _table(name: str, /, *empty: str, **columns: Kind) -> sa.Table:
     """A table by its columns: the first is the key, those named in ``empty`` may be empty."""
     key = next(iter(columns))
     made = (
@@ -29,14 +36,19 @@ def _table(name: str, /, *empty: str, **columns: Any) -> sa.Table:
     return sa.Table(name, _META, *made)
 
 
-SECRET = {"salt": sa.String(64), "hash": sa.String(128)}
-TIMES = {"made": TIME, "ended": TIME, "expires": TIME}
+SECRET: dict[str, Kind] = {"salt": sa.String(64), "hash": sa.String(128)}
+TIMES: dict[str, Kind] = {"made": TIME, "ended": TIME, "expires": TIME}
 TOKENS = _table(
     "service_tokens", "ended", "expires", id=WORD, analyst=sa.Text, role=WORD, **SECRET, **TIMES
 )
-NOTE = {"action": sa.String(40), "dataset": sa.Text, "outcome": sa.Text, "detail": sa.Text}
+NOTE: dict[str, Kind] = {
+    "action": sa.String(40),
+    "dataset": sa.Text,
+    "outcome": sa.Text,
+    "detail": sa.Text,
+}
 AUDIT = _table("service_audit", number=sa.Integer, at=TIME, analyst=sa.Text, **NOTE)
-STATUS = {
+STATUS: dict[str, Kind] = {
     "stage": sa.String(20),
     "done": sa.Integer,
     "total": sa.Integer,
@@ -103,7 +115,7 @@ class Tables:
                     f"ALTER TABLE {TOKENS.name} ADD COLUMN expires VARCHAR(40)"
                 )
 
-    def rows(self, statement: Any) -> list[Any]:
+    def rows(self, statement: sa.Executable) -> list[Any]:
         """Run a query and read its rows.
 
         Raises:
@@ -112,7 +124,7 @@ class Tables:
         with _in_words("read"), self.engine.connect() as connection:
             return list(connection.execute(statement))
 
-    def change(self, *statements: Any, durable: bool = False) -> int:
+    def change(self, *statements: sa.Executable, durable: bool = False) -> int:
         """Run statements in a transaction; how many rows the last one changed.
 
         Args:
@@ -230,7 +242,7 @@ def _engine(url: str, *, durable: bool) -> sa.Engine:
         "postgresql": (f"SET synchronous_commit = {level[1]}",),
     }[engine.dialect.name]
 
-    def configured(connection: Any, _record: Any) -> None:
+    def configured(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
         cursor = connection.cursor()
         for statement in settings:
             cursor.execute(statement)

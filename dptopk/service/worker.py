@@ -29,7 +29,7 @@ from dptopk.service.data import Histograms
 from dptopk.service.jobs import HEARTBEAT_SECONDS, Cancelled, Jobs
 from dptopk.service.limits import Busy, Open, Rates, Turns
 from dptopk.service.metrics import Metrics
-from dptopk.service.questions import Plans, Question
+from dptopk.service.questions import Plans, PostedQuestion
 from dptopk.service.senders import Senders
 from dptopk.service.tables import RELOAD, Tables
 
@@ -70,7 +70,7 @@ class Service:
         self.senders = Senders(self.access, self.logins, self.slow_logins)
         self.jobs = Jobs(self.tables, visible=not self.catalog.answers_every)
         self.reports = BudgetReports(opened(self.catalog, self.tables))
-        self._running: dict[str, tuple[Question, Future[Spend]]] = {}
+        self._running: dict[str, tuple[PostedQuestion, Future[Spend]]] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._health = (-1, False)
@@ -116,7 +116,7 @@ class Service:
         self._serve(catalog)
 
     def begin(
-        self, spec: DatasetSpec, person: Person, key: str, question: Question
+        self, spec: DatasetSpec, person: Person, key: str, question: PostedQuestion
     ) -> Spend | Future[Spend]:
         """The charge of a question that was answered before, or what comes of it."""
         question.check(spec)
@@ -161,7 +161,13 @@ class Service:
         return self.pages.get(("answer", spend.seq, spend.answer), read)
 
     def submit(
-        self, spec: DatasetSpec, person: Person, key: str, question: Question, *, charged: bool
+        self,
+        spec: DatasetSpec,
+        person: Person,
+        key: str,
+        question: PostedQuestion,
+        *,
+        charged: bool,
     ) -> Future[Spend]:
         """Begin to answer a question, or join the thread that is at it.
 
@@ -245,7 +251,7 @@ class Service:
                 del self._running[job]
 
     def _answer(
-        self, spec: DatasetSpec, person: Person, key: str, question: Question, job: str
+        self, spec: DatasetSpec, person: Person, key: str, question: PostedQuestion, job: str
     ) -> Spend:
         """Answer a question. Its line of the audit log is written before anything is charged."""
         stage = "failed"

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from dptopk.service import connections
-from dptopk.service.connection_limits import ConnectionLimits, Connections, Phase
+from dptopk.service.connection_limits import ConnectionLimits, ConnectionPhase, Connections
 
 SMALL = ConnectionLimits(total=40, strangers=30, of_address=30, of_analyst=10)
 KB = 1024
@@ -274,7 +274,7 @@ class FakeConnection(SimpleNamespace):
         self.ended.append(self.name)
 
 
-def places(ended: list, *given: tuple[str, str, Phase]) -> list[FakeConnection]:
+def places(ended: list, *given: tuple[str, str, ConnectionPhase]) -> list[FakeConnection]:
     return [
         FakeConnection(
             name=name, address=address, phase=phase, since=time, analyst=None, ended=ended
@@ -288,11 +288,11 @@ def test_an_address_has_a_limit_of_its_own():
     limits = Connections(ConnectionLimits(total=9, strangers=9, of_address=2, of_analyst=9))
     for place in places(
         ended,
-        ("other", "b", Phase.IDLE),
-        ("busy", "a", Phase.ANSWERING),
-        ("half", "a", Phase.RECEIVING),
-        ("idle", "a", Phase.IDLE),
-        ("last", "a", Phase.RECEIVING),
+        ("other", "b", ConnectionPhase.IDLE),
+        ("busy", "a", ConnectionPhase.ANSWERING),
+        ("half", "a", ConnectionPhase.RECEIVING),
+        ("idle", "a", ConnectionPhase.IDLE),
+        ("last", "a", ConnectionPhase.RECEIVING),
     ):
         limits.enter(place)
     assert ended == ["idle", "half"]
@@ -301,14 +301,14 @@ def test_an_address_has_a_limit_of_its_own():
 def test_strangers_leave_places_to_holders_of_a_token():
     ended: list[str] = []
     limits = Connections(ConnectionLimits(total=3, strangers=2, of_address=9, of_analyst=2))
-    known, *others = places(ended, *((f"{n}", f"{n}", Phase.RECEIVING) for n in range(4)))
+    known, *others = places(ended, *((f"{n}", f"{n}", ConnectionPhase.RECEIVING) for n in range(4)))
     limits.enter(known)
     limits.identify(known, "ann")
     for other in others:
         limits.enter(other)
     assert ended == ["1"]  # the oldest stranger, not the older one whose sender is known
-    others[1].phase = others[2].phase = Phase.ANSWERING
-    (late,) = places(ended, ("late", "x", Phase.RECEIVING))
+    others[1].phase = others[2].phase = ConnectionPhase.ANSWERING
+    (late,) = places(ended, ("late", "x", ConnectionPhase.RECEIVING))
     limits.enter(late)
     assert ended == ["1", "late"]
 
@@ -316,11 +316,11 @@ def test_strangers_leave_places_to_holders_of_a_token():
 def test_an_analyst_has_a_limit_of_its_own():
     ended: list[str] = []
     limits = Connections(ConnectionLimits(total=9, strangers=9, of_address=9, of_analyst=2))
-    for place in places(ended, *((f"{n}", "a", Phase.IDLE) for n in range(4))):
+    for place in places(ended, *((f"{n}", "a", ConnectionPhase.IDLE) for n in range(4))):
         limits.enter(place)
         limits.identify(place, "ann")
     assert ended == ["0", "1"]
-    (other,) = places(ended, ("bob", "a", Phase.IDLE))
+    (other,) = places(ended, ("bob", "a", ConnectionPhase.IDLE))
     limits.enter(other)
     limits.identify(other, "bob")
     limits.leave(other)
@@ -331,11 +331,11 @@ def test_an_analyst_has_a_limit_of_its_own():
 def test_all_places_taken_by_analysts_go_from_the_one_who_has_most():
     ended: list[str] = []
     limits = Connections(ConnectionLimits(total=3, strangers=1, of_address=9, of_analyst=3))
-    mine = places(ended, *((f"{n}", "a", Phase.IDLE) for n in range(3)))
+    mine = places(ended, *((f"{n}", "a", ConnectionPhase.IDLE) for n in range(3)))
     for place, who in zip(mine, ("bob", "ann", "ann"), strict=True):
         limits.enter(place)
         limits.identify(place, who)
-    (late,) = places(ended, ("late", "x", Phase.ANSWERING))
+    (late,) = places(ended, ("late", "x", ConnectionPhase.ANSWERING))
     limits.enter(late)
     assert ended == ["1"]
 
@@ -369,10 +369,10 @@ def test_health_is_told_to_everybody(server):
 def test_analysts_who_take_all_places_leave_some_to_newcomers():
     ended: list[str] = []
     limits = Connections(ConnectionLimits(total=9, strangers=8, of_address=9, of_analyst=3))
-    mine = places(ended, *((f"{n}", "a", Phase.IDLE) for n in range(9)))
+    mine = places(ended, *((f"{n}", "a", ConnectionPhase.IDLE) for n in range(9)))
     for number, place in enumerate(mine):
         limits.enter(place)
         limits.identify(place, f"analyst {number // 3}")
-    (new,) = places(ended, ("new", "x", Phase.RECEIVING))
+    (new,) = places(ended, ("new", "x", ConnectionPhase.RECEIVING))
     limits.enter(new)
     assert ended == ["0"]
