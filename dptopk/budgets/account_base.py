@@ -257,8 +257,8 @@ class Account(ABC):
         now = self.summary()
         shares = [(name, f"{share:.1%}") for name, share in now.shares.items()]
         guarantee = f"({format_upper(now.epsilon_total)}, {now.delta:g})-DP"
-        holds = f"{type(self).__name__}: {guarantee} for everything, at every moment"
-        spent = f"ε about {now.epsilon_spent:.4g} spent (a reading); left: {self.remaining()}"
+        holds = f"{type(self).__name__}: {guarantee} for all answers together, at any time"
+        spent = f"ε about {now.epsilon_spent:.4g} spent (an estimate); left: {self.remaining()}"
         return html_lines([holds, spent]) + html_table(["of the budget", "used"], shares)
 
     def _no_copy(self, *_: object) -> NoReturn:

@@ -71,7 +71,7 @@ class Remaining:
     def lines(self) -> list[str]:
         """Describe the remaining budget in sentences."""
         spent = f"ε about {self.epsilon_spent:.4g} of {self.epsilon_total:.4g} spent"
-        lines = [f"{spent} (a reading), {self.share_used:.1%}, at δ = {self.delta:g}"]
+        lines = [f"{spent} (an estimate), {self.share_used:.1%}, at δ = {self.delta:g}"]
         kind = f" for {self.question}" if self.question else ""
         lines.append(f"left: ε up to {format_lower(self.epsilon_left, 4)}{kind}")
         if isinstance(self.left, Charge):

@@ -25,7 +25,7 @@ ROWS = {
     "3": "a label and its count; the rows are counted already",
 }
 CAPS = {
-    "1": ("At how many labels of one person do we look, to find the labels (a number)", "10"),
+    "1": ("Limit each person to how many labels while labels are looked for", "10"),
     "3": ("At how many labels can one person be counted at most (a number, or any)", "any"),
 }
 EPSILON = (

@@ -66,7 +66,7 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
     so_far = ""
     if math.isfinite(summary.epsilon_total):
         so_far = f"ε about {summary.epsilon_spent:.4g} of {summary.epsilon_total:.4g} "
-        so_far += "(a reading, not a guarantee); "
+        so_far += "(an estimate); "
     lines += [
         f"guarantee: {guarantee(state)}",
         f"so far:    {so_far}{summary.share:.1%} of the budget is used",
@@ -180,7 +180,7 @@ def guarantee(state: DatasetState) -> str:
         in_rho = ""
     return (
         f"{in_rho}({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for "
-        f"everything, at every moment"
+        f"all answers together, at any time"
     )
 
 

@@ -381,7 +381,7 @@ def _why(request: Request, best: Candidate, compared: int) -> str:
     words = (
         "the error of a shown count and " if request.counted else ""
     ) + "the count missed, per row"
-    words += " (the geometric mean over shapes of reference)" if request.shape is None else ""
+    words += " (on average over typical shapes of counts)" if request.shape is None else ""
     return f"the best of {compared} designs: {words} is smallest, {best.loss:.4g}"
 
 

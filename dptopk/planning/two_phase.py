@@ -205,9 +205,8 @@ class TwoPhasePlan(TopKPlan):
         if self.weights:
             half, most = (self.appears_at(p) for p in (0.5, confidence))
             words = (
-                f"a label is found with probability 1/2 from {half} users on who have no other "
-                f"label, with {confidence:g} from {most}; of users who have d labels it takes √d "
-                "times as many"
+                f"a label is found with probability 1/2 if {half} users have it and no other "
+                f"label, with {confidence:g} if {most} have; users who have more labels count less"
             )
         else:
             words = appearing(self.mechanisms[0], self.under, confidence)

@@ -56,7 +56,7 @@ def test_words_json_and_html_say_the_same():
 def test_sessions_are_shown_with_what_is_left():
     shown = asked(Budget(2.0, 0.0))._repr_html_()
     assert "KnownLaplace" in shown
-    assert "ε about 0.5 of 2 spent (a reading), 25.0%" in shown
+    assert "ε about 0.5 of 2 spent (an estimate), 25.0%" in shown
     assert np.isfinite(asked(Budget(2.0, 0.0), times=0).remaining().epsilon_left)
 
 
