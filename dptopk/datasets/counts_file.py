@@ -7,6 +7,7 @@ import gzip
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,8 +66,8 @@ def _csv(file: _File) -> pd.DataFrame:
 
     form = _text_format(file)
     _one_of_each(file, form)
-    if set(file.columns).isdisjoint(form.names):
-        return pd.DataFrame()
+    if not {file.label, file.count} <= set(form.names):
+        return pd.DataFrame(columns=list(form.names))  # without rows: it is refused
     # Labels are text as written ("null", "NA" and "007" are labels); only an empty count is
     # missing.
     return pd.read_csv(
@@ -95,13 +96,15 @@ def _columns_alone(file: _File, form: TextFormat) -> io.StringIO:
     """
     present = [name for name in file.columns if name in form.names]
     places = [form.names.index(name) for name in present]
-    filled = [form.names.index(name) for name in (file.label, file.count) if name in present]
+    label = form.names.index(file.label)
+    count = form.names.index(file.count)
+    looked_at = itemgetter(*places)
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(present)
     for row in rows(file.path, form):
-        if all(row[place] for place in filled):
-            writer.writerow([row[place] for place in places])
+        if row[label] and row[count]:
+            writer.writerow(looked_at(row))
     text.seek(0)
     return text
 
@@ -271,6 +274,20 @@ def read_counts(
     return _added_up(frame[label], counts)
 
 
+def _identity(label: object) -> Any:
+    """What two labels share exactly if they are one.
+
+    Raises:
+        InvalidParameter: for a label that is not hashable.
+    """
+    try:
+        same = identity(label)
+        hash(same)
+    except TypeError:
+        raise InvalidParameter("label: labels must be hashable") from None
+    return same
+
+
 def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame:
     """Each label once, with the sum of its counts."""
     import pandas as pd
@@ -278,12 +295,14 @@ def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame
     sums: dict[Any, int] = {}
     rows: dict[Any, Any] = {}
     for label, count in zip(labels, counts.tolist(), strict=True):
-        if not missing(label) and label != "":
-            try:
-                same = identity(label)
-                rows.setdefault(same, label)
-            except TypeError:
-                raise InvalidParameter("label: labels must be hashable") from None
+        if type(label) is str:  # nearly all: a text is its own identity
+            same = label
+        elif missing(label):
+            continue
+        else:
+            same = _identity(label)
+        if same != "":
+            rows.setdefault(same, label)
             sums[same] = sums.get(same, 0) + count
     found = [
         min(total, LARGEST_COUNT - 1) for total in sums.values()

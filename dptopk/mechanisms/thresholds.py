@@ -24,7 +24,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset
+from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset, union
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -39,7 +39,7 @@ from dptopk.mechanisms.mechanism import (
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Array, Bits, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput, largest_above
-from dptopk.mechanisms.user_total import shown_once
+from dptopk.mechanisms.user_total import binds, shown_once
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import IndependentNoiseLaw
 from dptopk.release.release import Release
@@ -154,11 +154,15 @@ def fixed_threshold(
         labels: how many labels of one user there are at most.
         delta: in (0, 1).
     """
+    linf = sensitivity.linf
+    splits = binds(sensitivity, labels)
 
     def seen(T: int) -> float:
-        return shown_once(lambda v: alone(v, T), sensitivity, labels)
+        if splits:
+            return shown_once(lambda v: alone(v, T), sensitivity, labels)
+        return union(alone(linf, T), labels)  # every label may have linf
 
-    return smallest_offset(seen, delta, "delta", sensitivity.linf)
+    return smallest_offset(seen, delta, "delta", linf)
 
 
 @lru_cache(maxsize=1024)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from dptopk._internal.choices import Effort
 from dptopk._internal.search import bisect, bracket
@@ -145,7 +145,7 @@ class Candidate:
 
 def evaluate(request: Request, design: Design) -> list[Candidate]:
     """The design with each division of the budget, by estimate."""
-    return [at_budget(request, design, split) for split in design.splits(request)]
+    return list(map(partial(at_budget, request, design), design.splits(request)))
 
 
 def at_budget(request: Request, design: Design, split: Split) -> Candidate:
