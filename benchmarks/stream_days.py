@@ -17,7 +17,7 @@ import numpy as np
 
 from dptopk import Histogram, Ledger, Sensitivity, Session
 from dptopk.mechanisms import ContinualTopK
-from dptopk.session.stream import StreamSession
+from dptopk.session.stream_session import StreamSession
 
 ONE = Sensitivity(l0=1)
 

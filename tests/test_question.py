@@ -70,7 +70,7 @@ seen = []
 real = choose.one_phase
 choose.one_phase = lambda question, facts: seen.append(question.colour) or real(question, facts)
 
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 asked = ["plan", "--k", "2", "--epsilon", "1", "--delta", "1e-6"]
 told = {"help": CliRunner().invoke(app, ["topk", "--help"]).output}
 told["cli"] = CliRunner().invoke(app, [*asked, "--colour", "blue"]).exit_code

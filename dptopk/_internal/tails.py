@@ -33,6 +33,20 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
         small.
     """
     found = first_true(lambda c: tail(c) <= delta, start, LARGEST_OFFSET + 1)
+    return _representable(found, name)
+
+
+def first_offset(hidden: Callable[[int], bool], name: str, start: int = 0) -> int:
+    """The smallest integer c >= start from which on ``hidden`` is true.
+
+    Raises:
+        InvalidParameter: naming ``name``, when that c is beyond 2^60.
+    """
+    return _representable(first_true(hidden, start, LARGEST_OFFSET + 1), name)
+
+
+def _representable(found: int, name: str) -> int:
+    """An offset, unless it is beyond 2^60."""
     if found > LARGEST_OFFSET:
         raise InvalidParameter(
             f"{name} needs a threshold beyond 2^60: it is too small for this noise"

@@ -249,7 +249,7 @@ class Book(Chain):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paying(Chain):
+class PayingLedger(Chain):
     """The data set of a ledger that pays for an answer, and who asks; or none."""
 
     ledger: Annotated[

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
 from rich import box
 from rich.console import Console
@@ -27,11 +26,11 @@ from dptopk._internal.formatting import (
     spreadsheet,
     visible,
 )
-from dptopk._internal.json_text import readable_json
-from dptopk.cli.options import ENDINGS, Format
+from dptopk.cli.answer_sheet import AnswerSheet
+from dptopk.cli.options import ENDINGS
 from dptopk.cli.page import answer_page, cost, details, notes
-from dptopk.cli.shell import QUIET, tell
-from dptopk.cli.target import check_target, opened, replacing, write
+from dptopk.cli.shell import QUIET
+from dptopk.cli.target import check_target, replacing
 from dptopk.errors import InvalidParameter
 from dptopk.release.release import to_json
 
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pandas as pd
+    import pyarrow as pa
 
     from dptopk.cli.options import Output
     from dptopk.planning import TopKPlan
@@ -86,112 +86,107 @@ def guarantee(plan: TopKPlan) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer, and what is written beside it.
+class TopKSheet(AnswerSheet):
+    """The answer of a plan.
 
     Attributes:
         plan: what was planned.
         release: what came out.
-        to: in which format, where, and the confidence of the error bars.
+        confidence: of the error bars, in (0, 1).
+        rows: ranks, labels, and counts with their error bars, as ``Release.shown`` gives them.
         left: what is left of the budget, in lines.
         about: the title block, of formats that have room for one.
     """
 
     plan: TopKPlan
     release: Release
-    to: Output
+    confidence: float
+    rows: pd.DataFrame
     left: Sequence[str] = ()
     about: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def rows(self) -> pd.DataFrame:
-        """Ranks, labels, and counts with their error bars."""
-        return self.release.shown(confidence=self.to.confidence)
+    @classmethod
+    def of(
+        cls,
+        plan: TopKPlan,
+        release: Release,
+        confidence: float = CONFIDENCE,
+        left: Sequence[str] = (),
+        about: Mapping[str, str] | None = None,
+    ) -> Self:
+        """The sheet of an answer, with error bars of this confidence."""
+        rows = release.shown(confidence=confidence)
+        return cls(plan, release, confidence, rows, left, about or {})
 
     @property
+    def notes(self) -> list[str]:
+        """The sentences that a reader of the rows must know."""
+        return notes(self.plan, self.release, self.rows)
+
     def remarks(self) -> list[str]:
-        """What a reader of the rows must know."""
-        lines = notes(self.plan, self.release, self.to.confidence)
-        return [*lines, *details(self.release)]
+        """The guarantee, the notes and the technical note."""
+        return [guarantee(self.plan), *self.notes, *details(self.release)]
+
+    def cells(self) -> pd.DataFrame:
+        """The rows with labels that no spreadsheet takes for formulas."""
+        return spreadsheet_rows(self.rows)
+
+    def plain(self) -> dict[str, object]:
+        """The title block, the rows with their intervals, and the guarantee."""
+        return {"about": self.about} | as_dict(self.plan, self.release, self.confidence)
+
+    def markdown(self) -> str:
+        """A table between its title block and its remarks."""
+        lines = [*self.notes, *details(self.release), guarantee(self.plan), *self.left]
+        remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
+        title = "".join(f"* {name}: {markdown(text)}\n" for name, text in self.about.items())
+        table = markdown_table(*answer_rows(self.rows))
+        return f"{title}\n{table}\n{remarks}"
+
+    def page(self) -> str:
+        """A page that needs nothing from elsewhere."""
+        return answer_page(
+            self.plan,
+            self.release,
+            guarantee=guarantee(self.plan),
+            left=self.left,
+            rows=self.rows,
+            about=self.about,
+        )
+
+    def arrow(self) -> pa.Table:
+        """The rows, whose metadata hold the charge."""
+        return self.release.to_arrow()
+
+    def print_rows(self, console: Console) -> None:
+        """Print the rows, and what a reader of them must know."""
+        console.print(rows_table(self.rows, console))
+        for line in self.notes:
+            console.print(Text(visible(rounded_up(line))))
+
+    def print_answer(self, console: Console) -> None:
+        """Print the rows with all that is not technical."""
+        self.print_rows(console)
+        console.print(Text(cost(self.plan)))
+
+    def print_to(self, console: Console) -> None:
+        """Print the answer and, unless the command is quiet, how it was computed."""
+        if QUIET.get():
+            self.print_rows(console)
+            return
+        self.print_answer(console)
+        console.print("\nWhat it cost")
+        for number, (name, run) in enumerate(_runs(self.plan, self.release).items(), start=1):
+            console.print(Text(visible(rounded_up(f"{number}. {name}: {run}"))))
+            paid = rounded_up(f"charged {self.release.phases.get(name, 'already paid')}")
+            console.print(Padding(Text(visible(paid)), (0, 0, 0, 3)))
+        split = [f"Split: {self.plan.split}."] if self.plan.fixed else []
+        for line in [*details(self.release), guarantee(self.plan), *split, *self.left]:
+            console.print(Text(visible(rounded_up(line))))
 
 
-def write_release(
-    plan: TopKPlan,
-    release: Release,
-    to: Output,
-    *,
-    left: Sequence[str] = (),
-    about: Mapping[str, str] | None = None,
-) -> None:
-    """Write an answer: as a table or a page with its charges, or the bare rows as CSV, JSON or
-    Parquet; the arguments are those of Answer.
-    """
-    WRITERS[to.form](Answer(plan, release, to, left, about or {}))
-
-
-def _write_parquet(answer: Answer) -> None:
-    import pyarrow.parquet as pq
-
-    out = answer.to.out
-    assert out is not None  # noqa: S101
-    with replacing(out) as temporary:
-        pq.write_table(answer.release.to_arrow(), temporary)
-
-
-def _write_csv(answer: Answer) -> None:
-    """The rows; what is said about them goes to standard error, so that no pipe loses it."""
-    rows = spreadsheet_rows(answer.release, answer.to.confidence)
-    write(rows.to_csv(index=False), answer.to.out)
-    for line in [guarantee(answer.plan), *answer.remarks]:
-        tell(line)
-
-
-def _write_json(answer: Answer) -> None:
-    told = as_dict(answer.plan, answer.release, answer.to.confidence)
-    write(readable_json({"about": answer.about} | told), answer.to.out)
-
-
-def _write_markdown(answer: Answer) -> None:
-    lines = [*answer.remarks, guarantee(answer.plan), *answer.left]
-    remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
-    title = "".join(f"* {name}: {markdown(text)}\n" for name, text in answer.about.items())
-    headers, cells = answer_rows(answer.rows)
-    table = markdown_table(headers, cells)
-    write(f"{title}\n{table}\n{remarks}", answer.to.out)
-
-
-def _write_html(answer: Answer) -> None:
-    page = answer_page(
-        answer.plan,
-        answer.release,
-        guarantee=guarantee(answer.plan),
-        left=answer.left,
-        confidence=answer.to.confidence,
-        about=answer.about,
-    )
-    write(page, answer.to.out)
-
-
-def _write_table(answer: Answer) -> None:
-    with opened(answer.to.out) as file:
-        console = Console(file=file, highlight=False)
-        _print_release(answer.plan, answer.release, console, answer.left, answer.to.confidence)
-
-
-# A new format is a function here, and its word in ``options.Format``.
-WRITERS: dict[Format, Callable[[Answer], None]] = {
-    "table": _write_table,
-    "csv": _write_csv,
-    "json": _write_json,
-    "html": _write_html,
-    "markdown": _write_markdown,
-    "parquet": _write_parquet,
-}
-
-
-def spreadsheet_rows(release: Release, confidence: float) -> pd.DataFrame:
+def spreadsheet_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of an answer, with labels that no spreadsheet takes for formulas."""
-    rows = release.shown(confidence=confidence)
     return rows.assign(label=[spreadsheet(label) for label in rows["label"]])
 
 
@@ -199,7 +194,7 @@ def spreadsheet_rows(release: Release, confidence: float) -> pd.DataFrame:
 PLANNED = ("k", "domain", "design", "why", "epsilon", "noise_std", "threshold", "warnings")
 
 
-def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> dict[str, Any]:
+def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> dict[str, object]:
     """What a plan costs and delivers, JSON-safe; with the other designs at the same budget, where
     they are wanted.
     """
@@ -228,7 +223,7 @@ def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> di
     return plain
 
 
-def as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[str, Any]:
+def as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[str, object]:
     """An answer with its intervals and its guarantee, JSON-safe."""
     guarantee = {
         "epsilon": plan.bound.epsilon,
@@ -238,7 +233,7 @@ def as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[str, An
     return with_intervals(release, confidence) | {"guarantee": guarantee | dict(plan.in_rho)}
 
 
-def with_intervals(release: Release, confidence: float) -> dict[str, Any]:
+def with_intervals(release: Release, confidence: float) -> dict[str, object]:
     """An answer with its intervals, JSON-safe."""
     answer = release.to_dict()
     if release.counts is not None and release.measurement is not None:
@@ -247,30 +242,6 @@ def with_intervals(release: Release, confidence: float) -> dict[str, Any]:
             row |= {name: int(bounds[name]) for name in ("low", "high", "rank_low", "rank_high")}
         answer["intervals"] = dict(table.attrs)
     return answer
-
-
-def print_answer(plan: TopKPlan, release: Release, confidence: float = CONFIDENCE) -> None:
-    """Print an answer with what a reader of it must know, and nothing technical."""
-    console = Console(highlight=False)
-    print_rows(plan, release, console, confidence)
-    console.print(Text(cost(plan)))
-
-
-def _print_release(
-    plan: TopKPlan, release: Release, console: Console, left: Sequence[str], confidence: float
-) -> None:
-    print_rows(plan, release, console, confidence)
-    if QUIET.get():
-        return
-    console.print(Text(cost(plan)))
-    console.print("\nWhat it cost")
-    for number, (name, run) in enumerate(_runs(plan, release).items(), start=1):
-        console.print(Text(visible(rounded_up(f"{number}. {name}: {run}"))))
-        paid = rounded_up(f"charged {release.phases.get(name, 'already paid')}")
-        console.print(Padding(Text(visible(paid)), (0, 0, 0, 3)))
-    split = [f"Split: {plan.split}."] if plan.fixed else []
-    for line in [*details(release), guarantee(plan), *split, *left]:
-        console.print(Text(visible(rounded_up(line))))
 
 
 def _runs(plan: TopKPlan, release: Release) -> dict[str, str]:
@@ -282,13 +253,6 @@ def _runs(plan: TopKPlan, release: Release) -> dict[str, str]:
     return dict.fromkeys(looks, "a private look, by which the rest was chosen") | chosen
 
 
-def print_rows(plan: TopKPlan, release: Release, console: Console, confidence: float) -> None:
-    """Print ranks, labels and counts with their error bars, and what a reader of them must know."""
-    console.print(rows_table(release.shown(confidence=confidence), console))
-    for line in notes(plan, release, confidence):
-        console.print(Text(visible(rounded_up(line))))
-
-
 def rows_table(rows: pd.DataFrame, console: Console) -> Table:
     """Ranks and labels; where there are counts, these with their error bars, as numbers and
     drawn.
@@ -298,13 +262,12 @@ def rows_table(rows: pd.DataFrame, console: Console) -> Table:
     headers, cells = answer_rows(rows, partial(bar, width=width, marks=marks))
     table = Table(box=box.SIMPLE_HEAD)
     for name in headers:
-        justify: Any = "left" if name in {"label", ""} else "right"
-        table.add_column(
-            name,
-            justify=justify,
-            overflow="fold" if name == "label" else "ellipsis",
-            no_wrap=not name,
-        )
+        if name == "label":
+            table.add_column(name, justify="left", overflow="fold")
+        elif name:
+            table.add_column(name, justify="right")
+        else:  # the bars
+            table.add_column(name, justify="left", no_wrap=True)
     for cell in cells:
         add_row(table, *cell)
     return table
@@ -319,6 +282,6 @@ def add_row(table: Table, *cells: str, style: str = "") -> None:
 
 def write_plot(release: Release, plot: Path, confidence: float) -> None:
     """Draw the answer into a PNG or SVG file."""
-    axes: Any = release.plot(confidence=confidence)
+    figure = release.plot(confidence=confidence).get_figure(root=True)
     with replacing(plot) as temporary:
-        axes.figure.savefig(temporary, format=plot.suffix[1:].lower(), dpi=150)
+        figure.savefig(temporary, format=plot.suffix[1:].lower(), dpi=150)

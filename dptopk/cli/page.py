@@ -20,6 +20,8 @@ from dptopk._internal.formatting import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pandas as pd
+
     from dptopk.planning import TopKPlan
     from dptopk.release.release import Release
 
@@ -47,7 +49,7 @@ def answer_page(
     *,
     guarantee: str,
     left: Sequence[str],
-    confidence: float,
+    rows: pd.DataFrame,
     about: Mapping[str, str],
 ) -> str:
     """The page; everything that comes from data or users is escaped.
@@ -57,16 +59,15 @@ def answer_page(
         release: what came out.
         guarantee: in one sentence.
         left: of the budget, in lines.
-        confidence: of the error bars.
+        rows: as ``Release.shown`` gives them.
         about: the title block: what the data are, the date, who is protected.
     """
     from importlib.metadata import version
 
-    shown = release.shown(confidence=confidence)
     if len(release):
-        rows = html_rows(shown)
+        table = html_rows(rows)
     else:
-        rows = "<p>No label passed the threshold.</p>"
+        table = "<p>No label passed the threshold.</p>"
     phases = [
         (phase.name, phase.mechanism, release.phases.get(phase.name, "already paid"))
         for phase in plan.phases
@@ -78,9 +79,9 @@ def answer_page(
     title = f"The top {plan.k}" + (f" of {about['Data set']}" if "Data set" in about else "")
     sections = [
         html_terms({**about, **promise}),
-        rows,
-        html_lines([BARS] * ("low" in shown) + notes(plan, release, confidence)),
-        *(["<h2>What is left</h2>", html_lines(left)] if left else []),
+        table,
+        html_lines([BARS] * ("low" in rows) + notes(plan, release, rows)),
+        _what_is_left(left),
         "<details><summary>How this was computed</summary>",
         html_table(["phase", "mechanism", "charge"], phases),
         html_lines([*details(release), guarantee, f"Split: {plan.split}."]),
@@ -91,6 +92,13 @@ def answer_page(
     return html_page(title, sections)
 
 
+def _what_is_left(left: Sequence[str]) -> str:
+    """The section on the budget; empty where nothing pays."""
+    if not left:
+        return ""
+    return f"<h2>What is left</h2>\n{html_lines(left)}"
+
+
 def _meaning(plan: TopKPlan, release: Release) -> str:
     """What the numbers count, in one sentence."""
     count = "a label's count"
@@ -99,10 +107,10 @@ def _meaning(plan: TopKPlan, release: Release) -> str:
     return f"Each number is {count} plus random noise, which protects every user."
 
 
-def _how_sure(release: Release, confidence: float) -> str:
+def _how_sure(release: Release, rows: pd.DataFrame) -> str:
     """What the intervals promise, in one sentence or two."""
-    rows = release.shown(confidence=confidence)
-    sure = f"With {percent(confidence)} confidence, every interval above contains its "
+    confidence = percent(rows.attrs["confidence"])
+    sure = f"With {confidence} confidence, every interval above contains its "
     if release.capped:
         sure += "count after that limit; true counts can only be larger."
     elif rows.attrs["ranks"] == "rows":
@@ -130,7 +138,7 @@ def details(release: Release) -> list[str]:
     return []
 
 
-def notes(plan: TopKPlan, release: Release, confidence: float) -> list[str]:
+def notes(plan: TopKPlan, release: Release, rows: pd.DataFrame) -> list[str]:
     """What a reader of the rows must know."""
     lines = []
     if len(release) < plan.k:
@@ -147,7 +155,7 @@ def notes(plan: TopKPlan, release: Release, confidence: float) -> list[str]:
     if release.counts is not None and len(release):
         lines.append(_meaning(plan, release))
     if release.measurement is not None and len(release):
-        lines.append(_how_sure(release, confidence))
+        lines.append(_how_sure(release, rows))
     lines += release.omissions()
     if release.seeded:
         lines.append("Made with a fixed seed: for tests and examples, not for production.")

@@ -18,7 +18,7 @@ from dptopk.cli.options import (
     Columns,
     Domain,
     Output,
-    Paying,
+    PayingLedger,
     Protected,
     Quiet,
     Seed,
@@ -60,7 +60,7 @@ def topk(
     protected: Protected,
     columns: Columns,
     output: Output,
-    paying: Paying,
+    paying: PayingLedger,
     per_label_cap: Annotated[
         int | None,
         typer.Option(
@@ -162,7 +162,7 @@ def topk(
 
 
 def _asker(
-    paying: Paying, book: Ledger | None, given: Source, version: str | None, seed: int | None
+    paying: PayingLedger, book: Ledger | None, given: Source, version: str | None, seed: int | None
 ) -> Asker:
     """Who asks, with where the data come from as it is before they are read."""
     import numpy as np
@@ -361,7 +361,8 @@ def _by_segment(
     given: Source, question: Question, facts: Facts, asker: Asker, output: Output
 ) -> None:
     """One answer for each segment; a user in at most s of them pays for s."""
-    from dptopk.cli.segments import write_segments
+    from dptopk.cli.answer_sheet import write_sheet
+    from dptopk.cli.segment_answers import SegmentsSheet
     from dptopk.planning.per_segment import bound_of, within
 
     given, asker = _declared(given, asker)
@@ -383,7 +384,8 @@ def _by_segment(
         answers = session.run_each(histograms, plans.each)
         left = session.remaining().lines()
     bound = bound_of(plans, question.budget.delta)
-    write_segments(plans, answers, bound, output, left)
+    sheet = SegmentsSheet(plans, answers, bound, output.confidence, left)
+    write_sheet(sheet, output.form, output.out)
 
 
 def _declared(given: Source, asker: Asker) -> tuple[Source, Asker]:
@@ -412,10 +414,12 @@ def _written(
     in_ledger: bool,
 ) -> None:
     """Write the answer; it is paid for, so that a full disk must not lose it."""
-    from dptopk.cli.output import write_plot, write_release
+    from dptopk.cli.answer_sheet import write_sheet
+    from dptopk.cli.output import TopKSheet, write_plot
 
+    sheet = TopKSheet.of(plan, release, to.confidence, left, about)
     try:
-        write_release(plan, release, to, left=left, about=about)
+        write_sheet(sheet, to.form, to.out)
         if to.plot is not None:
             write_plot(release, to.plot, to.confidence)
     except BrokenPipeError:
@@ -429,6 +433,6 @@ def _written(
                 1,
             ) from None
         if to.out is not None or to.plot is not None:
-            write_release(plan, release, Output(confidence=to.confidence), left=left)
+            write_sheet(sheet, "table", None)
             raise fail(f"{trouble}. Here it is", 1) from None
         raise fail(f"{trouble}. Without a ledger it is lost", 1) from None

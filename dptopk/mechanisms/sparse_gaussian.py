@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from dptopk._internal.tails import gaussian_tail, smallest_offset, union
+from dptopk._internal.tails import first_offset, gaussian_tail, union
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.costs import Charge, SparseGaussianDP
 from dptopk.histogram.histogram import Sensitivity
@@ -89,4 +89,4 @@ def _capped_threshold(scale: float, sensitivity: Sensitivity, labels: int, delta
 @lru_cache(maxsize=1024)
 def _offset(scale: float, labels: int, delta: float) -> int:
     """The smallest c >= 0 with P[one of the labels' noises > c] <= delta."""
-    return smallest_offset(lambda c: union(gaussian_tail(scale, c), labels), delta, "delta")
+    return first_offset(lambda c: union(gaussian_tail(scale, c), labels) <= delta, "delta")

@@ -24,7 +24,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset, union
+from dptopk._internal.tails import LARGEST_OFFSET, first_offset, smallest_offset, union
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -157,12 +157,12 @@ def fixed_threshold(
     linf = sensitivity.linf
     splits = binds(sensitivity, labels)
 
-    def seen(T: int) -> float:
+    def hidden(T: int) -> bool:
         if splits:
-            return shown_once(lambda v: alone(v, T), sensitivity, labels)
-        return union(alone(linf, T), labels)  # every label may have linf
+            return shown_once(lambda v: alone(v, T), sensitivity, labels) <= delta
+        return union(alone(linf, T), labels) <= delta  # every label may have linf
 
-    return smallest_offset(seen, delta, "delta", linf)
+    return first_offset(hidden, "delta", linf)
 
 
 @lru_cache(maxsize=1024)
@@ -260,7 +260,7 @@ class ThresholdedMechanism(FromData):
         """Standard deviation of the noise on one count before any selection by it, of cut noise an
         upper bound.
         """
-        return self.counting.count_noise(self.moved(sensitivity), labels=self.floor_rank)
+        return self.counting.noise_std(self.moved(sensitivity), labels=self.floor_rank)
 
     @final
     def selection_noise(self, sensitivity: Sensitivity) -> float:

@@ -11,7 +11,7 @@ from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.rounding import decimal, read_up, tail_up
 from dptopk._internal.search import first_true
-from dptopk._internal.tails import laplace_edge_mass, laplace_total, smallest_offset
+from dptopk._internal.tails import first_offset, laplace_edge_mass, laplace_total
 from dptopk.costs import Charge, PureDP
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.laplace import KnownLaplace, rate
@@ -92,17 +92,17 @@ class TruncatedLaplace(CutMechanism):
         chance = self.at_threshold(sensitivity)
         tail = self.threshold_tail(sensitivity)
 
-        def hidden(above: int) -> float:
-            """P[a count of T + ``above`` is hidden]: noise below -above, or equal to it and the
-            coin refuses.
+        most = min(1 - probability, 0.5)
+
+        def appears(above: int) -> bool:
+            """Whether a count of T + ``above`` is hidden rarely enough: by noise below -above, or
+            equal to it where the coin refuses.
             """
             below = tail(above)
             until = tail(above - 1) if above else 1 - below
-            return chance * below + (1 - chance) * until
+            return chance * below + (1 - chance) * until <= most
 
-        return self.bound(sensitivity) + smallest_offset(
-            hidden, min(1 - probability, 0.5), "probability"
-        )
+        return self.bound(sensitivity) + first_offset(appears, "probability")
 
     @cached_property
     def counting(self) -> KnownLaplace:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from dptopk._internal.choices import Effort
 from dptopk._internal.search import bisect, bracket
@@ -141,11 +141,6 @@ class Candidate:
         shape = self.request.shape
         gap = shape.gap(k) if isinstance(shape, Shape) else REFERENCE / (2 * k)
         return self.mechanisms[0].swap_chance(self.request.sensitivity, gap)
-
-
-def evaluate(request: Request, design: Design) -> list[Candidate]:
-    """The design with each division of the budget, by estimate."""
-    return list(map(partial(at_budget, request, design), design.splits(request)))
 
 
 def at_budget(request: Request, design: Design, split: Split) -> Candidate:

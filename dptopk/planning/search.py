@@ -23,7 +23,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.planning.designs import Design, all_designs, method_names
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.request import Request
-from dptopk.planning.scaling import FINE, ROUGH, Candidate, evaluate, scale_coarse, scale_exact
+from dptopk.planning.scaling import FINE, ROUGH, Candidate, at_budget, scale_coarse, scale_exact
 from dptopk.planning.selections import largest_gain
 from dptopk.planning.shape import Shape
 from dptopk.planning.topk_plan import OnePhase
@@ -206,7 +206,12 @@ def default_d_bar(k: int) -> int:
 def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
     """The candidates that may be the best on a shape, by few draws, then by more."""
     found = _hopeful(
-        [guess for design in designs for guess in evaluate(request, design)], SHAPE_MARGIN
+        [
+            at_budget(request, design, split)
+            for design in designs
+            for split in design.splits(request)
+        ],
+        SHAPE_MARGIN,
     )
     best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
     scales = {guess.design.name: scale_coarse(guess).rho / guess.rho for guess in best}
@@ -266,7 +271,7 @@ def _divisions(request: Request, design: Design) -> list[Candidate]:
     """The divisions of the budget for a design, the best first; of those as good that of the lower
     threshold.
     """
-    found = evaluate(request, design)
+    found = list(map(partial(at_budget, request, design), design.splits(request)))
     tied = (1 + FINE) * min(map(attrgetter("criterion"), found))
     return sorted(
         found,

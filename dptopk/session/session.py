@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from dptopk.ledger.ledger import Ledger
     from dptopk.mechanisms.continual import ContinualTopK
-    from dptopk.session.stream import Calendar, StreamSession
+    from dptopk.session.stream_session import Calendar, StreamSession
 
 
 _LOG = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class Session:
         >>> list(session.top_k(2, budget=Budget(1.0, 1e-6)).labels)
         ['x', 'y']
         """
-        from dptopk.session.events import read_events
+        from dptopk.session.event_reading import read_events
 
         if (budget is None) == (ledger is None):  # before the data are read
             raise InvalidParameter("give exactly one of budget and ledger")
@@ -550,7 +550,7 @@ class Session:
         >>> stream.answer(1, day).labels
         ('tea',)
         """
-        from dptopk.session.stream import Calendar, StreamSession
+        from dptopk.session.stream_session import Calendar, StreamSession
 
         self._here()
         book = self._book

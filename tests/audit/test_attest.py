@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from dptopk import BoundedRange, Budget, Charge, PureDP, Sensitivity
 from dptopk.audit import World, attest
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.named import names, parse_mechanism
 from dptopk.mechanisms.samplers.listing import outcomes

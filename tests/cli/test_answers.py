@@ -13,7 +13,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 
 BASE = ("--k", 3, "--epsilon", 2, "--delta", 1e-6, "--labels-per-user", 1, "--seed", 1)
 EVIL = ["=1+1", "<script>alert(1)</script>", "[red]x[/red]"]

@@ -409,7 +409,7 @@ def test_demo_is_macbeth():
 def test_the_page_of_the_command_line_names_every_command():
     import typer
 
-    from dptopk.cli.app import app as whole
+    from dptopk.cli.commands import app as whole
 
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     table = page.split("| command | what it does |")[1].split("\n\n")[0]

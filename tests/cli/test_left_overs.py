@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk import Budget, Charge, Ledger, PureDP, Sensitivity, plan_topk
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.ledger import transaction
 
 OPTIONS = ("--k", "2", "--epsilon", "2", "--known-domain", "--labels-per-user", "1", "--seed", "1")

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.costs import Charge
 from dptopk.ledger.ledger import Ledger
 

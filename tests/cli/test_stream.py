@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk import Ledger
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 
 ASKED = ("--k", 2, "--days", 3, "--epsilon", 2, "--delta", 1e-6)
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk import Budget, Charge, Histogram, KnownLaplace, Ledger, PureDP, Sensitivity, Session
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.cli.ledger_view import guarantee
 from dptopk.errors import InvalidParameter
 from dptopk.ledger import statement

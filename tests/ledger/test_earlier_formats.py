@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk.budgets.filter import Filter
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.costs import ZCDP, BoundedRange, Budget, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger import migrate

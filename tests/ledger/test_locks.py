@@ -201,7 +201,7 @@ def _of_databases(folder):
 def test_nobody_but_sqlite_opens_the_file_of_a_database(tmp_path):
     from typer.testing import CliRunner
 
-    from dptopk.cli.app import app
+    from dptopk.cli.commands import app
     from dptopk.service.tables import Tables
 
     path = tmp_path / "ledger.db"

@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 from typer.testing import CliRunner
 
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.costs import Budget, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger.journal import CHECKPOINT_EVERY

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 import pytest
 from typer.testing import CliRunner
 
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.costs import Budget, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger.heads import HeadFile, HeadTable

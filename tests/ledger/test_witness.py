@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 from typer.testing import CliRunner
 
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger.heads import HeadFile

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk._internal.formatting import FORMULA
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.costs import Charge
 
 from .conftest import Server

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,16 +11,20 @@ import typer
 
 from dptopk._internal import validate
 from dptopk._internal.formatting import describe_l0, format_upper, visible
-from dptopk.cli.options import Chain, Columns, Domain, K, Paying, PerUser, Written
+from dptopk.cli.answer_sheet import AnswerSheet, write_sheet
+from dptopk.cli.options import Chain, Columns, Domain, K, PayingLedger, PerUser, Written
 from dptopk.cli.shell import Subgroup
-from dptopk.cli.target import check_target, opened, write
+from dptopk.cli.target import check_target
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
     from dptopk.histogram.histogram import Histogram
     from dptopk.mechanisms.continual import ContinualTopK
     from dptopk.release.release import Release
-    from dptopk.session.stream import StreamSession
+    from dptopk.session.stream_session import StreamSession
 
 app = typer.Typer(
     cls=Subgroup,
@@ -37,7 +42,7 @@ Ledger = Annotated[str, typer.Option(help="The ledger that paid.")]
 def create(
     stream: File,
     k: K,
-    paying: Paying,
+    paying: PayingLedger,
     days: Annotated[int, typer.Option(help="How many days: fixed now, at most 4000.")],
     epsilon: Annotated[float, typer.Option(help="Total ε of all days together.")],
     delta: Annotated[float, typer.Option(help="Total δ of all days together, above 0.")],
@@ -81,7 +86,7 @@ def create(
     from dptopk.histogram.histogram import Histogram
     from dptopk.planning import plan_continual
     from dptopk.session.session import Session
-    from dptopk.session.stream import LATE, Calendar
+    from dptopk.session.stream_session import LATE, Calendar
 
     calendar = Calendar(first_day=first_day, time_zone=time_zone, late=LATE[late == "left-out"])
     book, state = paying.account()
@@ -132,7 +137,7 @@ def answer(
     without SOURCE that is all that is given. Days are answered in order; one without data is
     answered with a table without rows. The same file is refused for two days.
     """
-    from dptopk.session.stream import StreamSession
+    from dptopk.session.stream_session import StreamSession
 
     validate.probability(allow_zero=False, confidence=to.confidence)
     check_target(to.out, inputs=[stream, source, *chain.files(ledger)])
@@ -147,7 +152,8 @@ def answer(
         if release is None and source is not None:
             release = _asked(asked, number, source, partition, columns)
         assert release is not None  # noqa: S101
-    _write(asked, number, release, output_format, to)
+    about = {"stream": asked.name, "day": number, "date": asked.calendar.name(number)}
+    write_sheet(DaySheet(about, release, to.confidence), output_format, to.out)
 
 
 @app.command()
@@ -156,7 +162,7 @@ def show(stream: File, ledger: Ledger, chain: Chain) -> None:
     charged.
     """
     from dptopk.histogram.histogram import Histogram
-    from dptopk.session.stream import StreamSession
+    from dptopk.session.stream_session import StreamSession
 
     with chain.opened(ledger) as book:
         asked = StreamSession.open(book, stream)
@@ -231,23 +237,36 @@ def _about(mechanism: ContinualTopK, like: Histogram, delta: float | None = None
     return lines
 
 
-def _write(
-    asked: StreamSession, number: int, release: Release, output_format: str, to: Written
-) -> None:
-    """Write the answer of a day."""
-    from rich.console import Console
+@dataclass(frozen=True)
+class DaySheet(AnswerSheet):
+    """The answer of a day of a stream.
 
-    from dptopk._internal.json_text import readable_json
-    from dptopk.cli.output import rows_table, spreadsheet_rows, with_intervals
+    Attributes:
+        about: the stream, the number of the day and its date.
+        release: the answer.
+        confidence: of the error bars, in (0, 1).
+    """
 
-    if output_format == "json":
-        about = {"stream": asked.name, "day": number, "date": asked.calendar.name(number)}
-        write(readable_json(about | with_intervals(release, to.confidence)), to.out)
-    elif output_format == "csv":
-        write(spreadsheet_rows(release, to.confidence).to_csv(index=False), to.out)
-    else:
-        with opened(to.out) as file:
-            console = Console(file=file, highlight=False)
-            console.print(rows_table(release.shown(confidence=to.confidence), console))
-            for line in release.remarks():
-                console.print(visible(line), markup=False)
+    about: Mapping[str, str | int]
+    release: Release
+    confidence: float
+
+    def cells(self) -> pd.DataFrame:
+        """The rows with labels that no spreadsheet takes for formulas."""
+        from dptopk.cli.output import spreadsheet_rows
+
+        return spreadsheet_rows(self.release.shown(confidence=self.confidence))
+
+    def plain(self) -> dict[str, object]:
+        """The day, and the rows with their intervals."""
+        from dptopk.cli.output import with_intervals
+
+        return dict(self.about) | with_intervals(self.release, self.confidence)
+
+    def print_to(self, console: Console) -> None:
+        """Print the rows and the remarks of the answer."""
+        from dptopk.cli.output import rows_table
+
+        console.print(rows_table(self.release.shown(confidence=self.confidence), console))
+        for line in self.release.remarks():
+            console.print(visible(line), markup=False)

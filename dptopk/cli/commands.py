@@ -14,11 +14,11 @@ from dptopk._internal.json_text import readable_json
 from dptopk.cli import (
     analyst as analyst_commands,
     datasets as datasets_commands,
-    ledger as ledger_commands,
+    ledger_commands,
 )
 from dptopk.cli.attest import attest
 from dptopk.cli.audit import audit
-from dptopk.cli.budget import budget
+from dptopk.cli.budget_command import budget
 from dptopk.cli.certify import certify
 from dptopk.cli.events_sql import events_sql
 from dptopk.cli.ledger_upkeep import migrate, witness
@@ -36,7 +36,7 @@ from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
 from dptopk.cli.shell import Command, Group, Guided, log_to_stderr, working
-from dptopk.cli.stream import app as stream_app
+from dptopk.cli.stream_commands import app as stream_app
 from dptopk.cli.topk import topk
 from dptopk.errors import InvalidParameter
 from dptopk.question import Question
@@ -121,8 +121,9 @@ What an answer costs, without data: dptopk plan --k 25 --epsilon 2 --delta 1e-6
 def demo(seed: Seed = None) -> None:
     """Print a private top 25 of the words of Macbeth, whose vocabulary is not known in advance."""
     import numpy as np
+    from rich.console import Console
 
-    from dptopk.cli.output import print_answer
+    from dptopk.cli.output import TopKSheet
     from dptopk.costs import Budget
     from dptopk.datasets import macbeth
     from dptopk.histogram.histogram import Sensitivity
@@ -136,7 +137,7 @@ def demo(seed: Seed = None) -> None:
     plan = plan_topk(25, Budget(2, 1e-6), sensitivity=sensitivity)
     release = plan.release(macbeth(sensitivity=sensitivity), rng)
     typer.echo(DEMO)
-    print_answer(plan, release)
+    TopKSheet.of(plan, release).print_answer(Console(highlight=False))
     typer.echo(NEXT, nl=False)
 
 

@@ -1,0 +1,105 @@
+"""One table of formats for all answers of the command line: of a top k, of segments, of a day."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from dptopk._internal.json_text import readable_json
+from dptopk.cli.shell import tell
+from dptopk.cli.target import opened, replacing, write
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from dptopk.cli.options import Format
+
+
+class AnswerSheet(ABC):
+    """An answer, and all that is written beside it, in each of the formats that it can have."""
+
+    @abstractmethod
+    def print_to(self, console: Console) -> None:
+        """Print the answer as a table for people."""
+
+    @abstractmethod
+    def cells(self) -> pd.DataFrame:
+        """The rows for a spreadsheet; no label starts a formula."""
+
+    @abstractmethod
+    def plain(self) -> dict[str, object]:
+        """The answer as JSON holds it."""
+
+    def remarks(self) -> list[str]:
+        """The lines that go to standard error where the format has room for rows alone."""
+        return []
+
+    def page(self) -> str:
+        """The answer as an HTML page."""
+        raise InvalidParameter(NO_PAGE)
+
+    def markdown(self) -> str:
+        """The answer as Markdown."""
+        raise InvalidParameter(NO_PAGE)
+
+    def arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        raise InvalidParameter(NO_PAGE)
+
+
+NO_PAGE = "--format: this answer is written as table, csv or json"
+
+
+def write_sheet(sheet: AnswerSheet, form: Format, out: Path | None) -> None:
+    """Write an answer in a format, to a file or to standard output."""
+    SHEET_WRITERS[form](sheet, out)
+
+
+def _write_table(sheet: AnswerSheet, out: Path | None) -> None:
+    with opened(out) as file:
+        sheet.print_to(Console(file=file, highlight=False))
+
+
+def _write_csv(sheet: AnswerSheet, out: Path | None) -> None:
+    """The rows; what is said about them goes to standard error, so that no pipe loses it."""
+    write(sheet.cells().to_csv(index=False), out)
+    for line in sheet.remarks():
+        tell(line)
+
+
+def _write_json(sheet: AnswerSheet, out: Path | None) -> None:
+    write(readable_json(sheet.plain()), out)
+
+
+def _write_html(sheet: AnswerSheet, out: Path | None) -> None:
+    write(sheet.page(), out)
+
+
+def _write_markdown(sheet: AnswerSheet, out: Path | None) -> None:
+    write(sheet.markdown(), out)
+
+
+def _write_parquet(sheet: AnswerSheet, out: Path | None) -> None:
+    import pyarrow.parquet as pq
+
+    table = sheet.arrow()
+    assert out is not None  # noqa: S101 - refused beforehand
+    with replacing(out) as temporary:
+        pq.write_table(table, temporary)
+
+
+# A new format is a function here, and its word in ``options.Format``.
+SHEET_WRITERS: dict[Format, Callable[[AnswerSheet, Path | None], None]] = {
+    "table": _write_table,
+    "csv": _write_csv,
+    "json": _write_json,
+    "html": _write_html,
+    "markdown": _write_markdown,
+    "parquet": _write_parquet,
+}

@@ -1,0 +1,95 @@
+"""``dptopk topk --segment-by``: one answer for each segment of a public list, charged together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from dptopk._internal.formatting import format_upper, numbered, spreadsheet, visible
+from dptopk.accounting.registry import Bound
+from dptopk.cli.answer_sheet import AnswerSheet
+from dptopk.cli.output import TopKSheet, as_dict
+from dptopk.cli.page import details
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dptopk.planning import TopKPlan
+    from dptopk.planning.per_segment import PerSegment
+    from dptopk.release.release import Release
+
+
+@dataclass(frozen=True)
+class SegmentsSheet(AnswerSheet):
+    """The answers of all segments: a table each, rows with a column of segments, or JSON.
+
+    Attributes:
+        plans: of the segments.
+        answers: by segment, in the order of the list.
+        bound: the guarantee of all of them.
+        confidence: of the error bars, in (0, 1).
+        left: what is left of the budget, in lines.
+    """
+
+    plans: PerSegment[TopKPlan]
+    answers: Mapping[str, Release]
+    bound: Bound
+    confidence: float
+    left: Sequence[str]
+
+    @property
+    def sheets(self) -> dict[str, TopKSheet]:
+        """The answer of each segment."""
+        plan = self.plans.each
+        answers = self.answers.items()
+        return {name: TopKSheet.of(plan, answer, self.confidence) for name, answer in answers}
+
+    def remarks(self) -> list[str]:
+        """The guarantee of all segments."""
+        return [_guarantee(self.plans, self.bound)]
+
+    def cells(self) -> pd.DataFrame:
+        """The rows of all segments, with a column that names them."""
+        import pandas as pd
+
+        parts = [sheet.cells() for sheet in self.sheets.values()]
+        names = list(map(spreadsheet, self.answers))
+        together = pd.concat(parts, keys=names, names=["segment", None])
+        return together.reset_index(level=0)
+
+    def plain(self) -> dict[str, object]:
+        """The answers by segment, and the guarantee of all of them."""
+        plan = self.plans.each
+        segments = {
+            name: as_dict(plan, answer, self.confidence) for name, answer in self.answers.items()
+        }
+        bound = self.bound
+        total = {"epsilon": bound.epsilon, "delta": bound.delta, "bound": bound.name}
+        per_user = self.plans.per_user
+        return {"segments": segments, "guarantee": total, "segments_per_user": per_user}
+
+    def print_to(self, console: Console) -> None:
+        """Print a table for each segment, and the guarantee of all of them."""
+        for name, sheet in self.sheets.items():
+            console.rule(Text(visible(name)), align="left")
+            sheet.print_rows(console)
+            for line in details(sheet.release):
+                console.print(Text(visible(line)))
+        console.print()
+        for line in (*self.remarks(), *self.left):
+            console.print(Text(visible(line)))
+
+
+def _guarantee(plans: PerSegment[TopKPlan], bound: Bound) -> str:
+    """The guarantee of all segments in one sentence."""
+    total = f"({format_upper(bound.epsilon, 4)}, {bound.delta:g})-DP"
+    segments = numbered(len(plans.plans), "segment")
+    said = (
+        f"Total: {total} at most, by {bound.name} ({bound.source}), for {segments}, a user in at "
+        f"most {plans.per_user} of them. {plans.each.told_in_rho}"
+    )
+    return said.rstrip()
