@@ -205,7 +205,7 @@ def test_the_architecture_page_shows_the_tree_as_it_is():
 
 
 def test_command_line_is_a_folder_of_small_files():
-    assert {"app", "input", "output"} <= {path.stem for path in (PACKAGE / "cli").glob("*.py")}
+    assert {"commands", "input", "output"} <= {path.stem for path in (PACKAGE / "cli").glob("*.py")}
 
 
 def test_import_is_light():

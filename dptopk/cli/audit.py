@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import runpy
 from dataclasses import asdict
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -85,10 +85,11 @@ def load(place: str) -> Any:
     if not home or not name:
         raise InvalidParameter(f"mechanism must be module:name or file.py:name, got {place!r}")
     try:
-        file = home.endswith(".py")
-        module: Any = (
-            SimpleNamespace(**runpy.run_path(home)) if file else importlib.import_module(home)
-        )
+        module: ModuleType | SimpleNamespace
+        if home.endswith(".py"):
+            module = SimpleNamespace(**runpy.run_path(home))
+        else:
+            module = importlib.import_module(home)
     except (Exception, SystemExit) as error:  # noqa: BLE001
         raise InvalidParameter(
             f"mechanism: cannot load {place!r}: {type(error).__name__}: {error}"

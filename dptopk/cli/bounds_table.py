@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._internal.choices import INTERACTIONS
+from dptopk._internal.choices import INTERACTIONS, Interaction
 from dptopk._internal.formatting import format_lower, format_upper
 from dptopk._internal.json_text import readable_json
 from dptopk.cli.output import add_row
@@ -26,16 +28,44 @@ if TYPE_CHECKING:
 SYMBOLS = {"epsilon": "ε", "delta": "δ"}
 
 
-def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query: Any) -> None:
+@dataclass(frozen=True)
+class Query:
+    """The question about a charge: ε at a δ, or δ at an ε.
+
+    Attributes:
+        delta, epsilon: one of them is given, the other is None.
+        interaction: who chooses the costs, and when.
+    """
+
+    delta: float | None
+    epsilon: float | None
+    interaction: Interaction
+
+    @property
+    def wanted(self) -> str:
+        """The name of the number that is asked for."""
+        if self.epsilon is None:
+            return "epsilon"
+        return "delta"
+
+    @property
+    def given(self) -> float:
+        """The number that is given."""
+        if self.delta is None:
+            return self.epsilon or 0.0
+        return self.delta
+
+
+def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, query: Query) -> None:
     """Write the table of bounds; the smallest one that applies is marked with an arrow."""
-    wanted = "epsilon" if query["epsilon"] is None else "delta"
+    wanted = query.wanted
     applicable = rows[rows["applies"]].sort_values(wanted, kind="stable")
     best = None if applicable.empty else str(applicable["name"].iloc[0])
     if output_format == "csv":
         write(rows.to_csv(index=False), None)
         return
     if output_format == "json":
-        question = {key: value for key, value in query.items() if value is not None}
+        question = {key: value for key, value in asdict(query).items() if value is not None}
         records = list(map(_plain_row, rows.to_dict("records")))
         text = {"charge": str(charge), **question, "best": best, "bounds": records}
         write(readable_json(text), None)
@@ -51,20 +81,18 @@ def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query
         console.print(Text(f"Not for these costs (--format csv says why): {', '.join(others)}."))
 
 
-def _answer(
-    charge: Charge, applicable: pd.DataFrame, wanted: str, query: dict[str, Any]
-) -> list[str]:
+def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: Query) -> list[str]:
     """The smallest valid bound in words, with the best lower bound that is known."""
     given = "delta" if wanted == "epsilon" else "epsilon"
     symbol = SYMBOLS[wanted]
-    lines = [f"{charge} at {SYMBOLS[given]} = {query[given]:g}, {query['interaction']}:"]
+    lines = [f"{charge} at {SYMBOLS[given]} = {query.given:g}, {query.interaction}:"]
     if applicable.empty:
         return [*lines, "no bound applies"]
     best = applicable.iloc[0]
     line = f"{symbol} = {format_upper(best[wanted])} by {best['name']}"
     if not math.isnan(best["lower"]):
         line += f"; no valid one can be below {format_lower(best['lower'])}"
-    if wanted == "epsilon" and query["delta"] < charge.delta:
+    if wanted == "epsilon" and query.given < charge.delta:
         line += f": δ is below what the charge itself may fail with, {charge.delta:g}"
     return [*lines, line]
 
@@ -132,11 +160,11 @@ def print_designs(designs: pd.DataFrame) -> None:
     )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: float | str | bool | np.generic | None) -> float | str | bool | None:
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
             return None
         return "inf"
-    if hasattr(value, "item"):
+    if isinstance(value, np.generic):
         return value.item()
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -228,16 +228,22 @@ def compose_command(
 ) -> None:
     """Compare all composition bounds on a charge; the smallest valid one is marked."""
     from dptopk.accounting import bounds
-    from dptopk.cli.bounds_table import write_bounds
+    from dptopk.cli.bounds_table import Query, write_bounds
     from dptopk.cli.terms import costs_of
 
     parsed = costs_of(charge, "CHARGE")
     if (delta is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of --delta and --epsilon: the other is the answer")
-    query: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "interaction": interaction}
     with working("composing"):
-        rows = bounds.table(parsed, effort=effort, max_seconds=max_seconds, **query)
-    write_bounds(parsed, rows, output_format, **query)
+        rows = bounds.table(
+            parsed,
+            delta=delta,
+            epsilon=epsilon,
+            interaction=interaction,
+            effort=effort,
+            max_seconds=max_seconds,
+        )
+    write_bounds(parsed, rows, output_format, Query(delta, epsilon, interaction))
 
 
 app.command(rich_help_panel=ASK, epilog=EXAMPLES)(topk)

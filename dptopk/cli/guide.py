@@ -5,8 +5,9 @@ that say the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 from rich.console import Console
@@ -18,6 +19,9 @@ from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import describe_l0, format_lower, percent, visible
 from dptopk.errors import InvalidParameter
 
+if TYPE_CHECKING:
+    from typer._click.core import Parameter
+
 T = TypeVar("T")
 ROWS = {
     "1": "an event; a column says which person it is of",
@@ -25,7 +29,10 @@ ROWS = {
     "3": "a label and its count; the rows are counted already",
 }
 CAPS = {
-    "1": ("Limit each person to how many labels while labels are looked for", "10"),
+    "1": (
+        "Limit each person to how many labels while labels are looked for (a number, or auto)",
+        "auto",
+    ),
     "3": ("At how many labels can one person be counted at most (a number, or any)", "any"),
 }
 EPSILON = (
@@ -51,7 +58,37 @@ COLUMNS = {
 }
 
 
-def guided(file: str, params: list[Any]) -> list[str]:
+@dataclass(frozen=True)
+class GuidedAnswers:
+    """What was answered.
+
+    Attributes:
+        kind: what a row is, a key of ROWS.
+        columns: options -> columns of the file.
+        k: how many labels.
+        cap: the most labels of one person; None: not limited, or chosen by the plan.
+        epsilon, delta: the total.
+    """
+
+    kind: str
+    columns: dict[str, str]
+    k: int
+    cap: int | None
+    epsilon: float
+    delta: float
+
+    def arguments(self) -> list[str]:
+        """The options as they are typed."""
+        typed = ["--one-row-per-user"] if self.kind == "2" else []
+        for option, column in self.columns.items():
+            typed += [option, column]
+        typed += ["--k", str(self.k)]
+        if self.cap is not None:
+            typed += ["--labels-per-user", str(self.cap)]
+        return [*typed, "--epsilon", f"{self.epsilon:g}", "--delta", f"{self.delta:g}"]
+
+
+def guided(file: str, params: list[Parameter]) -> list[str]:
     """The options of ``dptopk topk`` that were answered; the file's column names are read, and
     nothing else of it.
 
@@ -73,17 +110,17 @@ def guided(file: str, params: list[Any]) -> list[str]:
         console.print(f"  {kind}. {ROWS[kind]}")
     likely = _guess(columns, kinds)
     kind = Prompt.ask("What is a row", choices=kinds, default=likely, console=console)
-    options = _columns(kind, columns, console)
+    named = _columns(kind, columns, console)
     wanted = "How many labels do you want"
-    options["--k"] = _ask(console, wanted, "10", lambda text: number_of_labels(int(text)))
-    if kind != "2":
-        options |= _capped(kind, console)
-    options |= _total(console)
-    _show(kind, options, console)
+    k = _ask(console, wanted, "10", lambda text: number_of_labels(int(text)))
+    cap = _ask(console, *CAPS[kind], _cap) if kind in CAPS else None
+    epsilon, delta = _total(console)
+    answers = GuidedAnswers(kind, named, k, cap, epsilon, delta)
+    _show(answers, console)
     if not Confirm.ask("Ask this, once", default=True, console=console):
         console.print("Nothing was read, and nothing was spent.")
         raise typer.Exit
-    return _as_arguments(options)
+    return answers.arguments()
 
 
 def _format(file: str) -> str:
@@ -99,16 +136,7 @@ def _format(file: str) -> str:
     )
 
 
-def _capped(kind: str, console: Console) -> dict[str, int]:
-    """The cap on the labels of one person, if there is to be one."""
-    text, usual = CAPS[kind]
-    cap = _ask(console, text, usual, _cap)
-    if cap is None:
-        return {}
-    return {"--labels-per-user": cap}
-
-
-def _total(console: Console) -> dict[str, float]:
+def _total(console: Console) -> tuple[float, float]:
     """ε and δ as they were answered."""
     console.print(f"\n{EPSILON}")
     epsilon = _ask(console, "ε", "1", lambda text: validate.positive(epsilon=float(text)))
@@ -126,23 +154,7 @@ def _total(console: Console) -> dict[str, float]:
     def read(text: str) -> float:
         return validate.probability(allow_zero=False, delta=float(text))
 
-    return {"--epsilon": epsilon, "--delta": _ask(console, "δ", _text(usual), read)}
-
-
-def _as_arguments(options: dict[str, Any]) -> list[str]:
-    """The options as they are typed; a flag has no value."""
-    arguments = []
-    for name, value in options.items():
-        arguments.append(name)
-        if value is not True:
-            arguments.append(_text(value))
-    return arguments
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
+    return epsilon, _ask(console, "δ", f"{usual:g}", read)
 
 
 def _guess(columns: list[str], kinds: list[str]) -> str:
@@ -155,11 +167,9 @@ def _guess(columns: list[str], kinds: list[str]) -> str:
     return kinds[1]
 
 
-def _columns(kind: str, columns: list[str], console: Console) -> dict[str, Any]:
+def _columns(kind: str, columns: list[str], console: Console) -> dict[str, str]:
     """The options that say what the columns mean."""
-    options: dict[str, Any] = {}
-    if kind == "2":
-        options["--one-row-per-user"] = True
+    options = {}
     left = list(columns)
     for option, question in COLUMNS[kind].items():
         if not left:
@@ -191,7 +201,7 @@ def _ask(console: Console, question: str, usual: str, read: Callable[[str], T]) 
 
 
 def _cap(text: str) -> int | None:
-    if text == "any":
+    if text in {"any", "auto"}:
         return None
     return validate.count(labels_per_user=int(text))
 
@@ -202,14 +212,15 @@ def _people(text: str) -> int | None:
     return validate.count(users=int(text.replace(",", "")))
 
 
-def _show(kind: str, options: dict[str, Any], console: Console) -> None:
+def _show(answers: GuidedAnswers, console: Console) -> None:
     """What the answer will cost and deliver, and what a cap leaves out."""
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan
     from dptopk.question import Events, Facts, Question
 
-    cap = options.get("--labels-per-user")
-    question = Question(k=options["--k"], epsilon=options["--epsilon"], delta=options["--delta"])
+    kind = answers.kind
+    cap = answers.cap
+    question = Question(k=answers.k, epsilon=answers.epsilon, delta=answers.delta)
     moved = Sensitivity(l0=1 if kind == "2" else cap)
     events = Events(labels_per_user=cap or "auto", profile=False)
     facts = Facts(sensitivity=moved, events=events if kind == "1" else None, looks=False)

@@ -262,11 +262,11 @@ class Source(Columns):
         )
 
     def _counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
-        columns = {"label": self.label, "count": self.count}
         try:
             frame = read_counts(
                 self.path,
-                **columns,
+                label=self.label,
+                count=self.count,
                 separator=self.separator,
                 encoding=self.encoding,
                 decimal=self.decimal,
@@ -277,7 +277,7 @@ class Source(Columns):
                 raise InvalidParameter(
                     str(error).removeprefix("where: "), parameter="segment"
                 ) from None
-            if error.parameter not in columns:
+            if error.parameter not in {"label", "count"}:
                 raise
             if error.parameter == "count" and "has no column" not in str(error):
                 raise InvalidParameter(f"{error}{self._marks()}", parameter="count") from None
@@ -376,23 +376,30 @@ class Source(Columns):
         bounds = self._bounds(reading.sensitivity, reading.top)
         if reading.finding is not None:
             bounds |= asdict(reading.finding) | {"count_capped": False}
-        of: dict[str, Any] = {"segment": self.segment_by, "segments": names}
-        of["segments_per_user"] = self.segments_per_user
         with working("bounding contributions") as report:
-            return datasets.segment_histograms(self._table, **bounds, **of, progress=report)
+            return datasets.segment_histograms(
+                self._table,
+                **bounds,
+                segment=str(self.segment_by),
+                segments=names,
+                segments_per_user=self.segments_per_user,
+                progress=report,
+            )
 
     def _bounds(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
         """How events are bounded: the caps, and at most ``top`` rows."""
-        options: dict[str, Any] = {
+        engine = None
+        if self.memory_limit is not None or self.passes is not None:
+            engine = datasets.DuckDB(memory_limit=self.memory_limit, passes=self.passes)
+        return {
             "user": self.user,
             "item": self.item,
             "where": self.conditions or None,
+            "labels_per_user": 1 if self.one_row_per_user else sensitivity.l0,
+            "per_label_cap": sensitivity.linf,
+            "engine": engine,
+            "top": top,
         }
-        options["labels_per_user"] = 1 if self.one_row_per_user else sensitivity.l0
-        options["per_label_cap"] = sensitivity.linf
-        if self.memory_limit is not None or self.passes is not None:
-            options["engine"] = datasets.DuckDB(memory_limit=self.memory_limit, passes=self.passes)
-        return options | {"top": top}
 
 
 def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines: bool) -> list[Any]:

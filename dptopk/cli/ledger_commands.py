@@ -193,7 +193,7 @@ def rekey(
     """Change the secret of the hash chain, after verifying all of it; stop the service first."""
     from dptopk.ledger.keys import read_key
 
-    secret = read_key(**{"new-key-file": new_key_file})
+    secret = read_key(new_key_file, "new-key-file")
     with book.open() as ledger:
         ledger.rekey(secret)
         head = ledger.head()

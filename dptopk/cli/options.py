@@ -9,7 +9,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, get_type_hints
 
 import typer
 
@@ -22,9 +22,12 @@ from dptopk.errors import InvalidParameter
 from dptopk.question import Question
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from dptopk.ledger.dataset import DatasetState
     from dptopk.ledger.ledger import Ledger
 
+T = TypeVar("T")
 # How an answer can be written.
 Format = Literal["table", "csv", "json", "html", "markdown", "parquet"]
 EVENTS = "Of events"
@@ -216,13 +219,22 @@ class Chain:
 
         if self.key_file is None:
             return None
-        return read_key(**{"key-file": self.key_file})
+        return read_key(self.key_file, "key-file")
 
-    def opened(self, url: str, *, create: bool = False, **options: Any) -> Ledger:
+    def opened(
+        self, url: str, *, create: bool = False, test: bool = False, read_only: bool = False
+    ) -> Ledger:
         """Open a ledger; only ``ledger init`` makes one that is not there."""
         from dptopk.ledger.ledger import Ledger
 
-        return Ledger(url, key=self.key, head_file=self.head_file, create=create, **options)
+        return Ledger(
+            url,
+            key=self.key,
+            head_file=self.head_file,
+            create=create,
+            test=test,
+            read_only=read_only,
+        )
 
     def files(self, url: str | None) -> list[str | Path | None]:
         """A SQLite ledger, its journals and what it is checked with: no command may write an answer
@@ -243,9 +255,9 @@ class Book(Chain):
         str, typer.Argument(help="Path of a SQLite file, or the URL of a PostgreSQL database.")
     ]
 
-    def open(self, **options: Any) -> Ledger:
+    def open(self, *, create: bool = False, test: bool = False, read_only: bool = False) -> Ledger:
         """Open it."""
-        return self.opened(self.url, **options)
+        return self.opened(self.url, create=create, test=test, read_only=read_only)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +300,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     own; of a question, those that the command line offers.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups = {name: kind for name, kind in hints.items() if _is_group(kind)}
     own = signature(command).parameters
     fields = {name: _options_of(kind) for name, kind in groups.items()}
     order: list[Parameter] = []
@@ -308,13 +320,18 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _taken(kind: Any, fields: dict[str, Parameter], options: dict[str, Any]) -> Any:
+def _is_group(kind: object) -> TypeGuard[type[DataclassInstance]]:
+    """Whether the type of a parameter is a dataclass, whose fields are options."""
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def _taken(kind: type[T], fields: dict[str, Parameter], options: dict[str, Any]) -> T:
     """A group of the options, which are taken out of them."""
     own = {name: options.pop(name) for name in fields}
     return kind(**own)
 
 
-def _options_of(kind: Any) -> dict[str, Parameter]:
+def _options_of(kind: type) -> dict[str, Parameter]:
     """The fields of a dataclass as parameters, with their options."""
     if issubclass(kind, Question):
         return {one.name: one for one in question_parameters(kind)}

@@ -5,7 +5,7 @@ the ledger.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -66,18 +66,22 @@ def refresh(
         raise InvalidParameter(
             "--ledger and --dataset go together; --key-file and --head-file need both"
         )
-    given = {
-        "labels_per_user": labels_per_user,
-        "per_label_cap": per_label_cap,
-        "portable": portable or None,
-    }
-    given |= {"partitions": partitions or None, "days_per_user": days_per_user}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if settings and user is None:
+    numbers = (labels_per_user, per_label_cap, days_per_user)
+    bounded = portable or partitions or numbers != (None,) * 3
+    if bounded and user is None:
         raise InvalidParameter(
             "bounds are fixed when a store is made, with --user-col and --item-col; leave them out"
         )
-    with EventsStore(store, user=user, item=item, **settings) as events:
+    with EventsStore(
+        store,
+        user=user,
+        item=item,
+        labels_per_user=labels_per_user,
+        per_label_cap=1 if per_label_cap is None else per_label_cap,
+        portable=portable,
+        partitions=partitions,
+        days_per_user=days_per_user,
+    ) as events:
         if version not in events.versions[-1:]:
             events.append(partition, version=version)
         count = len(events.versions)

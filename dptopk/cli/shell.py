@@ -8,10 +8,10 @@ import logging
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -104,8 +104,13 @@ def fail(message: str, code: int = 2) -> typer.Exit:
     return typer.Exit(code)
 
 
-# What cannot be parsed, and in whose words it is told: the parser's, and ours.
-_USAGE: Any = typer.BadParameter.__mro__[1]
+if TYPE_CHECKING:
+    from typer._click.core import Context, Parameter
+    from typer._click.exceptions import UsageError
+else:
+    UsageError = typer.BadParameter.__mro__[1]  # of the click that typer brings
+
+# What cannot be parsed, in the parser's words and in ours.
 _INVALID = re.compile(r"Invalid value for '([^']*)'.*?: (.*)", re.DOTALL)
 _WORDS = (
     (r"Input should be a valid integer.*|.* is not a valid integer", "must be a whole number"),
@@ -118,8 +123,8 @@ _WORDS = (
 INTERRUPTED = 130
 
 
-def _unparsed(error: Any) -> str:
-    """What the parser refused, in one sentence that names the option and what was given."""
+def _unparsed(error: UsageError) -> str:
+    """One sentence on what the parser refused: it names the option and what was given."""
     message = error.format_message().rstrip(".")
     found = _INVALID.fullmatch(message)
     if found is None:
@@ -130,7 +135,7 @@ def _unparsed(error: Any) -> str:
     told = _in_our_words(why)
     if told is None:
         return f"{option}: {why}"
-    given: list[Any] = getattr(error.__cause__, "errors", list)()
+    given: list[dict[str, object]] = getattr(error.__cause__, "errors", list)()
     if not given:
         return f"{option} {told}"
     return f"{option} {told}, got {given[0]['input']!r}"
@@ -153,17 +158,18 @@ class _PlainFlags:
     first.
     """
 
-    def get_params(self, ctx: Any) -> list[Any]:
+    def get_params(self, ctx: Context) -> list[Parameter]:
         """The options, flags with an empty metavar; of a question those that most need, and a panel
         of the others.
         """
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        params: list[Parameter] = super().get_params(ctx)  # type: ignore[misc]
         question = any(param.name == "k" for param in params)
         for param in params:
-            if getattr(param, "is_flag", False) and param.metavar is None:
+            if not isinstance(param, typer.core.TyperOption):
+                continue
+            if param.is_flag and param.metavar is None:
                 param.metavar = ""
-            rare = param.name not in FIRST and param.opts[0][0] == "-"
-            if question and rare and param.rich_help_panel is None:
+            if question and param.name not in FIRST and param.rich_help_panel is None:
                 param.rich_help_panel = "Advanced"
         return params
 
@@ -171,21 +177,30 @@ class _PlainFlags:
 class Group(_PlainFlags, typer.core.TyperGroup):
     """Turns errors into one line on standard error and an exit code: no traceback, no data."""
 
-    def main(self, *arguments: Any, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: ARG002
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
         """Run the command line; what cannot be parsed is told in one line too, and an interrupt
         exits with 130.
         """
         try:
-            raise SystemExit(super().main(*arguments, **extra | {"standalone_mode": False}))
-        except _USAGE as error:
-            if type(error).__name__ == "NoArgsIsHelpError":
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            raise SystemExit(code)
+        except UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError" and error.ctx is not None:
                 typer.echo(error.ctx.get_help())
                 raise SystemExit(0) from None
             raise SystemExit(fail(_unparsed(error)).exit_code) from None
         except typer.Abort:
             raise SystemExit(INTERRUPTED) from None
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
@@ -230,7 +245,7 @@ class Command(_PlainFlags, typer.core.TyperCommand):
     meant.
     """
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse, and remember which options there are, for errors."""
         named = [param for param in self.params if param.opts[0].startswith("--")]
         ctx.meta["options"] = {param.name: param.opts[0] for param in named}
@@ -240,7 +255,7 @@ class Command(_PlainFlags, typer.core.TyperCommand):
 class Guided(Command):
     """A command that asks, where it is given a file and nothing else, by somebody at a terminal."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Take the options from the command line, or from what is answered."""
         file_alone = len(args) == 1 and not args[0].startswith("-")
         if file_alone and sys.stdin.isatty() and sys.stdout.isatty():

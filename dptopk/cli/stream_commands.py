@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -90,7 +90,7 @@ def create(
 
     calendar = Calendar(first_day=first_day, time_zone=time_zone, late=LATE[late == "left-out"])
     book, state = paying.account()
-    public: Any = "private" if domain is None else read_labels(domain)
+    public: list[str] | Literal["private"] = "private" if domain is None else read_labels(domain)
     like = Histogram({}, sensitivity=caps_of(per_label_cap, labels_per_user, state), domain=public)
     if like.sensitivity.l0 is None and domain is None:
         raise InvalidParameter(
@@ -247,7 +247,7 @@ class DaySheet(AnswerSheet):
         confidence: of the error bars, in (0, 1).
     """
 
-    about: Mapping[str, str | int]
+    about: Mapping[str, object]
     release: Release
     confidence: float
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dptopk._internal import validate
+from dptopk._internal.choices import COUNTS, DOMAINS
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -160,8 +162,14 @@ def planned(
         raise InvalidParameter(
             f"query: k, epsilon, rho, delta, counts and domain may be given, got {', '.join(given)}"
         )
-    counts: Any = given.get("counts", "auto")
-    domain: Any = given.get("domain", "private")
-    question = Question(k=k, counts=counts, **total)  # type: ignore[arg-type]
+    counts = validate.member(COUNTS, counts=given.get("counts", "auto"))
+    domain = validate.member(DOMAINS, domain=given.get("domain", "private"))
+    question = Question(
+        k=k,
+        counts=counts,
+        epsilon=total.get("epsilon"),
+        rho=total.get("rho"),
+        delta=total.get("delta"),
+    )
     facts = Facts(sensitivity=sensitivity, domain=domain, looks=False)
     return plan_repeated(question, facts, times, delta)

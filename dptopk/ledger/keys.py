@@ -24,14 +24,13 @@ def secret_of(key: str | bytes | None) -> bytes | None:
     return secret
 
 
-def read_key(**files: Path) -> bytes:
+def read_key(path: Path, name: str = "key_file") -> bytes:
     """The secret in the one file, without white space around it; a file that other users may read
     is warned of.
 
     Raises:
         InvalidParameter: naming the argument, when the file cannot be read or holds no secret.
     """
-    ((name, path),) = files.items()
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode

@@ -422,7 +422,7 @@ class Catalog:
         """The secret of the ledger's hash chain."""
         if self.key_file is None:
             return None
-        return read_key(key_file=refuse_special(self.key_file))
+        return read_key(refuse_special(self.key_file))
 
 
 def _same(places: Mapping[str, str]) -> Iterator[str]:

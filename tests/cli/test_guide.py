@@ -218,4 +218,4 @@ def test_columns_whose_names_have_spaces_around_them_or_are_missing(tmp_path, mo
     assert columns_of(path) == [" user", " page "]
     monkeypatch.setattr("builtins.input", lambda: " page ")
     chosen = _columns("2", columns_of(path), Console(quiet=True))
-    assert chosen == {"--one-row-per-user": True, "--item-col": " page "}
+    assert chosen == {"--item-col": " page "}
