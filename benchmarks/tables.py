@@ -27,6 +27,7 @@ import pandas as pd
 
 Pairs = Iterable[tuple[object, object]]
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]+")
+INCLUDE = re.compile(r"#\s*include\s*[<\"]([^>\"]+)")
 MOST_FILES = 12_000
 MANUALS = Path("/usr/share/man")
 HEADERS = Path("/usr/include")
@@ -125,6 +126,23 @@ def header_words() -> Pairs:
             yield number, word
 
 
+def header_includes() -> Pairs:
+    """C headers and the headers that they include."""
+    for number, path in enumerate(_some(HEADERS.rglob("*.h"))):
+        for name in INCLUDE.findall(path.read_text("utf-8", "replace")):
+            yield number, name
+
+
+def function_arguments() -> Pairs:
+    """Functions of Python files and the names of their arguments."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for number, tree in enumerate(_trees()):
+        for node in ast.walk(tree):
+            if isinstance(node, functions):
+                named = [*node.args.args, *node.args.kwonlyargs]
+                yield from (((number, node.lineno), argument.arg) for argument in named)
+
+
 BUILD: dict[str, Callable[[], Pairs]] = {
     "package, dependency": package_dependencies,
     "maintainer, dependency": maintainer_dependencies,
@@ -140,6 +158,8 @@ REPORT: dict[str, Callable[[], Pairs]] = {
     "file, import": file_imports,
     "manual page, word": manual_words,
     "header, word": header_words,
+    "header, include": header_includes,
+    "function, argument": function_arguments,
 }
 
 

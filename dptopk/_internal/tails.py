@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dptopk._internal.rounding import tail_up
+from dptopk._internal.rounding import TAIL_SLACK, tail_up
 from dptopk._internal.search import first_true
 from dptopk.errors import InvalidParameter
 
@@ -102,6 +102,36 @@ def density(
     with np.errstate(over="ignore"):
         weight: np.ndarray[Any, Any] | np.float64 = np.exp(-((n / scale) ** 2) / 2)
     return weight
+
+
+def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any]:
+    """``gaussian_tail`` at as many integers from ``first`` >= 0 on, shape (number,)."""
+    from scipy.special import erfc
+
+    def integral(x: Any) -> Any:
+        return scale * math.sqrt(math.pi / 2) * erfc(x / (scale * math.sqrt(2)))
+
+    if scale <= SUMMED_SCALE:
+        terms = number + max(64, math.ceil(10 * scale))
+        n = np.arange(first + 1, first + terms, dtype=np.float64)
+        beyond = density(n, scale)[::-1].cumsum()[::-1][:number]
+        sums = beyond + integral(float(n[-1]))
+    else:
+        cuts = np.arange(first, first + number)
+        sums = integral(np.where(cuts >= scale, cuts + 0.5, cuts))
+    return tails_up(sums / theta(scale))
+
+
+def tails_up(tails: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """``tail_up`` of each."""
+    raised = np.clip(tails * (1 + TAIL_SLACK), 2.0**-1022, 1.0)
+    return np.where(tails < 1, raised, 1.0)
+
+
+def unions(tails: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """``union`` of each."""
+    with np.errstate(divide="ignore"):
+        return tails_up(-np.expm1(numbers * np.log1p(-tails)))
 
 
 def _half_sum(scale: float, c: int) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.tails import gaussian_tail, smallest_offset, union
+from dptopk._internal.tails import gaussian_tail, gaussian_tails, smallest_offset, unions
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, GaussianDP
 from dptopk.errors import InvalidParameter
@@ -137,12 +137,12 @@ def _offset(scale: float, l2: int, l0: int, delta: float) -> int:
     delta.
     """
     # Of all numbers of labels with the same weight the largest is the worst.
-    weights = range(max(math.isqrt(l2 * l2 // l0), 1), l2 + 1)
+    least = max(math.isqrt(l2 * l2 // l0), 1)
+    weights = np.arange(l2, least - 1, -1)
+    labels = np.minimum(l0, l2 * l2 // weights**2)
 
     def passed(T: int) -> float:
-        return max(
-            union(gaussian_tail(scale, T - weight), min(l0, l2 * l2 // weight**2))
-            for weight in weights
-        )
+        own = gaussian_tails(scale, T - l2, len(weights))
+        return float(unions(own, labels).max())
 
     return smallest_offset(passed, delta, "delta", l2)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # The ranks that are looked at beside the mean of the top k, in multiples of k.
 FACTORS = (1, 4)
 MEAN = "mean of the top"
+# Of as many times more likely counts than shapes quantiles are taken, so that rare ones have a part.
+FINER = 16
 # The exponents a of power laws r^-a, and of exponential ones, that are compared with the mean.
 EXPONENTS = np.linspace(0.0, 4.0, 81)
 DECAYS = np.linspace(0.0, 12.0, 81)
@@ -74,7 +76,7 @@ def open_counts(seen: Array, k: int, mechanism: Box, length: int, number: int) -
     Up to rank k counts fall by powers, in a third of the shapes by a factor a rank; between the
     ranks that are looked at by powers, by a factor a rank or all at once; after them by powers.
     """
-    true = np.maximum(likely_counts(seen, mechanism, 1, number), 0.5)
+    true = np.maximum(likely_counts(seen, mechanism, 1, number, finer=FINER), 0.5)
     mean, kth, last = true.T[:, :, None]
     powers, decays = _mean_of_laws(k)
     over = mean[:, 0] / kth[:, 0]

@@ -39,7 +39,7 @@ Array = np.ndarray[Any, Any]
 RANK_FACTORS = (1, 2, 4, 10)
 # A look is taken by default if a user may touch this many labels or more, for fewer than this many
 # rows a label: else noise on all counts is best anyway; and for at most this many rows.
-LEAST_LABELS = 10
+LEAST_LABELS = 3
 MOST_ROWS = 2
 MOST_LABELS = 100
 # The share of ε for a look, and how many shapes are drawn from what it leaves open.
@@ -381,7 +381,9 @@ def shapes(
     return Mixture.of(k, length, through)
 
 
-def likely_counts(seen: Array, mechanism: Box, linf: int, number: int, *, seed: int = 0) -> Array:
+def likely_counts(
+    seen: Array, mechanism: Box, linf: int, number: int, *, seed: int = 0, finer: int = 1
+) -> Array:
     """Falling counts that noisy ones leave open, shape (number, counts): noise of the same law
     taken off again, with fixed seeds.
 
@@ -391,6 +393,7 @@ def likely_counts(seen: Array, mechanism: Box, linf: int, number: int, *, seed: 
         linf: of the sensitivity.
         number: how many.
         seed: of all draws.
+        finer: as many times more are drawn, of which quantiles by their first count are taken.
     """
     noises = _noise(mechanism, len(seen), linf, TRIED, np.random.default_rng(seed))
     # Of the noise that may have been drawn, what leaves falling counts that are not negative, or
@@ -401,7 +404,9 @@ def likely_counts(seen: Array, mechanism: Box, linf: int, number: int, *, seed: 
     odd = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
     weight = -odd / (spread / 10) - np.log(np.maximum(true, 0.0) + SMALL * linf).sum(axis=1)
     race = weight + np.random.default_rng(seed + 1).gumbel(size=TRIED)
-    taken = np.argsort(-race, kind="stable")[:number]
+    taken = np.argsort(-race, kind="stable")[: number * finer]
+    if finer > 1:
+        taken = taken[np.argsort(true[taken, 0], kind="stable")][finer // 2 :: finer]
     return np.array([_falling(seen - noise) for noise in noises[taken]])
 
 

@@ -91,7 +91,7 @@ def test_shapes_fall_from_what_was_seen():
     [
         ("auto", {}, True),
         ("auto", {"sensitivity": Sensitivity(l0=20)}, True),
-        ("auto", {"sensitivity": Sensitivity(l0=9)}, False),
+        ("auto", {"sensitivity": Sensitivity(l0=2)}, False),
         ("auto", {"domain": "public"}, False),
         ("auto", {"counts": None}, False),
         ("auto", {"k": 101}, False),
