@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The ranks that are looked at beside the mean of the top k, in multiples of k.
 FACTORS = (1, 4)
 MEAN = "mean of the top"
-# Of as many times more likely counts than shapes quantiles are taken, so that rare ones have a part.
+# Shapes are quantiles of as many times more likely counts, so that rare ones have a part.
 FINER = 16
 # The exponents a of power laws r^-a, and of exponential ones, that are compared with the mean.
 EXPONENTS = np.linspace(0.0, 4.0, 81)

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from dptopk._internal.box_tails import box_std
 from dptopk.costs import Budget
 from dptopk.histogram.event_counts import CELLS, WEIGHT
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.ways import FINDING_DELTA, RANGE_OF_MU, Way
+from dptopk.planning.ways import BISECTIONS, FINDING_DELTA, RANGE_OF_MU, Way, deviation
 
 Array = np.ndarray[Any, Any]
 # Users of a cell are spread over these numbers of labels; of the last cell up to LARGEST.
@@ -38,7 +37,6 @@ CAUTION = 0.7
 # Labels and degrees are not independent: in turn the shapes take the share that a cap or weights
 # leave of a label as less, as predicted, and as more likely, by these log odds.
 LOG_ODDS = np.array([-0.3, 0.0, 0.3])
-BISECTIONS = 22
 # The k largest capped counts are an answer where the cap takes off at most as many deviations of
 # their noise: so as the budget grows they are one only where no user has more labels than the cap.
 MOST_CUT = 2.0
@@ -122,12 +120,14 @@ def losses(scene: Scene, ways: list[Way], mu: float) -> Array:
     for place in np.flatnonzero(~selects):
         way = ways[place]
         seen = sources[way.find, way.cap]
-        shown[place] = _largest(scene, found[place], seen, deviation(scene, way, mu))
+        shown[place] = _largest(
+            scene, found[place], seen, deviation(way, scene.k, scene.budget, mu, scene.linf)
+        )
     sizes = scene.drawn.sizes
     rows = shown @ sizes
     top = scene.drawn.counts @ scene.drawn.of_top(scene.k)
     missed = np.maximum(top - (shown * scene.drawn.counts) @ sizes, 0.0) / scene.k
-    noise = np.array([deviation(scene, way, mu) for way in ways])
+    noise = np.array([deviation(way, scene.k, scene.budget, mu, scene.linf) for way in ways])
     cut = np.array([cut_off(scene, way, sources[way.find, way.cap]) for way in ways])
     each = np.minimum(rows, 1.0) * np.hypot(noise[:, None], cut) + missed
     # Labels chosen under a cap tend to the true top k only if the cap takes off next to nothing.
@@ -236,43 +236,3 @@ def _largest(scene: Scene, found: Array, seen: Array, noise: float) -> Array:
         low = np.where(many, level, low)
         high = np.where(many, high, level)
     return shown
-
-
-def deviation(scene: Scene, way: Way, mu: float) -> float:
-    """The standard deviation of the noise on each of k counts; 0 where none are shown."""
-    k = scene.k
-    if way.counting is None:
-        return 0.0
-    if way.counting == "capped":
-        return math.sqrt(way.cap or 1) * scene.linf / (mu * math.sqrt(1 - way.selecting))
-    if way.counting == "gaussian":
-        scale = scene.linf / (mu * math.sqrt(1 - way.share))
-        return (math.sqrt(k) + 1) / 2 * scale  # centred noise
-    epsilon = _beside(scene.budget, mu * math.sqrt(way.share), FINDING_DELTA[way.find])
-    if epsilon > 0:
-        return box_std(k + 1, epsilon, scene.linf)
-    return math.inf
-
-
-def _beside(budget: Budget, mu: float, part: float) -> float:
-    """The ε of pure noise that the budget allows beside a Gaussian with this μ.
-
-    Randomised response has the losses ±x with the chances 1/(1 + e^∓x), so the profile of both is a
-    mean of two values of the Gaussian's.
-    """
-    from scipy.special import expit, log_ndtr, ndtr
-
-    def profile(epsilon: float) -> float:
-        first = float(ndtr(mu / 2 - epsilon / mu))
-        return first - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
-
-    low = 0.0
-    high = budget.epsilon
-    for _ in range(BISECTIONS):
-        pure = (low + high) / 2
-        chance = float(expit(pure))
-        below = profile(budget.epsilon - pure)
-        above = profile(budget.epsilon + pure)
-        fits = chance * below + (1 - chance) * above <= (1 - part) * budget.delta
-        low, high = (pure, high) if fits else (low, pure)
-    return low

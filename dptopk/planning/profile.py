@@ -23,9 +23,9 @@ from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_se
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import Box, KnownLaplace
 from dptopk.planning.open_counts import looked_at, mean_and_ranks, open_counts
-from dptopk.planning.prediction import Scene, deviation, losses
+from dptopk.planning.prediction import Scene, losses
 from dptopk.planning.topk_plan import Phase
-from dptopk.planning.ways import COUNTING, Counting, Way, calibrated
+from dptopk.planning.ways import COUNTING, Counting, Way, calibrated, deviation
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _families(scene: Scene, plan: TwoPhasePlan, mu: float) -> tuple[Counting | N
     if plan.family is not None:
         return (plan.family,)
     typical = [Way("weights", 0.15, 0.5, family, WEIGHTED_CAP) for family in COUNTING]
-    return (min(typical, key=lambda way: deviation(scene, way, mu)).counting,)
+    return (min(typical, key=lambda way: deviation(way, plan.k, scene.budget, mu)).counting,)
 
 
 def answer(plan: TwoPhasePlan, both: EventCounts, rng: np.random.Generator | None) -> Release:

@@ -15,6 +15,7 @@ from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, COUNTS, FIND, Counts, FindBy
 from dptopk._internal.formatting import describe_l0, format_upper, numbered
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.counts import LARGEST_COUNT
@@ -27,7 +28,16 @@ from dptopk.planning.in_rho import plan_in_rho
 from dptopk.planning.preview import large_counts
 from dptopk.planning.protocol import Finding, Reading
 from dptopk.planning.topk_plan import Phase, TopKPlan, appearing, joined, shown
-from dptopk.planning.ways import COUNTING, CalibratedWay, Counting, Finder, Way, calibrated
+from dptopk.planning.ways import (
+    COUNTING,
+    FINDING_DELTA,
+    CalibratedWay,
+    Counting,
+    Finder,
+    Way,
+    calibrated,
+    deviation,
+)
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -583,19 +593,12 @@ def _usual(
         under = finding_sensitivity(asked.cap, asked.per_label_cap, weights=weights)
     divided = next((row[1:] for row in DIVISIONS if asked.k <= row[0]), BEYOND)
     own = divided[0] if share == "auto" else share
-    scaled: list[CalibratedWay] = []
-    refusal: InvalidParameter | None = None
-    for family in asked.families:
-        part = 1.0 if family is None else own
-        floor = FLOOR * asked.k if how == "uncapped" else 0
-        way = Way(how, part, divided[1], family, under.l0, floor)
-        try:
-            scaled.append(calibrated(way, asked.k, budget, under, everything))
-        except InvalidParameter as error:
-            refusal = refusal or error
-    if not scaled:
-        raise refusal or InvalidParameter("budget: it is too small for this way")
-    best = min(scaled, key=lambda each: noise_on(each.phases, everything, asked.k))
+    floor = FLOOR * asked.k if how == "uncapped" else 0
+    ways = [
+        Way(how, 1.0 if family is None else own, divided[1], family, under.l0, floor)
+        for family in asked.families
+    ]
+    best = _first_that_fits(asked, ways, budget, under)
     return TwoPhasePlan(
         k=asked.k,
         budget=budget,
@@ -612,6 +615,26 @@ def _usual(
         way=best.way,
         family=None if asked.counts == "auto" else asked.families[0],
     )
+
+
+def _first_that_fits(
+    asked: _Asked, ways: list[Way], budget: Budget, under: Sensitivity
+) -> CalibratedWay:
+    """The way with the least noise on the counts, by a closed form; the next where it has none."""
+    everything = Sensitivity(linf=asked.per_label_cap)
+    delta = (1 - FINDING_DELTA[ways[0].find]) * budget.delta
+    whole = gaussian_mu(epsilon=budget.epsilon, delta=delta)
+
+    def noise(way: Way) -> float:
+        return deviation(way, asked.k, budget, whole, asked.per_label_cap)
+
+    refusal = InvalidParameter("budget: it is too small for this way")
+    for way in sorted(ways, key=noise):
+        try:
+            return calibrated(way, asked.k, budget, under, everything)
+        except InvalidParameter as error:
+            refusal = error
+    raise refusal
 
 
 def _split(way: Way) -> str:

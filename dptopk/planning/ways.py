@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from dptopk._internal.box_tails import box_std
 from dptopk._internal.rounding import ceil_digits, floor_digits
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
@@ -46,6 +47,7 @@ FINDING_DELTA: dict[Finder, float] = {
 # a Gaussian with μ = ε/2.
 RANGE_OF_MU = 2.0
 STEP_DOWN = 1e-3
+BISECTIONS = 22
 
 
 def _gaussian(size: float) -> GaussianCounts:
@@ -151,7 +153,7 @@ def calibrated(
             return (Phase("find", find, find.charge(everything)),)
 
         first: tuple[Phase, ...] = ()
-        size = RANGE_OF_MU * mu / math.sqrt(k)
+        pick = RANGE_OF_MU * mu / math.sqrt(k)
     else:
         mechanism = _finding(way, mu * math.sqrt(1 - way.selecting), delta, under)
         first = (Phase("find", mechanism, mechanism.charge(under)),)
@@ -160,18 +162,19 @@ def calibrated(
             select = KnownGumbel(k=k, epsilon=epsilon)
             return (Phase("select", select, select.charge(everything)),)
 
-        size = RANGE_OF_MU * mu * math.sqrt(way.selecting / k)
+        pick = RANGE_OF_MU * mu * math.sqrt(way.selecting / k)
     if way.counting == "capped":
 
         def found(size: float) -> tuple[Phase, ...]:
             find = SparseGaussian(sigma=ceil_digits(1 / size), delta=delta)
             return (Phase("find", find, find.charge(under)),)
 
-        selections = selected(floor_digits(size)) if way.selecting else ()
-        phases, bound = _filled(selections, found, budget)
+        selections = selected(floor_digits(pick)) if way.selecting else ()
+        size = mu * math.sqrt((1 - way.selecting) / (under.l0 or 1))
+        phases, bound = _filled(selections, found, budget, size)
         phases = phases[::-1]
     elif way.counting is None:
-        phases, bound = _filled(first, selected, budget)
+        phases, bound = _filled(first, selected, budget, pick)
     else:
         family = COUNTING[way.counting]
 
@@ -179,20 +182,85 @@ def calibrated(
             count = family(size)
             return (Phase("count", count, count.charge(everything)),)
 
-        phases, bound = _filled((*first, *selected(floor_digits(size))), counted, budget)
+        before = (*first, *selected(floor_digits(pick)))
+        phases, bound = _filled(before, counted, budget, size_of_counts(way, budget, whole))
         phases[-1].mechanism.charge(everything, labels=k)  # refuses what cannot be counted
     return CalibratedWay(way, phases, everything if way.find == "uncapped" else under, bound)
 
 
+def size_of_counts(way: Way, budget: Budget, whole: float) -> float:
+    """About the μ, or ε, of the noise on the counts that a way leaves; at least 0.
+
+    Args:
+        way: one that counts the labels again.
+        budget: (ε, δ) of all phases.
+        whole: μ of a Gaussian that the whole budget allows.
+    """
+    if way.counting == "box":
+        return _beside(budget, whole * math.sqrt(way.share), FINDING_DELTA[way.find])
+    return whole * math.sqrt(1 - way.share)
+
+
+def deviation(way: Way, k: int, budget: Budget, whole: float, linf: int = 1) -> float:
+    """About the standard deviation of the noise on each of k counts; 0 where none are shown.
+
+    Args:
+        way: which one.
+        k: how many labels are asked for.
+        budget: (ε, δ) of all phases.
+        whole: μ of a Gaussian that the whole budget allows.
+        linf: the most that one user adds to one label.
+    """
+    if way.counting is None:
+        return 0.0
+    if way.counting == "capped":
+        return math.sqrt(way.cap or 1) * linf / (whole * math.sqrt(1 - way.selecting))
+    size = size_of_counts(way, budget, whole)
+    if not size > 0:
+        return math.inf
+    if way.counting == "box":
+        return box_std(k + 1, size, linf)
+    return (math.sqrt(k) + 1) / 2 * linf / size  # centred noise
+
+
+def _beside(budget: Budget, mu: float, part: float) -> float:
+    """The ε of pure noise that the budget allows beside a Gaussian with this μ.
+
+    Randomised response has the losses ±x with the chances 1/(1 + e^∓x), so the profile of both is a
+    mean of two values of the Gaussian's.
+    """
+    from scipy.special import expit, log_ndtr, ndtr
+
+    def profile(epsilon: float) -> float:
+        first = float(ndtr(mu / 2 - epsilon / mu))
+        return first - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
+
+    low = 0.0
+    high = budget.epsilon
+    for _ in range(BISECTIONS):
+        pure = (low + high) / 2
+        chance = float(expit(pure))
+        below = profile(budget.epsilon - pure)
+        above = profile(budget.epsilon + pure)
+        fits = chance * below + (1 - chance) * above <= (1 - part) * budget.delta
+        low, high = (pure, high) if fits else (low, pure)
+    return low
+
+
 def _filled(
-    first: tuple[Phase, ...], last: Callable[[float], tuple[Phase, ...]], budget: Budget
+    first: tuple[Phase, ...],
+    last: Callable[[float], tuple[Phase, ...]],
+    budget: Budget,
+    size: float,
 ) -> tuple[tuple[Phase, ...], Bound]:
-    """The first phases, and the last one of the largest size found that the budget allows."""
+    """The first phases, and the last one of the largest size found that the budget allows; about
+    ``size``.
+    """
 
     def whole(size: float) -> Charge:
         return joined([phase.charge for phase in (*first, *last(size))])
 
-    size = floor_digits(calibrate(whole, budget))
+    size = floor_digits(calibrate(whole, budget, start=size or None))
     bound = compose(whole(size), delta=budget.delta, lower=False)
     while bound.epsilon > budget.epsilon:  # the search may end above it by its own tolerance
         size = floor_digits(size * (1 - STEP_DOWN))

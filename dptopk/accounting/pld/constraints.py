@@ -137,21 +137,26 @@ def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...
 
 def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
     """Validated constraints by falling ε, with the smallest δ for each ε."""
-    if isinstance(constraints, MultiDP):
+    if isinstance(constraints, MultiDP):  # whose pairs were validated when it was made
         pairs = constraints.constraints
     else:
-        pairs = tuple(constraints)
+        pairs = tuple(_validated(pair) for pair in constraints)
     smallest: dict[float, float] = {}
-    for pair in pairs:
-        try:
-            epsilon, delta = pair
-        except (TypeError, ValueError):
-            raise InvalidParameter("constraints must be (epsilon, delta) pairs") from None
-        checked = ApproxDP(epsilon, delta)
-        smallest[checked.epsilon] = min(checked.delta, smallest.get(checked.epsilon, 1.0))
+    for epsilon, delta in pairs:
+        smallest[epsilon] = min(delta, smallest.get(epsilon, 1.0))
     if not smallest:
         raise InvalidParameter("constraints must not be empty")
     return sorted(smallest.items(), reverse=True)
+
+
+def _validated(pair: Pair) -> Pair:
+    """The pair with its ranges checked."""
+    try:
+        epsilon, delta = pair
+    except (TypeError, ValueError):
+        raise InvalidParameter("constraints must be (epsilon, delta) pairs") from None
+    checked = ApproxDP(epsilon, delta)
+    return checked.epsilon, checked.delta
 
 
 def _slope(left: Pair, right: Pair) -> float:
