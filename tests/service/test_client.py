@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
-from dptopk import Budget, BudgetExceeded, Client, InvalidParameter, LedgerError
+from dptopk import Budget, BudgetExceeded, Client, InvalidParameter, Ledger, LedgerError, Session
+from dptopk._internal.formatting import format_lower
+from dptopk.cli.app import app
+from dptopk.datasets import macbeth
+from dptopk.planning.gauge import epsilon_left, kind_of
 from dptopk.session.client import ServiceError
 
 PART = {"budget": Budget(0.3, 1e-7), "method": "threshold", "counts": "gaussian"}
@@ -36,6 +42,36 @@ def test_the_calls_of_a_session(server, client):
     assert [one.to_dict() for one in client.releases()] == [release.to_dict()]
     assert list(client.report()["rows"]) == [len(release)] * 2
     assert client.budget()["fits"][0]["fits"] > 0
+
+
+@pytest.mark.slow
+def test_every_place_shows_one_number_for_one_file(server, client):
+    """Left, spent and share: HTTP, client, session, the log itself, the command line."""
+    client.top_k(3, **PART)
+    said = client.remaining()
+    total = client.budget()["total"]
+    with Ledger(server.catalog.ledger, read_only=True) as ledger:
+        session = Session(macbeth(), ledger=ledger, dataset="words", analyst="ann").remaining()
+        state = ledger.state("words")
+        kind = kind_of(state.kind, state.account, state.sensitivity)
+        log = (
+            epsilon_left(state.account, kind),
+            ledger.summary("words").epsilon_spent,
+            ledger.summary("words").share,
+        )
+    path = str(server.catalog.ledger)
+    shown = CliRunner().invoke(app, ["ledger", "show", path, "--dataset", "words"]).output
+    as_json = ("--dataset", "words", "--format", "json")
+    (written,) = json.loads(CliRunner().invoke(app, ["ledger", "show", path, *as_json]).output)
+    pairs = [
+        (said.epsilon_left, said.epsilon_spent, said.share_used),
+        (total["epsilon_left"], total["epsilon_spent"], total["share"]),
+        (session.epsilon_left, session.epsilon_spent, session.share_used),
+        (written["epsilon_left"], written["epsilon_spent"], written["share_used"]),
+    ]
+    assert pairs == [log] * 4
+    assert f"ε about {log[1]:.4g} of 4 (a reading, not a guarantee); {log[2]:.1%}" in shown
+    assert f"ε up to {format_lower(log[0], 4)} for the top 3 at delta 1e-07" in shown
 
 
 @pytest.mark.slow
