@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 RECENT_ROWS = 10
+MOST_KINDS = 10  # of queries, of which it is counted how many more fit
 LONG_HISTORY = 10  # equal questions: from here on a registration is spoken of
 MORE = 1.1  # times as many questions: where a registration is worth a word
 # They leave room for margins.
@@ -106,7 +107,10 @@ def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
     name, times = asked.most_common(1)[0]
     if times < LONG_HISTORY:
         return []
-    charge, stated = _largest(spends)[name]
+    kinds = _largest(spends)
+    if name not in kinds:
+        return []
+    charge, stated = kinds[name]
     in_all = times + account.fits(charge, stated)
     registered = queries_affordable(charge, account.budget, effort="quick")
     if registered < MORE * in_all:
@@ -204,15 +208,19 @@ def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
 
 
 def _largest(spends: list[Spend]) -> dict[str, tuple[Charge, Budget | None]]:
-    """The largest charge of each kind of query, with what was stated for it; the days of a stream,
-    which was paid for at once, cost nothing.
+    """The largest charge of each of the latest kinds of query, with what was stated for it; the
+    days of a stream, which was paid for at once, cost nothing.
     """
     largest: dict[str, tuple[Charge, Budget | None]] = {}
     for spend in (spend for spend in spends if spend.charge):
         name = _query_name(spend)
-        if name not in largest or spend.charge.count > largest[name][0].count:
+        before = largest.pop(name, None)
+        if before is None or spend.charge.count > before[0].count:
             largest[name] = (spend.charge, spend.stated)
-    return largest
+        else:
+            largest[name] = before
+    latest = list(largest)[-MOST_KINDS:]
+    return {name: largest[name] for name in latest}
 
 
 def _query_name(spend: Spend) -> str:

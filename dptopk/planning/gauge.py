@@ -29,6 +29,12 @@ from dptopk.release.release import Release
 
 RESOLUTION = 1 / 400  # of the total: the number is at most this much below the largest ε
 LARGEST_EPSILON = 100.0  # where the total has no finite ε
+FINER = 1 / 20  # of the ε that is left, where that is less
+FINEST = 1 / 32  # of the resolution: no ε is found more exactly
+# Plans by which the search for the largest ε is begun, and the slope that it takes at least: twice
+# the ε costs more than what is estimated to fit grows.
+MOST_ESTIMATES = 5
+LEAST_SLOPE = -0.2
 USUAL_K = 10  # of a question, before any was asked
 USUAL_DELTA = 1 / 10  # of the total δ, for it
 # The fields of a question that do not say of which kind it is, or that no record can hold.
@@ -212,28 +218,75 @@ class _Search:
     def run(self) -> float:
         """The largest ε, at most RESOLUTION of the total too small."""
         self.high = self.total
-        step = RESOLUTION * self.total
-        guess = self._guess()
-        if guess is None:
-            if self._accepts_total():
-                return self.total
-            if not self._never_fits():
-                self._halve(step)
-            return self.low
-        if self.low == 0 and self._never_fits():
+        if self._accepts_total():
+            return self.total
+        if self._never_fits():
             return 0.0
+        if isinstance(self.account, Filter):
+            self._narrow()
+        self._halve()
+        return self.low
+
+    def _width(self, epsilon: float) -> float:
+        """How exactly an ε of this size is found: finer where little is left."""
+        widest = RESOLUTION * self.total
+        return max(min(widest, FINER * epsilon), FINEST * widest)
+
+    def _narrow(self) -> None:
+        """Bracket the largest ε from where it is expected, in steps that grow."""
+        guess = self._expected()
+        if guess is None:
+            return
         direction = 1 if self.accepts(guess) else -1
+        step = self._width(guess)
         while True:
             probe = guess + direction * step
-            if probe >= self.total:
-                if self._accepts_total():
-                    return self.total
-                break
-            if probe <= 0 or self.accepts(probe) != (direction > 0):
-                break
+            if not 0 < probe < self.total or self.accepts(probe) != (direction > 0):
+                return
             step *= 2
-        self._halve(RESOLUTION * self.total)
-        return self.low
+
+    def _expected(self) -> float | None:
+        """About the largest ε: where a plan is estimated to fit as it is, by the secant rule, or
+        what adding up grants if that is more; None: nothing is expected.
+
+        The secant rule begins at the total, whose plan was made before.
+        """
+        epsilon = self.total
+        excess = self._excess(epsilon)
+        if excess is None:
+            return None
+        slope = -1.0
+        for _ in range(MOST_ESTIMATES):
+            following = epsilon - excess / slope
+            if not 0 < following < self.total:
+                break
+            there = self._excess(following)
+            if there is None:
+                break
+            if following != epsilon:
+                slope = min((there - excess) / (following - epsilon), LEAST_SLOPE)
+            epsilon = following
+            excess = there
+            if abs(excess / slope) <= self._width(epsilon) / 2:
+                break
+        return self._at_least_added(epsilon - excess / slope)
+
+    def _at_least_added(self, epsilon: float) -> float | None:
+        """This ε, or what adding up grants where that is more; None: it is no ε of a question."""
+        added = 0.0
+        if isinstance(self.account, Filter):
+            added = min(self.account.added_left(), self.total)
+        expected = max(epsilon, added)
+        if 0 < expected < self.total:
+            return expected
+        return None
+
+    def _excess(self, epsilon: float) -> float | None:
+        """How much more than this ε is estimated to fit, by the plan at it; None: unknown."""
+        found = self.estimate(epsilon)
+        if found is None:
+            return None
+        return found - epsilon
 
     def _accepts_total(self) -> bool:
         found = self.planned(self.total)
@@ -255,26 +308,8 @@ class _Search:
         alone = Charge(delta=failures / 2, neighbours=found.charge.neighbours)
         return not Trial.accepts(self.account, alone, None)
 
-    def _guess(self) -> float | None:
-        """Where the search begins: what adding up grants, or what the prices let expect."""
-        if not isinstance(self.account, Filter):
-            return None
-        added = min(self.account.added_left(), self.total)
-        if added == self.total:
-            return None
-        granted = added if added > 0 and self.accepts(added) else None
-        start = self.estimate(added or self.total)
-        if start is None or not self.low < start < self.high:
-            return granted
-        if granted is not None:
-            return start
-        better = self.estimate(start)
-        if better is not None and self.low < better < self.high:
-            return better
-        return start
-
-    def _halve(self, width: float) -> None:
-        while self.high - self.low > width:
+    def _halve(self) -> None:
+        while self.high - self.low > self._width(self.low or self.high):
             self.accepts((self.low + self.high) / 2)
 
 
