@@ -227,7 +227,8 @@ class Renyi(Metric):
 
     def price(self, rest: Charge) -> float:
         """The cost's ln E[e^{λL}]."""
-        value = float(log_mgf(rest)(np.array([self.order]))[0]) * (1 + 4 * LOG_MGF_ERROR)
+        moment = float(log_mgf(rest)(np.array([self.order]))[0])
+        value = moment * (1 + 4 * LOG_MGF_ERROR)
         if not math.isfinite(value):
             raise IncompatibleCosts(f"no Rényi bound for {rest}")
         return value
@@ -245,7 +246,8 @@ class Ranges(Metric):
     name = "ranges"
 
     def __init__(self, prices: Mapping[Cost, int], capacity: int) -> None:
-        self.prices = dict(sorted(prices.items(), key=lambda item: (item[1], str(item[0]))))
+        cheapest_first = sorted(prices.items(), key=lambda item: (item[1], str(item[0])))
+        self.prices = dict(cheapest_first)
         self.capacity = Fraction(capacity)
         self.terms = {
             "name": self.name,
@@ -335,9 +337,9 @@ def covering_variance(cost: Cost) -> float:
     if isinstance(cost, PureDP | BoundedRange):
         from scipy.special import expit, ndtri
 
-        mu = (
-            -2 * float(ndtri(expit(-cost.epsilon))) * (1 + 2e-12)
-        )  # the corner of the ε-DP trade-off curve
+        # the corner of the ε-DP trade-off curve
+        corner = float(ndtri(expit(-cost.epsilon)))
+        mu = -2 * corner * (1 + 2e-12)
         if math.isfinite(mu):
             return math.nextafter(mu * mu, math.inf)
     raise IncompatibleCosts(f"{cost} is not known to be covered by a Gaussian")

@@ -11,9 +11,8 @@ is that of one account, however many segments there are (docs/ledger.md, Segment
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from dptopk._internal import validate
 from dptopk.accounting.cost_models.registry import cost_model_of
@@ -49,18 +48,19 @@ class Parallel(Account):
     3*DP(0.1)
     """
 
-    def __init__(self, parts: Mapping[Any, Account]) -> None:
+    def __init__(self, parts: Mapping[Hashable, Account]) -> None:
         super().__init__()
         if not parts or not all(isinstance(part, Account) for part in parts.values()):
             raise InvalidParameter("parts must map segments to accounts, at least one")
         self.parts, self._first = dict(parts), next(iter(parts.values()))
         self.delta = self._first.delta
-        if len({(part.group(), part.delta) for part in parts.values()}) > 1:
+        guarantees = {(part.group(), part.delta) for part in parts.values()}
+        if len(guarantees) > 1:
             raise InvalidParameter(
                 "parts must be accounts with the same guarantee, which is that of the data set"
             )
 
-    def only(self, *segments: Any) -> Parallel:
+    def only(self, *segments: Hashable) -> Parallel:
         """Return the accounts of some segments only, from which a question about these is charged.
 
         Raises:
@@ -117,7 +117,7 @@ class Parallel(Account):
             ):  # one order for all, so that no two wait for each other
                 locks.enter_context(account._here())  # noqa: SLF001
             held = self._held(record)
-            before = dict[Any, Record]()
+            before = dict[Hashable, Record]()
             try:
                 for name, part in self.parts.items():
                     before[name] = part.state()
@@ -127,10 +127,10 @@ class Parallel(Account):
                     self.parts[name].restore(state)
                 raise
 
-    def _held(self, record: Record) -> dict[Any, Record]:
+    def _held(self, record: Record) -> dict[Hashable, Record]:
         """The records of the segments' accounts."""
         try:
-            held: dict[Any, Record] = dict(record["segments"])
+            held: dict[Hashable, Record] = dict(record["segments"])
         except (KeyError, TypeError, ValueError):
             raise InvalidParameter("the record of this charge does not fit segments") from None
         if held.keys() != self.parts.keys():
@@ -251,33 +251,40 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
     costs: dict[Cost, int] = {}
     for family in _families(charges):
         covered = 0
-        for place, cost in enumerate(
-            family
-        ):  # from the largest: how many costs of at least this size at once
-            sizes = (
-                sum(charge.costs.get(larger, 0) for larger in family[: place + 1])
-                for charge in charges
-            )
-            at_least = sum(sorted(sizes, reverse=True)[:s])
+        for place, cost in enumerate(family):
+            # from the largest: how many costs of at least this size at once
+            at_least = _most_together(charges, family[: place + 1], s)
             costs[cost] = at_least - covered
             covered = at_least
-    delta = sum_up(sorted((charge.delta for charge in charges), reverse=True)[:s])
-    adaptive = any(charge.adaptive for charge in charges)
+    deltas = sorted((charge.delta for charge in charges), reverse=True)
     return Charge(
-        costs, delta=delta, adaptive=adaptive, neighbours=next(iter(relations), "add_remove")
+        costs,
+        delta=sum_up(deltas[:s]),
+        adaptive=any(charge.adaptive for charge in charges),
+        neighbours=next(iter(relations), "add_remove"),
     )
 
 
-def _families(charges: Sequence[Charge]) -> list[list[Any]]:
+def _most_together(charges: Sequence[Charge], costs: Sequence[Cost], s: int) -> int:
+    """How many of these costs the s charges with the most of them hold together."""
+    numbers = [sum(charge.costs.get(cost, 0) for cost in costs) for charge in charges]
+    numbers.sort(reverse=True)
+    return sum(numbers[:s])
+
+
+def _families(charges: Sequence[Charge]) -> list[list[Cost]]:
     """The distinct costs, in families in which a larger cost is a weaker promise, each from the
     largest down.
     """
-    families: dict[Any, list[tuple[float, Any]]] = {}
+    families: dict[Hashable, list[tuple[float, Cost]]] = {}
     for cost in {cost for charge in charges for cost in charge.costs}:
         family = cost_model_of(cost).family
         name, size = family(cost) if family else (cost, 0.0)
         families.setdefault(name, []).append((size, cost))
-    return [
-        [cost for _, cost in sorted(family, key=lambda pair: -pair[0])]
-        for family in families.values()
-    ]
+    return [_largest_first(family) for family in families.values()]
+
+
+def _largest_first(sized: list[tuple[float, Cost]]) -> list[Cost]:
+    """The costs of (size, cost), from the largest down."""
+    ordered = sorted(sized, key=lambda pair: -pair[0])
+    return [cost for _, cost in ordered]

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
 from dptopk._internal.formatting import format_lower, format_upper
@@ -44,14 +44,9 @@ class _AskedOfTheClass:
     def __get__(self, instance: object, owner: type) -> Callable[..., Filter]:
         if instance is not None:
             raise AttributeError("call Accountant.filter(budget) on the class, not on an account")
-        return _filter
+        from dptopk.budgets.filter import Filter
 
-
-def _filter(budget: Budget, **options: Any) -> Filter:
-    """A filter for costs that are not registered beforehand; see ``filter.Filter``."""
-    from dptopk.budgets.filter import Filter
-
-    return Filter(budget, **options)
+        return Filter
 
 
 class Accountant(Account):

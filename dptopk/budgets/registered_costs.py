@@ -98,14 +98,14 @@ def match(
     >>> match({"a": 2}, {1: 1, 2: 5}, lambda token, demand: True, lambda kind: kind)
     {('a', 1): 1, ('a', 2): 1}
     """
-    suitable = {
-        demand: sorted(
-            (t for t, n in tokens.items() if n and covers(t, demand)),
-            key=lambda t: (t != demand, size(t)),
-        )
-        for demand in demands
-    }
     free = Counter({token: times for token, times in tokens.items() if times})
+
+    def suited(demand: Demand) -> list[Token]:
+        """The tokens that may serve it: its own kind first, then the smallest."""
+        serving = [token for token in free if covers(token, demand)]
+        return sorted(serving, key=lambda token: (token != demand, size(token)))
+
+    suitable = {demand: suited(demand) for demand in demands}
     flow: Counter[tuple[Demand, Token]] = Counter()
     for demand in sorted(demands, key=size, reverse=True):
         wanted = demands[demand]
@@ -113,14 +113,26 @@ def match(
             path = _augmenting_path(demand, suitable, free, flow)
             if path is None:
                 return None
-            moved = min(wanted, free[path[-1][1]], *(flow[back] for back in _given_up(path)))
-            for pair in path:
-                flow[pair] += moved
-            for pair in _given_up(path):
-                flow[pair] -= moved
-            free[path[-1][1]] -= moved
-            wanted -= moved
+            wanted -= _moved_along(path, wanted, free, flow)
     return {pair: times for pair, times in flow.items() if times}
+
+
+def _moved_along(
+    path: list[tuple[Demand, Token]],
+    wanted: int,
+    free: Counter[Token],
+    flow: Counter[tuple[Demand, Token]],
+) -> int:
+    """Move as much as an augmenting path takes, at most what is wanted, and return how much."""
+    _, last = path[-1]
+    given_up = _given_up(path)
+    moved = min(wanted, free[last], *(flow[back] for back in given_up))
+    for pair in path:
+        flow[pair] += moved
+    for pair in given_up:
+        flow[pair] -= moved
+    free[last] -= moved
+    return moved
 
 
 def _given_up(path: list[tuple[Demand, Token]]) -> list[tuple[Demand, Token]]:

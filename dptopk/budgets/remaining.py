@@ -100,4 +100,6 @@ class Remaining:
             fits = html_table(["question", "how many more fit"], self.fits.items())
         else:
             fits = ""
-        return html_lines(self.lines()[: -len(self.fits) or None]) + fits
+        lines = self.lines()
+        alone = lines[: len(lines) - len(self.fits)]
+        return html_lines(alone) + fits

@@ -52,7 +52,8 @@ class Shares(Account):
         self, parts: Mapping[str, Account], delta: float, *, guarantee: Bound | None = None
     ) -> None:
         super().__init__()
-        if not parts or not all(isinstance(part, Account) for part in parts.values()):
+        accounts = all(isinstance(part, Account) for part in parts.values())
+        if not parts or not accounts:
             raise InvalidParameter("parts must map names to accounts, at least one")
         if any(part.spent() for part in parts.values()):
             raise InvalidParameter(
@@ -119,7 +120,8 @@ class Shares(Account):
 
     def remaining(self) -> str:
         """Return what each share has left."""
-        return "; ".join(f"{name}: {part.remaining()}" for name, part in self.parts.items())
+        left = [f"{name}: {part.remaining()}" for name, part in self.parts.items()]
+        return "; ".join(left)
 
     def shares(self) -> dict[str, float]:
         """Return the used part of each share, by the reading of its ε."""

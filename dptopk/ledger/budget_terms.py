@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TypedDict, Unpack
 
 from dptopk._internal import validate
 from dptopk.accounting.registry import Bound
@@ -21,11 +21,10 @@ from dptopk.budgets.shares import Shares
 from dptopk.costs import Budget, Charge, Cost
 from dptopk.errors import InvalidParameter
 from dptopk.ledger.names import analyst_name, plain_text
+from dptopk.ledger.recorded import Declared, RecordedBound, RecordedTerms
 
-_STORED = ("epsilon", "delta", "lower", "name", "source", "note")
 
-
-class Free(TypedDict, total=False):
+class FilterChoices(TypedDict, total=False):
     """Options of a filter budget, as ``Filter`` takes them; None leaves the choice to the
     filter.
     """
@@ -35,14 +34,19 @@ class Free(TypedDict, total=False):
     failure_delta: float | None
 
 
-class BudgetTerms(Free, total=False):
-    """What defines a budget: exactly one of ``registered``, ``budget`` and ``shares``; ``delta``
-    but with a budget.
-    """
+class AccountTerms(FilterChoices, total=False):
+    """What defines one account: exactly one of ``registered``, with ``delta``, and ``budget``."""
 
     registered: Charge | None
     budget: Budget | None
     delta: float | None
+
+
+class BudgetTerms(AccountTerms, total=False):
+    """What defines a budget: exactly one of ``registered``, ``budget`` and ``shares``; ``delta``
+    but with a budget.
+    """
+
     shares: Mapping[str, Charge | Budget] | None
 
 
@@ -51,8 +55,8 @@ def terms_of(
     registered: Charge | None = None,
     budget: Budget | None = None,
     delta: float | None = None,
-    **free: Any,
-) -> dict[str, Any]:
+    **choices: Unpack[FilterChoices],
+) -> RecordedTerms:
     """A budget in words that the log can hold: a set-wise registration with its δ, or a filter's
     total (ε, δ).
 
@@ -60,35 +64,47 @@ def terms_of(
         InvalidParameter: unless exactly one of registered (with delta) and budget is given, and
         accountants take it.
     """
-    given: dict[str, Any] = {name: value for name, value in free.items() if value is not None}
-    if not given.keys() <= Free.__annotations__.keys():
-        raise InvalidParameter(
-            f"a budget also takes {', '.join(Free.__annotations__)}; got {', '.join(given)}"
-        )
+    chosen = [name for name, value in choices.items() if value is not None]
+    known = FilterChoices.__annotations__
+    if not known.keys() >= set(chosen):
+        raise InvalidParameter(f"a budget also takes {', '.join(known)}; got {', '.join(chosen)}")
     if (registered is None) == (budget is None):
         raise InvalidParameter("give exactly one of registered and budget")
     if budget is not None:
         if not isinstance(budget, Budget) or delta is not None:
             raise InvalidParameter("budget must be a Budget, which has its own delta")
-        return {"budget": budget.terms(), "filter": Filter(budget, **given).terms()}
-    if given:
-        raise InvalidParameter(f"{', '.join(given)}: for a budget; a registration names its costs")
+        made = Filter(
+            budget,
+            ranges=choices.get("ranges"),
+            costs=choices.get("costs"),
+            failure_delta=choices.get("failure_delta"),
+        )
+        return {"budget": budget.terms(), "filter": made.terms()}
+    if chosen:
+        raise InvalidParameter(f"{', '.join(chosen)}: for a budget; a registration names its costs")
+    return _registration(registered, delta)
+
+
+def _registration(registered: Charge | None, delta: float | None) -> RecordedTerms:
+    """The terms of registered costs, with the guarantee that was computed for them.
+
+    Raises:
+        InvalidParameter: when the accountant refuses them.
+    """
     if not isinstance(registered, Charge) or delta is None:
         raise InvalidParameter(
             "registered must be a Charge, with the delta at which its guarantee is stated"
         )
-    account = Accountant(registered, delta)  # refuses what the accountant refuses
-    terms: dict[str, Any] = {"registered": str(registered), "delta": account.delta}
-    return terms | (
-        {"guarantee": _stored(account.guarantee)}
-        if math.isfinite(account.guarantee.epsilon)
-        else {}
-    )
+    account = Accountant(registered, delta)
+    terms: RecordedTerms = {"registered": str(registered), "delta": account.delta}
+    if math.isfinite(account.guarantee.epsilon):
+        terms["guarantee"] = _recorded(account.guarantee)
+    return terms
 
 
 def shared_terms_of(
-    *, shares: Mapping[str, Charge | Budget] | None = None, **terms: Any
-) -> dict[str, Any]:
+    *, shares: Mapping[str, Charge | Budget] | None = None, **terms: Unpack[AccountTerms]
+) -> RecordedTerms:
     """The terms of a data set's budget: as ``terms_of``, or those of shares, with their δ.
 
     Raises:
@@ -105,7 +121,7 @@ def shared_terms_of(
     return _shares(shares, delta)
 
 
-def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, Any]:
+def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> RecordedTerms:
     """The terms of several analysts' shares: each a registration or a filter, all fixed now.
 
     Raises:
@@ -114,7 +130,7 @@ def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, An
     """
     if not isinstance(shares, Mapping) or not shares:
         raise InvalidParameter("shares must map analysts to a Charge or a Budget each")
-    parts: dict[str, Any] = {}
+    parts: dict[str, RecordedTerms] = {}
     for name, share in shares.items():
         one = analyst_name(name)
         if one in parts:
@@ -128,10 +144,10 @@ def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, An
         raise InvalidParameter(
             f"delta {delta} is below the failure masses of the shares: {made.guarantee.note}"
         )
-    return {"shares": parts, "delta": made.delta, "guarantee": _stored(made.guarantee)}
+    return {"shares": parts, "delta": made.delta, "guarantee": _recorded(made.guarantee)}
 
 
-def segments_of(segments: Mapping[str, Sequence[str]] | None) -> dict[str, Any] | None:
+def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None:
     """Declared segments as the log holds them: what they are by, and their names.
 
     Raises:
@@ -145,57 +161,60 @@ def segments_of(segments: Mapping[str, Sequence[str]] | None) -> dict[str, Any] 
             "segments must be a column and its names, such as {'region': ['eu', 'us']}"
         )
     ((by, names),) = segments.items()
-    if (
-        isinstance(names, str)
-        or not isinstance(names, Sequence)
-        or not names
-        or len(set(names)) < len(names)
-    ):
+    listed = isinstance(names, Sequence) and not isinstance(names, str)
+    if not listed or not names or len(set(names)) < len(names):
         raise InvalidParameter("segments must be a list of distinct names, at least one")
     for name in (by, *names):
         plain_text(segments=name)
     return {"by": by, "names": list(names)}
 
 
-def fixed(terms: dict[str, Any]) -> dict[str, Any]:
+def fixed(terms: RecordedTerms) -> RecordedTerms:
     """Return the terms with δ divided as at creation, independent of the first charge, which may
     follow answers.
     """
     if "filter" not in terms:
         return terms
-    return terms | {
-        "filter": {name: value for name, value in terms["filter"].items() if name != "open"}
-    }
+    divided = {name: value for name, value in terms["filter"].items() if name != "open"}
+    return terms | {"filter": divided}
 
 
-def by_segment(terms: dict[str, Any], segments: dict[str, Any] | None) -> dict[str, Any]:
+def by_segment(terms: RecordedTerms, segments: Declared | None) -> RecordedTerms:
     """The same terms for each segment by itself; those of shares, for each share."""
     if segments is None:
         return terms
-    terms = fixed(
-        terms
-    )  # users may move between segments: no division of δ is left to a first charge
+    # users may move between segments: no division of δ is left to a first charge
+    terms = fixed(terms)
     if "shares" in terms:
-        return terms | {
-            "shares": {name: by_segment(part, segments) for name, part in terms["shares"].items()}
-        }
+        parts = {name: by_segment(part, segments) for name, part in terms["shares"].items()}
+        return terms | {"shares": parts}
     return terms | {"segments": segments}
 
 
-def _stored(bound: Bound) -> dict[str, Any]:
-    return {name: getattr(bound, name) for name in _STORED}
+def _recorded(bound: Bound) -> RecordedBound:
+    """What the log holds of a guarantee; ``_bound`` reads it."""
+    return {
+        "epsilon": bound.epsilon,
+        "delta": bound.delta,
+        "lower": bound.lower,
+        "name": bound.name,
+        "source": bound.source,
+        "note": bound.note,
+    }
 
 
-def _bound(stored: dict[str, Any] | None) -> Bound | None:
+def _bound(stored: RecordedBound | None) -> Bound | None:
+    """The guarantee that ``_recorded`` wrote."""
     if stored is None:
         return None
     return Bound(**stored, valid_in=("batch", "ordered", "setwise"))
 
 
-def account_of(terms: dict[str, Any]) -> Account:
+def account_of(terms: RecordedTerms) -> Account:
     """The account of a budget, nothing spent."""
     if "segments" in terms:
-        each = {name: value for name, value in terms.items() if name != "segments"}
+        each = terms.copy()
+        del each["segments"]
         return Parallel({name: account_of(each) for name in terms["segments"]["names"]})
     if "shares" in terms:
         parts = {name: account_of(part) for name, part in terms["shares"].items()}

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
 
+from dptopk._internal.choices import Neighbours
 from dptopk._internal.rounding import round_up
-from dptopk.budgets.account_base import Account, cost_of
+from dptopk.budgets.account_base import Account, Record, cost_of
 from dptopk.budgets.parallel import Parallel
 from dptopk.budgets.shares import Shares
 from dptopk.costs import Budget, Charge, Cost
@@ -24,20 +24,13 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.entries import Entry
 from dptopk.ledger.names import canonical
-
-# What of a data set's state is written as it is, and what as the totals of each analyst.
-_PLAIN = (
-    "unit",
-    "version",
-    "terms",
-    "renewals",
-    "versioned",
-    "renewed",
-    "segments",
-    "closed",
-    "kind",
+from dptopk.ledger.recorded import (
+    Declared,
+    Merged,
+    RecordedData,
+    RecordedTerms,
+    RecordedTotal,
 )
-_TOTALS = ("now", "ever", "seen")
 
 
 def owner_of(analyst: str) -> str:
@@ -65,12 +58,12 @@ class Total:
         """Take costs off that never ran."""
         self.costs.subtract(dict(unused.costs))
 
-    def charge(self, neighbours: Any) -> Charge:
+    def charge(self, neighbours: Neighbours) -> Charge:
         """The sum as a charge; its delta rounded up."""
         delta = min(round_up(self.delta), 1 - 2**-53)
         return Charge(+self.costs, delta=delta, adaptive=self.adaptive, neighbours=neighbours)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> RecordedTotal:
         """Return the state as JSON; ``restored`` reads it."""
         costs = {str(cost): times for cost, times in self.costs.items() if times}
         return {
@@ -81,7 +74,7 @@ class Total:
         }
 
     @classmethod
-    def restored(cls, state: dict[str, Any]) -> Total:
+    def restored(cls, state: RecordedTotal) -> Total:
         """The total that ``state`` gave."""
         costs = Counter({cost_of(cost): times for cost, times in state["costs"].items()})
         return cls(costs, Fraction(state["delta"]), state["adaptive"], state["queries"])
@@ -107,17 +100,17 @@ class DatasetState:
     unit: str
     version: str
     sensitivity: Sensitivity
-    terms: dict[str, Any]
+    terms: RecordedTerms
     account: Account
-    limits: dict[str, tuple[dict[str, Any], Account]] = field(default_factory=dict)
+    limits: dict[str, tuple[RecordedTerms, Account]] = field(default_factory=dict)
     now: dict[str, Total] = field(default_factory=dict)
     ever: dict[str, Total] = field(default_factory=dict)
     seen: dict[str, Total] = field(default_factory=dict)
     renewals: int = 0
     versioned: int = 0
     renewed: int = 0
-    segments: dict[str, Any] | None = None
-    kind: dict[str, Any] | None = None
+    segments: Declared | None = None
+    kind: Record | None = None
     closed: list[str] = field(default_factory=list)
 
     def spent(self, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
@@ -164,8 +157,8 @@ class DatasetState:
         Raises:
             InvalidParameter: on segments that were not declared.
         """
-        found = {"dataset": self.account.account(canonical(analyst)), **self.limits_of(analyst)}
-        return self._only(found, segments)
+        found = {"dataset": self.account.account(canonical(analyst))}
+        return self._only(found | self.limits_of(analyst), segments)
 
     def _only(
         self, accounts: dict[str, Account], segments: Iterable[str] | None
@@ -208,7 +201,7 @@ class DatasetState:
 
     def records(
         self, accounts: Mapping[str, Account], charge: Charge, stated: Budget | None = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, Record]:
         """Return what each of these accounts takes for a charge; ``stated``: as for
         ``Account.quote``.
 
@@ -226,7 +219,7 @@ class DatasetState:
                 raise BudgetExceeded(charge, error.remaining, f"{owner}: {error.reason}") from None
         return records
 
-    def returns(self, charged: Entry, unused: Charge) -> dict[str, Any]:
+    def returns(self, charged: Entry, unused: Charge) -> dict[str, Record]:
         """Return the refund of a charge to each account; costs that cannot be refunded soundly stay
         charged.
         """
@@ -237,17 +230,17 @@ class DatasetState:
                 returned[owner] = account.quote_refund(unused, records.get(owner))
         return returned
 
-    def by_owner(self) -> dict[str, tuple[dict[str, Any], Account]]:
+    def by_owner(self) -> dict[str, tuple[RecordedTerms, Account]]:
         """Terms and account of everything that has a budget here: the dataset or its shares, and
         the limits.
         """
         found = {owner_of(name): held for name, held in self.limits.items()}
         if not isinstance(self.account, Shares):
-            return {"dataset": (self.terms, self.account), **found}
+            return {"dataset": (self.terms, self.account)} | found
         parts = self.account.parts.items()
         return {f"share {name}": (self.terms["shares"][name], part) for name, part in parts} | found
 
-    def merged(self) -> dict[str, Any]:
+    def merged(self) -> dict[str, Merged]:
         """Return what each account of disjoint segments takes when users may have moved between
         them.
 
@@ -263,7 +256,7 @@ class DatasetState:
         merged = {}
         for owner, (terms, account) in self.by_owner().items():
             spent = account.spent()
-            taken: dict[str, Any] = {"charge": str(spent)}
+            taken: Merged = {"charge": str(spent)}
             state = account.merged() if isinstance(account, Parallel) else None
             if state is None:
                 taken["record"] = account_of(terms).quote_past(spent)
@@ -272,7 +265,7 @@ class DatasetState:
             merged[owner] = taken
         return merged
 
-    def merge(self, merged: dict[str, Any]) -> None:
+    def merge(self, merged: Mapping[str, Merged]) -> None:
         """Begin each account anew with what ``merged`` said that it takes.
 
         Raises:
@@ -300,35 +293,61 @@ class DatasetState:
         """An equal state that shares nothing with this one."""
         return DatasetState.restored(self.name, self.state())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> RecordedData:
         """Return the state as JSON; ``restored`` reads it."""
+        limits = {name: (terms, account.state()) for name, (terms, account) in self.limits.items()}
         return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            **{
-                name: {who: total.state() for who, total in getattr(self, name).items()}
-                for name in _TOTALS
-            },
+            "unit": self.unit,
+            "version": self.version,
+            "terms": self.terms,
+            "renewals": self.renewals,
+            "versioned": self.versioned,
+            "renewed": self.renewed,
+            "segments": self.segments,
+            "closed": self.closed,
+            "kind": self.kind,
+            "now": _states(self.now),
+            "ever": _states(self.ever),
+            "seen": _states(self.seen),
             "sensitivity": self.sensitivity.plain(),
             "account": self.account.state(),
-            "limits": {
-                name: [terms, account.state()] for name, (terms, account) in self.limits.items()
-            },
+            "limits": limits,
         }
 
     @classmethod
-    def restored(cls, name: str, state: dict[str, Any]) -> DatasetState:
+    def restored(cls, name: str, state: RecordedData) -> DatasetState:
         """The state of a dataset that ``state`` gave."""
-        held: dict[str, Any] = {plain: state[plain] for plain in _PLAIN}
-        held |= {
-            kind: {who: Total.restored(total) for who, total in state[kind].items()}
-            for kind in _TOTALS
-        }
-        held["sensitivity"] = Sensitivity(**state["sensitivity"])
-        held["account"] = _restored(state["terms"], state["account"])
-        held["limits"] = {
+        limits = {
             who: (terms, _restored(terms, spent)) for who, (terms, spent) in state["limits"].items()
         }
-        return cls(name=name, **held)
+        return cls(
+            name=name,
+            unit=state["unit"],
+            version=state["version"],
+            sensitivity=Sensitivity(**state["sensitivity"]),
+            terms=state["terms"],
+            account=_restored(state["terms"], state["account"]),
+            limits=limits,
+            now=_totals(state["now"]),
+            ever=_totals(state["ever"]),
+            seen=_totals(state["seen"]),
+            renewals=state["renewals"],
+            versioned=state["versioned"],
+            renewed=state["renewed"],
+            segments=state["segments"],
+            kind=state["kind"],
+            closed=state["closed"],
+        )
+
+
+def _states(totals: Mapping[str, Total]) -> dict[str, RecordedTotal]:
+    """The totals of each analyst as JSON; ``_totals`` reads it."""
+    return {who: total.state() for who, total in totals.items()}
+
+
+def _totals(states: Mapping[str, RecordedTotal]) -> dict[str, Total]:
+    """The totals that ``_states`` wrote."""
+    return {who: Total.restored(total) for who, total in states.items()}
 
 
 def _of(totals: dict[str, Total], analyst: str) -> list[Total]:
@@ -339,7 +358,8 @@ def _of(totals: dict[str, Total], analyst: str) -> list[Total]:
     return []
 
 
-def _restored(terms: dict[str, Any], state: dict[str, Any]) -> Account:
+def _restored(terms: RecordedTerms, state: Record) -> Account:
+    """The account of these terms that has spent what a state says."""
     account = account_of(terms)
     account.restore(state)
     return account

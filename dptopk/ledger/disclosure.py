@@ -19,6 +19,7 @@ from dptopk.ledger.names import plain_text
 
 if TYPE_CHECKING:
     from dptopk.ledger.reader import Reader
+    from dptopk.ledger.spends import Spend
 
 STATED = (
     "curator",
@@ -74,10 +75,7 @@ def statement(
         "name": "filter",
         "source": "fully adaptive filter: docs/budgets.md",
     }
-    names = Counter(
-        str(spend.mechanism.get("text") or spend.mechanism.get("name") or "unnamed")
-        for spend in spends
-    )
+    names = Counter(map(_mechanism_name, spends))
     return {
         "basic": {
             "dataset": dataset,
@@ -124,6 +122,12 @@ def statement(
             "reviewed_by_outsiders": False,
         },
     }
+
+
+def _mechanism_name(spend: Spend) -> str:
+    """What a charge was for, in the words of its record."""
+    recorded = spend.mechanism.get("text") or spend.mechanism.get("name")
+    return str(recorded or "unnamed")
 
 
 def zcdp_of(terms: Mapping[str, Any]) -> dict[str, float]:

@@ -13,11 +13,12 @@ so an old ledger is shown and verified like any other, and a migration writes do
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dptopk.budgets.account_base import Account
+from dptopk.budgets.account_base import Account, Record
 from dptopk.budgets.filter import Filter
 from dptopk.costs import Budget, Charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
@@ -25,14 +26,13 @@ from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.dataset import DatasetState, owner_of
 from dptopk.ledger.entries import FORMAT, Entry
 from dptopk.ledger.names import canonical
+from dptopk.ledger.recorded import RecordedData, RecordedTerms
 
 if TYPE_CHECKING:
     from dptopk.ledger.replay import LedgerState
 
 RECORDS = 2  # the first format with records of what was taken
 QUESTIONS = 3  # the first format whose releases repeat the question
-# What a stored state of an earlier format may lack, or hold beyond today's.
-_STATE: dict[str, Any] = {"segments": None, "seen": {}, "closed": [], "versioned": 0, "renewed": 0}
 
 
 class EarlierFormats:
@@ -88,15 +88,11 @@ class EarlierFormats:
         """From here on the rules of a later format hold, on the state that was written down."""
         self.format = self.rule(entry)
         self._charges.clear()
+        then = _states_in(entry)
         now = {name: state.state() for name, state in ledger.datasets.items()}
-        body: dict[str, Any] = {"format": self.format}
-        with suppress(DptopkError, KeyError, TypeError, ValueError, AttributeError):
-            held = entry.body["state"]["datasets"].items()
-            then = {name: DatasetState.restored(name, _STATE | state) for name, state in held}
-            states = {name: state.state() for name, state in then.items()}
-            if states != now:
-                body["datasets"] = states
-        return replace(entry, body=body)
+        if then is None or then == now:
+            return replace(entry, body={"format": self.format})
+        return replace(entry, body={"format": self.format, "datasets": then})
 
     def _recorded(self, entry: Entry, ledger: LedgerState) -> Entry:
         """An entry of format 1 with what today's log says of it besides."""
@@ -115,15 +111,17 @@ class EarlierFormats:
         state = ledger.dataset(entry.dataset)
         terms = _terms(entry.body["terms"])
         shown = state.shown(analyst)
-        body: dict[str, Any] = {"terms": terms, "charge": str(shown)}
         before = self._spellings.setdefault((entry.dataset, analyst), entry.analyst)
+        closed = before != entry.analyst  # a second spelling had a second limit then
         try:
-            body["record"] = account_of(terms).quote_past(shown)
-            closed = before != entry.analyst  # a second spelling had a second limit then
+            record = account_of(terms).quote_past(shown)
         except DptopkError:
             closed = True
         if closed:
-            body |= {"charge": str(Charge()), "record": account_of(terms).quote_past(Charge())}
+            shown = Charge()
+            record = account_of(terms).quote_past(shown)
+        body = {"terms": terms, "charge": str(shown), "record": record}
+        if closed:
             body["beyond"] = [owner_of(analyst)]
         return replace(entry, analyst=analyst, body=body)
 
@@ -144,26 +142,60 @@ class EarlierFormats:
         charged = self._charges.pop(seq, None)
         if charged is None:
             raise LedgerError(f"entry {seq} was released before")
-        unused = Charge.parse(charged.body["charge"]).minus(Charge.parse(entry.body["used"]))
-        returned: dict[str, Any] = {}
+        used = Charge.parse(entry.body["used"])
+        unused = Charge.parse(charged.body["charge"]).minus(used)
+        returned: dict[str, Record] = {}
         if unused and seq > state.renewed:
             returned = _returned(state, charged, unused)
         body = entry.body | {"unused": str(unused), "returned": returned}
         return replace(entry, analyst=charged.analyst, body=body)
 
 
-def _terms(terms: dict[str, Any]) -> dict[str, Any]:
+def _states_in(entry: Entry) -> dict[str, RecordedData] | None:
+    """The states of data sets that an upgrade wrote down, as today's log has them; None: it wrote
+    none that can be read.
+    """
+    try:
+        held = entry.body["state"]["datasets"]
+        then = {name: DatasetState.restored(name, _whole(state)) for name, state in held.items()}
+        return {name: state.state() for name, state in then.items()}
+    except (DptopkError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _whole(state: Mapping[str, Any]) -> RecordedData:
+    """The state of a data set in an earlier format, with the parts that it did not have yet."""
+    return {
+        "unit": state["unit"],
+        "version": state["version"],
+        "terms": state["terms"],
+        "renewals": state["renewals"],
+        "versioned": state.get("versioned", 0),
+        "renewed": state.get("renewed", 0),
+        "segments": state.get("segments"),
+        "closed": state.get("closed", []),
+        "kind": state.get("kind"),
+        "now": state["now"],
+        "ever": state["ever"],
+        "seen": state.get("seen", {}),
+        "sensitivity": state["sensitivity"],
+        "account": state["account"],
+        "limits": state["limits"],
+    }
+
+
+def _terms(terms: RecordedTerms) -> RecordedTerms:
     """Terms of format 1 with what was computed when they were made, as today's log holds it."""
     if "budget" not in terms or "filter" in terms:
         return terms
-    half = terms["budget"][1] / 2  # what format 1 set aside for failures
     total = Budget.of_terms(terms["budget"])
+    half = total.delta / 2  # what format 1 set aside for failures
     return terms | {"filter": Filter(total, failure_delta=half).terms()}
 
 
-def _quoted(accounts: dict[str, Account], charge: Charge) -> tuple[dict[str, Any], list[str]]:
+def _quoted(accounts: dict[str, Account], charge: Charge) -> tuple[dict[str, Record], list[str]]:
     """What each account takes for a charge, and which would refuse it."""
-    records: dict[str, Any] = {}
+    records: dict[str, Record] = {}
     beyond: list[str] = []
     for owner, account in accounts.items():
         try:
@@ -173,10 +205,10 @@ def _quoted(accounts: dict[str, Account], charge: Charge) -> tuple[dict[str, Any
     return records, beyond
 
 
-def _returned(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Any]:
+def _returned(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Record]:
     """What comes back to each account that took something for a charge."""
     records = charged.body["records"]
-    returned: dict[str, Any] = {}
+    returned: dict[str, Record] = {}
     for owner, account in state.accounts(charged.analyst).items():
         if owner in records:
             with suppress(InvalidParameter):

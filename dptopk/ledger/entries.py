@@ -48,7 +48,8 @@ class Entry:
             LedgerError: when the row cannot be one: wrong types, or a body that is no JSON object.
         """
         seq, at, kind, dataset, analyst, text, previous, digest_ = row
-        if type(seq) is not int or not all(isinstance(cell, str) for cell in row[1:]):
+        texts = all(isinstance(cell, str) for cell in row[1:])
+        if type(seq) is not int or not texts:
             raise LedgerError("a row of the log has the wrong content: the ledger was damaged")
         try:
             body = json.loads(text)

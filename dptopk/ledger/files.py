@@ -195,8 +195,8 @@ class LedgerFile:
     def settle(self) -> None:
         """Say that a file whose log SQLite has taken in is complete, unless it is in use again."""
         with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=rw", uri=True)) as connection:
-            mode = connection.execute("PRAGMA journal_mode = PERSIST").fetchone()[0]
-            if mode == "persist":
+            changed = connection.execute("PRAGMA journal_mode = PERSIST")
+            if changed.fetchone()[0] == "persist":
                 connection.execute(f"PRAGMA user_version = {COMPLETE}")
 
     def refuse_lost_log(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.ledger.recorded import HeadPlace
 
 if sys.platform != "win32":  # there heads are replaced without a lock
     import fcntl
@@ -99,7 +100,7 @@ class HeadFile:
                 f"head: {self.path.name!r} is not an exported head; {hint}"
             ) from None
 
-    def place(self) -> dict[str, str]:
+    def place(self) -> HeadPlace:
         """How a ledger records where this is."""
         return {"kind": "file", "name": self.path.name}
 
@@ -203,7 +204,7 @@ class HeadTable:
         there = Head(-1, "") if old is None else old
         return self._run(change, **asdict(new), old_seq=there.seq, old_hash=there.hash)[1] == 1
 
-    def place(self) -> dict[str, str]:
+    def place(self) -> HeadPlace:
         """How a ledger records where this is; without the address, which may hold a password."""
         return {"kind": "database", "name": self._url.partition(":")[0]}
 
@@ -219,11 +220,11 @@ class HeadTable:
             # A connection for each statement: none is shared with a child process, or left open.
             with sa.create_engine(self._url, poolclass=sa.NullPool).begin() as connection:
                 result = connection.execute(sa.text(statement), values)
-                return list(result.fetchall()) if result.returns_rows else [], result.rowcount
+                rows = list(result.fetchall()) if result.returns_rows else []
+                return rows, result.rowcount
         except (sa.exc.SQLAlchemyError, ImportError, ValueError) as error:
-            reason = str(getattr(error, "orig", None) or error).strip().splitlines() or [
-                type(error).__name__
-            ]
+            cause = getattr(error, "orig", None) or error
+            reason = str(cause).strip().splitlines() or [type(error).__name__]
             raise LedgerError(f"the database of the head refused: {reason[0]}") from None
 
 

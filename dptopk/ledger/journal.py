@@ -196,7 +196,7 @@ class Journal:
             )
 
     def _replaced(self, head: Head) -> bool:
-        return [head.seq, head.hash] in self.state.replaced
+        return (head.seq, head.hash) in self.state.replaced
 
     def _kept(self) -> list[Head]:
         """The head in the head file, if there is one."""
@@ -217,12 +217,16 @@ class Journal:
         if self._witness is None:
             return
         there = confirmed
-        while all(head.seq < self.state.last[0] or self._replaced(head) for head in there):
+        while not any(self._stays(head) for head in there):
             if self._witness.swap(there[0] if there else None, self.head()):
                 return
             there = self._kept()
             with self.store.transaction() as log:
                 self._confirm(log, there)
+
+    def _stays(self, head: Head) -> bool:
+        """Whether a stored head is as late as the log and was not given up."""
+        return head.seq >= self.state.last[0] and not self._replaced(head)
 
     def _catch_up(self, log: Transaction) -> bool:
         """Fold in a page; whether there may be more."""
@@ -412,12 +416,10 @@ class Journal:
                     "head-file: the ledger has the entry it names; there is nothing to accept"
                 )
             self._place_again(log)
-            body: dict[str, Any] = {
-                "lost": None if lost is None else asdict(lost),
-                "reason": reason,
-            }
-            body |= {"incomplete": True} if incomplete else {}
-            self.append(log, "restore", "", "", body)
+            forgone = None if lost is None else asdict(lost)
+            decision = {"lost": forgone, "reason": reason}
+            missing = {"incomplete": True} if incomplete else {}
+            self.append(log, "restore", "", "", decision | missing)
         self._witness = witness
         self._keep([] if kept is None else [kept])
         return lost

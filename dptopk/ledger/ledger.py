@@ -24,8 +24,9 @@ from dptopk.costs import Budget, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.budget_terms import (
+    AccountTerms,
     BudgetTerms,
-    Free,
+    FilterChoices,
     account_of,
     by_segment,
     fixed,
@@ -121,7 +122,7 @@ class Ledger(Reader):
         sensitivity: Sensitivity = Sensitivity(),  # noqa: B008
         unit: str = "user",
         version: str = "1",
-        **free: Unpack[Free],
+        **choices: Unpack[FilterChoices],
     ) -> None:
         """Open the account of a dataset.
 
@@ -140,14 +141,14 @@ class Ledger(Reader):
             sensitivity: what one unit can move in this data, and the neighbour relation.
             unit: the privacy unit in words, such as "member".
             version: of the data.
-            free: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them
+            choices: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them
                 (docs/notes/filters.md).
 
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
         terms = shared_terms_of(
-            registered=registered, budget=budget, delta=delta, shares=shares, **free
+            registered=registered, budget=budget, delta=delta, shares=shares, **choices
         )
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
@@ -163,7 +164,7 @@ class Ledger(Reader):
                 raise InvalidParameter(f"name: the dataset {name!r} already exists")
             self._journal.append(log, "dataset", name, "", body)
 
-    def set_limit(self, dataset: str, analyst: str, **limit: Unpack[BudgetTerms]) -> None:
+    def set_limit(self, dataset: str, analyst: str, **limit: Unpack[AccountTerms]) -> None:
         """Limit one analyst inside a dataset's budget; arguments as for ``create_dataset``.
 
         What the analyst has spent before counts, and what the analyst was shown of others' answers.

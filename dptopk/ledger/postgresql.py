@@ -6,6 +6,7 @@ synchronously. A writer takes an exclusive lock of the table of entries.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from dptopk.ledger.sqlite import LOCK_TIMEOUT_MS, Purpose, Run
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.pool import ConnectionPoolEntry
 
 
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
@@ -123,20 +126,19 @@ def _refuse_losses(run: Run) -> bool:
     Raises:
         LedgerError: naming the setting.
     """
-    *values, synchronous = run(
-        "SELECT " + ", ".join(f"current_setting('{name}')" for name in _DURABLE)
-    )[0]
+    settings = [f"current_setting('{name}')" for name in _DURABLE]
+    *values, synchronous = run(f"SELECT {', '.join(settings)}")[0]
     for name, value in zip(_DURABLE, values, strict=False):
         if value != "on":
             raise LedgerError(f"PostgreSQL refuses durability: {name} is off")
     return bool(synchronous != "off")
 
 
-def _check(connection: Any, _record: Any) -> None:
+def _check(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
     """Refuse a server that loses commits when it crashes, or a database that cannot hold every
     name.
     """
-    with connection.cursor() as cursor:
+    with closing(connection.cursor()) as cursor:
 
         def run(statement: str) -> list[tuple[Any, ...]]:
             cursor.execute(statement)

@@ -9,11 +9,11 @@ Whether each record was right is asked by ``verify`` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
-from dptopk.budgets.account_base import Account
+from dptopk.budgets.account_base import Account, Record
 from dptopk.costs import Charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
@@ -22,6 +22,7 @@ from dptopk.ledger.dataset import DatasetState, Total, owner_of
 from dptopk.ledger.earlier_formats import EarlierFormats
 from dptopk.ledger.entries import FORMAT, GENESIS, Entry
 from dptopk.ledger.index import Index, Place
+from dptopk.ledger.recorded import About, HeadPlace, RecordedHead, RecordedLedger
 
 # of the text of a state; a snapshot of another one is not read, and the log is folded from its
 # beginning
@@ -50,18 +51,17 @@ class LedgerState:
     ) -> None:
         self.key = key
         self.last: tuple[int, str] = (0, GENESIS)
-        self.about: dict[str, Any] = {}
+        self.about: About = {}
         self.datasets: dict[str, DatasetState] = {}
         self.index = Index()
-        self.replaced: list[
-            list[Any]
-        ] = []  # heads (number, hash) that an operator gave up: rekeyed, or restored over
+        # heads (number, hash) that an operator gave up: rekeyed, or restored over
+        self.replaced: list[tuple[int, str]] = []
         self.checkpoint = 0
         self.folded: Entry | None = None
         self.earlier = EarlierFormats()
-        self.witness: dict[str, Any] | None = None
+        self.witness: HeadPlace | None = None
         self.witnessed = 0
-        self.retired: dict[str, Any] | None = None
+        self.retired: RecordedHead | None = None
         self._audit = audit
 
     def apply(self, entry: Entry) -> list[Place]:
@@ -118,26 +118,27 @@ class LedgerState:
             raise InvalidParameter(f"dataset: {name!r} is not in the ledger; known: {known}")
         return state
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> RecordedLedger:
         """As JSON; ``restore`` reads it."""
-        datasets = {name: state.state() for name, state in self.datasets.items()}
-        now = {
+        return {
             "layout": LAYOUT,
             "about": self.about,
-            "datasets": datasets,
+            "datasets": {name: state.state() for name, state in self.datasets.items()},
             "index": dict(self.index.chains),
+            "replaced": list(self.replaced),
+            "witness": self.witness,
+            "witnessed": self.witnessed,
+            "retired": self.retired,
         }
-        about = {"witness": self.witness, "witnessed": self.witnessed, "retired": self.retired}
-        return {**now, "replaced": list(self.replaced), **about}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: RecordedLedger) -> None:
         """Take over what ``state`` gave, apart from where in the log it held."""
         self.about = state["about"]
         self.datasets = {
             name: DatasetState.restored(name, held) for name, held in state["datasets"].items()
         }
         self.index.chains = dict(state["index"])
-        self.replaced = list(state["replaced"])
+        self.replaced = [(seq, hash_) for seq, hash_ in state["replaced"]]
         self.witness = state["witness"]
         self.witnessed = state["witnessed"]
         self.retired = state["retired"]
@@ -152,7 +153,7 @@ class LedgerState:
     # One fold for each kind of entry.
 
     def _fold_ledger(self, entry: Entry) -> None:
-        self.about = entry.body
+        self.about = cast("About", entry.body)
 
     def _fold_checkpoint(self, entry: Entry) -> None:
         self.checkpoint = entry.seq
@@ -186,8 +187,8 @@ class LedgerState:
                 name: DatasetState.restored(name, held) for name, held in datasets.items()
             }
 
-    def _replace(self, head: dict[str, Any]) -> None:
-        self.replaced.append([head["seq"], head["hash"]])
+    def _replace(self, head: RecordedHead) -> None:
+        self.replaced.append((head["seq"], head["hash"]))
 
     def _fold_dataset(self, entry: Entry) -> None:
         body = entry.body
@@ -267,7 +268,7 @@ class LedgerState:
         state.seen.setdefault(entry.analyst, Total()).add(charge)
 
 
-def _take(accounts: dict[str, Account], charge: Charge, records: dict[str, Any]) -> None:
+def _take(accounts: dict[str, Account], charge: Charge, records: Mapping[str, Record]) -> None:
     """Take a charge from all accounts at recorded terms."""
     if accounts.keys() != records.keys():
         raise LedgerError("a charge lacks the record of an account")

@@ -240,4 +240,8 @@ def _close(connections: list[sqlite3.Connection], file: LedgerFile, pid: int) ->
 
 def _pragma(connection: sqlite3.Connection, pragma: str) -> object:
     """Set or read a setting of a database."""
-    return (connection.execute(f"PRAGMA {pragma}").fetchone() or [None])[0]
+    row = connection.execute(f"PRAGMA {pragma}").fetchone()
+    if row is None:
+        return None
+    value: object = row[0]
+    return value

@@ -244,10 +244,8 @@ def _refuse_another_format(found: object) -> None:
 
 def _is_database_error(error: Exception) -> bool:
     """Whether SQLite, or SQLAlchemy and the driver below it, raised an error."""
-    return isinstance(error, ERRORS) or type(error).__module__.split(".")[0] in {
-        "sqlalchemy",
-        "psycopg",
-    }
+    package, _, _ = type(error).__module__.partition(".")
+    return isinstance(error, ERRORS) or package in {"sqlalchemy", "psycopg"}
 
 
 @contextmanager

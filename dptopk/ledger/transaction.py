@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import LedgerError
@@ -18,15 +18,21 @@ from dptopk.ledger.index import Place, bucket_of
 from dptopk.ledger.postgresql import PostgreSQL
 from dptopk.ledger.sqlite import SQLite
 
-Database = (
-    SQLite | PostgreSQL
-)  # of the same methods: durable commits, one writer at a time, the dialect's statements
+if TYPE_CHECKING:
+    import sqlite3
+
+    from sqlalchemy.engine.interfaces import DBAPICursor
+    from sqlalchemy.pool import PoolProxiedConnection
+
+    Connection = sqlite3.Connection | PoolProxiedConnection
+
+# of the same methods: durable commits, one writer at a time, the dialect's statements
+Database = SQLite | PostgreSQL
 PAGE = 500  # rows read in one transaction
 _COLUMNS = ("seq", "at", "kind", "dataset", "analyst", "body", "previous", "hash")
+_TEXTS = ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS entries (seq INTEGER NOT NULL PRIMARY KEY, "
-    + ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
-    + ")",
+    f"CREATE TABLE IF NOT EXISTS entries (seq INTEGER NOT NULL PRIMARY KEY, {_TEXTS})",
     (
         "CREATE TABLE IF NOT EXISTS places (bucket TEXT, seq INTEGER, name TEXT, PRIMARY KEY "
         "(bucket, seq, name))"
@@ -52,13 +58,13 @@ class Transaction:
         key: secret for the chain's HMAC; None = plain SHA-256.
     """
 
-    def __init__(self, database: Database, connection: Any, key: bytes | None) -> None:
+    def __init__(self, database: Database, connection: Connection, key: bytes | None) -> None:
         self._database = database
         self._connection = connection
         self._key = key
-        self._cursors: list[Any] = []
+        self._cursors: list[sqlite3.Cursor | DBAPICursor] = []
 
-    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    def run(self, statement: str, *values: str | int) -> list[tuple[Any, ...]]:
         """Run a statement, with ? for values, and read all its rows."""
         cursor = self._connection.cursor()
         self._cursors.append(cursor)

@@ -40,9 +40,8 @@ class Inspection:
 
 def is_part(used: Charge, whole: Charge) -> bool:
     """Whether a charge is part of another: no cost occurs more often, no larger δ."""
-    return used.delta <= whole.delta and all(
-        times <= whole.costs.get(cost, 0) for cost, times in used
-    )
+    fewer = all(times <= whole.costs.get(cost, 0) for cost, times in used)
+    return used.delta <= whole.delta and fewer
 
 
 class _Audit:

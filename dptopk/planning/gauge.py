@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dptopk._internal.formatting import format_lower
 from dptopk.budgets.account_base import Account
@@ -26,6 +26,9 @@ from dptopk.planning.protocol import Plan, Step
 from dptopk.planning.topk_plan import TopKPlan
 from dptopk.question import Events, Facts, Question, any_plan
 from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 RESOLUTION = 1 / 400  # of the total: the number is at most this much below the largest ε
 LARGEST_EPSILON = 100.0  # where the total has no finite ε
@@ -127,14 +130,15 @@ class Trial:
         if not then:
             return self.accepts(self.account, first.charge, first.stated)
         if not isinstance(self.account, Filter):
-            joined = Charge.join(*(made.charge for made in plans))
+            joined = Charge.join(*(each.charge for each in plans))
             return self.accepts(self.account, joined, None)
         after = self.account.copy_of_terms()
-        for made in plans[:-1]:
-            if not self.accepts(after, made.charge, made.stated):
+        *before, last = plans
+        for each in before:
+            if not self.accepts(after, each.charge, each.stated):
                 return False
-            after.spend(made.charge, stated=made.stated)
-        return self.accepts(after, plans[-1].charge, plans[-1].stated)
+            after.spend(each.charge, stated=each.stated)
+        return self.accepts(after, last.charge, last.stated)
 
     @staticmethod
     def accepts(account: Account, charge: Charge, stated: Budget | None) -> bool:
@@ -152,7 +156,7 @@ class Trial:
         """Nothing was answered before."""
         return None
 
-    def answer(self, step: Step, rng: Any) -> Release:
+    def answer(self, step: Step, rng: Generator | None) -> Release:
         """Never called: nothing is drawn."""
         raise NotImplementedError(step)
 
@@ -162,7 +166,7 @@ class Trial:
 
 
 @dataclass
-class _Search:
+class _LargestEpsilon:
     """The search for the largest ε of a kind that an account accepts."""
 
     account: Account
@@ -170,7 +174,7 @@ class _Search:
     total: float
     low: float = 0.0
     high: float = math.inf
-    made: dict[float, TopKPlan | None] = field(default_factory=dict)
+    plans: dict[float, TopKPlan | None] = field(default_factory=dict)
 
     def accepts(self, epsilon: float) -> bool:
         """Whether the question would be accepted at this ε; narrows the bracket."""
@@ -184,29 +188,29 @@ class _Search:
 
     def planned(self, epsilon: float) -> TopKPlan | None:
         """The plan at this ε; None: there is none."""
-        if epsilon not in self.made:
+        if epsilon not in self.plans:
             budget = Budget(epsilon, self.kind.question.delta or 0.0)
             facts = replace(self.kind.facts, covers=self._covers)
             try:
-                self.made[epsilon] = plan(self.kind.question.with_total(budget), facts)
+                self.plans[epsilon] = plan(self.kind.question.with_total(budget), facts)
             except (InvalidParameter, BudgetExceeded, IncompatibleCosts):
-                self.made[epsilon] = None
-        return self.made[epsilon]
+                self.plans[epsilon] = None
+        return self.plans[epsilon]
 
-    def _covers(self, made: Plan) -> bool:
+    def _covers(self, candidate: Plan) -> bool:
         """What decides between plans: the account or, where all is charged at once, its terms."""
         if self.kind.in_steps:
-            return Trial(self.account).covers(made)
+            return Trial(self.account).covers(candidate)
         if isinstance(self.account, Accountant):
             unspent = Accountant(self.account.registered, self.account.delta)
-            return Trial(unspent).covers(made)
+            return Trial(unspent).covers(candidate)
         return True
 
-    def _paid(self, made: TopKPlan) -> bool:
+    def _paid(self, candidate: TopKPlan) -> bool:
         trial = Trial(self.account)
         if self.kind.in_steps:
-            return made.payable(trial)
-        return trial.covers(made)
+            return candidate.payable(trial)
+        return trial.covers(candidate)
 
     def estimate(self, epsilon: float) -> float | None:
         """About the ε that fits, by the plan at this one; None: unknown."""
@@ -326,9 +330,9 @@ def epsilon_left(account: Account, kind: Kind) -> float:
         distinct = {json.dumps(part.state()): part for part in account.parts.values()}
         return min(epsilon_left(part, kind) for part in distinct.values())
     total = account.epsilon()
-    search = _Search(account, kind, total if math.isfinite(total) else LARGEST_EPSILON)
+    search = _LargestEpsilon(account, kind, total if math.isfinite(total) else LARGEST_EPSILON)
     left = search.run()
-    plannable = any(made is not None for made in search.made.values())
+    plannable = any(each is not None for each in search.plans.values())
     if not plannable and isinstance(account, Filter):
         return account.pure_left()
     return left

@@ -1,0 +1,119 @@
+"""What the log holds as JSON, by its parts: the terms of a budget, the state of a data set.
+
+Each type has one writer and one reader, which its description names. Whoever adds, removes or
+renames a part here changes the format of the log (``entries.FORMAT``) or the layout of its
+snapshots (``replay.LAYOUT``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+from dptopk.budgets.account_base import Record
+
+
+class RecordedBound(TypedDict):
+    """A guarantee that was computed when a budget was made; both ways in ``budget_terms``."""
+
+    epsilon: float
+    delta: float
+    lower: float | None
+    name: str
+    source: str
+    note: str
+
+
+class Declared(TypedDict):
+    """Disjoint segments: what they are by, and their names; written by ``segments_of``."""
+
+    by: str
+    names: list[str]
+
+
+class RecordedTerms(TypedDict, total=False):
+    """The terms of a budget: of a registration, a filter, or shares, perhaps for each segment by
+    itself. Written by ``shared_terms_of`` and ``by_segment``, read by ``account_of``.
+    """
+
+    registered: str
+    delta: float
+    guarantee: RecordedBound
+    budget: list[Any]  # as ``Budget.terms`` writes it
+    filter: Record
+    shares: dict[str, RecordedTerms]
+    segments: Declared
+
+
+class RecordedTotal(TypedDict):
+    """The sum of charges of one analyst: ``Total.state`` and ``Total.restored``."""
+
+    costs: dict[str, int]
+    delta: str
+    adaptive: bool
+    queries: int
+
+
+class RecordedData(TypedDict):
+    """The state of a data set: ``DatasetState.state`` and ``DatasetState.restored``."""
+
+    unit: str
+    version: str
+    terms: RecordedTerms
+    renewals: int
+    versioned: int
+    renewed: int
+    segments: Declared | None
+    closed: list[str]
+    kind: Record | None
+    now: dict[str, RecordedTotal]
+    ever: dict[str, RecordedTotal]
+    seen: dict[str, RecordedTotal]
+    sensitivity: Record
+    account: Record
+    limits: dict[str, tuple[RecordedTerms, Record]]
+
+
+class Merged(TypedDict):
+    """What an account of disjoint segments goes on from: ``DatasetState.merged`` and ``merge``."""
+
+    charge: str
+    record: NotRequired[Record]
+    state: NotRequired[Record]
+
+
+class About(TypedDict, total=False):
+    """What the first entry says of a ledger: ``Ledger`` and ``migrate`` write it."""
+
+    format: int
+    id: str
+    keyed: bool
+    test: bool
+    migrated: Record
+
+
+class HeadPlace(TypedDict):
+    """Where the head of a ledger is stored, without an address: ``heads``' ``place``."""
+
+    kind: str
+    name: str
+
+
+class RecordedHead(TypedDict):
+    """The end of a log: ``asdict`` of a ``Head``, read by ``Head.of``."""
+
+    seq: int
+    hash: str
+    ledger: str | None
+
+
+class RecordedLedger(TypedDict):
+    """The state of a ledger: ``LedgerState.state`` and ``LedgerState.restore``."""
+
+    layout: int
+    about: About
+    datasets: dict[str, RecordedData]
+    index: dict[str, str]
+    replaced: list[tuple[int, str]]
+    witness: HeadPlace | None
+    witnessed: int
+    retired: RecordedHead | None
