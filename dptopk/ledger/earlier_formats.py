@@ -168,7 +168,7 @@ def _whole(state: Mapping[str, Any]) -> RecordedData:
     return {
         "unit": state["unit"],
         "version": state["version"],
-        "terms": state["terms"],
+        "terms": _terms(state["terms"]),
         "renewals": state["renewals"],
         "versioned": state.get("versioned", 0),
         "renewed": state.get("renewed", 0),
@@ -180,7 +180,7 @@ def _whole(state: Mapping[str, Any]) -> RecordedData:
         "seen": state.get("seen", {}),
         "sensitivity": state["sensitivity"],
         "account": state["account"],
-        "limits": state["limits"],
+        "limits": {who: (_terms(terms), spent) for who, (terms, spent) in state["limits"].items()},
     }
 
 

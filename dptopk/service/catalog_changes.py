@@ -22,6 +22,7 @@ from dptopk.ledger.budget_terms import by_segment, segments_of, shared_terms_of
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name, canonical
+from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.catalog import Catalog, CatalogBudget, DatasetSpec
 from dptopk.service.tables import Tables
 
@@ -105,7 +106,7 @@ def agree(catalog: Catalog, ledger: Ledger, tables: Tables) -> None:
 
 def terms_by_place(
     spec: DatasetSpec,
-) -> Iterator[tuple[str, CatalogBudget, Callable[[], dict[str, Any]]]]:
+) -> Iterator[tuple[str, CatalogBudget, Callable[[], RecordedTerms]]]:
     """The budget of a data set and each limit, by place in the catalog, with what makes its terms
     as the ledger writes them; no ledger is needed.
     """

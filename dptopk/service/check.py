@@ -16,6 +16,7 @@ from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.heads import witness_at
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import canonical, plain_text
+from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.access import Access
 from dptopk.service.catalog import Catalog, CatalogBudget, CatalogRefused, DatasetSpec, Segmented
 from dptopk.service.catalog_changes import (
@@ -131,7 +132,7 @@ def _read(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[CatalogProble
 
 
 def _protects(
-    where: str, budget: CatalogBudget, made: Callable[[], dict[str, Any]]
+    where: str, budget: CatalogBudget, made: Callable[[], RecordedTerms]
 ) -> Iterator[CatalogProblem]:
     """Warn of a budget that limits nothing in practice."""
     account = account_of(made())

@@ -20,7 +20,7 @@ from dptopk.cli.commands import app
 from dptopk.costs import ZCDP, BoundedRange, Budget, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger import migrate
-from dptopk.ledger.entries import FORMAT
+from dptopk.ledger.entries import FORMAT, Entry
 from dptopk.ledger.files import UNFINISHED, LedgerFile
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.replay import LedgerState
@@ -97,6 +97,17 @@ def test_the_number_of_the_format_changes_with_what_entries_hold(tmp_path):
         ledger.renew("d", registered=ONE, delta=1e-6, reason="a test")
         for entry in ledger.entries():
             assert entry.body.keys() - SOMETIMES == SHAPES[FORMAT][entry.kind] - SOMETIMES
+
+
+def test_the_state_that_an_upgrade_wrote_down_is_read(tmp_path):
+    """Where entries before it are computed otherwise today, that state holds."""
+    with closing(sqlite3.connect(made(tmp_path, "28d4497_on_b87cee6"))) as file:
+        query = "SELECT * FROM entries WHERE kind = 'format'"
+        entry = Entry.read(file.execute(query).fetchone())
+    state = LedgerState(KEY.encode())
+    state.earlier.began = state.earlier.format = 1
+    upgraded = state.earlier.today(entry, state)
+    assert upgraded.body["datasets"].keys() == entry.body["state"]["datasets"].keys()
 
 
 @pytest.mark.slow
