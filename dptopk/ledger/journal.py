@@ -14,8 +14,8 @@ from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, L
 from dptopk.ledger.entries import GENESIS, Entry, digest
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.index import Index, bucket_of, chain_of, name_of
+from dptopk.ledger.log_store import Store
 from dptopk.ledger.replay import LAYOUT, LedgerState
-from dptopk.ledger.store import Store
 from dptopk.ledger.transaction import PAGE, Transaction
 from dptopk.ledger.verify import fold, misplaced, unwitnessed
 

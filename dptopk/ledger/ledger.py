@@ -38,11 +38,11 @@ from dptopk.ledger.entries import FORMAT, Entry, normal
 from dptopk.ledger.heads import Head, witness_at
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
+from dptopk.ledger.log_store import Store, accepted_log
 from dptopk.ledger.migrate import Migration
 from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
 from dptopk.ledger.spends import Receipt, stated_in
-from dptopk.ledger.store import Store, accepted_log
 from dptopk.ledger.verify import is_part
 
 

@@ -22,11 +22,11 @@ from pathlib import Path
 
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, normal
-from dptopk.ledger.files import COMPLETE, SUFFIXES, UNFINISHED, LedgerFile
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.journal import Journal, refuse_broken
+from dptopk.ledger.log_store import Store, ledger_file
 from dptopk.ledger.replay import LedgerState
-from dptopk.ledger.store import Store, sqlite_file
+from dptopk.ledger.sqlite_file import COMPLETE, SUFFIXES, UNFINISHED, LedgerFile
 from dptopk.ledger.transaction import Transaction
 from dptopk.ledger.verify import unwitnessed
 
@@ -107,7 +107,7 @@ class Migration:
 
     def _refuse_name_of_sqlite(self) -> None:
         """Refuse a name that SQLite gives to a file beside the other ledger: it would remove it."""
-        old = sqlite_file(str(self._old), self._network)
+        old = ledger_file(str(self._old), self._network)
         if old is None:
             return
         # some file systems do not tell small letters from capitals

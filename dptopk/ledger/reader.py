@@ -20,10 +20,10 @@ from dptopk.ledger.entries import Entry
 from dptopk.ledger.heads import Head, witness_at
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
+from dptopk.ledger.log_store import Store
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.replay import LedgerState
 from dptopk.ledger.spends import Spend
-from dptopk.ledger.store import Store
 from dptopk.ledger.transaction import Transaction
 from dptopk.ledger.verify import Inspection, inspect
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dptopk.errors import LedgerError
-from dptopk.ledger.files import COMPLETE, NEEDS_LOG, LedgerFile
+from dptopk.ledger.sqlite_file import COMPLETE, NEEDS_LOG, LedgerFile
 
 LOCK_TIMEOUT_MS = 60_000
 ERRORS = (

@@ -16,8 +16,8 @@ from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.entries import GENESIS, Entry
 from dptopk.ledger.heads import Head
 from dptopk.ledger.index import chain_of
+from dptopk.ledger.log_store import Store
 from dptopk.ledger.replay import LAYOUT, LedgerState
-from dptopk.ledger.store import Store
 from dptopk.ledger.transaction import Transaction
 
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
 from dptopk.errors import LedgerError
-from dptopk.ledger.files import LedgerFile
+from dptopk.ledger.sqlite_file import LedgerFile
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import DBAPIConnection

@@ -15,8 +15,8 @@ from typing import Any
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
-from dptopk.ledger.files import LedgerFile
-from dptopk.ledger.store import Store
+from dptopk.ledger.log_store import Store
+from dptopk.ledger.sqlite_file import LedgerFile
 from dptopk.mechanisms.stream_day import StreamDay
 
 # The parts of a day (``StreamDay.to_parts``), which are written once.

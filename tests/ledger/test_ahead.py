@@ -19,9 +19,9 @@ import pytest
 
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
-from dptopk.ledger.files import NEEDS_LOG, LedgerFile
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.sqlite import SQLite
+from dptopk.ledger.sqlite_file import NEEDS_LOG, LedgerFile
 from dptopk.ledger.transaction import Transaction
 
 ONE = Charge({PureDP(0.1): 1})

@@ -21,9 +21,9 @@ from dptopk.costs import ZCDP, BoundedRange, Budget, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger import migrate
 from dptopk.ledger.entries import FORMAT, Entry
-from dptopk.ledger.files import UNFINISHED, LedgerFile
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.replay import LedgerState
+from dptopk.ledger.sqlite_file import UNFINISHED, LedgerFile
 
 FILES = Path(__file__).parent / "formats"
 BEGAN = {  # the format that each log began with

@@ -20,7 +20,7 @@ from dptopk.budgets.filter import Filter
 from dptopk.budgets.registered_account import Accountant
 from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter
-from dptopk.ledger import sqlite, store
+from dptopk.ledger import log_store, sqlite
 from dptopk.ledger.ledger import Ledger
 
 ONE = Charge({BoundedRange(0.125): 1})
@@ -41,7 +41,7 @@ def accounts():
 
 @pytest.mark.slow
 def test_a_charge_may_be_written_while_entries_are_read(path, monkeypatch):
-    monkeypatch.setattr(store, "PAGE", 2)
+    monkeypatch.setattr(log_store, "PAGE", 2)
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_MS", 2000)
     with Ledger(path) as ledger, Ledger(path) as other:
         for _ in range(5):

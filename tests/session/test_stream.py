@@ -24,7 +24,7 @@ from dptopk import (
 )
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk.datasets import EventsStore
-from dptopk.ledger import store as ledger_store
+from dptopk.ledger import log_store as ledger_store
 from dptopk.mechanisms import ContinualTopK, continual
 from dptopk.mechanisms.continual import Stream
 from dptopk.mechanisms.samplers.factorisation import triangular

@@ -13,7 +13,7 @@ import pytest
 
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter, LedgerError
-from dptopk.ledger import files
+from dptopk.ledger import sqlite_file
 from dptopk.ledger.ledger import Ledger
 
 REGISTERED = Charge({BoundedRange(0.1): 20}, delta=1e-7)
@@ -64,10 +64,10 @@ MOUNTS = """22 27 0:21 / /proc rw,relatime - proc proc rw
 def test_single_files_and_network_disks_are_found_in_the_table_of_mounts(tmp_path, monkeypatch):
     table = tmp_path / "mountinfo"
     table.write_text(MOUNTS.format(single=tmp_path / "single.db", folder=tmp_path))
-    found = files.mounts(table)
+    found = sqlite_file.mounts(table)
     assert found[str(tmp_path / "far away")] == "nfs4"
-    assert files.mounts(tmp_path / "none") == {}
-    monkeypatch.setattr(files, "mounts", lambda: found)
+    assert sqlite_file.mounts(tmp_path / "none") == {}
+    monkeypatch.setattr(sqlite_file, "mounts", lambda: found)
     for name in ("far away", "share/disk"):
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(LedgerError, match="mount the folder"):

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, Entry
-from dptopk.ledger.files import LedgerFile
 from dptopk.ledger.postgresql import PostgreSQL
 from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
+from dptopk.ledger.sqlite_file import LedgerFile
 from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transaction
 
 _leaked: list[
@@ -98,7 +98,7 @@ class Store:
         self.read_only = read_only
         self.made = next(_made)
         making = create and not read_only
-        file = url if isinstance(url, LedgerFile) else sqlite_file(str(url), network)
+        file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network)
         if not (read_only or earlier) and (file is None or file.path.exists()):
             _refuse_another_format(self._format(url, file))
         if file is not None and making:
@@ -253,7 +253,7 @@ def accepted_log(url: str | Path, network: bool) -> Iterator[bool]:
     """Read a SQLite file without the write-ahead log that it lacks; whether it lacks one, and again
     on any error.
     """
-    file = sqlite_file(str(url), network)
+    file = ledger_file(str(url), network)
     lacking = file is not None and file.lacks_log()
     if file is None or not lacking:
         yield False
@@ -266,7 +266,7 @@ def accepted_log(url: str | Path, network: bool) -> Iterator[bool]:
         raise
 
 
-def sqlite_file(url: str, network: bool) -> LedgerFile | None:
+def ledger_file(url: str, network: bool) -> LedgerFile | None:
     """The file of a SQLite ledger; None for another database."""
     if not url.startswith("sqlite:") and "://" in url:
         return None
