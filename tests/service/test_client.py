@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from dptopk import Budget, BudgetExceeded, Client, InvalidParameter, Ledger, LedgerError, Session
 from dptopk._internal.formatting import format_lower
-from dptopk.cli.app import app
+from dptopk.cli.commands import app
 from dptopk.datasets import macbeth
 from dptopk.planning.gauge import epsilon_left, kind_of
 from dptopk.session.client import ServiceError
