@@ -12,9 +12,9 @@ from typing import Any
 
 from dptopk._internal.choices import Counts
 from dptopk.errors import InvalidParameter
+from dptopk.planning.best_design import default_d_bar, plan_topk
 from dptopk.planning.probe import with_look
 from dptopk.planning.repeated import RepeatedPlan, least_total
-from dptopk.planning.search import default_d_bar, plan_topk
 from dptopk.planning.topk_plan import OnePhase, TopKPlan
 from dptopk.planning.two_phase import FINDS, TwoPhasePlan, plan_two_phases
 from dptopk.question import Events, Facts, Question

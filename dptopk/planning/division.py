@@ -35,7 +35,7 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
 from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.planning.search import plan_topk
+from dptopk.planning.best_design import plan_topk
 from dptopk.planning.topk_plan import joined
 
 MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted

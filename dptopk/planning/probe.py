@@ -26,7 +26,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
 from dptopk.mechanisms.mechanism import add_remove
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.protocol import Free, Paying, Reading, Step
+from dptopk.planning.protocol import Paying, PaysAll, Reading, Step
 from dptopk.planning.single import Single
 from dptopk.planning.topk_plan import OnePhase, TopKPlan, joined
 from dptopk.release.release import Release
@@ -243,7 +243,7 @@ class LookedPlan(OnePhase):
         A plan that the account covers for certain is made before the look is paid.
         """
         self.check(data)
-        account: Paying = paying or Free()
+        account: Paying = paying or PaysAll()
         looking = self.first(data)
         # A filter sets half of its δ aside: after a look, which needs none, that half is what a
         # whole answer can have.

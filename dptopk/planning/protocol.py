@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finding:
+class EventsReading:
     """How events are read for two phases: the arguments of ``datasets.event_counts``.
 
     Attributes:
@@ -49,7 +49,7 @@ class Reading:
 
     sensitivity: Sensitivity
     top: int | None = None
-    finding: Finding | None = None
+    finding: EventsReading | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Paying(Protocol):
         """The error that says that these charges, one after the other, are not covered."""
 
 
-class Free:
+class PaysAll:
     """Pays for everything: a plan that was charged before, or that nobody charges."""
 
     def covers(self, *plans: Plan) -> bool:  # noqa: ARG002
@@ -238,7 +238,7 @@ class Plan(ABC):
     ) -> Release:
         """The answer of a plan of one step."""
         self.check(data)
-        return (paying or Free()).answer(Step(self, data, average=average), rng)
+        return (paying or PaysAll()).answer(Step(self, data, average=average), rng)
 
     def explain(self) -> str:
         """Return the plan in words."""

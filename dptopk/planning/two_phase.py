@@ -26,7 +26,7 @@ from dptopk.mechanisms.mechanism import in_label_order
 from dptopk.planning import profile as by_profile
 from dptopk.planning.in_rho import plan_in_rho
 from dptopk.planning.preview import large_counts
-from dptopk.planning.protocol import Finding, Reading
+from dptopk.planning.protocol import EventsReading, Reading
 from dptopk.planning.topk_plan import Phase, TopKPlan, appearing, joined, shown
 from dptopk.planning.ways import (
     COUNTING,
@@ -124,7 +124,7 @@ class TwoPhasePlan(TopKPlan):
     def reading(self) -> Reading:
         """All events, and those under the cap."""
         cap = self.under.l0 or CAPS[False]
-        finding = Finding(cap, weights=self.weights, profile=bool(self.looks))
+        finding = EventsReading(cap, weights=self.weights, profile=bool(self.looks))
         return Reading(self.sensitivity, finding=finding)
 
     def _bar_on(self, made_up: Histogram) -> float | None:

@@ -19,7 +19,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.keys import read_key
 from dptopk.ledger.names import canonical
-from dptopk.planning.protocol import Finding
+from dptopk.planning.protocol import EventsReading
 
 PLACES = ("ledger", "access", "key_file", "head_file")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -115,7 +115,7 @@ class Segmented:
     column: str = ""
     values: tuple[str, ...] = ()
     per_user: int = 1
-    finding: Finding | None = None
+    finding: EventsReading | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

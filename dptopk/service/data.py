@@ -11,7 +11,7 @@ from dptopk._internal.lru import LRUCache
 from dptopk.datasets import event_counts, events_histogram, macbeth, read_counts, segment_histograms
 from dptopk.errors import DptopkError
 from dptopk.histogram.histogram import Histogram
-from dptopk.planning.protocol import Finding
+from dptopk.planning.protocol import EventsReading
 from dptopk.service.catalog import DatasetSpec, Segmented, refuse_special
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _EventsReading:
             progress=self.progress,
         )
 
-    def with_and_without_cap(self, finding: Finding) -> Histogram:
+    def with_and_without_cap(self, finding: EventsReading) -> Histogram:
         """All events, and those under the cap of a finding."""
         return event_counts(
             self.path,
