@@ -372,10 +372,10 @@ class _CompositionQuery:
             delta = validate.probability(delta=delta)
             left = _rest_delta(delta, charge.delta, failure)
             below = _delta_below(delta, charge.delta, attained)
-            query = Query(left, None, rtol, self.work, below, lower)
+            query = Query(left, None, rtol, self.work, below, lower, interaction)
         else:
             epsilon = validate.nonnegative(epsilon=epsilon)
-            query = Query(0.0, epsilon, rtol, self.work, None, lower)
+            query = Query(0.0, epsilon, rtol, self.work, None, lower, interaction)
         validate.assign(self, delta=delta, epsilon=epsilon, interaction=interaction, rtol=rtol)
         validate.assign(
             self, rest=rest, failure=failure, summed=summed, attained=attained, query=query

@@ -36,7 +36,8 @@ class Query:
     """A question to a bound: δ at ``epsilon`` if given, otherwise ε at ``delta``.
 
     ``rtol`` is the width of the bracket at which a refining bound may stop; ``work`` counts what
-    refinement may take. Without ``lower`` a lower bound is not needed. A lower bound on ε is asked
+    refinement may take. Without ``lower`` a lower bound is not needed; ``interaction`` says who may
+    play it. A lower bound on ε is asked
     for at ``delta_below`` >= delta: masses of failure of the whole charge add up in an upper bound,
     and multiply where they are attained.
     """
@@ -47,6 +48,7 @@ class Query:
     work: Work = field(default_factory=Work)
     attained: float | None = None
     lower: bool = True
+    interaction: Interaction = "setwise"
 
     @property
     def delta_below(self) -> float:

@@ -18,6 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import Floats
 from dptopk.accounting.renyi.composition import renyi_curve
 from dptopk.accounting.setwise import tuning
@@ -382,6 +383,14 @@ class ConcentratedGame:
         # A reach in whole deviations, so that questions share their tables.
         reach = widest * math.ceil(reach / widest + tuning.GAME_BEYOND)
         return cls(classes, counts, step, reach)
+
+    def playable_in(self, interaction: Interaction, *, alone: bool) -> bool:
+        """Whether its strategy is one of this interaction: laws adapt to answers, and of several
+        classes the first is chosen.
+        """
+        if interaction == "batch":
+            return alone and sum(self.counts) == 1
+        return interaction != "ordered" or len(self.classes) == 1
 
     def work(self, *, whole: bool) -> float:
         """The work of V of all costs on all nodes, or of all but the first and one answer."""

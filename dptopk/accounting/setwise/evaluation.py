@@ -32,8 +32,8 @@ from dptopk.accounting.setwise.strategies import (
     steps_from_below,
     strategy,
     strategy_before,
-    with_gaussians,
 )
+from dptopk.accounting.setwise.zcdp_gaussian import with_gaussians
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP
 
 MANY_RANGES = 150  # of more different ones than this no strategy is played by a recursion
@@ -213,7 +213,7 @@ class Evaluation:
     def below(self, value: float) -> float:
         """The lower bound; ``value`` is the upper one."""
         best = 0.0
-        if self.played is not None:
+        if self.played is not None and self.played.playable_in(self.query.interaction, alone=False):
             best = self._below_with_game(self.played, value)
         return max(best, self._below_with_gaussians(value))
 

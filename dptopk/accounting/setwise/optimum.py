@@ -32,7 +32,7 @@ from dptopk.accounting.setwise.evaluation import Evaluation
 from dptopk.accounting.setwise.game import SetwiseGame
 from dptopk.accounting.setwise.recursion import FLOOR
 from dptopk.accounting.setwise.refinement import AS_FINE_AS_IT_GETS, Refinement
-from dptopk.accounting.setwise.strategies import with_gaussians
+from dptopk.accounting.setwise.zcdp_gaussian import with_gaussians
 from dptopk.accounting.work import Work
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP
 from dptopk.errors import NotApplicable

@@ -217,7 +217,9 @@ class Refinement:
         else:
             return
         self.value = min(self.value, ends.upper)
-        self.lower = min(max(self.lower, ends.lower), self.value)
+        if game.playable_in(query.interaction, alone=True):
+            self.lower = max(self.lower, ends.lower)
+        self.lower = min(self.lower, self.value)
 
     def answer(self, note: str) -> Answer:
         """The bracket so far."""

@@ -26,7 +26,7 @@ from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.grid import rounding_noise
 from dptopk.accounting.setwise.lower_bounds import Atoms
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve_in_order
-from dptopk.costs import CDP, ZCDP, Charge, Cost, GaussianDP
+from dptopk.costs import Charge
 
 
 @dataclass(frozen=True)
@@ -72,24 +72,6 @@ def best_t(epsilon: float, order: float) -> float:
     s = math.log(order / (1 + order)) + b
     s += math.log(-math.expm1(-2 * (order + 1) * b)) - math.log(-math.expm1(-2 * order * b))
     return min(max(b + s, 1e-6 * epsilon), (1 - 1e-6) * epsilon)
-
-
-def with_gaussians(charge: Charge) -> Charge:
-    """Every ZCDP and CDP cost replaced by a Gaussian that satisfies it: μ²/2 <= ρ, or μ²/2 <= mean
-    and μ <= τ.
-    """
-    costs: dict[Cost, int] = {}
-    for cost, times in charge:
-        played: Cost = cost
-        if isinstance(cost, ZCDP):
-            played = GaussianDP(math.sqrt(2 * cost.rho) * (1 - 1e-15))
-        elif isinstance(cost, CDP):
-            mu = min(math.sqrt(2 * cost.mu), cost.tau) * (1 - 1e-15)
-            if mu <= 0:
-                continue
-            played = GaussianDP(mu)
-        costs[played] = costs.get(played, 0) + times
-    return Charge(costs, neighbours=charge.neighbours)
 
 
 class Endgame(Protocol):

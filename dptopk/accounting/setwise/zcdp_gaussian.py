@@ -20,11 +20,11 @@ from dptopk._internal.rounding import ROUNDOFF, Floats, outward, sum_up
 from dptopk.accounting.cost_models.conversions import converted, implied
 from dptopk.accounting.cost_models.registry import types_with
 from dptopk.accounting.curves import Answer, Curve, Query
-from dptopk.accounting.gaussian.composition import total_mu
+from dptopk.accounting.gaussian.composition import gaussian, total_mu
 from dptopk.accounting.gaussian.pair import gaussian_curve
 from dptopk.accounting.pld.many_responses import FEWEST_RESPONSES, responses_epsilon_below
 from dptopk.accounting.registry import bound
-from dptopk.costs import BoundedRange, Charge, Cost, GaussianDP, PureDP
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP
 from dptopk.errors import NotApplicable
 
 LARGEST_RHO = 0.5  # of a cost
@@ -147,6 +147,24 @@ def gaussian_of(charge: Charge) -> GaussianDP:
     return GaussianDP(float(outward(math.sqrt(variance))))
 
 
+def with_gaussians(charge: Charge) -> Charge:
+    """Every ZCDP and CDP cost replaced by a Gaussian that satisfies it: μ²/2 <= ρ, or μ²/2 <= mean
+    and μ <= τ.
+    """
+    costs: dict[Cost, int] = {}
+    for cost, times in charge:
+        played: Cost = cost
+        if isinstance(cost, ZCDP):
+            played = GaussianDP(math.sqrt(2 * cost.rho) * (1 - 1e-15))
+        elif isinstance(cost, CDP):
+            mu = min(math.sqrt(2 * cost.mu), cost.tau) * (1 - 1e-15)
+            if mu <= 0:
+                continue
+            played = GaussianDP(mu)
+        costs[played] = costs.get(played, 0) + times
+    return Charge(costs, neighbours=charge.neighbours)
+
+
 @dataclass(frozen=True)
 class DominatingGaussian(Curve):
     """The profile of the Gaussian of Theorem H, with a lower end for one kind of pure cost."""
@@ -158,13 +176,18 @@ class DominatingGaussian(Curve):
         """The Gaussian's answer, and what randomised responses attain at least."""
         found = gaussian_curve(self.gaussian.mu).answer(query)
         value = found.value
-        if query.epsilon is not None or not query.lower:
+        if query.epsilon is not None:
             return Answer(value)
         lower = self._attained(query.delta_below, value)
         return Answer(value, lower if lower > 0 else None)
 
     def _attained(self, delta: float, upper: float) -> float:
-        """Equal costs play randomised response: an ε-BR mechanism may be that of ε/2."""
+        """Equal costs play randomised response, where an ε-BR mechanism may be that of ε/2; zCDP
+        costs play Gaussians.
+        """
+        if all(isinstance(cost, ZCDP | GaussianDP) for cost in self.charge.costs):
+            played = gaussian(with_gaussians(self.charge))
+            return played.answer(Query(delta=delta)).lower or 0.0
         if len(self.charge.costs) != 1:
             return 0.0
         ((cost, times),) = self.charge
