@@ -43,6 +43,7 @@ LARGEST_RHO = 2.0
 SMALLEST_DELTA = 1e-10
 MOST_COSTS = 20
 MOST_STATES = 60
+MOST_NODES = 6000
 LARGEST_RATIO = 12.0  # of the deviations of two costs of a game, which share its nodes
 
 
@@ -382,6 +383,8 @@ class ConcentratedGame:
         step = min(widest / tuning.GAME_NODES, narrowest / tuning.GAME_NODES_OF_SMALLEST)
         # A reach in whole deviations, so that questions share their tables.
         reach = widest * math.ceil(reach / widest + tuning.GAME_BEYOND)
+        if reach > MOST_NODES * step:
+            return None
         return cls(classes, counts, step, reach)
 
     def playable_in(self, interaction: Interaction, *, alone: bool) -> bool:

@@ -207,15 +207,16 @@ class Refinement:
         """Concentrated costs only: their game step by step, if it fits."""
         query = self.query
         reach = self.value if query.epsilon is None else query.epsilon
+        least = query.delta if query.epsilon is None else self.value
+        if least < SMALLEST_DELTA:
+            return
         game = ConcentratedGame.of(self.game.concentrated, reach)
         if game is None or not query.work.take(game.work(whole=False)):
             return
         if query.epsilon is not None:
             ends = delta_at(game, query.epsilon)
-        elif query.delta >= SMALLEST_DELTA:
-            ends = epsilon_at(game, query.delta, query.delta_below, self.value)
         else:
-            return
+            ends = epsilon_at(game, query.delta, query.delta_below, self.value)
         self.value = min(self.value, ends.upper)
         if game.playable_in(query.interaction, alone=True):
             self.lower = max(self.lower, ends.lower)

@@ -1,0 +1,167 @@
+"""Privacy losses of others as costs: pairs of laws, and distributions of dp-accounting.
+
+A mechanism that is (ε_i, δ_i)-DP for many ε_i at once is a ``MultiDP`` cost: its worst case is the
+largest profile through these points, a mixture of randomised responses that dominates in both
+directions (docs/notes/regions.md). A profile with corners, of a law with finitely many losses, is
+that of its corners; between the points of any other the chords are above it, as profiles are convex
+in e^ε. So a profile that is known from above at some ε's is a cost, composed with all others by
+``compose``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dptopk._internal import validate
+from dptopk._internal.rounding import Floats
+from dptopk.costs import MultiDP
+from dptopk.errors import InvalidParameter
+
+POINTS = 400  # of a profile that is kept
+SUM_ERROR = 1e-9  # by which probabilities may miss 1
+NEGLIGIBLE = 1e-20  # a δ: beyond, a profile ends with this much mass of infinite loss
+LARGEST_LOSS = 500.0
+# Of a sum of probabilities, relative and absolute: what is known of others is rounded outward.
+ROUNDING = 1e-12
+FLOAT_ERROR = 1e-16
+HALVINGS = 60
+
+
+class LossDistribution(Protocol):
+    """What is used of ``dp_accounting.pld.PrivacyLossDistribution``."""
+
+    def get_delta_for_epsilon(self, epsilon: NDArray[np.float64]) -> ArrayLike:
+        """The larger δ of both directions at each ε, from above."""
+        ...
+
+
+def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
+    """The cost of a mechanism whose answers have these laws on two neighbouring data sets.
+
+    The pair must be the worst one: of a mechanism with several pairs of neighbours, one that
+    dominates all of them, the other direction counted by itself. Then the cost is exact where there
+    are at most ``points`` different losses, and else an upper bound.
+
+    Args:
+        p: shape (n,), probabilities of the n outcomes on one data set, >= 0, sum 1 to within 1e-9;
+            what is missing counts as an answer that gives everything away.
+        q: shape (n,), on the other.
+        points: how many ε's are kept at most.
+
+    Returns:
+        MultiDP: the (ε, δ) of both directions together.
+
+    Raises:
+        InvalidParameter: on negative or non-finite probabilities, other sums, unequal shapes, or
+            two equal laws, which cost nothing.
+
+    >>> from dptopk import Charge, compose
+    >>> cost = from_pair([0.75, 0.25], [0.25, 0.75])  # randomised response of ln 3
+    >>> round(compose(Charge({cost: 10}), delta=1e-6).epsilon, 3)
+    10.986
+    """
+    first = _law("p", p)
+    second = _law("q", q)
+    if first.shape != second.shape:
+        raise InvalidParameter(f"p and q must have one length, got {len(first)} and {len(second)}")
+    if np.array_equal(first, second):
+        raise InvalidParameter("p and q are equal: such a mechanism costs nothing")
+
+    def delta(x: Floats) -> Floats:
+        ratios = np.exp(x)[:, None]
+        forth = np.maximum(first - ratios * second, 0.0).sum(axis=1)
+        back = np.maximum(second - ratios * first, 0.0).sum(axis=1)
+        missing = max(1 - math.fsum(first.tolist()), 1 - math.fsum(second.tolist()), 0.0)
+        return np.maximum(forth, back) + missing
+
+    shared = (first > 0) & (second > 0)
+    losses = np.abs(np.log(first[shared] / second[shared]))
+    corners = np.unique(np.append(losses[losses <= LARGEST_LOSS], 0.0))
+    if len(corners) > points:
+        places = np.linspace(0, len(corners) - 1, points).round().astype(int)
+        corners = corners[places]
+    # A corner that is rounded down would be no corner; one float more is the same bound.
+    return from_profile(delta, np.nextafter(corners, np.inf) * (corners > 0))
+
+
+def from_pld(pld: LossDistribution, *, points: int = POINTS) -> MultiDP:
+    """The cost of a mechanism with a privacy loss distribution of dp-accounting.
+
+    Args:
+        pld: of one mechanism or of a composition, estimated pessimistically; its δ's are rounded
+            outward by a relative 1e-12, and its floating-point error beyond that is its own.
+        points: how many ε's are kept at most; chords between them are above the profile.
+
+    Returns:
+        MultiDP: an upper bound on the distribution's profile, in both directions.
+
+    Raises:
+        InvalidParameter: when its δ's are no profile (outside [0, 1], rising), or never positive.
+
+    >>> from dp_accounting.pld import privacy_loss_distribution
+    >>> laplace = privacy_loss_distribution.from_laplace_mechanism(10.0)
+    >>> from dptopk import Charge, compose
+    >>> round(compose(Charge({from_pld(laplace): 10}), delta=1e-6).epsilon, 2)
+    1.0
+    """
+
+    def delta(x: Floats) -> Floats:
+        return np.asarray(pld.get_delta_for_epsilon(x), dtype=float)
+
+    return from_profile(delta, epsilons_of(delta, points))
+
+
+def from_profile(delta: Callable[[Floats], Floats], epsilons: Floats) -> MultiDP:
+    """The cost of a mechanism whose δ at these ε's, the larger of both directions, is known from
+    above.
+
+    Raises:
+        InvalidParameter: when the δ's are not in [0, 1], or rise.
+    """
+    x = np.unique(epsilons)
+    values = delta(x)
+    if not (np.isfinite(values) & (values >= 0) & (values <= 1 + SUM_ERROR)).all():
+        raise InvalidParameter("the δ's of a profile must be in [0, 1]")
+    if (np.diff(values) > SUM_ERROR).any():
+        raise InvalidParameter("the δ's of a profile must not rise")
+    raised = np.minimum(values * (1 + ROUNDING) + FLOAT_ERROR, 1.0)
+    falling = np.maximum.accumulate(raised[::-1])[::-1]
+    pairs = [(e, d) for e, d in zip(x.tolist(), falling.tolist(), strict=True) if d < 1]
+    if not pairs:
+        raise InvalidParameter("a mechanism with δ = 1 at every ε has no cost")
+    return MultiDP(tuple(pairs))
+
+
+def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
+    """Evenly spaced ε's from 0 to where a profile is negligible, or has fallen to what it never
+    falls below.
+    """
+    first, last = delta(np.array([0.0, LARGEST_LOSS])).tolist()
+    if not last <= first + SUM_ERROR:
+        raise InvalidParameter("the δ's of a profile must be numbers that do not rise")
+    least = max(last * (1 + ROUNDING), NEGLIGIBLE)
+    low = 0.0
+    high = LARGEST_LOSS
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if float(delta(np.array([middle]))[0]) > least:
+            low = middle
+        else:
+            high = middle
+    return np.linspace(0.0, high, max(points, 2))
+
+
+def _law(name: str, given: ArrayLike) -> Floats:
+    """Checked probabilities."""
+    law = np.asarray(validate.nonnegatives(**{name: given}), dtype=float)
+    if law.ndim != 1 or not law.size:
+        raise InvalidParameter(f"{name} must be one-dimensional and not empty")
+    total = math.fsum(law.tolist())
+    if abs(total - 1) > SUM_ERROR:
+        raise InvalidParameter(f"{name} must have the sum 1, got {total!r}")
+    return law

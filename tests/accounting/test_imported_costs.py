@@ -1,0 +1,172 @@
+"""Losses of others as costs, and Poisson samples: against exact sums and dp-accounting."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dptopk import Charge, compose
+from dptopk.accounting import imported_costs
+from dptopk.accounting.imported_costs import from_pair, from_pld
+from dptopk.accounting.subsampling import subsampled
+from dptopk.costs import ZCDP, BoundedRange, GaussianDP, LaplaceDP, PureDP
+from dptopk.errors import InvalidParameter
+
+P = np.array([0.5, 0.3, 0.15, 0.05])
+Q = np.array([0.2, 0.3, 0.1, 0.4])
+
+
+def _exact_delta(pairs, epsilon) -> float:
+    """The larger δ of the two directions of a product of pairs, listed."""
+    found = []
+    for one, other in ((0, 1), (1, 0)):
+        total = 0.0
+        for outcome in product(*(range(len(pair[0])) for pair in pairs)):
+            p = math.prod(pair[one][k] for pair, k in zip(pairs, outcome, strict=True))
+            q = math.prod(pair[other][k] for pair, k in zip(pairs, outcome, strict=True))
+            total += max(p - math.exp(epsilon) * q, 0.0)
+        found.append(total)
+    return max(found)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.0, 2.0])
+def test_a_pair_alone_is_its_profile(epsilon) -> None:
+    cost = from_pair(P, Q)
+    found = compose(Charge({cost: 1}), epsilon=epsilon).delta
+    exact = _exact_delta([(P, Q)], epsilon)
+    assert exact <= found <= exact + 0.05
+    at_corners = [found for found, _ in cost.constraints]
+    assert any(abs(corner - math.log(8)) < 1e-12 for corner in at_corners)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.5])
+def test_pairs_compose_from_above_whichever_way_each_is_turned(epsilon) -> None:
+    """Three pairs, one of them swapped: the sums of both directions are below."""
+    charge = Charge({from_pair(P, Q): 2, from_pair([0.6, 0.4], [0.4, 0.6]): 1})
+    found = compose(charge, epsilon=epsilon).delta
+    coin = (np.array([0.6, 0.4]), np.array([0.4, 0.6]))
+    for pairs in ([(P, Q), (P, Q), coin], [(P, Q), (Q, P), coin]):
+        assert _exact_delta(pairs, epsilon) <= found
+
+
+def test_one_direction_alone_would_be_too_little(monkeypatch) -> None:
+    """A cost of P against Q only is below the other direction."""
+    forth = np.maximum(P - math.exp(1.0) * Q, 0).sum()
+    assert forth < _exact_delta([(P, Q)], 1.0)
+    monkeypatch.setattr(imported_costs, "POINTS", 2)
+    assert compose(Charge({from_pair(P, Q): 1}), epsilon=1.0).delta > forth
+
+
+@pytest.mark.parametrize(
+    ("p", "q"),
+    [
+        ([0.5, 0.4], [0.5, 0.5]),
+        ([1.2, -0.2], [0.5, 0.5]),
+        ([0.5, math.nan], [0.5, 0.5]),
+        ([0.5, 0.5], [0.5, 0.25, 0.25]),
+        ([0.5, 0.5], [0.5, 0.5]),
+        ([[0.5, 0.5]], [[0.4, 0.6]]),
+    ],
+)
+def test_what_is_no_pair_is_refused(p, q) -> None:
+    with pytest.raises(InvalidParameter):
+        from_pair(p, q)
+
+
+def test_text_of_an_imported_cost_reads_back() -> None:
+    charge = Charge({from_pair(P, Q): 3})
+    assert Charge.parse(str(charge)) == charge
+
+
+def test_what_is_no_profile_is_refused() -> None:
+    class Rising:
+        def get_delta_for_epsilon(self, epsilon):
+            return np.minimum(0.1 + 0.001 * np.asarray(epsilon), 0.9)
+
+    class NoNumber:
+        def get_delta_for_epsilon(self, epsilon):
+            return np.full(np.shape(epsilon), math.nan)
+
+    for wrong in (Rising(), NoNumber()):
+        with pytest.raises(InvalidParameter):
+            from_pld(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 30])
+@pytest.mark.parametrize("noise", ["gaussian", "laplace", "discrete_laplace", "parameters"])
+def test_a_distribution_of_dp_accounting(noise, count) -> None:
+    """Between its own optimistic and a little more than its pessimistic composition."""
+    from dp_accounting.pld import common, privacy_loss_distribution as pld
+
+    def made(*, pessimistic):
+        if noise == "gaussian":
+            return pld.from_gaussian_mechanism(4.0, pessimistic_estimate=pessimistic)
+        if noise == "laplace":
+            return pld.from_laplace_mechanism(6.0, pessimistic_estimate=pessimistic)
+        if noise == "discrete_laplace":
+            return pld.from_discrete_laplace_mechanism(0.2, pessimistic_estimate=pessimistic)
+        return pld.from_privacy_parameters(common.DifferentialPrivacyParameters(0.2, 1e-8))
+
+    found = compose(Charge({from_pld(made(pessimistic=True)): count}), delta=1e-6).epsilon
+    above, below = (
+        made(pessimistic=side).self_compose(count).get_epsilon_for_delta(1e-6)
+        for side in (True, False)
+    )
+    assert below * (1 - 1e-3) <= found <= above * (1 + 1e-3)
+
+
+# Twelve settings in which dp-accounting composes the two directions apart: at most what we may
+# lose by letting every cost choose its own.
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize(("count", "looser"), [(1, 1e-3), (200, 0.15)])
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_a_sample_against_dp_accounting(noise, rate, count, looser) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    cost = GaussianDP(0.5) if noise == "gaussian" else LaplaceDP(2.0, 1.0)
+    make = pld.from_gaussian_mechanism if noise == "gaussian" else pld.from_laplace_mechanism
+    found = compose(Charge({subsampled(cost, rate): count}), delta=1e-6).epsilon
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        above, below = (
+            make(2.0, sampling_prob=rate, pessimistic_estimate=side)
+            .self_compose(count)
+            .get_epsilon_for_delta(1e-6)
+            for side in (True, False)
+        )
+    assert below * (1 - 1e-6) <= found <= above * (1 + looser)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.6])
+def test_a_sample_of_randomised_response_is_its_law(rate) -> None:
+    """The mechanism itself: with the user qP + (1 - q)Q, without Q, both directions."""
+    epsilon = 1.1
+    p = np.array([math.exp(epsilon), 1.0]) / (1 + math.exp(epsilon))
+    q = p[::-1]
+    mixed = rate * p + (1 - rate) * q
+    charge = Charge({subsampled(PureDP(epsilon), rate): 1})
+    for x in (0.0, 0.02, 0.2, 0.5):
+        found = compose(charge, epsilon=x).delta
+        exact = _exact_delta([(mixed, q)], x)
+        assert exact <= found <= exact * (1 + 1e-2) + 1e-9
+
+
+@pytest.mark.slow
+def test_samples_of_classes() -> None:
+    """Bounded range costs less than the pure cost that it implies; a rate of almost 1 costs about
+    what no sample does.
+    """
+    as_range, as_pure = (
+        compose(Charge({subsampled(cost, 0.1): 50}), delta=1e-6).epsilon
+        for cost in (BoundedRange(0.4), PureDP(0.4))
+    )
+    assert as_range < 0.7 * as_pure
+    whole = compose(Charge({ZCDP(0.02): 1}), delta=1e-6).epsilon
+    nearly = compose(Charge({subsampled(ZCDP(0.02), 1 - 1e-9): 1}), delta=1e-6).epsilon
+    assert whole * (1 - 1e-2) <= nearly <= whole * (1 + 1e-2)
