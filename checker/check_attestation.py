@@ -4,13 +4,14 @@ The file lists, for each histogram over a few labels with counts among a few lev
 bounds of their probabilities, whole numbers of 2^-bits. Checked, in whole numbers and fractions:
   1. every histogram is listed once, its masses are at least 0 and sum to at most 1; what they lack to 1 is its rest;
   2. for all neighbours (one user moves at most l0 counts, each by at most linf, all up or all down), in both orders, and
-     each listed epsilon: sup over events S of P(S) - e^epsilon Q(S) <= sum of max(p - e^epsilon q, 0) + the rest of P
+     each listed epsilon (of weights, l2: a user of d labels adds isqrt(l2^2 / d) to each of them): sup over events S of P(S) - e^epsilon Q(S) <= sum of max(p - e^epsilon q, 0) + the rest of P
      is at most the listed upper end, and that at most the claimed delta + slack.
 Not checked: that the laws are those of the code (run it: the same file must come out), and that the claimed deltas are
 what the claimed charge amounts to (`dptopk certify`, check_certificate.py)."""
 
 import itertools
 import json
+import math
 import sys
 from fractions import Fraction
 
@@ -34,9 +35,15 @@ def exp_below(x):
     return power
 
 
-def neighbours(counts, histograms, linf, l0, l1):
-    """The histograms with one more user."""
+def neighbours(counts, histograms, linf, l0, l1, l2):
+    """The histograms with one more user; with l2 a user of d labels adds isqrt(l2^2 / d) to each."""
     for other in histograms:
+        if l2 is not None:
+            steps = [b - a for a, b in zip(counts, other)]
+            touched = sum(map(bool, steps))
+            if 0 < touched <= l0 and set(steps) <= {0, math.isqrt(l2 * l2 // touched)}:
+                yield other
+            continue
         steps = [b - a for a, b in zip(counts, other)]
         if any(steps) and all(0 <= step <= linf for step in steps) and sum(map(bool, steps)) <= l0:
             if sum(steps) <= l1:
@@ -68,8 +75,9 @@ def main(path):
     rests = {counts: one - sum(law.values()) for counts, law in laws.items()}
     l0 = file["labels"] if file["l0"] is None else file["l0"]
     l1 = file.get("l1", l0 * file["linf"])
-    need(file["linf"] >= 1 and l0 >= 1 and l1 >= 1, "no neighbours")
-    pairs = [(a, b) for a in laws for b in neighbours(a, laws, file["linf"], l0, l1)]
+    l2 = file.get("l2")
+    need(file["linf"] >= 1 and l0 >= 1 and l1 >= 1 and (l2 is None or l2 >= 1), "no neighbours")
+    pairs = [(a, b) for a in laws for b in neighbours(a, laws, file["linf"], l0, l1, l2)]
     need(pairs and file["points"], "nothing to compare")
     slack = Fraction(file["slack"])
     for epsilon, claimed, _, upper in file["points"]:
@@ -89,7 +97,7 @@ def main(path):
             f"at epsilon {epsilon} delta may be {upper}, claimed {claimed}",
         )
     print(
-        f"valid: {file['mechanism']}, {len(laws)} histograms, {len(pairs)} pairs of neighbours (linf {file['linf']}, l0 {l0}, l1 {l1})"
+        f"valid: {file['mechanism']}, {len(laws)} histograms, {len(pairs)} pairs of neighbours (linf {file['linf']}, l0 {l0}, l1 {l1}{'' if l2 is None else f', weights {l2}'})"
     )
     print(
         f"delta at most the claimed one + {file['slack']:.2g} at epsilon",

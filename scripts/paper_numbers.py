@@ -39,6 +39,7 @@ from dptopk._internal.tails import (
     smallest_offset,
 )
 from dptopk.accounting.calibration import queries_affordable
+from dptopk.accounting.gaussian.pair import gaussian_epsilon
 from dptopk.accounting.interop import to_pld
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.experiments import truncated_gaussian
@@ -251,6 +252,31 @@ def _compositions() -> Iterator[Number]:
         )
 
 
+SMALL_COSTS = {
+    "h-zcdp": ("100*ZCDP(0.005)", "zcdp_tight"),
+    "h-br": ("100000000*BR(0.0001)", "zcdp_tight"),
+}
+
+
+def _small_costs() -> Iterator[Number]:
+    """Theorem H: many small costs by one Gaussian."""
+    for name, (text, conversion) in SMALL_COSTS.items():
+        for column, bound in (("conversion", conversion), ("renyi", "renyi"), ("best", None)):
+
+            def by(text: str = text, bound: str | None = bound) -> float:
+                return composed(text, bound).epsilon
+
+            how = f'dptopk compose "{text}" --delta 1e-6' + (f" --bound {bound}" if bound else "")
+            yield Number(f"{name}-{column}", by, 4, how, "upper")
+
+    def attained() -> float:
+        return float(gaussian_epsilon(1.0, delta=DELTA))
+
+    yield Number("h-zcdp-gauss", attained, 4, "gaussian_epsilon(1, delta=1e-6)", "lower")
+    how = 'compose("100000000*BR(0.0001)", delta=1e-6).lower'
+    yield Number("h-br-low", lambda: composed("100000000*BR(0.0001)").lower, 4, how, "lower")
+
+
 def _adaptivity() -> Iterator[Number]:
     for word, k in {
         "four": 4,
@@ -444,6 +470,20 @@ def _measured() -> Iterator[Number]:
             2,
             f"docs/notes/domain.md, {users} | {k}, in per cent",
         )
+    for users, (word, k), (column, way), (place, end) in product(
+        ("lines", "planes"),
+        {"ten": 10, "twentyfive": 25, "fifty": 50}.items(),
+        enumerate(("shipped", "best", "half"), start=2),
+        enumerate(("", "-spread")),
+    ):
+
+        def spread(row: str = f"{users} | {k}", column: int = column, place: int = place) -> float:
+            pattern = rf"^\| {re.escape(row)} \|.*$"
+            (line,) = re.findall(pattern, page("domain-default"), re.MULTILINE)
+            return float(line.strip("| ").split(" | ")[column].split(" ± ")[place])
+
+        how = f"docs/notes/domain-default.md, {users} | {k}"
+        yield Number(f"default-{users}-{word}-{way}{end}", spread, 2, how)
     for name, (source, pattern) in SENTENCES.items():
         digits = {
             "domain-ahead": 0,
@@ -503,6 +543,7 @@ def numbers() -> list[Number]:
         *_filters(),
         *_orders(),
         *_unknown_domains(),
+        *_small_costs(),
     ]
     found += _measured()
     gauss, one, look = Charge({GaussianDP(0.01): 1}), Budget(1.0, DELTA), "the example of the text"

@@ -1,4 +1,4 @@
-"""The paper: its numbers are what the package computes, and nothing in it is left undefined
+"""The two papers: their numbers are what the package computes, and nothing in them is left undefined
 (docs/paper).
 """
 
@@ -18,7 +18,11 @@ from dptopk.accounting.setwise.bellman_step import step_slack
 from dptopk.accounting.setwise.recursion import FLOOR
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "paper" / "paper.tex").read_text(encoding="utf-8")
+PAPERS = {
+    name: (ROOT / "docs" / "paper" / f"{name}.tex").read_text(encoding="utf-8")
+    for name in ("accounting", "domains")
+}
+TEXT = "\n".join(PAPERS.values())
 USED = set(re.findall(r"\\num\{([a-z-]+)\}", TEXT))
 
 
@@ -71,11 +75,9 @@ def test_rounding_is_outward():
 
 
 def test_citations_and_references_are_defined():
-    entries = set(
-        re.findall(
-            r"^@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text(encoding="utf-8"), re.M
-        )
-    )
+    sources = (ROOT / "docs" / "references.bib", ROOT / "docs" / "paper" / "own.bib")
+    listed = "".join(source.read_text(encoding="utf-8") for source in sources)
+    entries = set(re.findall(r"^@\w+\{(\w+),", listed, re.M))
     cited = {
         key
         for group in re.findall(r"\\cite(?:\[[^]]*\])?\{([^}]+)\}", TEXT)
@@ -83,9 +85,11 @@ def test_citations_and_references_are_defined():
     }
     assert len(cited) > 40
     assert cited <= entries
-    labels = re.findall(r"\\label\{([^}]+)\}", TEXT)
-    assert len(labels) == len(set(labels))
-    assert set(re.findall(r"\\ref\{([^}]+)\}", TEXT)) <= set(labels)
+    for text in PAPERS.values():
+        labels = re.findall(r"\\label\{([^}]+)\}", text)
+        assert len(labels) == len(set(labels))
+        referred = set(re.findall(r"\\(?:eq)?ref\{([^}]+)\}", text))
+        assert referred <= set(labels)
 
 
 # What the text says of the numbers in words, and of the code.
@@ -160,7 +164,8 @@ def test_words_on_unknown_domains():
 
 
 def test_theorems_have_one_name_in_the_paper_the_docs_and_the_tests():
-    letters = re.findall(r"\\begin\{namedtheorem\}\{([A-Z])\}", TEXT)
+    letters = re.findall(r"\\begin\{namedtheorem\}\{([A-Z])\}", PAPERS["accounting"])
+    assert "namedtheorem" not in PAPERS["domains"]
     table = (ROOT / "docs" / "theorems.md").read_text(encoding="utf-8")
     assert (
         sorted(letters)
@@ -176,6 +181,28 @@ def test_theorems_have_one_name_in_the_paper_the_docs_and_the_tests():
         assert f"{{namedtheorem}}{{{letter}}}{{{words}" in TEXT
     for letter in "abcdeh":
         assert (ROOT / "tests" / "proofs" / f"test_theorem_{letter}.py").is_file()
+
+
+def test_words_on_many_small_costs():
+    _says(
+        "$100\\times\\zCDP(0.005)$ have $\\eps=\\num{h-zcdp-best}$ at $\\delta=10^{-6}$",
+        "$10^8\\times\\BR(10^{-4})$ are known to $2\\cdot10^{-5}$ of their $\\eps$",
+    )
+    gauss, best, renyi = (_shown(f"h-zcdp-{column}") for column in ("gauss", "best", "renyi"))
+    assert gauss < best < renyi <= _shown("h-zcdp-conversion")
+    assert (renyi - best) > 4 * (best - gauss)
+    bound = paper_numbers.composed(*paper_numbers.SMALL_COSTS["h-br"][:1])
+    assert bound.epsilon - bound.lower < 2e-5 * bound.lower
+
+
+def test_what_coq_has_checked_is_said_by_both_papers():
+    for text in PAPERS.values():
+        assert "\\code{make proofs}" in text
+        assert "SampCert25" in text
+    assumptions = (ROOT / "proofs" / "Assumptions.v").read_text(encoding="utf-8")
+    for name in ("slot_two_phases", "slot_two_pairs"):
+        assert name.replace("_", r"\_") in PAPERS["domains"]
+        assert f"Print Assumptions {name}." in assumptions
 
 
 def test_words_on_time_and_on_two_bounds_of_one_number():
@@ -230,6 +257,15 @@ def test_words_on_unknown_domains_beside_weighted_noise():
     assert sum(ours[row] < _shown(f"{row}-best") for row in rows) == _shown("domain-ahead")
     assert sum(ours[row] < _shown(f"{row}-best") + 1 for row in rows) == 9
     assert 3 <= sum(ours[row] < _shown(f"{row}-half") for row in rows) <= 6
+
+
+def test_words_on_the_default():
+    _says("It misses more than the peer in every row: little on the planes, and much on the lines")
+    for users, most in (("planes", 1.0), ("lines", 40.0)):
+        for k in ("ten", "twentyfive", "fifty"):
+            mine, peer = (_shown(f"default-{users}-{k}-{way}") for way in ("shipped", "best"))
+            assert peer < mine < peer + most, (users, k)
+    assert _shown("default-lines-fifty-shipped") > 1.5 * _shown("default-lines-fifty-best")
 
 
 def test_words_on_the_code():

@@ -111,7 +111,8 @@ class Attestation:
             for of, law in self.laws.items()
         }
         sensitivity = self.world.sensitivity
-        capped = {} if sensitivity.l1 is None else {"l1": sensitivity.l1}
+        caps = {"l1": sensitivity.l1, "l2": sensitivity.l2}
+        capped = {name: cap for name, cap in caps.items() if cap is not None}
         return capped | {
             "format": FORMAT,
             "dptopk": version("dptopk"),
@@ -172,8 +173,8 @@ def attest(
     """
     slack = validate.probability(allow_zero=False, slack=slack)
     most = validate.count(most=most)
-    if add_remove(world.sensitivity).l2 is not None:
-        raise InvalidParameter("l2: sums of weights are not attested")
+    if world.sensitivity.l2 is None:
+        add_remove(world.sensitivity)
     if not isinstance(mechanism, Mechanism) and not hasattr(mechanism, "law"):
         raise InvalidParameter("mechanism must be a Mechanism, or have a method law(counts)")
     counted = world.labels if world.public else None

@@ -14,6 +14,8 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 
 Counts = dict[str, int]
+Places = tuple[int, ...]  # labels by their numbers
+Move = tuple[int, ...]  # what one user adds to each label
 MOST = 4_000_000  # histograms, or these times changes by one user
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -31,7 +33,8 @@ class World:
     """The neighbouring histograms that are searched.
 
     Attributes:
-        sensitivity: how many labels one user moves (l0), and how far (linf).
+        sensitivity: how many labels one user moves (l0), and how far (linf); with l2 the counts
+            are sums of weights, to which a user of d labels adds isqrt(l2**2 // d) each.
         labels: labels that may occur, at least 1, at most 26.
         largest: largest count of the smaller histogram; counts are 0, 1, 2, 3, 5, 8, ... and the
             values near ``near``.
@@ -61,6 +64,16 @@ class World:
         close = {value + shift for value in self.near for shift in (-1, 0, 1)}
         return sorted(found | {value for value in close if value >= 0})
 
+    def _every_move(self) -> list[Move]:
+        """All changes by one user."""
+        if self.sensitivity.l2 is not None:
+            return self._weights(self.sensitivity.l2)
+        most = self.sensitivity.touched(self.labels) or self.labels
+        total = self.sensitivity.total(most)
+        every = itertools.product(range(self.sensitivity.linf + 1), repeat=self.labels)
+        few = (move for move in every if 0 < np.count_nonzero(move) <= most)
+        return [move for move in few if sum(move) <= total]
+
     def pairs(self, rng: np.random.Generator) -> Iterator[Pair]:
         """Pairs without end: first the empty histogram and ties, then random ones."""
         moves = self._moves()
@@ -71,21 +84,34 @@ class World:
             base = rng.choice(levels, size=self.labels).tolist()
             yield self._pair(base, moves[rng.integers(len(moves))])
 
-    def _moves(self) -> list[tuple[int, ...]]:
+    def _moves(self) -> list[Move]:
         """Return the changes tried for one user: the whole linf on up to l0 labels, and 1 on one
-        label; of a capped total, as much of it as is left for each label.
+        label; of a capped total, as much of it as is left for each label; of weights, all.
         """
-        touched = self.sensitivity.touched(self.labels) or self.labels
-        self._few(sum(math.comb(self.labels, size) for size in range(touched + 1)))
-        found = {
-            self._move(chosen)
-            for size in range(1, touched + 1)
-            for chosen in itertools.combinations(range(self.labels), size)
-        }
+        if self.sensitivity.l2 is not None:
+            return self._weights(self.sensitivity.l2)
+        found = {self._move(chosen) for chosen in self._touched_sets()}
         found |= {tuple(int(i == j) for i in range(self.labels)) for j in range(self.labels)}
         return sorted(found)
 
-    def _move(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+    def _touched_sets(self) -> Iterator[Places]:
+        """The sets of labels that one user may touch."""
+        most = self.sensitivity.touched(self.labels) or self.labels
+        self._few(sum(math.comb(self.labels, size) for size in range(most + 1)))
+        sizes = range(1, most + 1)
+        return itertools.chain.from_iterable(
+            itertools.combinations(range(self.labels), size) for size in sizes
+        )
+
+    def _weights(self, l2: int) -> list[Move]:
+        """What users of each set of labels add: the same whole number to each label of theirs."""
+        found: list[Move] = []
+        for chosen in self._touched_sets():
+            weight = math.isqrt(l2 * l2 // len(chosen))
+            found.append(tuple(weight * (label in chosen) for label in range(self.labels)))
+        return sorted(found)
+
+    def _move(self, chosen: Places) -> Move:
         """The whole linf on each chosen label, in their order, until the total is used up."""
         move = [0] * self.labels
         left = self.sensitivity.total(len(chosen))
@@ -114,7 +140,8 @@ class World:
         Raises:
             InvalidParameter: where there are too many of them, or of their neighbours.
         """
-        self._few((len(self.levels()) * (1 + self.sensitivity.linf)) ** self.labels)
+        steps = 2 if self.sensitivity.l2 is not None else 1 + self.sensitivity.linf
+        self._few((len(self.levels()) * steps) ** self.labels)
         return list(itertools.product(self.levels(), repeat=self.labels))
 
     def _few(self, number: int) -> None:
@@ -126,12 +153,8 @@ class World:
 
     def neighbours(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """All pairs of them that differ by one user: (without, with)."""
-        most = self.sensitivity.touched(self.labels) or self.labels
         levels = set(self.levels())
-        every = itertools.product(range(self.sensitivity.linf + 1), repeat=self.labels)
-        total = self.sensitivity.total(most)
-        moves = [move for move in every if 0 < np.count_nonzero(move) <= most]
-        moves = [move for move in moves if sum(move) <= total]
+        moves = self._every_move()
         moved = (
             (one, tuple(map(sum, zip(one, move, strict=True))))
             for one in self.histograms()
