@@ -71,7 +71,8 @@ def test_every_place_shows_one_number_for_one_file(server, client):
         (written["epsilon_left"], written["epsilon_spent"], written["share_used"]),
     ]
     assert pairs == [log] * 4
-    assert f"ε about {log[1]:.4g} of 4 (a reading, not a guarantee); {log[2]:.1%}" in shown
+    assert f"ε about {log[1]:.4g} of 4" in shown
+    assert f"{log[2]:.1%} of the budget is used" in shown
     assert f"ε up to {format_lower(log[0], 4)} for the top 3 at delta 1e-07" in shown
 
 
