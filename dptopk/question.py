@@ -58,39 +58,39 @@ class Asking:
     phases: Callable[[Any], Phases | None] = lambda value: None  # noqa: ARG005
 
 
-def asked(default: Any, help: str, **facts: Any) -> Any:  # noqa: A002
+def asked(default: object, asking: Asking) -> Any:
     """A field with a default; a type as the default makes a new value for each question."""
-    asking = {"asking": Asking(help, **facts)}
+    facts = {"asking": asking}
     if isinstance(default, type):
-        return field(default_factory=default, metadata=asking)
-    return field(default=default, metadata=asking)
+        return field(default_factory=default, metadata=facts)
+    return field(default=default, metadata=facts)
 
 
-def in_one(_: Any) -> Phases:
+def in_one(_: object) -> Phases:
     """One phase, whatever the value."""
     return 1
 
 
-def in_two(_: Any) -> Phases:
+def in_two(_: object) -> Phases:
     """Two phases, whatever the value."""
     return 2
 
 
-def of_laplace(counts: Any) -> Phases | None:
+def of_laplace(counts: Counts) -> Phases | None:
     """Two phases have no Laplace noise on counts."""
     if counts == "laplace":
         return 1
     return None
 
 
-def of_share(look: Any) -> Phases | None:
+def of_share(look: LookShare) -> Phases | None:
     """A look for a stated share of ε is that of one phase; ``auto`` and None go with both."""
     if isinstance(look, float):
         return 1
     return None
 
 
-def of_fit(fit: Any) -> Phases | None:
+def of_fit(fit: bool | None) -> Phases | None:
     """Only the counts of selections in one phase are fitted; not to fit goes with both."""
     if fit:
         return 1
@@ -112,141 +112,176 @@ class Question:
     k: int = field(metadata={"asking": Asking("How many labels.", at_least=1, at_most=10**6)})
     epsilon: float | None = asked(
         None,
-        "Total ε of the answer: smaller is more private, and noisier.",
-        at_least=1e-6,
-        at_most=100.0,
-        shells=PLAIN_NUMBERS,
+        Asking(
+            "Total ε of the answer: smaller is more private, and noisier.",
+            at_least=1e-6,
+            at_most=100.0,
+            shells=PLAIN_NUMBERS,
+        ),
     )
     rho: float | None = asked(
         None,
-        "Instead of epsilon: the total ρ of zCDP; half of δ is for failures.",
-        at_least=1e-6,
-        at_most=100.0,
-        unsaid=True,
-        shells=PLAIN_NUMBERS,
+        Asking(
+            "Instead of epsilon: the total ρ of zCDP; half of δ is for failures.",
+            at_least=1e-6,
+            at_most=100.0,
+            unsaid=True,
+            shells=PLAIN_NUMBERS,
+        ),
     )
     accuracy: float | None = asked(
         None,
-        "Instead of epsilon: the smallest ε whose noise is within ±N for 95% of the counts "
-        "(printed intervals hold for all at once, and are wider).",
-        above=0,
-        at_most=1e9,
-        phases=in_one,
-        shells=NOT_IN_SESSIONS,
+        Asking(
+            "Instead of epsilon: the smallest ε whose noise is within ±N for 95% of the counts "
+            "(printed intervals hold for all at once, and are wider).",
+            above=0,
+            at_most=1e9,
+            phases=in_one,
+            shells=NOT_IN_SESSIONS,
+        ),
     )
     delta: float | None = asked(
         None,
-        "Total δ of the answer: the probability that the ε guarantee fails. Choose it well below "
-        "1/users (default: 1/(10 users) with users; with a ledger, a part of its δ).",
-        at_least=0,
-        below=1,
-        defaults={"http": 0.0},
-        shells=NOT_IN_SESSIONS,
+        Asking(
+            "Total δ of the answer: the probability that the ε guarantee fails. Choose it "
+            "well below "
+            "1/users (default: 1/(10 users) with users; with a ledger, a part of its δ).",
+            at_least=0,
+            below=1,
+            defaults={"http": 0.0},
+            shells=NOT_IN_SESSIONS,
+        ),
     )
-    counts: Counts = asked("auto", "Noise of the released counts.", phases=of_laplace)
+    counts: Counts = asked("auto", Asking("Noise of the released counts.", phases=of_laplace))
     users: int | None = asked(
         None,
-        "Number of users, if public. Gives delta its default, and warns when delta exceeds "
-        "1/users.",
-        at_least=1,
-        unsaid=True,
+        Asking(
+            "Number of users, if public. Gives delta its default, and warns when delta exceeds "
+            "1/users.",
+            at_least=1,
+            unsaid=True,
+        ),
     )
     d_bar: int | None = asked(
         None,
-        "Only the N largest counts are considered (private labels only). Default: chosen for you.",
-        at_least=1,
-        at_most=10**6,
-        phases=in_one,
+        Asking(
+            "Only the N largest counts are considered (private labels only). Default: chosen "
+            "for you.",
+            at_least=1,
+            at_most=10**6,
+            phases=in_one,
+        ),
     )
     method: str = asked(
         "auto",
-        "How the top k are found; NAME: a design, as [bold]dptopk plan --alternatives[/bold] "
-        "lists them.",
-        metavar="[auto|peel|threshold|whole|NAME]",
-        phases=in_one,
+        Asking(
+            "How the top k are found; NAME: a design, as [bold]dptopk plan --alternatives[/bold] "
+            "lists them.",
+            metavar="[auto|peel|threshold|whole|NAME]",
+            phases=in_one,
+        ),
     )
     fit: bool | None = asked(
         None,
-        "Adjust noisy counts so that they agree with the selected ranking.",
-        unsaid=True,
-        phases=of_fit,
+        Asking(
+            "Adjust noisy counts so that they agree with the selected ranking.",
+            unsaid=True,
+            phases=of_fit,
+        ),
     )
     look: LookShare = asked(
         "auto",
-        "Plan by a private look at a few ranks, for this share of ε; auto: where it is worth its "
-        "cost.",
-        metavar="[auto|none|SHARE]",
-        defaults={"http": None, "client": None},
-        unsaid=True,
-        phases=of_share,
+        Asking(
+            "Plan by a private look at a few ranks, for this share of ε; auto: where it is "
+            "worth its "
+            "cost.",
+            metavar="[auto|none|SHARE]",
+            defaults={"http": None, "client": None},
+            unsaid=True,
+            phases=of_share,
+        ),
     )
     selection_share: float | Literal["best"] | None = asked(
         None,
-        "Share of the budget in ρ for selections that counts follow; best: the one with the "
-        "smallest error.",
-        metavar="[best|SHARE]",
-        unsaid=True,
-        phases=in_one,
+        Asking(
+            "Share of the budget in ρ for selections that counts follow; best: the one with the "
+            "smallest error.",
+            metavar="[best|SHARE]",
+            unsaid=True,
+            phases=in_one,
+        ),
     )
     find: FindBy = asked(
         "auto",
-        "How labels of events are found under the cap.",
-        panel="Of events",
-        unsaid=True,
-        phases=in_two,
+        Asking(
+            "How labels of events are found under the cap.",
+            panel="Of events",
+            unsaid=True,
+            phases=in_two,
+        ),
     )
     share: float | Literal["auto"] = asked(
         "auto",
-        "Share of μ² to find labels of events; the rest counts them.",
-        metavar="[auto|SHARE]",
-        panel="Of events",
-        unsaid=True,
-        phases=in_two,
+        Asking(
+            "Share of μ² to find labels of events; the rest counts them.",
+            metavar="[auto|SHARE]",
+            panel="Of events",
+            unsaid=True,
+            phases=in_two,
+        ),
     )
     min_users: int = asked(
         1,
-        "Never show a label that fewer users have (in two phases).",
-        at_least=1,
-        at_most=10**9,
-        panel="Of events",
-        unsaid=True,
-        phases=in_two,
+        Asking(
+            "Never show a label that fewer users have (in two phases).",
+            at_least=1,
+            at_most=10**9,
+            panel="Of events",
+            unsaid=True,
+            phases=in_two,
+        ),
     )
     effort: Effort = asked(
         "normal",
-        "How much work each bound may take: about 0.25, 2.5 or 25 seconds of one processor.",
-        shells=frozenset({"cli", "session"}),
-        unsaid=True,
+        Asking(
+            "How much work each bound may take: about 0.25, 2.5 or 25 seconds of one processor.",
+            shells=frozenset({"cli", "session"}),
+            unsaid=True,
+        ),
     )
     where: Mapping[str, str] = asked(
-        dict, "Column to value, out of the data set's public lists.", shells=OVER_HTTP
+        dict, Asking("Column to value, out of the data set's public lists.", shells=OVER_HTTP)
     )
     segments: Mapping[str, tuple[str, ...]] = asked(
         dict,
-        "Column to values, one column at most: ask of each of these segments at once; [] = of all.",
-        shells=OVER_HTTP,
-        unsaid=True,
+        Asking(
+            "Column to values, one column at most: ask of each of these segments at once; [] "
+            "= of all.",
+            shells=OVER_HTTP,
+            unsaid=True,
+        ),
     )
     like: Any = asked(
         None,
-        "Counts of the expected shape, public or already released.",
-        shells=IN_PYTHON,
-        unsaid=True,
-        phases=in_one,
+        Asking(
+            "Counts of the expected shape, public or already released.",
+            shells=IN_PYTHON,
+            unsaid=True,
+            phases=in_one,
+        ),
     )
     charge_as: ChargeAs | Literal["auto"] | None = asked(
         None,
-        "What selections pay for; None: what the budget takes.",
-        shells=IN_PYTHON,
-        unsaid=True,
-        phases=in_one,
+        Asking(
+            "What selections pay for; None: what the budget takes.",
+            shells=IN_PYTHON,
+            unsaid=True,
+            phases=in_one,
+        ),
     )
     max_seconds: float | None = asked(
         None,
-        "A guard for the search for a plan.",
-        shells=IN_PYTHON,
-        unsaid=True,
-        phases=in_one,
+        Asking("A guard for the search for a plan.", shells=IN_PYTHON, unsaid=True, phases=in_one),
     )
 
     @classmethod
@@ -378,7 +413,7 @@ class Events:
     instead: str = ""
 
 
-def any_plan(_: Any) -> bool:
+def any_plan(_: object) -> bool:
     """An account that pays for every plan."""
     return True
 

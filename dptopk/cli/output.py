@@ -283,5 +283,6 @@ def add_row(table: Table, *cells: str, style: str = "") -> None:
 def write_plot(release: Release, plot: Path, confidence: float) -> None:
     """Draw the answer into a PNG or SVG file."""
     figure = release.plot(confidence=confidence).get_figure(root=True)
+    assert figure is not None  # noqa: S101 - new Axes have one
     with replacing(plot) as temporary:
         figure.savefig(temporary, format=plot.suffix[1:].lower(), dpi=150)

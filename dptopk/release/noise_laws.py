@@ -84,7 +84,7 @@ class NoiseLaw(ABC):
 
     def to_dict(self) -> dict[str, float | int | str | None]:
         """The family and its parameters as JSON holds them; ``law_of`` reads it."""
-        values: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        values = asdict(self)  # type: ignore[call-overload]
         return {"kind": self.kind, **values}
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from dptopk.release.intervals import Measurement, interval_table
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Row:
     """
 
     rank: int
-    label: Any
+    label: Hashable
     count: int | None
 
     def __iter__(self) -> Iterator[Any]:
@@ -123,28 +124,50 @@ class Release:
         return self.source is not None and self.source == histogram.identity
 
     @classmethod
-    def drawn(cls, histogram: Histogram, rng: np.random.Generator | None, **drawn: Any) -> Release:
+    def drawn(
+        cls,
+        histogram: Histogram,
+        rng: np.random.Generator | None,
+        *,
+        labels: tuple[Any, ...],
+        charge: Charge,
+        mechanism: Any,
+        counts: np.ndarray[Any, Any] | None = None,
+        note: str = "",
+        measured: np.ndarray[Any, Any] | None = None,
+        measurement: Measurement | None = None,
+    ) -> Release:
         """Make the release of what a mechanism drew from a histogram, with the facts known about it
         in advance.
 
         Args:
             histogram: that was asked.
             rng: the caller's generator, if one was given.
-            **drawn: as for a Release: labels, charge, mechanism, counts, note, and what was
-            measured.
+            labels: as for a Release, and so are the others.
+            charge: what the answer costs.
+            mechanism: that ran.
+            counts: None where labels only were released.
+            note: what a reader should know.
+            measured: the noisy integers, where ``counts`` were fitted to them.
+            measurement: how the counts were measured.
         """
-        drawn = {"counts": None, "note": ""} | drawn
-        if histogram.capped and drawn["counts"] is not None:
+        if histogram.capped and counts is not None:
             cut = capped_note(histogram.sensitivity)
         else:
             cut = ""
-        drawn["note"] = "; ".join(filter(None, (drawn["note"], cut)))
-        drawn |= {
-            "sensitivity": histogram.sensitivity,
-            "capped": histogram.capped,
-            "source": histogram.identity,
-        }
-        return cls(seeded=rng is not None, **drawn)
+        return cls(
+            labels=labels,
+            counts=counts,
+            charge=charge,
+            mechanism=mechanism,
+            sensitivity=histogram.sensitivity,
+            seeded=rng is not None,
+            note="; ".join(filter(None, (note, cut))),
+            measured=measured,
+            measurement=measurement,
+            capped=histogram.capped,
+            source=histogram.identity,
+        )
 
     def top(self, k: int, *, planned: bool = False) -> Release:
         """The first k rows of this answer; post-processing, and intervals know that the rest was
@@ -236,7 +259,7 @@ class Release:
         table.attrs |= intervals.attrs
         return table
 
-    def plot(self, axes: Any = None, *, confidence: float = CONFIDENCE) -> Any:
+    def plot(self, axes: Axes | None = None, *, confidence: float = CONFIDENCE) -> Axes:
         """Bars of the counts with simultaneous error bars; needs the extra ``plots``.
 
         Args:
@@ -306,13 +329,11 @@ class Release:
         """
         import pandas as pd
 
-        columns: dict[str, Any] = {
-            "rank": np.arange(1, len(self) + 1),
-            "label": pd.Series(self.labels, dtype=object),
-        }
-        if self.counts is not None:
-            columns["count"] = whole(self.counts)
-        return pd.DataFrame(columns)
+        ranks = np.arange(1, len(self) + 1)
+        rows = pd.DataFrame({"rank": ranks, "label": pd.Series(self.labels, dtype=object)})
+        if self.counts is None:
+            return rows
+        return rows.assign(count=whole(self.counts))
 
     def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas.DataFrame."""
@@ -332,7 +353,11 @@ class Release:
                 rows, () if column is None else column.tolist(), strict=column is not None
             ):
                 row[name] = count
-        plain: dict[str, Any] = {
+        if self.measurement is None:
+            measurement = None
+        else:
+            measurement = self.measurement.to_dict()
+        plain = {
             "rows": rows,
             "charge": str(self.charge),
             "phases": {name: str(charge) for name, charge in self.phases.items()},
@@ -341,7 +366,7 @@ class Release:
             "seeded": self.seeded,
             "note": self.note,
             "capped": self.capped,
-            "measurement": None if self.measurement is None else self.measurement.to_dict(),
+            "measurement": measurement,
         }
         if self.at_delta is not None:
             plain["at_delta"] = self.at_delta
@@ -444,7 +469,7 @@ def capped_note(sensitivity: Sensitivity) -> str:
     )
 
 
-def _name(mechanism: Any) -> str:
+def _name(mechanism: object) -> str:
     """A mechanism, or the dictionary that it became, in one line."""
     if not isinstance(mechanism, Mapping):
         return str(mechanism)
@@ -467,7 +492,7 @@ def fields_to_json(value: Any) -> dict[str, Any]:
     }
 
 
-def to_json(value: Any) -> Any:  # noqa: PLR0911
+def to_json(value: object) -> Any:  # noqa: PLR0911
     """A value as JSON can hold it: by its own ``to_dict``, else a dataclass by its name and its
     fields.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -120,7 +120,7 @@ class InMemoryBudget:
         parts = self._account.parts if isinstance(self._account, Parallel) else {}
         return segments.segments_per_user == 1 and segments.keys() <= parts.keys()
 
-    def only(self, *names: Any) -> InMemoryBudget:
+    def only(self, *names: Hashable) -> InMemoryBudget:
         """The book of some of the segments."""
         account = self._account
         if not isinstance(account, Parallel):
@@ -145,11 +145,9 @@ class LedgerBudget:
         self._ledger = ledger
         self._dataset = dataset
         self._analyst = analyst
-        self._made_for: dict[str, Any] = {
-            "sensitivity": histogram.sensitivity,
-            "version": version,
-            "unit": unit,
-        }
+        self._sensitivity = histogram.sensitivity
+        self._version = version
+        self._unit = unit
         self.own: Budget | None = None
         self._first_version = ledger.state(dataset).version if version is None else version
         self._seeded = seeded
@@ -160,8 +158,14 @@ class LedgerBudget:
         """The stored answer to an identical question on the same data version, free of charge to
         the data set.
         """
-        made_for: dict[str, Any] = self._made_for
-        answer = self._ledger.reuse(self._dataset, self._analyst, query, **made_for)
+        answer = self._ledger.reuse(
+            self._dataset,
+            self._analyst,
+            query,
+            sensitivity=self._sensitivity,
+            version=self._version,
+            unit=self._unit,
+        )
         if answer is None:
             return None
         release = Release.from_dict(answer)
@@ -201,13 +205,17 @@ class LedgerBudget:
         """Write the charge down; ``once``: where it was under this key, it is not charged again;
         ``stated``: the (ε, δ) that the question states for it; ``kind``: of the question.
         """
-        about |= {} if kind is None else {"question_kind": kind.plain()}
-        made_for: dict[str, Any] = self._made_for if charge or not once else {}
         described = {"text": mechanism} | about
+        if kind is not None:
+            described["question_kind"] = kind.plain()
+        fits = bool(charge) or not once
         return self._ledger.charge(
             self._dataset, self._analyst, charge, query=query, mechanism=described,
             seeded=self._seeded, once=once, stated=stated,
-            segments=self._segments, **made_for,
+            segments=self._segments,
+            sensitivity=self._sensitivity if fits else None,
+            version=self._version if fits else None,
+            unit=self._unit if fits else None,
         )  # fmt: skip
 
     def asked(self, key: str) -> Spend | None:
@@ -218,11 +226,13 @@ class LedgerBudget:
         """Record the answer. It is already charged: if it cannot be stored it is returned
         nevertheless, with a note.
         """
-        answer: dict[str, Any] | None = release.to_dict()
+        written = release.to_dict()
         lost = ""
-        if len(canonical_json(answer)) > MOST_STORED:  # labels are as long as users make them
+        if len(canonical_json(written)) > MOST_STORED:  # labels are as long as users make them
             answer = None
             lost = "not stored in the ledger: it is too long"
+        else:
+            answer = written
         try:
             self._ledger.finalize(receipt, release.charge, answer=answer)
         except LedgerError as error:
@@ -268,7 +278,7 @@ class LedgerBudget:
         With the next version a user may be in another segment, and its account is that of the new
         one: an answer from the old data would be paid for by nobody.
         """
-        self._made_for["version"] = self._first_version
+        self._version = self._first_version
         made = copy.copy(self)
         made._segments = names  # noqa: SLF001
         return made

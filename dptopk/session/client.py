@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
@@ -47,7 +47,7 @@ class ServiceError(DptopkError):
 class _Nowhere(HTTPRedirectHandler):
     """Follows no redirect: it would take the token to wherever an answer points."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: object) -> None:
         """None: the redirect becomes an error with its status."""
 
 
@@ -385,12 +385,20 @@ class Client:
         return f"/datasets/{quote(self._dataset, safe='')}{path}"
 
     def _about(
-        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         return self._call(method, self._path(path), body, headers)
 
     def _call(
-        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         data = None if body is None else canonical_json(body).encode()
         sent = {
@@ -479,7 +487,10 @@ def _segments(segments: str | Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 
 def _run(
-    mechanism: Mechanism, labels: Any, ranking: Any, where: Mapping[str, str] | None
+    mechanism: Mechanism,
+    labels: Release | Sequence[Hashable] | None,
+    ranking: Release | Sequence[Hashable] | None,
+    where: Mapping[str, str] | None,
 ) -> dict[str, Any]:
     """A mechanism and the labels that it counts, as JSON."""
     given = {
@@ -512,7 +523,7 @@ def _asked(
     """A question as JSON; what is None is left to the service, but for the counts: None is none."""
     if (budget is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of budget and accuracy")
-    asked: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    asked = {name: value for name, value in options.items() if value is not None}
     asked["counts"] = options.get("counts", "auto") or "none"
     Question.of("client", k=k, **asked)  # refuses what is no field
     if budget is not None:
@@ -553,7 +564,7 @@ def _refusal(status: int, text: bytes) -> DptopkError:
     return ServiceError(status, code, message)
 
 
-def _sent(**arguments: Any) -> str:
+def _sent(**arguments: str) -> str:
     """The one argument, if a header of HTTP can carry it; what it cannot would look like a broken
     connection.
     """

@@ -14,11 +14,12 @@ from dptopk.histogram.histogram import Histogram
 from dptopk.planning.two_phase import CAPS
 
 if TYPE_CHECKING:
+    from dptopk.datasets.backends.inputs import EventTable
     from dptopk.ledger.ledger import Ledger
 
 
 def read_events(
-    table: Any,
+    table: EventTable | EventsStore,
     labels_per_user: int | Literal["auto"] | None,
     *,
     count_capped: bool,
@@ -34,11 +35,15 @@ def read_events(
         labels_per_user = ledger.state(dataset).sensitivity.l0 or "auto"
     if weights not in ("auto", True, False):
         raise InvalidParameter(f"weights must be 'auto', True or False, got {weights!r}")
-    if options.get("user", "") is None and labels_per_user in ("auto", 1):  # each row is one person
+    alone = options.get("user", "") is None and labels_per_user in ("auto", 1)
+    if alone and not isinstance(table, EventsStore):  # each row is one person
         return events_histogram(table, labels_per_user=1, **options)
     if not count_capped and labels_per_user is not None:
-        store = isinstance(table, EventsStore)
-        most = table.bounds.per_label_cap if store else options.get("per_label_cap", 1)
+        most: int
+        if isinstance(table, EventsStore):
+            most = table.bounds.per_label_cap
+        else:
+            most = options.get("per_label_cap", 1)
         weighted = most == 1 if weights == "auto" else weights
         profile = weighted and labels_per_user == "auto"
         cap = CAPS[weighted] if labels_per_user == "auto" else labels_per_user

@@ -14,6 +14,7 @@ from dptopk.session.session import Session
 if TYPE_CHECKING:
     from numpy.random import Generator
 
+    from dptopk.datasets.backends.inputs import Condition
     from dptopk.release.release import Release
 
 
@@ -30,7 +31,7 @@ def top_k(  # noqa: PLR0913 - the options of a question
     domain: Domain = "private",
     counts: Counts | None = "auto",
     look: LookShare = "auto",
-    where: Any = None,
+    where: Condition = None,
     rng: Generator | None = None,
 ) -> Release:
     """Answer "what are the top k?" once, with a privacy budget of its own.

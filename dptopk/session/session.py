@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.random import Generator
 
+    from dptopk.datasets.backends.inputs import EventTable
+    from dptopk.datasets.store import EventsStore
     from dptopk.ledger.ledger import Ledger
     from dptopk.mechanisms.continual import ContinualTopK
     from dptopk.session.stream_session import Calendar, StreamSession
@@ -129,7 +131,7 @@ class Session:
     @classmethod
     def from_events(
         cls,
-        table: Any,
+        table: EventTable | EventsStore,
         *,
         labels_per_user: int | Literal["auto"] | None = "auto",
         count_capped: bool = False,

@@ -57,10 +57,10 @@ class Calendar:
         if self.first_day is not None:
             _date(first_day=self.first_day)
 
-    def number(self, day: Any) -> int:
+    def number(self, day: int | str | date) -> int:
         """The number of a day, from 1."""
         if str(day).isdecimal():
-            return validate.count(day=int(day))
+            return validate.count(day=int(str(day)))
         if self.first_day is None:
             raise InvalidParameter(
                 f"day={day!r}: this stream has no first_day, so its days have only numbers"
@@ -78,7 +78,7 @@ class Calendar:
         return str(date.fromordinal(_date(first_day=self.first_day).toordinal() + number - 1))
 
 
-def _date(**arguments: Any) -> date:
+def _date(**arguments: str | int | date) -> date:
     ((label, value),) = arguments.items()
     try:
         return date.fromisoformat(str(value))
