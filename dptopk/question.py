@@ -30,7 +30,7 @@ Phases = Literal[1, 2]
 
 @dataclass(frozen=True)
 class Asking:
-    """What a shell needs to know to offer a field.
+    """This class says what a shell needs to know to offer a field.
 
     Attributes:
         help: one sentence for people.
@@ -347,7 +347,7 @@ class Question:
 
 
 def asking_of(one: Field[Any]) -> Asking:
-    """What shells need to know of a field."""
+    """Return what shells need to know of a field."""
     asking: Asking = one.metadata["asking"]
     return asking
 

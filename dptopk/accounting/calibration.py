@@ -111,8 +111,8 @@ def _by_ratio(
     rtol: float,
     start: float,
 ) -> tuple[float, float]:
-    """As ``_largest``, with the help of a bound that costs little and is nearly a constant factor
-    larger.
+    """Return it as ``_largest``, with the help of a bound that costs little and is nearly a
+    constant factor larger.
 
     The x at which the cheap bound times the ratio last seen meets the target is tried next: two or
     three steps do.

@@ -33,7 +33,7 @@ HALVINGS = 60
 
 
 class LossDistribution(Protocol):
-    """What is used of ``dp_accounting.pld.PrivacyLossDistribution``."""
+    """This class says what is used of ``dp_accounting.pld.PrivacyLossDistribution``."""
 
     def get_delta_for_epsilon(self, epsilon: NDArray[np.float64]) -> ArrayLike:
         """The larger δ of both directions at each ε, from above."""

@@ -48,7 +48,7 @@ class _OurMechanism:
         return (self.mechanism.release(histogram) for _ in range(draws))
 
     def histogram(self, counts: Counts) -> Histogram:
-        """As the mechanism takes it."""
+        """Return it as the mechanism takes it."""
         return Histogram(
             list(counts), list(counts.values()), sensitivity=self.sensitivity, domain=self.domain
         )

@@ -152,7 +152,7 @@ def best_event(
 
 
 def tally(answers: Mapping[Answer, int], feature: Feature) -> Counter[Hashable]:
-    """How often a feature has each of its values."""
+    """Return how often a feature has each of its values."""
     found: Counter[Hashable] = Counter()
     for answer, times in answers.items():
         found[feature(answer)] += times

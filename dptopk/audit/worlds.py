@@ -104,7 +104,9 @@ class World:
         )
 
     def _weights(self, l2: int) -> list[Move]:
-        """What users of each set of labels add: the same whole number to each label of theirs."""
+        """Return what users of each set of labels add: the same whole number to each label of
+        theirs.
+        """
         found: list[Move] = []
         for chosen in self._touched_sets():
             weight = math.isqrt(l2 * l2 // len(chosen))

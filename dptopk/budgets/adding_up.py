@@ -251,8 +251,8 @@ class Entering:
         return None
 
     def _share_of_pool(self, epsilon: Fraction) -> Fraction:
-        """What a statement of this ε may take of δ_f beyond its failures: the square of its share
-        of the total ε.
+        """Return what a statement of this ε may take of δ_f beyond its failures: the square of its
+        share of the total ε.
         """
         share = epsilon / self.sums.metrics[PURE].capacity
         return share**2 * self.sums.failure_delta
@@ -278,7 +278,7 @@ class Entering:
 
 
 def room(sums: Sums, name: str) -> float:
-    """What is left on a metric, as a number that the metric does not read as more."""
+    """Return what is left on a metric, as a number that the metric does not read as more."""
     metric = sums.metrics[name]
     if sums.totals.unpriced[name]:
         return 0.0

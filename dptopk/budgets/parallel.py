@@ -266,7 +266,7 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
 
 
 def _most_together(charges: Sequence[Charge], costs: Sequence[Cost], s: int) -> int:
-    """How many of these costs the s charges with the most of them hold together."""
+    """Return how many of these costs the s charges with the most of them hold together."""
     numbers = [sum(charge.costs.get(cost, 0) for cost in costs) for charge in charges]
     numbers.sort(reverse=True)
     return sum(numbers[:s])

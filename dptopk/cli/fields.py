@@ -69,7 +69,7 @@ def _words(hint: Any) -> list[str]:
 
 
 def _reader(words: list[str]) -> Callable[[str], float | str | None]:
-    """What reads a number, or one of the words."""
+    """Return what reads a number, or one of the words."""
 
     def read(text: str) -> float | str | None:
         if text in words:

@@ -60,7 +60,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class GuidedAnswers:
-    """What was answered.
+    """This class says what was answered.
 
     Attributes:
         kind: what a row is, a key of ROWS.
@@ -124,7 +124,7 @@ def guided(file: str, params: list[Parameter]) -> list[str]:
 
 
 def _format(file: str) -> str:
-    """How a text file is read, and how to change that; nothing for other files."""
+    """Return how a text file is read, and how to change that; nothing for other files."""
     from dptopk.datasets.text_files import TEXT_ENDINGS, text_format
 
     if set(Path(file).suffixes).isdisjoint(TEXT_ENDINGS):
@@ -158,7 +158,7 @@ def _total(console: Console) -> tuple[float, float]:
 
 
 def _guess(columns: list[str], kinds: list[str]) -> str:
-    """What a row is, by what the columns are called."""
+    """Return what a row is, by what the columns are called."""
     names = [name.lower() for name in columns]
     if any(name in COUNTS for name in names):
         return "3"
@@ -213,7 +213,7 @@ def _people(text: str) -> int | None:
 
 
 def _show(answers: GuidedAnswers, console: Console) -> None:
-    """What the answer will cost and deliver, and what a cap leaves out."""
+    """Print what the answer will cost and deliver, and what a cap leaves out."""
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan
     from dptopk.question import Events, Facts, Question

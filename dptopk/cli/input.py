@@ -1,5 +1,5 @@
-"""How the command line reads data: a table of counts, or raw events whose contributions are bounded
-on the way.
+"""This module says how the command line reads data: a table of counts, or raw events whose
+contributions are bounded on the way.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Source(Columns):
             tell(f"Read by its header line: {form.described()}. --sep and --encoding change that.")
 
     def _format(self) -> TextFormat | None:
-        """How the text file is read; None where it cannot be, which its reader refuses."""
+        """Return how the text file is read; None where it cannot be, which its reader refuses."""
         columns = [self.label, self.count] if self.item is None else [self.user, self.item]
         wanted = [name for name in columns if name is not None]
         separator = known_separator(self.separator)
@@ -289,13 +289,15 @@ class Source(Columns):
         return Histogram(frame["label"], frame["count"], sensitivity=sensitivity, domain=self.kind)
 
     def _marks(self) -> str:
-        """What helps where counts of a text file cannot be read; nothing here depends on them."""
+        """Return what helps where counts of a text file cannot be read; nothing here depends on
+        them.
+        """
         if set(self.path.suffixes).isdisjoint(TEXT_ENDINGS) or self.decimal == ",":
             return ""
         return ". If they are written with decimal commas (7,0), add --decimal ,"
 
     def unreadable(self, labels: Sequence[object]) -> list[str]:
-        """What to do about labels that were released with bytes that are no text."""
+        """Return what to do about labels that were released with bytes that are no text."""
         if self.encoding is not None or set(self.path.suffixes).isdisjoint(TEXT_ENDINGS):
             return []
         if not any("\ufffd" in str(label) for label in labels):
@@ -324,8 +326,8 @@ class Source(Columns):
         )
 
     def stated(self) -> str:
-        """What tells stored answers of one source from those of another: names, columns and times
-        of writing.
+        """Return what tells stored answers of one source from those of another: names, columns and
+        times of writing.
 
         Nothing here is computed from the data: that an answer comes again free of charge must not
         tell that the data are still the same.
@@ -349,7 +351,7 @@ class Source(Columns):
         return fingerprint([files, columns, self.kind])
 
     def _stored(self, sensitivity: Sensitivity, top: int | None) -> Histogram:
-        """Of a store of events, whose caps are those it was made with."""
+        """Return the histogram of a store of events, whose caps are those it was made with."""
         self._alone()
         with EventsStore(self.path) as store:
             if sensitivity != store.bounds.sensitivity:
@@ -387,7 +389,7 @@ class Source(Columns):
             )
 
     def _bounds(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
-        """How events are bounded: the caps, and at most ``top`` rows."""
+        """Return how events are bounded: the caps, and at most ``top`` rows."""
         engine = None
         if self.memory_limit is not None or self.passes is not None:
             engine = datasets.DuckDB(memory_limit=self.memory_limit, passes=self.passes)
@@ -431,8 +433,8 @@ def _json_label(line: str) -> Any:
 
 
 def _states(path: Path) -> list[list[Any]]:
-    """Where a file or folder is, and when it was last written: never what it holds, nor how large
-    it is.
+    """Return where a file or folder is, and when it was last written: never what it holds, nor how
+    large it is.
     """
     files = (
         sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]

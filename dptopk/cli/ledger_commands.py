@@ -242,7 +242,7 @@ def show(
         Literal["table", "json"], typer.Option("--format", help="table or json.")
     ] = "table",
 ) -> None:
-    """What is spent and what remains, over time and by analyst, and how many more queries are
+    """Show what is spent and what remains, over time and by analyst, and how many more queries are
     affordable.
     """
     from dptopk.cli import ledger_view as view

@@ -1,4 +1,6 @@
-"""How ``dptopk ledger show`` looks: numbers, tables, bars and a plot of what is spent over time."""
+"""This module says how ``dptopk ledger show`` looks: numbers, tables, bars and a plot of what is
+spent over time.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,7 @@ def _balance(state: DatasetState) -> Table:
 
 
 def moved(state: DatasetState) -> str:
-    """What one unit can move, in words."""
+    """Return what one unit can move, in words."""
     return (
         f"one {state.unit} moves {describe_l0(state.sensitivity.l0)}, each by at most "
         f"{state.sensitivity.linf}"
@@ -173,7 +175,7 @@ def moved(state: DatasetState) -> str:
 
 
 def guarantee(state: DatasetState) -> str:
-    """What holds of all answers together, in words."""
+    """Return what holds of all answers together, in words."""
     from dptopk.ledger.disclosure import zcdp_of
 
     summary = state.account.summary()

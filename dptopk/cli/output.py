@@ -1,4 +1,4 @@
-"""What the command line prints: answers with their error bars and charges."""
+"""This module says what the command line prints: answers with their error bars and charges."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check_picture(plot: Path) -> None:
 
 
 def guarantee(plan: TopKPlan) -> str:
-    """What the answer of a plan promises, in one sentence."""
+    """Return what the answer of a plan promises, in one sentence."""
     sensitivity = plan.sensitivity
     return (
         f"Total: ({format_upper(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-DP at most, by "
@@ -195,8 +195,8 @@ PLANNED = ("k", "domain", "design", "why", "epsilon", "noise_std", "threshold", 
 
 
 def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> dict[str, object]:
-    """What a plan costs and delivers, JSON-safe; with the other designs at the same budget, where
-    they are wanted.
+    """Return what a plan costs and delivers, JSON-safe; with the other designs at the same budget,
+    where they are wanted.
     """
     high = max(confidence, 0.5)
     appears = {"0.5": plan.appears_at(0.5), f"{high:g}": plan.appears_at(high)}

@@ -100,7 +100,7 @@ def _what_is_left(left: Sequence[str]) -> str:
 
 
 def _meaning(plan: TopKPlan, release: Release) -> str:
-    """What the numbers count, in one sentence."""
+    """Return what the numbers count, in one sentence."""
     count = "a label's count"
     if release.capped:
         count += f" on data with {describe_l0(plan.sensitivity.l0)} of one user"
@@ -108,7 +108,7 @@ def _meaning(plan: TopKPlan, release: Release) -> str:
 
 
 def _how_sure(release: Release, rows: pd.DataFrame) -> str:
-    """What the intervals promise, in one sentence or two."""
+    """Return what the intervals promise, in one sentence or two."""
     confidence = percent(rows.attrs["confidence"])
     sure = f"With {confidence} confidence, every interval above contains its "
     if release.capped:
@@ -126,20 +126,20 @@ def _how_sure(release: Release, rows: pd.DataFrame) -> str:
 
 
 def cost(plan: TopKPlan) -> str:
-    """What the whole answer cost, in one sentence."""
+    """Return what the whole answer cost, in one sentence."""
     epsilon = format_upper(plan.bound.epsilon, 4)
     return f"The answer costs at most ε = {epsilon}, δ = {plan.budget.delta:g} of privacy."
 
 
 def details(release: Release) -> list[str]:
-    """How the answer was found, for readers who know the methods."""
+    """Return how the answer was found, for readers who know the methods."""
     if release.note:
         return [f"Note: {release.note}."]
     return []
 
 
 def notes(plan: TopKPlan, release: Release, rows: pd.DataFrame) -> list[str]:
-    """What a reader of the rows must know."""
+    """Return what a reader of the rows must know."""
     lines = []
     if len(release) < plan.k:
         if plan.threshold is None:

@@ -1,5 +1,5 @@
-"""How the command line speaks: errors as one line in the words of its options, help without
-noise.
+"""This module says how the command line speaks: errors as one line in the words of its options,
+help without noise.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def in_options(error: InvalidParameter, options: dict[str, str]) -> str:
 
 
 def be_quiet(wanted: bool) -> bool:
-    """What ``--quiet`` does: nothing but the answer, and what is refused, is written."""
+    """Return what ``--quiet`` does: nothing but the answer, and what is refused, is written."""
     QUIET.set(wanted)
     return wanted
 
@@ -142,7 +142,7 @@ def _unparsed(error: UsageError) -> str:
 
 
 def _in_our_words(why: str) -> str | None:
-    """What the parser says, in our words, if they are known."""
+    """Return what the parser says, in our words, if they are known."""
     for said, ours in _WORDS:
         if re.fullmatch(said, why):
             return re.sub(f"^(?:{said})$", ours, why)
@@ -289,7 +289,7 @@ def working(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def log_to_stderr() -> None:
-    """What the package does, step by step, on standard error."""
+    """Write what the package does, step by step, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("dptopk")

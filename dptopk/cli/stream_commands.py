@@ -158,7 +158,7 @@ def answer(
 
 @app.command()
 def show(stream: File, ledger: Ledger, chain: Chain) -> None:
-    """What a stream promises, what it cost, and the first labels of its answers. Nothing is
+    """Show what a stream promises, what it cost, and the first labels of its answers. Nothing is
     charged.
     """
     from dptopk.histogram.histogram import Histogram
@@ -203,7 +203,7 @@ def _asked(
 
 
 def _about(mechanism: ContinualTopK, like: Histogram, delta: float | None = None) -> list[str]:
-    """What a stream promises and delivers, in lines; at a δ."""
+    """Return what a stream promises and delivers, in lines; at a δ."""
     from dptopk.accounting.bounds import compose
 
     one = like.sensitivity

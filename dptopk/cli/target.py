@@ -1,4 +1,6 @@
-"""Where answers go: standard output, or a file that appears only when it was written whole."""
+"""This module says where answers go: standard output, or a file that appears only when it was
+written whole.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a budget is made of, by the options of ``dptopk ledger``: costs, a total, shares, or a
-planned question.
+"""This module says what a budget is made of, by the options of ``dptopk ledger``: costs, a total,
+shares, or a planned question.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """What a budget is: registered costs, or a total in ε or ρ."""
+    """This class says what a budget is: registered costs, or a total in ε or ρ."""
 
     delta: Annotated[float, typer.Option(help="The δ at which the guarantee is stated.")]
     registered: Annotated[
@@ -70,7 +70,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms(Limit):
-    """What a data set's budget is: that, or the shares of analysts."""
+    """This class says what a data set's budget is: that, or the shares of analysts."""
 
     share: Annotated[
         list[str] | None,
@@ -144,7 +144,9 @@ def ranges_of(text: str) -> list[float]:
 def planned(
     query: str, times: int, sensitivity: Sensitivity, delta: float
 ) -> RepeatedPlan[TopKPlan]:
-    """What n answers to a planned question cost with each kind of noise, at the δ of the ledger."""
+    """Return what n answers to a planned question cost with each kind of noise, at the δ of the
+    ledger.
+    """
     from dptopk.planning.choose import plan_repeated
     from dptopk.question import Facts, Question
 

@@ -329,7 +329,7 @@ def caps_of(cap: int | None, labels: int | None, state: DatasetState | None) -> 
 
 
 def _facts(given: Source, caps: Sensitivity, state: DatasetState | None) -> Facts:
-    """What the plan may depend on: the caps, where labels come from, and what pays.
+    """Return what the plan may depend on: the caps, where labels come from, and what pays.
 
     Registered costs are those of one phase.
     """

@@ -94,8 +94,8 @@ class Bounds:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """What these bounds guarantee for adding or removing one user: linf = τ, l0 = Δ, neither
-        above the total l1 = t.
+        """Return what these bounds guarantee for adding or removing one user: linf = τ, l0 = Δ,
+        neither above the total l1 = t.
         """
         most = self.total_per_user
         linf = self.per_label_cap if most is None else min(self.per_label_cap, most)

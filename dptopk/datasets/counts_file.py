@@ -81,7 +81,7 @@ def _csv(file: _File) -> pd.DataFrame:
 
 
 def _text_format(file: _File) -> TextFormat:
-    """How the cells of a text file are told apart."""
+    """Return how the cells of a text file are told apart."""
     wanted = [column for column in file.columns if column]
     stated = {"separator": file.separator, "encoding": file.encoding}
     try:
@@ -275,7 +275,7 @@ def read_counts(
 
 
 def _identity(label: object) -> Any:
-    """What two labels share exactly if they are one.
+    """Return what two labels share exactly if they are one.
 
     Raises:
         InvalidParameter: for a label that is not hashable.

@@ -67,7 +67,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How the cells of a text file are told apart.
+    """This class says how the cells of a text file are told apart.
 
     Attributes:
         separator: the character between two cells.
@@ -131,7 +131,7 @@ def text_format(
     separator: str | None = None,
     encoding: str | None = None,
 ) -> TextFormat:
-    """How a text file is read, by its mark of byte order and its header line.
+    """Return how a text file is read, by its mark of byte order and its header line.
 
     Args:
         path: a text file, which may be compressed (.gz, .zst).

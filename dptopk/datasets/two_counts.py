@@ -139,8 +139,8 @@ def _of_warehouse(found: CountedEvents, cap: int, *, weights: bool, profile: boo
 def beside(
     columns: dict[str, Array], under: Bounds, *, weights: bool, clipped: bool
 ) -> EventCounts:
-    """Of the columns item, count and capped, perhaps PROFILE; ``clipped``: sums were cut at
-    linf.
+    """Make both histograms of the columns item, count and capped, perhaps PROFILE; ``clipped``:
+    sums were cut at linf.
     """
     columns = in_order(columns)
     moved = Sensitivity(linf=under.per_label_cap)

@@ -62,7 +62,7 @@ def _family(k: int) -> list[str]:
 
 
 def _distance(wide: Table, one: str, other: str) -> float:
-    """How far two curves are apart at most, relative to the second."""
+    """Return how far two curves are apart at most, relative to the second."""
     ratio = wide[one] / wide[other]
     return float((ratio - 1).abs().max())
 

@@ -256,7 +256,7 @@ def compare(data: Table) -> list[Comparison]:
 
 
 def _fit(part: Table) -> str:
-    """What the fit changes after a selection from a known domain, in words."""
+    """Return what the fit changes after a selection from a known domain, in words."""
     known = part["way"].str.startswith("known")
     selected = part[known & part["way"].str.contains("Gumbel, Gaussian")]
     fit = selected.set_index("counts")["l2"]

@@ -75,8 +75,8 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
 
 
 def _names(data: Any) -> list[Any]:
-    """What the columns of a table are called; [] where asking would run a query, or there are no
-    names.
+    """Return what the columns of a table are called; [] where asking would run a query, or there
+    are no names.
     """
     if hasattr(data, "collect"):
         return []

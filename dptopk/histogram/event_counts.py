@@ -52,7 +52,7 @@ class EventCounts(Histogram):
 
 
 def finding_sensitivity(labels_per_user: int, per_label_cap: int, *, weights: bool) -> Sensitivity:
-    """That of the histogram that finds labels."""
+    """The sensitivity of the histogram that finds labels."""
     if weights:
         return Sensitivity(linf=WEIGHT, l0=labels_per_user, l2=WEIGHT)
     return Sensitivity(linf=per_label_cap, l0=labels_per_user)

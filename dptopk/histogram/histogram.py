@@ -27,8 +27,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """How much adding or removing one user can change a histogram; all changes have the same
-    direction.
+    """This class says how much adding or removing one user can change a histogram; all changes have
+    the same direction.
 
     Args:
         linf: τ from 1 to 2^62, the most by which one user moves one count.

@@ -35,7 +35,9 @@ class FilterChoices(TypedDict, total=False):
 
 
 class AccountTerms(FilterChoices, total=False):
-    """What defines one account: exactly one of ``registered``, with ``delta``, and ``budget``."""
+    """This class says what defines one account: exactly one of ``registered``, with ``delta``, and
+    ``budget``.
+    """
 
     registered: Charge | None
     budget: Budget | None
@@ -43,8 +45,8 @@ class AccountTerms(FilterChoices, total=False):
 
 
 class BudgetTerms(AccountTerms, total=False):
-    """What defines a budget: exactly one of ``registered``, ``budget`` and ``shares``; ``delta``
-    but with a budget.
+    """This class says what defines a budget: exactly one of ``registered``, ``budget`` and
+    ``shares``; ``delta`` but with a budget.
     """
 
     shares: Mapping[str, Charge | Budget] | None
@@ -192,7 +194,7 @@ def by_segment(terms: RecordedTerms, segments: Declared | None) -> RecordedTerms
 
 
 def _recorded(bound: Bound) -> RecordedBound:
-    """What the log holds of a guarantee; ``_bound`` reads it."""
+    """Return what the log holds of a guarantee; ``_bound`` reads it."""
     return {
         "epsilon": bound.epsilon,
         "delta": bound.delta,

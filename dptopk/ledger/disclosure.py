@@ -1,4 +1,5 @@
-"""What a ledger can state about a dataset for auditors and for a public registry of deployments.
+"""This module says what a ledger can state about a dataset for auditors and for a public registry
+of deployments.
 
 The groups are those of the OpenDP deployments registry (its transparency tiers): basic facts, the
 privacy guarantee, its unit, the accounting, the implementation. What only the curator knows is
@@ -125,7 +126,7 @@ def statement(
 
 
 def _mechanism_name(spend: Spend) -> str:
-    """What a charge was for, in the words of its record."""
+    """Return what a charge was for, in the words of its record."""
     recorded = spend.mechanism.get("text") or spend.mechanism.get("name")
     return str(recorded or "unnamed")
 

@@ -194,7 +194,7 @@ def _terms(terms: RecordedTerms) -> RecordedTerms:
 
 
 def _quoted(accounts: dict[str, Account], charge: Charge) -> tuple[dict[str, Record], list[str]]:
-    """What each account takes for a charge, and which would refuse it."""
+    """Return what each account takes for a charge, and which would refuse it."""
     records: dict[str, Record] = {}
     beyond: list[str] = []
     for owner, account in accounts.items():
@@ -206,7 +206,7 @@ def _quoted(accounts: dict[str, Account], charge: Charge) -> tuple[dict[str, Rec
 
 
 def _returned(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Record]:
-    """What comes back to each account that took something for a charge."""
+    """Return what comes back to each account that took something for a charge."""
     records = charged.body["records"]
     returned: dict[str, Record] = {}
     for owner, account in state.accounts(charged.analyst).items():

@@ -101,7 +101,7 @@ class HeadFile:
             ) from None
 
     def place(self) -> HeadPlace:
-        """How a ledger records where this is."""
+        """Return how a ledger records where this is."""
         return {"kind": "file", "name": self.path.name}
 
     def remove(self) -> None:
@@ -205,7 +205,9 @@ class HeadTable:
         return self._run(change, **asdict(new), old_seq=there.seq, old_hash=there.hash)[1] == 1
 
     def place(self) -> HeadPlace:
-        """How a ledger records where this is; without the address, which may hold a password."""
+        """Return how a ledger records where this is; without the address, which may hold a
+        password.
+        """
         return {"kind": "database", "name": self._url.partition(":")[0]}
 
     def remove(self) -> None:

@@ -108,7 +108,7 @@ class Store:
             self._create()
 
     def _format(self, url: str | Path | LedgerFile, file: LedgerFile | None) -> object:
-        """What the log says its format is, read before anything is written."""
+        """Return what the log says its format is, read before anything is written."""
         self._begin(_database(url, file, read_only=True, ahead=False))
         try:
             with self.transaction() as log:

@@ -1,4 +1,5 @@
-"""What the log holds as JSON, by its parts: the terms of a budget, the state of a data set.
+"""This module says what the log holds as JSON, by its parts: the terms of a budget, the state of a
+data set.
 
 Each type has one writer and one reader, which its description names. Whoever adds, removes or
 renames a part here changes the format of the log (``entries.FORMAT``) or the layout of its
@@ -74,7 +75,9 @@ class RecordedData(TypedDict):
 
 
 class Merged(TypedDict):
-    """What an account of disjoint segments goes on from: ``DatasetState.merged`` and ``merge``."""
+    """This class says what an account of disjoint segments goes on from: ``DatasetState.merged``
+    and ``merge``.
+    """
 
     charge: str
     record: NotRequired[Record]
@@ -82,7 +85,9 @@ class Merged(TypedDict):
 
 
 class About(TypedDict, total=False):
-    """What the first entry says of a ledger: ``Ledger`` and ``migrate`` write it."""
+    """This class says what the first entry says of a ledger: ``Ledger`` and ``migrate`` write
+    it.
+    """
 
     format: int
     id: str
@@ -92,7 +97,9 @@ class About(TypedDict, total=False):
 
 
 class HeadPlace(TypedDict):
-    """Where the head of a ledger is stored, without an address: ``heads``' ``place``."""
+    """This class says where the head of a ledger is stored, without an address: ``heads``'
+    ``place``.
+    """
 
     kind: str
     name: str

@@ -119,7 +119,7 @@ class LedgerState:
         return state
 
     def state(self) -> RecordedLedger:
-        """As JSON; ``restore`` reads it."""
+        """Return it as JSON; ``restore`` reads it."""
         return {
             "layout": LAYOUT,
             "about": self.about,

@@ -144,7 +144,7 @@ class LedgerFile:
         return f"{uri}?mode=ro"
 
     def log(self) -> Path:
-        """Where a write-ahead log lies."""
+        """Return where a write-ahead log lies."""
         return self.path.with_name(f"{self.path.name}-wal")
 
     def lacks_log(self) -> bool:

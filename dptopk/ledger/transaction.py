@@ -100,7 +100,7 @@ class Transaction:
         return [Entry.read(row) for row in self.run(query, after, at_most)]
 
     def format(self) -> object:
-        """What the log says its format is; None when it is empty or there is no log."""
+        """Return what the log says its format is; None when it is empty or there is no log."""
         first = self.entry(1) if self.has_tables(("entries",)) else None
         if first is None:
             return None

@@ -463,8 +463,8 @@ class Stream:
         return total
 
     def _numbers(self, measurement: int) -> list[Ints]:
-        """What was measured of all labels, in the order of their places: of those of a day, and of
-        each later day's new ones.
+        """Return what was measured of all labels, in the order of their places: of those of a day,
+        and of each later day's new ones.
         """
         return [day.measured[measurement] for day in self._days if measurement in day.measured]
 
@@ -539,12 +539,12 @@ class Stream:
 
     @property
     def days(self) -> Sequence[StreamDay]:
-        """What each day has added to the state; private, like the data."""
+        """Return what each day has added to the state; private, like the data."""
         return tuple(self._days)
 
     @property
     def last_day(self) -> StreamDay:
-        """What the last day has added to the state; private, like the data."""
+        """Return what the last day has added to the state; private, like the data."""
         return self._days[-1]
 
     def header(self) -> dict[str, Any]:

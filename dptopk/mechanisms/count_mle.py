@@ -179,7 +179,7 @@ class CountMLE(Mechanism):
     def _square_error(
         self, truth: Array, noise: Array, sensitivity: Sensitivity, passes: int
     ) -> float:
-        """Of the fit to counts with this noise of variance 1, of which the last is shared."""
+        """The square error of the fit to counts with noise of variance 1; the last is shared."""
         own, shared = self.variances(sensitivity)
         scale = math.sqrt(own) / math.sqrt(passes)
         measured = truth + scale * noise[: len(truth)] + math.sqrt(shared) * noise[-1]

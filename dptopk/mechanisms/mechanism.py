@@ -474,7 +474,7 @@ class CountingMechanism(Mechanism):
         """State how a release measures the counts of n labels, or of the whole domain."""
 
     def labels_unsaid(self) -> int:
-        """How many labels are counted where nobody said so: one.
+        """Return how many labels are counted where nobody said so: one.
 
         Raises:
             InvalidParameter: where the noise depends on that number.
@@ -628,7 +628,7 @@ class IndependentNoise(CountingMechanism):
 
     @abstractmethod
     def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> ExactNoise:
-        """What draws this very law, cut to [-bound, bound] if there is a bound."""
+        """Return what draws this very law, cut to [-bound, bound] if there is a bound."""
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The noise's own pair for each of min(l0, labels) counts; where l1 is less than they can

@@ -1,4 +1,4 @@
-"""What one day adds to the state of a stream, and its binary form.
+"""This module says what one day adds to the state of a stream, and its binary form.
 
 A state only grows: of each day there are the counts that came and the numbers that were measured,
 and no later day changes them. So a file of a stream is appended to, and never rewritten.
@@ -29,7 +29,7 @@ _WIDTHS = (1, 2, 4, 8)
 
 @dataclass(frozen=True, eq=False)
 class StreamDay:
-    """What one day adds to the state of a stream; private, like the data.
+    """This class says what one day adds to the state of a stream; private, like the data.
 
     Attributes:
         given: the identity of the day's histogram, which no other day may have.

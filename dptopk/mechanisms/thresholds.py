@@ -250,8 +250,8 @@ class ThresholdedMechanism(FromData):
         """
 
     def moved(self, sensitivity: Sensitivity) -> Sensitivity:
-        """How the counts that are given noise move, the floor's among them; ``sensitivity``: how
-        all counts do.
+        """Return how the counts that are given noise move, the floor's among them; ``sensitivity``:
+        how all counts do.
         """
         return sensitivity
 
@@ -401,8 +401,8 @@ class IndependentCounts(ThresholdedMechanism):
         """The mechanism for known domains that has this noise, before it is cut."""
 
     def moving(self, sensitivity: Sensitivity) -> int:
-        """How many noisy counts, of which each moves by at most linf, cover all that one user can
-        move.
+        """Return how many noisy counts, of which each moves by at most linf, cover all that one
+        user can move.
 
         Raises:
             InvalidParameter: for the whole histogram when l0 is None, because there is no bound.

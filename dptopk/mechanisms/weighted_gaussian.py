@@ -81,13 +81,13 @@ class WeightedGaussian(FromData, LabelsOnly):
         return Charge({GaussianDP(mu): 1}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far above 0 a noisy sum must be: T."""
+        """Return how far above 0 a noisy sum must be: T."""
         return _offset(
             self.scale(sensitivity), sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta
         )
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """That of a sum."""
+        """The standard deviation of the noise on a sum."""
         return self.scale(sensitivity)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:

@@ -113,7 +113,7 @@ def _refuse_unused(question: Question, made: OnePhase) -> None:
 
 
 def _d_bar(question: Question, facts: Facts) -> int | None:
-    """How many of the largest counts take part: fewer than those that are at hand."""
+    """Return how many of the largest counts take part: fewer than those that are at hand."""
     if facts.rows is not None:
         if question.d_bar is None:
             return min(default_d_bar(question.k), facts.rows - 1)
@@ -176,7 +176,7 @@ def _two_where_covered(question: Question, facts: Facts) -> TwoPhasePlan | None:
 
 
 def _found_by(question: Question, events: Events) -> Any:
-    """How labels are found: of events that were read already, by weights or not."""
+    """Return how labels are found: of events that were read already, by weights or not."""
     if events.weights is None:
         return question.find
     if question.find == "auto":

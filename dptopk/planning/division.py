@@ -168,7 +168,7 @@ class Division:
         return sorted(lines, key=lambda line: line["day"])
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {
             "epsilon": self.epsilon,
             "delta": self.budget.delta,

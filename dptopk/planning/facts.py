@@ -20,7 +20,7 @@ def facts_of(
     charge_as: ChargeAs | Literal["auto"] = "auto",
     covers: Callable[[Plan], bool] = any_plan,
 ) -> Facts:
-    """What a plan may depend on, of a histogram: what was declared about it, and no count.
+    """Return what a plan may depend on, of a histogram: what was declared about it, and no count.
 
     Args:
         histogram: an EventCounts can only be asked in two phases.
@@ -39,7 +39,7 @@ def facts_of(
 
 
 def _events_of(events: EventCounts) -> Events:
-    """How the events were read, which a plan must go by."""
+    """Return how the events were read, which a plan must go by."""
     under = events.under_cap.sensitivity
     profile = events.profile is not None
     return Events(

@@ -1,4 +1,5 @@
-"""What is left of a budget: the largest ε at which a question like the last one is accepted now.
+"""This module says what is left of a budget: the largest ε at which a question like the last one is
+accepted now.
 
 There is one such function, ``epsilon_left``: sessions, the ledger's commands, the service and its
 page all call it. It makes plans of that kind of question and asks the account itself whether it
@@ -60,7 +61,7 @@ class Kind:
     in_steps: bool = True
 
     def plain(self) -> dict[str, Any]:
-        """As JSON, for the record of a charge; ``of`` reads it."""
+        """Return it as JSON, for the record of a charge; ``of`` reads it."""
         fields = ("k", "delta", *self.question.stated())
         stated = {name: getattr(self.question, name) for name in fields}
         facts = asdict(replace(self.facts, covers=any_plan))
@@ -198,7 +199,9 @@ class _LargestEpsilon:
         return self.plans[epsilon]
 
     def _covers(self, candidate: Plan) -> bool:
-        """What decides between plans: the account or, where all is charged at once, its terms."""
+        """Return what decides between plans: the account or, where all is charged at once, its
+        terms.
+        """
         if self.kind.in_steps:
             return Trial(self.account).covers(candidate)
         if isinstance(self.account, Accountant):
@@ -232,7 +235,7 @@ class _LargestEpsilon:
         return self.low
 
     def _width(self, epsilon: float) -> float:
-        """How exactly an ε of this size is found: finer where little is left."""
+        """Return how exactly an ε of this size is found: finer where little is left."""
         widest = RESOLUTION * self.total
         return max(min(widest, FINER * epsilon), FINEST * widest)
 
@@ -286,7 +289,9 @@ class _LargestEpsilon:
         return None
 
     def _excess(self, epsilon: float) -> float | None:
-        """How much more than this ε is estimated to fit, by the plan at it; None: unknown."""
+        """Return how much more than this ε is estimated to fit, by the plan at it; None:
+        unknown.
+        """
         found = self.estimate(epsilon)
         if found is None:
             return None

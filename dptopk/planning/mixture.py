@@ -54,7 +54,7 @@ class Mixture:
     def of(
         cls, k: int, length: int, shapes: Callable[[Array], Any], *, geometric: bool = False
     ) -> Mixture:
-        """Of functions of the rank, on that many ranks; ranks where designs cut the histogram are
+        """Make a mixture of functions of the rank, on that many ranks; ranks where designs cut the histogram are
         groups of their own.
 
         Args:
@@ -82,11 +82,11 @@ class Mixture:
 
     @cached_property
     def sizes(self) -> Array:
-        """How many ranks a group has."""
+        """Return how many ranks a group has."""
         return np.diff(self.edges)
 
     def of_top(self, k: int) -> Array:
-        """How many of the k first ranks are in each group."""
+        """Return how many of the k first ranks are in each group."""
         return np.clip(k - self.edges[:-1], 0, self.sizes)
 
     @cached_property

@@ -39,7 +39,7 @@ def looked_at(k: int) -> list[str]:
 
 
 def mean_and_ranks(histogram: Histogram, k: int) -> Histogram:
-    """What is looked at, as a histogram of its own; the mean is rounded down.
+    """Return what is looked at, as a histogram of its own; the mean is rounded down.
 
     Rounded down a mean that moves by at most τ, a whole number, still moves by at most τ.
     """

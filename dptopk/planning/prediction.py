@@ -147,7 +147,9 @@ def cut_off(scene: Scene, way: Way, seen: Array) -> Array:
 
 
 def _unlike(scene: Scene, seen: Array) -> Array:
-    """How much more or less a cap takes off some labels than off others of the same count."""
+    """Return how much more or less a cap takes off some labels than off others of the same
+    count.
+    """
     counts = np.maximum(scene.drawn.counts, 1.0)
     share = np.clip(seen / counts, 0.0, 1.0)
     unlike: Array = LOG_ODDS[-1] * share * (1 - share) * counts

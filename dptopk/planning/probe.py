@@ -205,7 +205,7 @@ class LookedPlan(OnePhase):
         return Reading(self.sensitivity)
 
     def error_bar(self) -> float | None:
-        """That of the plan without the look."""
+        """The error bar of the plan without the look."""
         return self.usual.error_bar()
 
     def check(self, histogram: Histogram, /) -> None:
@@ -310,8 +310,8 @@ class LookedPlan(OnePhase):
 def with_look(
     look: LookShare, planned: partial[OnePhase], *, whole: bool = True, **total: Any
 ) -> Callable[[], OnePhase]:
-    """What plans a question: ``planned``, or a LookedPlan if a look comes first, by public facts
-    alone.
+    """Return what plans a question: ``planned``, or a LookedPlan if a look comes first, by public
+    facts alone.
 
     Args:
         look: "auto" for a look where it is worth its cost, a share of ε in (0, 1), or None.

@@ -68,7 +68,7 @@ def looks(epsilon: float) -> tuple[Phase, Phase]:
 
 
 def rest_of(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
-    """What the looks leave of a budget, by addition: sound whatever is chosen by them."""
+    """Return what the looks leave of a budget, by addition: sound whatever is chosen by them."""
     left = decimal(budget.epsilon)
     for phase in looked:
         for cost, times in phase.charge.of(PureDP).items():
@@ -160,7 +160,7 @@ def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, us
 
 
 def _open_users(noisy: Array, scale: float) -> Array:
-    """How many users there may be in each cell, by its noisy count, shape (LIKELY, cells).
+    """Return how many users there may be in each cell, by its noisy count, shape (LIKELY, cells).
 
     Of numbers n as likely as 1/(n + 1) before the look, since small cells are commoner than large
     ones, the quantiles after it, in another order for each cell.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EventsReading:
-    """How events are read for two phases: the arguments of ``datasets.event_counts``.
+    """This class says how events are read for two phases: the arguments of
+    ``datasets.event_counts``.
 
     Attributes:
         labels_per_user: the cap under which labels are found.
@@ -39,7 +40,7 @@ class EventsReading:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a plan needs read of the data.
+    """This class says what a plan needs read of the data.
 
     Attributes:
         sensitivity: the caps of the histogram that is counted.
@@ -105,7 +106,7 @@ class Paying(Protocol):
         """Whether an answer to an identical step is stored, and may be given again, free."""
 
     def known(self, step: Step) -> Release | None:
-        """That answer, or None."""
+        """Return the answer that is known already, or None."""
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
         """Give a stored answer again; or charge the step, then draw it.
@@ -143,7 +144,8 @@ class PaysAll:
 
 
 class Plan(ABC):
-    """What will run, what it will cost and what it will deliver: known before any data is seen.
+    """This class says what will run, what it will cost and what it will deliver: known before any
+    data is seen.
 
     Attributes:
         kind: the name under which a record of a charge finds how to make the plan again.
@@ -176,14 +178,14 @@ class Plan(ABC):
     @property
     @abstractmethod
     def reading(self) -> Reading:
-        """What must be read of the data."""
+        """Return what must be read of the data."""
 
     @property
     @abstractmethod
     def identity(self) -> tuple[list[Any], dict[str, list[Any]]] | None:
-        """What tells its question from others of the same text and charge, for a stored answer, as
-        plain values: of a plan, and by name of the options of a mechanism. None: the question is
-        made of data, and has no name.
+        """Return what tells its question from others of the same text and charge, for a stored
+        answer, as plain values: of a plan, and by name of the options of a mechanism. None: the
+        question is made of data, and has no name.
         """
 
     @abstractmethod
@@ -200,7 +202,7 @@ class Plan(ABC):
 
     @abstractmethod
     def preview(self) -> Preview:
-        """What it guarantees or predicts, in numbers."""
+        """Return what it guarantees or predicts, in numbers."""
 
     @abstractmethod
     def record(self) -> dict[str, Any]:

@@ -78,11 +78,11 @@ class RepeatedPlan(Generic[P]):
     offers: tuple[Offer[P], ...] = ()
 
     def lines(self) -> list[str]:
-        """What all answers cost with each kind of noise, from the least on, in words."""
+        """Return what all answers cost with each kind of noise, from the least on, in words."""
         return [f"{self.times} answers with {offer}" for offer in self.offers]
 
     def to_dict(self) -> dict[str, object]:
-        """What all answers cost with each kind of noise, JSON-safe."""
+        """Return what all answers cost with each kind of noise, JSON-safe."""
         offers = [
             {
                 "noise": offer.noise,

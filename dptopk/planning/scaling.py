@@ -127,7 +127,9 @@ class Candidate:
 
     @property
     def threshold(self) -> int | None:
-        """How far above the floor a noisy count must be; None in a public domain, and for coins."""
+        """Return how far above the floor a noisy count must be; None in a public domain, and for
+        coins.
+        """
         return self.mechanisms[0].threshold_offset(self.request.sensitivity)
 
     @property

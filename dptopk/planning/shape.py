@@ -115,7 +115,7 @@ class Shape:
         return Standard(len(self.counts))
 
     def gap(self, k: int) -> float:
-        """How far the counts of the ranks k and 2k are apart."""
+        """Return how far the counts of the ranks k and 2k are apart."""
         first, second = np.append(self.counts, np.zeros(2 * k))[
             [min(k, len(self.counts)) - 1, 2 * k - 1]
         ]

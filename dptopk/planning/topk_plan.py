@@ -104,7 +104,7 @@ class TopKPlan(Plan):
 
     @property
     def identity(self) -> tuple[list[Any], dict[str, list[Any]]]:
-        """What tells its question from others with the same mechanisms and charge."""
+        """Return what tells its question from others with the same mechanisms and charge."""
         return [self.k, self.counted, str(self.sensitivity)], {}
 
     def preview(self) -> Preview:
@@ -176,7 +176,7 @@ class TopKPlan(Plan):
         average: bool = True,
         paying: Paying | None = None,
     ) -> tuple[TopKPlan, Release]:
-        """As of every plan; what ran is the plan of a top k too."""
+        """Return it as of every plan; what ran is the plan of a top k too."""
         return self, self.answered(data, rng, average=average, paying=paying)
 
     @abstractmethod
@@ -222,7 +222,9 @@ class TopKPlan(Plan):
 
     @property
     def told_in_rho(self) -> str:
-        """What a budget in ρ spends and has left, in words; empty where the budget is in ε."""
+        """Return what a budget in ρ spends and has left, in words; empty where the budget is in
+        ε.
+        """
         if not self.in_rho:
             return ""
         spent, total, delta = dict(self.in_rho).values()

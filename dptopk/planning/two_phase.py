@@ -116,7 +116,7 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def identity(self) -> tuple[list[Any], dict[str, list[Any]]]:
-        """As of every top k, and under what and for how many users labels are found."""
+        """Return it as of every top k, and under what and for how many users labels are found."""
         shared, _ = super().identity
         return [*shared, str(self.under), self.min_users], {}
 
@@ -134,7 +134,7 @@ class TwoPhasePlan(TopKPlan):
         return super(TwoPhasePlan, usual)._bar_on(EventCounts.beside(made_up, under))
 
     def record(self) -> dict[str, Any]:
-        """As of every top k, and the looks with the budget of what comes after them."""
+        """Return it as of every top k, and the looks with the budget of what comes after them."""
         plain = super().record()
         if self.rest is not None:
             plain["looks"] = [look.name for look in self.looks]
@@ -205,8 +205,8 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def _hidden(self) -> int:
-        """What at most ``min_users`` - 1 users add to a label: it is taken off each count before
-        labels are found.
+        """Return what at most ``min_users`` - 1 users add to a label: it is taken off each count
+        before labels are found.
         """
         return (self.min_users - 1) * self.under.linf
 
@@ -554,7 +554,7 @@ class _Asked:
 
     @property
     def families(self) -> tuple[Counting | None, ...]:
-        """What noise on the counts is to be compared; None without counts."""
+        """Return what noise on the counts is to be compared; None without counts."""
         if not self.counted:
             return (None,)
         if self.counts in COUNTING:
@@ -570,8 +570,8 @@ class _Asked:
 
 
 def _finding_ways(find: FindBy, *, weights: bool) -> Iterator[Finder]:
-    """How labels are found, best first: further ways serve where one has no noise or no coin for
-    the budget.
+    """Return how labels are found, best first: further ways serve where one has no noise or no coin
+    for the budget.
     """
     if find not in ("auto", "counts"):
         yield cast("Finder", find)
@@ -638,7 +638,7 @@ def _first_that_fits(
 
 
 def _split(way: Way) -> str:
-    """How a way divides the budget, in words."""
+    """Return how a way divides the budget, in words."""
     last = "all" if way.counting is None else f"{way.share:.0%}"
     own = "" if way.find == "uncapped" else f" ({way.selecting:.0%} of it to select)"
     rest = "" if way.counting is None else ", the rest to count them"

@@ -67,7 +67,8 @@ COUNTING: dict[Literal["gaussian", "box"], Callable[[float], GaussianCounts | Bo
 
 @dataclass(frozen=True)
 class Way:
-    """How labels are found, selected and counted, and how a budget is divided for it.
+    """This class says how labels are found, selected and counted, and how a budget is divided for
+    it.
 
     Attributes:
         find: "uncapped": by noisy selections from all counts over a noisy floor; "weights": by

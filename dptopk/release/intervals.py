@@ -39,8 +39,8 @@ INTEGRATION_CELLS = 64
 
 @dataclass(frozen=True)
 class Measurement:
-    """How the counts of a release were measured: everything that intervals need apart from the
-    counts.
+    """This class says how the counts of a release were measured: everything that intervals need
+    apart from the counts.
 
     A released count is true count + (N + Y)/divisor, N its own noise, Y the common noise, if any.
 

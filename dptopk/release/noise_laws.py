@@ -266,7 +266,7 @@ class RoundedNormalNoise(NoiseLaw):
 
     @property
     def std(self) -> float:
-        """That of the normal law, and 1/2 for rounding."""
+        """The standard deviation of the normal law, and 1/2 for rounding."""
         return self.scale + 0.5
 
     def tail(self, c: int) -> float:
@@ -315,7 +315,9 @@ class BoxNoise(NoiseLaw):
         return box_tail(self.power, self.rate, self.step, 1, c)
 
     def difference(self, c: int) -> float:
-        """That of one noise: a difference of two has no corner, and neither has one beside 0."""
+        """Return the bound for one noise: a difference of two has no corner, and neither has one
+        beside 0.
+        """
         return self.tail(c)
 
     def floor_offset(self, special: int, delta: float) -> int:

@@ -224,8 +224,8 @@ class Access:
         return sa.update(table).where(here).values(outcome=outcome)
 
     def logged(self, analyst: str) -> int:
-        """How many bytes the lines of an analyst's questions of today take for which nothing was
-        charged.
+        """Return how many bytes the lines of an analyst's questions of today take for which nothing
+        was charged.
         """
         return self._tables.value(Tables.logged, _today(analyst))
 

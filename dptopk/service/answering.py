@@ -254,7 +254,7 @@ def _with_intervals(stored: Mapping[str, Any], confidence: float) -> dict[str, A
 
 
 def _intervals(release: Release, confidence: float) -> list[dict[str, int]] | None:
-    """What counts and ranks may be, row by row; None: of an answer without counts."""
+    """Return what counts and ranks may be, row by row; None: of an answer without counts."""
     if release.counts is None or release.measurement is None:
         return None
     table = release.intervals(confidence=confidence)

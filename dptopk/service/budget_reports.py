@@ -44,13 +44,13 @@ class Further:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What its effect on a budget is a function of."""
+        """Return what its effect on a budget is a function of."""
         kind = "" if self.kind is None else canonical_json(self.kind.plain())
         return str(self.charge), str(self.stated), kind
 
     def after(self, account: Account) -> AfterQuestion:
-        """What it would leave, and how often it fits; the account is a copy and is spent, unless
-        it refuses.
+        """Return what it would leave, and how often it fits; the account is a copy and is spent,
+        unless it refuses.
         """
         fits = account.fits(self.charge, self.stated)
         refused = ""
@@ -74,7 +74,7 @@ class Further:
 
 
 class AfterQuestion(TypedDict):
-    """What a further question would leave of a budget.
+    """This class says what a further question would leave of a budget.
 
     Attributes:
         fits: how many times it fits.
@@ -101,7 +101,7 @@ class SpendingPoint(TypedDict, total=False):
 
 
 class SpendingPage(TypedDict):
-    """What the owner of a data set sees.
+    """This class says what the owner of a data set sees.
 
     Attributes:
         over_time: entry, time, analyst and used share of each charge since the last renewal.

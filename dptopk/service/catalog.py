@@ -193,7 +193,7 @@ class DatasetSpec:
         )
 
     def _mistakes(self) -> Iterator[tuple[Any, str]]:
-        """What does not go together: whether it is so, and what is then said."""
+        """Return what does not go together: whether it is so, and what is then said."""
         by = self.budget_by
         events = self.user is not None
         yield (self.user is None) != (self.item is None), "user and item go together"
@@ -426,7 +426,7 @@ class Catalog:
 
 
 def _same(places: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong where two names are of one file."""
+    """Return what is wrong where two names are of one file."""
     seen: dict[str, str] = {}
     for name, place in places.items():
         if place in seen:

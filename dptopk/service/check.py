@@ -66,7 +66,9 @@ def check(path: str | Path) -> list[CatalogProblem]:
 
 
 def _all(where: str, part: Callable[[], Iterator[CatalogProblem]]) -> Iterator[CatalogProblem]:
-    """What one part of the check finds; whatever stops it is a finding too, without a traceback."""
+    """Return what one part of the check finds; whatever stops it is a finding too, without a
+    traceback.
+    """
     try:
         yield from part()
     except DptopkError as error:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 
 class ConnectionPhase(IntEnum):
-    """What a connection is at, in the order in which connections end for others."""
+    """This class says what a connection is at, in the order in which connections end for others."""
 
     IDLE = 0  # the last request was answered
     RECEIVING = 1  # a request is incomplete, or an answer is not fetched

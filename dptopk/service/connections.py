@@ -50,7 +50,7 @@ def configured(app: FastAPI, host: str, port: int) -> uvicorn.Config:
 
 
 def _files() -> int:
-    """How many files this process may open."""
+    """Return how many files this process may open."""
     try:
         import resource
     except ImportError:  # another system than Unix
@@ -319,7 +319,7 @@ class LimitedConnection(HttpToolsProtocol):
 
 
 class UvicornSettings(TypedDict):
-    """What the service sets of uvicorn, beside the address."""
+    """This class says what the service sets of uvicorn, beside the address."""
 
     http: type[asyncio.Protocol]
     ws: Literal["none"]

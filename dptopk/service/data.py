@@ -118,7 +118,7 @@ def _source(
 
 @dataclass(frozen=True)
 class _EventsReading:
-    """How the events of a data set are read."""
+    """This class says how the events of a data set are read."""
 
     spec: DatasetSpec
     user: str
@@ -129,7 +129,7 @@ class _EventsReading:
 
     @property
     def engine(self) -> Engine | None:
-        """What reads them; None: what fits the file."""
+        """Return what reads them; None: what fits the file."""
         if self.spec.engine != "spark":
             return None
         from dptopk.datasets import Spark

@@ -1,5 +1,5 @@
-"""What is wrong with a request, in words: of each value that does not fit, its name and what it
-must be.
+"""This module says what is wrong with a request, in words: of each value that does not fit, its
+name and what it must be.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def in_words(errors: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _misfits(kind: list[tuple[list[str], Mapping[str, Any]]]) -> int:
-    """How many keys are not those of this kind of body."""
+    """Return how many keys are not those of this kind of body."""
     return sum(error["type"] in {"missing", "extra_forbidden"} for _, error in kind)
 
 

@@ -38,7 +38,7 @@ Labels = Annotated[list[Label], Field(min_length=1, max_length=MOST_ROWS)]
 
 
 class Answerer(Protocol):
-    """What charges and answers questions of a kind."""
+    """This class says what charges and answers questions of a kind."""
 
     def known(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend | None:
         """The charge under a key, if there is one."""
@@ -48,7 +48,7 @@ class Answerer(Protocol):
 
 
 class Body(BaseModel):
-    """What a request holds: nothing else."""
+    """This class says what a request holds: nothing else."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True, frozen=True)
 
@@ -82,11 +82,11 @@ class PostedQuestion(Body):
         raise NotImplementedError
 
     def answerer(self, service: Any) -> Answerer:
-        """What charges and answers it."""
+        """Return what charges and answers it."""
         return service.answer_service
 
     def plain(self) -> dict[str, Any]:
-        """As JSON; ``question_of`` reads it."""
+        """Return it as JSON; ``question_of`` reads it."""
         unsaid = self.unsaid()
         return {
             name: value
@@ -174,7 +174,7 @@ class TopK(Asked):
 
     @property
     def rows(self) -> int:
-        """As many as k."""
+        """Return it as many as k."""
         return self.question.k
 
     def prepared(self, spec: DatasetSpec) -> TopKPlan:
@@ -205,7 +205,7 @@ class TopK(Asked):
 
 
 def facts_of(spec: DatasetSpec) -> questions.Facts:
-    """What plans may depend on, of a data set of the catalog.
+    """Return what plans may depend on, of a data set of the catalog.
 
     A filter has no price for clocks, and a registration for other questions no tokens: selections
     are charged one by one.

@@ -40,7 +40,7 @@ Responses = dict[int | str, dict[str, Any]]  # of a route, by status, as FastAPI
 
 
 def _refusal(status: int, words: str) -> Responses:
-    """How a refusal is described."""
+    """Return how a refusal is described."""
     return {status: {"model": Problem, "description": words}}
 
 
@@ -204,7 +204,7 @@ async def answered(
     question: PostedQuestion,
     wait: float,
 ) -> Response:
-    """What comes of a question that spends, or where it stands after ``wait`` seconds."""
+    """Return what comes of a question that spends, or where it stands after ``wait`` seconds."""
     asked = spec.segmented(question.segments, question.where)
     pay(service, person, question.rows * max(1, len(asked.values)) / STORED, spends=True)
     begin = partial(service.begin, spec, person, key, question)

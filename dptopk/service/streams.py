@@ -59,7 +59,7 @@ class StreamQuestion(PostedQuestion):
 
     @property
     def rows(self) -> int:
-        """As many as k."""
+        """Return it as many as k."""
         return self.k
 
     def check(self, spec: DatasetSpec) -> None:
@@ -69,7 +69,7 @@ class StreamQuestion(PostedQuestion):
             raise InvalidParameter("dataset: it has no streams")
 
     def answerer(self, service: Service) -> StreamService:
-        """What answers it."""
+        """Return what answers it."""
         return StreamService(service)
 
 
@@ -98,7 +98,7 @@ class NewStream(WantedStream, StreamQuestion):
 
     @property
     def calendar(self) -> Calendar:
-        """What its days are."""
+        """Return what its days are."""
         return Calendar(first_day=self.first_day, time_zone=self.time_zone)
 
     def planned(self, service: Service, spec: DatasetSpec) -> ContinualTopK:
@@ -160,7 +160,7 @@ class StreamService:
     service: Service
 
     def known(self, spec: DatasetSpec, analyst: str, key: str, _: PostedQuestion) -> Spend | None:
-        """What the ledger has of a stream or a day."""
+        """Return what the ledger has of a stream or a day."""
         return self.service.reports.ledger.asked(spec.name, analyst, key)
 
     def ask(
@@ -174,7 +174,7 @@ class StreamService:
 
 
 def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
-    """Where a stream's file lies."""
+    """Return where a stream's file lies."""
     owner = fingerprint([spec.name, analyst_name(analyst)])[:16]
     return Path(spec.streams or "") / f"{owner}-{name}.stream"
 
@@ -187,7 +187,7 @@ class AskedDay(Body):
 
 @router.post("/price", responses=routes.CONFLICT)
 async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedStream) -> Response:
-    """What a stream would cost and deliver; free, no data takes part."""
+    """Return what a stream would cost and deliver; free, no data takes part."""
     question = NewStream(**wanted.model_dump() | {"stream": "price"})
     question.check(spec)
     pay(service, person, routes.PLAN + wanted.days / DAYS)

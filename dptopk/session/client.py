@@ -256,8 +256,8 @@ class Client:
         return self._each("/run", _run(mechanism, None, None, where) | _segments(segments), key)
 
     def stream_price(self, k: int, days: int, *, budget: Budget, **calendar: str) -> dict[str, Any]:
-        """What ``stream`` would cost: charge, ε, balance; and how exact the totals of each day
-        would be. Free.
+        """Return what ``stream`` would cost: charge, ε, balance; and how exact the totals of each
+        day would be. Free.
         """
         return self._about("POST", "/streams/price", _stream(k, days, budget, calendar))
 

@@ -1,4 +1,6 @@
-"""What pays for the plans of a session: its budget, and the answers that a ledger has stored."""
+"""This module says what pays for the plans of a session: its budget, and the answers that a ledger
+has stored.
+"""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ class Session:
         return self._paying(reuse=True).has(plan.first(self._histogram))
 
     def _paying(self, *, reuse: bool, kind: Kind | None = None) -> SessionPaying:
-        """What pays for the plans of this session."""
+        """Return what pays for the plans of this session."""
         return SessionPaying(
             self._book, self._histogram, self._source, reuse, self._remember_step, kind
         )
@@ -476,7 +476,7 @@ class Session:
         return plan(question, replace(self._facts(), covers=covers))
 
     def _facts(self) -> Facts:
-        """What plans may depend on: what is public about the data and the budget."""
+        """Return what plans may depend on: what is public about the data and the budget."""
         charge_as = selections_charged_as(self._book.account())
         return facts_of(self._histogram, charge_as=charge_as)
 
@@ -601,8 +601,8 @@ class Session:
         return self._paying(reuse=reuse).answer(step, self._rng)
 
     def remaining(self) -> Remaining:
-        """What is left of the budget: in ε, per cent, costs, and how many more of each question
-        asked here fit.
+        """Return what is left of the budget: in ε, per cent, costs, and how many more of each
+        question asked here fit.
         """
         account = self._book.account()
         kind = self._book.kind() or self._kind or Kind.usual(account, facts_of(self._histogram))

@@ -1,4 +1,5 @@
-"""What a stream needs from one day to the next, in a file that is as private as the data.
+"""This module says what a stream needs from one day to the next, in a file that is as private as
+the data.
 
 It holds counts: sums of days that are not measured yet have no noise. So it lies with the data, for
 its owner alone, and nothing of it goes into the ledger but released answers, and for each day a
@@ -46,7 +47,7 @@ class Turn:
         self._run = run
 
     def terms(self) -> dict[str, Any] | None:
-        """What the stream was created with; None in a new file.
+        """Return what the stream was created with; None in a new file.
 
         Raises:
             InvalidParameter: for a file that holds something else.
@@ -73,7 +74,7 @@ class Turn:
         return dict(json.loads(header))
 
     def states(self) -> Iterator[StreamDay]:
-        """What each day has added to the state, in order; one day is in memory at a time."""
+        """Return what each day has added to the state, in order; one day is in memory at a time."""
         for day in self.days():
             yield StreamDay.from_parts(
                 dict(self._run("SELECT part, content FROM parts WHERE day = ?", day))

@@ -39,7 +39,7 @@ LATE = ("counted when they arrive", "left out")
 
 @dataclass(frozen=True, kw_only=True)
 class Calendar:
-    """What the days of a stream are; recorded with it.
+    """This class says what the days of a stream are; recorded with it.
 
     Args:
         first_day: the date of day 1, as 2026-11-01; None: days have numbers alone.
@@ -383,7 +383,7 @@ def _same(terms: dict[str, Any], there: dict[str, Any] | None, where: str) -> No
 def _terms(
     name: str, mechanism: ContinualTopK, like: Histogram, calendar: Calendar
 ) -> dict[str, Any]:
-    """What a stream is, as JSON holds it; nothing of it depends on the data."""
+    """Return what a stream is, as JSON holds it; nothing of it depends on the data."""
     validate.instance(ContinualTopK, mechanism=mechanism)
     labels = None
     if like.domain == "public":

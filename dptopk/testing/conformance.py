@@ -34,7 +34,7 @@ CHECKS: tuple[Callable[[Subject], Mismatches], ...] = (
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """What a check of a mechanism found.
+    """This class says what a check of a mechanism found.
 
     Attributes:
         mechanism: as text.

@@ -138,7 +138,7 @@ def _ordered(answers: list[Release]) -> bool:
 
 
 def _ranks(chosen: Array, answers: list[Release], k: int) -> Mismatches:
-    """How many labels are chosen, and their mean rank, where they are in order."""
+    """Return how many labels are chosen, and their mean rank, where they are in order."""
     rows = [[int(str(label)) for label in answer.labels[:k]] for answer in answers]
     numbers = (chosen >= 0).sum(axis=1).astype(float)
     yield from _alike("simulate", "rows", numbers, np.array(list(map(len, rows)), float), 0.1)

@@ -1,4 +1,4 @@
-"""What a check of a mechanism finds: a statement, and what was seen instead."""
+"""This module says what a check of a mechanism finds: a statement, and what was seen instead."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Subject:
 
     @property
     def k(self) -> int:
-        """How many labels are selected, 1 where that is not said."""
+        """Return how many labels are selected, 1 where that is not said."""
         return int(getattr(self.mechanism, "k", 1))
 
     @property

@@ -53,7 +53,7 @@ def implied(cost: Cost) -> Implied:
 
 
 def converted(cost: Cost, notion: str) -> Any:
-    """What a cost implies in a notion, a column of the table named as in ``Implied``.
+    """Return what a cost implies in a notion, a column of the table named as in ``Implied``.
 
     Raises:
         NotApplicable: when it implies nothing.

@@ -100,7 +100,7 @@ def _counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[float, int]
 
 
 def terms(counts: Mapping[float, int]) -> int:
-    """How many outcomes the exact formula lists."""
+    """Return how many outcomes the exact formula lists."""
     return math.prod(times + 1 for times in counts.values())
 
 

@@ -476,8 +476,8 @@ def _tables(game: ConcentratedGame, left: Multiset) -> tuple[ValueTable, ValueTa
 def _attained(
     found: ProgramSolution, moments: MomentClass, lower: ValueTable, nodes: Nodes
 ) -> Floats:
-    """What the law of a program attains at all nodes; near its x also with its large losses moved,
-    so that what is to come after them stays the same.
+    """Return what the law of a program attains at all nodes; near its x also with its large losses
+    moved, so that what is to come after them stays the same.
     """
     values = np.zeros(len(nodes))
     here = round(found.x / lower.h)

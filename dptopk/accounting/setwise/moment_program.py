@@ -59,7 +59,7 @@ class MomentClass:
 
 
 class ValueFunction(Protocol):
-    """What is to come, at nodes jh."""
+    """This class says what is to come, at nodes jh."""
 
     @property
     def h(self) -> float:
@@ -88,7 +88,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class ProgramSolution:
-    """What the program found at x: a law on losses x - jh, and multipliers.
+    """This class says what the program found at x: a law on losses x - jh, and multipliers.
 
     Attributes:
         x: where.

@@ -98,8 +98,8 @@ class SetwiseCurve(SetwiseGame, Curve):
         return Answer(value, below if below > 0 else None, note)
 
     def _by_responses(self, query: Query) -> float:
-        """What is attained if each range plays randomised response of half its ε, and concentrated
-        costs Gaussians.
+        """Return what is attained if each range plays randomised response of half its ε, and
+        concentrated costs Gaussians.
         """
         halves: dict[Cost, int] = {PureDP(epsilon / 2): n for epsilon, n in self.ranges.items()}
         played = Charge.join(Charge(halves), self.rest, with_gaussians(self.concentrated))

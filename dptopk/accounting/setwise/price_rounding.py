@@ -204,7 +204,7 @@ class _Band:
         self.total = float(self.counts @ self.worth(self.epsilons))
 
     def worth(self, epsilons: Floats) -> Floats:
-        """What each is worth."""
+        """Return what each is worth."""
         return np.exp(np.interp(np.log(epsilons), self._log_epsilons, self._log_worths))
 
     def shares(self, top: int) -> Floats:

@@ -115,7 +115,7 @@ class Stream(Protocol):
     def __call__(
         self, expression: ir.Table, take: Callable[[pa.RecordBatchReader], Result]
     ) -> Result:
-        """What ``take`` makes of the rows of the expression."""
+        """Return what ``take`` makes of the rows of the expression."""
         ...
 
 

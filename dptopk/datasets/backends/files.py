@@ -77,7 +77,7 @@ class Files:
         return self.kind in _DELIMITERS
 
     def text_format(self, path: str, columns: Sequence[str] | None) -> TextFormat:
-        """How one of the text files is read when these columns are asked for."""
+        """Return how one of the text files is read when these columns are asked for."""
         return text_format(path, columns or (), separator=self.separator, encoding=self.encoding)
 
     def is_plain(self, columns: Sequence[str] | None) -> bool:

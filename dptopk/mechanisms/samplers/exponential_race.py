@@ -217,7 +217,7 @@ class Race:
     def _tails(
         self, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
-        """How many units of its last bit E is above 0, at least, and -ln E."""
+        """Return how many units of its last bit E is above 0, at least, and -ln E."""
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
             if start is None:

@@ -81,7 +81,7 @@ class Factorisation:
 
 
 def _total(of_days: Array, error: Error) -> float:
-    """Of a value for each day, what is to be small: the largest, or the mean."""
+    """Return what is to be small of a value for each day: the largest, or the mean."""
     return float(of_days.max() if error == "max" else of_days.mean())
 
 

@@ -170,7 +170,7 @@ def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
 def _watched(
     race: Race, labels: tuple[Array, Ints | None, Ints], need: int, origin: Level
 ) -> tuple[float, Arrivals]:
-    """Of the labels with clocks of their own a score that ``need`` of them reach, and the clocks
+    """Return a score that ``need`` of the labels with clocks of their own reach, and the clocks
     that may reach it.
     """
     levels, explicit, unlisted = labels
@@ -206,7 +206,7 @@ def _explored(
 
 
 def _listed(values: Array, need: int, race: Race, absent: int) -> Ints:
-    """As `_select`, one order of the clocks after the other."""
+    """Return it as `_select`, one order of the clocks after the other."""
     heights = [Fraction(value) for value in values.tolist()] + [Fraction(0)] * absent
     end = len(heights)
     if race.stop is not None:

@@ -170,7 +170,7 @@ def largest_above(
 
 
 class Releasing(Protocol):
-    """What answers on a histogram."""
+    """This class says what answers on a histogram."""
 
     def release(self, histogram: Histogram, rng: np.random.Generator, /) -> Release:
         """Draw one answer."""
