@@ -54,8 +54,8 @@ class Mixture:
     def of(
         cls, k: int, length: int, shapes: Callable[[Array], Any], *, geometric: bool = False
     ) -> Mixture:
-        """Make a mixture of functions of the rank, on that many ranks; ranks where designs cut the histogram are
-        groups of their own.
+        """Make a mixture of functions of the rank, on that many ranks; ranks where designs cut the
+        histogram are groups of their own.
 
         Args:
             k: how many labels are asked for.
