@@ -367,6 +367,15 @@ def test_a_name_that_cannot_hold_a_ledger_is_refused_before_anything_is_written(
     assert [file.name for file in tmp_path.iterdir() if len(file.name) > 100] == []
 
 
+def test_a_ledger_that_its_head_does_not_name_is_not_migrated(tmp_path):
+    """An older copy: what was charged after it would be granted again."""
+    path, head = made(tmp_path, "b87cee6"), tmp_path / "head.json"
+    head.write_text(json.dumps({"seq": 2, "hash": "00" * 32, "ledger": None}))
+    with pytest.raises(LedgerError, match="not the one that was written"):
+        Ledger.migrate(path, tmp_path / "new.db", key=KEY, head_file=head)
+    assert not (tmp_path / "new.db").exists()
+
+
 @pytest.mark.parametrize("seq", [10**40, 2**63, -(10**40)])
 def test_a_head_with_a_number_of_no_entry_is_refused(tmp_path, seq):
     path, head = made(tmp_path, "b87cee6"), tmp_path / "head.json"
