@@ -235,7 +235,8 @@ def same_charge(c):
                  "ZCDP": [(("ZCDP", values[0], sum(values[1:])), n)]}  # fmt: skip
         for key, amount in parts.get(name, [((name, *values), n)]):
             add(stated, key, amount)
-    need(all(listed.get(key, 0) >= amount for key, amount in stated.items()), "the text states more than the factors")
+    worth = {key: amount for key, amount in stated.items() if key in (("delta",), ("GDP",)) or any(key[1:])}  # DP(0) is nothing
+    need(all(listed.get(key, 0) >= amount for key, amount in worth.items()), "the text states more than the factors")
 integer = lambda x: max(fmpz(0), (x * arb(ONE)).upper().ceil().unique_fmpz())
 def pair(profile, step, first, last):
     """Integer masses under P at the losses first..last (in steps), and at infinity: u times the changes of slope."""

@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 EPS = 2.0**-52  # from 1 to the next float
@@ -34,17 +33,17 @@ EXACT_SLACK = 1e-10
 TAIL_SLACK = 1e-9
 
 
-def outward(value: Any, slack: Any = SLACK) -> Any:
+def outward(value: ArrayLike, slack: ArrayLike = SLACK) -> Floats:
     """Move non-negative bounds up by a relative ``slack`` and one float; NaN becomes inf (fail
     closed).
     """
-    raised = np.asarray(value, dtype=float) * (1 + slack)
+    raised = np.asarray(value, dtype=float) * (1 + np.asarray(slack))
     moved = np.nextafter(raised, np.inf)
     moved = np.where(np.asarray(value) == 0, 0.0, moved)
     return np.where(np.isnan(moved), np.inf, moved)
 
 
-def exp_up(log_values: Any) -> Any:
+def exp_up(log_values: ArrayLike) -> Floats:
     """Upper bounds on the probabilities with these logarithms: positive unless the logarithm is
     -inf; NaN becomes 1.
     """

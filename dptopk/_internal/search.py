@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 
 def first_true(holds: Callable[[int], bool], low: int, most: int | None = None) -> int:
@@ -98,8 +100,8 @@ def bisect(
 
 
 def bisect_each(
-    below: Callable[[Any], Any], low: Any, high: Any, *, halvings: int = 100
-) -> tuple[Any, Any]:
+    below: Callable[[Floats], NDArray[np.bool_]], low: Floats, high: Floats, *, halvings: int = 100
+) -> tuple[Floats, Floats]:
     """Bisect many ranges at once; ``below`` evaluates all their conditions together."""
     for _ in range(halvings):
         middle = (low + high) / 2

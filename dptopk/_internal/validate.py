@@ -7,10 +7,10 @@ import numbers
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dptopk.errors import InvalidParameter
 
@@ -46,7 +46,7 @@ def text(**arguments: Any) -> str:
     return value
 
 
-def finite(**arguments: Any) -> float:
+def finite(**arguments: SupportsFloat) -> float:
     """Return the one argument as a finite float, or raise InvalidParameter naming it."""
     ((name, value),) = arguments.items()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -62,7 +62,7 @@ def finite(**arguments: Any) -> float:
     return number
 
 
-def positive(**arguments: Any) -> float:
+def positive(**arguments: SupportsFloat) -> float:
     """Return the one argument as a finite float above 0."""
     ((name, value),) = arguments.items()
     number = finite(**arguments)
@@ -71,7 +71,7 @@ def positive(**arguments: Any) -> float:
     return number
 
 
-def nonnegative(**arguments: Any) -> float:
+def nonnegative(**arguments: SupportsFloat) -> float:
     """Return the one argument as a finite float of at least 0."""
     ((name, value),) = arguments.items()
     number = finite(**arguments)
@@ -80,7 +80,7 @@ def nonnegative(**arguments: Any) -> float:
     return number + 0.0  # -0.0 becomes 0.0
 
 
-def probability(*, allow_zero: bool = True, **arguments: Any) -> float:
+def probability(*, allow_zero: bool = True, **arguments: SupportsFloat) -> float:
     """Return the one argument as a float in [0, 1), or in (0, 1) when zero is not allowed."""
     ((name, value),) = arguments.items()
     number = finite(**arguments)
@@ -91,7 +91,9 @@ def probability(*, allow_zero: bool = True, **arguments: Any) -> float:
     return number + 0.0
 
 
-def count(*, at_least: int = 1, at_most: int | None = None, **arguments: Any) -> int:
+def count(
+    *, at_least: int = 1, at_most: int | None = None, **arguments: SupportsIndex | None
+) -> int:
     """Return the one argument as an int from ``at_least`` to ``at_most``; integral floats are
     refused.
     """
@@ -107,14 +109,14 @@ def count(*, at_least: int = 1, at_most: int | None = None, **arguments: Any) ->
     return number
 
 
-def nonnegatives(**arguments: Any) -> NDArray[np.float64]:
+def nonnegatives(**arguments: ArrayLike) -> NDArray[np.float64]:
     """Return the one argument as an array of finite floats of at least 0."""
     return _array(
         arguments, lambda values: np.isfinite(values) & (values >= 0), "finite and at least 0"
     )
 
 
-def probabilities(**arguments: Any) -> NDArray[np.float64]:
+def probabilities(**arguments: ArrayLike) -> NDArray[np.float64]:
     """Return the one argument as an array of floats in [0, 1)."""
     return _array(arguments, lambda values: (values >= 0) & (values < 1), "in [0, 1)")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dptopk.errors import InvalidParameter
 
@@ -80,7 +80,7 @@ def _names(data: Any) -> list[Any]:
     """
     if hasattr(data, "collect"):
         return []
-    names: Any = getattr(data, "column_names", None) or getattr(data, "columns", ())
+    names = getattr(data, "column_names", None) or getattr(data, "columns", ())
     return list(names)
 
 
@@ -98,7 +98,7 @@ def _columns(data: Any) -> list[Any]:
     )
 
 
-def _one_by_one(counts: Any) -> NDArray[Any]:
+def _one_by_one(counts: ArrayLike) -> NDArray[Any]:
     """Counts as an array in which no integer was rounded because another count is a float."""
     array = np.asarray(counts)
     mixed = array.dtype.kind == "f" and isinstance(counts, list | tuple)
@@ -107,7 +107,7 @@ def _one_by_one(counts: Any) -> NDArray[Any]:
     return array
 
 
-def whole_counts(counts: Any) -> NDArray[np.int64]:
+def whole_counts(counts: ArrayLike) -> NDArray[np.int64]:
     """Counts as int64, shape (n,).
 
     Raises:

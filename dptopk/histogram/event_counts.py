@@ -35,7 +35,11 @@ class EventCounts(Histogram):
 
     @classmethod
     def beside(
-        cls, everything: Histogram, under_cap: Histogram, profile: Any = None, narrow: Any = None
+        cls,
+        everything: Histogram,
+        under_cap: Histogram,
+        profile: Histogram | None = None,
+        narrow: dict[int, Any] | None = None,
     ) -> EventCounts:
         """These histograms as one: of the same users' events, whole and, but for a profile,
         private.

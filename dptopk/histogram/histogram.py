@@ -17,7 +17,15 @@ from dptopk._internal import validate
 from dptopk._internal.choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.counts import pairs_of, whole_counts
-from dptopk.histogram.labels import INT64, as_labels, check_distinct, identity, label_order, listed
+from dptopk.histogram.labels import (
+    INT64,
+    Label,
+    as_labels,
+    check_distinct,
+    identity,
+    label_order,
+    listed,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -236,7 +244,7 @@ class Histogram:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a Histogram cannot be changed: {name}")
 
-    def __deepcopy__(self, _memo: Any) -> Histogram:
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Histogram:
         """Itself, as it cannot be changed; NumPy 2.0 crashes where it copies an array of its texts
         in depth.
         """
@@ -312,13 +320,13 @@ class Histogram:
         """
         return self._naming is None
 
-    def label_at(self, index: int) -> Any:
+    def label_at(self, index: int) -> Label:
         """The label of row ``index``; where labels are numbered, of any index of the domain."""
         if self._labels is None:
             return index
         return self._labels[index : index + 1].tolist()[0]
 
-    def named(self, index: int) -> Any:
+    def named(self, index: int) -> Label:
         """The label of index 0 <= i < domain_size in the whole of a public domain that is not
         listed.
         """
@@ -409,11 +417,13 @@ class _Range:
     def __call__(self, index: int) -> int:
         return self.domain[index]
 
-    def __contains__(self, label: Any) -> bool:
+    def __contains__(self, label: Label) -> bool:
         return type(label) is int and label in self.domain
 
 
-def _within(rows: Array, counts: Array, domain: Any) -> tuple[Array, Array, _Range | None]:
+def _within(
+    rows: Array, counts: Array, domain: Sequence[Any] | Array | pd.Series[Any]
+) -> tuple[Array, Array, _Range | None]:
     """Rows and counts of the public labels, and the names of labels that have no row, where not all
     are listed.
     """

@@ -12,11 +12,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -24,6 +24,9 @@ import numpy as np
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter
 
+Label: TypeAlias = Hashable
+# A written label.
+Json: TypeAlias = dict[str, Any] | list[Any] | str | int | float | bool | None
 TEXT = np.dtypes.StringDType()
 INT64 = range(-(2**63), 2**63)
 _REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
@@ -60,7 +63,7 @@ def listed(labels: Any) -> list[Any]:
     return [_own(label) for label in labels]
 
 
-def _own(label: Any) -> Any:
+def _own(label: Label) -> Label:
     """The Python value of a NumPy scalar; dates and spans of NumPy stay, since theirs may be a bare
     number.
     """
@@ -127,7 +130,7 @@ def check_distinct(labels: list[Any]) -> None:
         _refuse_ties(list(map(_key, labels)))
 
 
-def missing(label: Any) -> bool:
+def missing(label: Label) -> bool:
     """Whether the value stands for a missing label: None, NaN, NaT, pandas' NA."""
     if label is None:
         return True
@@ -137,7 +140,7 @@ def missing(label: Any) -> bool:
         return True
 
 
-def identity(label: Any) -> Any:
+def identity(label: Label) -> Label:
     """Return a key that two labels share exactly if they are one label: type and value, so that 1,
     1.0 and True differ.
 
@@ -147,9 +150,9 @@ def identity(label: Any) -> Any:
     kind = type(label)
     if kind is str or kind is int:
         return label
-    if kind is tuple:
+    if type(label) is tuple:
         return kind, tuple(map(identity, label))
-    if kind is frozenset:
+    if type(label) is frozenset:
         return kind, frozenset(map(identity, label))
     writer = _writer(label)
     if (
@@ -183,7 +186,7 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
-def _key(label: Any) -> tuple[Any, ...]:
+def _key(label: Label) -> tuple[Any, ...]:
     """Return a sort key: a function of the label alone, comparable with that of every other
     label.
     """
@@ -208,7 +211,7 @@ def _key(label: Any) -> tuple[Any, ...]:
     return 1, text, *names, canonical_json(writer(label)) if writer else ""
 
 
-def _parts(label: Any) -> list[Any] | None:
+def _parts(label: Label) -> list[Any] | None:
     """Return the parts of a tuple, a frozen set or a dataclass (subclasses too); None for other
     values.
     """
@@ -219,7 +222,7 @@ def _parts(label: Any) -> list[Any] | None:
     return None
 
 
-def _written(label: Any) -> bool:
+def _written(label: Label) -> bool:
     """Whether the text depends on the value alone, not on how a set was filled or on an object's
     address.
     """
@@ -235,7 +238,7 @@ def _refuse_ties(keys: list[Any]) -> None:
         )
 
 
-def _text(label: Any) -> str:
+def _text(label: Label) -> str:
     try:
         return str(label)
     # a type of the caller's own may raise anything; so do integers of 4300 digits
@@ -243,7 +246,7 @@ def _text(label: Any) -> str:
         return canonical_json(to_plain(label))
 
 
-def label_text(label: Any) -> str:
+def label_text(label: Label) -> str:
     r"""A label as text that can be written anywhere: half of a surrogate pair becomes its escape.
 
     >>> label_text("caf\u00e9"), label_text("\ud800"), label_text((1, 2))
@@ -256,7 +259,7 @@ def label_text(label: Any) -> str:
 # value}.
 
 
-def to_plain(label: Any) -> Any:
+def to_plain(label: Label) -> Json:
     """A label as JSON can hold it, without loss; from_plain reads it back. It never fails.
 
     A label of a type that is not known here is written as its text, and comes back as that text.
@@ -280,7 +283,7 @@ def to_plain(label: Any) -> Any:
     return {"object": [type(label).__name__, _write_text(text)]}
 
 
-def from_plain(plain: Any) -> Any:
+def from_plain(plain: Json) -> Any:
     """The label that to_plain wrote.
 
     Raises:
@@ -301,7 +304,7 @@ def from_plain(plain: Any) -> Any:
     raise InvalidParameter("label: not a written label")
 
 
-def _write_text(label: str) -> Any:
+def _write_text(label: str) -> Json:
     try:
         label.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot hold
@@ -309,7 +312,7 @@ def _write_text(label: str) -> Any:
     return label
 
 
-def _write_float(label: float) -> Any:
+def _write_float(label: float) -> Json:
     if math.isfinite(label):
         return label
     return {"float": repr(label)}
@@ -338,7 +341,7 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _writer(label: Any) -> Callable[[Any], Any] | None:
+def _writer(label: Label) -> Callable[[Any], Any] | None:
     """Return the function that writes labels of this type; None for unknown types."""
     kind = type(label)
     if kind in _WRITERS:
@@ -360,7 +363,7 @@ _PANDAS_WRITERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _by_pandas(read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-    def reader(value: Any) -> Any:
+    def reader(value: Any) -> Label:
         import pandas as pd
 
         return read(pd, value)
