@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import MISSING, fields
 from decimal import Decimal
-from typing import Any
+from typing import TypedDict
 
-from dptopk._internal.choices import NEIGHBOURS
+from dptopk._internal.choices import NEIGHBOURS, Neighbours
 from dptopk._internal.rounding import sum_up
 from dptopk.costs.types import COST_TYPES, ApproxDP, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
@@ -35,7 +35,16 @@ _NUMBER = re.compile(
 _SHOWN = 60  # characters of the text that a message repeats
 
 
-def read_charge(text: Any) -> dict[str, Any]:
+class ChargeArguments(TypedDict):
+    """The arguments of a Charge."""
+
+    costs: dict[Cost, int]
+    delta: float
+    adaptive: bool
+    neighbours: Neighbours
+
+
+def read_charge(text: str) -> ChargeArguments:
     """The arguments of the Charge that a text stands for."""
     whole = _WHOLE.fullmatch(text) if isinstance(text, str) else None
     if whole is None:
@@ -55,23 +64,21 @@ def read_charge(text: Any) -> dict[str, Any]:
                 cost = _read_cost(match["name"], match["arguments"], term)
             except InvalidParameter as error:
                 if str(error).startswith("charge"):
-                    said = ""
-                else:
-                    said = f"charge: {term[:_SHOWN]!r}: "
-                raise InvalidParameter(f"{said}{error}") from None
+                    raise InvalidParameter(str(error)) from None
+                raise InvalidParameter(f"charge: {term[:_SHOWN]!r}: {error}") from None
             costs[cost] = costs.get(cost, 0) + times
-    flags = {flag.strip() for flag in (whole["flags"] or "").split(",")} - {""}
+    written = (whole["flags"] or "").split(",")
+    flags = {flag.strip() for flag in written} - {""}
     relations = [relation for relation in NEIGHBOURS if relation in flags]
     if flags - {"adaptive", *relations} or len(relations) > 1:
         raise InvalidParameter(
             f"charge: unknown flags [{whole['flags']}]; known: adaptive, {', '.join(NEIGHBOURS)}"
         )
-    relation = relations[0] if relations else "add_remove"
     return {
         "costs": costs,
         "delta": sum_up(deltas),
         "adaptive": "adaptive" in flags,
-        "neighbours": relation,
+        "neighbours": relations[0] if relations else "add_remove",
     }
 
 
@@ -129,10 +136,10 @@ def _read_cost(name: str, arguments: str, term: str) -> Cost:
     return cost_type(**_parameters(cost_type, parts, term))
 
 
-def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str, Any]:
+def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str, float]:
     """The parameters of a cost by name: ``name=value``, or by position before any that is named."""
     known = {field.name: field for field in fields(cost_type)}
-    found: dict[str, Any] = {}
+    found: dict[str, float] = {}
     in_order = True
     listed = ", ".join(known)
     for place, part in enumerate(parts):

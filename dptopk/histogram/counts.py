@@ -80,7 +80,7 @@ def _names(data: Any) -> list[Any]:
     """
     if hasattr(data, "collect"):
         return []
-    names = getattr(data, "column_names", None) or getattr(data, "columns", ())
+    names = getattr(data, "column_names", ()) or getattr(data, "columns", ())
     return list(names)
 
 

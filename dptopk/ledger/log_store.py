@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -58,7 +59,7 @@ def _in_child() -> None:
     _forking.release()
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":  # where nothing forks
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
