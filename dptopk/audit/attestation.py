@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json, fingerprint
@@ -135,8 +135,16 @@ class Attestation:
         Path(path).write_text(canonical_json(self.to_dict()) + "\n", encoding="ascii")
 
 
+@runtime_checkable
+class StatesLaw(Protocol):
+    """What knows its own law: a dict answer -> probability for a dict label -> count."""
+
+    def law(self, counts: Mapping[str, int], /) -> Mapping[Any, Fraction | float]:
+        """The probability of each answer."""
+
+
 def attest(
-    mechanism: Any,
+    mechanism: Mechanism | StatesLaw,
     world: World,
     *,
     claim: Charge | Budget | None = None,
@@ -175,22 +183,25 @@ def attest(
     most = validate.count(most=most)
     if world.sensitivity.l2 is None:
         add_remove(world.sensitivity)
-    if not isinstance(mechanism, Mechanism) and not hasattr(mechanism, "law"):
+    if not isinstance(mechanism, Mechanism | StatesLaw):
         raise InvalidParameter("mechanism must be a Mechanism, or have a method law(counts)")
-    counted = world.labels if world.public else None
-    claimed = Claim.of(
-        mechanism.charge(world.sensitivity, labels=counted) if claim is None else claim
-    )
-    growth = 1 + Fraction(
-        math.nextafter(math.exp(max(epsilon for epsilon, _ in claimed.points)), math.inf)
-    )
+    claimed = Claim.of(_stated_charge(mechanism, world) if claim is None else claim)
+    largest = max(epsilon for epsilon, _ in claimed.points)
+    growth = 1 + Fraction(math.nextafter(math.exp(largest), math.inf))
     laws, rest = _laws(mechanism, world, Fraction(slack) / growth, most)
     points = tuple(_point(epsilon, delta, laws, world) for epsilon, delta in claimed.points)
     return Attestation(str(mechanism), claimed.text, world, laws, points, round_up(rest * growth))
 
 
+def _stated_charge(mechanism: Mechanism | StatesLaw, world: World) -> Charge:
+    charge = getattr(mechanism, "charge", None)
+    if charge is None:
+        raise InvalidParameter("claim must be given for what has no method charge(sensitivity)")
+    return charge(world.sensitivity, labels=world.labels if world.public else None)
+
+
 def _laws(
-    mechanism: Any, world: World, rest: Fraction, most: int
+    mechanism: Mechanism | StatesLaw, world: World, rest: Fraction, most: int
 ) -> tuple[dict[Counts, Law], Fraction]:
     """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass
     not listed.
@@ -241,9 +252,9 @@ def _text(release: Release) -> str:
     return canonical_json([rows, shown["charge"], shown["note"], fingerprint(shown)[:32]])
 
 
-def _given(mechanism: Any, world: World, counts: Counts) -> Law:
+def _given(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
     with told_by_type(mechanism):
-        law: Mapping[Any, Any] = mechanism.law(world.named(counts))
+        law = mechanism.law(world.named(counts))
     units = {
         answer: ONE if isinstance(mass, Fraction | int) else ONE - ONE // 10**12
         for answer, mass in law.items()
