@@ -185,6 +185,8 @@ def attest(
         add_remove(world.sensitivity)
     if not isinstance(mechanism, Mechanism | StatesLaw):
         raise InvalidParameter("mechanism must be a Mechanism, or have a method law(counts)")
+    if world.sensitivity.l2 is not None and not isinstance(mechanism, Mechanism):
+        raise InvalidParameter("l2: sums of weights are attested of a Mechanism alone")
     claimed = Claim.of(_stated_charge(mechanism, world) if claim is None else claim)
     largest = max(epsilon for epsilon, _ in claimed.points)
     growth = 1 + Fraction(math.nextafter(math.exp(largest), math.inf))
