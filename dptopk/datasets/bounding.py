@@ -180,6 +180,13 @@ def both(
     found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, capped, 0))
     if not profile:
         return found
+    return _profiled(found, within)
+
+
+def _profiled(found: ir.Table, within: Sequence[str]) -> ir.Table:
+    """The ranked labels of all users, added up by label and place, with the columns of PROFILE."""
+    import ibis
+
     # Added up where the place is on the same side of all numbers: the least place of these stands
     # for them.
     cuts = sorted(
@@ -247,13 +254,12 @@ def _first_events(
     events = _counting(events)
     *lots, _ = hash_ranks(source, events.user, events.item, bounds)
     each = _each_user(events, within)
-    drawn = {f"lot{n}": lot for n, lot in enumerate(lots)}
+    drawn = dict(zip(("lot0", "lot1"), lots, strict=False))
     # Nothing else is sorted, such as the users' texts.
     events = events.select(*each, "item", **drawn)
     order = {"group_by": each, "order_by": [*drawn, "item"]}
-    if source.repeats:
-        pairs = events.distinct()
-        return pairs.mutate(place=ibis.row_number().over(**order), value=1)
+    if source.distinct:
+        return events.mutate(place=ibis.row_number().over(**order), value=1)
     if source.backend.unhashed is not None:
         events = events.select(*each, *drawn, "item", unhashed=source.backend.unhashed()).distinct()
         # A running count, since Ibis writes row_number() - 1, at whose limit PostgreSQL does not
@@ -263,8 +269,10 @@ def _first_events(
         )
         return numbered.mutate(place=numbered.nth - 1, value=1)
     window = ibis.window(**order)
-    numbers = {"place": ibis.dense_rank(), "label": ibis.rank(), "row": ibis.row_number()}
-    ranked = events.mutate(**{name: number.over(window) for name, number in numbers.items()})
+    place = ibis.dense_rank().over(window)
+    label = ibis.rank().over(window)
+    row = ibis.row_number().over(window)
+    ranked = events.mutate(place=place, label=label, row=row)
     return ranked.filter(ranked.row == ranked.label).mutate(value=1)
 
 
@@ -306,11 +314,13 @@ def label_counts(
     """
     keys = [*within, "item"]
     if bounds.labels_per_user is not None:
+        pairs = _pairs(source, events, bounds, within)
+        if pairs is not None:
+            events = pairs
+            source = replace(source, distinct=True)
         events = _persons(source, events)
     names = None if bounds.portable else _codes(source, events, "item")
     coded = events if names is None else events.mutate(item=code(source, events.item))
-    if bounds.labels_per_user is not None:
-        source = replace(source, repeats=_repeats(source, coded, within))
     events = source.together(coded)
 
     def counted(part: int, parts: int) -> ir.Table:
@@ -386,21 +396,26 @@ def _persons(source: OpenTable, events: ir.Table) -> ir.Table:
     return events
 
 
-def _repeats(source: OpenTable, events: ir.Table, within: Sequence[str]) -> bool:
-    """Whether distinct pairs of a user and a label are much fewer than the events, by some of the
-    events.
+def _pairs(
+    source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
+) -> ir.Table | None:
+    """The different pairs of a user and a label as a table of the engine's, where most events
+    repeat one and a label counts once; None elsewhere.
 
-    It decides which of two plans is the faster one, and moves no count.
+    Some of the events decide which of two plans is the faster one, which moves no count.
     """
-    if source.keep is None:
-        return False
+    if source.keep is None or bounds.per_label_cap > 1 or bounds.choose == "top":
+        return None
     some = events.limit(SAMPLE)
-    pair = source.mix(*(some[name] for name in (*_each_user(some, within), "item")))
+    keys = [*within, "user", "item"]
+    pair = source.mix(*(some[name] for name in keys))
     try:
         (found,) = _run(source, some.agg(events=some.count(), pairs=pair.nunique())).to_pylist()
+        if found["pairs"] < REPEATED * found["events"]:
+            return _keep(source, "dptopk_pairs", _counting(events).select(keys).distinct())
     except MemoryFull:  # a part of the users may still fit
-        return False
-    return bool(found["pairs"] < REPEATED * found["events"])
+        return None
+    return None
 
 
 def _codes(source: OpenTable, events: ir.Table, role: str) -> ir.Table | None:

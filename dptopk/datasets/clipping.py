@@ -18,7 +18,7 @@ from dptopk.datasets.backends.base import imported, without_data
 from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import Bounds, amounts
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Array, Histogram, Sensitivity
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -114,6 +114,19 @@ class ClippingLoss:
     error: float
 
 
+def _means_of_bins(cap: int) -> tuple[Array, Array, Array]:
+    """For a user of each bin: the share of those above the cap, and the means of labels above it
+    and of all labels. Users of a bin are spread evenly over its numbers of labels.
+    """
+    starts = [1, *(end + 1 for end in ENDS)]
+    ends = [*ENDS, ENDS[-1] + 1]
+    spread = [np.arange(start, end + 1) for start, end in zip(starts, ends, strict=True)]
+    over = np.array([(labels > cap).mean() for labels in spread])
+    lost = np.array([np.maximum(labels - cap, 0).mean() for labels in spread])
+    have = np.array([labels.mean() for labels in spread])
+    return over, lost, have
+
+
 def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
     """Estimate what a cap would cut off, from a released users_by_labels histogram; free
     post-processing.
@@ -135,13 +148,7 @@ def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
         raise InvalidParameter("answer must be a release of all counts of users_by_labels")
     released = dict(zip(answer.labels, answer.counts.tolist(), strict=True))
     counts = np.array([released[name] for name in names], dtype=float)
-    starts = np.array([1, *(end + 1 for end in ENDS)])
-    ends = np.array([*ENDS, ENDS[-1] + 1])
-    # Users of a bin are spread evenly over its numbers of labels.
-    spread = [np.arange(start, end + 1) for start, end in zip(starts, ends, strict=True)]
-    over = np.array([(labels > cap).mean() for labels in spread])
-    lost = np.array([np.maximum(labels - cap, 0).mean() for labels in spread])
-    have = np.array([labels.mean() for labels in spread])
+    over, lost, have = _means_of_bins(cap)
     users = counts.sum()
     total = counts @ have
     if users <= 0 or total <= 0:

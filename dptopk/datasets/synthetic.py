@@ -136,22 +136,25 @@ def _law(
     """The probabilities, and the two streams that members and articles are drawn from."""
     users = validate.count(users=users)
     items = validate.count(items=items)
-    seed = validate.count(seed=seed, at_least=0)
-    exponent = validate.positive(exponent=exponent)
-    spread = validate.nonnegative(spread=spread)
+    validate.positive(exponent=exponent)
+    validate.nonnegative(spread=spread)
+    validate.count(seed=seed, at_least=0)
     naming, activity, members, articles = (
         np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4)
     )
     popularity = np.arange(1, items + 1, dtype=np.float64) ** -exponent
     weights = np.exp(spread * activity.standard_normal(users))
-    digits = len(str(items - 1))
-    names = np.array(
-        [f"article-{number:0{digits}d}" for number in naming.permutation(items)], dtype=object
-    )
+    names = _article_names(naming.permutation(items))
     return Truth(events, names, popularity / popularity.sum(), weights / weights.sum()), (
         members,
         articles,
     )
+
+
+def _article_names(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Names of articles of one length, with these numbers."""
+    digits = len(str(numbers.size - 1))
+    return np.array([f"article-{number:0{digits}d}" for number in numbers], dtype=object)
 
 
 def _dictionaries(truth: Truth) -> dict[str, Any]:

@@ -40,7 +40,7 @@ FORMAT = 1
 _PARSED = "compiled, not run"
 DIALECTS: dict[str, tuple[str, str]] = {
     "bigquery": (_PARSED, "TO_HEX(SHA256(argument))"),
-    "clickhouse": (_PARSED, "LOWER(HEX(SHA256(argument)))"),
+    "clickhouse": ("run", "LOWER(HEX(SHA256(argument)))"),
     "databricks": (_PARSED, "SHA2(argument, 256)"),
     "duckdb": ("run", "SHA256(argument)"),
     "postgres": ("run", "ENCODE(SHA256(CONVERT_TO(argument, 'UTF8')), 'hex')"),

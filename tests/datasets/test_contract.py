@@ -287,15 +287,15 @@ def by_position(connection, files, _):
     )
 
 
-def by_any_header(path, wanted, **stated):
-    return TextFormat(",", "utf-8", ("u", "i"), declared=False)
+def by_another_encoding(path, wanted, **stated):
+    return TextFormat(",", "latin-1", ("u", "i"), 0)
 
 
 @pytest.mark.parametrize(
     ("where", "mutant", "clause"),
     [
         ("duckdb._FILES", {"csv": by_position}, "columns_are_read_by_name"),
-        ("files.text_format", by_any_header, "malformed_text_is_read_by_rule"),
+        ("files.text_format", by_another_encoding, "malformed_text_is_read_by_rule"),
         ("files._state", lambda paths: None, "files_are_those_of_the_start"),
     ],
 )

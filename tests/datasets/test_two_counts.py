@@ -361,7 +361,7 @@ def test_distinct_pairs_come_first_where_users_repeat_labels(monkeypatch):
     chosen = bounding._first_events
 
     def spy(source, *others):
-        seen.append(source.repeats)
+        seen.append(source.distinct)
         return chosen(source, *others)
 
     monkeypatch.setattr(bounding, "_first_events", spy)

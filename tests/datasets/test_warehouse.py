@@ -4,6 +4,8 @@ checked.
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -94,6 +96,30 @@ def test_postgresql_gives_the_same(url, events, statement):  # noqa: F811
         names = [column.name for column in cursor.description]
         found = pd.DataFrame(cursor.fetchall(), columns=names)
     assert rows(event_counts(found, **OPTIONS)) == expected(events)
+
+
+@pytest.mark.slow
+def test_clickhouse_gives_the_same(events, statement):
+    """On chDB, which no extra installs: pip install chdb."""
+    session = pytest.importorskip("chdb.session").Session()
+    session.query("CREATE DATABASE events")
+    session.query("USE events")
+    columns = "`my member` Nullable(String), article Nullable(String)"
+    session.query(f"CREATE TABLE clicks ({columns}) ENGINE = Memory")
+
+    def literal(value):
+        if value is None:
+            return "NULL"
+        escaped = value.replace("'", "''")
+        return f"'{escaped}'"
+
+    rows_of = [f"({literal(one)}, {literal(other)})" for one, other in events.to_numpy().tolist()]
+    session.query(f"INSERT INTO clicks VALUES {', '.join(rows_of)}")  # noqa: S608
+    session.query("CREATE TABLE dptopk_key (secret String) ENGINE = Memory")
+    session.query(f"INSERT INTO dptopk_key VALUES ('{KEY}')")  # noqa: S608
+    found = io.StringIO(str(session.query(statement("clickhouse"), "CSVWithNames")))
+    result = pd.read_csv(found, dtype=str, keep_default_na=False)
+    assert rows(event_counts(result, **OPTIONS)) == expected(events)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -126,8 +126,8 @@ class OpenTable:
     Attributes:
         table: the events, one row an event.
         run: takes an Ibis expression, returns a pyarrow.Table.
-        repeats: whether most events repeat a pair of a user and a label, so that it is faster to
-            take distinct pairs before they are ranked; it moves no count.
+        distinct: whether no two events are of one user and one label, so that none needs to be
+            told from those like it.
         stream: takes an Ibis expression and a function of a pyarrow.RecordBatchReader, which is
             given its rows, and returns what that makes of them: nothing else is in memory. None: by
             ``run``.
@@ -152,7 +152,7 @@ class OpenTable:
     keep: Callable[[str, ir.Table], ir.Table] | None = None
     together: Callable[[ir.Table], ir.Table] = lambda events: events
     stream: Stream | None = None
-    repeats: bool = False
+    distinct: bool = False
 
     def __enter__(self) -> OpenTable:
         return self

@@ -193,14 +193,11 @@ def weights_become_whole_numbers(tried: Tried) -> None:
     spelt |= dict.fromkeys(
         ("-1", "1_0", "1d", "", " ", "nan", "inf", "0x3", "٣", "1e999", "9" * 400, "x"), 0
     )
-    texts = list(spelt)
-    amounts = list(spelt.values())
-    for weights, expected in ((numbers, whole), (texts, amounts)):
+    for weights, expected in ((numbers, whole), (list(spelt), list(spelt.values()))):
         places = list(range(len(weights)))
         table = tried.table(u=places, i=places, w=weights)
         found = tried.counts(table, weight="w", per_label_cap=3)
-        counted = {place: amount for place, amount in zip(places, expected, strict=True) if amount}
-        agree(found, counted, f"weights {weights}")
+        agree(found, {n: w for n, w in enumerate(expected) if w}, f"weights {weights}")
 
 
 def the_hash_is_a_function(tried: Tried) -> None:
@@ -279,8 +276,11 @@ def windows_rank_as_said(tried: Tried) -> None:
     table = tried.table(**dict(zip("gkt", map(list, zip(*rows, strict=True)), strict=True)))
     each = table.table
     window = ibis.window(group_by="g", order_by=[each.k, each.t])
-    columns = {"number": ibis.row_number(), "dense": ibis.dense_rank(), "rank": ibis.rank()}
-    ranked = each.mutate(**{name: column.over(window) for name, column in columns.items()})
+    ranked = each.mutate(
+        number=ibis.row_number().over(window),
+        dense=ibis.dense_rank().over(window),
+        rank=ibis.rank().over(window),
+    )
     ranked = ranked.mutate(new=ranked.number == ranked["rank"])
     asked = ["g", "k", "t", "number", *(("dense", "rank", "new") if tried.backend.peers else ())]
     found = sorted(tuple(row.values()) for row in table.run(ranked.select(*asked)).to_pylist())
@@ -479,18 +479,10 @@ def the_answer_is_the_definition(tried: Tried) -> None:
     """Histograms are those of the definition: a user's Δ labels of least lot, or the most frequent,
     and τ on each.
     """
-    rng = np.random.default_rng(1)
-    users = ("a", "b", "", "a|b", "😀", *map(str, range(8)))
-    items = ("x", "X", "b|x", "", "日本", "%", *map(str, range(6)))
-    places = zip(rng.integers(0, len(users), 300), rng.zipf(1.3, 300) % len(items), strict=True)
-    events = [(users[u], items[i]) for u, i in places]
+    events = _odd_events()
     table = tried.table(u=[user for user, _ in events], i=[item for _, item in events])
     pairs = sorted(set(events))
-    labels = Counter(str(n) for n in Counter(user for user, _ in pairs).values() if n <= 6)
-    bins = users_by_labels(table, user="u", item="i")
-    found = dict(zip(bins.labels.tolist(), bins.counts.tolist(), strict=True))
-    single = {name: n for name, n in found.items() if n and len(name) == 1 and name <= "6"}
-    agree(single, dict(labels), "users by labels")
+    _users_are_counted_by_labels(table, pairs)
     tried_on = (
         (False, "hash", 2, 1),
         (False, "top", 3, 2),
@@ -507,6 +499,24 @@ def the_answer_is_the_definition(tried: Tried) -> None:
             Counter(events), digested if portable else tried.drawn(pairs, bounds), bounds
         )
         agree(tried.counts(table, **options), expected, f"the histogram with {options}")
+
+
+def _odd_events() -> list[tuple[str, str]]:
+    """300 pairs of a user and a label, whose texts hold what separates them in a hash."""
+    rng = np.random.default_rng(1)
+    users = ("a", "b", "", "a|b", "😀", *map(str, range(8)))
+    items = ("x", "X", "b|x", "", "日本", "%", *map(str, range(6)))
+    places = zip(rng.integers(0, len(users), 300), rng.zipf(1.3, 300) % len(items), strict=True)
+    return [(users[u], items[i]) for u, i in places]
+
+
+def _users_are_counted_by_labels(table: OpenTable, pairs: Sequence[tuple[str, str]]) -> None:
+    """Users of up to 6 labels are as many as there are."""
+    labels = Counter(str(n) for n in Counter(user for user, _ in pairs).values() if n <= 6)
+    bins = users_by_labels(table, user="u", item="i")
+    found = dict(zip(bins.labels.tolist(), bins.counts.tolist(), strict=True))
+    single = {name: n for name, n in found.items() if n and len(name) == 1 and name <= "6"}
+    agree(single, dict(labels), "users by labels")
 
 
 def defined(
@@ -535,30 +545,13 @@ def one_user_moves_what_was_said(tried: Tried) -> None:
     events = [
         (f"u{u}", f"i{i}", "ns"[s]) for u, i, s in rng.integers((0, 0, 0), (5, 7, 2), (60, 3))
     ]
-    options: dict[str, Any] = {"labels_per_user": 2, "per_label_cap": 2, "key": "k"}
-
-    def asked(kept: list[tuple[str, str, str]]) -> list[Counter[Any]]:
-        user, item, segment = (list(column) for column in zip(*kept, strict=True))
-        table = tried.table(u=user, i=item, s=segment)
-        each = segment_histograms(
-            table,
-            user="u",
-            item="i",
-            segment="s",
-            segments=["n", "s"],
-            segments_per_user=1,
-            **options,
-        )
-        return [
-            Counter(dict(zip(h.labels.tolist(), h.counts.tolist(), strict=True)))
-            for h in each.values()
-        ]
-
-    whole = asked(events)
+    whole = _counts_in_segments(tried, events)
     for gone in ("u0", "u1", "u2"):
         moved = 0
         for before, after in zip(
-            whole, asked([event for event in events if event[0] != gone]), strict=True
+            whole,
+            _counts_in_segments(tried, [event for event in events if event[0] != gone]),
+            strict=True,
         ):
             change = {
                 item: before[item] - after[item]
@@ -569,6 +562,26 @@ def one_user_moves_what_was_said(tried: Tried) -> None:
                 raise Broken(f"one user moved {change}")
             moved += bool(change)
         agree(moved, 1, "the number of segments in which one user counted")
+
+
+def _counts_in_segments(tried: Tried, events: Sequence[tuple[str, str, str]]) -> list[Counter[str]]:
+    """The counts of each segment, under caps of 2 labels of 2 events in one segment."""
+    user, item, segment = (list(column) for column in zip(*events, strict=True))
+    found = segment_histograms(
+        tried.table(u=user, i=item, s=segment),
+        user="u",
+        item="i",
+        segment="s",
+        segments=["n", "s"],
+        segments_per_user=1,
+        labels_per_user=2,
+        per_label_cap=2,
+        key="k",
+    )
+    return [
+        Counter(dict(zip(each.labels.tolist(), each.counts.tolist(), strict=True)))
+        for each in found.values()
+    ]
 
 
 CHECKS: tuple[Callable[[Tried], None], ...] = (

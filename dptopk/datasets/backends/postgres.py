@@ -105,8 +105,11 @@ def without_enums(table: ir.Table) -> ir.Table:
         listed = ", ".join(str(int(oid)) for oid in found)
         cursor.execute(f"SELECT oid FROM pg_type WHERE typtype = 'e' AND oid IN ({listed})")  # noqa: S608
         enums = {oid for (oid,) in cursor.fetchall()}
-    chosen = [name for name, oid in zip(texts, found, strict=True) if oid in enums]
-    as_text = {name: ops.Cast(table[name], dt.string).to_expr() for name in chosen}
+    as_text = {
+        name: ops.Cast(table[name], dt.string).to_expr()
+        for name, oid in zip(texts, found, strict=True)
+        if oid in enums
+    }
     if as_text:
         return table.mutate(**as_text)
     return table
