@@ -67,7 +67,8 @@ class Passed:
             above = first_true(lambda x: self.lower_tail(y, x) <= half, max(y, 1))
             return first_true(lambda x: self._may_be(y, x, half), 1, max(y, 1)), above - 1
 
-        low, high = np.array(list(map(ends, values.tolist())), dtype=np.int64).reshape(-1, 2).T
+        pairs = list(map(ends, values.tolist()))
+        low, high = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         return low, high
 
     def _may_be(self, y: int, x: int, half: float) -> bool:
@@ -77,23 +78,21 @@ class Passed:
     def upper_tail(self, y: int, x: int) -> float:
         """Upper bound on P[x + N >= y | shown]."""
         if y > self.threshold:
-            return min(self._more(y - x - 1) / self._shown(x) * (1 + 2 * TAIL_ERROR), 1.0)
+            share = self._more(y - x - 1) / self._shown(x)
+            return min(share * (1 + 2 * TAIL_ERROR), 1.0)
         return 1.0
 
     def lower_tail(self, y: int, x: int) -> float:
         """Upper bound on P[x + N <= y | shown]; of small chances the difference of the tails below
         is precise.
         """
-        by_rest = 1 - self._more(y - x) / self._shown(x) * (1 - 2 * TAIL_ERROR)
+        shown = self._shown(x)
+        by_rest = 1 - self._more(y - x) / shown * (1 - 2 * TAIL_ERROR)
         if x <= y:
             return by_rest
         hidden = self._shown(x, hidden=True)
-        return min(
-            by_rest,
-            (self.tail(x - y - 1) - hidden * (1 - TAIL_ERROR))
-            / self._shown(x)
-            * (1 + 2 * TAIL_ERROR),
-        )
+        below = self.tail(x - y - 1) - hidden * (1 - TAIL_ERROR)
+        return min(by_rest, below / shown * (1 + 2 * TAIL_ERROR))
 
     def _shown(self, x: int, *, hidden: bool = False) -> float:
         """P[a count x is shown]: above T, or at T with that chance; or, of x > T, that it is not

@@ -92,7 +92,8 @@ class Measurement:
         if bound is None:
             near = len(values)
         else:
-            near = int((values >= values[:rows].min(initial=2**62) - 4 * bound).sum())
+            least = values[:rows].min(initial=2**62)
+            near = int((values >= least - 4 * bound).sum())
         return replace(
             self,
             cut=True,
@@ -239,9 +240,9 @@ class Measurement:
         and the common.
         """
         share = COMMON_SHARE if self.common is not None else 0.0
-        own = smallest_width(
-            self.noise, 1, (1 - share) * alpha * min(max(rows, 1) / max(self.counted or 1, 1), 1.0)
-        )
+        among = max(self.counted or 1, 1)
+        part = min(max(rows, 1) / among, 1.0)
+        own = smallest_width(self.noise, 1, (1 - share) * alpha * part)
         if self.common is None:
             return own
         return own + smallest_width(self.common, 1, share * alpha)
@@ -286,8 +287,10 @@ def _missed(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | None) -> floa
     missed = 0.0
     before = 0.0
     for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]
-        here = max(before, tails.union(min(noise.tail(w - end) + noise.tail(w + end), 1.0), n))
-        missed += (here - before) * (1.0 if start < 0 else min(2 * common.tail(start), 1.0))
+        alone = min(noise.tail(w - end) + noise.tail(w + end), 1.0)
+        here = max(before, tails.union(alone, n))
+        beyond = 1.0 if start < 0 else min(2 * common.tail(start), 1.0)  # P[|Y| > start]
+        missed += (here - before) * beyond
         before = here
     return min(missed + (1.0 - before) * min(2 * common.tail(w), 1.0), 1.0)
 

@@ -227,7 +227,8 @@ class GaussianNoise(IndependentNoiseLaw):
             return self.scale
         n = np.arange(-60.0, 61.0)
         weights = tails.density(n, self.scale)
-        return float(np.sqrt((weights * n**2).sum() / weights.sum()))
+        variance = (weights * n**2).sum() / weights.sum()
+        return float(np.sqrt(variance))
 
     def uncut_tail(self, c: int) -> float:
         """By a sum, beyond a scale of 1000 by an integral."""
@@ -271,7 +272,8 @@ class RoundedNormalNoise(NoiseLaw):
 
     def tail(self, c: int) -> float:
         """N > c only where the real noise is at least c + 1/2."""
-        return tail_up(math.erfc((c + 0.5) / (self.scale * math.sqrt(2))) / 2)
+        deviations = (c + 0.5) / (self.scale * math.sqrt(2))
+        return tail_up(math.erfc(deviations) / 2)
 
     def difference(self, c: int) -> float:
         """By the union bound: one of two noises is beyond half of c, on its side."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,11 +37,12 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
             "plot: drawing needs matplotlib: pip install 'dptopk[plots]'"
         ) from None
     if axes is None:
-        figure = Figure(figsize=(7, 1.2 + 0.24 * max(len(rows), 3)), layout="constrained")
+        height = 1.2 + 0.24 * max(len(rows), 3)
+        figure = Figure(figsize=(7, height), layout="constrained")
         axes = figure.subplots()
     places = np.arange(len(rows))
     counts = rows["count"].to_numpy(dtype=float)
-    errors: Any = None
+    errors = None
     if "low" in rows:
         # A fitted count, or one below 0, may lie outside the interval of what was measured.
         low = rows["low"].to_numpy(dtype=float)
@@ -49,11 +50,8 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
         errors = np.maximum([counts - low, high - counts], 0.0)
     axes.barh(places, counts, xerr=errors, color="#4477aa", ecolor="#ee6677", capsize=2, height=0.7)
     # A dollar sign would start a formula.
-    names = [visible(label).replace("$", r"\$") for label in rows["label"]]
-    axes.set_yticks(
-        places,
-        [name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…" for name in names],
-    )
+    names = [shortened(visible(label)).replace("$", r"\$") for label in rows["label"]]
+    axes.set_yticks(places, names)
     axes.invert_yaxis()
     axes.set_xlim(left=min(0.0, float(counts.min(initial=0.0))))
     axes.set_xlabel("noisy count")
@@ -63,3 +61,16 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
     )
     axes.set_title(title, loc="left", fontsize="medium")
     return axes
+
+
+def shortened(label: str) -> str:
+    """A label of at most LONGEST_LABEL characters: a longer one loses its middle, so that
+    those that begin alike are told apart.
+
+    >>> shortened("a label of forty characters, number 0001")
+    'a label of fort…ers, number 0001'
+    """
+    if len(label) <= LONGEST_LABEL:
+        return label
+    end = LONGEST_LABEL // 2
+    return f"{label[: LONGEST_LABEL - 1 - end]}…{label[-end:]}"

@@ -288,7 +288,8 @@ class Release:
             confidence: of the intervals, in (0, 1).
         """
         remarks = "\n".join(f"* {markdown(line)}" for line in self.remarks())
-        return f"{markdown_table(*answer_rows(self.shown(confidence=confidence)))}\n\n{remarks}\n"
+        headers, cells = answer_rows(self.shown(confidence=confidence))
+        return f"{markdown_table(headers, cells)}\n\n{remarks}\n"
 
     def _repr_html_(self) -> str:
         """For notebooks: the rows with bars and intervals, and what they cost."""

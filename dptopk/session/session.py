@@ -587,9 +587,8 @@ class Session:
             raise InvalidParameter(
                 "complete: the total of all other labels needs the whole histogram"
             )
-        total = sum(histogram.counts.tolist()) - sum(
-            histogram.count_of(list(shown.labels)).tolist()
-        )
+        counted = histogram.count_of(list(shown.labels))
+        total = sum(histogram.counts.tolist()) - sum(counted.tolist())
         moved = Sensitivity(linf=histogram.sensitivity.linf * most, l0=1)
         total = min(total, validate.LARGEST - 1)  # moves by no more than the total does
         rest = Histogram(

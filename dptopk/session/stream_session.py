@@ -65,7 +65,9 @@ class Calendar:
             raise InvalidParameter(
                 f"day={day!r}: this stream has no first_day, so its days have only numbers"
             )
-        if (number := (_date(day=day) - _date(first_day=self.first_day)).days + 1) < 1:
+        passed = _date(day=day) - _date(first_day=self.first_day)
+        number = passed.days + 1
+        if number < 1:
             raise InvalidParameter(
                 f"day {day} is before day 1 of the stream, {self.first_day}", parameter="day"
             )
@@ -75,7 +77,8 @@ class Calendar:
         """The date of a day, or its number."""
         if self.first_day is None:
             return str(number)
-        return str(date.fromordinal(_date(first_day=self.first_day).toordinal() + number - 1))
+        first = _date(first_day=self.first_day).toordinal()
+        return str(date.fromordinal(first + number - 1))
 
 
 def _date(**arguments: str | int | date) -> date:
@@ -356,9 +359,8 @@ def _mu(charge: Charge) -> float:
 
 def mechanism_in(terms: dict[str, Any]) -> ContinualTopK:
     """The mechanism that a stream's terms name."""
-    return ContinualTopK(
-        **{name: value for name, value in terms["mechanism"].items() if name != "name"}
-    )
+    settings = {name: value for name, value in terms["mechanism"].items() if name != "name"}
+    return ContinualTopK(**settings)
 
 
 def stream_key(name: str, *day: int) -> str:

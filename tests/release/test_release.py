@@ -151,3 +151,21 @@ def test_counts_of_people_are_whole_in_tables_and_as_released_in_dictionaries():
         assert [row["count"] for row in answer.to_dict()["rows"]] == answer.counts.tolist()
         assert [row.count for row in answer] == shown["count"].tolist()
         assert ".5" not in answer.to_markdown().split("charge")[0]
+
+
+def test_why_rows_may_be_missing_is_said_and_kept():
+    answer = Release(
+        labels=("a",),
+        counts=None,
+        charge=CHARGE,
+        mechanism="m",
+        sensitivity=Sensitivity(l0=3),
+        capped=True,
+        missing="Rare ones were not looked for.",
+    )
+    limited = "Labels of users who have more than 3 labels may be missing or rank lower"
+    assert [line[: len(limited)] for line in answer.omissions()] == [answer.missing, limited]
+    assert limited in str(answer)
+    again = Release.from_dict(answer.to_dict())
+    assert again.omissions() == answer.omissions()
+    assert "missing" not in replace(answer, missing="").to_dict()
