@@ -104,7 +104,7 @@ class Accountant(Account):
         """The best set-wise bound for the registration, with its name, source and note."""
         return bounds.compose(self.registered, delta=self.delta)
 
-    def quote(self, charge: Charge, stated: Budget | None = None) -> Record:  # noqa: ARG002
+    def quote(self, charge: Charge, stated: Budget | None = None) -> Record:
         """The tokens that a spend would use: for every cost the smallest registered tokens that
         cover it.
 
@@ -122,12 +122,13 @@ class Accountant(Account):
                 asked = format_upper(charge.delta)
                 left = format_lower(float(self._delta_left))
                 short = f"its delta {asked} is more than the {left} that are left"
-                raise BudgetExceeded(charge, self.remaining(), short)
+                raise BudgetExceeded(charge, self.remaining(), self._beyond(stated) + short)
             if all(times <= self._left[cost] for cost, times in charge):
                 return {"tokens": [[str(cost), str(cost), times] for cost, times in charge]}
             assignment = match(charge.costs, self._left, dominates, size)
             if assignment is None:
-                raise BudgetExceeded(charge, self.remaining(), self._missing(charge))
+                short = self._beyond(stated) + self._missing(charge)
+                raise BudgetExceeded(charge, self.remaining(), short)
         return {
             "tokens": [
                 [str(cost), str(token), times] for (cost, token), times in assignment.items()
@@ -150,6 +151,15 @@ class Accountant(Account):
             return self.can_spend(bare)
         except DptopkError:
             return False
+
+    def _beyond(self, stated: Budget | None) -> str:
+        """That a question states more ε than the guarantee for everything; '' if it does not."""
+        if stated is None or stated.rho is not None:
+            return ""
+        total = self.epsilon()
+        if stated.epsilon <= total:
+            return ""
+        return f"epsilon {stated.epsilon:.6g} is more than the total of {total:.6g}; "
 
     def _missing(self, charge: Charge) -> str:
         """Name the kinds of cost that are not covered, and how many of each are left."""

@@ -282,10 +282,13 @@ class PayingLedger(Chain):
             and (self.dataset, self.analyst, self.key_file, self.head_file) != (None,) * 4
         ):
             raise InvalidParameter("--key-file, --head-file, --dataset and --analyst need --ledger")
-        if self.ledger is not None and (self.dataset is None or self.analyst is None):
-            raise InvalidParameter(
-                "--ledger needs --dataset and --analyst: what is asked about, and who asks"
-            )
+        needed = {
+            "--dataset: what is asked about": self.dataset,
+            "--analyst: who asks": self.analyst,
+        }
+        missing = [what for what, given in needed.items() if given is None]
+        if self.ledger is not None and missing:
+            raise InvalidParameter(f"--ledger needs {', and '.join(missing)}")
 
     def account(self) -> tuple[Ledger | None, DatasetState | None]:
         """The ledger, open, and what it says of the data set."""

@@ -361,3 +361,12 @@ def test_a_refund_returns_what_was_used_and_no_more_than_its_charge():
         assert account.state() == before
     account.revert(Charge({one: 3}), {"tokens": [[str(one), str(one), 3]]})
     assert account.remaining() == Charge({one: 9})
+
+
+def test_a_question_of_more_than_the_guarantee_is_told_so_first() -> None:
+    account = Accountant(Charge({PureDP(0.1): 4}), 1e-6)
+    with pytest.raises(BudgetExceeded, match=r"epsilon 3 is more than the total of 0\.39"):
+        account.spend(Charge({PureDP(1.0): 3}), stated=Budget(3.0, 1e-7))
+    with pytest.raises(BudgetExceeded) as refused:
+        account.spend(Charge({PureDP(0.1): 5}), stated=Budget(0.3, 1e-7))
+    assert "more than the total" not in str(refused.value)

@@ -177,8 +177,8 @@ def test_what_a_stream_needs_is_named_before_anything_is_charged(tmp_path, ledge
     for given, told in (
         ((), "--labels-per-user must be given"),
         (("--labels-per-user", 1, *of), "--dataset and --analyst need --ledger"),
-        (("--ledger", ledger, *of[:2]), "--ledger needs --dataset and --analyst"),
-        (("--ledger", ledger, *of[2:]), "--ledger needs --dataset and --analyst"),
+        (("--ledger", ledger, *of[:2]), "--ledger needs --analyst: who asks"),
+        (("--ledger", ledger, *of[2:]), "--ledger needs --dataset: what is asked about"),
     ):
         assert told in run("stream", "create", path, *ASKED, *given, exit_code=2)
     assert not path.exists()
