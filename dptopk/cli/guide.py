@@ -229,7 +229,7 @@ def _show(answers: GuidedAnswers, console: Console) -> None:
     left_out = {
         "2": "Every row counts as one person: if somebody has several rows, the guarantee is "
         "weaker for them.",
-        "3": "Nothing is cut off: that one person changes no more than you said is taken as given.",
+        "3": "Nothing is cut off: dptopk trusts that one person changes no more than you said.",
     }
     if finding is not None:
         left_out["1"] = (

@@ -301,7 +301,7 @@ def covers_both(account: Account, first: Plan, then: Plan) -> bool:
     return False
 
 
-def _rebuilt(plain: Any) -> Any:
+def _rebuilt(plain: object) -> Any:
     """The mechanism of a stored answer; what no mechanism has written stays as it is."""
     with suppress(InvalidParameter):
         if isinstance(plain, Mapping):
