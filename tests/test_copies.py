@@ -193,7 +193,7 @@ RESULTS = {
     "audit": lambda: audit.audit(
         audit.from_mechanism(LIAR, ONE, domain="public"), Budget(0.01), world=WORLD, draws=10000
     ),
-    "Finding": lambda: RESULTS["audit"]().finding,
+    "Counterexample": lambda: RESULTS["audit"]().finding,
     "Claim": lambda: audit.Claim(((0.2, 0.0),), None, "0.2-DP"),
     "World": lambda: WORLD,
     "an experiment": lambda: experiments.load("ddr-figure-1").name,
@@ -235,7 +235,7 @@ def _copies(result: object) -> list[object]:
 
 
 # More than 0.2 s, most of it imports.
-SLOW = {"attest", "audit", "Finding", "to_dp_event", "divide", "events_histogram"}
+SLOW = {"attest", "audit", "Counterexample", "to_dp_event", "divide", "events_histogram"}
 
 
 @pytest.mark.parametrize(

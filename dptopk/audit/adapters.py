@@ -6,12 +6,24 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from dptopk._internal.choices import Domain
 from dptopk.audit.worlds import Counts
 from dptopk.errors import DptopkError, InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
+
+Answer = TypeVar("Answer")
+AnswerOut_co = TypeVar("AnswerOut_co", covariant=True)
+Asked = Counts | list[int]  # a hash map of counts, or the vector of those of a public domain
+
+
+class Releasing(Protocol[AnswerOut_co]):
+    """A mechanism as this library's are asked."""
+
+    def release(self, histogram: Histogram, /) -> AnswerOut_co:
+        """One answer."""
+        ...
 
 
 @contextmanager
@@ -34,15 +46,15 @@ def told_by_type(mechanism: Any) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _OurMechanism:
-    mechanism: Any
+class _OurMechanism(Generic[Answer]):
+    mechanism: Releasing[Answer]
     sensitivity: Sensitivity
     domain: Domain
 
-    def __call__(self, counts: Counts) -> Any:
+    def __call__(self, counts: Counts) -> Answer:
         return self.mechanism.release(self.histogram(counts))
 
-    def many(self, counts: Counts, draws: int) -> Iterable[Any]:
+    def many(self, counts: Counts, draws: int) -> Iterable[Answer]:
         """Answers on one histogram, which is made once."""
         histogram = self.histogram(counts)
         return (self.mechanism.release(histogram) for _ in range(draws))
@@ -55,8 +67,8 @@ class _OurMechanism:
 
 
 def from_mechanism(
-    mechanism: Any, sensitivity: Sensitivity, *, domain: Domain = "private"
-) -> _OurMechanism:
+    mechanism: Releasing[Answer], sensitivity: Sensitivity, *, domain: Domain = "private"
+) -> _OurMechanism[Answer]:
     """A mechanism of dptopk; its claim is ``mechanism.charge(sensitivity)``.
 
     Args:
@@ -67,12 +79,14 @@ def from_mechanism(
     return _OurMechanism(mechanism, sensitivity, domain)
 
 
-def from_opendp(measurement: Any, *, vector: bool = False) -> Callable[[Counts], Any]:
+def from_opendp(
+    measurement: Callable[[Asked], Answer], *, vector: bool = False
+) -> Callable[[Counts], Answer]:
     """A measurement of OpenDP on a hash map of counts, or (``vector``) on the vector of counts of a
     public domain.
     """
     return partial(_asked, measurement, vector)
 
 
-def _asked(measurement: Any, vector: bool, counts: Counts) -> Any:
+def _asked(measurement: Callable[[Asked], Answer], vector: bool, counts: Counts) -> Answer:
     return measurement(list(counts.values()) if vector else dict(counts))

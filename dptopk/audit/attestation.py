@@ -10,7 +10,7 @@ and q: an upper end of δ(ε).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
@@ -36,6 +36,7 @@ ONE = 1 << LISTING_BITS
 FORMAT = "dptopk attestation 1"
 Law = dict[str, int]
 Counts = tuple[int, ...]
+Neighbours = tuple[Counts, Counts]
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,12 @@ class Point:
     claimed: float
     lower: float
     upper: float
-    pair: tuple[Counts, Counts]
+    pair: Neighbours
+
+    def row(self) -> str:
+        """A line of a table."""
+        ends = f"{self.lower:>13.6g} {self.upper:>13.6g}"
+        return f"{self.epsilon:>10.5g} {self.claimed:>13.6g} {ends}"
 
 
 @dataclass(frozen=True)
@@ -80,27 +86,21 @@ class Attestation:
 
     def __str__(self) -> str:
         """The curve as lines of text."""
-        rows = [
-            f"{p.epsilon:>10.5g} {p.claimed:>13.6g} {p.lower:>13.6g} {p.upper:>13.6g}"
-            for p in self.points
-        ]
-        worst = max(self.points, key=lambda p: p.upper - p.claimed)
-        verdict = (
-            f"Refuted at ε = {worst.epsilon:.6g}: {worst.pair[0]} and {worst.pair[1]} are "
-            f"neighbours."
-        )
-        if self.holds:
-            verdict = (
-                f"Holds: δ is at most the claimed one + {self.slack:.2g}, for every event "
-                f"and every pair."
-            )
-        size = f"{len(self.laws)} histograms, {len(self.world.neighbours())} pairs"
-        head = (
-            f"{self.mechanism}, claimed: {self.claim}\n{size} of neighbours, "
-            f"{self.world.sensitivity}"
-        )
+        rows = [point.row() for point in self.points]
+        pairs = f"{len(self.laws)} histograms, {len(self.world.neighbours())} pairs of neighbours"
         title = f"{'ε':>10} {'claimed δ':>13} {'exact, from':>13} {'to':>13}"
-        return "\n".join([head, title, *rows, verdict])
+        head = f"{self.mechanism}, claimed: {self.claim}"
+        lines = [head, f"{pairs}, {self.world.sensitivity}", title, *rows, self._verdict()]
+        return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        """The last line: that the claim holds, or where it is refuted."""
+        if self.holds:
+            slack = f"{self.slack:.2g}"
+            return f"Holds: δ is at most the claimed one + {slack}, for every event and every pair."
+        worst = max(self.points, key=lambda point: point.upper - point.claimed)
+        one, other = worst.pair
+        return f"Refuted at ε = {worst.epsilon:.6g}: {one} and {other} are neighbours."
 
     def to_dict(self) -> dict[str, Any]:
         """All that checker/check_attestation.py reads."""
@@ -139,7 +139,7 @@ class Attestation:
 class StatesLaw(Protocol):
     """What knows its own law: a dict answer -> probability for a dict label -> count."""
 
-    def law(self, counts: Mapping[str, int], /) -> Mapping[Any, Fraction | float]:
+    def law(self, counts: Mapping[str, int], /) -> Mapping[Hashable, Fraction | float]:
         """The probability of each answer."""
 
 
@@ -188,10 +188,16 @@ def attest(
     if world.sensitivity.l2 is not None and not isinstance(mechanism, Mechanism):
         raise InvalidParameter("l2: sums of weights are attested of a Mechanism alone")
     claimed = Claim.of(_stated_charge(mechanism, world) if claim is None else claim)
-    largest = max(epsilon for epsilon, _ in claimed.points)
-    growth = 1 + Fraction(math.nextafter(math.exp(largest), math.inf))
+    pairs = world.neighbours()
+    if not pairs:
+        raise InvalidParameter(
+            "world: no two of its histograms are neighbours; take a larger ``largest``, or counts "
+            "``near`` what one user adds"
+        )
+    highest = math.exp(max(epsilon for epsilon, _ in claimed.points))
+    growth = 1 + Fraction(math.nextafter(highest, math.inf))
     laws, rest = _laws(mechanism, world, Fraction(slack) / growth, most)
-    points = tuple(_point(epsilon, delta, laws, world) for epsilon, delta in claimed.points)
+    points = tuple(_point(epsilon, delta, laws, pairs) for epsilon, delta in claimed.points)
     return Attestation(str(mechanism), claimed.text, world, laws, points, round_up(rest * growth))
 
 
@@ -227,7 +233,7 @@ def _laws(
 
 def _unlisted(laws: dict[Counts, Law]) -> Fraction:
     """The largest mass that a law does not list."""
-    return Fraction(max(ONE - sum(law.values()) for law in laws.values()), ONE)
+    return Fraction(max(map(_rest, laws.values())), ONE)
 
 
 def _listed(mechanism: Mechanism, world: World, counts: Counts, least: int, most: int) -> Law:
@@ -244,7 +250,9 @@ def _listed(mechanism: Mechanism, world: World, counts: Counts, least: int, most
             mechanism.check(histogram)
             return outcomes(draw, least, most)
         except (AttributeError, TypeError) as error:
-            raise InvalidParameter(f"mechanism: its law cannot be listed: {error}") from error
+            raise InvalidParameter(
+                f"mechanism: it does not run on a histogram and a source alone: {error}"
+            ) from error
 
 
 def _text(release: Release) -> str:
@@ -269,31 +277,42 @@ def _given(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
     return masses
 
 
-def _point(epsilon: float, delta: float, laws: dict[Counts, Law], world: World) -> Point:
+def _point(epsilon: float, delta: float, laws: dict[Counts, Law], pairs: list[Neighbours]) -> Point:
     """The largest ends over all pairs, in both orders."""
+    low, high = _growth_ends(epsilon)
+    lower, upper = 0, -1
+    worst = pairs[0]
+    for pair in (*pairs, *(pair[::-1] for pair in pairs)):
+        P, Q = (laws[counts] for counts in pair)
+        lower = max(lower, _excess(P, Q, high) - high * _rest(Q))
+        most = _excess(P, Q, low) + _rest(P) * ONE
+        if most > upper:
+            upper, worst = most, pair
+    least = 0.0 - round_up(-Fraction(lower, ONE**2))
+    return Point(epsilon, delta, least, round_up(Fraction(upper, ONE**2)), worst)
+
+
+def _growth_ends(epsilon: float) -> tuple[int, int]:
+    """Whole numbers below and above e^ε, times ONE.
+
+    Raises:
+        InvalidParameter: for an ε whose e^-ε is not above 0 in these units.
+    """
     x = Fraction(epsilon)
-    (unit,) = exp_units(
-        [x.numerator], x.denominator, 4 * LISTING_BITS
-    )  # 2^(4 LISTING_BITS) e^-ε, within 1
+    bits = 4 * LISTING_BITS
+    (unit,) = exp_units([x.numerator], x.denominator, bits)  # 2^bits e^-ε, within 1
     if unit <= ONE:
         raise InvalidParameter(f"epsilon={epsilon:g} is too large to be attested")
-    low = (1 << 5 * LISTING_BITS) // (unit + 1)  # e^ε, times ONE
-    high = (1 << 5 * LISTING_BITS) // (unit - 1) + 1
-    lower = 0
-    upper = -1
-    worst = world.neighbours()[0]
-    for pair in world.neighbours():
-        for p, q in (pair, pair[::-1]):
-            P = laws[p]
-            Q = laws[q]
-            rest_p = ONE - sum(P.values())
-            rest_q = ONE - sum(Q.values())
-            above = sum(max(mass * ONE - low * Q.get(answer, 0), 0) for answer, mass in P.items())
-            below = sum(max(mass * ONE - high * Q.get(answer, 0), 0) for answer, mass in P.items())
-            lower = max(lower, below - high * rest_q)
-            if above + rest_p * ONE > upper:
-                upper = above + rest_p * ONE
-                worst = (p, q)
-    least = 0.0 - round_up(-Fraction(lower, ONE**2))
-    most = round_up(Fraction(upper, ONE**2))
-    return Point(epsilon, delta, least, most, worst)
+    scaled = 1 << bits + LISTING_BITS
+    return scaled // (unit + 1), scaled // (unit - 1) + 1
+
+
+def _rest(law: Law) -> int:
+    """What a law does not list."""
+    return ONE - sum(law.values())
+
+
+def _excess(p: Law, q: Law, growth: int) -> int:
+    """Σ max(p - growth q, 0) over the answers, in units of 1/ONE²."""
+    gains = (mass * ONE - growth * q.get(answer, 0) for answer, mass in p.items())
+    return sum(gain for gain in gains if gain > 0)

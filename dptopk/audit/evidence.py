@@ -14,12 +14,20 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import permutations
+from typing import TypeAlias
 
 from dptopk.audit.worlds import Pair
 
-Answer = tuple[tuple[Hashable, Any], ...]
+# A count, True for a label of a set, or whatever another library's mechanism gives.
+Value: TypeAlias = Hashable
+Answer = tuple[tuple[Hashable, Value], ...]
+Counted = Mapping[Answer, int]
 Feature = Callable[[Answer], Hashable]
+
+
+# What a kind of counterexample measures.
+BOUNDED = {"approx": "δ", "range": "range of losses", "malformed": "malformed answers"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Counterexample:
     """A counterexample to a claim.
 
     Attributes:
@@ -65,16 +73,17 @@ class Finding:
     draws: int
 
     def __str__(self) -> str:
-        what = {"approx": "δ", "range": "range of losses", "malformed": "malformed answers"}[
-            self.kind
-        ]
         sure = f"with confidence {self.confidence:.6g} ({self.draws} draws a side)"
-        return (
-            f"{what} at least {self.measured:.4g}, claimed {self.claimed:.4g}, {sure}\n"
-            f"  without the user {self.pair.smaller}, with {self.pair.larger}; P is the law "
-            f"{'with' if self.added else 'without'} the user\n  event: {self.event}\n  claim: "
-            f"{self.claim}"
-        )
+        found = f"{BOUNDED[self.kind]} at least {self.measured:.4g}, claimed {self.claimed:.4g}"
+        without = f"  without the user {self.pair.smaller}, with {self.pair.larger}"
+        side = "with" if self.added else "without"
+        lines = [
+            f"{found}, {sure}",
+            f"{without}; P is the law {side} the user",
+            f"  event: {self.event}",
+            f"  claim: {self.claim}",
+        ]
+        return "\n".join(lines)
 
 
 def features(answers: Iterable[Answer]) -> dict[str, Feature]:
@@ -89,12 +98,8 @@ def features(answers: Iterable[Answer]) -> dict[str, Feature]:
     for label in labels:
         found[f"value of {label!r}"] = partial(_value, label)
         found[f"{label!r} released"] = partial(_released, label)
-    for one in labels:
-        found |= {
-            f"{one!r} less {other!r}": partial(_difference, one, other)
-            for other in labels
-            if one != other
-        }
+    for one, other in permutations(labels, 2):
+        found[f"{one!r} less {other!r}"] = partial(_difference, one, other)
     return found
 
 
@@ -108,44 +113,75 @@ def _released(label: Hashable, answer: Answer) -> bool:
 
 def _difference(one: Hashable, other: Hashable, answer: Answer) -> Hashable:
     values = dict(answer)
-    if isinstance(values.get(one), int | float) and isinstance(values.get(other), int | float):
-        return float(values[one] - values[other])
+    first = values.get(one)
+    second = values.get(other)
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        return float(first - second)
     return "absent"
 
 
+@dataclass(frozen=True)
+class Samples:
+    """Counted answers under P and Q.
+
+    Attributes:
+        p, q: answer -> how often it was drawn.
+    """
+
+    p: Counted
+    q: Counted
+
+    def excess(self, event: Event, epsilon: float, delta: float) -> float:
+        """By how many standard errors P(S) - e^ε Q(S) of an event is estimated to exceed δ."""
+        factor = growth(epsilon)
+        drawn_p = sum(self.p.values())
+        drawn_q = sum(self.q.values())
+        in_p = event.hits(self.p)
+        in_q = event.hits(self.q)
+        variance_p = (in_p + 1) / drawn_p**2
+        variance_q = (in_q + 1) * (factor / drawn_q) ** 2
+        estimate = in_p / drawn_p - factor * in_q / drawn_q - delta
+        return estimate / math.sqrt(variance_p + variance_q)
+
+    def likely(self, feature: Feature, weight: float) -> frozenset[Hashable]:
+        """The values of a feature that were seen more often under P than ``weight`` times under Q,
+        by two standard errors, or that lie on the best half-line.
+        """
+        seen_p = tally(self.p, feature)
+        seen_q = tally(self.q, feature)
+        clear = {
+            value
+            for value, times in seen_p.items()
+            if times - 2 * math.sqrt(times) > weight * seen_q[value]
+        }
+        return frozenset(clear | _half_line(seen_p, seen_q, weight))
+
+
+def growth(epsilon: float) -> float:
+    """e^ε, and e^600 beyond."""
+    return math.exp(min(epsilon, 600.0))
+
+
 def best_event(
-    choose: tuple[Mapping[Answer, int], Mapping[Answer, int]],
-    check: tuple[Mapping[Answer, int], Mapping[Answer, int]],
-    epsilon: float,
-    delta: float,
+    choose: Samples, check: Samples, epsilon: float, delta: float
 ) -> tuple[Event, float] | None:
     """The event for which P(S) - e^ε Q(S) exceeds δ by most standard errors; and how many.
 
     Args:
-        choose: counted answers under P and Q, by which the values of each event are chosen.
+        choose: answers by which the values of each event are chosen.
         check: others, by which it is judged: chance finds among many rare answers do not survive
             them.
         epsilon: of the point of the claim that is tested.
         delta: of that point.
     """
-    (p, q), (p_check, q_check) = choose, check
-    drawn_p = sum(p_check.values())
-    drawn_q = sum(q_check.values())
-    factor = math.exp(min(epsilon, 600.0))
-    weight = factor * sum(p.values()) / max(sum(q.values()), 1)
+    drawn_p = sum(choose.p.values())
+    drawn_q = max(sum(choose.q.values()), 1)
+    weight = growth(epsilon) * drawn_p / drawn_q
     best: tuple[Event, float] | None = None
-    for name, feature in features([*p, *q]).items():
-        seen_p = tally(p, feature)
-        seen_q = tally(q, feature)
-        likely = {
-            v for v, times in seen_p.items() if times - 2 * math.sqrt(times) > weight * seen_q[v]
-        }
-        event = Event(name, feature, frozenset(likely | _half_line(seen_p, seen_q, weight)))
+    for name, feature in features([*choose.p, *choose.q]).items():
+        event = Event(name, feature, choose.likely(feature, weight))
         if event.values:
-            in_p = event.hits(p_check)
-            in_q = event.hits(q_check)
-            error = math.sqrt((in_p + 1) / drawn_p**2 + (in_q + 1) * (factor / drawn_q) ** 2)
-            score = (in_p / drawn_p - factor * in_q / drawn_q - delta) / error
+            score = check.excess(event, epsilon, delta)
             if best is None or score > best[1]:
                 best = event, score
     return best
@@ -163,9 +199,8 @@ def _half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -> set
     """The values above or below the cut at which P - factor · Q is largest, for numbers; else
     nothing.
     """
-    numbers = sorted(
-        {v for v in (*p, *q) if isinstance(v, int | float) and not isinstance(v, bool)}
-    )
+    values = {value for value in (*p, *q) if isinstance(value, int | float)}
+    numbers = sorted(value for value in values if not isinstance(value, bool))
     best: tuple[float, set[Hashable]] = (0.0, set())
     for ordered in (numbers, numbers[::-1]):
         total = 0.0

@@ -53,7 +53,7 @@ def audit(
 
     Exit code 0: nothing found (which is no proof); 1: refuted; 2: a wrong argument.
     """
-    from dptopk.audit.search import audit as search
+    from dptopk.audit.counterexamples import audit as search
     from dptopk.audit.worlds import World
     from dptopk.cli.terms import costs_of
     from dptopk.costs import Budget

@@ -72,7 +72,7 @@ REFUSED = {
     "OneShotTopK(k=1, epsilon=1.0)": "cannot be listed",
     "RoutedTopK(k=1, epsilon=1.0)": "cannot be listed",
     "CountMLE(noise=KnownLaplace(epsilon=1.0))": "ranking",
-    "WeightedGaussian(sigma=1.0, delta=0.01)": "l2",
+    "WeightedGaussian(sigma=1.0, delta=0.01)": "l2",  # of a world of counts; of weights below
     "KnownLaplace(epsilon=0.01)": "cannot be listed",  # noise of a large scale
 }
 
@@ -309,6 +309,50 @@ def test_other_neighbours_are_refused(sensitivity):
         attest(Response(0.75), world("private", sensitivity=sensitivity), claim=Budget(1.0, 0.0))
 
 
+def weighted(l2, labels=1, largest=8, **changed):
+    """Sums of weights, what one user adds to them, and WeightedGaussian near its threshold."""
+    sensitivity = Sensitivity(linf=l2, l0=labels, l2=l2)
+    mechanism = parse_mechanism("WeightedGaussian(sigma=0.8, delta=0.001)")
+    near = (mechanism.threshold_offset(sensitivity),)
+    return mechanism, World(sensitivity, labels, largest, near=near)
+
+
+def test_a_user_of_weights_adds_the_same_to_each_label():
+    _, three = weighted(5, labels=3, largest=5)
+    moves = {tuple(np.subtract(b, a).tolist()) for a, b in three.neighbours()}
+    assert {max(move) for move in moves if np.count_nonzero(move) == 1} == {5}
+    assert {move for move in moves if np.count_nonzero(move) == 2} == {
+        (3, 3, 0),
+        (3, 0, 3),
+        (0, 3, 3),
+    }
+    assert (2, 2, 2) in moves
+    assert all(len(set(move) - {0}) == 1 for move in moves)
+
+
+def test_sums_of_weights_are_attested_and_a_smaller_claim_is_refuted(tmp_path):
+    mechanism, world_of_weights = weighted(5)
+    found = attest(mechanism, world_of_weights, slack=1e-7)
+    assert found.holds
+    found.write(tmp_path / "laws.json")
+    assert checked(tmp_path / "laws.json") is None
+    told = json.loads((tmp_path / "laws.json").read_text())
+    told["l2"] = 6  # neighbours that the file does not have
+    (tmp_path / "laws.json").write_text(json.dumps(told))
+    assert checked(tmp_path / "laws.json").startswith("refused")
+    charge = mechanism.charge(world_of_weights.sensitivity)
+    assert not attest(mechanism, world_of_weights, claim=Charge(charge.costs, delta=1e-5)).holds
+
+
+@pytest.mark.slow
+def test_sums_of_weights_on_two_labels(tmp_path):
+    mechanism, world_of_weights = weighted(2, labels=2, largest=3)
+    found = attest(mechanism, world_of_weights, slack=1e-6)
+    assert found.holds
+    found.write(tmp_path / "laws.json")
+    assert checked(tmp_path / "laws.json") is None
+
+
 def test_randomness_from_elsewhere_is_found():
     elsewhere = np.random.default_rng(1)
     laplace = mutant(
@@ -356,3 +400,10 @@ def test_the_command(tmp_path):
         ["os.system('')"],
     ):
         assert command(*wrong).exit_code == 2
+
+
+def test_a_world_without_neighbours_is_refused():
+    mechanism, _ = weighted(5)
+    empty = World(Sensitivity(linf=5, l0=1, l2=5), 1, 1)
+    with pytest.raises(InvalidParameter, match="no two of its histograms"):
+        attest(mechanism, empty)

@@ -11,22 +11,41 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk.audit.adapters import told_by_type
 from dptopk.audit.claims import Claim
-from dptopk.audit.evidence import Answer, Event, Finding, best_event, bounds_of, features, tally
+from dptopk.audit.evidence import (
+    Answer,
+    Counterexample,
+    Event,
+    Samples,
+    best_event,
+    bounds_of,
+    features,
+    growth,
+    tally,
+)
 from dptopk.audit.worlds import Counts, Pair, World
 from dptopk.costs import Budget, Charge
 from dptopk.release.release import Release
 
-Mechanism = Callable[[Counts], Any]
+# What a mechanism under audit gives for a histogram; it may be another library's.
+Given = (
+    Release
+    | Mapping[Hashable, Hashable]
+    | AbstractSet[Hashable]
+    | Sequence[Hashable]
+    | np.ndarray[tuple[int], np.dtype[np.generic]]
+    | Hashable
+)
+Mechanism = Callable[[Counts], Given]
+Ends = tuple[float, float]  # of a probability, from below and above
 FIRST_DRAWS = 800
 FIRST_PAIRS = 6
 FINALISTS = 3
@@ -38,10 +57,10 @@ SEARCH_SHARE = 0.5  # of the time; the rest is for the test
 
 
 @dataclass(frozen=True)
-class Report:
+class AuditReport:
     """The result of an audit: the finding, if any, and the effort of the search."""
 
-    finding: Finding | None
+    finding: Counterexample | None
     pairs: int
     draws: int
     seconds: float
@@ -91,7 +110,7 @@ def audit(
     draws: int | None = None,
     alpha: float = 1e-6,
     rng: np.random.Generator | None = None,
-) -> Report:
+) -> AuditReport:
     """Search for a certified counterexample to what is claimed of a mechanism.
 
     Args:
@@ -108,7 +127,7 @@ def audit(
         rng: for the choice of pairs; the mechanism has its own randomness.
 
     Returns:
-        A Report. No finding proves nothing; a finding is a proof at confidence 1 - alpha.
+        A AuditReport. No finding proves nothing; a finding is a proof at confidence 1 - alpha.
 
     Raises:
         InvalidParameter: for arguments outside their ranges; for a mechanism that fails, with the
@@ -120,10 +139,10 @@ def audit(
     stated = Claim.of(claim)
     rng = np.random.default_rng() if rng is None else rng
     most = math.inf if draws is None else validate.count(draws=draws)
-    return _Search(mechanism, stated, world, rng, alpha, seconds, most).run()
+    return _Audit(mechanism, stated, world, rng, alpha, seconds, most).run()
 
 
-def normal(answer: Any) -> Answer:
+def normal(answer: Given) -> Answer:
     """One answer as (label, value) pairs, in its order; a set or dict of answers by label."""
     if isinstance(answer, Release):
         if answer.counts is None:
@@ -153,7 +172,7 @@ def malformed(answer: Answer) -> str:
 
 
 @dataclass
-class _Search:
+class _Audit:
     """An audit by draws, with the time and draws that it may take, and has taken."""
 
     mechanism: Mechanism
@@ -165,7 +184,7 @@ class _Search:
     most_draws: float
     pairs: int = 0
     draws: int = 0
-    flaw: Finding | None = None
+    flaw: Counterexample | None = None
     start: float = field(default_factory=time.monotonic)
 
     def over(self, share: float) -> bool:
@@ -175,7 +194,7 @@ class _Search:
             or self.draws >= share * self.most_draws
         )
 
-    def run(self) -> Report:
+    def run(self) -> AuditReport:
         """Look, race, test."""
         best: list[_Suspect] = []
         stream = self.world.pairs(self.rng)
@@ -190,7 +209,7 @@ class _Search:
             if best[0].score > STANDS_OUT:
                 break  # on the draws that it was not chosen by
         finding = self.flaw or self._test(best)
-        return Report(finding, self.pairs, self.draws, time.monotonic() - self.start)
+        return AuditReport(finding, self.pairs, self.draws, time.monotonic() - self.start)
 
     def _keep(self, suspects: list[_Suspect]) -> list[_Suspect]:
         return sorted(suspects, key=lambda suspect: -suspect.score)[:FINALISTS]
@@ -215,7 +234,7 @@ class _Search:
         """Counted answers; a malformed one ends the audit."""
         self.draws += draws
         many = getattr(self.mechanism, "many", None)
-        answers: Iterable[Any]
+        answers: Iterable[Given]
         with told_by_type(self.mechanism):
             if many:
                 answers = many(histogram, draws)
@@ -226,7 +245,7 @@ class _Search:
             wrong = malformed(answer)
             if wrong and self.flaw is None:
                 share = counted[answer] / draws
-                self.flaw = Finding(
+                self.flaw = Counterexample(
                     "malformed", self.claim.text, pair, True, wrong, share, 0.0, 1.0, draws
                 )
         return counted
@@ -235,8 +254,8 @@ class _Search:
         """By how many standard errors the best event breaks the claim."""
         suspect.score = -math.inf
         for added in (False, True):
-            choose = ordered(suspect.choose, added)
-            check = ordered(suspect.check, added)
+            choose = Samples(*ordered(suspect.choose, added))
+            check = Samples(*ordered(suspect.check, added))
             for epsilon, delta in self.claim.points:
                 found = best_event(choose, check, epsilon, delta)
                 if found:
@@ -249,7 +268,7 @@ class _Search:
             score = _excess(*ordered(suspect.check, True), events, self.claim.loss_range or 0.0)
             suspect.suspect(score, True, None, *events)
 
-    def _test(self, suspects: list[_Suspect]) -> Finding | None:
+    def _test(self, suspects: list[_Suspect]) -> Counterexample | None:
         """Fresh draws for the most suspicious pairs, in the time that is left."""
         # One that stands out already gets all the time.
         if suspects[0].score > STANDS_OUT:
@@ -272,34 +291,42 @@ class _Search:
 
     def _certificate(
         self, suspect: _Suspect, fresh: tuple[Counter[Answer], Counter[Answer]], alpha: float
-    ) -> Finding | None:
+    ) -> Counterexample | None:
         """Clopper-Pearson bounds on all probabilities of the chosen events, at ``alpha``
         together.
         """
-        p, q = fresh
-        drawn = p.total()
+        drawn = fresh[0].total()
         share = alpha / (2 * len(suspect.events))
-        low_high = [
-            [bounds_of(event.hits(law), drawn, share) for law in (p, q)] for event in suspect.events
-        ]
-        if suspect.point is not None:
-            epsilon, claimed = suspect.point
-            ((low, _), (_, high)) = low_high[0]
-            kind = "approx"
-            measured = (low - math.exp(min(epsilon, 600.0)) * high) * (1 - 1e-12)
-        else:
+        ends: list[tuple[Ends, Ends]] = []
+        for event in suspect.events:
+            of_p, of_q = (bounds_of(event.hits(law), drawn, share) for law in fresh)
+            ends.append((of_p, of_q))
+        if suspect.point is None:
+            kind, at = "range", ""
             claimed = self.claim.loss_range or 0.0
-            (more_p, more_q), (less_p, less_q) = low_high
-            kind = "range"
-            measured = -math.inf
-            if min(more_p[0], less_q[0]) > 0:
-                measured = math.log(more_p[0] / more_q[1]) - math.log(less_p[1] / less_q[0])
+            measured = _range_of_losses(*ends)
+        else:
+            epsilon, claimed = suspect.point
+            kind, at = "approx", f" at ε = {epsilon:.6g}"
+            measured = _failure(*ends[0], epsilon)
         if not measured > claimed:
             return None
-        at = "" if suspect.point is None else f" at ε = {suspect.point[0]:.6g}"
         names = " against ".join(describe(event) for event in suspect.events)
         where = (self.claim.text + at, suspect.pair, suspect.added, names)
-        return Finding(kind, *where, measured, claimed, 1 - self.alpha, drawn)
+        return Counterexample(kind, *where, measured, claimed, 1 - self.alpha, drawn)
+
+
+def _failure(p: Ends, q: Ends, epsilon: float) -> float:
+    """P(S) - e^ε Q(S) from below, by the ends of both probabilities."""
+    return (p[0] - growth(epsilon) * q[1]) * (1 - 1e-12)
+
+
+def _range_of_losses(high: tuple[Ends, Ends], low: tuple[Ends, Ends]) -> float:
+    """How far the losses of two events are apart at least, by the ends of P and Q of each."""
+    (high_p, high_q), (low_p, low_q) = high, low
+    if min(high_p[0], low_q[0]) > 0:
+        return math.log(high_p[0] / high_q[1]) - math.log(low_p[1] / low_q[0])
+    return -math.inf
 
 
 def ordered(
@@ -314,9 +341,9 @@ def ordered(
 def describe(event: Event, most: int = 4) -> str:
     """An event in words; long sets are cut."""
     values = sorted(event.values, key=repr)
-    shown = ", ".join(map(repr, values[:most])) + (
-        f", ... ({len(values)} values)" if len(values) > most else ""
-    )
+    shown = ", ".join(map(repr, values[:most]))
+    if len(values) > most:
+        shown += f", ... ({len(values)} values)"
     return f"{event.name} in {{{shown}}}"
 
 
@@ -325,31 +352,33 @@ def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | 
     each.
     """
     found: list[tuple[float, float, Event]] = []
+    drawn = (p.total(), q.total())
     for name, feature in features([*p, *q]).items():
         in_p = tally(p, feature)
         in_q = tally(q, feature)
         for value in {**in_p, **in_q}:
-            loss, error = _loss(in_p[value], in_q[value], p.total(), q.total())
-            found.append(
-                (loss - 2 * error, loss + 2 * error, Event(name, feature, frozenset([value])))
-            )
+            loss, error = _loss(in_p[value], in_q[value], *drawn)
+            event = Event(name, feature, frozenset([value]))
+            found.append((loss - 2 * error, loss + 2 * error, event))
     if not found:
         return None
-    return max(found, key=lambda each: each[0])[2], min(found, key=lambda each: each[1])[2]
+    highest = max(found, key=lambda each: each[0])
+    lowest = min(found, key=lambda each: each[1])
+    return highest[2], lowest[2]
 
 
 def _loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, float]:
     """An estimate of ln P(S)/Q(S), and its standard error."""
-    return math.log((in_p + 0.5) / drawn_p * drawn_q / (in_q + 0.5)), math.sqrt(
-        1 / (in_p + 0.5) + 1 / (in_q + 0.5)
-    )
+    ratio = (in_p + 0.5) / drawn_p * drawn_q / (in_q + 0.5)
+    variance = 1 / (in_p + 0.5) + 1 / (in_q + 0.5)
+    return math.log(ratio), math.sqrt(variance)
 
 
 def _excess(
     p: Counter[Answer], q: Counter[Answer], events: tuple[Event, Event], claimed: float
 ) -> float:
     """By how many standard errors the losses of two events are farther apart than claimed."""
-    (high, high_error), (low, low_error) = (
-        _loss(e.hits(p), e.hits(q), p.total(), q.total()) for e in events
-    )
+    drawn = (p.total(), q.total())
+    high, high_error = _loss(events[0].hits(p), events[0].hits(q), *drawn)
+    low, low_error = _loss(events[1].hits(p), events[1].hits(q), *drawn)
     return (high - low - claimed) / math.hypot(high_error, low_error)
