@@ -259,7 +259,7 @@ def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator
     for_batch = ranges == 1 or (ranges > 1 and question.interaction == "batch")
     left_out = (PUBLISHED,) if for_batch else (PUBLISHED, FOR_BATCH)
     specs = [spec for spec in _registry(*left_out).values() if not spec.published]
-    better = {spec.name: spec.below(question.rest) for spec in specs}
+    better = {spec.name: spec.below_for(question.rest) for spec in specs}
     different = len(question.rest.costs)
     many = question.rest.count > MANY_COSTS
     first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()

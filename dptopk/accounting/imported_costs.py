@@ -32,7 +32,7 @@ FLOAT_ERROR = 1e-16
 HALVINGS = 60
 
 
-class LossDistribution(Protocol):
+class DeltaByEpsilon(Protocol):
     """This class says what is used of ``dp_accounting.pld.PrivacyLossDistribution``."""
 
     def get_delta_for_epsilon(self, epsilon: NDArray[np.float64]) -> ArrayLike:
@@ -89,7 +89,7 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
     return from_profile(delta, np.nextafter(corners, np.inf) * (corners > 0))
 
 
-def from_pld(pld: LossDistribution, *, points: int = POINTS) -> MultiDP:
+def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:
     """The cost of a mechanism with a privacy loss distribution of dp-accounting.
 
     Args:

@@ -148,9 +148,9 @@ class BoundSpec:
             charge giving it.
         lower_from: a function of the charge giving the weakest interaction whose optimum its lower
             bound is on; later for a bound that is attained only by an analyst who adapts.
-        below: a function of the charge giving the name of another bound that is never larger but
-            for the width of its answer, or "": where that other one has been answered as closely as
-            asked, this one is not asked.
+        below: the name, or a function of the charge giving the name, of another bound that is never
+            larger but for the width of its answer, or "": where that other one has been answered as
+            closely as asked, this one is not asked.
         refines: whether its answers take work that is counted.
         published: whether others are never larger: a theorem of a paper, for the full table, the
             figures and the tests.
@@ -162,9 +162,15 @@ class BoundSpec:
     build: Builder
     valid_through: Interaction | Callable[[Charge], Interaction] = "setwise"
     lower_from: Callable[[Charge], Interaction] = lambda charge: "batch"  # noqa: ARG005
-    below: Callable[[Charge], str] = lambda charge: ""  # noqa: ARG005
+    below: str | Callable[[Charge], str] = ""
     refines: bool = False
     published: bool = False
+
+    def below_for(self, charge: Charge) -> str:
+        """The name of a bound that is never larger for this charge, or "" where none is."""
+        if isinstance(self.below, str):
+            return self.below
+        return self.below(charge)
 
     def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
         """Whether the bound's lower bound holds for the optimum of this interaction, not only of a

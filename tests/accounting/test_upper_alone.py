@@ -95,7 +95,7 @@ def test_it_must_be_said_yes_or_no() -> None:
 
 
 NEEDLESS = [
-    (mix, spec.name, spec.below(Charge.parse(mix)))
+    (mix, spec.name, spec.below_for(Charge.parse(mix)))
     for mix in (
         *MIXES,
         "6*DP(0.1) + 3*DP(0.25) + 4*BR(0.3)",
@@ -103,7 +103,7 @@ NEEDLESS = [
         "8*DP(0.2)",
     )
     for spec in _registry().values()
-    if spec.below(Charge.parse(mix))
+    if spec.below_for(Charge.parse(mix))
 ]
 
 

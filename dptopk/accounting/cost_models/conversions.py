@@ -117,7 +117,8 @@ def pure_epsilons(charge: Charge) -> dict[float, int]:
 
 def pure_sum(charge: Charge) -> float:
     """Sum of the ε's when every cost implies pure DP, else inf."""
-    return sum_times((_pure(cost), times) for cost, times in charge)
+    pures = [(_pure(cost), times) for cost, times in charge]
+    return sum_times(pures)
 
 
 def max_kl(epsilon: float) -> float:

@@ -23,6 +23,11 @@ def log_peak(tilt: float) -> float:
     return 0.0
 
 
+def log_peaks(tilts: Sequence[float]) -> list[float]:
+    """``log_peak`` of several tilts, all positive."""
+    return [-tilt * math.log1p(1 / tilt) - math.log1p(tilt) for tilt in tilts]
+
+
 class _HasLogMgf(Protocol):
     def log_mgf(self, tilt: float) -> float: ...
 

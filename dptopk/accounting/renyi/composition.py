@@ -67,7 +67,14 @@ def log_mgf(charge: Charge) -> LogMGF:
         parts.append(build(charge.of(cost_type)))
     # A sum of n positive terms errs by n units of roundoff.
     slack = 1 + 2e-16 * (len(charge.costs) + len(parts))
-    return lambda lam: sum((part(lam) for part in parts), np.zeros_like(lam)) * slack
+
+    def total(lam: Floats) -> Floats:
+        found = np.zeros_like(lam)
+        for part in parts:
+            found = found + part(lam)
+        return found * slack
+
+    return total
 
 
 @bound(

@@ -100,7 +100,7 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
     source="CKS20 Prop. 12 at the best order; exact zCDP constants",
     takes=types_with("zcdp"),
     valid_through="filter",
-    below=lambda charge: "renyi",  # noqa: ARG005
+    below="renyi",
 )
 def zcdp_tight(charge: Charge) -> Curve:
     """The summed (ξ, ρ), each ρ the smallest of its class, through the conversion of CKS20."""

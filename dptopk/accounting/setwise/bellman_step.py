@@ -135,7 +135,9 @@ class _Cells:
             )
         inside = (self.first >= 0) & (self.first <= N)
         self._ends = near.reshape(-1), far.reshape(-1)
-        self._roots = tuple(np.sqrt(np.where(inside, each, 0.0)).reshape(-1) for each in (R, S))
+        root_of_R = np.sqrt(np.where(inside, R, 0.0)).reshape(-1)
+        root_of_S = np.sqrt(np.where(inside, S, 0.0)).reshape(-1)
+        self._roots = root_of_R, root_of_S
 
     def best(self, offsets: NDArray[np.intp]) -> Floats:
         """Value of the best chord of each cell at the node of an offset."""

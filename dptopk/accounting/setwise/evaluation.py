@@ -215,7 +215,31 @@ class Evaluation:
         best = 0.0
         if self.played is not None and self.played.playable_in(self.query.interaction, alone=False):
             best = self._below_with_game(self.played, value)
-        return max(best, self._below_with_gaussians(value))
+        game = self.game
+        rest = game.rest
+        if game.concentrated.costs:
+            rest = Charge.join(rest, with_gaussians(game.concentrated))
+        if not game.ranges:
+            return max(best, self._below_without_ranges(rest, value))
+        low = self._lowest(value)
+        # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
+        # for very many ranges.
+        for adaptive in (True, False) if len(game.ranges) <= MANY_RANGES else (False,):
+            found = strategy(
+                game.ranges,
+                rest,
+                order=self.order,
+                log_chernoff=game.log_chernoff(self.order),
+                variance=self.variance,
+                tolerance=self.tolerance,
+                steps={group.ranges[0][0]: group.steps for group in self.groups if group.single},
+                reach=self.reach,
+                adaptive=adaptive,
+            )
+            best = max(best, found.answer(self.query, low, value))
+            if value - best <= tuning.SETTLED * self.tolerance * value:
+                break
+        return best
 
     def _below_with_game(self, played: ConcentratedGame, value: float) -> float:
         """The lower bound if the concentrated costs are played last, by their game."""
@@ -236,35 +260,6 @@ class Evaluation:
         if self.query.epsilon is not None:
             return 0.0
         return max(value - tuning.STRATEGY_REACH * math.sqrt(self.variance), 0.0)
-
-    def _below_with_gaussians(self, value: float) -> float:
-        """The lower bound if concentrated costs are Gaussians."""
-        game = self.game
-        rest = game.rest
-        if game.concentrated.costs:
-            rest = Charge.join(rest, with_gaussians(game.concentrated))
-        if not game.ranges:
-            return self._below_without_ranges(rest, value)
-        low = self._lowest(value)
-        best = 0.0
-        # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
-        # for very many ranges.
-        for adaptive in (True, False) if len(game.ranges) <= MANY_RANGES else (False,):
-            found = strategy(
-                game.ranges,
-                rest,
-                order=self.order,
-                log_chernoff=game.log_chernoff(self.order),
-                variance=self.variance,
-                tolerance=self.tolerance,
-                steps={group.ranges[0][0]: group.steps for group in self.groups if group.single},
-                reach=self.reach,
-                adaptive=adaptive,
-            )
-            best = max(best, found.answer(self.query, low, value))
-            if value - best <= tuning.SETTLED * self.tolerance * value:
-                break
-        return best
 
     def _below_without_ranges(self, rest: Charge, value: float) -> float:
         query = self.query

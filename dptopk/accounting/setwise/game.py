@@ -24,7 +24,7 @@ from dptopk.accounting.cost_models.dominating_pairs import (
 from dptopk.accounting.curves import Query
 from dptopk.accounting.gaussian.pair import gaussian_curve
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY_ADDENDS
-from dptopk.accounting.pld.tilt import log_peak
+from dptopk.accounting.pld.tilt import log_peak, log_peaks
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.recursion import FLOOR
@@ -146,7 +146,7 @@ class SetwiseGame:
     def _converted(self, grid: Floats, query: Query) -> Floats:
         """At each order λ, ln δ at the ε asked for, or ε at the δ asked for."""
         log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
-        peaks = np.array([log_peak(order) for order in grid.tolist()])
+        peaks = np.array(log_peaks(grid.tolist()))
         log_mgf_ += 1e-14 * np.abs(peaks)
         if query.epsilon is not None:
             exponents: Floats = log_mgf_ + peaks - grid * query.epsilon * (1 - 1e-14)
@@ -161,7 +161,10 @@ class SetwiseGame:
             mu = gaussian_of(self.whole).mu
         except NotApplicable:
             return trivial
-        return min(gaussian_curve(mu).answer(query).value, trivial)
+        curve = gaussian_curve(mu)
+        if query.epsilon is not None:
+            return min(float(curve.delta(query.epsilon)), trivial)
+        return float(curve.epsilon(query.delta))
 
     def log_chernoff(self, order: float) -> Callable[[Mapping[float, int]], float]:
         """The ln C of V_B(x) <= C e^{-λx} for ranges B at one order λ."""

@@ -127,7 +127,8 @@ def gaussian_of(charge: Charge) -> GaussianDP:
         NotApplicable: when a cost has no proven zCDP constant, or one above 1/2, or the numbers are
             out of range.
     """
-    mu = total_mu(Charge(charge.of(GaussianDP)))
+    gaussians = charge.of(GaussianDP)
+    mu = total_mu(Charge(gaussians)) if gaussians else 0.0
     rhos: Counter[float] = Counter()
     for cost, times in charge:
         if isinstance(cost, GaussianDP):
