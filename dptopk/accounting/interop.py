@@ -41,8 +41,8 @@ from dptopk._internal import validate
 from dptopk._internal.rounding import ROUNDOFF
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.cost_models.conversions import converted
+from dptopk.accounting.cost_models.cost_registry import cost_model_of
 from dptopk.accounting.cost_models.counterparts import stated_distribution
-from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.accounting.registry import split_failure
 from dptopk.accounting.setwise.cost_groups import GroupPair
 from dptopk.accounting.setwise.optimum import pairs_of_ranges

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dptopk._internal.choices import INTERACTIONS, Interaction
 from dptopk._internal.formatting import format_upper, html_table
-from dptopk.accounting.cost_models.registry import cost_model_of
+from dptopk.accounting.cost_models.cost_registry import cost_model_of
 from dptopk.accounting.curves import Curve
 from dptopk.costs import Charge, Cost, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable

@@ -25,7 +25,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.cost_models.conversions import pure_of
 from dptopk.accounting.gaussian.pair import gaussian_curve
 from dptopk.accounting.imported_costs import LARGEST_LOSS, POINTS, epsilons_of, from_profile
-from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
+from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.costs import CDP, ZCDP, Charge, Cost, GaussianDP, LaplaceDP, MultiDP, PureDP
 from dptopk.errors import IncompatibleCosts
 

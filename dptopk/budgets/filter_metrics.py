@@ -39,7 +39,7 @@ from dptopk._internal.rounding import decimal, decimal_up, smaller_of, sum_decim
 from dptopk.accounting.cost_models.conversions import implied, plain, pure_epsilons
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
-from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.accounting.renyi.renyi_curves import log_mgf
 from dptopk.accounting.setwise.price_game import (
     alone,
     capacity as price_capacity,

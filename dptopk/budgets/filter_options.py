@@ -12,7 +12,7 @@ from typing import Literal
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, Effort
 from dptopk._internal.rounding import round_down, smaller_of
-from dptopk.accounting.cost_models.registry import cost_model_of
+from dptopk.accounting.cost_models.cost_registry import cost_model_of
 from dptopk.accounting.registry import split_failure
 from dptopk.budgets.filter_metrics import Gaussian, Metric, Pure, Ranges, Renyi, SmallCosts, Zcdp
 from dptopk.costs import BoundedRange, Budget, Charge, Cost

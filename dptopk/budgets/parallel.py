@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 
 from dptopk._internal import validate
-from dptopk.accounting.cost_models.registry import cost_model_of
+from dptopk.accounting.cost_models.cost_registry import cost_model_of
 from dptopk.budgets.account_base import Account, Record
 from dptopk.budgets.filter import Filter
 from dptopk.costs import Budget, Charge, Cost, sum_up

@@ -43,7 +43,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from dptopk.accounting.cost_models.conversions import implied, statements
-from dptopk.accounting.cost_models.registry import cost_model_of
+from dptopk.accounting.cost_models.cost_registry import cost_model_of
 from dptopk.costs import Cost
 
 Demand = TypeVar("Demand", bound=Hashable)

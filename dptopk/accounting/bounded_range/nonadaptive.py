@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import Floats
-from dptopk.accounting.bounded_range.strategies import (
+from dptopk.accounting.bounded_range.fixed_strategies import (
     Ints,
     LogDeltaPoint,
     OptimumCurve,

@@ -28,16 +28,16 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats
 from dptopk._internal.search import bisect
-from dptopk.accounting.bounded_range.nonadaptive import (
-    LARGEST_EPSILON,
-    br_nonadaptive_curve,
-    interaction,
-)
-from dptopk.accounting.bounded_range.strategies import (
+from dptopk.accounting.bounded_range.fixed_strategies import (
     Ints,
     LogDeltaPoint,
     OptimumCurve,
     common_epsilon_curve,
+)
+from dptopk.accounting.bounded_range.nonadaptive import (
+    LARGEST_EPSILON,
+    br_nonadaptive_curve,
+    interaction,
 )
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf

@@ -12,7 +12,7 @@ from typing import Any
 
 from dptopk._internal.rounding import square_up
 from dptopk.accounting.cost_models.conversions import max_kl, pure_of
-from dptopk.accounting.cost_models.registry import CostModel, Implied
+from dptopk.accounting.cost_models.cost_registry import CostModel, Implied
 from dptopk.accounting.pld.clocks import ExponentialClock, clock_log_mgf
 from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, each_log_mgf, summed_log_mgf
 from dptopk.costs import BoundedRange, ExponentialClockDP

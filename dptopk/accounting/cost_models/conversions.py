@@ -36,7 +36,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dptopk._internal.rounding import outward, square_up, sum_times
-from dptopk.accounting.cost_models.registry import Implied, cost_model_of
+from dptopk.accounting.cost_models.cost_registry import Implied, cost_model_of
 from dptopk.costs import Charge, Cost, PureDP
 from dptopk.errors import NotApplicable
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dptopk._internal.rounding import EPS, sum_times
 from dptopk.accounting.cost_models.conversions import pure_of
-from dptopk.accounting.cost_models.registry import cost_models, types_with
+from dptopk.accounting.cost_models.cost_registry import cost_models, types_with
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.pld.lattice import LossDistribution, product, splitting_gap
 from dptopk.accounting.pld.loss_components import Grid, LossComponent

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from dptopk.accounting.cost_models.conversions import is_approx, pure_of, pure_row
+from dptopk.accounting.cost_models.cost_registry import CostModel
 from dptopk.accounting.cost_models.counterparts import event, stated_distribution
-from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import (
     each_log_mgf,
     mixture_log_mgf,

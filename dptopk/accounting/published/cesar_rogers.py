@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, outward, sum_times
 from dptopk.accounting.cost_models.conversions import converted
-from dptopk.accounting.cost_models.registry import types_with
+from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Curve, EpsilonCurve
 from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.concentrated import zcdp_total

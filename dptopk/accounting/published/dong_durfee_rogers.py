@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, outward, sum_times
 from dptopk.accounting.cost_models.conversions import max_kl, pure_epsilons
-from dptopk.accounting.cost_models.registry import types_with
+from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import EpsilonCurve
 from dptopk.accounting.pld.log_mgf import ChernoffCurve, bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.accounting.registry import Builder, bound

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, outward
-from dptopk.accounting.cost_models.registry import types_with
+from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Curve, EpsilonCurve
 from dptopk.accounting.pure_dp.homogeneous import one_epsilon
 from dptopk.accounting.registry import bound

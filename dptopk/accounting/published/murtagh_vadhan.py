@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.cost_models.conversions import pure_epsilons
+from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.cost_models.dominating_pairs import MOST_BINOMIAL_COPIES, BracketCurve
-from dptopk.accounting.cost_models.registry import types_with
 from dptopk.accounting.curves import Curve, DeferredCurve
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.rounding import EPS, Floats, outward
 from dptopk.accounting.cost_models.conversions import pure_epsilons
-from dptopk.accounting.cost_models.registry import types_with
+from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Answer, Curve, DeferredCurve, Query, smallest_where
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve

@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, outward, sum_times
 from dptopk.accounting.cost_models.conversions import converted
-from dptopk.accounting.cost_models.registry import types_with
+from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.log_mgf import ChernoffCurve
 from dptopk.accounting.registry import bound
-from dptopk.accounting.renyi.composition import renyi_curve
+from dptopk.accounting.renyi.renyi_curves import renyi_curve
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 

@@ -30,7 +30,7 @@ from dptopk.accounting.cost_models.conversions import pure_sum
 from dptopk.accounting.curves import Curve, Query
 from dptopk.accounting.gaussian.pair import gaussian_curve
 from dptopk.accounting.registry import Certificate, split_failure
-from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
+from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.bellman_step import upper_step
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_of_layer

@@ -20,7 +20,7 @@ import numpy as np
 
 from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import Floats
-from dptopk.accounting.renyi.composition import renyi_curve
+from dptopk.accounting.renyi.renyi_curves import renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_above
 from dptopk.accounting.setwise.moment_program import (

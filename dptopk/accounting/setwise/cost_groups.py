@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.pld.loss_components import Grid, LossComponent, trimmed
 from dptopk.accounting.pld.pairs import Pairs, pair_of
-from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
+from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
 from dptopk.costs import Charge

@@ -25,7 +25,7 @@ from dptopk.accounting.curves import Query
 from dptopk.accounting.gaussian.pair import gaussian_curve
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY_ADDENDS
 from dptopk.accounting.pld.tilt import log_peak, log_peaks
-from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.accounting.renyi.renyi_curves import log_mgf
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.recursion import FLOOR
 from dptopk.accounting.setwise.zcdp_gaussian import (

@@ -36,7 +36,7 @@ from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.cost_models.dominating_pairs import grid_product, loss_components
 from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.pld.tilt import best_tilt
-from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
+from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.cost_groups import pair_above
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules

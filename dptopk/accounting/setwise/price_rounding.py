@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal.rounding import ROUNDOFF, Floats
-from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.accounting.renyi.renyi_curves import log_mgf
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_above
 from dptopk.accounting.setwise.price_game import weight_layers, window_of

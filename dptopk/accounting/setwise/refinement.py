@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 
 from dptopk.accounting.curves import Answer, Query
-from dptopk.accounting.gaussian.composition import gaussian
-from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
+from dptopk.accounting.gaussian.gaussian_sum import gaussian
+from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.concentrated_game import (
     SMALLEST_DELTA,

@@ -18,9 +18,9 @@ import numpy as np
 
 from dptopk._internal.rounding import ROUNDOFF, Floats, outward, sum_up
 from dptopk.accounting.cost_models.conversions import converted, implied
-from dptopk.accounting.cost_models.registry import types_with
+from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Answer, Curve, Query
-from dptopk.accounting.gaussian.composition import gaussian, total_mu
+from dptopk.accounting.gaussian.gaussian_sum import gaussian, total_mu
 from dptopk.accounting.gaussian.pair import gaussian_curve
 from dptopk.accounting.pld.many_responses import FEWEST_RESPONSES, responses_epsilon_below
 from dptopk.accounting.registry import bound

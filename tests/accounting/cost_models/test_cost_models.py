@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.cost_models.conversions import plain
+from dptopk.accounting.cost_models.cost_registry import cost_model_of, cost_models
 from dptopk.accounting.cost_models.dominating_pairs import loss_components
-from dptopk.accounting.cost_models.registry import cost_model_of, cost_models
 from dptopk.accounting.interop import to_dp_event
-from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.accounting.renyi.renyi_curves import log_mgf
 from dptopk.budgets.registered_costs import dominates
 from dptopk.costs import (
     CDP,

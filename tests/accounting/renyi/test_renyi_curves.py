@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.cost_models.conversions import implied
 from dptopk.accounting.pld.log_mgf import mixture_log_mgf
-from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
 from dptopk.accounting.renyi.concentrated import zcdp_curve
+from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.costs import (
     CDP,
     ZCDP,

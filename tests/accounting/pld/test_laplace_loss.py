@@ -14,7 +14,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.cost_models.conversions import implied
 from dptopk.accounting.interop import to_pld
-from dptopk.accounting.pld.laplace import Laplace, laplace_log_mgf, laplace_mean_loss
+from dptopk.accounting.pld.laplace_loss import Laplace, laplace_log_mgf, laplace_mean_loss
 from dptopk.accounting.pld.loss_components import Grid
 from dptopk.budgets.registered_costs import dominates
 from dptopk.costs import Charge, DiscreteLaplaceDP, LaplaceDP, PureDP

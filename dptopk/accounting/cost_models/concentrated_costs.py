@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from dptopk._internal.rounding import outward, square_up
 from dptopk.accounting.cost_models.conversions import implied, plain
-from dptopk.accounting.cost_models.registry import CostModel, Implied
+from dptopk.accounting.cost_models.cost_registry import CostModel, Implied
 from dptopk.accounting.pld.log_mgf import quadratic_log_mgf, zcdp_log_mgf
 from dptopk.costs import CDP, ZCDP, Cost
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dptopk._internal.rounding import Floats
 from dptopk.accounting.cost_models.conversions import pure_sum
-from dptopk.accounting.cost_models.registry import cost_models, types_with
+from dptopk.accounting.cost_models.cost_registry import cost_models, types_with
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, ChernoffCurve, LogMGF
 from dptopk.accounting.registry import bound

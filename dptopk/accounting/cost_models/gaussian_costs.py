@@ -11,8 +11,8 @@ import math
 
 from dptopk._internal.rounding import ratio_up, square_up
 from dptopk.accounting.cost_models.conversions import gaussian_row, pure_of
+from dptopk.accounting.cost_models.cost_registry import CostModel
 from dptopk.accounting.cost_models.counterparts import distribution, event
-from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.accounting.pld.loss_components import DiscreteGaussian, GaussianLoss
 from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 CostType = type[Any]
 # Two models stand with their own laws, in other families.
 _MODULES = (
-    "cost_models.pure_dp", "cost_models.bounded_range", "cost_models.laplace",
-    "cost_models.gaussian",
-    "cost_models.concentrated", "gaussian.sparse", "renyi.label_coins",
+    "cost_models.pure_dp", "cost_models.bounded_range", "cost_models.laplace_costs",
+    "cost_models.gaussian_costs",
+    "cost_models.concentrated_costs", "gaussian.sparse", "renyi.label_coins",
 )  # fmt: skip
 
 

@@ -11,14 +11,14 @@ from fractions import Fraction
 
 from dptopk._internal.rounding import ratio_up
 from dptopk.accounting.cost_models.conversions import pure_of, pure_row
+from dptopk.accounting.cost_models.cost_registry import CostModel
 from dptopk.accounting.cost_models.counterparts import distribution, event
-from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.discrete_laplace import (
     DiscreteLaplace,
     discrete_laplace_log_mgf,
     mean_loss,
 )
-from dptopk.accounting.pld.laplace import Laplace, laplace_log_mgf, laplace_mean_loss
+from dptopk.accounting.pld.laplace_loss import Laplace, laplace_log_mgf, laplace_mean_loss
 from dptopk.accounting.pld.log_mgf import each_log_mgf
 from dptopk.costs import Cost, DiscreteLaplaceDP, LaplaceDP
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dptopk.accounting.bounded_range.strategies import LogDeltaPoint, OptimumCurve
+from dptopk.accounting.bounded_range.fixed_strategies import LogDeltaPoint, OptimumCurve
 from dptopk.accounting.curves import Query
 
 
