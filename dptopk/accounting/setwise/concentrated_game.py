@@ -115,7 +115,7 @@ class Majorant:
         it. The chord of w^{-e} is at most c_e times w^{-e}, so F with c_e g is above the chords of
         F.
         """
-        y = nodes * value.h - self.x
+        y: Floats = nodes * value.h - self.x
         above = value.at(nodes)
         terms = self._terms(y)
         rise, size = self.derivative(float(y[-1]))
@@ -460,14 +460,15 @@ def _tables(game: ConcentratedGame, left: Multiset) -> tuple[ValueTable, ValueTa
     nodes = np.arange(math.ceil(game.reach / game.h) + 1)
     above = np.zeros(len(nodes))
     below = np.zeros(len(nodes))
-    converted = game.conversion(left, nodes * game.h)
+    x: Floats = nodes * game.h
+    converted = game.conversion(left, x)
     for one, rest in game.firsts(left):
         upper, lower = game.tables(rest)
         bounds = converted.copy()
         for found in _solutions(one, upper, game.reach):
             majorant = Majorant.of(found, one).lifted(upper, _far_nodes(one, upper, found.x))
             if majorant is not None:
-                bounds = np.minimum(bounds, majorant.step(nodes * game.h))
+                bounds = np.minimum(bounds, majorant.step(x))
             below = np.maximum(below, _attained(found, one, lower, nodes))
         above = np.maximum(above, bounds)
     return ValueTable(game.h, above, upper=True), ValueTable(game.h, below, upper=False)

@@ -203,16 +203,17 @@ class StepProgram:
             bounds=(0, None),
             method="highs-ds",
         )
-        if found.status != 0:
+        masses = found.x
+        if found.status != 0 or masses is None:
             return None
         weights = np.maximum(-found.ineqlin.marginals, 0.0) * largest
         constant, slope = (-found.eqlin.marginals * largest).tolist()
         active = weights > 0
-        played = found.x > 0
+        played = masses > 0
         return ProgramSolution(
             x=self.x,
             nodes=nodes[played],
-            masses=(found.x * scales)[played],
+            masses=(masses * scales)[played],
             constant=constant,
             slope=slope,
             constraints=tuple(row for row, on in zip(rows, active, strict=True) if on),

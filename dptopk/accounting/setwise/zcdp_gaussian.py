@@ -127,7 +127,7 @@ def gaussian_of(charge: Charge) -> GaussianDP:
         NotApplicable: when a cost has no proven zCDP constant, or one above 1/2, or the numbers are
             out of range.
     """
-    gaussians = charge.of(GaussianDP)
+    gaussians: dict[Cost, int] = {**charge.of(GaussianDP)}
     mu = total_mu(Charge(gaussians)) if gaussians else 0.0
     rhos: Counter[float] = Counter()
     for cost, times in charge:
