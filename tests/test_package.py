@@ -153,7 +153,7 @@ def test_accounting_is_families_with_few_corridors():
         "setwise",
         "published",
     }
-    assert len(entries) <= 17
+    assert len(entries) <= 18
     corridors = arrows(GRAPH, 2, "dptopk.accounting.")
     assert (
         len(corridors) <= 59

@@ -22,7 +22,6 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.cost_models.conversions import pure_of
 from dptopk.accounting.gaussian.pair import gaussian_curve
 from dptopk.accounting.imported_costs import LARGEST_LOSS, POINTS, epsilons_of, from_profile
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
@@ -64,7 +63,7 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
     def whole(x: Floats) -> Floats:
         return _profile(cost, x)
 
-    reach = pure_of(cost)
+    reach = compose(Charge({cost: 1}), delta=0.0).epsilon  # of pure DP
     if reach > LARGEST_LOSS:
         reach = float(epsilons_of(whole, 2)[-1])
     if not reach < LARGEST_LOSS:

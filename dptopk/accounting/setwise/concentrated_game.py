@@ -115,7 +115,7 @@ class Majorant:
         it. The chord of w^{-e} is at most c_e times w^{-e}, so F with c_e g is above the chords of
         F.
         """
-        y: Floats = nodes * value.h - self.x
+        y = nodes.astype(np.float64) * value.h - self.x
         above = value.at(nodes)
         terms = self._terms(y)
         rise, size = self.derivative(float(y[-1]))
@@ -460,7 +460,7 @@ def _tables(game: ConcentratedGame, left: Multiset) -> tuple[ValueTable, ValueTa
     nodes = np.arange(math.ceil(game.reach / game.h) + 1)
     above = np.zeros(len(nodes))
     below = np.zeros(len(nodes))
-    x: Floats = nodes * game.h
+    x = nodes.astype(np.float64) * game.h
     converted = game.conversion(left, x)
     for one, rest in game.firsts(left):
         upper, lower = game.tables(rest)
