@@ -170,8 +170,10 @@ STATED = with_bytes_that_are_no_text(pa.string())
 UNREADABLE = {
     "dictionary": STATED.dictionary_encode(),
     "dictionary of long text": with_bytes_that_are_no_text(pa.large_string()).dictionary_encode(),
-    "view": with_bytes_that_are_no_text(pa.string_view()),
 }
+# Arrow before 18 makes no views of text from their buffers.
+if int(pa.__version__.split(".")[0]) >= 18:
+    UNREADABLE["view"] = with_bytes_that_are_no_text(pa.string_view())
 AT = pa.array([0, 1, 2, 3, 4], pa.int32())
 NAMES = pa.array(["a", "b", "c", "d"])
 TIMES = pa.array([0, 2**55, 5, -(2**60)], pa.int64()).view(pa.timestamp("ms"))
