@@ -82,8 +82,9 @@ def bounded_range(f):
     step, steps, weights, rows, at = Fraction(f["step"]), f["steps"], f["weights"], {}, 0
     whole(*steps, *weights), need(step > 0 and len(weights) in (0, len(steps)), "a step above 0, a weight for each range")
     takes = [(weight,) for weight in weights] or [tuple(int(i == j) for i in range(len(steps))) for j in range(len(steps))]
-    low = min(first for _, first, _ in f["rows"]) - max(steps)
-    nodes = [(ball(step) * j).exp() for j in range(low, max(first + size for _, first, size in f["rows"]) + max(steps))]
+    low, end = min(first for _, first, _ in f["rows"]) - max(steps), max(first + size for _, first, size in f["rows"]) + max(steps)
+    need(end - low <= LARGEST // 4, "a grid too wide")
+    nodes = [(ball(step) * j).exp() for j in range(low, end)]
     u = I.out([float(x.lower()) for x in nodes], [float(x.upper()) for x in nodes])
     stored = np.frombuffer(zlib.decompress(base64.b64decode(f["values"])))
     need(np.all(np.isfinite(stored)) and np.all(stored >= 0) and np.all(np.isfinite(u.hi)), "node values must be finite, from 0 on")

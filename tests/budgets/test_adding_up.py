@@ -445,3 +445,14 @@ def test_the_last_crumb_of_epsilon_does_not_take_all_of_delta(left: float) -> No
             account.spend(tiny, stated=stated)
         taken = Fraction(account.state()["failures"]) - before
         assert taken <= most
+
+
+def test_a_cost_without_a_price_in_a_sum_is_not_within_it():
+    """Nothing else may have been taken: an unpriced cost would count as nothing."""
+    cost = GaussianDP(9.0)
+    metrics = Filter(Budget(1.0, 1e-6))._metrics
+    assert PURE in metrics
+    sums = Sums(metrics, RunningTotals.of(Charge(), {}, metrics), Fraction(1, 10**7))
+    record = {"prices": {str(cost): [*[None] * len(metrics), 0.0]}}
+    taken = RunningTotals.of(Charge({cost: 1}), record, metrics)
+    assert not sums.covers(taken)

@@ -210,6 +210,15 @@ def together():
     return text
 
 
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_grid_of_any_width_is_refused_at_once(together, place, checker, tmp_path, capsys):
+    """Where a row begins, or how long it is: 2^70 nodes are not computed first."""
+    changed = change(
+        together, lambda content: content["factors"][0]["rows"][1].__setitem__(place, 2**70)
+    )
+    assert "too wide" in refused(checker, changed, tmp_path, capsys)
+
+
 def test_a_group_of_two_ranges_is_valid(together, tmp_path):
     assert check(together, tmp_path).returncode == 0
 
