@@ -373,7 +373,7 @@ class _CompositionQuery:
             left = _rest_delta(delta, charge.delta, failure)
             below = _delta_below(delta, charge.delta, attained)
             query = Query(left, None, rtol, self.work, below, lower, interaction)
-        else:
+        elif epsilon is not None:
             epsilon = validate.nonnegative(epsilon=epsilon)
             query = Query(0.0, epsilon, rtol, self.work, None, lower, interaction)
         validate.assign(self, delta=delta, epsilon=epsilon, interaction=interaction, rtol=rtol)

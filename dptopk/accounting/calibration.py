@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, Effort, Interaction
@@ -72,13 +71,15 @@ def calibrate(
     notes: dict[float, str] = {}
 
     def epsilon(x: float, name: str = bound) -> float:
-        options: dict[str, Any] = {
-            "interaction": interaction,
-            "bound": name,
-            "rtol": rtol,
-            "effort": stage,
-        }
-        found = compose(make_charge(x), delta=budget.delta, lower=False, **options)
+        found = compose(
+            make_charge(x),
+            delta=budget.delta,
+            interaction=interaction,
+            bound=name,
+            rtol=rtol,
+            effort=stage,
+            lower=False,
+        )
         notes[x] = found.note
         return found.epsilon
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,7 @@ from dptopk.accounting.work import Work
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from dptopk.costs import Charge
 
@@ -305,7 +306,9 @@ class Profile:
         values: Floats = np.maximum(np.maximum(steep, flat), 0.0).max(axis=-1, initial=0.0)
         return values
 
-    def plot(self, axes: Any = None, *, kind: Literal["profile", "tradeoff"] = "profile") -> Any:
+    def plot(
+        self, axes: Axes | None = None, *, kind: Literal["profile", "tradeoff"] = "profile"
+    ) -> Axes:
         """Plot δ over ε with the lower ends, or the trade-off curve; needs matplotlib.
 
         Args:

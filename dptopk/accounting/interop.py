@@ -33,7 +33,7 @@ must be asked for. What these libraries then compute is theirs; nothing here cer
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,10 @@ from dptopk.accounting.setwise.optimum import pairs_of_ranges
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP, sum_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
 BOUNDED_RANGE = ("refuse", "dp")
 # A group's pair is sharp down to this δ, and splits ranges into groups for an ε to this relative
 # tolerance.
@@ -57,7 +61,7 @@ GROUP_TOLERANCE = 1e-3
 MEASURES = ("pure", "approximate", "zcdp", "approximate_zcdp")
 
 
-def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
+def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> DpEvent:
     """The charge as a ``dp_accounting.DpEvent``, for accountants with the relation
     ADD_OR_REMOVE_ONE.
 
@@ -96,7 +100,9 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
     )
 
 
-def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refuse") -> Any:
+def to_pld(
+    charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refuse"
+) -> PrivacyLossDistribution:
     """The charge as a dp-accounting ``PrivacyLossDistribution``, composed, with pessimistic
     rounding.
 
@@ -240,7 +246,7 @@ def _told(cost: Cost, counterpart: str, name: str, *arguments: float) -> Any:
     return make(cost, *arguments)
 
 
-def _of_pair(pair: GroupPair, interval: float) -> Any:
+def _of_pair(pair: GroupPair, interval: float) -> PrivacyLossDistribution:
     """The same pair for both directions: a group's game is closed under swapping the neighbours."""
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
 

@@ -83,7 +83,7 @@ def profile(
         values = _chords(asked, nodes, upper)
         below = _continued(asked, nodes, upper, lower)
         return Profile(costs, asked, values, below, "delta", interaction)
-    levels = np.atleast_1d(validate.probabilities(deltas=deltas)).ravel()
+    levels = np.atleast_1d(validate.probabilities(deltas=[] if deltas is None else deltas)).ravel()
     if levels.size and levels.min() <= 0:
         raise InvalidParameter("deltas must be in (0, 1)")
     return engine.epsilons(levels)

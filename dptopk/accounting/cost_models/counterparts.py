@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 
 def event(name: str, arguments: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
@@ -35,7 +38,7 @@ def distribution(
     return of
 
 
-def stated_distribution(epsilon: float, delta: float, interval: float) -> Any:
+def stated_distribution(epsilon: float, delta: float, interval: float) -> PrivacyLossDistribution:
     """The privacy loss distribution of (ε, δ)-DP."""
     from dp_accounting.pld import common, privacy_loss_distribution as pld
 
