@@ -84,7 +84,8 @@ browser: $(VENV)/.test-ready
 service-torture: $(VENV)/.test-ready
 	DPTOPK_KILLS=40 $(BIN)/python -m pytest -q -s tests/service/test_exactly_once.py tests/service/test_postgresql.py -k kills
 	DPTOPK_EXAMPLES=50 $(BIN)/python -m pytest -q tests/service/test_schema.py
-	DPTOPK_REQUESTS=10000 $(BIN)/python -m pytest -q tests/service/test_roles.py
+	DPTOPK_REQUESTS=10000 $(BIN)/python -m pytest -q --timeout 7200 tests/service/test_roles.py
+	DPTOPK_EXTREMES=1 $(BIN)/python -m pytest -q tests/service/test_settings.py
 
 # The recipes of docs/deploy.md with nginx and systemd-analyze, on Debian: apt-get install nginx-light openssl
 deploy-check: $(VENV)/.test-ready

@@ -14,13 +14,28 @@ import pytest
 from dptopk.service import connections
 from dptopk.service.connection_limits import ConnectionLimits, ConnectionPhase, Connections
 
+from .conftest import Server
+
 SMALL = ConnectionLimits(total=40, strangers=30, of_address=30, of_analyst=10)
 KB = 1024
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("connections")).running() as running:
+        yield running
+
+
+@pytest.fixture
+def server(running):
+    """One server for all of these tests, with its usual limits."""
+    running.connections._limits = ConnectionLimits()
+    return running
+
+
 def connect(server) -> socket.socket:
     host, port = server.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    return socket.create_connection((host, int(port)), timeout=120)
 
 
 def status_of(connection: socket.socket) -> int:
@@ -168,13 +183,14 @@ def test_a_head_that_does_not_come_ends_after_each_answer(server, monkeypatch):
     with connect(server) as connection:
         connection.sendall(head(server, "/health"))
         assert status_of(connection) == 200
-        began = time.monotonic()
+        sent = 0
         with suppress(ConnectionError):
             for byte in b"GET /" + b"x" * 500:  # a byte from time to time is no head
                 connection.sendall(bytes([byte]))
+                sent += 1
                 time.sleep(0.02)
         assert status_of(connection) == 0
-        assert time.monotonic() - began < 5
+        assert sent < 500
 
 
 def test_blank_lines_between_requests_do_not_keep_a_connection(server, monkeypatch):
@@ -182,12 +198,13 @@ def test_blank_lines_between_requests_do_not_keep_a_connection(server, monkeypat
     with connect(server) as connection:
         connection.sendall(head(server, "/health"))
         assert status_of(connection) == 200
-        began = time.monotonic()
+        sent = 0
         with suppress(ConnectionError):
-            while time.monotonic() - began < 10:
+            while sent < 500:
                 connection.sendall(b"\r\n")
+                sent += 1
                 time.sleep(0.02)
-        assert time.monotonic() - began < 5
+        assert sent < 500
 
 
 def test_a_body_of_a_refused_request_is_not_read_for_ever(server, monkeypatch):
@@ -195,9 +212,9 @@ def test_a_body_of_a_refused_request_is_not_read_for_ever(server, monkeypatch):
     with connect(server) as connection:
         connection.sendall(head(server, "/v1/divide", None, "POST", "Content-Length: 999999999"))
         assert status_of(connection) == 401
-        began, sent = time.monotonic(), 0
+        sent = 0
         with pytest.raises(ConnectionError):
-            while time.monotonic() - began < 10:
+            for _ in range(3000):
                 sent += connection.send(b"x" * 1000)
                 time.sleep(0.01)
         assert sent < 2_000_000
@@ -228,9 +245,9 @@ def test_an_answer_that_is_not_fetched_ends(server, monkeypatch):
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         connection.connect(connect(server).getpeername())
-        connection.settimeout(20)
+        connection.settimeout(120)
         with suppress(ConnectionError):
-            for _ in range(150):
+            for _ in range(3000):
                 connection.sendall(head(server, "/page.js"))
                 time.sleep(0.01)
             pytest.fail("answers were written for a reader who takes none")

@@ -30,7 +30,7 @@ class Slow:
         self.reads += 1
         self.begun.set()
         progress(1, 3)
-        assert self.gate.wait(30)
+        assert self.gate.wait(120)
         progress(3, 3)
         return self.real(spec, version, where, asked, progress)
 
@@ -43,7 +43,7 @@ def test_progress_then_the_answer_and_the_data_is_read_once(server, monkeypatch)
         first = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key)
         assert first.status_code == 202
         job = first.headers["Location"]
-        assert slow.begun.wait(30)
+        assert slow.begun.wait(120)
         assert ann.get(job).json()["stage"] == "reading"
         assert bob.get(job).status_code == 404
         with ann.stream("GET", f"{job}/events") as events:
@@ -64,7 +64,7 @@ def test_called_off_before_the_charge(server, monkeypatch):
     with server.client("ann") as ann:
         key = {"Idempotency-Key": "called-off"}
         job = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key).json()["job"]
-        assert slow.begun.wait(30)
+        assert slow.begun.wait(120)
         assert ann.delete(f"/v1/jobs/{job}").json()["stage"] == "cancelled"
         slow.gate.set()
         with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
@@ -86,7 +86,7 @@ def test_an_error_after_the_request_was_answered_is_told_by_the_job_alone(
         key = {"Idempotency-Key": "refused-later"}
         asked = ASKED | {"epsilon": 90.0}
         job = ann.post("/v1/datasets/words/topk?wait=0", json=asked, headers=key).json()["job"]
-        assert slow.begun.wait(30)
+        assert slow.begun.wait(120)
         slow.gate.set()
         with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
             last = [line for line in events.iter_lines() if line.startswith("data: ")][-1]
@@ -198,7 +198,7 @@ def test_a_key_in_use_is_of_one_question(server, monkeypatch):
     with server.client("ann") as ann:
         key = {"Idempotency-Key": "two-bodies"}
         job = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key).json()["job"]
-        assert slow.begun.wait(30)
+        assert slow.begun.wait(120)
         refused = ann.post("/v1/datasets/words/topk?wait=0", json=other, headers=key)
         assert (refused.status_code, refused.json()["error"]) == (409, "key_used")
         assert ann.delete(f"/v1/jobs/{job}").status_code == 200
@@ -219,7 +219,7 @@ def test_a_revoked_token_sees_no_more_progress(server, monkeypatch):
         job = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key).headers[
             "Location"
         ]
-        assert slow.begun.wait(30)
+        assert slow.begun.wait(120)
         with ann.stream("GET", f"{job}/events") as events:
             lines = (line for line in events.iter_lines() if line.startswith("data: "))
             assert json.loads(next(lines)[6:])["stage"] == "reading"

@@ -31,7 +31,7 @@ PROGRAM = (
 
 untested = "the page was NOT tested: there is no Chromium here (`make browser` installs Debian's)"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason=untested)]
-SECONDS = 60_000
+SECONDS = 180_000
 
 
 @pytest.fixture(scope="module")

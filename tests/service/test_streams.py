@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,7 +124,7 @@ def test_what_is_refused_costs_nothing(server, ann):
 
 
 @pytest.mark.slow
-def test_a_client_s_stream(server):
+def test_a_client_s_stream(server, monkeypatch):
     client = Client(server.url, server.tokens["ann"], dataset="sales")
     price = client.stream_price(2, 4, **TERMS)
     stream = client.stream("top", 2, 4, **TERMS)
@@ -143,8 +144,12 @@ def test_a_client_s_stream(server):
         client.stream("top", 3, 4, **TERMS)
     with pytest.raises(BudgetExceeded):
         client.stream("dear", 2, 4, budget=Budget(30.0, 1e-6))
-    client._patience = 3.0  # seconds for which it asks again
-    with pytest.raises(ServiceError, match="cannot be read now"):
+    now = [0.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
+    with monkeypatch.context() as patched, pytest.raises(ServiceError, match="cannot be read now"):
+        patched.setattr("dptopk.session.client.time", clock)  # it asks again without waiting
         stream.answer(3)
     write_day(server.folder, 3)  # a day without data
     assert stream.answer(3).labels[0] == "ale"
@@ -193,7 +198,7 @@ def test_a_stream_is_a_job_that_cannot_be_called_off(server, ann, monkeypatch):
     """
     at, go, plan = "/v1/datasets/sales/streams", threading.Event(), streams.plan_continual
     monkeypatch.setattr(
-        streams, "plan_continual", lambda *args, **options: go.wait(30) and plan(*args, **options)
+        streams, "plan_continual", lambda *args, **options: go.wait(120) and plan(*args, **options)
     )
     begun = ann.post(f"{at}?wait=0", json=ASKED | {"stream": "top"})
     job = begun.json()["job"]
