@@ -46,7 +46,9 @@ WORDS = [
     ("three", 500231),
     ("four", 401177),
 ]
-ASKED = {"k": 3, "epsilon": 0.3, "delta": 1e-7, "counts": "gaussian", "method": "threshold"}
+# Of counts with Laplace noise: what is left of a budget for such questions is found in hundredths
+# of a second, and is asked for after each charge.
+ASKED = {"k": 3, "epsilon": 0.3, "delta": 1e-7, "counts": "laplace", "method": "threshold"}
 
 
 def write_words(folder: Path, version: str, times: int = 1) -> None:

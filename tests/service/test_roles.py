@@ -173,7 +173,7 @@ def play(folder, number: int) -> None:
 def test_no_header_changes_who_may_do_what(tmp_path, monkeypatch):
     """Every role at every route, and more at random; `make service-torture` sends 10,000."""
     monkeypatch.setattr(senders, "STRANGER_SECONDS", 0.0)
-    play(tmp_path, int(os.environ.get("DPTOPK_REQUESTS", "300")))
+    play(tmp_path, int(os.environ.get("DPTOPK_REQUESTS", "250")))
 
 
 def test_every_route_says_what_it_asks_of_its_sender(tmp_path):

@@ -16,7 +16,7 @@ from schemathesis.config import SchemathesisConfig
 from .conftest import ASKED, WORDS, Server
 
 MORE = int(os.environ.get("DPTOPK_EXAMPLES", "1"))  # `make service-torture` asks for more
-EXAMPLES, SLOW_EXAMPLES = 4 * MORE, 2 * MORE  # the second of operations that compute
+EXAMPLES, SLOW_EXAMPLES = 3 * MORE, MORE  # the second of operations that compute
 SECRETS = [str(count) for _, count in WORDS] + [word for word, _ in WORDS if len(word) > 5]
 SLOW = ("/plan", "/topk", "/run", "/divide", "/price", "/streams", "/days")
 SENT = ("method", "url", "headers", "params", "json", "data", "content")
