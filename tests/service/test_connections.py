@@ -38,11 +38,11 @@ def connect(server) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=120)
 
 
-def status_of(connection: socket.socket) -> int:
+def status_of(connection: socket.socket, method: str = "GET") -> int:
     """The status of the next answer, which is read to its end; 0 where the connection ended without
     one.
     """
-    answer = HTTPResponse(connection)
+    answer = HTTPResponse(connection, method=method)
     try:
         answer.begin()
     except (ConnectionError, HTTPException):
@@ -56,7 +56,7 @@ def asked(server, sent: bytes) -> int:
     with connect(server) as connection:
         with suppress(ConnectionError):
             connection.sendall(sent)
-        return status_of(connection)
+        return status_of(connection, sent[:5].decode("latin-1").strip())
 
 
 def head(server, path: str, who: str | None = None, method: str = "GET", *lines: str) -> bytes:
