@@ -8,7 +8,7 @@ whatever the number of a user's labels.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,45 @@ def _mean_of_laws(k: int) -> tuple[Array, Array]:
     return powers.mean(axis=1), decays.mean(axis=1)
 
 
+@dataclass(frozen=True)
+class _Curves:
+    """Curves of the counts by rank, each through a mean of the top k and the counts of two ranks.
+
+    Attributes:
+        k: how many labels are asked for.
+        mean, kth, last: of each curve the mean of the k largest, the count of rank k, and that of
+            the last rank that is looked at, shape (curves, 1).
+    """
+
+    k: int
+    mean: Array
+    kth: Array
+    last: Array
+
+    def above(self, rank: Array, by_factors: Array) -> Array:
+        """Up to rank k: by a factor a rank where that is said, else by powers."""
+        powers, decays = _mean_of_laws(self.k)
+        over = (self.mean / self.kth)[:, 0]
+        exponent = np.interp(over, powers, EXPONENTS)[:, None]
+        decay = np.interp(over, decays, DECAYS)[:, None]
+        power_law = self.kth * (self.k / rank) ** exponent
+        left = np.maximum(1 - rank / self.k, 0.0)
+        return np.where(by_factors, self.kth * np.exp(decay * left), power_law)
+
+    def below(self, rank: Array, how: Array) -> Array:
+        """After rank k: up to the last rank by powers (0), by a factor a rank (1), all at once at
+        the last (2) or after rank k (3); beyond it by powers.
+        """
+        last_rank = FACTORS[-1] * self.k
+        powers = np.log(rank / self.k) / np.log(FACTORS[-1])
+        steps = (rank - self.k) / (last_rank - self.k)
+        beyond = rank >= last_rank
+        fallen = np.choose(how, [powers, steps, beyond * 1.0, (rank > self.k) * 1.0])
+        share = np.where(beyond, powers, fallen)
+        lower: Array = self.kth * (self.last / self.kth) ** share
+        return lower
+
+
 def open_counts(seen: Array, k: int, mechanism: Box, length: int, number: int) -> Mixture:
     """Shapes of the counts of all events that the noisy values leave open, with fixed seeds.
 
@@ -76,27 +115,14 @@ def open_counts(seen: Array, k: int, mechanism: Box, length: int, number: int) -
     Up to rank k counts fall by powers, in a third of the shapes by a factor a rank; between the
     ranks that are looked at by powers, by a factor a rank or all at once; after them by powers.
     """
-    true = np.maximum(likely_counts(seen, mechanism, 1, number, finer=FINER), 0.5)
-    mean, kth, last = true.T[:, :, None]
-    powers, decays = _mean_of_laws(k)
-    over = mean[:, 0] / kth[:, 0]
-    exponent = np.interp(over, powers, EXPONENTS)[:, None]
-    decay = np.interp(over, decays, DECAYS)[:, None]
+    likely = np.maximum(likely_counts(seen, mechanism, 1, number, finer=FINER), 0.5)
+    curves = _Curves(k, *likely.T[:, :, None])
     rng = np.random.default_rng(k + 2)
-    first = rng.permutation(np.arange(number) % 3 == 0)[:, None]
-    then = rng.permutation(np.arange(number) % 4)[:, None]
+    by_factors = rng.permutation(np.arange(number) % 3 == 0)[:, None]
+    how = rng.permutation(np.arange(number) % 4)[:, None]
 
     def counts(rank: Array) -> Array:
-        by_powers = kth * (k / rank) ** exponent
-        by_factors = kth * np.exp(decay * np.maximum(1 - rank / k, 0.0))
-        above = np.where(first, by_factors, by_powers)
-        share = np.log(rank / k) / np.log(FACTORS[-1])
-        steps = (rank - k) / (FACTORS[-1] * k - k)
-        at_end = (rank >= FACTORS[-1] * k).astype(np.float64)
-        at_start = (rank > k).astype(np.float64)
-        ways = np.choose(then, [share, steps, at_end, at_start])
-        way = np.where(at_end > 0, share, ways)
-        below = kth * (last / kth) ** way
-        return np.rint(np.where(rank <= k, above, below))
+        whole = np.where(rank <= k, curves.above(rank, by_factors), curves.below(rank, how))
+        return np.rint(whole)
 
     return Mixture.of(k, length, counts)

@@ -69,20 +69,27 @@ class Scene:
         """
         if way.cap is None or not self.users.any():
             return self.drawn.counts
+        counts, average = self._average(way)
+        most = WEIGHT if way.find == "weights" else 1.0
+        share = np.clip(average / np.maximum(counts, 1.0) / most, 0.0, 1.0)
+        turn = np.resize(np.exp(LOG_ODDS), len(share))[:, None]
+        shifted: Array = share * turn / (1 - share + share * turn)
+        return shifted * most * self.drawn.counts
+
+    def _average(self, way: Way) -> tuple[Array, Array]:
+        """The counts, at most all users, and what a label of each adds up to under the cap on
+        average, shape (shapes, groups) both.
+        """
         users = spread(self.users)
-        taking_part = np.minimum(LABELS, way.cap)
+        taking_part = np.minimum(LABELS, way.cap or 1)
         weights = WEIGHT / np.sqrt(taking_part) if way.find == "weights" else 1.0
         added = weights * taking_part / LABELS  # to the sum of each label, on average
         chances = -np.expm1(-CHANCES * LABELS)
         have = np.einsum("pc,sc->sp", chances, users)
         sums = np.einsum("pc,sc->sp", chances * added, users)
         counts = np.minimum(self.drawn.counts, have[:, -1:])  # no label has more than all users
-        average = np.array([np.interp(*curve) for curve in zip(counts, have, sums, strict=True)])
-        most = WEIGHT if way.find == "weights" else 1.0
-        share = np.clip(average / np.maximum(counts, 1.0) / most, 0.0, 1.0)
-        turn = np.resize(np.exp(LOG_ODDS), len(share))[:, None]
-        shifted: Array = share * turn / (1 - share + share * turn)
-        return shifted * most * self.drawn.counts
+        average = [np.interp(*curve) for curve in zip(counts, have, sums, strict=True)]
+        return counts, np.array(average)
 
 
 def spread(users: Array) -> Array:
@@ -112,29 +119,39 @@ def losses(scene: Scene, ways: list[Way], mu: float) -> Array:
     """
     alike = {(way.find, way.cap): way for way in ways}
     sources = {source: scene.seen(way) for source, way in alike.items()}
-    found = np.array([_found(scene, way, mu, sources[way.find, way.cap]) for way in ways])
+    seen = [sources[way.find, way.cap] for way in ways]
+    noise = np.array([deviation(way, scene.k, scene.budget, mu, scene.linf) for way in ways])
+    shown = _chances_shown(scene, ways, mu, seen, noise)
+    rows = shown @ scene.drawn.sizes
+    cut = np.array([cut_off(scene, *each) for each in zip(ways, seen, strict=True)])
+    each = np.minimum(rows, 1.0) * np.hypot(noise[:, None], cut) + _missed(scene, shown)
+    # Labels chosen under a cap tend to the true top k only if the cap takes off next to nothing.
+    by_capped = np.array([not way.selecting for way in ways])
+    each[by_capped & (np.sqrt((cut**2).mean(axis=1)) > MOST_CUT * noise)] = math.inf
+    typical: Array = np.sqrt((each**2).mean(axis=1))
+    return typical
+
+
+def _missed(scene: Scene, shown: Array) -> Array:
+    """What the true top k hold more than what is shown, for each row, shape (ways, shapes)."""
+    drawn = scene.drawn
+    top = drawn.counts @ drawn.of_top(scene.k)
+    missed: Array = np.maximum(top - (shown * drawn.counts) @ drawn.sizes, 0.0) / scene.k
+    return missed
+
+
+def _chances_shown(
+    scene: Scene, ways: list[Way], mu: float, seen: list[Array], noise: Array
+) -> Array:
+    """The chance of each label to be shown, shape (ways, shapes, groups)."""
+    found = np.array([_found(scene, *each, mu) for each in zip(ways, seen, strict=True)])
     selects = np.array([way.selecting > 0 for way in ways])
     rates = np.array([_rate(scene, way, mu) for way in ways if way.selecting])
     shown = np.empty_like(found)
     shown[selects] = _shown(scene, found[selects], rates)
     for place in np.flatnonzero(~selects):
-        way = ways[place]
-        seen = sources[way.find, way.cap]
-        shown[place] = _largest(
-            scene, found[place], seen, deviation(way, scene.k, scene.budget, mu, scene.linf)
-        )
-    sizes = scene.drawn.sizes
-    rows = shown @ sizes
-    top = scene.drawn.counts @ scene.drawn.of_top(scene.k)
-    missed = np.maximum(top - (shown * scene.drawn.counts) @ sizes, 0.0) / scene.k
-    noise = np.array([deviation(way, scene.k, scene.budget, mu, scene.linf) for way in ways])
-    cut = np.array([cut_off(scene, way, sources[way.find, way.cap]) for way in ways])
-    each = np.minimum(rows, 1.0) * np.hypot(noise[:, None], cut) + missed
-    # Labels chosen under a cap tend to the true top k only if the cap takes off next to nothing.
-    by_capped = ~selects & (np.sqrt((cut**2).mean(axis=1)) > MOST_CUT * noise)
-    each[by_capped] = math.inf
-    typical: Array = np.sqrt((each**2).mean(axis=1))
-    return typical
+        shown[place] = _largest(scene, found[place], seen[place], noise[place])
+    return shown
 
 
 def cut_off(scene: Scene, way: Way, seen: Array) -> Array:
@@ -164,37 +181,51 @@ def _rate(scene: Scene, way: Way, mu: float) -> float:
     return CAUTION * rate * math.sqrt(way.selecting)
 
 
-def _found(scene: Scene, way: Way, mu: float, seen: Array) -> Array:
+def _found(scene: Scene, way: Way, seen: Array, mu: float) -> Array:
     """The chance of each label to be found, shape (shapes, groups)."""
-    from scipy.special import expit, ndtr, ndtri
+    from scipy.special import ndtr
 
-    delta = FINDING_DELTA[way.find] * scene.budget.delta
     present = scene.drawn.counts > 0
     if way.find == "uncapped":
-        rate = _rate(scene, way, mu)
-        edges = scene.drawn.edges
-        offset = (math.log(way.floor) - math.log(delta)) / rate
-        last = int(np.searchsorted(edges, way.floor + 1, side="left")) - 1
-        inside = edges[1:] <= way.floor
-        floor = scene.drawn.counts[:, last : last + 1] if last < len(inside) else 0.0
-        lead = scene.drawn.counts - floor - scene.linf - offset
-        chances: Array = present * inside * expit(rate * lead)
-        return chances
+        return present * _over_floor(scene, way, mu)
+    middle, noise = _threshold(scene, way, mu)
+    gaussian: Array = present * ndtr((seen - middle) / noise)
+    return gaussian
+
+
+def _over_floor(scene: Scene, way: Way, mu: float) -> Array:
+    """The chance of each count to be above the noisy floor, the count after the first of them."""
+    from scipy.special import expit
+
+    delta = FINDING_DELTA[way.find] * scene.budget.delta
+    rate = _rate(scene, way, mu)
+    edges = scene.drawn.edges
+    inside = edges[1:] <= way.floor
+    last = int(np.searchsorted(edges, way.floor + 1, side="left")) - 1
+    floor = scene.drawn.counts[:, last : last + 1] if last < len(inside) else 0.0
+    offset = (math.log(way.floor) - math.log(delta)) / rate
+    chances: Array = inside * expit(rate * (scene.drawn.counts - floor - scene.linf - offset))
+    return chances
+
+
+def _threshold(scene: Scene, way: Way, mu: float) -> tuple[float, float]:
+    """The sum or count at which a label is found with probability 1/2, and the deviation around."""
+    from scipy.special import ndtri
+
+    delta = FINDING_DELTA[way.find] * scene.budget.delta
     cap = way.cap or 1
     noise = 1 / (mu * math.sqrt(way.share * (1 - way.selecting)))
     if way.find == "weights":
         noise *= WEIGHT
         alone = WEIGHT - noise * float(ndtri(delta))
         several = WEIGHT / math.sqrt(cap) - noise * float(ndtri(delta / cap))
-        middle = max(alone, several)
-    else:
-        noise *= math.sqrt(cap) * scene.linf
-        middle = scene.linf - noise * float(ndtri(delta / cap))
+        return max(alone, several), noise
+    noise *= math.sqrt(cap) * scene.linf
+    middle = scene.linf - noise * float(ndtri(delta / cap))
     if way.find == "coins":
         middle *= max(COIN_START - COIN_SLOPE * math.log(cap), LEAST_COIN)
-        noise = COIN_SPREAD * middle
-    gaussian: Array = present * ndtr((seen - middle) / noise)
-    return gaussian
+        return middle, COIN_SPREAD * middle
+    return middle, noise
 
 
 def _shown(scene: Scene, found: Array, rates: Array) -> Array:
