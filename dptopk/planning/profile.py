@@ -10,6 +10,7 @@ with that (ε, δ).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -131,24 +132,11 @@ def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, us
         rest: the budget of the answer.
         usual: the way that is taken without a look.
     """
-    cells = dict(zip(users.labels, np.asarray(users.counts).tolist(), strict=True))
-    top = dict(zip(counts.labels, np.asarray(counts.counts).tolist(), strict=True))
-    ranked = looked_at(plan.k)
-    noisy_users = np.array([cells[cell] for cell in CELLS], dtype=np.float64)
-    noisy_counts = np.array([top[name] for name in ranked], dtype=np.float64)
-    users_look, counts_look = plan.looks
-    users_std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
-    counts_std = counts_look.mechanism.count_noise(Sensitivity(), labels=len(ranked)) or 0.0
-    few = noisy_users.sum() < STDS * users_std * math.sqrt(len(CELLS))
-    if few or noisy_counts[0] < STDS_SEEN * counts_std:
+    scene = _scene(plan, users, counts, rest)
+    if scene is None:
         return Choice(None, "nothing was seen")
-    box = counts_look.mechanism
-    assert isinstance(box, Box)  # noqa: S101
-    length = (max(FLOORS) + 1) * plan.k + 10
-    drawn = open_counts(noisy_counts, plan.k, box, length, LIKELY)
-    scene = Scene(plan.k, rest, _open_users(noisy_users, users_std / math.sqrt(2)), drawn)
     mu = gaussian_mu(epsilon=rest.epsilon, delta=rest.delta)
-    offered = menu(plan.k, _families(scene, plan, mu))
+    offered = menu(plan.k, _families(plan, rest, mu))
     if plan.counted and plan.family is None:
         offered += capped_menu()
     predicted = losses(scene, [usual, *offered], mu)
@@ -157,6 +145,31 @@ def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, us
         return Choice(None, f"a loss of {predicted[0]:.3g} was predicted for the usual way")
     promise = f"a loss of {predicted[best]:.3g} was predicted, {predicted[0]:.3g} for the usual way"
     return Choice(offered[best - 1], promise)
+
+
+def _scene(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget) -> Scene | None:
+    """What the looks leave open; None if nothing was seen beside their noise."""
+    users_look, counts_look = plan.looks
+    names = looked_at(plan.k)
+    noisy_users = _in_order(users, CELLS)
+    noisy_counts = _in_order(counts, names)
+    users_std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
+    counts_std = counts_look.mechanism.count_noise(Sensitivity(), labels=len(names)) or 0.0
+    few = noisy_users.sum() < STDS * users_std * math.sqrt(len(CELLS))
+    if few or noisy_counts[0] < STDS_SEEN * counts_std:
+        return None
+    box = counts_look.mechanism
+    assert isinstance(box, Box)  # noqa: S101
+    length = (max(FLOORS) + 1) * plan.k + 10
+    drawn = open_counts(noisy_counts, plan.k, box, length, LIKELY)
+    return Scene(plan.k, rest, _open_users(noisy_users, users_std / math.sqrt(2)), drawn)
+
+
+def _in_order(released: Release, names: Sequence[object]) -> Array:
+    """The released counts of these labels, float64, shape (names,)."""
+    values = np.asarray(released.counts, dtype=np.float64).tolist()
+    by_label = dict(zip(released.labels, values, strict=True))
+    return np.array([by_label[name] for name in names], dtype=np.float64)
 
 
 def _open_users(noisy: Array, scale: float) -> Array:
@@ -186,14 +199,14 @@ def _open_users(noisy: Array, scale: float) -> Array:
     return drawn
 
 
-def _families(scene: Scene, plan: TwoPhasePlan, mu: float) -> tuple[Counting | None, ...]:
+def _families(plan: TwoPhasePlan, rest: Budget, mu: float) -> tuple[Counting | None, ...]:
     """The family of noise on the counts: the asked one, else that with less noise."""
     if not plan.counted:
         return (None,)
     if plan.family is not None:
         return (plan.family,)
     typical = [Way("weights", 0.15, 0.5, family, WEIGHTED_CAP) for family in COUNTING]
-    return (min(typical, key=lambda way: deviation(way, plan.k, scene.budget, mu)).counting,)
+    return (min(typical, key=lambda way: deviation(way, plan.k, rest, mu)).counting,)
 
 
 def answer(plan: TwoPhasePlan, both: EventCounts, rng: np.random.Generator | None) -> Release:

@@ -294,37 +294,39 @@ class TwoPhasePlan(TopKPlan):
         histogram = validate.instance(EventCounts, histogram=data)
         if self.looks:
             return by_profile.answer(self, histogram, rng)
-        charges = {phase.name: phase.charge for phase in self.phases}
-        mechanisms = {phase.name: phase.mechanism for phase in self.phases}
-        finding = mechanisms[FINDS]
-        found = finding.release(self._findable(histogram), rng)
-        if not charges[FINDS].includes(found.charge):
-            raise ReleaseWithheld(charges[FINDS], found.charge)
+        phases = {phase.name: phase for phase in self.phases}
+        finding = phases[FINDS]
+        found = finding.mechanism.release(self._findable(histogram), rng)
+        if not finding.charge.includes(found.charge):
+            raise ReleaseWithheld(finding.charge, found.charge)
         everything = histogram.with_sensitivity(self.sensitivity)
-        select = mechanisms.get("select")
-        capped = self.way.counting == "capped"
-        if isinstance(select, KnownGumbel):
-            answer = self._selected(select, found, everything, rng)
-        elif capped:
-            answer = found.top(self.k, planned=True)
-        else:  # of charges from before labels were selected: the first by what they were found with
-            answer = found if finding.open_ended else found.top(self.k)
-        number = len(found)
-        if capped:
+        answer = self._chosen(found, everything, rng)
+        if self.way.counting == "capped":
             answer = _only(found, answer)
-        elif "count" in mechanisms:
+        elif "count" in phases:
             labels = in_label_order(answer.labels)
-            counting = mechanisms["count"]
-            answer = counting.release(everything, rng, labels=labels)
-        note = "; ".join(filter(None, (self._told(number), answer.note)))
+            answer = phases["count"].mechanism.release(everything, rng, labels=labels)
+        note = "; ".join(filter(None, (self._told(len(found)), answer.note)))
         return replace(
             shown(answer, self.k, self.counted),
             charge=self.charge,
-            phases=charges,
+            phases={name: phase.charge for name, phase in phases.items()},
             note=note,
             missing=self._missing,
             at_delta=self.budget.delta,
         )
+
+    def _chosen(self, found: Release, everything: Histogram, rng: Generator | None) -> Release:
+        """At most k of the labels found: selected on all events, or those with the largest of the
+        values by which they were found.
+        """
+        for phase in self.phases:
+            if isinstance(phase.mechanism, KnownGumbel):
+                return self._selected(phase.mechanism, found, everything, rng)
+        if self.way.counting == "capped":
+            return found.top(self.k, planned=True)
+        # Of charges from before labels were selected: the first by what they were found with.
+        return found if self.mechanisms[0].open_ended else found.top(self.k)
 
     def _selected(
         self,
@@ -485,59 +487,54 @@ def plan_two_phases(
         raise InvalidParameter(
             "budget.delta must be above 0: hiding which labels exist needs a δ", parameter="delta"
         )
-    weights = validate.member(FIND, find=find) == "weights" or (
-        find == "auto" and per_label_cap == 1
-    )
-    if weights and per_label_cap != 1:
-        raise InvalidParameter(
-            "find='weights': users add at most 1 to a label; per_label_cap must be 1"
-        )
-    cap = (
-        CAPS[weights]
-        if labels_per_user == "auto"
-        else validate.count(labels_per_user=labels_per_user)
+    asked = _Asked.of(
+        k, budget, labels_per_user, per_label_cap, counts, find, min_users=min_users, users=users
     )
     share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
-    min_users = validate.count(min_users=min_users)
-    per_label_cap = validate.count(per_label_cap=per_label_cap)
-    counts = None if counts is None else validate.member(COUNTS, counts=counts)
     if budget.rho is not None:
-        told: dict[str, Any] = {
-            "labels_per_user": labels_per_user,
-            "per_label_cap": per_label_cap,
-            "counts": "gaussian" if counts == "auto" else counts,  # in ρ it is less than box noise
-        }
-        told |= {
-            "share": share,
-            "find": find,
-            "min_users": min_users,
-            "users": users,
-            "profile": False,  # the charge that covers every way has no price in ρ
-        }
-        in_rho = partial(plan_two_phases, k, **told)
+        in_rho = partial(
+            plan_two_phases,
+            k,
+            labels_per_user=labels_per_user,
+            per_label_cap=per_label_cap,
+            counts="gaussian" if counts == "auto" else counts,  # in ρ it is less than box noise
+            share=share,
+            find=find,
+            min_users=min_users,
+            users=users,
+            profile=False,  # the charge that covers every way has no price in ρ
+        )
         return plan_in_rho(budget, in_rho)
-    asked = _Asked(k, budget, cap, per_label_cap, min_users, users, counts)
     unstated = labels_per_user == share == find == "auto" and min_users == 1
-    looks = by_profile.looks(budget.epsilon) if profile and weights and unstated else ()
-    rest = by_profile.rest_of(budget, looks) if looks else None
+    if not (profile and asked.weights and unstated):
+        return _first_usual(asked, find, share, budget)
+    looks = by_profile.looks(budget.epsilon)
+    rest = by_profile.rest_of(budget, looks)
+    usual = _first_usual(asked, find, share, rest)
+    looked = replace(usual, looks=looks, rest=rest, budget=budget)
+    return replace(looked, bound=compose(looked.charge, delta=budget.delta, lower=False))
+
+
+def _first_usual(
+    asked: _Asked, find: FindBy, share: float | Literal["auto"], budget: Budget
+) -> TwoPhasePlan:
+    """The plan without a look of the first way of finding labels that this budget allows."""
     refusal: InvalidParameter | None = None
-    for how in _finding_ways(find, weights=weights):
+    for how in _finding_ways(find, weights=asked.weights):
         try:
-            usual = _usual(asked, how, share, rest or budget)
+            return _usual(asked, how, share, budget)
         except InvalidParameter as error:
             refusal = refusal or error
-            continue
-        if rest is None:
-            return usual
-        looked = replace(usual, looks=looks, rest=rest, budget=budget)
-        total = compose(looked.charge, delta=budget.delta, lower=False)
-        return replace(looked, bound=total)
     raise refusal or InvalidParameter("budget: it is too small for every way of finding labels")
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The validated arguments of plan_two_phases that every way needs."""
+    """The validated arguments of plan_two_phases that every way needs.
+
+    Attributes:
+        weights: whether labels are found by sums of weights; the others as in plan_two_phases.
+    """
 
     k: int
     budget: Budget
@@ -546,6 +543,36 @@ class _Asked:
     min_users: int
     users: int | None
     counts: Counts | None
+    weights: bool
+
+    @classmethod
+    def of(
+        cls,
+        k: int,
+        budget: Budget,
+        labels_per_user: int | Literal["auto"],
+        per_label_cap: int,
+        counts: Counts | None,
+        find: FindBy,
+        *,
+        min_users: int,
+        users: int | None,
+    ) -> _Asked:
+        """The arguments of plan_two_phases, validated."""
+        chosen = validate.member(FIND, find=find)
+        weights = chosen == "weights" or (chosen == "auto" and per_label_cap == 1)
+        if weights and per_label_cap != 1:
+            raise InvalidParameter(
+                "find='weights': users add at most 1 to a label; per_label_cap must be 1"
+            )
+        if labels_per_user == "auto":
+            cap = CAPS[weights]
+        else:
+            cap = validate.count(labels_per_user=labels_per_user)
+        min_users = validate.count(min_users=min_users)
+        per_label_cap = validate.count(per_label_cap=per_label_cap)
+        counts = None if counts is None else validate.member(COUNTS, counts=counts)
+        return cls(k, budget, cap, per_label_cap, min_users, users, counts, weights)
 
     @property
     def counted(self) -> bool:

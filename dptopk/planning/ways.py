@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from dptopk._internal.box_tails import box_std
@@ -146,47 +147,76 @@ def calibrated(
     """
     delta = FINDING_DELTA[way.find] * budget.delta
     whole = gaussian_mu(epsilon=budget.epsilon, delta=budget.delta - delta)
-    mu = whole * math.sqrt(way.share)
-    if way.find == "uncapped":
-
-        def selected(epsilon: float) -> tuple[Phase, ...]:
-            find = UnknownGumbel(k=k, d_bar=way.floor, epsilon=epsilon, delta=delta)
-            return (Phase("find", find, find.charge(everything)),)
-
-        first: tuple[Phase, ...] = ()
-        pick = RANGE_OF_MU * mu / math.sqrt(k)
-    else:
-        mechanism = _finding(way, mu * math.sqrt(1 - way.selecting), delta, under)
-        first = (Phase("find", mechanism, mechanism.charge(under)),)
-
-        def selected(epsilon: float) -> tuple[Phase, ...]:
-            select = KnownGumbel(k=k, epsilon=epsilon)
-            return (Phase("select", select, select.charge(everything)),)
-
-        pick = RANGE_OF_MU * mu * math.sqrt(way.selecting / k)
+    make = _Phases(way, k, delta, under, everything, whole * math.sqrt(way.share))
     if way.counting == "capped":
-
-        def found(size: float) -> tuple[Phase, ...]:
-            find = SparseGaussian(sigma=ceil_digits(1 / size), delta=delta)
-            return (Phase("find", find, find.charge(under)),)
-
-        selections = selected(floor_digits(pick)) if way.selecting else ()
-        size = mu * math.sqrt((1 - way.selecting) / (under.l0 or 1))
-        phases, bound = _filled(selections, found, budget, size)
+        selections = (make.selected(floor_digits(make.pick)),) if way.selecting else ()
+        size = make.mu * math.sqrt((1 - way.selecting) / (under.l0 or 1))
+        phases, bound = _filled(selections, make.found_with_counts, budget, size)
         phases = phases[::-1]
     elif way.counting is None:
-        phases, bound = _filled(first, selected, budget, pick)
+        phases, bound = _filled(make.first, make.selected, budget, make.pick)
     else:
-        family = COUNTING[way.counting]
-
-        def counted(size: float) -> tuple[Phase, ...]:
-            count = family(size)
-            return (Phase("count", count, count.charge(everything)),)
-
-        before = (*first, *selected(floor_digits(pick)))
-        phases, bound = _filled(before, counted, budget, size_of_counts(way, budget, whole))
+        before = (*make.first, make.selected(floor_digits(make.pick)))
+        size = size_of_counts(way, budget, whole)
+        phases, bound = _filled(before, make.counted, budget, size)
         phases[-1].mechanism.charge(everything, labels=k)  # refuses what cannot be counted
     return CalibratedWay(way, phases, everything if way.find == "uncapped" else under, bound)
+
+
+@dataclass(frozen=True)
+class _Phases:
+    """The phases of a way, made for their sizes.
+
+    Attributes:
+        way: which one.
+        k: how many labels are asked for.
+        delta: the part of δ with which labels are found.
+        under: the sensitivity of the histogram on which labels are found.
+        everything: the sensitivity of all events.
+        mu: of a Gaussian at the cost of finding and selecting.
+    """
+
+    way: Way
+    k: int
+    delta: float
+    under: Sensitivity
+    everything: Sensitivity
+    mu: float
+
+    @property
+    def pick(self) -> float:
+        """About the ε of one selection."""
+        if self.way.find == "uncapped":
+            return RANGE_OF_MU * self.mu / math.sqrt(self.k)
+        return RANGE_OF_MU * self.mu * math.sqrt(self.way.selecting / self.k)
+
+    @cached_property
+    def first(self) -> tuple[Phase, ...]:
+        """What finds labels before they are selected; without a cap the selections find them."""
+        if self.way.find == "uncapped":
+            return ()
+        mu = self.mu * math.sqrt(1 - self.way.selecting)
+        mechanism = _finding(self.way, mu, self.delta, self.under)
+        return (Phase("find", mechanism, mechanism.charge(self.under)),)
+
+    def selected(self, epsilon: float) -> Phase:
+        """The k selections on all events."""
+        if self.way.find == "uncapped":
+            find = UnknownGumbel(k=self.k, d_bar=self.way.floor, epsilon=epsilon, delta=self.delta)
+            return Phase("find", find, find.charge(self.everything))
+        select = KnownGumbel(k=self.k, epsilon=epsilon)
+        return Phase("select", select, select.charge(self.everything))
+
+    def found_with_counts(self, size: float) -> Phase:
+        """The noisy capped counts, which find labels and are shown."""
+        find = SparseGaussian(sigma=ceil_digits(1 / size), delta=self.delta)
+        return Phase("find", find, find.charge(self.under))
+
+    def counted(self, size: float) -> Phase:
+        """The counts of what was selected, on all events."""
+        assert self.way.counting in COUNTING  # noqa: S101
+        count = COUNTING[self.way.counting](size)
+        return Phase("count", count, count.charge(self.everything))
 
 
 def size_of_counts(way: Way, budget: Budget, whole: float) -> float:
@@ -249,24 +279,21 @@ def _beside(budget: Budget, mu: float, part: float) -> float:
 
 
 def _filled(
-    first: tuple[Phase, ...],
-    last: Callable[[float], tuple[Phase, ...]],
-    budget: Budget,
-    size: float,
+    first: tuple[Phase, ...], last: Callable[[float], Phase], budget: Budget, size: float
 ) -> tuple[tuple[Phase, ...], Bound]:
     """The first phases, and the last one of the largest size found that the budget allows; about
     ``size``.
     """
 
     def whole(size: float) -> Charge:
-        return joined([phase.charge for phase in (*first, *last(size))])
+        return joined([phase.charge for phase in (*first, last(size))])
 
     size = floor_digits(calibrate(whole, budget, start=size or None))
     bound = compose(whole(size), delta=budget.delta, lower=False)
     while bound.epsilon > budget.epsilon:  # the search may end above it by its own tolerance
         size = floor_digits(size * (1 - STEP_DOWN))
         bound = compose(whole(size), delta=budget.delta, lower=False)
-    return (*first, *last(size)), bound
+    return (*first, last(size)), bound
 
 
 def _finding(way: Way, mu: float, delta: float, under: Sensitivity) -> Mechanism:
