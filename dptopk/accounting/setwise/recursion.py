@@ -197,6 +197,8 @@ class Layer:
         ends = self.first * self.h, (self.first + len(self.values) - 1) * self.h
         inside = np.clip(x, *ends)
         node = np.ceil(inside / self.h)
+        if np.isnan(node).any():  # of losses that are no floats nothing is known: 0 is always below
+            return np.zeros(x.shape)
         first = int(node.min())
         last = int(node.max())
         values = self.extended(first, last)

@@ -717,6 +717,11 @@ def no_height(content):
         ("4*DP(0.377) + DGauss(1.78, 4)", 1.8e-239),
         ("2*GDP(1.0) + ADP(0.1, 1e-302)", 1e-300),
         ("BR(4.61) + ADP(0.0, 1.3e-14) + DGauss(626.0, 1) + ZCDP(2.8e-05)", 1.6e-7),
+        pytest.param(  # losses of the lower end are no floats
+            "DP(0.215) + 3*BR(26.4) + 62*DGauss(0.141, 3) + CDP(0.00381, 9.4e-05)",
+            5.72e-11,
+            marks=pytest.mark.slow,
+        ),
         (f"{10**18}*BR(1e-9)", 1e-6),
         ("3*ADP(0.1, 1e-9) + 20000*DP(0.001)", 1e-6),
     ],
