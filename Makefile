@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run test test-slow test-all lowest dbt lint types check browser service-torture deploy-check figures figures-quick doc-figures proofs measure bench docs docs-check \
+.PHONY: run test test-slow test-studies test-all lowest lowest-ready dbt lint types check browser service-torture deploy-check figures figures-quick caps-quick doc-figures proofs measure bench docs docs-check \
   contrib-check paper paper-numbers package-check clean
 
 run: $(VENV)/.run-ready
@@ -18,12 +18,16 @@ PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 test: $(VENV)/.test-ready
 	$(PYTEST) -m "not slow"
 
-# The rest: what is marked `slow`.
+# What is marked `slow`, as `.ci/run` runs it.
 test-slow: $(VENV)/.test-ready
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not study"
+
+# What is marked `study`: the same claims on more or larger cases; before a release.
+test-studies: $(VENV)/.test-ready
+	$(PYTEST) -m study
 
 # Every test.
-test-all: test test-slow
+test-all: test test-slow test-studies
 
 # The quick tests of what users call, at the lowest versions that pyproject.toml promises; LOWEST: which.
 # (test_schema.py needs schemathesis, which asks for newer versions.)
@@ -33,6 +37,7 @@ lowest: build/lowest/.ready
 	$(LOWEST_BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -p no:cacheprovider -m "not slow" \
 	  -W ignore::DeprecationWarning --ignore tests/service/test_schema.py $(LOWEST)
 
+lowest-ready: build/lowest/.ready
 build/lowest/.ready: pyproject.toml
 	rm -rf build/lowest
 	$(PYTHON) -m venv build/lowest
@@ -101,6 +106,10 @@ doc-figures: $(VENV)/.test-ready
 # Every figure with few points, in two processes: that each is made, not its numbers.
 figures-quick: $(VENV)/.test-ready
 	$(BIN)/dptopk reproduce all --quick --force --jobs 2 --out build/figures-quick
+
+# What a cap on a user's labels costs, on one real table.
+caps-quick: $(VENV)/.test-ready
+	$(BIN)/python benchmarks/caps.py --quick
 
 # The theorems of proofs/ in Coq 8.16 of Debian 12, which is installed where it is missing (as root).
 COQ = coq libcoq-mathcomp-ssreflect libcoq-mathcomp-algebra libcoq-mathcomp-algebra-tactics \
