@@ -169,7 +169,7 @@ class TestQueriesAffordable:
         [
             ("BR(0.1)", 1.0, 0),
             ("BR(0.1) + BR(0.05)", 1.0, 0),
-            ("2*BR(0.1) + 3*BR(0.0731)", 2.0, 0),
+            pytest.param("2*BR(0.1) + 3*BR(0.0731)", 2.0, 0, marks=pytest.mark.study),
             ("3*BR(0.05) + 2*DP(0.03)", 3.0, 3),
             ("GDP(0.1)", 9.0, 3),
         ],

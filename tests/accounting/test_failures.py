@@ -109,7 +109,13 @@ def test_a_filter_may_spend_its_failures_at_once():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "text", ["GDP(0.01)", "DP(0.01) + GDP(0.01)", "DGauss(100, 1)", "DLap(3, 2) + GDP(1e-3)"]
+    "text",
+    [
+        pytest.param("GDP(0.01)", marks=pytest.mark.study),
+        pytest.param("DP(0.01) + GDP(0.01)", marks=pytest.mark.study),
+        "DGauss(100, 1)",
+        "DLap(3, 2) + GDP(1e-3)",
+    ],
 )
 def test_no_gaussian_is_pure(text):
     """δ(1) is far below the smallest float here, and not 0."""

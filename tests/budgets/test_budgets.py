@@ -112,7 +112,7 @@ def test_selections_run_at_the_smaller_of_float_and_decimal(name, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("l0", [1, 3, None])
+@pytest.mark.parametrize("l0", [1, 3, pytest.param(None, marks=pytest.mark.study)])
 def test_a_question_of_exactly_the_budget_fits_a_fresh_ledger(l0, tmp_path):
     histogram = Histogram(["a", "b", "c"], [900, 700, 5], sensitivity=Sensitivity(l0=l0))
     plan = plan_topk(2, Budget(1, 1e-6), sensitivity=histogram.sensitivity)

@@ -461,7 +461,7 @@ def test_where_nothing_is_seen_the_usual_way_is_taken():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", [BUDGET, Budget(8.0, 1e-4), Budget(0.05, 1e-8)])
-@pytest.mark.parametrize("k", [3, 60])
+@pytest.mark.parametrize("k", [3, pytest.param(60, marks=pytest.mark.study)])
 def test_every_way_is_within_what_is_charged_for_the_answer(k, budget):
     """Looks and one (ε, δ) are charged; some ways of the menu cost at most that (ε, δ)."""
     plan = plan_two_phases(k, budget, profile=True)

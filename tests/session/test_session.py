@@ -393,7 +393,9 @@ def test_an_answer_that_is_too_long_is_given_and_not_kept(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("l0", "counts"), [(1, "auto"), (3, "auto"), (None, None)])
+@pytest.mark.parametrize(
+    ("l0", "counts"), [(1, "auto"), (3, "auto"), pytest.param(None, None, marks=pytest.mark.study)]
+)
 def test_one_question_may_take_the_whole_budget(l0, counts):
     """More δ than a filter sets aside for failures, or bounds that no filter has: it is entered as
     a whole.

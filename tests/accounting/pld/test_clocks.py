@@ -169,7 +169,15 @@ def brute(epsilon, count, x, side, cells=6000, reach=45.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 1), (0.1, 2), (0.8, 3), (2.0, 2)])
+@pytest.mark.parametrize(
+    ("epsilon", "count"),
+    [
+        pytest.param(0.1, 1, marks=pytest.mark.study),
+        (0.1, 2),
+        pytest.param(0.8, 3, marks=pytest.mark.study),
+        pytest.param(2.0, 2, marks=pytest.mark.study),
+    ],
+)
 def test_products_against_a_second_algorithm(epsilon, count):
     for times in (0.5, 3, 6):
         x = times * epsilon
@@ -198,6 +206,7 @@ def test_one_clock_has_its_closed_form():
 
 
 @pytest.mark.slow
+@pytest.mark.study
 def test_it_composes_with_other_costs_and_stays_above_their_part():
     clocks = {ExponentialClockDP(0.1): 2}
     for text in (
@@ -286,7 +295,9 @@ def test_a_filter_prices_a_clock_only_where_its_order_has_a_moment():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beside", [{BoundedRange(0.1): 3}, {ZCDP(0.1): 3}])
+@pytest.mark.parametrize(
+    "beside", [{BoundedRange(0.1): 3}, pytest.param({ZCDP(0.1): 3}, marks=pytest.mark.study)]
+)
 @pytest.mark.parametrize("epsilon", [0.6928, 0.8, 3.0])
 def test_clocks_without_a_moment_at_order_one_beside_ranges_and_concentrated_costs(beside, epsilon):
     """No order of 1/(e^ε - 1) or more has a moment, and the best order may be just below."""

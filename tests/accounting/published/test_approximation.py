@@ -107,7 +107,7 @@ def test_area_falls_with_the_square_of_the_pieces():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.2, 1.0])
-@pytest.mark.parametrize("count", [3, 10, 100])
+@pytest.mark.parametrize("count", [3, pytest.param(10, marks=pytest.mark.study), 100])
 def test_bracket_holds_the_exact_gaussian_composition_and_closes(mu, count):
     """G_μ composed k times is G_{μ√k} (Figure 3 has μ = 1, k = 3 and 10)."""
     total = mu * math.sqrt(count)

@@ -188,8 +188,10 @@ def test_large_counts(charge: str) -> None:
     ("epsilons", "width"),
     [
         ((0.03, 0.05, 0.07, 0.1), 1.5e-3),
-        ((0.02, 0.03, 0.04, 0.06, 0.08, 0.1), 2.2e-3),
-        ((0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1), 4.2e-3),
+        pytest.param((0.02, 0.03, 0.04, 0.06, 0.08, 0.1), 2.2e-3, marks=pytest.mark.study),
+        pytest.param(
+            (0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1), 4.2e-3, marks=pytest.mark.study
+        ),
     ],
 )
 def test_several_ranges_of_twenty_costs_at_normal_effort(
