@@ -309,6 +309,8 @@ def _number_in(name: str, value: Toml) -> float:
     Raises:
         InvalidParameter: when it is none, or out of range.
     """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidParameter(f"{name} must be a real number, got {value!r:.40}")
     if isinstance(value, int) and abs(value) > LARGEST:
         raise InvalidParameter(f"{name} must be at most 2^53")
     if name in {"delta", "failure_delta"}:
