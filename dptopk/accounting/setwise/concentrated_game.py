@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -397,12 +397,14 @@ class ConcentratedGame:
 
     def work(self, *, whole: bool) -> float:
         """The work of V of all costs on all nodes, or of all but the first and one answer."""
-        states = math.prod(count + 1 for count in self.counts) - 1
-        first = 0 if whole else 1
+        states = list(product(*(range(count + 1) for count in self.counts)))
+        tables = sum(sum(1 for count in left if count) for left in states)
         spacing = tuning.GAME_SPACING / 2 * self.classes[-1].deviation
-        programs = (states - first) * math.ceil(self.reach / spacing)
-        programs += first * tuning.LAST_PROGRAMS
-        return tuning.WORK_PER_PROGRAM * programs * len(self.classes)
+        programs = tables * math.ceil(self.reach / spacing)
+        if not whole:
+            programs -= len(self.classes) * math.ceil(self.reach / spacing)
+            programs += len(self.classes) * tuning.LAST_PROGRAMS
+        return tuning.WORK_PER_PROGRAM * programs
 
     def tables(self, left: Multiset) -> tuple[ValueTable, ValueTable]:
         """V of a multiset from above and from below, on nodes up to the reach."""
