@@ -100,7 +100,10 @@ class Kind:
         return cls(Question(k=USUAL_K, delta=account.delta * USUAL_DELTA), facts)
 
     def __str__(self) -> str:
-        return f"the top {self.question.k} at delta {self.question.delta or 0.0:.4g}"
+        words = f"the top {self.question.k} at delta {self.question.delta or 0.0:.4g}"
+        if self.question.counts == "none":
+            return f"{words}, without counts"
+        return words
 
 
 def kind_of(record: dict[str, Any] | None, account: Account, sensitivity: Sensitivity) -> Kind:

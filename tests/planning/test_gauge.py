@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,9 @@ def test_a_kind_survives_its_record() -> None:
     assert Kind.of(kind.plain()).plain() == kind.plain()
     with pytest.raises(InvalidParameter):
         Kind.of({"question": {"k": 3, "unknown": 1}, "facts": {}, "in_steps": True})
+    assert str(replace(kind, question=Question(k=3, delta=1e-7, counts="none"))) == (
+        "the top 3 at delta 1e-07, without counts"
+    )
     account = Filter(TOTAL)
     usual = kind_of({"of": "another version"}, account, WORDS.sensitivity)
     assert str(usual) == "the top 10 at delta 1e-07"
