@@ -169,14 +169,14 @@ def largest_above(
     return draw
 
 
-class Releasing(Protocol):
+class HistogramMechanism(Protocol):
     """This class says what answers on a histogram."""
 
     def release(self, histogram: Histogram, rng: np.random.Generator, /) -> Release:
         """Draw one answer."""
 
 
-def released(mechanism: Releasing, scene: SimulationInput) -> Draw:
+def released(mechanism: HistogramMechanism, scene: SimulationInput) -> Draw:
     """Seeded answers of a mechanism for k of the labels of a public domain."""
 
     @lru_cache(maxsize=1)
