@@ -25,6 +25,7 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     import ibis.expr.operations as ops
     import ibis.expr.types as ir
+    import pyarrow as pa
     from ibis.backends.pyspark import Backend as SparkConnection
     from pyspark.sql import DataFrame as SparkFrame, SparkSession
 
@@ -109,7 +110,7 @@ class Spark:
         frame = cast("SparkFrame", table) if library(table) == "pyspark" else None
         session = self._session(frame)
         connection = ibis.pyspark.connect(session)
-        run = connection.to_pyarrow
+        run: Callable[[ir.Table], pa.Table] = partial(_rows, session, connection)
         if frame is None:
             files = located(table)
             if files.kind not in _FILES:
@@ -139,6 +140,19 @@ class Spark:
                 "engine: the Spark frame belongs to another session; leave it out"
             )
         return frame.sparkSession
+
+
+def _rows(session: SparkSession, connection: SparkConnection, expression: ir.Table) -> pa.Table:
+    """The rows of an expression in Arrow's types, where Spark hands them over so (from 4.0 on):
+    texts are never objects of Python, as they would be in pandas.
+    """
+    operations = import_module("ibis.expr.operations")
+    if expression.op().find(operations.InMemoryTable):
+        return connection.to_pyarrow(expression)
+    frame = session.sql(connection.compile(expression))
+    if not hasattr(frame, "toArrow"):
+        return connection.to_pyarrow(expression)
+    return frame.toArrow()
 
 
 class _Views:
