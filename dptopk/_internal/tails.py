@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptopk._internal.rounding import TAIL_SLACK, tail_up
 from dptopk._internal.search import first_true
@@ -95,12 +96,14 @@ def laplace_difference_tail(rate: float, c: int) -> float:
     return tail_up(first * p * total / (1 + q) ** 2)
 
 
-def density(
-    n: np.ndarray[Any, Any] | np.float64, scale: float
-) -> np.ndarray[Any, Any] | np.float64:
+@overload
+def density(n: NDArray[np.float64], scale: float) -> NDArray[np.float64]: ...
+@overload
+def density(n: np.float64, scale: float) -> np.float64: ...
+def density(n: NDArray[np.float64] | np.float64, scale: float) -> NDArray[np.float64] | np.float64:
     """The Gaussian weight exp(-n²/(2 scale²)); a square that overflows gives 0."""
     with np.errstate(over="ignore"):
-        weight: np.ndarray[Any, Any] | np.float64 = np.exp(-((n / scale) ** 2) / 2)
+        weight: NDArray[np.float64] | np.float64 = np.exp(-((n / scale) ** 2) / 2)
     return weight
 
 

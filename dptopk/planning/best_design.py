@@ -411,7 +411,7 @@ def _total(
     """(ε, accuracy, δ), one of the first two being None."""
     if (budget is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of budget and accuracy")
-    if budget is None:
+    if accuracy is not None:
         return None, validate.positive(accuracy=accuracy), validate.probability(delta=delta or 0.0)
     if delta is not None:
         raise InvalidParameter("delta is for accuracy=; a budget has its own delta")

@@ -89,7 +89,7 @@ class Request:
         )
         if self.users is not None:
             validate.assign(self, users=validate.count(users=self.users))
-        if self.selection_share not in (None, "best"):
+        if self.selection_share is not None and self.selection_share != "best":
             share = validate.probability(allow_zero=False, selection_share=self.selection_share)
             validate.assign(self, selection_share=share)
         if self.accuracy is not None and self.counts == "none":

@@ -314,8 +314,8 @@ def _number_in(name: str, value: Toml) -> float:
     if isinstance(value, int) and abs(value) > LARGEST:
         raise InvalidParameter(f"{name} must be at most 2^53")
     if name in {"delta", "failure_delta"}:
-        return validate.probability(allow_zero=True, **{name: value})
-    number = validate.positive(**{name: value})
+        return validate.probability(allow_zero=True, **{name: float(value)})
+    number = validate.positive(**{name: float(value)})
     if name == "epsilon" and number > LARGEST_EPSILON:
         raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON:g}; more protects nobody")
     return number

@@ -111,6 +111,6 @@ def _histogram(
             )
         return data
     l0 = None
-    if labels_per_user not in ("auto", None):
+    if labels_per_user is not None and labels_per_user != "auto":
         l0 = validate.count(labels_per_user=labels_per_user)
     return Histogram(data, sensitivity=Sensitivity(linf=per_label_cap, l0=l0), domain=domain)
