@@ -156,10 +156,13 @@ class World:
     def neighbours(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """All pairs of them that differ by one user: (without, with)."""
         levels = set(self.levels())
+        histograms = (
+            self.histograms()
+        )  # refuses a world that is too large before its moves are listed
         moves = self._every_move()
         moved = (
             (one, tuple(map(sum, zip(one, move, strict=True))))
-            for one in self.histograms()
+            for one in histograms
             for move in moves
         )
         return [(one, other) for one, other in moved if set(other) <= levels]

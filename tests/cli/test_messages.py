@@ -154,7 +154,7 @@ WRONG = {
     # a ledger
     "T --dataset d": "need --ledger",
     "T --reuse": "--reuse needs --ledger",
-    "T --ledger good.db": "--dataset and --analyst",
+    "T --ledger good.db": "--ledger needs --dataset: what is asked about, and --analyst: who asks",
     "T --ledger nofile.db --dataset d --analyst a": "cannot open the ledger 'nofile.db'",
     "T --ledger c.csv --dataset d --analyst a": "not a database",
     "T --ledger mysql://x --dataset d --analyst a": "SQLite file or a PostgreSQL database",
