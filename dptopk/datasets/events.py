@@ -156,9 +156,11 @@ def to_histogram(
     ``top`` alone.
     """
     counted = in_order(counted)
-    facts: dict[str, Any] = {
-        "sensitivity": bounds.sensitivity,
-        "complete": top is None,
-        "limit": top,
-    }
-    return Histogram(counted["item"], counted["count"], **facts, capped=capped)
+    return Histogram(
+        counted["item"],
+        counted["count"],
+        sensitivity=bounds.sensitivity,
+        complete=top is None,
+        limit=top,
+        capped=capped,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from inspect import getmembers, isclass
 from typing import Any, TypeVar
 
 from dptopk import mechanisms
@@ -12,9 +13,7 @@ from dptopk.mechanisms.mechanism import Mechanism
 
 Kind = TypeVar("Kind", bound=type[Mechanism])
 # Also the classes of a mechanism's parts, which are not asked by themselves.
-_KINDS: dict[str, type] = {
-    name: kind for name, kind in sorted(vars(mechanisms).items()) if isinstance(kind, type)
-}
+_KINDS: dict[str, type] = dict(getmembers(mechanisms, isclass))
 _DESIGNS: list[Any] = []
 
 

@@ -29,6 +29,8 @@ from dptopk.planning.shape import Shape
 from dptopk.planning.topk_plan import OnePhase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
 
 
@@ -124,10 +126,35 @@ def plan_topk(  # noqa: PLR0913
     Raises:
         InvalidParameter: on arguments outside their ranges, or a budget that no parameter can meet.
     """
+    again = partial(
+        plan_topk,
+        k,
+        sensitivity=sensitivity,
+        domain=domain,
+        d_bar=d_bar,
+        counts=counts,
+        method=method,
+        like=like,
+        selection_share=selection_share,
+        fit=fit,
+        charge_as=charge_as,
+        users=users,
+        effort=effort,
+        max_seconds=max_seconds,
+    )
     if times != 1:
-        return _repeated(locals())
+        return _repeated(partial(again, accuracy=accuracy, delta=delta), budget, counts, times)
     if isinstance(budget, Budget) and budget.rho is not None:
-        return _in_rho(budget, locals())
+        from dptopk.planning.in_rho import plan_in_rho
+
+        if domain == "private" and not budget.delta:
+            raise InvalidParameter(
+                "budget.delta must be above 0: hiding which labels exist needs a δ"
+            )
+        # Clocks have no zCDP.
+        charged = "bounded_range" if charge_as == "auto" else charge_as
+        stated = partial(again, accuracy=accuracy, delta=delta, charge_as=charged)
+        return plan_in_rho(budget, lambda total: stated(budget=total))
     if domain == "public" and d_bar is not None:
         raise InvalidParameter("d_bar must be left out in a public domain: every label takes part")
     epsilon, accuracy, total = _total(budget, accuracy, delta)
@@ -163,37 +190,25 @@ def plan_topk(  # noqa: PLR0913
     return _plan(request, best, designs, effort)
 
 
-def _repeated(asked: dict[str, Any]) -> OnePhase:
-    """plan_topk for a number of answers, stated together at as many times the δ of one."""
+def _repeated(
+    again: Callable[..., OnePhase], budget: Budget | None, counts: Counts | None, times: int
+) -> OnePhase:
+    """plan_topk for a number of answers, stated together at ``times`` times the δ of one."""
     from dptopk.planning.repeated import least_total
 
-    times = validate.count(times=asked.pop("times"))
-    single = plan_topk(**asked)
-    budget = asked["budget"]
+    times = validate.count(times=times)
+    single = again(budget=budget)
     in_rho = budget is not None and budget.rho is not None
-    if in_rho or asked["counts"] != "auto":
+    if in_rho or counts != "auto":
         return single
 
     def same(family: Counts, width: float | None) -> OnePhase:
         if width is None or budget is None:
-            return plan_topk(**asked | {"counts": family})
-        delta = budget.delta
-        accurate = {"budget": None, "accuracy": width, "delta": delta, "counts": family}
-        return plan_topk(**asked | accurate)
+            return again(budget=budget, counts=family)
+        return again(accuracy=width, delta=budget.delta, counts=family)
 
     total = min(times * single.budget.delta, 0.5)
     return least_total(single, same, times, total).plan
-
-
-def _in_rho(budget: Budget, asked: dict[str, Any]) -> OnePhase:
-    """plan_topk for a budget in ρ; clocks have no zCDP."""
-    from dptopk.planning.in_rho import plan_in_rho
-
-    if asked["domain"] == "private" and not budget.delta:
-        raise InvalidParameter("budget.delta must be above 0: hiding which labels exist needs a δ")
-    if asked["charge_as"] == "auto":
-        asked["charge_as"] = "bounded_range"
-    return plan_in_rho(budget, lambda total: plan_topk(**asked | {"budget": total}))
 
 
 def default_d_bar(k: int) -> int:

@@ -159,7 +159,7 @@ class Division:
         days.
         """
         validate.count(days=days)
-        lines: list[dict[str, Any]] = []
+        lines: list[dict[str, int | str]] = []
         for part in self.parts:
             for number in range(part.query.times):
                 day = 1 + number * days // part.query.times
@@ -228,13 +228,15 @@ def _design(query: BudgetItem, epsilon: float, delta: float) -> _Design:
     if query.kind == "counts":
         base: tuple[Mechanism, ...] = (KnownGaussian(sigma=10.0),)
     else:
-        options: dict[str, Any] = {
-            "sensitivity": query.sensitivity,
-            "domain": query.domain,
-            "counts": "gaussian",
-        }
-        options["charge_as"] = "bounded_range"  # as the service plans its questions
-        base = plan_topk(query.k, Budget(epsilon, delta), **options).mechanisms
+        planned = plan_topk(
+            query.k,
+            Budget(epsilon, delta),
+            sensitivity=query.sensitivity,
+            domain=query.domain,
+            counts="gaussian",
+            charge_as="bounded_range",  # as the service plans its questions
+        )
+        base = planned.mechanisms
     design = _Design(query, base, 1.0)
     return replace(design, price=_price(design, delta))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +187,9 @@ class LookedPlan(OnePhase):
     def of(cls, look: Look, planned: partial[OnePhase]) -> LookedPlan:
         """A look, and ``planned`` for what it leaves."""
         usual = planned(budget=look.rest, like=None)
-        return cls(**vars(look.total(usual)), look=look, planned=planned, usual=usual)
+        total = look.total(usual)
+        stated = {field.name: getattr(total, field.name) for field in fields(OnePhase)}
+        return cls(**stated, look=look, planned=planned, usual=usual)
 
     @property
     def charge(self) -> Charge:
@@ -322,17 +324,18 @@ def with_look(
     Raises:
         InvalidParameter: for a share of ε, where the total is none of ε.
     """
-    about = ("k", "budget", "sensitivity", "domain", "counts")
-    facts: dict[str, Any] = {name: (planned.keywords | total).get(name) for name in about}
-    if look is None or (look == "auto" and not (whole and worth_a_look(**facts))):
-        return partial(planned, **total)
-    first = Look(
-        facts["k"],
-        facts["budget"],
-        PROBE_SHARE if look == "auto" else look,
-        optional=look == "auto",
-    )
-    return partial(LookedPlan.of, first, planned)
+    usual = partial(planned, **total)
+    if look is None or (look == "auto" and not whole):
+        return usual
+    stated = planned.keywords | total
+    for name in ("budget", "sensitivity", "domain", "counts"):
+        stated.setdefault(name, None)
+    k, budget = stated["k"], stated["budget"]
+    if look != "auto":
+        return partial(LookedPlan.of, Look(k, budget, look), planned)
+    if worth_a_look(k, budget, stated["sensitivity"], stated["domain"], stated["counts"]):
+        return partial(LookedPlan.of, Look(k, budget, PROBE_SHARE, optional=True), planned)
+    return usual
 
 
 def shapes(

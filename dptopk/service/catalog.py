@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,8 @@ class CatalogBudget:
         """Return the arguments of ``Ledger.create_dataset``, ``Ledger.renew`` and
         ``Ledger.set_limit``.
         """
-        return {name: value for name, value in vars(self).items() if value is not None}
+        stated = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in stated.items() if value is not None}
 
 
 @dataclass(frozen=True)

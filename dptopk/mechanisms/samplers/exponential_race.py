@@ -11,7 +11,7 @@ until it differs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
 from functools import cmp_to_key
@@ -55,12 +55,16 @@ class Arrivals:
 
     def take(self, chosen: Array) -> Arrivals:
         """Return the chosen clocks."""
-        return Arrivals(*(column[chosen] for column in vars(self).values()))
+        return Arrivals(*(column[chosen] for column in self.columns()))
+
+    def columns(self) -> list[Array]:
+        """Return the arrays in the order of the fields."""
+        return [getattr(self, field.name) for field in fields(self)]
 
     @staticmethod
     def join(*parts: Arrivals) -> Arrivals:
         """Return all the clocks."""
-        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        columns = zip(*(part.columns() for part in parts), strict=True)
         return Arrivals(*(np.concatenate(column) for column in columns))
 
 
