@@ -183,6 +183,8 @@ def _remembered(question: _CompositionQuery, effort: Effort, bound: str) -> Boun
 def _stated(question: _CompositionQuery, bound: str) -> Bound:
     """The answer, with what was asked."""
     found = _answer(question, bound)
+    if not question.lower:
+        found = replace(found, lower=None)
     return replace(found, charge=question.charge, interaction=question.interaction)
 
 

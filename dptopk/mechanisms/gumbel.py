@@ -200,8 +200,8 @@ class UnknownGumbel(TopSlots, _Selections):
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         odds = math.log(probability) - math.log1p(-probability)
-        above = math.ceil(sensitivity.linf / self.epsilon * odds)
-        return self.threshold_offset(sensitivity) + above
+        offset = self.threshold_offset(sensitivity)
+        return offset + math.ceil(sensitivity.linf / self.epsilon * odds)
 
     def simulate(self, scene: SimulationInput) -> Draw:
         """Select the k largest counts with Gumbel noise, those above ⊥ only."""

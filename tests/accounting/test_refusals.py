@@ -20,7 +20,7 @@ from dptopk.accounting.published import (
 )
 from dptopk.accounting.published.cadir_najib_shkel import approximation, regions, tradeoff
 from dptopk.accounting.pure_dp import homogeneous, two_epsilon
-from dptopk.accounting.renyi import composition, concentrated
+from dptopk.accounting.renyi import concentrated, renyi_curves
 from dptopk.errors import InvalidParameter
 
 NUMBERS = {
@@ -33,7 +33,7 @@ OTHERS = {
     "rtol": 1e-3,
 }  # fmt: skip
 MODULES = (
-    homogeneous, two_epsilon, nonadaptive, nonadaptive_with_dp, discrete, pair, composition,
+    homogeneous, two_epsilon, nonadaptive, nonadaptive_with_dp, discrete, pair, renyi_curves,
     concentrated, multi_dp, cesar_rogers, dong_durfee_rogers, dwork_rothblum_vadhan, murtagh_vadhan, approximation,
     regions, tradeoff,
 )  # fmt: skip

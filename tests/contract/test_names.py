@@ -122,7 +122,7 @@ SIGNATURES: list[tuple[Any, list[str], dict[str, Any]]] = [
     (Ledger.verify, [], {}),
     (Session, ["histogram"], {"budget": None, "ledger": None, "dataset": None, "analyst": None, "rng": None}),
     (Session.run, ["mechanism"], {}),
-    (Session.top_k, ["k"], {"budget": REQUIRED, "counts": None}),
+    (Session.top_k, ["k"], {"budget": None, "counts": "auto"}),
     (Session.remaining, [], {}),
     (Session.report, [], {}),
     (
