@@ -30,7 +30,7 @@ Phases = Literal[1, 2]
 
 @dataclass(frozen=True)
 class Asking:
-    """This class says what a shell needs to know to offer a field.
+    """The words and bounds that a shell needs to offer a field.
 
     Attributes:
         help: one sentence for people.

@@ -33,7 +33,7 @@ HALVINGS = 60
 
 
 class DeltaByEpsilon(Protocol):
-    """This class says what is used of ``dp_accounting.pld.PrivacyLossDistribution``."""
+    """The part of ``dp_accounting.pld.PrivacyLossDistribution`` that is used here."""
 
     def get_delta_for_epsilon(self, epsilon: NDArray[np.float64]) -> ArrayLike:
         """The larger δ of both directions at each ε, from above."""

@@ -60,7 +60,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class GuidedAnswers:
-    """This class says what was answered.
+    """The answers to the guide's questions.
 
     Attributes:
         kind: what a row is, a key of ROWS.

@@ -90,7 +90,7 @@ ENDINGS: dict[str, Format] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Protected:
-    """This class says how much one user can move, and whether the labels are public."""
+    """Options that say how much one user can move, and whether the labels are public."""
 
     labels_per_user: PerUser = None
     known_domain: Annotated[bool, typer.Option("--known-domain", help="The labels are public.")] = (
@@ -115,7 +115,7 @@ def with_delta(question: Question) -> Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """This class says what the columns of a file mean, and which of its rows are read."""
+    """Options that say what the columns of a file mean, and which of its rows are read."""
 
     label: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label"
     count: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count"
@@ -160,7 +160,7 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """This class says where an answer is written, and the confidence of its error bars."""
+    """Options for the file of an answer, and for the confidence of its error bars."""
 
     out: Annotated[
         Path | None, typer.Option(help="Write it to this file.", rich_help_panel=OUTPUT)
@@ -170,7 +170,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Written):
-    """This class says how an answer is written, and where."""
+    """Options for the format of an answer, and for its file."""
 
     output_format: Annotated[
         Format | None,
@@ -196,7 +196,7 @@ class Output(Written):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """This class says what a ledger's hash chain is checked with."""
+    """Options for the check of a ledger's hash chain."""
 
     key_file: Annotated[
         Path | None,

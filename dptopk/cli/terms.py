@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """This class says what a budget is: registered costs, or a total in ε or ρ."""
+    """The options of a budget: registered costs, or a total in ε or ρ."""
 
     delta: Annotated[float, typer.Option(help="The δ at which the guarantee is stated.")]
     registered: Annotated[
@@ -70,7 +70,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms(Limit):
-    """This class says what a data set's budget is: that, or the shares of analysts."""
+    """The options of a data set's budget: those of a budget, or the shares of analysts."""
 
     share: Annotated[
         list[str] | None,

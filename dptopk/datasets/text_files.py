@@ -67,7 +67,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class TextFormat:
-    """This class says how the cells of a text file are told apart.
+    """The format of a text file: its separator, its encoding and its decimal mark.
 
     Attributes:
         separator: the character between two cells.

@@ -35,8 +35,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """This class says how much adding or removing one user can change a histogram; all changes have
-    the same direction.
+    """Bounds on the change of a histogram when one user is added or removed; all of that user's
+    changes have the same direction.
 
     Args:
         linf: τ from 1 to 2^62, the most by which one user moves one count.

@@ -35,9 +35,7 @@ class FilterChoices(TypedDict, total=False):
 
 
 class AccountTerms(FilterChoices, total=False):
-    """This class says what defines one account: exactly one of ``registered``, with ``delta``, and
-    ``budget``.
-    """
+    """The terms of one account: exactly one of ``registered``, with ``delta``, and ``budget``."""
 
     registered: Charge | None
     budget: Budget | None
@@ -45,8 +43,8 @@ class AccountTerms(FilterChoices, total=False):
 
 
 class BudgetTerms(AccountTerms, total=False):
-    """This class says what defines a budget: exactly one of ``registered``, ``budget`` and
-    ``shares``; ``delta`` but with a budget.
+    """The terms of a budget: exactly one of ``registered``, ``budget`` and ``shares``, with
+    ``delta`` unless it is a budget.
     """
 
     shares: Mapping[str, Charge | Budget] | None

@@ -75,8 +75,8 @@ class RecordedData(TypedDict):
 
 
 class Merged(TypedDict):
-    """This class says what an account of disjoint segments goes on from: ``DatasetState.merged``
-    and ``merge``.
+    """The state that an account of disjoint segments goes on from; ``DatasetState.merged`` writes
+    it and ``merge`` reads it.
     """
 
     charge: str
@@ -85,9 +85,7 @@ class Merged(TypedDict):
 
 
 class About(TypedDict, total=False):
-    """This class says what the first entry says of a ledger: ``Ledger`` and ``migrate`` write
-    it.
-    """
+    """The first entry of a ledger; ``Ledger`` and ``migrate`` write it."""
 
     format: int
     id: str
@@ -97,9 +95,7 @@ class About(TypedDict, total=False):
 
 
 class HeadPlace(TypedDict):
-    """This class says where the head of a ledger is stored, without an address: ``heads``'
-    ``place``.
-    """
+    """The place of a ledger's head, without an address; ``heads`` calls it ``place``."""
 
     kind: str
     name: str

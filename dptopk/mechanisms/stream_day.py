@@ -29,7 +29,7 @@ _WIDTHS = (1, 2, 4, 8)
 
 @dataclass(frozen=True, eq=False)
 class StreamDay:
-    """This class says what one day adds to the state of a stream; private, like the data.
+    """One day's part of the state of a stream; private, like the data.
 
     Attributes:
         given: the identity of the day's histogram, which no other day may have.

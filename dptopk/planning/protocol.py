@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EventsReading:
-    """This class says how events are read for two phases: the arguments of
-    ``datasets.event_counts``.
+    """The arguments of ``datasets.event_counts`` with which events are read for two phases.
 
     Attributes:
         labels_per_user: the cap under which labels are found.
@@ -40,7 +39,7 @@ class EventsReading:
 
 @dataclass(frozen=True)
 class Reading:
-    """This class says what a plan needs read of the data.
+    """The part of the data that a plan needs to be read.
 
     Attributes:
         sensitivity: the caps of the histogram that is counted.
@@ -144,8 +143,8 @@ class PaysAll:
 
 
 class Plan(ABC):
-    """This class says what will run, what it will cost and what it will deliver: known before any
-    data is seen.
+    """A plan's mechanisms, its cost and the accuracy of its answer, all known before any data is
+    seen.
 
     Attributes:
         kind: the name under which a record of a charge finds how to make the plan again.

@@ -68,8 +68,7 @@ COUNTING: dict[Literal["gaussian", "box"], Callable[[float], GaussianCounts | Bo
 
 @dataclass(frozen=True)
 class Way:
-    """This class says how labels are found, selected and counted, and how a budget is divided for
-    it.
+    """A way to find, select and count labels, and the division of a budget that belongs to it.
 
     Attributes:
         find: "uncapped": by noisy selections from all counts over a noisy floor; "weights": by

@@ -39,8 +39,7 @@ INTEGRATION_CELLS = 64
 
 @dataclass(frozen=True)
 class Measurement:
-    """This class says how the counts of a release were measured: everything that intervals need
-    apart from the counts.
+    """The measurement of a release: everything that intervals need apart from the counts.
 
     A released count is true count + (N + Y)/divisor, N its own noise, Y the common noise, if any.
 

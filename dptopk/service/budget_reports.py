@@ -74,7 +74,7 @@ class Further:
 
 
 class AfterQuestion(TypedDict):
-    """This class says what a further question would leave of a budget.
+    """The budget that a further question would leave.
 
     Attributes:
         fits: how many times it fits.
@@ -101,7 +101,7 @@ class SpendingPoint(TypedDict, total=False):
 
 
 class SpendingPage(TypedDict):
-    """This class says what the owner of a data set sees.
+    """The report for the owner of a data set.
 
     Attributes:
         over_time: entry, time, analyst and used share of each charge since the last renewal.

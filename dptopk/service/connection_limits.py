@@ -16,7 +16,7 @@ from typing import Protocol
 
 
 class ConnectionPhase(IntEnum):
-    """This class says what a connection is at, in the order in which connections end for others."""
+    """The state of a connection, in the order in which connections end to make room."""
 
     IDLE = 0  # the last request was answered
     RECEIVING = 1  # a request is incomplete, or an answer is not fetched

@@ -319,7 +319,7 @@ class LimitedConnection(HttpToolsProtocol):
 
 
 class UvicornSettings(TypedDict):
-    """This class says what the service sets of uvicorn, beside the address."""
+    """The settings of uvicorn that the service makes, apart from the address."""
 
     http: type[asyncio.Protocol]
     ws: Literal["none"]

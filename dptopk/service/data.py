@@ -118,7 +118,7 @@ def _source(
 
 @dataclass(frozen=True)
 class _EventsReading:
-    """This class says how the events of a data set are read."""
+    """The settings with which the events of a data set are read."""
 
     spec: DatasetSpec
     user: str

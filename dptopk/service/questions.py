@@ -38,7 +38,7 @@ Labels = Annotated[list[Label], Field(min_length=1, max_length=MOST_ROWS)]
 
 
 class Answerer(Protocol):
-    """This class says what charges and answers questions of a kind."""
+    """A service that charges and answers questions of a kind."""
 
     def known(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend | None:
         """The charge under a key, if there is one."""
@@ -48,7 +48,7 @@ class Answerer(Protocol):
 
 
 class Body(BaseModel):
-    """This class says what a request holds: nothing else."""
+    """The body of a request, which holds these fields and no others."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True, frozen=True)
 

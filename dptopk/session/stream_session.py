@@ -39,7 +39,7 @@ LATE = ("counted when they arrive", "left out")
 
 @dataclass(frozen=True, kw_only=True)
 class Calendar:
-    """This class says what the days of a stream are; recorded with it.
+    """The calendar of a stream, which is recorded with it.
 
     Args:
         first_day: the date of day 1, as 2026-11-01; None: days have numbers alone.

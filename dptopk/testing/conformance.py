@@ -34,7 +34,7 @@ CHECKS: tuple[Callable[[Subject], Mismatches], ...] = (
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """This class says what a check of a mechanism found.
+    """The result of a check of a mechanism.
 
     Attributes:
         mechanism: as text.

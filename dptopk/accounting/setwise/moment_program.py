@@ -59,7 +59,7 @@ class MomentClass:
 
 
 class ValueFunction(Protocol):
-    """This class says what is to come, at nodes jh."""
+    """The value of the costs that are still to come, at nodes jh."""
 
     @property
     def h(self) -> float:
@@ -88,7 +88,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class ProgramSolution:
-    """This class says what the program found at x: a law on losses x - jh, and multipliers.
+    """The solution of the program at x: a law on losses x - jh, and multipliers.
 
     Attributes:
         x: where.

@@ -75,7 +75,7 @@ def best_t(epsilon: float, order: float) -> float:
 
 
 class Endgame(Protocol):
-    """This class says what is played last, after the atoms."""
+    """The costs that are played last, after the atoms."""
 
     def below(self, x: Floats) -> Floats:
         """A lower bound on its V at any x."""

@@ -170,7 +170,7 @@ def largest_above(
 
 
 class HistogramMechanism(Protocol):
-    """This class says what answers on a histogram."""
+    """A mechanism as simulations use it: it answers on a histogram."""
 
     def release(self, histogram: Histogram, rng: np.random.Generator, /) -> Release:
         """Draw one answer."""
