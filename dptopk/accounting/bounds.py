@@ -242,7 +242,9 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
     return replace(best, note="; ".join(filter(None, notes)))
 
 
-def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator[BoundSpec]:  # noqa: C901
+def _in_turn(  # noqa: C901
+    question: _CompositionQuery, answers: dict[str, Bound]
+) -> Iterator[BoundSpec]:
     """The bounds to ask, given the answers so far.
 
     Those that refine come last, one after the other: they share the work that is left, and where

@@ -234,7 +234,9 @@ def queries_affordable(
             return Bound(math.inf, budget.delta, math.inf, "none", "", ())
         options = {"interaction": interaction, "bound": name, "rtol": accuracy}
         options["effort"] = "quick" if accuracy == COARSE_RTOL else effort
-        return compose(query.times(n), delta=budget.delta, lower=lower, **options)  # type: ignore[arg-type]
+        charge = query.times(n)
+        delta = budget.delta
+        return compose(charge, delta=delta, lower=lower, **options)  # type: ignore[arg-type]
 
     with within(max_seconds):
         if bound == "best":

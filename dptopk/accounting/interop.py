@@ -3,7 +3,7 @@ dp-accounting, OpenDP's measures.
 
 | cost               | DpEvent (add_remove)   | PLD                      | OpenDP, pure |
 OpenDP, zCDP        |
-|--------------------|------------------------|--------------------------|--------------|---------------------|
+|---|---|---|---|---|
 | PureDP(ε)          | DiscreteLaplace(ε, 1)  | (ε, 0) parameters        | ε            | exact
 constant of ε |
 | LaplaceDP          | Laplace(scale/shift)   | Laplace                  | ε            | exact

@@ -6,7 +6,7 @@ are rounded up, capacities down.
 
 | metric       | prices                                    | capacity
 |
-|-------------|-------------------------------------------|------------------------------------------------|
+|---|---|---|
 | ``pure``    | ε of a pure cost                          | ε (and then the loss never exceeds
 ε)          |
 | ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) -

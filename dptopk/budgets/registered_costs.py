@@ -3,7 +3,7 @@ token's statement too.
 
 | token             | covers, when the mechanism with the cost ...            | because
 |
-|-------------------|---------------------------------------------------------|----------------------------------------|
+|---|---|---|
 | PureDP(ε)         | is ε'-DP with ε' <= ε                                   | ε-BR implies
 ε-DP (DDR Section 2)      |
 | BoundedRange(ε)   | is ε'-BR with ε' <= ε                                   | ε-DP implies

@@ -198,7 +198,9 @@ def columns_of(
             f"source must end in one of {', '.join(_NAMES)}; got {file.path.name!r}"
         )
     # NaN: no name
-    return [str(name) for name in _read(names, file) if name == name and name != ""]  # noqa: PLR0124
+    read = _read(names, file)
+    there = [name for name in read if name == name]  # noqa: PLR0124 - NaN is none
+    return [str(name) for name in there if name != ""]
 
 
 def read_counts(

@@ -28,7 +28,11 @@ def macbeth_counts() -> pd.DataFrame:
         return pd.read_csv(table, dtype={"word": str}, keep_default_na=False)
 
 
-def macbeth(*, sensitivity: Sensitivity = Sensitivity(), domain: Domain = "private") -> Histogram:  # noqa: B008
+def macbeth(
+    *,
+    sensitivity: Sensitivity = Sensitivity(),  # noqa: B008
+    domain: Domain = "private",
+) -> Histogram:
     """The word table as a Histogram; the privacy unit is one word occurrence.
 
     Args:

@@ -29,7 +29,8 @@ from dptopk.errors import LedgerError
 
 # Types of file systems whose locks may not hold between hosts or containers.
 _NETWORK = re.compile(
-    r"nfs\d?|cifs|smb\w*|9p|fuse(\..*)?|virtiofs|vboxsf|afs|ceph|glusterfs|lustre|ncpfs|coda|gfs2?|ocfs2|davfs"
+    r"nfs\d?|cifs|smb\w*|9p|fuse(\..*)?|virtiofs|vboxsf|afs|ceph|glusterfs|lustre|ncpfs|coda|gfs2?"
+    r"|ocfs2|davfs"
 )
 # Values of ``user_version``: what the file says of itself.
 COMPLETE = 0

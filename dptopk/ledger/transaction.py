@@ -96,7 +96,8 @@ class Transaction:
         """Entries with a larger sequence number, in order, as stored (the chain is not checked
         here).
         """
-        query = f"SELECT {', '.join(_COLUMNS)} FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
+        columns = ", ".join(_COLUMNS)
+        query = f"SELECT {columns} FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
         return [Entry.read(row) for row in self.run(query, after, at_most)]
 
     def format(self) -> object:
@@ -117,7 +118,9 @@ class Transaction:
         """The newest charges of a dataset, or of one of its analysts, newest first, as stored."""
         whose = [dataset] if analyst is None else [dataset, analyst]
         which = " AND ".join(("kind = 'charge'", "dataset = ?", "analyst = ?")[: 1 + len(whose)])
-        query = f"SELECT {', '.join(_COLUMNS)} FROM entries WHERE {which} ORDER BY seq DESC LIMIT ?"  # noqa: S608
+        columns = ", ".join(_COLUMNS)
+        rows = f"SELECT {columns} FROM entries WHERE {which}"  # noqa: S608
+        query = f"{rows} ORDER BY seq DESC LIMIT ?"
         return [Entry.read(row) for row in self.run(query, *whose, at_most)]
 
     def hash_of(self, seq: int) -> str | None:
@@ -183,7 +186,8 @@ class Transaction:
             bare.chained(self._key),
         )
         marks = ", ".join("?" for _ in row)
-        self.run(f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({marks})", *row)  # noqa: S608
+        columns = ", ".join(_COLUMNS)
+        self.run(f"INSERT INTO entries ({columns}) VALUES ({marks})", *row)  # noqa: S608
         read = self.entry(bare.seq)
         if read is None or read.hash != row[-1] or read.chained(self._key) != row[-1]:
             raise LedgerError("the ledger's database lost what was written")

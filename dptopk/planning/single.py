@@ -105,7 +105,13 @@ class Single(Plan):
         """Raise the error that ``release`` would raise, without drawing noise."""
         self.mechanism.check(data, **self.options)
 
-    def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:  # noqa: ARG002
+    def draw(
+        self,
+        data: Histogram,
+        rng: Generator | None,
+        *,
+        average: bool,  # noqa: ARG002
+    ) -> Release:
         """Draw the answer."""
         return self.mechanism.release(data, rng, **self.options)
 

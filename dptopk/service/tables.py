@@ -160,7 +160,8 @@ class Tables:
         """A statement that adds to the number in the row of a key."""
         name, value = table.columns.keys()
         # its own names
-        text = f"INSERT INTO {table.name} VALUES (:key, :amount) ON CONFLICT ({name}) "  # noqa: S608
+        insert = f"INSERT INTO {table.name} VALUES (:key, :amount)"  # noqa: S608
+        text = f"{insert} ON CONFLICT ({name}) "
         text += f"DO UPDATE SET {value} = {table.name}.{value} + :amount"
         return sa.text(text).bindparams(key=key, amount=amount)
 
@@ -201,7 +202,8 @@ def _copied(path: Path) -> sa.Engine:
     names = {name for (name,) in found}
     for table in (TOKENS, SOURCES, CURRENT, SETTINGS):
         if table.name in names:
-            memory.execute(f"CREATE TABLE {table.name} AS SELECT * FROM disk.{table.name}")  # noqa: S608
+            rows = f"SELECT * FROM disk.{table.name}"  # noqa: S608
+            memory.execute(f"CREATE TABLE {table.name} AS {rows}")
     memory.commit()
     memory.execute("DETACH disk")
     return sa.create_engine("sqlite://", creator=lambda: memory, poolclass=sa.pool.StaticPool)

@@ -407,7 +407,8 @@ class Client:
             **(headers or {}),
         }
         # checked above
-        request = Request(f"{self._url}/v1{path}", data=data, headers=sent, method=method)  # noqa: S310
+        url = f"{self._url}/v1{path}"
+        request = Request(url, data=data, headers=sent, method=method)  # noqa: S310
         try:
             with _OPENER.open(request, timeout=self._patience) as answer:
                 return json.loads(answer.read())

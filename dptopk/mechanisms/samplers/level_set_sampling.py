@@ -126,8 +126,9 @@ def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
         first, last = blocks[int(cells.draw(1, bits)[0])]
         answer = answers.draw(last, bits)
         short = answers.gap(answer) - first
-        # used at once
-        if short <= 0 or _coin(lambda: _in_block(rate, short, last - first + 1), bits):  # noqa: B023
+        # The function is called before the loop goes on.
+        chance = lambda: _in_block(rate, short, last - first + 1)  # noqa: B023, E731
+        if short <= 0 or _coin(chance, bits):
             return answer
 
 
