@@ -45,9 +45,10 @@ def tolerance(h: float) -> float:
 
 def step_slack(N: int, h: float) -> float:
     """Relative error bound of one step in floating point (docs/notes/setwise.md, "Rounding")."""
-    return 190 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + (
-        3 + 2 * N * h
-    ) * tolerance(h)
+    amplified = 1 + N / -math.expm1(-N * h)
+    rounding = 190 * ROUNDOFF * (4 + N * h) * amplified
+    neglected = (3 + 2 * N * h) * tolerance(h)
+    return rounding + neglected
 
 
 class _Geometry:
@@ -95,8 +96,9 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
     inner = out[:, N - 1 : N - 1 + n]
     inner[:] = rows[:, N : N + n] * cells.geometry.slack  # t = 0 and t = ε
     highest = out.reshape(-1)
-    places = (np.arange(-1, n + N - 2) + np.arange(len(rows))[:, None] * out.shape[1]).reshape(-1)
-    first = np.fmax(np.fmin(cells.first, N), 0.0).reshape(-1).astype(np.intp)
+    row_starts = np.arange(len(rows))[:, None] * out.shape[1]
+    places = (np.arange(-1, n + N - 2) + row_starts).reshape(-1)
+    first = cells.first_offsets()
     for offsets in (np.maximum(first, 1), np.minimum(first + 1, N)):
         np.maximum.at(highest, places + offsets, cells.best(offsets))
     some, offsets = cells.out_of_order()
@@ -139,6 +141,11 @@ class _Cells:
         root_of_S = np.sqrt(np.where(inside, S, 0.0)).reshape(-1)
         self._roots = root_of_R, root_of_S
 
+    def first_offsets(self) -> NDArray[np.intp]:
+        """``first`` of all cells in one row, moved into [0, N]; N where it is NaN."""
+        within = np.fmax(np.fmin(self.first, self.geometry.N), 0.0)
+        return within.reshape(-1).astype(np.intp)
+
     def best(self, offsets: NDArray[np.intp]) -> Floats:
         """Value of the best chord of each cell at the node of an offset."""
         # A chord with its end at w is worth a constant - (S w + ωR/w)/(E - 1): the gain over w = 1
@@ -163,20 +170,20 @@ class _Cells:
         in this one.
         """
         N = self.geometry.N
-        width = self.first.shape[1]
-        row, place = np.nonzero(~(self.first[:, 1:] <= self.first[:, :-1] + 1))
-        before = self.first[row, place]
+        hollow = self._hollow
+        in_order = self.first[:, 1:] <= self.first[:, :-1] + 1
+        row, place = np.nonzero(~in_order)
         here = self.first[row, place + 1]
-        low = np.clip(np.fmax(before + 1, 1.0), 1.0, N)
+        low = np.clip(np.fmax(self.first[row, place] + 1, 1.0), 1.0, N)
         high = np.fmin(here, N + 1) - 1
         high[np.isnan(here)] = 0.0
-        some = np.append(row * width + place + 1, self._hollow)
-        low = np.append(low, np.ones(len(self._hollow))).astype(np.intp)
-        counts = np.maximum(np.append(high, np.full(len(self._hollow), N)) - low + 1, 0.0).astype(
-            np.intp
-        )
+        some = np.append(row * self.first.shape[1] + place + 1, hollow)
+        low = np.append(low, np.ones(len(hollow))).astype(np.intp)
+        high = np.append(high, np.full(len(hollow), N))
+        counts = np.maximum(high - low + 1, 0.0).astype(np.intp)
         starts = np.cumsum(counts) - counts
-        return np.repeat(some, counts), np.arange(counts.sum()) - np.repeat(starts - low, counts)
+        offsets = np.arange(counts.sum()) - np.repeat(starts - low, counts)
+        return np.repeat(some, counts), offsets
 
 
 def lower_step(values: Floats, steps: int, h: float) -> Floats:
@@ -186,15 +193,14 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     Which chords are tried is a guess from a sample of the nodes: each is a strategy, so any choice
     is sound.
     """
-    N = steps
     n = values.shape[-1] - 2 * steps
-    geometry = _geometry(N, h, -1)
+    geometry = _geometry(steps, h, -1)
     out = np.zeros((*values.shape[:-1], n))
     for begin, end, first, last in _trial_points(values, n, geometry):
         block = (..., slice(begin, end))
         for offset in range(first, last + 1):
-            near = values[..., begin + N - offset : end + N - offset]
-            far = values[..., begin + 2 * N - offset : end + 2 * N - offset]
+            near = values[..., begin + steps - offset : end + steps - offset]
+            far = values[..., begin + 2 * steps - offset : end + 2 * steps - offset]
             chord = near * geometry.near[offset] + far * geometry.far[offset]
             np.maximum(out[block], chord, out=out[block])
     return out
@@ -210,15 +216,26 @@ def _trial_points(values: Floats, n: int, geometry: _Geometry) -> list[tuple[int
     blocks = min(tuning.SAMPLED_BLOCKS, n // (4 * N))
     each = tuning.SAMPLED
     picks = np.linspace(0, n - 1, blocks * each + 1).astype(int)
-    nodes = picks[:, None] + N - np.arange(N + 1)
-    best = (geometry.near * values[..., nodes] + geometry.far * values[..., nodes + N]).argmax(
-        axis=-1
-    )
+    best = _best_offsets(values, picks, geometry)
     cuts = [*picks[:-1:each].tolist(), n]
     seen = [best[..., i * each : (i + 1) * each + 1] for i in range(blocks)]
-    # Between neighbouring samples the best offset may lie beyond both, about as far as it changes.
-    ends = [max(tuning.END_SAMPLES, int(np.abs(np.diff(near)).max())) for near in seen]
     return [
-        (begin, end, max(int(near.min()) - beyond, 0), min(int(near.max()) + beyond, N))
-        for (begin, end), near, beyond in zip(pairwise(cuts), seen, ends, strict=True)
+        (begin, end, *_offsets_around(sampled, N))
+        for (begin, end), sampled in zip(pairwise(cuts), seen, strict=True)
     ]
+
+
+def _best_offsets(values: Floats, picks: NDArray[np.intp], geometry: _Geometry) -> NDArray[np.intp]:
+    """The offset of the best chord between nodes, at each of some nodes of the answer."""
+    N = geometry.N
+    nodes = picks[:, None] + N - np.arange(N + 1)
+    chords = geometry.near * values[..., nodes] + geometry.far * values[..., nodes + N]
+    return chords.argmax(axis=-1)
+
+
+def _offsets_around(sampled: NDArray[np.intp], N: int) -> tuple[int, int]:
+    """The first and last offset worth trying between samples whose best offsets are these."""
+    # Between neighbouring samples the best offset may lie beyond both, about as far as it changes.
+    changes = np.abs(np.diff(sampled))
+    beyond = max(tuning.END_SAMPLES, int(changes.max()))
+    return max(int(sampled.min()) - beyond, 0), min(int(sampled.max()) + beyond, N)

@@ -56,30 +56,36 @@ class GroupPair(LossComponent):
         Between two losses the profile falls by (1 - e^{x - l}) times what is beyond, all terms
         positive.
         """
+        falls, beyond = self._falls_and_beyond()
+        last = math.ceil(self.losses[-1] / step)
+        nodes = np.arange(math.floor(self.losses[0] / step), last + 1)
+        inward = 1 - np.sign(nodes) * 4 * ROUNDOFF
+        x = np.minimum(nodes * step * inward, self.losses[-1])
+        right = np.searchsorted(self.losses, x)
+        values = self.infinite + falls[right] - np.expm1(x - self.losses[right]) * beyond[right]
+        largest_log = float(np.abs(self.log_masses).max())
+        rounding = 8 * ROUNDOFF * (16 + 2 * len(self.losses) + largest_log)
+        values = np.clip(values * (1 + rounding), FLOOR, 1.0)
+        return replace(pair_above(nodes, values, step), count=self.count)
+
+    def _falls_and_beyond(self) -> tuple[Floats, Floats]:
+        """Of each loss l: how far the profile falls from there on, and what is beyond,
+        Σ e^{l - l_j} p_j over the losses l_j >= l.
+        """
         gaps = np.diff(self.losses)
-        masses = np.exp(self.log_masses)
-        beyond = masses.copy()  # of each loss: Σ e^{l - l_j} p_j from there on, and δ
-        falls = np.zeros(len(masses))
+        beyond = np.exp(self.log_masses)
+        falls = np.zeros(len(beyond))
         for at in range(len(gaps) - 1, -1, -1):
             beyond[at] += beyond[at + 1] * math.exp(-gaps[at])
             falls[at] = falls[at + 1] - math.expm1(-gaps[at]) * beyond[at + 1]
-        nodes = np.arange(math.floor(self.losses[0] / step), math.ceil(self.losses[-1] / step) + 1)
-        x = np.minimum(nodes * step * (1 - np.sign(nodes) * 4 * ROUNDOFF), self.losses[-1])
-        right = np.searchsorted(self.losses, x)
-        values = self.infinite + falls[right] - np.expm1(x - self.losses[right]) * beyond[right]
-        rounding = 8 * ROUNDOFF * (16 + 2 * len(masses) + float(np.abs(self.log_masses).max()))
-        values = np.clip(values * (1 + rounding), FLOOR, 1.0)
-        return replace(pair_above(nodes, values, step), count=self.count)
+        return falls, beyond
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         """The finite part, without what is negligible under the tilt; valid from above only."""
         errors = 64 * ROUNDOFF * (1 + np.abs(self.log_masses))
         pair = pair_of(self.losses, self.log_masses, self.count, log_error=errors)
-        return [
-            trimmed(
-                replace(pair, loss_error=4 * ROUNDOFF * float(np.abs(self.losses).max())), grid.tilt
-            )
-        ]
+        loss_error = 4 * ROUNDOFF * float(np.abs(self.losses).max())
+        return [trimmed(replace(pair, loss_error=loss_error), grid.tilt)]
 
 
 def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
@@ -92,31 +98,50 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     computed from its positive terms and all masses are raised by the largest ratio in which it
     falls short.
     """
+    nodes, values = _hull(nodes, values, h)
+    masses = np.maximum(_slope_changes(nodes, values, h), 0.0)
+    losses = nodes * h
+    infinite = float(values[-1])
+    short = _shortfall(nodes, values, masses, h)
+    masses[-1] = max(masses[-1], FLOOR)  # where every bound is 1, all the mass is at infinity
+    found = masses > 0
+    log_masses: Floats = np.log(masses[found]) + math.log(short)
+    return GroupPair(np.asarray(losses[found]), log_masses, infinite * short * (1 + 4 * ROUNDOFF))
+
+
+def _hull(nodes: NDArray[np.int64], values: Floats, h: float) -> tuple[NDArray[np.int64], Floats]:
+    """The points that are left after a few passes that drop those above their neighbours' chord."""
     for _ in range(tuning.HULL_PASSES):
-        masses = _slope_changes(nodes, values, h)
-        kept = masses >= 0
+        kept = _slope_changes(nodes, values, h) >= 0
         kept[-1] = True
         if kept.all():
             break
         nodes = nodes[kept]
         values = values[kept]
-    masses = np.maximum(_slope_changes(nodes, values, h), 0.0)
+    return nodes, values
+
+
+def _shortfall(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: float) -> float:
+    """The factor, at least 1, that raises the profile of masses to the values everywhere.
+
+    Raises:
+        FloatingPointError: no finite factor does.
+    """
     losses = nodes * h
     infinite = float(values[-1])
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
         centred = losses - losses[-1] / 2 - losses[0] / 2
-        below = np.cumsum((masses * np.exp(-centred))[::-1])[::-1] * np.exp(centred)
+        under_q = masses * np.exp(-centred)
+        below = np.cumsum(under_q[::-1])[::-1] * np.exp(centred)
         falls = -np.expm1(-np.diff(nodes) * h) * below[1:]
         profile = np.append(np.cumsum(falls[::-1])[::-1], 0.0) + infinite
-        short = max(1.0, float(np.max(values / profile)), 1 / float(profile[0] + below[0]))
+        at_origin = 1 / float(profile[0] + below[0])
+        short = max(1.0, float(np.max(values / profile)), at_origin)
     if not math.isfinite(short):
         raise FloatingPointError
-    rounding = 4 * ROUNDOFF * (64 + 2 * len(nodes) + 2 * float(np.abs(centred).max()))
-    short *= 1 + rounding
-    masses[-1] = max(masses[-1], FLOOR)  # where every bound is 1, all the mass is at infinity
-    found = masses > 0
-    log_masses: Floats = np.log(masses[found]) + math.log(short)
-    return GroupPair(np.asarray(losses[found]), log_masses, infinite * short * (1 + 4 * ROUNDOFF))
+    widest = float(np.abs(centred).max())
+    rounding = 4 * ROUNDOFF * (64 + 2 * len(nodes) + 2 * widest)
+    return short * (1 + rounding)
 
 
 def _slope_changes(nodes: NDArray[np.int64], values: Floats, h: float) -> Floats:
@@ -166,6 +191,8 @@ def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:
     last = max(math.ceil(reach / h), 2)
     nodes = np.arange(-last, last + 1)
     right = np.minimum(renyi_curve(log_mgf(charge)).delta(np.arange(last + 1) * h), 1.0)
-    left = 1 - np.exp(-np.arange(1, last + 1) * h) * (1 - right[1:]) * (1 - 64 * ROUNDOFF)
-    values = np.concatenate([np.minimum(left * (1 + 8 * ROUNDOFF), 1.0)[::-1], right])
+    swapped = np.exp(-np.arange(1, last + 1) * h) * (1 - right[1:])
+    left = 1 - swapped * (1 - 64 * ROUNDOFF)
+    left = np.minimum(left * (1 + 8 * ROUNDOFF), 1.0)
+    values = np.concatenate([left[::-1], right])
     return pair_above(nodes, np.maximum(values, FLOOR), h)

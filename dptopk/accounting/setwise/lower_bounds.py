@@ -54,9 +54,7 @@ class Atoms:
         pairs = [pair for part in parts for pair in part.pairs(grid)]
         # In logarithms: a million copies of a wide pair have a number of sums that takes long to
         # write down.
-        log_sums = math.fsum(
-            len(pair.losses) * pair.count * math.log(pair.losses.shape[1]) for pair in pairs
-        )
+        log_sums = math.fsum(_log_sums(pair) for pair in pairs)
         few = log_sums <= math.log(max(tuning.LISTED, 0.5)) + 1e-9
         if few and not any(isinstance(part, GaussianLoss) for part in parts):
             return cls._listed(pairs, grid, log_chernoff)
@@ -77,15 +75,12 @@ class Atoms:
         missing = 0.0
         scale = log_chernoff
         for pair in pairs:
-            for row, row_masses in zip(pair.losses, pair.log_masses, strict=True):
-                for _ in range(pair.count):
-                    losses = np.add.outer(losses, row).ravel()
-                    log_masses = np.add.outer(log_masses, row_masses).ravel()
+            losses, log_masses = _all_sums(losses, log_masses, pair)
             rounds = pair.count * len(pair.losses)
-            loss_error += rounds * (pair.loss_error + 4 * ROUNDOFF * float(np.abs(losses).max()))
-            log_error += rounds * (
-                float(np.max(pair.log_error)) + 4 * ROUNDOFF * (1 + float(np.abs(log_masses).max()))
-            )
+            largest_loss = float(np.abs(losses).max())
+            loss_error += rounds * (pair.loss_error + 4 * ROUNDOFF * largest_loss)
+            largest_log = float(np.abs(log_masses).max())
+            log_error += rounds * (float(np.max(pair.log_error)) + 4 * ROUNDOFF * (1 + largest_log))
             missing += rounds * pair.error
             scale += pair.log_mgf(grid.tilt)
         masses = np.exp(log_masses - log_error - 64 * ROUNDOFF)
@@ -99,6 +94,20 @@ class Atoms:
         return bounds
 
 
+def _log_sums(pair: Pairs) -> float:
+    """The logarithm of how many sums of losses a pair has, all its copies together."""
+    return len(pair.losses) * pair.count * math.log(pair.losses.shape[1])
+
+
+def _all_sums(losses: Floats, log_masses: Floats, pair: Pairs) -> tuple[Floats, Floats]:
+    """Every loss plus every sum of losses of a pair, with the products of their masses."""
+    for row, row_masses in zip(pair.losses, pair.log_masses, strict=True):
+        for _ in range(pair.count):
+            losses = np.add.outer(losses, row).ravel()
+            log_masses = np.add.outer(log_masses, row_masses).ravel()
+    return losses, log_masses
+
+
 def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Floats]:
     """Neighbouring outcomes merged into one: post-processing, hence a lower bound, off to second
     order only.
@@ -106,15 +115,16 @@ def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Float
     The merged outcome has mass Σ p under P and Σ p e^{-l} under Q.
     """
     starts = np.flatnonzero(np.diff(np.floor(losses / width), prepend=-np.inf))
+    sizes = np.diff(starts, append=len(losses))
     first = losses[starts]
-    within = losses - np.repeat(first, np.diff(starts, append=len(losses)))
+    within = losses - np.repeat(first, sizes)
     total = np.add.reduceat(masses, starts)
     with np.errstate(invalid="ignore", divide="ignore"):
-        shift = -np.log(np.add.reduceat(masses * np.exp(-within), starts) / total)
-    rounding = 8 * ROUNDOFF * (2 + np.diff(starts, append=len(losses)) + np.abs(first))
-    return first + np.where(total > 0, np.maximum(shift, 0.0), 0.0) - rounding, total * (
-        1 - rounding
-    )
+        under_q = np.add.reduceat(masses * np.exp(-within), starts)
+        shift = -np.log(under_q / total)
+    rounding = 8 * ROUNDOFF * (2 + sizes + np.abs(first))
+    merged = first + np.where(total > 0, np.maximum(shift, 0.0), 0.0) - rounding
+    return merged, total * (1 - rounding)
 
 
 ROUNDING = (
@@ -136,17 +146,15 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
     """
     extra = np.geomspace(0.03, 6.0, tuning.TRIED_LOSSES) * math.sqrt(rho)
     loss = x + extra
-    log_p = -np.maximum(
-        np.maximum(loss - xi - rho, 0.0) ** 2 / (4 * rho), 1e-3
-    )  # at most about this much
+    excess = np.maximum(loss - xi - rho, 0.0)
+    log_p = -np.maximum(excess**2 / (4 * rho), 1e-3)  # at most about this much
     worth = np.log(-np.expm1(-extra))
     best = -math.inf
     for at in np.argsort(-(log_p + worth)):
         if log_p[at] + worth[at] <= best:
             break
-        best = max(
-            best, largest_log_mass(rho, xi, float(loss[at]), float(log_p[at])) + float(worth[at])
-        )
+        log_mass = largest_log_mass(rho, xi, float(loss[at]), float(log_p[at]))
+        best = max(best, log_mass + float(worth[at]))
     return math.exp(best) * (1 - 1e-12)
 
 
@@ -175,9 +183,8 @@ def _orders(rho: float, xi: float, loss: float) -> Floats:
     tightest = max((loss - xi - rho) / (2 * rho), 1e-4)
     low = min(tightest / 1.7, last / 2)
     high = min(tightest * 1.7, last)
-    far_below = np.geomspace(
-        1e-6, low, math.ceil(max(math.log(low / 1e-6), 1.0) / tuning.ORDER_STEP_FAR)
-    )
+    log_ratio = max(math.log(low / 1e-6), 1.0)
+    far_below = np.geomspace(1e-6, low, math.ceil(log_ratio / tuning.ORDER_STEP_FAR))
     near = np.geomspace(low, high, math.ceil(math.log(high / low) / tuning.ORDER_STEP_NEAR) + 2)
     far_above = np.geomspace(
         high, last, math.ceil(math.log(last / high) / tuning.ORDER_STEP_FAR) + 2
@@ -194,12 +201,21 @@ def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats)
     largest = max(loss, abs(rest_p - rest_q)) * (1 + ROUNDING)
     if xi + rho * (1 + orders[-1]) < largest:
         return False
-    alpha = 1 + orders
     for a, b, rest_a, rest_b in ((log_p, log_q, rest_p, rest_q), (log_q, log_p, rest_q, rest_p)):
-        moments = logsumexp([alpha * a - orders * b, alpha * rest_a - orders * rest_b], axis=0)
-        divergence = (
-            moments + ROUNDING * (1 + np.abs(alpha * a) + np.abs(orders * b)) * 1e-3
-        ) / orders
+        divergence = _divergence(a, b, rest_a, rest_b, orders)
         if (np.minimum(divergence, largest) > allowed).any():
             return False
     return True
+
+
+def _divergence(a: float, b: float, rest_a: float, rest_b: float, orders: Floats) -> Floats:
+    """Rényi divergences of order 1 + ``orders`` between laws with two outcomes, rounded up.
+
+    ``a`` and ``b`` are the logarithms of the masses of the first outcome under either law,
+    ``rest_a`` and ``rest_b`` those of the second.
+    """
+    alpha = 1 + orders
+    moments = logsumexp([alpha * a - orders * b, alpha * rest_a - orders * rest_b], axis=0)
+    exponents = 1 + np.abs(alpha * a) + np.abs(orders * b)
+    divergences: Floats = (moments + ROUNDING * exponents * 1e-3) / orders
+    return divergences

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -85,9 +85,8 @@ class Rules:
         low = np.maximum(mean - tuning.BELOW * sigma - max(self.epsilons), -top)
         high = np.minimum(mean + math.hypot(self.reach, tuning.STRAY) * sigma, top)
         low = np.minimum(low, high)
-        return np.column_stack([np.floor(low / self.h) - 1, np.ceil(high / self.h) + 1]).astype(
-            np.int64
-        )
+        ends = np.column_stack([np.floor(low / self.h) - 1, np.ceil(high / self.h) + 1])
+        return ends.astype(np.int64)
 
     def nothing_left(self) -> Layer:
         """V of the empty multiset, [1 - e^x]_+, rounded outward."""
@@ -127,16 +126,21 @@ class Layer:
 
     first: int
     values: Floats
-    top: Any  # V = 0 from this node on; of several states, a column
+    top: int | NDArray[np.int64]  # V = 0 from this node on; of several states, a column
     h: float
     upper: bool
+
+    def of_states(self, rows: NDArray[np.int64], tops: NDArray[np.int64]) -> Layer:
+        """The rows of some states, given from which node on V = 0 in each."""
+        return replace(self, values=self.values[rows], top=tops[:, None])
 
     def extended(self, first: int, last: int) -> Floats:
         """Node values from ``first`` to ``last``, by the cruder bounds outside of what is
         stored.
         """
         have = self.first, self.first + self.values.shape[-1] - 1
-        inner = self.values[..., max(first - have[0], 0) : max(last - have[0] + 1, 0)]
+        begin = max(first - have[0], 0)
+        inner = self.values[..., begin : max(last - have[0] + 1, 0)]
         left = np.arange(first, min(have[0], last + 1), dtype=np.int64)
         right = np.arange(max(have[1] + 1, first), last + 1, dtype=np.int64)
         return np.concatenate([self._left(left), inner, self._right(right)], axis=-1)
@@ -152,9 +156,8 @@ class Layer:
         # would not be convex.
         origin = edge - (self.values[..., 1:2] - edge) / math.expm1(self.h)
         origin = np.maximum(origin, 1.0)
-        chord = origin - (origin - edge) * np.exp((nodes - self.first) * self.h) * (
-            1 - 64 * ROUNDOFF
-        )
+        growth = np.exp((nodes - self.first) * self.h)
+        chord = origin - (origin - edge) * growth * (1 - 64 * ROUNDOFF)
         return np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
 
     def _right(self, nodes: Nodes) -> Floats:
@@ -178,9 +181,8 @@ class Layer:
         at = node.astype(int) - first
         share = np.clip(np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
         chord = values[at] - (values[at] - values[at + 1]) * share
-        return chord * (1 + 4 * ROUNDOFF) + np.maximum(
-            values[at - 1] - values[at + 1], 0
-        ) * self._moved(x)
+        fall = np.maximum(values[at - 1] - values[at + 1], 0)
+        return chord * (1 + 4 * ROUNDOFF) + fall * self._moved(x)
 
     def _moved(self, x: NDArray[Any]) -> Floats:
         """Bound on the movement of x within a cell by rounding, as a share of the cell."""
@@ -196,23 +198,68 @@ class Layer:
         """
         ends = self.first * self.h, (self.first + len(self.values) - 1) * self.h
         inside = np.clip(x, *ends)
-        node = np.ceil(inside / self.h)
-        if np.isnan(node).any():  # of losses that are no floats nothing is known: 0 is always below
+        if np.isnan(inside).any():
+            # Of losses that are no floats nothing is known: 0 is always below.
             return np.zeros(x.shape)
+        bounds = self._below_inside(inside, above)
+        # Outside of what is stored: no less than at its left end and than 1 - e^x, or than 0.
+        left = np.maximum(bounds, -np.expm1(np.minimum(x, 0.0)) * (1 - 64 * ROUNDOFF))
+        return np.where(x < ends[0], left, np.where(x > ends[1], 0.0, bounds))
+
+    def _below_inside(self, inside: Floats, above: Layer) -> Floats:
+        """``below`` at any x between the first and the last node."""
+        node = np.ceil(inside / self.h)
         first = int(node.min())
         last = int(node.max())
         values = self.extended(first, last)
         upper = above.above(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
         share = np.clip(-np.expm1(inside - node * self.h) / math.expm1(self.h), 0.0, 1.0)
-        rise = np.maximum(values[at] - upper[at + 2], 0.0) * np.maximum(
-            share - self._moved(inside), 0.0
-        )
-        fall = np.maximum(upper[at] - values[at], 0.0) * self._moved(inside)
+        moved = self._moved(inside)
+        rise = np.maximum(values[at] - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
+        fall = np.maximum(upper[at] - values[at], 0.0) * moved
         bounds: Floats = np.maximum((values[at] + rise) * (1 - 64 * ROUNDOFF) - fall, 0.0)
-        # Outside of what is stored: no less than at its left end and than 1 - e^x, or than 0.
-        left = np.maximum(bounds, -np.expm1(np.minimum(x, 0.0)) * (1 - 64 * ROUNDOFF))
-        return np.where(x < ends[0], left, np.where(x > ends[1], 0.0, bounds))
+        return bounds
+
+
+@dataclass(frozen=True)
+class _Remainders:
+    """Every multiset that may be left of some counts.
+
+    Attributes:
+        states: how often each ε is left, a row for each multiset.
+        strides: for each ε, how many rows further up the multiset with one of it less is.
+    """
+
+    states: NDArray[np.int64]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, counts: State) -> _Remainders:
+        """Of all counts up to these."""
+        states = np.array(list(product(*(range(k + 1) for k in counts))))
+        strides = [math.prod(k + 1 for k in counts[part + 1 :]) for part in range(len(counts))]
+        return cls(states, tuple(strides))
+
+    def of_size(self, total: int) -> NDArray[np.intp]:
+        """The rows of the multisets of a size."""
+        return np.flatnonzero(self.states.sum(axis=1) == total)
+
+    def plays(
+        self, found: NDArray[np.intp], width: int
+    ) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.intp]]]:
+        """For each ε, in batches of states: the place of the ε, which of the rows found have one to
+        play, and the rows that are then left.
+
+        Args:
+            found: rows of states.
+            width: how many node values are computed for each.
+        """
+        for part, stride in enumerate(self.strides):
+            having = np.flatnonzero(self.states[found, part])
+            batches = math.ceil(len(having) * width / tuning.BATCH)
+            for some in np.array_split(having, batches):
+                yield part, some, found[some] - stride
 
 
 def solve(rules: Rules, counts: State) -> Layer:
@@ -223,34 +270,22 @@ def solve(rules: Rules, counts: State) -> Layer:
         rules: the game and its grid.
         counts: how often each ε occurs.
     """
-    states = np.array(list(product(*(range(k + 1) for k in counts))))
-    each = [
-        math.prod(k + 1 for k in counts[part + 1 :]) for part in range(len(counts))
-    ]  # one less of a part: rows up
-    windows = rules.windows(states)
-    totals = states.sum(axis=1)
-    tops = states @ np.array(rules.steps)
+    remainders = _Remainders.of(counts)
+    windows = rules.windows(remainders.states)
+    tops = remainders.states @ np.array(rules.steps)
+    rows = np.zeros(len(tops), dtype=np.int64)  # of each state, in the layer of its size
     before = rules.nothing_left()
-    rows = np.zeros(len(states), dtype=np.int64)
-    before = Layer(
-        before.first, before.values[None], np.zeros((1, 1), dtype=np.int64), rules.h, rules.upper
-    )
+    before = replace(before, values=before.values[None])
     for total in range(1, sum(counts) + 1):
-        found = np.flatnonzero(totals == total)
+        found = remainders.of_size(total)
         window = (int(windows[found, 0].min()), int(windows[found, 1].max()))
         best = np.zeros((len(found), window[1] - window[0] + 1))
-        for part in range(len(counts)):
-            having = np.flatnonzero(states[found, part])
-            for some in np.array_split(
-                having, math.ceil(len(having) * best.shape[1] / tuning.BATCH)
-            ):
-                check()
-                origin = rows[found[some] - each[part]]
-                left = Layer(
-                    before.first, before.values[origin], before.top[origin], rules.h, rules.upper
-                )
-                # Bellman: V is the largest value over the cost that is played first.
-                best[some] = np.maximum(best[some], rules.step(left, part, window))
+        for part, some, left in remainders.plays(found, best.shape[1]):
+            check()
+            # Bellman: V is the largest value over the cost that is played first.
+            best[some] = np.maximum(
+                best[some], rules.step(before.of_states(rows[left], tops[left]), part, window)
+            )
         # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which
         # takes many more chords.
         best[np.arange(window[0], window[1] + 1) >= tops[found][:, None]] = FLOOR * rules.upper
