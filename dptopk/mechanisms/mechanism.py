@@ -621,7 +621,7 @@ class IndependentNoise(CountingMechanism):
 
     @abstractmethod
     def costs(self, sensitivity: Sensitivity, touched: int) -> Mapping[Cost, int]:
-        """The costs of independent noises on counts of which one user touches at most so many.
+        """The costs of independent noises on counts of which one user touches at most a number.
 
         ``linf`` bounds the move of each count, ``l1`` that of all together.
         """

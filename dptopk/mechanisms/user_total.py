@@ -24,7 +24,7 @@ DEVIATIONS = 4.75
 
 
 def binds(sensitivity: Sensitivity, touched: int) -> bool:
-    """Whether the cap on a user's total says more of so many counts than linf does."""
+    """Whether the cap on a user's total says more of that number of counts than linf does."""
     return sensitivity.total(touched) < sensitivity.linf * touched
 
 
@@ -49,7 +49,7 @@ def as_one(sensitivity: Sensitivity, touched: int, epsilon: float) -> bool:
 
 
 def move_norm(sensitivity: Sensitivity, touched: int) -> float:
-    """Upper bound on the Euclidean norm of what one user adds to so many counts."""
+    """Upper bound on the Euclidean norm of what one user adds to a number of counts."""
     return math.sqrt(read_up(Fraction(sensitivity.squares(touched)))) * (1 + 1e-15)
 
 

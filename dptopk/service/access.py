@@ -234,7 +234,7 @@ class Access:
         return self._tables.add(Tables.logged, _today(analyst), size)
 
     def sweep(self, days: float) -> None:
-        """Delete lines of the audit log that are older than so many days."""
+        """Delete lines of the audit log that are older than a number of days."""
         table = Tables.audit
         counted = Tables.logged
         self._tables.change(
@@ -243,7 +243,7 @@ class Access:
         )
 
     def notes(self, *, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
-        """Lines of the audit log, newest first: at most so many, and PAGE_BYTES of them unless the
+        """Lines of the audit log, newest first: at most a number, and PAGE_BYTES of them unless the
         first one is longer.
         """
         table = Tables.audit

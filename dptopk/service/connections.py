@@ -282,7 +282,7 @@ class LimitedConnection(HttpToolsProtocol):
         seconds: float | None = None,
         act: Callable[[], Any] | None = None,
     ) -> None:
-        """Come to a phase, which may take so many seconds; None: any time."""
+        """Come to a phase, which may take a number of seconds; None: any time."""
         self.phase = phase
         self.since = self.loop.time()
         if seconds is None:

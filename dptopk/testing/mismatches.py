@@ -107,7 +107,7 @@ class Subject:
         return 1.0
 
     def charge(self, labels: int | None) -> Charge:
-        """The most that a release of so many labels can cost."""
+        """The most that a release of that number of labels can cost."""
         return self.mechanism.charge(self.sensitivity, labels=labels)
 
 

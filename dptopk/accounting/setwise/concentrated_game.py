@@ -226,7 +226,7 @@ class PlayableLaw:
         place = int(np.argmax(masses))
         loss = float(losses[place])
         most = float(masses[place])
-        # A part of the largest mass goes to a loss so many nodes away that it suffices.
+        # A part of the largest mass goes to a loss that is enough nodes away.
         away = math.ceil(abs(excess) * math.exp(loss) / (most * h) * 1.1 + 1e-300)
         node = int(found.nodes[place]) - away if excess > 0 else int(found.nodes[place]) + away
         gain = math.exp(-loss) * -math.expm1(loss - (found.x - node * h))
