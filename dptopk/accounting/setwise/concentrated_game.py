@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import pairwise, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import Floats
@@ -130,6 +131,9 @@ class Majorant:
             raised = self._raised(short, moments)
         chords = np.array([chord_factor(-one, value.h) for one in self.exponents.tolist()])
         raised = replace(raised, slope=slope, weights=raised.weights * chords)
+        # To the right of the nodes F rises, as V falls: what was added may have made it fall there.
+        rise, size = raised.derivative(float(y[-1]))
+        raised = replace(raised, slope=raised.slope + max(ROUNDING * size - rise, 0.0))
         # To the left of the nodes: a convex function is above its tangent.
         first = float(y[0])
         fall, size = raised.derivative(first)
@@ -293,15 +297,15 @@ def _played_centred(losses: Floats, masses: Floats, moments: MomentClass) -> flo
     ln M(λ) <= λm + λ²ρ, both convex, is checked on orders of both signs as in ``_played``, and
     about 0 by (ln M)'' <= E[L² e^{|λL|}] / M <= 2ρ.
     """
-    reversed_masses = masses * np.exp(-losses)
-    share = 1.0
-    for values, weights in ((losses, masses), (-losses, reversed_masses)):
-        share = min(share, _centred_share(values, weights, moments))
-    return share
+    forth = _centred_shares(losses, masses, moments)
+    back = _centred_shares(-losses, masses * np.exp(-losses), moments)
+    # At one and the same share: a direction that holds at a share may not hold at a smaller one.
+    holding = _SHARES[forth & back]
+    return float(holding.max()) if holding.size else 0.0
 
 
-def _centred_share(losses: Floats, masses: Floats, moments: MomentClass) -> float:
-    """The share for one direction."""
+def _centred_shares(losses: Floats, masses: Floats, moments: MomentClass) -> NDArray[np.bool_]:
+    """At which of the shares one direction holds."""
     rho = moments.rho
     first = 0.02 / moments.deviation
     last = 2 * float(np.abs(losses).max()) / rho + 2 * first
@@ -313,7 +317,7 @@ def _centred_share(losses: Floats, masses: Floats, moments: MomentClass) -> floa
     changes = np.expm1(np.clip(logs, -LARGEST_EXPONENT, LARGEST_EXPONENT))
     rises = changes @ masses + 1e-12 * (np.abs(changes) @ masses) + LAW_ERROR
     if not reachable.all():
-        return 0.0
+        return np.zeros(len(_SHARES), dtype=np.bool_)
     mean = math.fsum((losses * masses).tolist())
     mean_error = 1e-13 * float(np.abs(losses) @ masses) + LAW_ERROR
     shares = _SHARES
@@ -326,8 +330,7 @@ def _centred_share(losses: Floats, masses: Floats, moments: MomentClass) -> floa
     second = float(losses**2 * np.exp(first * np.abs(losses)) @ masses)
     holds &= shares * second * math.exp(first * size) <= 2 * rho * (1 - 1e-9)
     holds &= shares * (mean + mean_error) <= moments.mean
-    holding = shares[holds]
-    return float(holding.max()) if holding.size else 0.0
+    return holds
 
 
 _SHARES = np.append(0.0, 1 - np.append(0.0, np.geomspace(1e-4, 0.9, 40)))[1:]

@@ -122,6 +122,41 @@ def test_a_law_as_the_program_leaves_it_is_not(monkeypatch) -> None:
     assert not _moments_hold(law, ZCDP(RHO), H)
 
 
+@pytest.mark.slow
+def test_every_law_of_a_centred_game_is_in_its_class(monkeypatch) -> None:
+    """Both directions hold at the share that is taken: a direction that holds at a share may not
+    hold at a smaller one.
+    """
+    cost = CDP(0.08055155354294523, 0.4013765153641783)
+    laws = []
+    of = PlayableLaw.of
+
+    def kept(found, moments, h):
+        laws.append((of(found, moments, h), h))
+        return laws[-1][0]
+
+    monkeypatch.setattr(PlayableLaw, "of", staticmethod(kept))
+    assert compose(Charge({cost: 2}), epsilon=0.5).lower is not None
+    playable = [(law, h) for law, h in laws if law is not None]
+    assert len(playable) > 10
+    assert all(_moments_hold(law, cost, h) for law, h in playable)
+
+
+def test_a_lifted_majorant_rises_beyond_the_last_node() -> None:
+    """Weights that are raised by a share would make it fall below a V that does not fall."""
+    worth = 3.4614558476972154e-4
+    value = ValueTable(0.05, np.full(400, worth), upper=True)
+    weights = np.array([9.70796871247718, 1021.4766861931394])
+    exponents = np.array([2.9008167764268653, 3.818490984629046])
+    limits = np.array([-30.0, -30.0])
+    multipliers = Majorant(0.0, -0.00101006482463598, 0.0, weights, exponents, limits)
+    majorant = multipliers.lifted(value, np.arange(0, 93))
+    assert majorant is not None
+    t = np.exp(0.05 * np.arange(92, 300))
+    moments = majorant.weights @ t ** -majorant.exponents[:, None]
+    assert (majorant.constant + majorant.slope * t + moments >= worth).all()
+
+
 def test_the_last_cost_alone_against_its_conversion() -> None:
     """One cost is worth nearly its conversion (CKS20), and never more."""
     game = ConcentratedGame.of(Charge({ZCDP(RHO): 1}), 1.5)
