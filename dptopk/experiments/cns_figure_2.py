@@ -54,7 +54,7 @@ def compare(data: Table) -> list[Comparison]:
     worse = few[0] < many[0] and few[1] < many[1]
     ours = [f"k = {k}: {wide:.3f} and {narrow:.3f}" for k, (wide, narrow) in gaps.items()]
     quantity = "largest gap to Remarks 1 and 2"
-    return [*found, Comparison(quantity, "“rapidly worsen” with k", ", ".join(ours), worse)]
+    return [*found, Comparison(quantity, "“rapidly worsen” with k", ", ".join(ours), bool(worse))]
 
 
 def _nested(data: Table) -> tuple[bool, tuple[float, float]]:

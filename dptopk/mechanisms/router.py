@@ -176,7 +176,7 @@ class RoutedTopK(LabelsOnly):
             return True
         above = Fraction(self.margin(histogram)) - Fraction(self.threshold)
         scales = abs(above) * smaller_of(self.share) / Fraction(self.statistic_range)
-        (side,) = Cells(self._sides(scales)).draw(1, bits).tolist()
+        side = int(Cells(self._sides(scales)).draw(1, bits)[0])
         stays = side == 0
         return (above > 0) == stays
 
