@@ -48,7 +48,7 @@ def test_a_question_of_another_kind_is_refused_by_what_is_missing(tmp_path, monk
     for _, *arguments in walk[:2]:
         assert RUNNER.invoke(app, arguments).exit_code == 0
     other = [*walk[2][1:], "--counts", "gaussian", "--method", "threshold"]
-    other[other.index("0.5")] = "0.4"
+    other[other.index("6")] = "3"
     refused = RUNNER.invoke(app, other)
     assert refused.exit_code == 3
     assert "is not registered" in refused.output
