@@ -23,16 +23,16 @@ from dptopk.accounting.setwise.cost_groups import (
     mixed_ranges_pair,
 )
 from dptopk.accounting.setwise.game import SetwiseGame, log_chernoff_of, range_costs
-from dptopk.accounting.setwise.lower_bounds import two_outcomes_delta
-from dptopk.accounting.setwise.partition import CostGroup, partition
-from dptopk.accounting.setwise.price_rounding import weighted_ranges_pair
-from dptopk.accounting.setwise.recursion import FLOOR
-from dptopk.accounting.setwise.strategies import (
+from dptopk.accounting.setwise.lower_bounds import (
     last_ranges,
     steps_from_below,
     strategy,
     strategy_before,
+    two_outcomes_delta,
 )
+from dptopk.accounting.setwise.partition import CostGroup, partition
+from dptopk.accounting.setwise.price_rounding import weighted_ranges_pair
+from dptopk.accounting.setwise.recursion import FLOOR
 from dptopk.accounting.setwise.zcdp_gaussian import with_gaussians
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP
 

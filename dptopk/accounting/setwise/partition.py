@@ -17,8 +17,8 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.grid import rounding_noise
 from dptopk.accounting.setwise.price_rounding import RoundingLevels, tuned
+from dptopk.accounting.setwise.recursion import rounding_noise
 
 Ranges = tuple[tuple[float, int], ...]
 

@@ -18,10 +18,18 @@ from hypothesis import given, settings, strategies as st
 from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.setwise import bellman_step, lower_bounds, tuning
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
-from dptopk.accounting.setwise.grid import common_grid, rounding_noise
 from dptopk.accounting.setwise.lower_bounds import Atoms
 from dptopk.accounting.setwise.partition import partition
-from dptopk.accounting.setwise.recursion import FLOOR, Ladder, Layer, Rules, solve, solve_in_order
+from dptopk.accounting.setwise.recursion import (
+    FLOOR,
+    Ladder,
+    Layer,
+    Rules,
+    common_grid,
+    rounding_noise,
+    solve,
+    solve_in_order,
+)
 from dptopk.accounting.work import OutOfTime, within
 
 
