@@ -49,11 +49,14 @@ class Sums:
         metrics: of the filter, by name.
         totals: of all charges so far.
         failure_delta: δ_f, the part of δ for failures and statements.
+        recorded: whether the charge was accepted before, perhaps on another processor: then the
+            margins of the metrics are there for rounding.
     """
 
     metrics: Mapping[str, Metric]
     totals: RunningTotals
     failure_delta: Fraction
+    recorded: bool = False
 
     @property
     def failures_left(self) -> Fraction:
@@ -74,7 +77,18 @@ class Sums:
         totals = self.totals
         if totals.unpriced[name] or taken.unpriced[name]:
             return False
-        return totals.sums[name] + taken.sums[name] <= self.metrics[name].capacity
+        metric = self.metrics[name]
+        prices = totals.sums[name] + taken.sums[name]
+        margin = 0 if self.recorded else metric.margin
+        return metric.used(prices, totals.spent, taken.spent) <= metric.capacity * (1 - margin)
+
+    def left(self, name: str) -> Fraction:
+        """The part of a metric's capacity that is left; 0 where it covers nothing more."""
+        metric = self.metrics[name]
+        if self.totals.unpriced[name]:
+            return Fraction(0)
+        used = metric.used(self.totals.sums[name], self.totals.spent)
+        return max(metric.capacity - used, Fraction(0))
 
     def added(self, taken: RunningTotals) -> bool:
         """Whether the charge stays within the sum of ε's."""
@@ -280,9 +294,7 @@ class Entering:
 def room(sums: Sums, name: str) -> float:
     """Return what is left on a metric, as a number that the metric does not read as more."""
     metric = sums.metrics[name]
-    if sums.totals.unpriced[name]:
-        return 0.0
-    exact = max(metric.capacity - sums.totals.sums[name], Fraction(0))
+    exact = sums.left(name)
     left = float(exact)
     if metric.read(left) <= exact:
         return left

@@ -17,19 +17,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 
 from dptopk._internal import validate
 from dptopk._internal.choices import NEIGHBOURS, Effort, Neighbours
 from dptopk._internal.formatting import format_lower, format_upper
-from dptopk._internal.rounding import round_down
+from dptopk._internal.rounding import round_down, smaller_of
 from dptopk._internal.search import bisect, bracket, first_true
 from dptopk.accounting import bounds
 from dptopk.accounting.registry import split_failure
 from dptopk.accounting.work import within
 from dptopk.budgets.account_base import LARGEST_FIT, Account, Record, cost_of
 from dptopk.budgets.adding_up import Entering, Sums, room, statement_of
-from dptopk.budgets.filter_metrics import Metric, Price, Pure, Renyi, Zcdp, metric_of
+from dptopk.budgets.filter_metrics import (
+    Metric,
+    Price,
+    Pure,
+    Renyi,
+    Variance,
+    Zcdp,
+    metric_of,
+)
 from dptopk.budgets.filter_options import FilterMethod, FilterOptions
 from dptopk.budgets.running_totals import RunningTotals, prices_of
 from dptopk.costs import ZCDP, ApproxDP, Budget, Charge, Cost, PureDP, sum_up
@@ -49,10 +58,10 @@ class Filter(Account):
             but for failures.
         method: "renyi" (any cost with a Rényi bound), "ranges" (``ranges`` and ``costs`` say what;
             tightest), "gaussian" (Gaussians, also discrete, and pure costs; tighter for those),
-            "small" (many small costs with a zCDP constant: ``ranges`` and ``costs`` name the
-            largest; else costs of up to about a 200th of the budget; Gaussians besides); None:
-            "ranges" where they are given, else "renyi". Charges whose ε's and δ's add up to at most
-            the budget are taken besides by each.
+            "variance" (any costs with a zCDP constant or a Gaussian that covers them; tightest for
+            many small ones); None: "ranges" where they are given, else whichever of "renyi" and
+            "variance" holds more charges like the first, for good. Charges whose ε's and δ's add up
+            to at most the budget are taken besides by each.
         ranges: the ε's of bounded-range costs that may be chosen freely; a cost between two of them
             takes the larger.
         costs: other costs that may be chosen freely besides, of any class with a Rényi curve and no
@@ -105,6 +114,8 @@ class Filter(Account):
         fixed = (method, order, ranges, costs, failure_delta, budget.rho)
         # Whether the first charge may divide δ: nothing was said of it.
         self._open = all(option is None for option in fixed) and budget.delta > 0
+        # Whether it chooses the method: nothing was said of that.
+        self._undecided = all(option is None for option in (*fixed[:4], budget.rho))
         self._split: Record | None = None  # the terms of the filter that the first charge chose
         self._begun = False  # whether anything was charged
         self._wholes = 0  # the number of charges that were entered as one cost
@@ -113,6 +124,7 @@ class Filter(Account):
                 self._use(options.metrics(budget, self.failure_delta))
         else:
             self._open = terms.get("open", False)
+            self._undecided = terms.get("undecided", False)  # not in older ledgers
             self._use([metric_of(metric) for metric in terms["meters"]])
 
     def _use(self, metrics: Sequence[Metric]) -> None:
@@ -134,7 +146,8 @@ class Filter(Account):
             "neighbours": self.neighbours,
             "meters": [metric.terms for metric in self._metrics.values()],
         }
-        return terms | ({"open": True} if self._open else {})
+        choices = {"open": self._open, "undecided": self._undecided}
+        return terms | {name: True for name, still in choices.items() if still}
 
     @classmethod
     def of_terms(cls, terms: Record) -> Filter:
@@ -207,9 +220,7 @@ class Filter(Account):
         if stated is not None and not self._within_total(stated):
             raise self._refusal(charge, stated)
         with self._here():
-            record = self._entered(charge, stated)
-            if record is None:
-                record = self._divided(charge, stated)
+            record = self._found(charge, stated)
             if record is None:
                 raise self._refusal(charge, stated)
         return record
@@ -243,6 +254,36 @@ class Filter(Account):
         for record, _ in Entering(charge, sums, prices).records(stated):
             return record
         return self._whole(charge, stated, sums, prices)
+
+    def _found(self, charge: Charge, stated: Budget | None) -> Record | None:
+        """The record of a charge, with what a first one chooses; None: no way is covered."""
+        return (
+            self._by_variance(charge, stated)
+            or self._entered(charge, stated)
+            or self._divided(charge, stated)
+        )
+
+    def _by_variance(self, charge: Charge, stated: Budget | None) -> Record | None:
+        """The record of a first charge that chooses the method "variance"; None: it does not.
+
+        Whatever Rényi *or* Theorem H' admits would be worth twice the δ of the conversion; so one
+        of them is chosen before any answer, the one in which more charges like the first fit.
+        """
+        own = next(iter(self._metrics.values()))
+        if not self._undecided or self._begun or own.name == Pure.name or not charge:
+            return None
+        epsilon = round_down(smaller_of(self.budget.epsilon))
+        converted = round_down(Fraction(self.delta) - Fraction(self.failure_delta))
+        if Variance.at(epsilon, converted).multiple(charge) <= own.multiple(charge):
+            return None
+        other = Filter(
+            self.budget,
+            method="variance",
+            failure_delta=self.failure_delta,
+            neighbours=self.neighbours,
+        )
+        record = other._entered(charge, stated)
+        return None if record is None else record | {"split": other.terms()}
 
     def _sums(self) -> Sums:
         return Sums(self._metrics, self._totals, Fraction(self.failure_delta))
@@ -282,9 +323,9 @@ class Filter(Account):
             if not self.failure_delta < failure_delta <= self.delta:
                 continue
             other = Filter(self.budget, failure_delta=failure_delta, neighbours=self.neighbours)
-            record = other._entered(charge, stated)
+            record = other._by_variance(charge, stated) or other._entered(charge, stated)
             if record is not None:
-                return record | {"split": other.terms()}
+                return {"split": other.terms()} | record
         return None
 
     def _refusal(self, charge: Charge, stated: Budget | None) -> DptopkError:
@@ -350,7 +391,7 @@ class Filter(Account):
 
     def _run(self, charge: Charge, stated: Budget | None, most: int) -> int:
         """Spend a charge as often as it is entered in the same way, and return how often."""
-        record = self._entered(charge, stated) or self._divided(charge, stated)
+        record = self._found(charge, stated)
         if record is None:
             return 0
         self.apply(charge, record)
@@ -384,17 +425,20 @@ class Filter(Account):
             else:
                 entered = charge
             taken = RunningTotals.of(entered, record, self._metrics)
-            if not self._sums().covers(taken):
+            if not replace(self._sums(), recorded=True).covers(taken):
                 raise BudgetExceeded(charge, self.remaining(), f"what fits is {self.remaining()}")
             self._totals.add(taken)
             self._begun |= bool(charge)
             self._wholes += "whole" in record
 
     def _apply_divided(self, charge: Charge, record: Record) -> None:
-        """Take over the division of δ that the first charge chose, with that charge."""
+        """Take over the division of δ and the method that the first charge chose, with that
+        charge.
+        """
         other = Filter.of_terms(record["split"])
         same = other.budget == self.budget and other.failure_delta <= self.delta
-        if not self._open or self._begun or not same:
+        free = self._open or (self._undecided and other.failure_delta == self.failure_delta)
+        if not free or self._begun or not same:
             raise InvalidParameter(
                 "the record of this charge divides delta again, after the first charge"
             )
@@ -533,12 +577,8 @@ class Filter(Account):
         most left.
         """
         sums = self._sums()
-        left = [
-            1 - sums.totals.sums[name] / metric.capacity
-            for name, metric in self._metrics.items()
-            if not sums.totals.unpriced[name]
-        ]
-        return float(max([Fraction(0), *left]))
+        left = [sums.left(name) / metric.capacity for name, metric in self._metrics.items()]
+        return float(max(left))
 
     def share(self) -> float:
         """The share of the total ε that was spent by the reading; of ρ, exactly, where a budget in
@@ -595,14 +635,19 @@ class Filter(Account):
         return max(factors)
 
     def _largest_pure(self, metric: Metric) -> float:
-        left = room(self._sums(), metric.name)
+        totals = self._totals
+        spent = totals.sums[metric.name]
+        if totals.unpriced[metric.name]:
+            return 0.0
 
         def fits(epsilon: float) -> bool:
+            cost = PureDP(epsilon)
             try:
-                price = metric.price(Charge({PureDP(epsilon): 1}))
+                prices = spent + metric.read(metric.price(Charge({cost: 1})))
             except IncompatibleCosts:
                 return False
-            return metric.read(price) <= metric.read(left)
+            used = metric.used(prices, totals.spent, {cost: 1})
+            return used <= metric.capacity * (1 - metric.margin)
 
         low, high = bracket(fits, 1.0, least=1.0, most=1e6)
         return bisect(fits, low if high > 1 else 0.0, high, halvings=40)[0]

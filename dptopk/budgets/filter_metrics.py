@@ -15,7 +15,8 @@ ln(1/δ)       |
 W_S(ε) <= δ |
 | ``gaussian``| μ² of a Gaussian that covers the cost     | μ² with δ_μ(ε) <= δ
 |
-| ``small``   | 2 (1 + β) ρ, or a covering μ²             | T with G_φ(T)(ε) <= δ, Theorem H'
+| ``variance``| 2 ρ, or a covering μ²; in all, ``used``   | μ² with δ_μ(ε) <= δ, Theorem H'
+| ``small``   | of older ledgers: 2 (1 + β) ρ             | T with G_φ(T)(ε) <= δ
 | ``zcdp``    | ξ + ρ of the cost's (ξ, ρ)-zCDP           | ρ (and then all is ρ-zCDP)
 |
 
@@ -26,8 +27,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -35,10 +37,19 @@ from typing import Any
 import numpy as np
 
 from dptopk._internal.choices import Effort
-from dptopk._internal.rounding import decimal, decimal_up, smaller_of, sum_decimals, sum_up
+from dptopk._internal.rounding import (
+    ROUNDOFF,
+    decimal,
+    decimal_up,
+    smaller_of,
+    sum_decimals,
+    sum_up,
+)
+from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.cost_models.conversions import implied, plain, pure_epsilons
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
+from dptopk.accounting.registry import split_failure
 from dptopk.accounting.renyi.renyi_curves import log_mgf
 from dptopk.accounting.setwise.price_game import (
     alone,
@@ -46,7 +57,12 @@ from dptopk.accounting.setwise.price_game import (
     proportional,
     weights_of,
 )
-from dptopk.accounting.setwise.zcdp_gaussian import LARGEST_RHO, SmallCostBudget, zcdp_constant
+from dptopk.accounting.setwise.zcdp_gaussian import (
+    LARGEST_RHO,
+    SmallCostBudget,
+    concentrated_gaussian,
+    zcdp_constant,
+)
 from dptopk.accounting.work import STAGES, OutOfTime, Work
 from dptopk.budgets.account_base import cost_of
 from dptopk.costs import (
@@ -68,8 +84,12 @@ Price = float | str
 # A price may be a fraction up to this denominator: then sums of any of them have few digits.
 LARGEST_DENOMINATOR = 5000
 
-# Without a word on sizes, costs whose ρ is up to this part of the budget's variance are small.
-SMALL_SHARE = 200.0
+# A Gaussian that covers a cost at up to this many times its 2 ρ takes its place.
+NEARLY_GAUSSIAN = 1.02
+# Multiples of a charge that are told apart.
+LEAST_MULTIPLE = 2.0**-20
+MOST_MULTIPLE = 2.0**60
+MOST_CUTS = 8  # of the largest costs, which covering Gaussians may replace
 # The capacity of declared costs is what its work was enough for: this many times that of one bound.
 CAPACITY_WORK = 10.0
 
@@ -83,6 +103,8 @@ class Metric(ABC):
         what: what is summed up, in words.
         decimals: whether numbers are read as decimals; else they are the floats.
         terms: all that defines the metric, as JSON; ``metric_of`` reads it.
+        margin: the share of the capacity that is left free by what is accepted now: what was
+            accepted once is within the capacity on every processor.
     """
 
     name: str
@@ -90,6 +112,34 @@ class Metric(ABC):
     capacity: Fraction
     terms: dict[str, Any]
     decimals = False
+    margin = Fraction(0)
+
+    def used(self, prices: Fraction, *spent: Mapping[Cost, float]) -> Fraction:  # noqa: ARG002
+        """Return what costs take of the capacity.
+
+        Args:
+            prices: the sum of their prices.
+            spent: the costs themselves with their numbers.
+        """
+        return prices
+
+    def multiple(self, charge: Charge) -> float:
+        """About the largest multiple of a charge, a real number, that the capacity holds by itself;
+        0 where a cost has no price.
+        """
+        rest = split_failure(charge)[0]
+        try:
+            prices = [times * self.read(self.price(Charge({cost: 1}))) for cost, times in rest]
+        except IncompatibleCosts:
+            return 0.0
+        each = sum(prices, Fraction(0))
+
+        def fits(times: float) -> bool:
+            spent = {cost: times * number for cost, number in rest}
+            return self.used(Fraction(times) * each, spent) <= self.capacity
+
+        low, high = bracket(fits, 1.0, least=LEAST_MULTIPLE, most=MOST_MULTIPLE)
+        return bisect(fits, low, high, rtol=1e-9, geometric=True)[0]
 
     def read(self, price: Price) -> Fraction:
         """The exact number that a price stands for.
@@ -345,13 +395,117 @@ def covering_variance(cost: Cost) -> float:
     raise IncompatibleCosts(f"{cost} is not known to be covered by a Gaussian")
 
 
+class Variance(Metric):
+    """All costs as one Gaussian (Theorem H', docs/notes/filters.md).
+
+    What is used is no sum of prices: it is the variance that Theorem H needs for all costs so far,
+    whatever their order.
+
+    Args:
+        capacity: μ² of the Gaussian.
+    """
+
+    name = "variance"
+    what = "the variance of a Gaussian for all costs"
+    margin = Fraction(1, 10**9)
+
+    def __init__(self, capacity: float) -> None:
+        self.capacity = Fraction(capacity)
+        self.terms = {"name": self.name, "capacity": capacity}
+
+    @classmethod
+    def at(cls, epsilon: float, delta: float) -> Variance:
+        """The metric for a total (ε, δ)."""
+        return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
+
+    def price(self, rest: Charge) -> float:
+        """What a cost takes at least: 2 ρ, or the μ² that covers it where that takes its place."""
+        ((cost, _),) = rest
+        one = _one_variance(cost)
+        if one.rho is not None:
+            return 2 * one.rho
+        if one.covering is None:
+            raise IncompatibleCosts(f"{cost} is not covered by {self.what}")
+        return one.covering
+
+    def used(self, prices: Fraction, *spent: Mapping[Cost, float]) -> Fraction:  # noqa: ARG002
+        """The variance for all costs, by the best of a few cuts: the costs above a cut are replaced
+        by Gaussians that cover them.
+        """
+        covered: list[float] = []
+        small: list[tuple[OneVariance, float]] = []
+        counts: dict[Cost, float] = {}
+        for costs in spent:
+            for cost, number in costs.items():
+                counts[cost] = counts.get(cost, 0) + number
+        for whole, number in counts.items():
+            for cost, times in split_failure(Charge({whole: 1}))[0]:
+                one = _one_variance(cost)
+                if one.rho is not None:
+                    small.append((one, number * times))
+                elif one.covering is not None:
+                    covered.append(number * times * one.covering)
+        small.sort(key=lambda pair: -(pair[0].rho or 0.0))
+        return Fraction(min(_variances(covered, small)))
+
+
+@dataclass(frozen=True)
+class OneVariance:
+    """What one cost may count as.
+
+    Attributes:
+        rho: its zCDP constant, for Theorem H; None: its Gaussian takes its place.
+        covering: μ² of a Gaussian that covers it; None: there is none.
+    """
+
+    rho: float | None
+    covering: float | None
+
+
+@lru_cache(maxsize=4096)
+def _one_variance(cost: Cost) -> OneVariance:
+    """What a cost without failure mass may count as."""
+    covering = None
+    with suppress(IncompatibleCosts):
+        covering = covering_variance(cost)
+    rho = zcdp_constant(cost)
+    if not 0 < rho <= LARGEST_RHO:
+        return OneVariance(None, 0.0 if rho == 0 else covering)
+    if covering is not None and covering <= NEARLY_GAUSSIAN * 2 * rho:
+        return OneVariance(None, covering)
+    return OneVariance(rho, covering)
+
+
+def _variances(
+    covered: Sequence[float], small: Sequence[tuple[OneVariance, float]]
+) -> Iterator[float]:
+    """Variances of Gaussians for all costs, each an upper bound.
+
+    Args:
+        covered: the variances of costs that count as Gaussians.
+        small: the other costs with their numbers, from the largest down.
+    """
+    gaussians = math.fsum(covered)
+    for cut in range(min(len(small), MOST_CUTS) + 1):
+        rhos: dict[float, float] = {}
+        for one, times in small[cut:]:
+            rho = one.rho or 0.0
+            rhos[rho] = rhos.get(rho, 0) + times
+        theorem_h = concentrated_gaussian(rhos) if rhos else 0.0
+        yield (gaussians + theorem_h) * (1 + 8 * ROUNDOFF)
+        if cut == len(small) or small[cut][0].covering is None:
+            return
+        one, times = small[cut]
+        gaussians += times * (one.covering or 0.0)
+
+
 class SmallCosts(Metric):
-    """Many small costs of any kind as one Gaussian (Theorem H', docs/notes/filters.md).
+    """Small costs at prices of their own, in ledgers that were made before ``Variance``.
 
     Args:
         largest_rho: the largest ρ of a cost that is priced by its zCDP constant.
         start: s_0 of the theorem.
-        capacity: as ``SmallCostBudget.capacity`` gives it.
+        capacity: the largest T with G_φ(T)(ε) <= δ.
     """
 
     name = "small"
@@ -366,25 +520,6 @@ class SmallCosts(Metric):
             "capacity": capacity,
         }
         self.what = f"the variance of small costs, each at most {largest_rho:.4g}-zCDP"
-
-    @classmethod
-    def at(cls, epsilon: float, delta: float, declared: Sequence[Cost] | None) -> SmallCosts:
-        """The metric for a total (ε, δ), for costs no larger than the declared ones; None: for
-        costs of up to 1/SMALL_SHARE of the budget.
-
-        Raises:
-            InvalidParameter: when a declared cost has no zCDP constant, or one above 1/2.
-        """
-        variance = gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12)
-        largest = variance / SMALL_SHARE
-        if declared is not None:
-            rhos = {cost: zcdp_constant(cost) for cost in declared}
-            cost = max(rhos, key=lambda one: rhos[one])
-            largest = rhos[cost]
-            if not largest <= LARGEST_RHO:
-                raise InvalidParameter(f"{cost} is not known to be {LARGEST_RHO}-zCDP")
-        best = SmallCostBudget.best(min(largest, LARGEST_RHO), variance)
-        return cls(best.largest_rho, best.start, best.capacity(variance))
 
     def price(self, rest: Charge) -> float:
         """The cheaper of 2 (1 + β) ρ, where the cost is small enough, and the μ² that covers it."""
@@ -401,7 +536,13 @@ class SmallCosts(Metric):
 
 
 def metric_of(terms: dict[str, Any]) -> Metric:
-    """The metric that ``Metric.terms`` described, computed nothing anew."""
+    """The metric that ``Metric.terms`` described, computed nothing anew.
+
+    Raises:
+        InvalidParameter: when this version knows no such metric.
+    """
+    if terms["name"] not in _METRICS:
+        raise InvalidParameter(f"this version knows no filter by {terms['name']!r}")
     given = {name: value for name, value in terms.items() if name != "name"}
     if terms["name"] == Ranges.name:
         # Once only ranges could be declared, and were stored as numbers.
@@ -414,7 +555,7 @@ def metric_of(terms: dict[str, Any]) -> Metric:
 
 
 _METRICS: dict[str, Callable[..., Metric]] = {
-    kind.name: kind for kind in (Pure, Zcdp, Renyi, Ranges, Gaussian, SmallCosts)
+    kind.name: kind for kind in (Pure, Zcdp, Renyi, Ranges, Gaussian, Variance, SmallCosts)
 }
 
 

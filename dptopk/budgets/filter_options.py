@@ -14,12 +14,12 @@ from dptopk._internal.choices import EFFORTS, Effort
 from dptopk._internal.rounding import round_down, smaller_of
 from dptopk.accounting.cost_models.cost_registry import cost_model_of
 from dptopk.accounting.registry import split_failure
-from dptopk.budgets.filter_metrics import Gaussian, Metric, Pure, Ranges, Renyi, SmallCosts, Zcdp
+from dptopk.budgets.filter_metrics import Gaussian, Metric, Pure, Ranges, Renyi, Variance, Zcdp
 from dptopk.costs import BoundedRange, Budget, Charge, Cost
 from dptopk.errors import InvalidParameter
 
-FilterMethod = Literal["renyi", "ranges", "gaussian", "small"]
-METHODS: tuple[FilterMethod, ...] = ("renyi", "ranges", "gaussian", "small")
+FilterMethod = Literal["renyi", "ranges", "gaussian", "variance"]
+METHODS: tuple[FilterMethod, ...] = ("renyi", "ranges", "gaussian", "variance")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class FilterOptions:
         if method is None:
             method = "renyi" if declared is None else "ranges"
         method = validate.member(METHODS, method=method)
-        misfit = method != "small" and (declared is not None) != (method == "ranges")
+        misfit = (declared is not None) != (method == "ranges")
         if misfit or (order is not None and method != "renyi"):
             raise InvalidParameter(
                 f"method {method!r} cannot be combined with these options: ranges, costs, order"
@@ -89,8 +89,8 @@ class FilterOptions:
 
     def _own(self, epsilon: float, delta: float) -> Metric:
         """The metric of the method."""
-        if self.method == "small":
-            return SmallCosts.at(epsilon, delta, self.declared)
+        if self.method == "variance":
+            return Variance.at(epsilon, delta)
         if self.declared is not None:
             return Ranges.at(epsilon, delta, self.declared, self.effort)
         if self.method == "gaussian":

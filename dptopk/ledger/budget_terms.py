@@ -170,12 +170,13 @@ def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None
 
 
 def fixed(terms: RecordedTerms) -> RecordedTerms:
-    """Return the terms with δ divided as at creation, independent of the first charge, which may
-    follow answers.
+    """Return the terms with the method and the division of δ as at creation, independent of the
+    first charge, which may follow answers.
     """
     if "filter" not in terms:
         return terms
-    divided = {name: value for name, value in terms["filter"].items() if name != "open"}
+    choices = {"open", "undecided"}
+    divided = {name: value for name, value in terms["filter"].items() if name not in choices}
     return terms | {"filter": divided}
 
 

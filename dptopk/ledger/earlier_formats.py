@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk.budgets.account_base import Account, Record
 from dptopk.budgets.filter import Filter
+from dptopk.budgets.filter_options import FilterMethod
 from dptopk.costs import Budget, Charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.budget_terms import account_of
@@ -190,7 +191,8 @@ def _terms(terms: RecordedTerms) -> RecordedTerms:
         return terms
     total = Budget.of_terms(terms["budget"])
     half = total.delta / 2  # what format 1 set aside for failures
-    return terms | {"filter": Filter(total, failure_delta=half).terms()}
+    method: FilterMethod | None = "renyi" if total.rho is None else None
+    return terms | {"filter": Filter(total, method=method, failure_delta=half).terms()}
 
 
 def _quoted(accounts: dict[str, Account], charge: Charge) -> tuple[dict[str, Record], list[str]]:

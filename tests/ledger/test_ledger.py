@@ -307,6 +307,20 @@ def test_how_much_of_delta_is_for_failures_is_said_when_the_budget_is_made(tmp_p
         ledger.create_dataset("other", shares={"ann": question}, delta=1e-6, failure_delta=0.0)
 
 
+def test_a_filter_by_one_gaussian_goes_on_where_the_log_ends(tmp_path):
+    """The method that the first charge chose, and all that ran, are read from the log."""
+    path, cost = tmp_path / "l.db", BoundedRange(0.03)
+    ledger = Ledger(path)
+    ledger.create_dataset("d", budget=Budget(3, 1e-6), failure_delta=0.0)
+    ledger.charge("d", "ann", Charge({cost: 1000}))
+    receipt = Ledger(path).charge("d", "bob", Charge({cost: 861}))  # 1646 by Rényi in all
+    with pytest.raises(BudgetExceeded):
+        Ledger(path).charge("d", "ann", Charge({cost: 1}))
+    Ledger(path).finalize(receipt, Charge({cost: 860}))
+    Ledger(path).charge("d", "ann", Charge({cost: 1}))
+    assert Ledger(path).verify()
+
+
 SHARE = Charge({PureDP(0.1): 3})
 
 

@@ -33,7 +33,7 @@ STARTS: Floats = np.linspace(1.0, 8.0, 71)
 LARGEST_VARIANCE = 1e12  # the rounding of a Gaussian's profile stays small
 
 
-def concentrated_gaussian(costs: Mapping[float, int]) -> float:
+def concentrated_gaussian(costs: Mapping[float, float]) -> float:
     """An upper bound on the variance of a Gaussian loss whose profile is at least that of zCDP
     costs, ξ = 0.
 
@@ -61,8 +61,8 @@ def concentrated_gaussian(costs: Mapping[float, int]) -> float:
 
 @dataclass(frozen=True)
 class SmallCostBudget:
-    """Theorem H', for a filter: whatever is chosen while the prices last is worth at most one
-    Gaussian.
+    """Theorem H' with prices, for filters of older ledgers: whatever is chosen while the prices
+    last is worth at most one Gaussian.
 
     With money T left every play is worth at most G_φ(T) at every x, φ(T) = s_0 + T + c ln(1 +
     T/s_0), c = r (1 + r/s_0)/2, r = (1 + β) ρ, where ρ is the largest of a cost and s_0 >= ρ. The
@@ -92,23 +92,6 @@ class SmallCostBudget:
         share = largest * (1 + largest / self.start) / 2
         total = self.start + money + share * math.log1p(money / self.start)
         return total * (1 + 32 * ROUNDOFF)
-
-    def capacity(self, variance: float) -> float:
-        """The largest T with φ(T) at most a variance; 0 if there is none."""
-        low = 0.0
-        high = variance
-        if self.variance(low) > variance:
-            return 0.0
-        for _ in range(80):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.variance(middle) <= variance else (low, middle)
-        return low
-
-    @classmethod
-    def best(cls, largest_rho: float, variance: float) -> SmallCostBudget:
-        """The s_0 that leaves most for costs."""
-        choices = [cls(largest_rho, start) for start in (largest_rho * STARTS).tolist()]
-        return max(choices, key=lambda one: one.capacity(variance) / one.factor)
 
 
 def zcdp_constant(cost: Cost) -> float:
