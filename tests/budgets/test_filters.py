@@ -191,7 +191,7 @@ def test_the_profile_of_a_declared_cost_is_no_lower_than_its_own(cost: Cost) -> 
 @pytest.mark.slow
 def test_one_filter_for_selections_noise_and_pure_costs() -> None:
     costs = [DiscreteGaussianDP(20.0, 1), PureDP(0.1)]
-    free = Accountant.filter(Budget(2.252, 1e-6), failure_delta=0.0)
+    free = Accountant.filter(Budget(2.252, 1e-6), failure_delta=0.0, method="renyi")
     priced = Accountant.filter(Budget(2.252, 1e-6), failure_delta=0.0, ranges=(0.1,), costs=costs)
     for cost in (BoundedRange(0.1), *costs):
         most = priced.fits(Charge({cost: 1}))
@@ -232,7 +232,7 @@ def test_the_price_filter_takes_as_many_as_a_registration(
     total: float, epsilon: float, renyi: int, ranges: int
 ) -> None:
     query = Charge({BoundedRange(epsilon): 1})
-    free = Accountant.filter(Budget(total, 1e-6), failure_delta=0.0)
+    free = Accountant.filter(Budget(total, 1e-6), failure_delta=0.0, method="renyi")
     priced = Accountant.filter(Budget(total, 1e-6), failure_delta=0.0, ranges=(epsilon,))
     assert (free.fits(query), priced.fits(query)) == (renyi, ranges)
     assert compose(query.times(ranges), delta=1e-6).epsilon <= total * (1 + 1e-3)
@@ -281,7 +281,10 @@ def test_bad_options_of_a_filter(options: dict[str, object]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"ranges": (0.3, 0.2)}, {"method": "gaussian"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"method": name} for name in ("renyi", "variance", "gaussian")] + [{"ranges": (0.3, 0.2)}],
+)
 def test_the_union_with_pure_costs_costs_nothing(options: dict[str, object]) -> None:
     """All plays that the real filter admits, pure costs and selections mixed as the analyst
     likes.
@@ -346,7 +349,8 @@ def test_what_is_left_to_gain_over_the_gaussian_filter(cost: str, total: str, co
         return Accountant.filter(budget, failure_delta=0.0, **options).fits(query)
 
     found = [
-        taken(),
+        taken(method="renyi"),
+        taken(method="variance"),
         taken(method="gaussian"),
         taken(costs=tuple(query.costs)),
         queries_affordable(query, budget),
