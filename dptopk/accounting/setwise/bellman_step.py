@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,11 +64,14 @@ class _Geometry:
         self.E = math.exp(N * h)
         self.slack = 1 + sign * step_slack(N, h)
         self.scale = self.slack / math.expm1(N * h)
+        self.tolerance = tolerance(h)
         offsets = np.arange(N + 1)
-        self.omega = np.exp(offsets * h)
-        self.root_omega = np.sqrt(self.omega)
-        self.near = self.omega * np.expm1((N - offsets) * h) * self.scale  # (E - ω)/(E - 1)
-        self.far = np.expm1(offsets * h) * self.scale  # (ω - 1)/(E - 1)
+        t = offsets * h
+        omega = np.exp(t)
+        self.root_omega = np.sqrt(omega)
+        rest_of_epsilon = (N - offsets) * h
+        self.near = omega * np.expm1(rest_of_epsilon) * self.scale  # (E - ω)/(E - 1)
+        self.far = np.expm1(t) * self.scale  # (ω - 1)/(E - 1)
 
 
 _geometry = lru_cache(maxsize=64)(_Geometry)
@@ -87,23 +91,33 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
         Shape (..., n).
     """
     N = steps
-    n = values.shape[-1] - 2 * steps
+    n = values.shape[-1] - 2 * N
     rows = values.reshape(-1, values.shape[-1])
     cells = _Cells(rows, N, h)
     # Cell i and offset k belong to the node at place i + k - 1; the outermost places are no nodes
     # of the answer.
-    out = np.zeros((len(rows), n + 2 * N - 2))
-    inner = out[:, N - 1 : N - 1 + n]
-    inner[:] = rows[:, N : N + n] * cells.geometry.slack  # t = 0 and t = ε
-    highest = out.reshape(-1)
-    row_starts = np.arange(len(rows))[:, None] * out.shape[1]
-    places = (np.arange(-1, n + N - 2) + row_starts).reshape(-1)
+    reached = np.zeros((len(rows), n + 2 * N - 2))
+    answer = reached[:, N - 1 : N - 1 + n]
+    answer[:] = rows[:, N : N + n] * cells.geometry.slack  # t = 0 and t = ε
+    _raise_to_best_chords(reached, cells)
+    return answer.reshape(*values.shape[:-1], n)
+
+
+def _raise_to_best_chords(reached: Floats, cells: _Cells) -> None:
+    """Raise the values at all places to those of the chords that end within the cells."""
+    N = cells.geometry.N
+    length = reached.shape[1]
+    row_starts = np.arange(len(reached))[:, None] * length
+    in_a_row = np.arange(-1, length - N)
+    places = (in_a_row + row_starts).reshape(-1)
+    highest = reached.reshape(-1)
     first = cells.first_offsets()
     for offsets in (np.maximum(first, 1), np.minimum(first + 1, N)):
         np.maximum.at(highest, places + offsets, cells.best(offsets))
     some, offsets = cells.out_of_order()
-    np.maximum.at(highest, places[some] + offsets, cells.at_first_points(some, offsets))
-    return inner.reshape(*values.shape[:-1], n)
+    if len(some):
+        chords = cells.at_first_points(some, offsets)
+        np.maximum.at(highest, places[some] + offsets, chords)
 
 
 class _Cells:
@@ -122,24 +136,17 @@ class _Cells:
         slopes *= 1 / math.expm1(h)
         intercepts = rows[:, :-1] - slopes
         R = intercepts[:, :count] - intercepts[:, N:]
-        S = slopes[:, N:] - self.geometry.E * slopes[:, :count]
-        near = rows[:, :count]
+        fall = self.geometry.E * slopes[:, :count]
+        S = slopes[:, N:] - fall
+        self._near = rows[:, :count].reshape(-1)
         far = rows[:, N:-1]
-        noise = far * tolerance(h)
-        # Neither is positive, as it must be where the values are convex: the best may be at either
-        # end.
-        self._hollow = np.flatnonzero((np.maximum(R, S) <= noise) & (np.minimum(R, S) < -noise))
-        # The best end w = sqrt(ωR/S), ω = e^{kh}, lies beyond the first point, w = 1, from k =
-        # ln(S/R)/h on.
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            self.first = np.ceil(
-                np.log(np.where(S > noise, S, 0.0) / np.where(R > noise, R, 0.0)) / h
-            )
+        self._far = far.reshape(-1)
+        noise = far * self.geometry.tolerance
+        self._hollow = _hollow(R, S, noise)
+        self.first = _first_inner_offsets(R, S, noise, h)
         inside = (self.first >= 0) & (self.first <= N)
-        self._ends = near.reshape(-1), far.reshape(-1)
-        root_of_R = np.sqrt(np.where(inside, R, 0.0)).reshape(-1)
-        root_of_S = np.sqrt(np.where(inside, S, 0.0)).reshape(-1)
-        self._roots = root_of_R, root_of_S
+        self._root_of_R = np.sqrt(np.where(inside, R, 0.0)).reshape(-1)
+        self._root_of_S = np.sqrt(np.where(inside, S, 0.0)).reshape(-1)
 
     def first_offsets(self) -> NDArray[np.intp]:
         """``first`` of all cells in one row, moved into [0, N]; N where it is NaN."""
@@ -150,20 +157,22 @@ class _Cells:
         """Value of the best chord of each cell at the node of an offset."""
         # A chord with its end at w is worth a constant - (S w + ωR/w)/(E - 1): the gain over w = 1
         # is this square.
-        root = np.take(self.geometry.root_omega, offsets) * self._roots[0] - self._roots[1]
-        return self._added(root * root * self.geometry.scale, offsets, *self._ends)
+        root = np.take(self.geometry.root_omega, offsets) * self._root_of_R - self._root_of_S
+        gain = root * root * self.geometry.scale
+        return self._added(gain, offsets, self._near, self._far)
 
     def at_first_points(self, some: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
         """Value, at the node of an offset, of the chord that ends in the first points of some
         cells.
         """
-        near, far = self._ends
-        return self._added(np.zeros(len(some)), offsets, near[some], far[some])
+        gain = np.zeros(len(some))
+        return self._added(gain, offsets, self._near[some], self._far[some])
 
-    def _added(self, worth: Floats, offsets: NDArray[np.intp], near: Floats, far: Floats) -> Floats:
-        worth += np.take(self.geometry.near, offsets) * near
-        worth += np.take(self.geometry.far, offsets) * far
-        return worth
+    def _added(self, gain: Floats, offsets: NDArray[np.intp], near: Floats, far: Floats) -> Floats:
+        """The values of chords from the ends of their cells, added to what they gain in them."""
+        gain += np.take(self.geometry.near, offsets) * near
+        gain += np.take(self.geometry.far, offsets) * far
+        return gain
 
     def out_of_order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Cells and offsets where the worth may rise in the cell before (or be the same) and fall
@@ -171,19 +180,51 @@ class _Cells:
         """
         N = self.geometry.N
         hollow = self._hollow
-        in_order = self.first[:, 1:] <= self.first[:, :-1] + 1
+        at_most = self.first[:, :-1] + 1
+        in_order = self.first[:, 1:] <= at_most
         row, place = np.nonzero(~in_order)
         here = self.first[row, place + 1]
-        low = np.clip(np.fmax(self.first[row, place] + 1, 1.0), 1.0, N)
+        low = np.clip(np.fmax(at_most[row, place], 1.0), 1.0, N)
         high = np.fmin(here, N + 1) - 1
         high[np.isnan(here)] = 0.0
-        some = np.append(row * self.first.shape[1] + place + 1, hollow)
+        cells = row * self.first.shape[1] + place + 1
+        # In a hollow cell every offset is looked at.
+        cells = np.append(cells, hollow)
         low = np.append(low, np.ones(len(hollow))).astype(np.intp)
         high = np.append(high, np.full(len(hollow), N))
-        counts = np.maximum(high - low + 1, 0.0).astype(np.intp)
-        starts = np.cumsum(counts) - counts
-        offsets = np.arange(counts.sum()) - np.repeat(starts - low, counts)
-        return np.repeat(some, counts), offsets
+        return _every_offset(cells, low, high)
+
+
+def _hollow(R: Floats, S: Floats, noise: Floats) -> NDArray[np.intp]:
+    """The cells, in one row, where neither R nor S is positive, as they must be where the values
+    are convex: the best chord may end at either end.
+    """
+    neither_positive = np.maximum(R, S) <= noise
+    one_negative = np.minimum(R, S) < -noise
+    return np.flatnonzero(neither_positive & one_negative)
+
+
+def _first_inner_offsets(R: Floats, S: Floats, noise: Floats, h: float) -> Floats:
+    """The first offset k at which the best chord ends beyond the first points of its cells.
+
+    The best end w = sqrt(ωR/S), ω = e^{kh}, lies beyond the first point, w = 1, from k = ln(S/R)/h
+    on.
+    """
+    rough_R = np.where(R > noise, R, 0.0)
+    rough_S = np.where(S > noise, S, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        first: Floats = np.ceil(np.log(rough_S / rough_R) / h)
+    return first
+
+
+def _every_offset(
+    cells: NDArray[np.intp], low: NDArray[np.intp], high: Floats
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Each cell with each of its offsets from ``low`` to ``high``, as two rows."""
+    counts = np.maximum(high - low + 1, 0.0).astype(np.intp)
+    starts = np.cumsum(counts) - counts
+    offsets = np.arange(counts.sum()) - np.repeat(starts - low, counts)
+    return np.repeat(cells, counts), offsets
 
 
 def lower_step(values: Floats, steps: int, h: float) -> Floats:
@@ -196,41 +237,54 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     n = values.shape[-1] - 2 * steps
     geometry = _geometry(steps, h, -1)
     out = np.zeros((*values.shape[:-1], n))
-    for begin, end, first, last in _trial_points(values, n, geometry):
-        block = (..., slice(begin, end))
-        for offset in range(first, last + 1):
-            near = values[..., begin + steps - offset : end + steps - offset]
-            far = values[..., begin + 2 * steps - offset : end + 2 * steps - offset]
+    for block in _blocks_to_try(values, n, geometry):
+        highest = out[..., block.begin : block.end]
+        nodes = block.end - block.begin
+        for offset in range(block.first, block.last + 1):
+            at_near = block.begin + steps - offset
+            at_far = at_near + steps
+            near = values[..., at_near : at_near + nodes]
+            far = values[..., at_far : at_far + nodes]
             chord = near * geometry.near[offset] + far * geometry.far[offset]
-            np.maximum(out[block], chord, out=out[block])
+            np.maximum(highest, chord, out=highest)
     return out
 
 
-def _trial_points(values: Floats, n: int, geometry: _Geometry) -> list[tuple[int, int, int, int]]:
-    """Blocks of nodes (begin, end), and offsets (first, last) among which their best chords seem to
-    be.
+class _Block(NamedTuple):
+    """Nodes from ``begin`` to before ``end``, and the offsets from ``first`` to ``last`` among
+    which their best chords seem to be.
     """
+
+    begin: int
+    end: int
+    first: int
+    last: int
+
+
+def _blocks_to_try(values: Floats, n: int, geometry: _Geometry) -> list[_Block]:
+    """All nodes of the answer in blocks, with offsets that a sample of the nodes suggests."""
     N = geometry.N
     if n <= 8 * N:
-        return [(0, n, 0, N)]
-    blocks = min(tuning.SAMPLED_BLOCKS, n // (4 * N))
+        return [_Block(0, n, 0, N)]
+    count = min(tuning.SAMPLED_BLOCKS, n // (4 * N))
     each = tuning.SAMPLED
-    picks = np.linspace(0, n - 1, blocks * each + 1).astype(int)
+    picks = np.linspace(0, n - 1, count * each + 1).astype(int)
     best = _best_offsets(values, picks, geometry)
     cuts = [*picks[:-1:each].tolist(), n]
-    seen = [best[..., i * each : (i + 1) * each + 1] for i in range(blocks)]
-    return [
-        (begin, end, *_offsets_around(sampled, N))
-        for (begin, end), sampled in zip(pairwise(cuts), seen, strict=True)
-    ]
+    found = []
+    for at, (begin, end) in enumerate(pairwise(cuts)):
+        sampled = best[..., at * each : (at + 1) * each + 1]
+        found.append(_Block(begin, end, *_offsets_around(sampled, N)))
+    return found
 
 
 def _best_offsets(values: Floats, picks: NDArray[np.intp], geometry: _Geometry) -> NDArray[np.intp]:
     """The offset of the best chord between nodes, at each of some nodes of the answer."""
     N = geometry.N
     nodes = picks[:, None] + N - np.arange(N + 1)
-    chords = geometry.near * values[..., nodes] + geometry.far * values[..., nodes + N]
-    return chords.argmax(axis=-1)
+    near = geometry.near * values[..., nodes]
+    far = geometry.far * values[..., nodes + N]
+    return (near + far).argmax(axis=-1)
 
 
 def _offsets_around(sampled: NDArray[np.intp], N: int) -> tuple[int, int]:
@@ -238,4 +292,6 @@ def _offsets_around(sampled: NDArray[np.intp], N: int) -> tuple[int, int]:
     # Between neighbouring samples the best offset may lie beyond both, about as far as it changes.
     changes = np.abs(np.diff(sampled))
     beyond = max(tuning.END_SAMPLES, int(changes.max()))
-    return max(int(sampled.min()) - beyond, 0), min(int(sampled.max()) + beyond, N)
+    first = int(sampled.min()) - beyond
+    last = int(sampled.max()) + beyond
+    return max(first, 0), min(last, N)
