@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from dptopk.accounting.work import check
 # Added to V before the first step (a constant passes through every step): no positive value
 # underflows.
 FLOOR = 1e-290
+# exp and expm1 of x = j h err by a few roundoffs relatively; 64 of them are outward on either side.
+OUTWARD = 1 + 64 * ROUNDOFF
+INWARD = 1 - 64 * ROUNDOFF
 # The C library of Linux returns the memory of freed arrays to the system and faults it in again for
 # the next ones, a third of the time of all steps. Once a block of this size was freed it keeps up
 # to twice as much (mallopt(3), M_MMAP_THRESHOLD). Elsewhere this does nothing.
@@ -77,29 +80,30 @@ class Rules:
         2).
         """
         epsilons = np.array(self.epsilons)
+        mean_losses = np.array([mean_loss(epsilon) for epsilon in self.epsilons])
         counts = states.astype(float)
         top = counts @ epsilons
-        mean = counts @ np.array([mean_loss(epsilon) for epsilon in self.epsilons])
+        mean = counts @ mean_losses
         # A loss with range ε has a standard deviation of at most ε/2 (Popoviciu), and variances
         # add.
         sigma = np.sqrt(counts @ epsilons**2) / 2
         low = np.maximum(mean - tuning.BELOW * sigma - max(self.epsilons), -top)
-        high = np.minimum(mean + math.hypot(self.reach, tuning.STRAY) * sigma, top)
+        above = math.hypot(self.reach, tuning.STRAY)
+        high = np.minimum(mean + above * sigma, top)
         low = np.minimum(low, high)
-        ends = np.column_stack([np.floor(low / self.h) - 1, np.ceil(high / self.h) + 1])
-        return ends.astype(np.int64)
+        first = np.floor(low / self.h) - 1
+        last = np.ceil(high / self.h) + 1
+        return np.column_stack([first, last]).astype(np.int64)
 
     def nothing_left(self) -> Layer:
         """V of the empty multiset, [1 - e^x]_+, rounded outward."""
         reach = max(*self.steps, 1) + 2
         x = np.arange(-reach, reach + 1) * self.h
-        # x = j h and expm1 err by a few roundoffs relatively; 64 of them are outward on either
-        # side.
-        exact = np.maximum(-np.expm1(x), 0.0)
+        computed = np.maximum(-np.expm1(x), 0.0)
         if self.upper:
-            values = exact * (1 + 64 * ROUNDOFF) + FLOOR
+            values = computed * OUTWARD + FLOOR
         else:
-            values = exact * (1 - 64 * ROUNDOFF)
+            values = computed * INWARD
         return Layer(-reach, values, 0, self.h, self.upper)
 
     def step(self, before: Layer, part: int, window: Sequence[int]) -> Floats:
@@ -111,6 +115,11 @@ class Rules:
         if self.upper:
             return upper_step(values, N, self.h)
         return lower_step(values, N, self.h)
+
+    def with_one_more(self, before: Layer, part: int, window: Sequence[int], top: int) -> Layer:
+        """V of what is left with one cost of a part more, which is played first."""
+        values = self.step(before, part, window)
+        return Layer(window[0], values, top, self.h, self.upper)
 
 
 def mean_loss(epsilon: float) -> float:
@@ -131,8 +140,10 @@ def common_grid(
     largest = max(epsilons)
     if len(epsilons) == 1:
         return (steps,), _exact_step(epsilons, (steps,), largest / steps, upper=upper)
-    best = steps + int(np.argmin(_changes(epsilons, counts, steps, tuning.GRID_CELL, upper=upper)))
-    each = tuple(int(n) for n in _rounded(np.array(epsilons) / largest * best, upper=upper))
+    changes = _changes(epsilons, counts, steps, tuning.GRID_CELL, upper=upper)
+    best = steps + int(np.argmin(changes))
+    multiples = np.array(epsilons) / largest * best
+    each = tuple(int(n) for n in _rounded(multiples, upper=upper))
     return each, _exact_step(epsilons, each, largest / best, upper=upper)
 
 
@@ -162,9 +173,11 @@ def _changes(
     """
     each = np.array(epsilons)
     many = np.array(counts, dtype=float)
-    h = each.max() / np.arange(steps, 2 * steps + 1)[:, None]
+    steps_to_largest = np.arange(steps, 2 * steps + 1)
+    h = each.max() / steps_to_largest[:, None]
     moved = h * _rounded(each / h, upper=upper)
-    return (np.abs(moved**2 - each**2) / 4 + cell * h**2) @ many
+    by_rounding = np.abs(moved**2 - each**2) / 4
+    return (by_rounding + cell * h**2) @ many
 
 
 def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: bool) -> float:
@@ -199,12 +212,13 @@ class Layer:
         """Node values from ``first`` to ``last``, by the cruder bounds outside of what is
         stored.
         """
-        have = self.first, self.first + self.values.shape[-1] - 1
-        begin = max(first - have[0], 0)
-        inner = self.values[..., begin : max(last - have[0] + 1, 0)]
-        left = np.arange(first, min(have[0], last + 1), dtype=np.int64)
-        right = np.arange(max(have[1] + 1, first), last + 1, dtype=np.int64)
-        return np.concatenate([self._left(left), inner, self._right(right)], axis=-1)
+        end = self.first + self.values.shape[-1]
+        left = np.arange(first, min(self.first, last + 1), dtype=np.int64)
+        right = np.arange(max(end, first), last + 1, dtype=np.int64)
+        stored_from = max(first - self.first, 0)
+        stored_to = max(last - self.first + 1, 0)
+        stored = self.values[..., stored_from:stored_to]
+        return np.concatenate([self._left(left), stored, self._right(right)], axis=-1)
 
     def _left(self, nodes: Nodes) -> Floats:
         if not len(nodes):
@@ -212,24 +226,28 @@ class Layer:
         edge = self.values[..., :1]
         if not self.upper:
             # V falls in x, and is at least its value for the empty multiset, 1 - e^x.
-            return np.maximum(edge, -np.expm1(nodes * self.h) * (1 - 64 * ROUNDOFF))
+            nothing_left = -np.expm1(nodes * self.h) * INWARD
+            return np.maximum(edge, nothing_left)
         # The chord from H(0) = 1 to the first node; from a little more where values rounded up
         # would not be convex.
-        origin = edge - (self.values[..., 1:2] - edge) / math.expm1(self.h)
+        second = self.values[..., 1:2]
+        origin = edge - (second - edge) / math.expm1(self.h)
         origin = np.maximum(origin, 1.0)
         growth = np.exp((nodes - self.first) * self.h)
-        chord = origin - (origin - edge) * growth * (1 - 64 * ROUNDOFF)
+        chord = origin - (origin - edge) * growth * INWARD
         return np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
 
     def _right(self, nodes: Nodes) -> Floats:
         if not self.upper:
             return np.zeros((*self.values.shape[:-1], len(nodes)))
         # The chord from the last node to where V vanishes.
-        last = (self.first + self.values.shape[-1] - 1 - self.top) * self.h
+        last_node = self.first + self.values.shape[-1] - 1
+        last = (last_node - self.top) * self.h
+        x = (nodes - self.top) * self.h
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.expm1((nodes - self.top) * self.h) / np.expm1(last)
-        chord = np.maximum(self.values[..., -1:] * (share * (1 + 64 * ROUNDOFF)), FLOOR)
-        return np.where(nodes >= self.top, FLOOR, chord)
+            share = np.expm1(x) / np.expm1(last)
+        chord = self.values[..., -1:] * (share * OUTWARD)
+        return np.where(nodes >= self.top, FLOOR, np.maximum(chord, FLOOR))
 
     def above(self, x: NDArray[Any]) -> Floats:
         """Upper bound at any x: the chord between the nodes around it (of an upper value
@@ -240,10 +258,17 @@ class Layer:
         last = int(node.max()) + 2
         values = self.extended(first, last)
         at = node.astype(int) - first
-        share = np.clip(np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
-        chord = values[at] - (values[at] - values[at + 1]) * share
-        fall = np.maximum(values[at - 1] - values[at + 1], 0)
+        here = values[at]
+        after = values[at + 1]
+        share = np.clip(self._beyond(node, x), 0.0, 1.0)
+        chord = here - (here - after) * share
+        fall = np.maximum(values[at - 1] - after, 0)
         return chord * (1 + 4 * ROUNDOFF) + fall * self._moved(x)
+
+    def _beyond(self, node: Floats, x: Floats) -> Floats:
+        """How far e^x lies beyond a node, as a share of the cell to the right of the node."""
+        share: Floats = np.expm1(x - node * self.h) / math.expm1(self.h)
+        return share
 
     def _moved(self, x: NDArray[Any]) -> Floats:
         """Bound on the movement of x within a cell by rounding, as a share of the cell."""
@@ -257,15 +282,18 @@ class Layer:
         between. And should rounding have put x beyond the node, H falls there no faster than it
         does left of the node.
         """
-        ends = self.first * self.h, (self.first + len(self.values) - 1) * self.h
-        inside = np.clip(x, *ends)
+        first = self.first * self.h
+        last = (self.first + len(self.values) - 1) * self.h
+        inside = np.clip(x, first, last)
         if np.isnan(inside).any():
             # Of losses that are no floats nothing is known: 0 is always below.
             return np.zeros(x.shape)
         bounds = self._below_inside(inside, above)
         # Outside of what is stored: no less than at its left end and than 1 - e^x, or than 0.
-        left = np.maximum(bounds, -np.expm1(np.minimum(x, 0.0)) * (1 - 64 * ROUNDOFF))
-        return np.where(x < ends[0], left, np.where(x > ends[1], 0.0, bounds))
+        nothing_left = -np.expm1(np.minimum(x, 0.0)) * INWARD
+        bounds_to_the_left = np.maximum(bounds, nothing_left)
+        bounds = np.where(x > last, 0.0, bounds)
+        return np.where(x < first, bounds_to_the_left, bounds)
 
     def _below_inside(self, inside: Floats, above: Layer) -> Floats:
         """``below`` at any x between the first and the last node."""
@@ -275,12 +303,27 @@ class Layer:
         values = self.extended(first, last)
         upper = above.above(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
-        share = np.clip(-np.expm1(inside - node * self.h) / math.expm1(self.h), 0.0, 1.0)
+        here = values[at]
+        share = np.clip(-self._beyond(node, inside), 0.0, 1.0)
         moved = self._moved(inside)
-        rise = np.maximum(values[at] - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
-        fall = np.maximum(upper[at] - values[at], 0.0) * moved
-        bounds: Floats = np.maximum((values[at] + rise) * (1 - 64 * ROUNDOFF) - fall, 0.0)
-        return bounds
+        rise = np.maximum(here - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
+        fall = np.maximum(upper[at] - here, 0.0) * moved
+        bounds = (here + rise) * INWARD - fall
+        return np.maximum(bounds, 0.0)
+
+
+class _FirstPlay(NamedTuple):
+    """One ε that is played first in some states.
+
+    Attributes:
+        part: its place.
+        some: which of the states have one to play.
+        left: the rows of the states that are then left.
+    """
+
+    part: int
+    some: NDArray[np.intp]
+    left: NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -290,27 +333,30 @@ class _Remainders:
     Attributes:
         states: how often each ε is left, a row for each multiset.
         strides: for each ε, how many rows further up the multiset with one of it less is.
+        tops: for each multiset, the node from which on V = 0.
+        windows: the first and the last node worth computing for each.
     """
 
     states: NDArray[np.int64]
     strides: tuple[int, ...]
+    tops: NDArray[np.int64]
+    windows: NDArray[np.int64]
 
     @classmethod
-    def of(cls, counts: State) -> _Remainders:
+    def of(cls, rules: Rules, counts: State) -> _Remainders:
         """Of all counts up to these."""
-        states = np.array(list(product(*(range(k + 1) for k in counts))))
-        strides = [math.prod(k + 1 for k in counts[part + 1 :]) for part in range(len(counts))]
-        return cls(states, tuple(strides))
+        sizes = [count + 1 for count in counts]
+        states = np.array(list(product(*map(range, sizes))))
+        strides = tuple(math.prod(sizes[part + 1 :]) for part in range(len(sizes)))
+        tops = states @ np.array(rules.steps)
+        return cls(states, strides, tops, rules.windows(states))
 
     def of_size(self, total: int) -> NDArray[np.intp]:
         """The rows of the multisets of a size."""
         return np.flatnonzero(self.states.sum(axis=1) == total)
 
-    def plays(
-        self, found: NDArray[np.intp], width: int
-    ) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.intp]]]:
-        """For each ε, in batches of states: the place of the ε, which of the rows found have one to
-        play, and the rows that are then left.
+    def first_plays(self, found: NDArray[np.intp], width: int) -> Iterator[_FirstPlay]:
+        """Each ε that may be played first, in batches of states.
 
         Args:
             found: rows of states.
@@ -320,7 +366,7 @@ class _Remainders:
             having = np.flatnonzero(self.states[found, part])
             batches = math.ceil(len(having) * width / tuning.BATCH)
             for some in np.array_split(having, batches):
-                yield part, some, found[some] - stride
+                yield _FirstPlay(part, some, found[some] - stride)
 
 
 def solve(rules: Rules, counts: State) -> Layer:
@@ -331,28 +377,48 @@ def solve(rules: Rules, counts: State) -> Layer:
         rules: the game and its grid.
         counts: how often each ε occurs.
     """
-    remainders = _Remainders.of(counts)
-    windows = rules.windows(remainders.states)
-    tops = remainders.states @ np.array(rules.steps)
-    rows = np.zeros(len(tops), dtype=np.int64)  # of each state, in the layer of its size
-    before = rules.nothing_left()
-    before = replace(before, values=before.values[None])
+    remainders = _Remainders.of(rules, counts)
+    rows = np.zeros(len(remainders.tops), dtype=np.int64)  # of states, in the layer of their size
+    layer = rules.nothing_left()
+    layer = replace(layer, values=layer.values[None])
     for total in range(1, sum(counts) + 1):
         found = remainders.of_size(total)
-        window = (int(windows[found, 0].min()), int(windows[found, 1].max()))
-        best = np.zeros((len(found), window[1] - window[0] + 1))
-        for part, some, left in remainders.plays(found, best.shape[1]):
-            check()
-            # Bellman: V is the largest value over the cost that is played first.
-            best[some] = np.maximum(
-                best[some], rules.step(before.of_states(rows[left], tops[left]), part, window)
-            )
-        # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which
-        # takes many more chords.
-        best[np.arange(window[0], window[1] + 1) >= tops[found][:, None]] = FLOOR * rules.upper
-        before = Layer(window[0], best, tops[found][:, None], rules.h, rules.upper)
+        layer = _layer_of_states(rules, remainders, found, layer, rows)
         rows[found] = np.arange(len(found))
-    return Layer(before.first, before.values[0], int(tops[-1]), rules.h, rules.upper)
+    return replace(layer, values=layer.values[0], top=int(remainders.tops[-1]))
+
+
+def _layer_of_states(
+    rules: Rules,
+    remainders: _Remainders,
+    found: NDArray[np.intp],
+    smaller: Layer,
+    rows: NDArray[np.int64],
+) -> Layer:
+    """Bounds on V of states of one size, from those of the states with one cost less.
+
+    Args:
+        rules: the game and its grid.
+        remainders: all states.
+        found: which of them are of this size.
+        smaller: those with one cost less.
+        rows: where each of these stands in it.
+    """
+    first = int(remainders.windows[found, 0].min())
+    last = int(remainders.windows[found, 1].max())
+    best = np.zeros((len(found), last - first + 1))
+    for play in remainders.first_plays(found, best.shape[1]):
+        check()
+        after = smaller.of_states(rows[play.left], remainders.tops[play.left])
+        values = rules.step(after, play.part, (first, last))
+        # Bellman: V is the largest value over the cost that is played first.
+        best[play.some] = np.maximum(best[play.some], values)
+    tops = remainders.tops[found][:, None]
+    # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which takes
+    # many more chords.
+    beyond = np.arange(first, last + 1) >= tops
+    best[beyond] = FLOOR * rules.upper
+    return Layer(first, best, tops, rules.h, rules.upper)
 
 
 def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
@@ -363,12 +429,14 @@ def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
         played: places in ``rules.epsilons``, first played first.
     """
     parts = list(reversed(played))
-    left = np.cumsum(np.array(parts)[:, None] == np.arange(len(rules.epsilons)), axis=0)
-    layer = rules.nothing_left()
+    which = np.array(parts)[:, None] == np.arange(len(rules.epsilons))
+    left = np.cumsum(which, axis=0)
     tops = (left @ np.array(rules.steps)).tolist()
-    for part, top, window in zip(parts, tops, rules.windows(left).tolist(), strict=True):
+    windows = rules.windows(left).tolist()
+    layer = rules.nothing_left()
+    for part, top, window in zip(parts, tops, windows, strict=True):
         check()
-        layer = Layer(window[0], rules.step(layer, part, window), top, rules.h, rules.upper)
+        layer = rules.with_one_more(layer, part, window, top)
     return layer
 
 
@@ -387,18 +455,13 @@ class Ladder:
         with self._lock:
             n = max(place for place in self._layers if place <= count)
             layer = self._layers[n]
-            windows = self._rules.windows(np.arange(n + 1, count + 1)[:, None]).tolist()
+            further = np.arange(n + 1, count + 1)
+            windows = self._rules.windows(further[:, None]).tolist()
             for window in windows:
                 check()
                 n += 1
                 top = n * self._rules.steps[0]
-                layer = Layer(
-                    window[0],
-                    self._rules.step(layer, 0, window),
-                    top,
-                    self._rules.h,
-                    self._rules.upper,
-                )
+                layer = self._rules.with_one_more(layer, 0, window, top)
                 if n <= tuning.LADDER_HEAD or n % tuning.LADDER_PERIOD == 0:
                     self._layers[n] = layer
             self._layers[n] = layer
