@@ -30,7 +30,7 @@ from dptopk.accounting.pld.loss_components import Grid, LossComponent, trimmed
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
+from dptopk.accounting.setwise.recursion import FLOOR, INWARD, Layer, Rules, ladder, solve
 from dptopk.costs import Charge
 
 
@@ -56,17 +56,23 @@ class GroupPair(LossComponent):
         Between two losses the profile falls by (1 - e^{x - l}) times what is beyond, all terms
         positive.
         """
-        falls, beyond = self._falls_and_beyond()
+        first = math.floor(self.losses[0] / step)
         last = math.ceil(self.losses[-1] / step)
-        nodes = np.arange(math.floor(self.losses[0] / step), last + 1)
+        nodes = np.arange(first, last + 1)
         inward = 1 - np.sign(nodes) * 4 * ROUNDOFF
         x = np.minimum(nodes * step * inward, self.losses[-1])
-        right = np.searchsorted(self.losses, x)
-        values = self.infinite + falls[right] - np.expm1(x - self.losses[right]) * beyond[right]
         largest_log = float(np.abs(self.log_masses).max())
         rounding = 8 * ROUNDOFF * (16 + 2 * len(self.losses) + largest_log)
-        values = np.clip(values * (1 + rounding), FLOOR, 1.0)
+        values = np.clip(self._profile(x) * (1 + rounding), FLOOR, 1.0)
         return replace(pair_above(nodes, values, step), count=self.count)
+
+    def _profile(self, x: Floats) -> Floats:
+        """The profile of one copy at each x up to the last loss, but for rounding."""
+        falls, beyond = self._falls_and_beyond()
+        right = np.searchsorted(self.losses, x)
+        fall_before = np.expm1(x - self.losses[right]) * beyond[right]
+        profile: Floats = self.infinite + falls[right] - fall_before
+        return profile
 
     def _falls_and_beyond(self) -> tuple[Floats, Floats]:
         """Of each loss l: how far the profile falls from there on, and what is beyond,
@@ -75,9 +81,11 @@ class GroupPair(LossComponent):
         gaps = np.diff(self.losses)
         beyond = np.exp(self.log_masses)
         falls = np.zeros(len(beyond))
-        for at in range(len(gaps) - 1, -1, -1):
-            beyond[at] += beyond[at + 1] * math.exp(-gaps[at])
-            falls[at] = falls[at + 1] - math.expm1(-gaps[at]) * beyond[at + 1]
+        for at in reversed(range(len(gaps))):
+            gap = gaps[at]
+            beyond_gap = beyond[at + 1]
+            beyond[at] += beyond_gap * math.exp(-gap)
+            falls[at] = falls[at + 1] - math.expm1(-gap) * beyond_gap
         return falls, beyond
 
     def pairs(self, grid: Grid) -> list[Pairs]:
@@ -106,7 +114,8 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     masses[-1] = max(masses[-1], FLOOR)  # where every bound is 1, all the mass is at infinity
     found = masses > 0
     log_masses: Floats = np.log(masses[found]) + math.log(short)
-    return GroupPair(np.asarray(losses[found]), log_masses, infinite * short * (1 + 4 * ROUNDOFF))
+    raised_infinite = infinite * short * (1 + 4 * ROUNDOFF)
+    return GroupPair(np.asarray(losses[found]), log_masses, raised_infinite)
 
 
 def _hull(nodes: NDArray[np.int64], values: Floats, h: float) -> tuple[NDArray[np.int64], Floats]:
@@ -128,15 +137,17 @@ def _shortfall(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: floa
         FloatingPointError: no finite factor does.
     """
     losses = nodes * h
-    infinite = float(values[-1])
+    # Only differences of losses enter, so they may be moved to where their exponentials are least.
+    centred = losses - losses[-1] / 2 - losses[0] / 2
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
-        centred = losses - losses[-1] / 2 - losses[0] / 2
         under_q = masses * np.exp(-centred)
-        below = np.cumsum(under_q[::-1])[::-1] * np.exp(centred)
-        falls = -np.expm1(-np.diff(nodes) * h) * below[1:]
-        profile = np.append(np.cumsum(falls[::-1])[::-1], 0.0) + infinite
-        at_origin = 1 / float(profile[0] + below[0])
-        short = max(1.0, float(np.max(values / profile)), at_origin)
+        beyond = _sums_from(under_q) * np.exp(centred)
+        gaps = np.diff(nodes) * h
+        falls = -np.expm1(-gaps) * beyond[1:]
+        profile = np.append(_sums_from(falls), 0.0) + values[-1]
+        at_origin = 1 / float(profile[0] + beyond[0])
+        at_nodes = float(np.max(values / profile))
+    short = max(1.0, at_nodes, at_origin)
     if not math.isfinite(short):
         raise FloatingPointError
     widest = float(np.abs(centred).max())
@@ -144,19 +155,27 @@ def _shortfall(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: floa
     return short * (1 + rounding)
 
 
+def _sums_from(terms: Floats) -> Floats:
+    """The sum of the terms from each one on."""
+    return np.cumsum(terms[::-1])[::-1]
+
+
 def _slope_changes(nodes: NDArray[np.int64], values: Floats, h: float) -> Floats:
     """Masses under P at the points: u_j times the change of slope there of the chords from (0, 1)
     and on.
     """
     gaps = np.diff(nodes) * h
-    falls = (values[:-1] - values[1:]) / np.expm1(gaps)  # -slope · u_j, to the right of point j
-    to_the_left = np.concatenate([[1 - values[0]], falls * np.exp(gaps)])
-    return to_the_left - np.append(falls, 0.0)
+    drops = values[:-1] - values[1:]
+    to_the_right = drops / np.expm1(gaps)  # -slope · u_j of the chord to the right of point j
+    from_origin = 1 - values[0]
+    to_the_left = np.append(from_origin, to_the_right * np.exp(gaps))
+    return to_the_left - np.append(to_the_right, 0.0)
 
 
 def pair_of_layer(layer: Layer) -> GroupPair:
     """The pair of a value function."""
-    return pair_above(layer.first + np.arange(len(layer.values)), layer.values, layer.h)
+    nodes = layer.first + np.arange(len(layer.values))
+    return pair_above(nodes, layer.values, layer.h)
 
 
 @lru_cache(maxsize=64)
@@ -164,7 +183,8 @@ def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float) -
     """The pair of ``count`` × BR(ε): a value function of its ladder with ``steps`` grid steps
     to ε.
     """
-    return pair_of_layer(ladder(epsilon, steps, upper=True, reach=reach).value(count))
+    values = ladder(epsilon, steps, upper=True, reach=reach).value(count)
+    return pair_of_layer(values)
 
 
 @lru_cache(maxsize=32)
@@ -189,10 +209,23 @@ def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:
         reach: the largest x that matters.
     """
     last = max(math.ceil(reach / h), 2)
-    nodes = np.arange(-last, last + 1)
-    right = np.minimum(renyi_curve(log_mgf(charge)).delta(np.arange(last + 1) * h), 1.0)
-    swapped = np.exp(-np.arange(1, last + 1) * h) * (1 - right[1:])
-    left = 1 - swapped * (1 - 64 * ROUNDOFF)
+    x = np.arange(last + 1) * h
+    right = np.minimum(renyi_curve(log_mgf(charge)).delta(x), 1.0)
+    return pair_of_symmetric(right, h)
+
+
+def pair_of_symmetric(right: Floats, h: float) -> GroupPair:
+    """A pair whose profile is at least that of a class closed under swapping the neighbours.
+
+    Args:
+        right: upper bounds on δ(x), at most 1, at x = 0, h, 2 h, ...
+        h: the grid step.
+    """
+    last = len(right) - 1
+    x = np.arange(1, last + 1) * h
+    swapped = np.exp(-x) * (1 - right[1:])
+    left = 1 - swapped * INWARD
     left = np.minimum(left * (1 + 8 * ROUNDOFF), 1.0)
     values = np.concatenate([left[::-1], right])
+    nodes = np.arange(-last, last + 1)
     return pair_above(nodes, np.maximum(values, FLOOR), h)

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,61 @@ SMALLEST_ORDER = 1e-290
 LARGEST_SMOOTHED = 1e6  # variance of a Gaussian instead of zCDP costs: rounding stays small
 
 
+class Split(NamedTuple):
+    """Costs in two parts that are bounded each in its way.
+
+    Attributes:
+        gaussian: a Gaussian cost that stands for small zCDP costs, or nothing.
+        together: what one Rényi curve bounds.
+    """
+
+    gaussian: Charge
+    together: Charge
+
+
+class Reduction(NamedTuple):
+    """A game in which one Gaussian stands for the small ranges.
+
+    Attributes:
+        added: about the variance that bounding it adds.
+        game: the game.
+    """
+
+    added: float
+    game: SetwiseGame
+
+
+class _Smoothing(NamedTuple):
+    """Concentrated costs of which the small ones become one Gaussian by Theorem H.
+
+    Attributes:
+        cut: the largest zCDP constant of a small one.
+        variance: of the Gaussian; inf where no cost is small.
+        added: about the variance of all costs together, when bounded in this way.
+    """
+
+    cut: float
+    variance: float
+    added: float
+
+    @classmethod
+    def of(cls, cut: float, rhos: Mapping[Cost, float], counts: Mapping[Cost, int]) -> _Smoothing:
+        """The costs with these zCDP constants and counts, cut there."""
+        small: Counter[float] = Counter()
+        for cost, rho in rhos.items():
+            if 0 < rho <= cut:
+                small[rho] += counts[cost]
+        variance = concentrated_gaussian(small) if small else math.inf
+        total = math.fsum(n * rhos[cost] for cost, n in counts.items())
+        left_over = total - math.fsum(rho * n for rho, n in small.items())
+        return cls(cut, variance, variance + tuning.SMOOTHED * 2 * left_over)
+
+    @property
+    def possible(self) -> bool:
+        """Whether such a Gaussian is neither too narrow nor too wide."""
+        return SMALLEST_LOSS < self.variance < LARGEST_SMOOTHED and self.added < math.inf
+
+
 class SetwiseGame:
     """The costs of one question.
 
@@ -69,9 +125,8 @@ class SetwiseGame:
         self.concentrated = concentrated or Charge()
         self.stand_in = stand_in
         self.small = small or Charge()
-        self.whole = Charge({
-            **rest.costs, **self.concentrated.costs, **range_costs(self.ranges)
-        })  # fmt: skip
+        bounded = range_costs(self.ranges)
+        self.whole = Charge({**rest.costs, **self.concentrated.costs, **bounded})
         self.parts = loss_components(rest)
         self.top = pure_sum(self.whole)
         self._log_mgf = log_mgf(self.whole)
@@ -93,10 +148,9 @@ class SetwiseGame:
         rest = Charge(others)
         if max(rest.of(PureDP).values(), default=0) > MOST_BINOMIAL_COPIES:
             raise NotApplicable(f"more than {MOST_BINOMIAL_COPIES:.0e} copies of one epsilon")
-        if rest.costs:
-            smallest = min(part.spread() for part in loss_components(rest))
-            if not smallest > SMALLEST_LOSS**2:
-                raise NotApplicable("a cost so small that its square underflows")
+        spreads = [part.spread() for part in loss_components(rest)]
+        if not min(spreads, default=math.inf) > SMALLEST_LOSS**2:
+            raise NotApplicable("a cost so small that its square underflows")
         return ranges, rest, Charge(charge.of(ZCDP, CDP))
 
     def bracketed(self, query: Query) -> bool:
@@ -108,11 +162,22 @@ class SetwiseGame:
 
     def chernoff(self, query: Query) -> tuple[float, float]:
         """(upper bound on what is asked by the Rényi route, its order λ)."""
-        start = self._order_with_moment()
-        reach = -math.log(math.sqrt(max(self.variance(start), 1e-20)))
-        low = -14.0 + reach
-        high = 14.0 + reach
-        # Any order is sound.
+        best, order = self._best_order(query)
+        if query.epsilon is None:
+            epsilon = float(outward(max(best, 0.0), 1e-12))
+            return min(epsilon, self.top), order
+        log_delta = min(best + 1e-12 * (1 + abs(best)), 0.0)
+        delta = float(outward(math.exp(log_delta)))
+        return min(1.0, max(delta, FLOOR)), order
+
+    def _best_order(self, query: Query) -> tuple[float, float]:
+        """(the smallest ln δ or ε of the Rényi route that was found, its order λ); any order is
+        sound.
+        """
+        variance = max(self.variance(self._order_with_moment()), 1e-20)
+        centre = -math.log(math.sqrt(variance))  # of ln λ
+        low = centre - 14.0
+        high = centre + 14.0
         if len(self.whole.costs) > MANY_ADDENDS:
             orders = tuning.FEW_ORDERS
         else:
@@ -127,10 +192,7 @@ class SetwiseGame:
             order = float(grid[at])
             low = math.log(grid[max(at - 1, 0)])
             high = math.log(grid[min(at + 1, len(grid) - 1)])
-        if query.epsilon is None:
-            return min(float(outward(max(best, 0.0), 1e-12)), self.top), order
-        log_delta = min(best + 1e-12 * (1 + abs(best)), 0.0)
-        return min(1.0, max(float(outward(math.exp(log_delta))), FLOOR)), order
+        return best, order
 
     def _order_with_moment(self) -> float:
         """An order with a finite moment: where losses have exponential tails, beyond some λ all
@@ -145,14 +207,13 @@ class SetwiseGame:
 
     def _converted(self, grid: Floats, query: Query) -> Floats:
         """At each order λ, ln δ at the ε asked for, or ε at the δ asked for."""
-        log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
+        bounds: Floats = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
         peaks = np.array(log_peaks(grid.tolist()))
-        log_mgf_ += 1e-14 * np.abs(peaks)
+        bounds += 1e-14 * np.abs(peaks)
+        log_chernoff = bounds + peaks
         if query.epsilon is not None:
-            exponents: Floats = log_mgf_ + peaks - grid * query.epsilon * (1 - 1e-14)
-            return exponents
-        epsilons: Floats = (log_mgf_ + peaks - math.log(query.delta)) / grid
-        return epsilons
+            return log_chernoff - grid * query.epsilon * (1 - 1e-14)
+        return (log_chernoff - math.log(query.delta)) / grid
 
     def by_one_gaussian(self, query: Query) -> float:
         """The upper bound of Theorem H on everything; the trivial one where it does not apply."""
@@ -187,44 +248,36 @@ class SetwiseGame:
             if math.isinf(up):  # the last order at which exponential tails have a moment is near
                 down, here, up = log_mgf(beside)(around - step).tolist()
             curvature = max((up - 2 * here + down) / step**2, 0.0)
-        return math.fsum(n * e * e for e, n in self.ranges.items()) / 4 + curvature
+        squares = math.fsum(n * epsilon * epsilon for epsilon, n in self.ranges.items())
+        return squares / 4 + curvature
 
     @cached_property
-    def smoothed(self) -> tuple[Charge, Charge] | None:
-        """(one Gaussian cost for the small zCDP costs by Theorem H, the other concentrated costs),
-        if it may help.
-        """
-        costs = self.concentrated.of(ZCDP, CDP)
-        rhos = {cost: zcdp_constant(cost) for cost in costs}
-        total = math.fsum(n * rhos[cost] for cost, n in costs.items())
+    def smoothed(self) -> Split | None:
+        """The concentrated costs, the small ones as one Gaussian by Theorem H, if it may help."""
+        counts = self.concentrated.of(ZCDP, CDP)
+        rhos = {cost: zcdp_constant(cost) for cost in counts}
         top = max((rho for rho in rhos.values() if rho <= LARGEST_RHO), default=0.0)
         if not top or self.concentrated.count <= 1:
             return None
-        found = None
-        least = math.inf
-        for halvings in range(tuning.SMOOTHED_CUTS):
-            small = {cost: n for cost, n in costs.items() if 0 < rhos[cost] <= top / 2**halvings}
-            together: Counter[float] = Counter()
-            for cost, n in small.items():
-                together[rhos[cost]] += n
-            variance = concentrated_gaussian(together) if small else math.inf
-            left_over = total - math.fsum(rho * n for rho, n in together.items())
-            about = variance + tuning.SMOOTHED * 2 * left_over
-            if about < least and SMALLEST_LOSS < variance < LARGEST_SMOOTHED:
-                least = about
-                gaussian_cost = GaussianDP(math.sqrt(variance) * (1 + 4 * ROUNDOFF))
-                others = {cost: n for cost, n in self.concentrated if cost not in small}
-                found = Charge({gaussian_cost: 1}), Charge(others)
-        return found
+        tried = [
+            _Smoothing.of(top / 2**halvings, rhos, counts)
+            for halvings in range(tuning.SMOOTHED_CUTS)
+        ]
+        possible = (one for one in tried if one.possible)
+        best = min(possible, key=lambda one: one.added, default=None)
+        if best is None:
+            return None
+        stand_in = GaussianDP(math.sqrt(best.variance) * (1 + 4 * ROUNDOFF))
+        others = {cost: n for cost, n in counts.items() if not 0 < rhos[cost] <= best.cut}
+        return Split(Charge({stand_in: 1}), Charge(others))
 
     @cached_property
     def _beside(self) -> Charge:
         return Charge({**self.rest.costs, **self.concentrated.costs})
 
     @cached_property
-    def reductions(self) -> list[tuple[float, SetwiseGame]]:
-        """This game with its small ranges replaced by one Gaussian (Theorem H''), for a few cuts,
-        each with about the variance that it adds.
+    def reductions(self) -> list[Reduction]:
+        """This game with its small ranges replaced by one Gaussian (Theorem H''), for a few cuts.
 
         The largest ranges stay as they are; which cuts look best is a guess by the variance that
         groups and Theorem H add.
@@ -235,11 +288,13 @@ class SetwiseGame:
         cuts = range(min(len(falling), tuning.MOST_LEFT) + 1)
         added = {left: self._added(falling, left) for left in cuts}
         best = sorted(cuts, key=lambda left: added[left])[: tuning.CUTS]
-        found: list[tuple[float, SetwiseGame]] = []
+        found: list[Reduction] = []
         for left in best:
-            game = self._reduced(dict(falling[:left]), dict(falling[left:]))
+            large = dict(falling[:left])
+            small = dict(falling[left:])
+            game = self._reduced(large, small)
             if game is not None:
-                found.append((added[left], game))
+                found.append(Reduction(added[left], game))
         return found
 
     def _added(self, falling: list[tuple[float, int]], left: int) -> float:
@@ -250,9 +305,8 @@ class SetwiseGame:
         small = {zcdp_constant(BoundedRange(epsilon)): n for epsilon, n in falling[left:]}
         if not small or max(small) > LARGEST_RHO:
             return math.inf
-        return (
-            groups + concentrated_gaussian(small) - 2 * math.fsum(r * n for r, n in small.items())
-        )
+        their_variance = 2 * math.fsum(rho * n for rho, n in small.items())
+        return groups + concentrated_gaussian(small) - their_variance
 
     def _reduced(
         self, ranges: Mapping[float, int], small: Mapping[float, int]
@@ -275,7 +329,8 @@ def log_chernoff_of(charge: Charge, order: float) -> float:
     if charge.costs:
         total = float(log_mgf(charge)(np.array([order]))[0])
     constant = log_peak(order)
-    return total * (1 + 2 * LOG_MGF_ERROR) + constant + 1e-14 * (abs(total) + abs(constant))
+    rounding = 1e-14 * (abs(total) + abs(constant))
+    return total * (1 + 2 * LOG_MGF_ERROR) + constant + rounding
 
 
 def range_costs(ranges: Mapping[float, int]) -> dict[Cost, int]:

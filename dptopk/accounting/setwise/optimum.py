@@ -84,7 +84,7 @@ class SetwiseCurve(SetwiseGame, Curve):
         if len(self.ranges) > tuning.MOST_RANGES:
             return self._merged(query)
         search = Refinement(self, query)
-        several = self.smoothed is not None and self.smoothed[1].costs
+        several = self.smoothed is not None and self.smoothed.together.costs
         if search.value <= FLOOR or not (self.ranges or self.rest.costs or several):
             return search.by_conversion()
         return search.run()
@@ -299,7 +299,7 @@ class Refinement:
         Gaussian of many.
         """
         if self.game.smoothed is not None:
-            by_small = gaussian(self.game.smoothed[0]).answer(self.query)
+            by_small = gaussian(self.game.smoothed.gaussian).answer(self.query)
             self.value = min(self.value, by_small.value)
         if self.value > FLOOR and self.query.lower:
             below = self.planned(self.wanted, 1.0).below(self.value)
