@@ -99,6 +99,11 @@ class _Smoothing(NamedTuple):
         """Whether such a Gaussian is neither too narrow nor too wide."""
         return SMALLEST_LOSS < self.variance < LARGEST_SMOOTHED and self.added < math.inf
 
+    @property
+    def gaussian(self) -> GaussianDP:
+        """The Gaussian cost, rounded up."""
+        return GaussianDP(math.sqrt(self.variance) * (1 + 4 * ROUNDOFF))
+
 
 class SetwiseGame:
     """The costs of one question.
@@ -267,9 +272,8 @@ class SetwiseGame:
         best = min(possible, key=lambda one: one.added, default=None)
         if best is None:
             return None
-        stand_in = GaussianDP(math.sqrt(best.variance) * (1 + 4 * ROUNDOFF))
         others = {cost: n for cost, n in counts.items() if not 0 < rhos[cost] <= best.cut}
-        return Split(Charge({stand_in: 1}), Charge(others))
+        return Split(Charge({best.gaussian: 1}), Charge(others))
 
     @cached_property
     def _beside(self) -> Charge:

@@ -93,20 +93,27 @@ class SetwiseCurve(SetwiseGame, Curve):
         """Very many different ranges, rounded up to fewer for an upper bound and down for a lower
         one.
         """
-        sides = (_rounded(self.ranges, upper=side) for side in (True, False))
-        more, less = (SetwiseCurve(ranges, self.rest, self.concentrated) for ranges in sides)
-        above = more.answer(replace(query, lower=False)).value
+        rounded_up = SetwiseCurve(_rounded(self.ranges, upper=True), self.rest, self.concentrated)
+        above = rounded_up.answer(replace(query, lower=False)).value
         value, order = self.chernoff(query)
         value = min(value, above, self.by_one_gaussian(query))
-        for _, game in self.reductions:
-            reduced = Evaluation(game, query, order, tuning.FIRST_SHARE * query.rtol, 0.0, value)
+        tolerance = tuning.FIRST_SHARE * query.rtol
+        for reduction in self.reductions:
+            reduced = Evaluation(reduction.game, query, order, tolerance, 0.0, value)
             value = min(value, reduced.above())
         below = 0.0
         if query.lower and value > FLOOR:
-            played = Evaluation(less, query, order, tuning.LOOSEST, 0.0, value)
-            below = min(max(played.below(value), self._by_responses(query)), value)
+            below = self._merged_below(query, order, value)
         note = "" if value - below <= query.rtol * value else AS_FINE_AS_IT_GETS
         return Answer(value, below if below > 0 else None, note)
+
+    def _merged_below(self, query: Query, order: float, value: float) -> float:
+        """The lower bound of very many different ranges; ``value`` is the upper one."""
+        ranges = _rounded(self.ranges, upper=False)
+        rounded_down = SetwiseCurve(ranges, self.rest, self.concentrated)
+        played = Evaluation(rounded_down, query, order, tuning.LOOSEST, 0.0, value)
+        below = max(played.below(value), self._by_responses(query))
+        return min(below, value)
 
     def _by_responses(self, query: Query) -> float:
         """Return what is attained if each range plays randomised response of half its ε, and
@@ -126,8 +133,8 @@ class SetwiseCurve(SetwiseGame, Curve):
         if not search.done:
             return search.planned(tuning.LOOSEST, query.work.budget)
         least = min(value for value, _ in search.done)
-        good = (one for value, one in search.done if value <= least * (1 + tuning.AS_GOOD))
-        return next(good)
+        good_enough = least * (1 + tuning.AS_GOOD)
+        return next(one for value, one in search.done if value <= good_enough)
 
 
 class Refinement:
@@ -220,16 +227,18 @@ class Refinement:
         if not self.game.reductions:
             return 0.0
         planned = self.planned(self.wanted, room)
-        added = math.fsum(
+        added_by_groups = math.fsum(
             tuning.GROUP * group.copies * group.largest**2 + group.noise()
             for group in planned.groups
         )
+        most = tuning.REDUCED_SHARE * room
         taken = 0.0
-        for expected, game in self.game.reductions:
+        for reduction in self.game.reductions:
             evaluation = Evaluation(
-                game, self.query, self.order, self.wanted, tuning.REDUCED_SHARE * room, self.value
+                reduction.game, self.query, self.order, self.wanted, most, self.value
             )
-            share = tuning.REDUCED_SHARE if expected <= added else tuning.CHEAP_SHARE
+            better = reduction.added <= added_by_groups
+            share = tuning.REDUCED_SHARE if better else tuning.CHEAP_SHARE
             if evaluation.work > share * room or not self.query.work.take(evaluation.work):
                 continue
             taken += evaluation.work
