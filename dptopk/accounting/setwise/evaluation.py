@@ -22,8 +22,9 @@ from dptopk.accounting.setwise.cost_groups import (
     equal_ranges_pair,
     mixed_ranges_pair,
 )
-from dptopk.accounting.setwise.game import SetwiseGame, log_chernoff_of, range_costs
+from dptopk.accounting.setwise.game import SetwiseGame, Split, log_chernoff_of, range_costs
 from dptopk.accounting.setwise.lower_bounds import (
+    Strategy,
     last_ranges,
     steps_from_below,
     strategy,
@@ -67,8 +68,8 @@ class Evaluation:
         """About the variance of the whole loss under the tilt; next to the largest loss differences
         say nothing.
         """
-        least = tuning.LEAST_VARIANCE * math.fsum(part.spread() for part in self.game.parts)
-        return max(self.game.variance(self.order), least)
+        spread = math.fsum(part.spread() for part in self.game.parts)
+        return max(self.game.variance(self.order), tuning.LEAST_VARIANCE * spread)
 
     @cached_property
     def groups(self) -> list[CostGroup]:
@@ -87,18 +88,28 @@ class Evaluation:
         discrete = game.rest.of(DiscreteGaussianDP).items()
         wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
         factors = sum(part.factors() for part in game.parts) + 8 * len(self.groups)
-        group_work = math.fsum(group.work for group in self.groups)
-        above = group_work + math.fsum(part.work() for part in game.parts)
-        above += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
         curves = bool(game.concentrated.costs) + (game.smoothed is not None)
+        above = math.fsum(group.work for group in self.groups)
+        above += math.fsum(part.work() for part in game.parts)
+        above += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
         above += tuning.WORK_PER_CURVE * curves
-        own = min((group.largest / group.steps for group in self.groups), default=math.inf)
-        above += tuning.WORK_PER_PLACE * tuning.WINDOW / 2 * math.sqrt(self.variance) / own
+        above += self._lattice_work()
         if not game.ranges or not game.bracketed(self.query):
             return above
-        last = last_ranges(game.ranges)
+        return above + self._work_below()
+
+    def _lattice_work(self) -> float:
+        """The work of the places of the product's lattice, if that has the steps of the groups."""
+        finest = min((group.grid_step for group in self.groups), default=math.inf)
+        deviation = math.sqrt(self.variance)
+        return tuning.WORK_PER_PLACE * tuning.WINDOW / 2 * deviation / finest
+
+    def _work_below(self) -> float:
+        """The work of the recursions, from either side, of the ranges that are played last."""
+        last = last_ranges(self.game.ranges)
+        count = sum(last.values())
         steps = steps_from_below(last, self.variance, self.tolerance)
-        return above + 2 * CostGroup(((max(last), sum(last.values())),), steps=steps).work
+        return 2 * CostGroup(((max(last), count),), steps=steps).work
 
     @property
     def reach(self) -> float:
@@ -106,23 +117,29 @@ class Evaluation:
         small share of δ.
         """
         copies = max(sum(group.copies for group in self.groups), 1)
-        delta = self.query.delta if self.query.epsilon is None else self.guess / 100
+        if self.query.epsilon is None:
+            delta = self.query.delta
+        else:
+            delta = self.guess / 100
         share = tuning.WINDOW_SHARE * max(delta, FLOOR)
         z = math.sqrt(2 * math.log(copies / share))
         return tuning.REACHES * math.ceil(z / tuning.REACHES)
 
     def pairs(self) -> list[GroupPair]:
         """The pairs of all groups of ranges."""
-        found: list[GroupPair] = []
-        for group in self.groups:
-            if group.levels:
-                found.append(weighted_ranges_pair(group.ranges, group.levels, reach=self.reach))
-            elif not group.single:
-                found.append(mixed_ranges_pair(group.ranges, group.steps, reach=self.reach))
-            else:
-                for count, times in group.sizes:
-                    pair = equal_ranges_pair(group.largest, count, group.steps, reach=self.reach)
-                    found.append(replace(pair, count=times))
+        return [pair for group in self.groups for pair in self._pairs_of(group)]
+
+    def _pairs_of(self, group: CostGroup) -> list[GroupPair]:
+        """The pairs of one group: of its parts where it is a single range."""
+        reach = self.reach
+        if group.levels:
+            return [weighted_ranges_pair(group.ranges, group.levels, reach=reach)]
+        if not group.single:
+            return [mixed_ranges_pair(group.ranges, group.steps, reach=reach)]
+        found = []
+        for count, times in group.sizes:
+            pair = equal_ranges_pair(group.largest, count, group.steps, reach=reach)
+            found.append(replace(pair, count=times))
         return found
 
     def above(self) -> float:
@@ -131,33 +148,33 @@ class Evaluation:
         """
         pairs = self.pairs()
         step = self.lattice_step(pairs)
-        splits = [split for split in self.splits() if split[1].count < self.game.whole.count]
+        whole = self.game.whole.count
+        splits = [split for split in self.splits() if split.together.count < whole]
         found = [self.of_split(*split, pairs, step) for split in splits]
         if self.played is not None:
-            found.append(self.of_product([*self.game.parts, *pairs, self.played.pair()], step))
+            parts = [*self.game.parts, *pairs, self.played.pair()]
+            found.append(self.of_product(parts, step))
         return min(found, default=math.inf)
 
-    def splits(self) -> list[tuple[Charge, Charge]]:
-        """(a Gaussian cost for small zCDP costs, what is bounded by one Rényi curve), of which the
-        best one counts.
-        """
+    def splits(self) -> list[Split]:
+        """The ways to bound the concentrated costs, of which the best one counts."""
         game = self.game
-        found = [(Charge(), game.concentrated)]
+        found = [Split(Charge(), game.concentrated)]
         if game.concentrated.costs and game.ranges:
-            everything = Charge.join(game.concentrated, Charge(range_costs(game.ranges)))
-            found.append((Charge(), everything))
+            ranges = Charge(range_costs(game.ranges))
+            found.append(Split(Charge(), Charge.join(game.concentrated, ranges)))
         if game.smoothed:
             found.append(game.smoothed)
         return found
 
     def of_split(
-        self, smoothed: Charge, together: Charge, pairs: Sequence[GroupPair], step: float
+        self, gaussian: Charge, together: Charge, pairs: Sequence[GroupPair], step: float
     ) -> float:
         """The bound of one of the splits; ``pairs`` are those of the ranges."""
         parts = [*self.game.parts]
         if not together.of(BoundedRange):
             parts += pairs
-        parts += loss_components(smoothed)
+        parts += loss_components(gaussian)
         if together.costs:
             parts.append(self.concentrated(step, together))
         return self.of_product(parts, step)
@@ -167,32 +184,38 @@ class Evaluation:
         enough to split.
         """
         game = self.game
-        own = {group.largest / group.steps for group in self.groups}
+        own = {group.grid_step for group in self.groups}
         only_single = all(group.single for group in self.groups)
         alone = not game.parts and not game.concentrated.costs
         if len(own) == 1 and alone and only_single:
             return own.pop()
-        variance = self.variance
-        spread = variance + math.fsum(part.spread() for part in game.parts)
         splits = sum(part.roundings()[0] for part in game.parts)
         splits += sum(pair.count for pair in pairs)
         tolerance = tuning.SPLITTING * tuning.LATTICE_SHARE * self.tolerance
-        step = math.sqrt(tolerance * variance / max(splits, 1))
-        coarsest = tuning.WINDOW * math.sqrt(spread) / tuning.MOST_POINTS
-        if game.concentrated.costs:  # whose losses may be far larger than their deviation
-            coarsest = max(coarsest, self.guess / tuning.MOST_POINTS)
-        step = max(min(step, math.sqrt(variance) / tuning.CELLS_PER_STD), coarsest)
+        step = math.sqrt(tolerance * self.variance / max(splits, 1))
+        step = min(step, math.sqrt(self.variance) / tuning.CELLS_PER_STD)
+        step = max(step, self._coarsest_step())
         epsilon = self.query.epsilon
         if epsilon is not None and epsilon > step:
             # A lattice point at ε, where the chord touches.
             step = epsilon / math.ceil(epsilon / step)
         return step
 
+    def _coarsest_step(self) -> float:
+        """The step of the longest lattice."""
+        game = self.game
+        spread = self.variance + math.fsum(part.spread() for part in game.parts)
+        step = tuning.WINDOW * math.sqrt(spread) / tuning.MOST_POINTS
+        if game.concentrated.costs:  # whose losses may be far larger than their deviation
+            step = max(step, self.guess / tuning.MOST_POINTS)
+        return step
+
     def concentrated(self, step: float, together: Charge) -> GroupPair:
         """The pair of concentrated costs, perhaps together with others, by their Rényi curve."""
         reach = self.guess if self.query.epsilon is None else self.query.epsilon
         reach += tuning.CONCENTRATED_REACH * math.sqrt(self.variance)
-        return concentrated_pair(together, max(step, reach / tuning.CONCENTRATED_POINTS), reach)
+        finest = reach / tuning.CONCENTRATED_POINTS
+        return concentrated_pair(together, max(step, finest), reach)
 
     def of_product(self, parts: Sequence[LossComponent], step: float) -> float:
         """Evaluate the query on the product of pairs on a lattice; infinite losses add their
@@ -204,7 +227,8 @@ class Evaluation:
         groups = [part for part in parts if isinstance(part, GroupPair)]
         infinite = math.fsum(part.infinite * part.count for part in groups) * (1 + 1e-14)
         if self.query.epsilon is not None:
-            return min(float(outward(law.delta(self.query.epsilon) + infinite)), 1.0)
+            delta = law.delta(self.query.epsilon) + infinite
+            return min(float(outward(delta)), 1.0)
         left = (self.query.delta - infinite) * (1 - 1e-14)
         if left > 0:
             return law.epsilon(left)
@@ -224,22 +248,29 @@ class Evaluation:
         low = self._lowest(value)
         # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
         # for very many ranges.
-        for adaptive in (True, False) if len(game.ranges) <= MANY_RANGES else (False,):
-            found = strategy(
-                game.ranges,
-                rest,
-                order=self.order,
-                log_chernoff=game.log_chernoff(self.order),
-                variance=self.variance,
-                tolerance=self.tolerance,
-                steps={group.ranges[0][0]: group.steps for group in self.groups if group.single},
-                reach=self.reach,
-                adaptive=adaptive,
-            )
+        ways = (True, False) if len(game.ranges) <= MANY_RANGES else (False,)
+        for adaptive in ways:
+            found = self._strategy(rest, adaptive=adaptive)
             best = max(best, found.answer(self.query, low, value))
             if value - best <= tuning.SETTLED * self.tolerance * value:
                 break
         return best
+
+    def _strategy(self, rest: Charge, *, adaptive: bool) -> Strategy:
+        """A strategy for all ranges and the other costs."""
+        game = self.game
+        climbed = {group.largest: group.steps for group in self.groups if group.single}
+        return strategy(
+            game.ranges,
+            rest,
+            order=self.order,
+            log_chernoff=game.log_chernoff(self.order),
+            variance=self.variance,
+            tolerance=self.tolerance,
+            steps=climbed,
+            reach=self.reach,
+            adaptive=adaptive,
+        )
 
     def _below_with_game(self, played: ConcentratedGame, value: float) -> float:
         """The lower bound if the concentrated costs are played last, by their game."""
@@ -262,21 +293,25 @@ class Evaluation:
         return max(value - tuning.STRATEGY_REACH * math.sqrt(self.variance), 0.0)
 
     def _below_without_ranges(self, rest: Charge, value: float) -> float:
-        query = self.query
-        fine = replace(query, rtol=max(self.tolerance, 1e-3))
+        """The lower bound where there are no ranges: a product, or a law with two outcomes."""
+        fine = replace(self.query, rtol=max(self.tolerance, 1e-3))
         product_below = certified_bracket(rest, fine).lower
+        whole = self.game.whole
         # One ZCDP cost alone: several could not be played by one law.
-        alone = [cost for cost in self.game.whole.of(ZCDP) if self.game.whole.count == 1]
-        if not alone:
-            return product_below
-        rho = alone[0].rho
-        xi = alone[0].xi
+        if whole.count == 1 and whole.of(ZCDP):
+            (cost,) = whole.of(ZCDP)
+            return max(product_below, self._below_by_two_outcomes(cost, value, product_below))
+        return product_below
+
+    def _below_by_two_outcomes(self, cost: ZCDP, value: float, least: float) -> float:
+        """What a law with two outcomes attains of one cost, if more than ``least``, else 0."""
+        query = self.query
         if query.epsilon is not None:
-            return max(product_below, two_outcomes_delta(rho, xi, query.epsilon))
+            return two_outcomes_delta(cost.rho, cost.xi, query.epsilon)
         for retreat in tuning.CONCENTRATED_RETREATS:
             x = value * (1 - retreat)
-            if x <= product_below:
+            if x <= least:
                 break
-            if two_outcomes_delta(rho, xi, x) > query.delta_below:
+            if two_outcomes_delta(cost.rho, cost.xi, x) > query.delta_below:
                 return x
-        return product_below
+        return 0.0

@@ -345,11 +345,11 @@ def _rounded(ranges: Mapping[float, int], *, upper: bool) -> dict[float, int]:
     """The ranges rounded up, or down, to the largest, or smallest, of each of MOST_RANGES classes
     of equal ratio.
     """
-    rising = sorted(ranges.items(), reverse=upper)
+    outermost_first = sorted(ranges.items(), reverse=upper)
     ratio = (max(ranges) / min(ranges)) ** (1 / tuning.MOST_RANGES)
     found: dict[float, int] = {}
-    end = rising[0][0]
-    for epsilon, count in rising:
+    end = outermost_first[0][0]
+    for epsilon, count in outermost_first:
         if max(epsilon, end) > min(epsilon, end) * ratio:
             end = epsilon
         found[end] = found.get(end, 0) + count

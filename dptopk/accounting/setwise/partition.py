@@ -42,6 +42,11 @@ class CostGroup:
         return max(epsilon for epsilon, _ in self.ranges)
 
     @property
+    def grid_step(self) -> float:
+        """About how long a step of its grid is."""
+        return self.largest / self.steps
+
+    @property
     def unlike(self) -> float:
         """About how much there is to gain by choosing among its ranges, between 0 and 1."""
         smallest = min(epsilon for epsilon, _ in self.ranges)
