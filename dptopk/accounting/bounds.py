@@ -231,7 +231,11 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
             return best  # provably within rtol of the optimum: no other bound can help
     if best is None:
         return question.nothing("no registered bound takes these costs in this interaction")
-    # Why the others did not end closer: what the winner itself has to say comes first.
+    return replace(best, note=_notes(best, cut, answers))
+
+
+def _notes(best: Bound, cut: str, answers: dict[str, Bound]) -> str:
+    """Why the others did not end closer: what the winner itself has to say comes first."""
     silent = {"", best.note}
     others = [
         f"{name}: {one.note}"
@@ -239,7 +243,7 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
         if one.note not in silent and name != best.name
     ]
     notes = dict.fromkeys([best.note, cut, *others])
-    return replace(best, note="; ".join(filter(None, notes)))
+    return "; ".join(filter(None, notes))
 
 
 def _in_turn(  # noqa: C901
@@ -359,9 +363,7 @@ class _CompositionQuery:
 
     def __post_init__(self) -> None:
         charge = validate.instance(Charge, charge=self.charge)
-        delta = self.delta
-        epsilon = self.epsilon
-        if (delta is None) == (epsilon is None):
+        if (self.delta is None) == (self.epsilon is None):
             raise InvalidParameter("give exactly one of delta and epsilon")
         interaction = validate.member(INTERACTIONS, interaction=self.interaction)
         if interaction == "batch" and charge.adaptive:
@@ -372,15 +374,17 @@ class _CompositionQuery:
         summed = split_failure(charge, summed=True)[1]
         attained = failure * (1 - 2 * FAILURE_SLACK)
         failure = summed if interaction == "filter" else failure
-        if delta is not None:
-            delta = validate.probability(delta=delta)
+        query = Query(0.0, None, rtol, self.work, None, lower, interaction)
+        if self.delta is not None:
+            delta = validate.probability(delta=self.delta)
+            validate.assign(self, delta=delta)
             left = _rest_delta(delta, charge.delta, failure)
-            below = _delta_below(delta, charge.delta, attained)
-            query = Query(left, None, rtol, self.work, below, lower, interaction)
-        elif epsilon is not None:
-            epsilon = validate.nonnegative(epsilon=epsilon)
-            query = Query(0.0, epsilon, rtol, self.work, None, lower, interaction)
-        validate.assign(self, delta=delta, epsilon=epsilon, interaction=interaction, rtol=rtol)
+            query = replace(query, delta=left, attained=_delta_below(delta, charge.delta, attained))
+        elif self.epsilon is not None:
+            epsilon = validate.nonnegative(epsilon=self.epsilon)
+            validate.assign(self, epsilon=epsilon)
+            query = replace(query, epsilon=epsilon)
+        validate.assign(self, interaction=interaction, rtol=rtol)
         validate.assign(
             self, rest=rest, failure=failure, summed=summed, attained=attained, query=query
         )

@@ -208,6 +208,54 @@ class EpsilonCurve(Curve):
         return exp_up(np.where(epsilon >= self.epsilon_max, -np.inf, -low * (1 - SLACK)))
 
 
+@dataclass(frozen=True)
+class _RootBrackets:
+    """For each target an interval [low, high] with the values of a falling function at its ends."""
+
+    low: Floats
+    at_low: Floats
+    high: Floats
+    at_high: Floats
+
+    def grown(
+        self, excess: Callable[[Floats], Floats], grow: Floats, largest: float
+    ) -> _RootBrackets:
+        """The intervals selected by ``grow`` moved to the right, to four times their end."""
+        high = np.where(grow, np.minimum(self.high * 4, largest), self.high)
+        return _RootBrackets(
+            low=np.where(grow, self.high, self.low),
+            at_low=np.where(grow, self.at_high, self.at_low),
+            high=high,
+            at_high=excess(high),
+        )
+
+    def probes(self, step: int) -> Floats:
+        """A point in every interval: of three steps, two secant steps and then a bisection."""
+        width = self.high - self.low
+        middle = self.low + width / 2
+        if step % 3 == 2:
+            return middle
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            secant = self.low + width * (self.at_low / (self.at_low - self.at_high))
+        inside = np.isfinite(secant) & (secant > self.low) & (secant < self.high)
+        # Nudge past the root, alternating sides, so that both ends close in.
+        nudge = width * 1e-3 * (1 if step % 3 == 0 else -1)
+        nudged = np.clip(secant + nudge, self.low + width * 1e-6, self.high - width * 1e-6)
+        return np.where(inside, nudged, middle)
+
+    def narrowed(self, middle: Floats, at_middle: Floats, unfinished: Floats) -> _RootBrackets:
+        """The unfinished intervals cut at ``middle``, so that the values at ``high`` stay <= 0."""
+        fits = at_middle <= 0
+        move_high = unfinished & fits
+        move_low = unfinished & ~fits
+        return _RootBrackets(
+            low=np.where(move_low, middle, self.low),
+            at_low=np.where(move_low, at_middle, self.at_low),
+            high=np.where(move_high, middle, self.high),
+            at_high=np.where(move_high, at_middle, self.at_high),
+        )
+
+
 def smallest_where(
     log_delta: Callable[[Floats], Floats], log_target: Floats, epsilon_max: float
 ) -> Floats:
@@ -226,41 +274,20 @@ def smallest_where(
         return np.where(np.isnan(values), np.inf, values)
 
     low = np.zeros(target.shape)
-    at_low = excess(low)
     high = np.full(target.shape, min(1.0, epsilon_max))
-    at_high = excess(high)
-    while ((at_high > 0) & (high < 1e300)).any():
-        grow = (at_high > 0) & (high < 1e300)
-        low = np.where(grow, high, low)
-        at_low = np.where(grow, at_high, at_low)
-        high = np.where(grow, np.minimum(high * 4, max(epsilon_max, 1.0)), high)
-        at_high = excess(high)
-    solved = at_low <= 0  # already satisfied at ε = 0
-    impossible = at_high > 0
+    found = _RootBrackets(low, excess(low), high, excess(high))
+    while (grow := (found.at_high > 0) & (found.high < 1e300)).any():
+        found = found.grown(excess, grow, max(epsilon_max, 1.0))
+    solved = found.at_low <= 0  # already satisfied at ε = 0
+    impossible = found.at_high > 0
     for step in range(200):
-        width = high - low
-        open_ = ~solved & ~impossible & (width > 1e-13 * high)
-        if not open_.any():
+        wide = found.high - found.low > 1e-13 * found.high
+        unfinished = ~solved & ~impossible & wide
+        if not unfinished.any():
             break
-        middle = low + width / 2
-        if step % 3 != 2:  # two secant steps, then one bisection
-            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-                secant = low + width * (at_low / (at_low - at_high))
-            inside = np.isfinite(secant) & (secant > low) & (secant < high)
-            # Nudge past the root, alternating sides, so that both ends close in.
-            nudge = width * 1e-3 * (1 if step % 3 == 0 else -1)
-            middle = np.where(
-                inside, np.clip(secant + nudge, low + width * 1e-6, high - width * 1e-6), middle
-            )
-        at_middle = excess(middle)
-        fits = at_middle <= 0
-        move_high = open_ & fits
-        move_low = open_ & ~fits
-        high = np.where(move_high, middle, high)
-        at_high = np.where(move_high, at_middle, at_high)
-        low = np.where(move_low, middle, low)
-        at_low = np.where(move_low, at_middle, at_low)
-    return np.where(impossible, np.inf, np.where(solved, 0.0, high))
+        middle = found.probes(step)
+        found = found.narrowed(middle, excess(middle), unfinished)
+    return np.where(impossible, np.inf, np.where(solved, 0.0, found.high))
 
 
 @dataclass(frozen=True)

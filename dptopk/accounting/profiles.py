@@ -119,10 +119,7 @@ class _Nodes:
         deltas = np.array([bound.delta for bound in falling])
         lows = np.array([0.0 if bound.lower is None else bound.lower for bound in falling])
         epsilons = np.array([_inverted(level, ends, deltas) for level in levels])
-        # A smaller δ needs a larger ε: the end at the next larger δ is one below.
-        steps = np.maximum.accumulate(lows)
-        place = np.searchsorted(-deltas, -levels, side="right") - 1
-        lower = np.where(place >= 0, steps[np.maximum(place, 0)], 0.0)
+        lower = _stepped(levels, deltas, lows)
         lower = np.where(lower > 0, np.minimum(lower, epsilons), math.nan)
         return Profile(self.charge, epsilons, np.array(levels), lower, "epsilon", self.interaction)
 
@@ -176,6 +173,16 @@ def _continued(asked: Floats, nodes: Sequence[float], upper: Floats, lower: Floa
             value += fall * -math.expm1(x - ends[right]) / math.expm1(ends[right + 1] - ends[right])
         found.append(value * (1 - ROUNDING) if value > 0 else math.nan)
     return np.array(found)
+
+
+def _stepped(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
+    """Lower bounds on ε at each δ of ``levels``, from those at falling ``deltas``; 0 if none.
+
+    A smaller δ needs a larger ε: the end at the next larger δ is one below.
+    """
+    steps = np.maximum.accumulate(lows)
+    place = np.searchsorted(-deltas, -levels, side="right") - 1
+    return np.where(place >= 0, steps[np.maximum(place, 0)], 0.0)
 
 
 def _inverted(level: float, ends: Floats, deltas: Floats) -> float:

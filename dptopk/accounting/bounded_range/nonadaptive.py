@@ -24,6 +24,7 @@ smaller than a neighbour is dropped, and a handful out of k+1 remain; no unimoda
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -162,40 +163,51 @@ def _last_index(epsilon: float, count: int, x: float) -> int:
     return max(0, min(count, math.ceil(count - x / epsilon)) - 1)
 
 
+@dataclass(frozen=True)
+class _LogSlopes:
+    """Derivatives of ln(1-q) and of -ln q in t, at the τ of each candidate."""
+
+    hit: Floats
+    miss: Floats
+
+    def exponents(self, step: Floats, hits: Floats, misses: Floats) -> tuple[Floats, Floats]:
+        """Tangent at 0 and chord, both at ``step``, of the concave A or B: the change of
+        t + hits · ln(1-q) + misses · ln q when t moves by ``step``.
+        """
+        growth = np.expm1(step)
+        tangent = step * (1 + hits * self.hit - misses * self.miss)
+        chord = (
+            step
+            + hits * np.log1p(np.maximum(growth * self.hit, -1.0))
+            + misses * np.log1p(-np.minimum(growth * self.miss, 1.0))
+        )
+        return tangent, chord
+
+
 def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats, Floats]:
     """Bounds on ln R(l), R = (rise of F_{l+1}) / (fall of F_l); see the module docstring."""
     tau = (x + (index + 1) * epsilon) / k
     s = np.maximum(((k - 1 - index) * epsilon - x) / k, 5e-324)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        # R with A = B = 0: kernels at τ, and the integrals of the second factors, ∫(e^{s-w}-1) and
-        # ∫(1-e^{w-τ}).
-        log_s, mean_s = _moments(s)
-        log_tau, mean_tau = _moments(-tau)
-        frozen = (
-            np.log((k - 1 - index) / (index + 1))
-            + np.log(np.expm1(-tau) / np.expm1(-s))
-            + log_s
-            - log_tau
-        )
-        up = 1 / np.expm1(s)  # -d ln q / du and d ln(1-q) / du at τ
-        down = 1 / -np.expm1(-tau)
-        step = s / (k + 1)
-        a_tangent = step * (1 + (index + 1) * down - (k - index - 2) * up)
-        a_chord = (
-            step
-            + (index + 1) * np.log1p(np.expm1(step) * down)
-            + (k - index - 2) * np.log1p(-np.minimum(np.expm1(step) * up, 1.0))
-        )
-        step = tau / (k + 1)
-        b_tangent = -step * (1 + index * down - (k - index - 1) * up)
-        b_chord = (
-            -step
-            + index * np.log1p(-np.minimum(-np.expm1(-step) * down, 1.0))
-            + (k - index - 1) * np.log1p(-np.expm1(-step) * up)
-        )
+        frozen, mean_s, mean_tau = _frozen_ratio(k, index, s, tau)
+        slopes = _LogSlopes(hit=1 / -np.expm1(-tau), miss=1 / np.expm1(s))
+        a_tangent, a_chord = slopes.exponents(s / (k + 1), index + 1, k - index - 2)
+        b_tangent, b_chord = slopes.exponents(-tau / (k + 1), index, k - index - 1)
         low = frozen + a_chord * mean_s - np.log1p(np.expm1(b_tangent) * mean_tau)
         high = frozen + np.log1p(np.expm1(a_tangent) * mean_s) - b_chord * mean_tau
     return low, high
+
+
+def _frozen_ratio(k: int, index: Floats, s: Floats, tau: Floats) -> tuple[Floats, Floats, Floats]:
+    """Ln R with A = B = 0, and the means of w/s and w/τ under the two densities.
+
+    R is then that of the kernels at τ, times that of ∫(e^{s-w}-1) to ∫(1-e^{w-τ}).
+    """
+    log_s, mean_s = _moments(s)
+    log_tau, mean_tau = _moments(-tau)
+    log_odds = np.log((k - 1 - index) / (index + 1))
+    log_kernels = np.log(np.expm1(-tau) / np.expm1(-s))
+    return log_odds + log_kernels + log_s - log_tau, mean_s, mean_tau
 
 
 def _moments(z: Floats) -> tuple[Floats, Floats]:
@@ -210,12 +222,14 @@ def _moments(z: Floats) -> tuple[Floats, Floats]:
     for j in range(12, 1, -1):  # Horner: r_n = Σ_{j>=n} z^j/j!, to 1e-9
         r2 = (r2 + 1) * small / (j + 1)
         r3 = (r3 + 1) * small / (j + 2)
-    near = np.log((r2 + 1) * small**2 / 2) - np.maximum(small, 0.0), (r3 + 1) / (r2 + 1) / 3
+    near_log = np.log((r2 + 1) * small**2 / 2) - np.maximum(small, 0.0)
+    near_mean = (r3 + 1) / (r2 + 1) / 3
     large = np.where(np.abs(z) < 1, 1.0, z)
     decay = np.exp(-np.maximum(large, 0.0))
     r2 = np.exp(np.minimum(large, 0.0)) - (1 + large) * decay  # both times e^{-max(z, 0)}
-    far = np.log(r2), 1 / large - large / 2 * decay / r2
-    return np.where(np.abs(z) < 1, near[0], far[0]), np.where(np.abs(z) < 1, near[1], far[1])
+    far_mean = 1 / large - large / 2 * decay / r2
+    near = np.abs(z) < 1
+    return np.where(near, near_log, np.log(r2)), np.where(near, near_mean, far_mean)
 
 
 def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
@@ -228,10 +242,11 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
         probe = np.unique(np.linspace(low, [max(h - 1, 0) for h in high], 32).astype(int))
         bounds = _log_ratio(epsilon, count, x, probe.astype(float))
         for side, values in enumerate(bounds):
-            rising = probe[np.nan_to_num(values, nan=0.0) > 0]
-            falling = probe[np.nan_to_num(values, nan=0.0) <= 0]
-            low[side] = max(low[side], int(rising[rising < high[side]].max(initial=-1)) + 1)
-            high[side] = min(high[side], int(falling[falling >= low[side]].min(initial=high[side])))
+            rises = np.nan_to_num(values, nan=0.0) > 0
+            rising = probe[rises & (probe < high[side])]
+            low[side] = max(low[side], int(rising.max(initial=-1)) + 1)
+            falling = probe[~rises & (probe >= low[side])]
+            high[side] = min(high[side], int(falling.min(initial=high[side])))
     return min(low), max(high)
 
 
@@ -241,46 +256,86 @@ def _best(epsilon: float, count: int, x: float, index: Ints) -> LogDeltaPoint:
     return max(points, key=lambda point: point.upper)
 
 
+@dataclass(frozen=True)
+class _Candidates:
+    """Candidates l with s = ε - t_l and the law Bin(k, 1-q) of the true answers at each; (m,)."""
+
+    index: Floats
+    s: Floats
+    q: Floats
+    rest: Floats  # 1 - q, to full relative precision
+
+    @classmethod
+    def of(cls, epsilon: float, k: int, x: float, index: Floats) -> _Candidates:
+        t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
+        never_zero = 1e-15 * epsilon
+        s = np.maximum(((k - index) * epsilon - x) / (k + 1), never_zero)
+        q = np.expm1(-s) / math.expm1(-epsilon)
+        # 1 - q = e^{t-ε} (1-e^{-t})/(1-e^{-ε})
+        return cls(index, s, q, np.exp(-s) * np.expm1(-t) / math.expm1(-epsilon))
+
+
+@dataclass(frozen=True)
+class _PmfWindows:
+    """A window of the pmf for each candidate, from ``top`` downwards.
+
+    Attributes:
+        top: shape (m,), the largest number of true answers in the window, at most l.
+        offset: shape (n,), the numbers are top - offset.
+        weights: shape (m, n), pmf(top - offset) / (pmf(top) e^peak).
+        peak: shape (m,).
+        cut: shape (m,), bound on the weights that the window leaves out.
+    """
+
+    top: Floats
+    offset: Floats
+    weights: Floats
+    peak: Floats
+    cut: Floats
+
+    @classmethod
+    def of(cls, k: int, at: _Candidates) -> _PmfWindows:
+        mode = np.minimum(np.floor((k + 1) * at.rest), k)
+        top = np.minimum(at.index, mode + bernstein_reach(k * at.rest * at.q))
+        start = np.minimum(at.index, mode)  # the largest pmf(i) with i <= l is at this i
+        width = np.maximum(top - start, 0) + _reach(k, start, at.q, at.rest)
+        offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
+        i = np.maximum(top[:, None] - offset, -1.0)
+        odds = at.q / at.rest
+        rises = np.log((i + 1) / (k - i) * odds[:, None])  # ln of pmf(i) / pmf(i+1)
+        rises[:, 0] = 0.0
+        log_weights = np.cumsum(rises, axis=1)
+        peak = log_weights.max(axis=1)
+        weights = np.exp(log_weights - peak[:, None])
+        cut = _outside(k, at.index, i, odds, weights)
+        return cls(top, offset, weights, peak, cut)
+
+
+def _outside(k: int, index: Floats, i: Floats, odds: Floats, weights: Floats) -> Floats:
+    """Bound on the weights of true answers below and above a window i, up to l = ``index``."""
+    top = i[:, 0]
+    bottom = i[:, -1]
+    below = np.maximum(bottom, 0) / (k - bottom + 1) * odds
+    above = np.where(top < index, _geometric((k - top) / (top + 1) / odds), 0.0)
+    return weights[:, -1] * _geometric(below) + weights[:, 0] * above
+
+
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN ends as δ = 1
 def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, LogDeltaPoint]:
     """Largest of ln G(l) over the given l: its place, and the value with its error and slope."""
-    index = indices.astype(float)
-    t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
-    s = np.maximum(
-        ((k - index) * epsilon - x) / (k + 1), 1e-15 * epsilon
-    )  # ε - t; never rounded to 0
-    q = np.expm1(-s) / math.expm1(-epsilon)
-    rest = np.exp(-s) * np.expm1(-t) / math.expm1(-epsilon)  # 1 - q = e^{t-ε} (1-e^{-t})/(1-e^{-ε})
-    mode = np.minimum(np.floor((k + 1) * rest), k)
-    top = np.minimum(index, mode + bernstein_reach(k * rest * q))
-    width = np.maximum(top - np.minimum(index, mode), 0) + _reach(
-        k, np.minimum(index, mode), q, rest
-    )
-    offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
-    i = np.maximum(top[:, None] - offset, -1.0)
-    odds = q / rest
-    rises = np.log((i + 1) / (k - i) * odds[:, None])  # ln of pmf(i) / pmf(i+1)
-    rises[:, 0] = 0.0
-    log_weights = np.cumsum(rises, axis=1)
-    peak = log_weights.max(axis=1)
-    weights = np.exp(log_weights - peak[:, None])
-    mass = weights.sum(axis=1)
-    gap = (index - top)[:, None] + offset  # l - i
-    total = (weights * -np.expm1(-s[:, None] - gap * epsilon)).sum(axis=1)
-    below = np.maximum(i[:, -1], 0) / (k - i[:, -1] + 1) * odds
-    above = (k - top) / (top + 1) / odds
-    cut = weights[:, -1] * _geometric(below) + weights[:, 0] * np.where(
-        top < index, _geometric(above), 0.0
-    )
-    slope = -(mass + cut - total) / total
-    log_anchor = log_binomial_pmf(top, k, rest, q)
-    log_value = log_anchor + peak + np.log(total)
+    at = _Candidates.of(epsilon, k, x, indices.astype(float))
+    window = _PmfWindows.of(k, at)
+    mass = window.weights.sum(axis=1)
+    gap = (at.index - window.top)[:, None] + window.offset  # l - i
+    total = (window.weights * -np.expm1(-at.s[:, None] - gap * epsilon)).sum(axis=1)
+    slope = -(mass + window.cut - total) / total
+    log_anchor = log_binomial_pmf(window.top, k, at.rest, at.q)
+    log_value = log_anchor + window.peak + np.log(total)
     # Every step of the sum of logarithms rounds by at most an ulp of its size, which matters down
     # to e^-46 only.
-    rounding = 1e-15 * (
-        10 + np.abs(top - k * rest) + 2 * np.abs(log_anchor)
-    ) + 3e-16 * offset.size * (50 + peak)
-    error = rounding + np.log1p(cut / total) - 4e-16 * (k * epsilon + x) * slope
+    anchoring = 1e-15 * (10 + np.abs(window.top - k * at.rest) + 2 * np.abs(log_anchor))
+    rounding = anchoring + 3e-16 * window.offset.size * (50 + window.peak)
+    error = rounding + np.log1p(window.cut / total) - 4e-16 * (k * epsilon + x) * slope
     best = int(np.nan_to_num(log_value + error, nan=np.inf).argmax())
     return best, LogDeltaPoint(float(log_value[best]), float(error[best]), float(slope[best]))
 

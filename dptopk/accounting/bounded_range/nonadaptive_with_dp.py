@@ -20,6 +20,7 @@ weighs at most its tilted mass, which is added.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -50,6 +51,7 @@ from dptopk.errors import InvalidParameter, NotApplicable
 # seconds.
 LARGEST_WORK = 4e7
 OUTSIDE = 2.2e-20  # 2 e^-46, the most a window leaves out
+CUT = 2 * OUTSIDE  # of the sum, by the windows of its two parts
 
 
 def br_dp_nonadaptive_delta(
@@ -154,28 +156,67 @@ def _at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaPoint:
     """The value of ln δ(t_n), with its error and slope."""
     t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
     s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)  # ε - t
-    q = math.expm1(-s) / math.expm1(-epsilon)
-    rest = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
-    theta = _tilt(n, b, rest / q, m, math.exp(-epsilon)) if q > 0 else 0.0
-    first_i, i_law, i_scale = _tilted(b, rest, q, theta)
-    up = signs(epsilon)[0]
-    first_j, j_law, j_scale = _tilted(m, math.exp(-epsilon) * up, up, 2 * theta)
-    spaced = np.zeros(2 * len(j_law) - 1)
-    spaced[::2] = j_law
-    law = np.convolve(i_law, spaced)
-    gap = n - (first_i + 2 * first_j + np.arange(len(law)))
-    law = law[gap >= 0] * np.exp(theta * gap[gap >= 0])
+    answers = _TrueAnswers.of(epsilon, b, m, t, s, n)
+    first, law = answers.sum()
+    gap = n - (first + np.arange(len(law)))
+    law = law[gap >= 0] * np.exp(answers.tilt * gap[gap >= 0])
     gap = gap[gap >= 0]
     mass = float(law.sum())
     total = float((law * -np.expm1(-s - gap * epsilon)).sum())
-    cut = 2 * OUTSIDE
     if total <= 0:
-        return LogDeltaPoint(math.log(cut) + i_scale + j_scale - theta * n)
-    slope = -(mass + cut - total) / total
-    log_value = math.log(total) + i_scale + j_scale - theta * n
-    size = len(i_law) + len(j_law) + abs(i_scale) + abs(j_scale) + abs(theta) * (n + b + m)
-    error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(cut / total)
+        return LogDeltaPoint(answers.log_untilted(math.log(CUT), n))
+    slope = -(mass + CUT - total) / total
+    log_value = answers.log_untilted(math.log(total), n)
+    size = answers.size + abs(answers.tilt) * (n + b + m)
+    error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(CUT / total)
     return LogDeltaPoint(log_value, error - 4e-16 * ((b + m) * epsilon + x) * slope, slope)
+
+
+@dataclass(frozen=True)
+class _TiltedBinomial:
+    """The law P[i] e^{θi} of a binomial i in a window: ``masses`` of first, first + 1, ..., over
+    e^log_scale.
+    """
+
+    first: int
+    masses: Floats
+    log_scale: float
+
+
+@dataclass(frozen=True)
+class _TrueAnswers:
+    """The tilted laws of the numbers i and j of true answers of the BR and the DP mechanisms."""
+
+    tilt: float
+    ranged: _TiltedBinomial
+    pure: _TiltedBinomial
+
+    @classmethod
+    def of(cls, epsilon: float, b: int, m: int, t: float, s: float, n: int) -> _TrueAnswers:
+        """The laws at t = ε - s, tilted so that i + 2j has mean n, if it is not below."""
+        q = math.expm1(-s) / math.expm1(-epsilon)
+        rest = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
+        pure_odds = math.exp(-epsilon)
+        theta = _tilt(n, b, rest / q, m, pure_odds) if q > 0 else 0.0
+        up = signs(epsilon)[0]
+        return cls(theta, _tilted(b, rest, q, theta), _tilted(m, pure_odds * up, up, 2 * theta))
+
+    def sum(self) -> tuple[int, Floats]:
+        """The law of N = i + 2j over the two scales: the first N, and the masses."""
+        spaced = np.zeros(2 * len(self.pure.masses) - 1)
+        spaced[::2] = self.pure.masses
+        first = self.ranged.first + 2 * self.pure.first
+        return first, np.convolve(self.ranged.masses, spaced)
+
+    def log_untilted(self, log_value: float, n: int) -> float:
+        """The logarithm of a sum of masses P[N = ν] e^{θ(ν - n)}, without scales and tilt."""
+        return log_value + self.ranged.log_scale + self.pure.log_scale - self.tilt * n
+
+    @property
+    def size(self) -> float:
+        """What the rounding of the two laws is proportional to."""
+        places = len(self.ranged.masses) + len(self.pure.masses)
+        return places + abs(self.ranged.log_scale) + abs(self.pure.log_scale)
 
 
 def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float:
@@ -193,11 +234,10 @@ def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float
     return bisect(lambda theta: mean(theta) < n, -60.0, 0.0, halvings=30)[1]
 
 
-def _tilted(trials: int, success: float, failure: float, theta: float) -> tuple[int, Floats, float]:
-    """The law P[i] e^{θi} of a binomial i, in a window around its mean: (first i, values over
-    e^scale, scale).
+def _tilted(trials: int, success: float, failure: float, theta: float) -> _TiltedBinomial:
+    """The law P[i] e^{θi} of a binomial i, in a window around its mean.
 
-    The tilted law over e^scale is a binomial law again; outside the window it has mass at most
+    The tilted law over e^log_scale is a binomial law again; outside the window it has mass at most
     ``OUTSIDE``.
     """
     success = success * math.exp(theta)
@@ -208,4 +248,4 @@ def _tilted(trials: int, success: float, failure: float, theta: float) -> tuple[
     first = max(math.floor(trials * success - reach), 0)
     last = min(math.ceil(trials * success + reach), trials)
     law = np.exp(log_binomial_pmf(np.arange(first, last + 1), trials, success, failure))
-    return first, law, trials * math.log(total)
+    return _TiltedBinomial(first, law, trials * math.log(total))

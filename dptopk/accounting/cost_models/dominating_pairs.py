@@ -80,6 +80,11 @@ class Bracket:
     above: int = 1
     below: int = 0
 
+    @property
+    def points(self) -> int:
+        """Of the larger one."""
+        return max(self.above, self.below)
+
     def tightened(self, other: Bracket) -> Bracket:
         """The better end of each."""
         upper = min(self, other, key=lambda b: b.upper)
@@ -102,10 +107,7 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
         Bracket: always sound; the note says when it is wider than rtol.
     """
     parts = loss_components(charge)
-    work = query.work
-    atoms = sum(part.atoms() for part in parts)
-    listing = WORK_PER_ATOM * atoms + math.fsum(part.work() for part in parts)
-    if atoms > MOST_ATOMS or not SMALLEST_LOSS**2 < sum(part.spread() for part in parts) < math.inf:
+    if not _listable(parts):
         return _vacuous(
             charge, query, "too many losses, or losses too small or too large for a grid"
         )
@@ -113,23 +115,17 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     first = _first_grids(charge, parts, tilt, query)
     if first is None:
         return _vacuous(charge, query, "a product of too many places")
-    places = _places(first, parts, query)
+    effort = _GridWork.of(parts, first, query)
+    work = query.work
     best = None
     scale = math.inf
     for room in work.rooms():
         left = room
         while best is None or not _narrow(best, scale, query):
-            fitting = (
-                one
-                for one in SCALES
-                if one < scale and listing + WORK_PER_PLACE * places / one <= left
-            )
-            finer = next((one for one in fitting if one >= min(1.0, scale / 2)), None)
-            if finer is None or (
-                best is not None and max(best.above, best.below) > MOST_GRID_POINTS / 2
-            ):
+            finer = effort.finer(scale, left)
+            if finer is None or (best is not None and best.points > MOST_GRID_POINTS / 2):
                 break
-            amount = listing + WORK_PER_PLACE * places / finer
+            amount = effort.amount(finer)
             if not work.take(amount):
                 return replace(best or _vacuous(charge, query, ""), note=work.note)
             left = left - amount
@@ -143,6 +139,38 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     if _narrow(best, scale, query):
         return _finer(best, parts, _scaled(first, scale)[0], query)
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
+
+
+def _listable(parts: Sequence[LossComponent]) -> bool:
+    """Whether the losses are few enough to be listed, and neither too small nor too large."""
+    spread = sum(part.spread() for part in parts)
+    atoms = sum(part.atoms() for part in parts)
+    return atoms <= MOST_ATOMS and SMALLEST_LOSS**2 < spread < math.inf
+
+
+@dataclass(frozen=True)
+class _GridWork:
+    """The work of a bracket: of listing the losses, and of the places of the first grids."""
+
+    listing: float
+    places: float
+
+    @classmethod
+    def of(
+        cls, parts: Sequence[LossComponent], first: tuple[Grid, Grid], query: Query
+    ) -> _GridWork:
+        atoms = sum(part.atoms() for part in parts)
+        listing = WORK_PER_ATOM * atoms + math.fsum(part.work() for part in parts)
+        return cls(listing, _places(first, parts, query))
+
+    def amount(self, scale: float) -> float:
+        """The work on grids whose steps are ``scale`` times those of the first."""
+        return self.listing + WORK_PER_PLACE * self.places / scale
+
+    def finer(self, scale: float, left: float) -> float | None:
+        """The next scale after ``scale``: half of it, or what the work that is left allows."""
+        fitting = (one for one in SCALES if one < scale and self.amount(one) <= left)
+        return next((one for one in fitting if one >= min(1.0, scale / 2)), None)
 
 
 def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:

@@ -313,13 +313,7 @@ def _homogeneous(responses: Responses, count: int) -> LossLaw:
     largest = count * responses[0][0]
     loss_error = 16 * ROUNDOFF * largest
     if count == 1:
-        epsilons, weights = np.array(responses).T
-        plus, minus = (
-            weights * part for part in np.array([signs(epsilon) for epsilon in epsilons.tolist()]).T
-        )
-        losses = np.concatenate([epsilons, -epsilons])
-        masses = np.concatenate([plus, minus])
-        return LossLaw.sort(losses, masses, 16 * ROUNDOFF, loss_error)
+        return _single(responses, loss_error)
     if len(responses) == 1:
         plus, minus = signs(responses[0][0])
         many = power(Power(np.array([minus, plus])), count)
@@ -333,32 +327,52 @@ def _homogeneous(responses: Responses, count: int) -> LossLaw:
     return _several(responses, count, loss_error)
 
 
+def _single(responses: Responses, loss_error: float) -> LossLaw:
+    """The law of one draw from a mixture."""
+    epsilons, weights = np.array(responses).T
+    chances = np.array([signs(epsilon) for epsilon in epsilons.tolist()])
+    plus, minus = (weights * part for part in chances.T)
+    losses = np.concatenate([epsilons, -epsilons])
+    masses = np.concatenate([plus, minus])
+    return LossLaw.sort(losses, masses, 16 * ROUNDOFF, loss_error)
+
+
 def _double(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
     """Losses, masses and what is left out for two ε's, indexed [v, u] as in Theorem 3.
 
-    The loss is ε1 (u + v - k) + ε2 (u - v).
-
-    The four outcomes of a step are +ε1: (u, v) = (1, 1), -ε1: (0, 0), +ε2: (1, 0), -ε2: (0, 1). So
-    v is binomial, and given v, u is the sum of two independent binomials over the steps with v = 1
-    and those with v = 0.
+    The loss is ε1 (u + v - k) + ε2 (u - v): v is binomial, and given v, u is the sum of two
+    independent binomials over the steps with v = 1 and those with v = 0.
     """
-    (epsilon1, weight1), (epsilon2, weight2) = responses
-    (plus1, minus1), (plus2, minus2) = signs(epsilon1), signs(epsilon2)
-    one = weight1 * plus1 + weight2 * minus2  # P[v step = 1], P[v step = 0]
-    zero = weight1 * minus1 + weight2 * plus2
-    v_law = power(Power(np.array([zero, one])), count)
+    zero, one = _step_chances(responses)
+    v_law = power(Power(np.array([sum(zero), sum(one)])), count)
     of_v = v_law.up_to(count)
-    within_one = binomials(count, weight1 * plus1 / one, weight2 * minus2 / one)
-    within_zero = binomials(count, weight2 * plus2 / zero, weight1 * minus1 / zero)
+    within_one = binomials(count, *(chance / sum(one) for chance in one))
+    within_zero = binomials(count, *(chance / sum(zero) for chance in zero))
     masses = np.empty((count + 1, count + 1))
     with np.errstate(under="ignore"):
         for ones in range(count + 1):
-            row = np.convolve(
-                within_one[ones, : ones + 1], within_zero[count - ones, : count - ones + 1]
-            )
+            zeros = count - ones
+            row = np.convolve(within_one[ones, : ones + 1], within_zero[zeros, : zeros + 1])
             masses[ones] = of_v[ones] * row
+    return _double_losses(responses, count), masses, v_law.lost
+
+
+def _double_losses(responses: Responses, count: int) -> Floats:
+    (epsilon1, _), (epsilon2, _) = responses
     v, u = np.ogrid[: count + 1, : count + 1]
-    return epsilon1 * (u + v - count) + epsilon2 * (u - v), masses, v_law.lost
+    losses: Floats = epsilon1 * (u + v - count) + epsilon2 * (u - v)
+    return losses
+
+
+def _step_chances(responses: Responses) -> tuple[tuple[float, float], tuple[float, float]]:
+    """For v = 0 and for v = 1 the chances that one step has it with u = 1, and with u = 0.
+
+    The four outcomes of a step are +ε1: (u, v) = (1, 1), -ε1: (0, 0), +ε2: (1, 0), -ε2: (0, 1).
+    """
+    (epsilon1, weight1), (epsilon2, weight2) = responses
+    plus1, minus1 = signs(epsilon1)
+    plus2, minus2 = signs(epsilon2)
+    return (weight2 * plus2, weight1 * minus1), (weight1 * plus1, weight2 * minus2)
 
 
 def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
@@ -367,25 +381,27 @@ def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
     """
     first = responses[:2]
     rest = responses[2:]
-    of_first, of_rest = (sum(weight for _, weight in some) for some in (first, rest))
-    picks_law = power(Power(np.array([of_rest, of_first])), count)
-    picks = picks_law.up_to(count)
-    lost = 0.0
+    of_first = sum(weight for _, weight in first)
+    of_rest = sum(weight for _, weight in rest)
+    picks = power(Power(np.array([of_rest, of_first])), count)
     first = _scaled(first, of_first)
     rest = _scaled(rest, of_rest)
-    laws = []
-    for j in range(count + 1):
-        inner = [
-            _homogeneous(some, times) for some, times in ((first, j), (rest, count - j)) if times
-        ]
-        law = inner[0] if len(inner) == 1 else product(*inner)
-        laws.append((law.losses, picks[j] * law.masses))
-        lost = max(lost, law.lost)
-    losses, masses = (np.concatenate(columns) for columns in zip(*laws, strict=True))
+    laws = [_divided(first, j, rest, count - j) for j in range(count + 1)]
     return LossLaw.sort(
-        losses,
-        masses,
+        np.concatenate([law.losses for law in laws]),
+        np.concatenate(
+            [pick * law.masses for pick, law in zip(picks.up_to(count), laws, strict=True)]
+        ),
         (16 * len(responses) * count + 64) * ROUNDOFF,
         loss_error,
-        lost + picks_law.lost,
+        max(0.0, *(law.lost for law in laws)) + picks.lost,
     )
+
+
+def _divided(first: Responses, of_first: int, rest: Responses, of_rest: int) -> LossLaw:
+    """The law of draws of which the numbers from one and from another mixture are known."""
+    if not of_rest:
+        return _homogeneous(first, of_first)
+    if not of_first:
+        return _homogeneous(rest, of_rest)
+    return product(_homogeneous(first, of_first), _homogeneous(rest, of_rest))

@@ -138,32 +138,36 @@ class ExponentialClock(LossComponent):
         if not reach < MOST_PLACES / 4:
             raise OverflowError(f"a clock of more than {MOST_PLACES} places")
         j = np.arange(1.0, math.ceil(reach) + 1)
+        farthest = float(j[-1])
         if grid.side > 0:
             start = _start_above(kappa, width)
         else:
             start = _start_below(kappa, width)
-        log_up = start - kappa * width * j
-        log_down = log_up - width * j
-        rest = 1.0 - float(np.exp(log_up).sum() + np.exp(log_down).sum())
-        far = math.exp(start - kappa * width * j[-1]) / -math.expm1(
-            -kappa * width
-        )  # what is beyond belongs elsewhere
-        rest = max(rest - far * (1 + math.exp(-width * j[-1])), 0.0)
         losses = np.concatenate([-width * j[::-1], [0.0], width * j])
-        with np.errstate(divide="ignore"):
-            log_masses = np.concatenate([log_down[::-1], [np.log(rest)], log_up])
-        farthest = float(j[-1])
+        log_masses = _log_two_sided(start, kappa, width, j)
         # The products κwj are known to their own roundoff, ``start`` to some ulps; from below also
         # c, times κ.
-        size = (
-            abs(start)
-            + (kappa + 1) * width * farthest
-            + self.epsilon
-            + (8 * kappa if grid.side < 0 else 0.0)
-        )
+        size = abs(start) + (kappa + 1) * width * farthest + self.epsilon
+        if grid.side < 0:
+            size += 8 * kappa
         pair = pair_of(losses, log_masses, self.count, log_error=EPS * (8 * size + 64))
         missing = 3 * math.exp(-LOG_CUT_MASS) + 64 * EPS * j.size
         return [replace(pair, error=missing, loss_error=4 * EPS * width * farthest)]
+
+
+def _log_two_sided(start: float, kappa: float, width: float, j: Floats) -> Floats:
+    """Ln of the masses at -jw, ..., 0, ..., jw: G e^{-κjw} at jw, G e^{-(κ+1)jw} at -jw, with
+    ``start`` = ln G; at 0 what is left.
+    """
+    log_up = start - kappa * width * j
+    log_down = log_up - width * j
+    rest = 1.0 - float(np.exp(log_up).sum() + np.exp(log_down).sum())
+    # What is beyond the last place belongs elsewhere.
+    farthest = float(j[-1])
+    far = math.exp(start - kappa * width * farthest) / -math.expm1(-kappa * width)
+    rest = max(rest - far * (1 + math.exp(-width * farthest)), 0.0)
+    with np.errstate(divide="ignore"):
+        return np.concatenate([log_down[::-1], [np.log(rest)], log_up])
 
 
 def _cells(step: float) -> int:

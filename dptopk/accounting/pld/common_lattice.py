@@ -40,6 +40,13 @@ class CommonLattice:
     step: float
     nodes: Mapping[float, int]
 
+    def near(self) -> bool:
+        """Whether every ε is its node times the step, up to 8 units of roundoff."""
+        return all(
+            abs(node * self.step - epsilon) <= 8 * ROUNDOFF * epsilon
+            for epsilon, node in self.nodes.items()
+        )
+
     def law(self, parts: Parts) -> LossLaw:
         """The law under P of the sum of all losses; an ε may be off its node by 8 units of
         roundoff.
@@ -74,10 +81,7 @@ def common_lattice(parts: Parts) -> CommonLattice | None:
     fine = math.lcm(*(ratio.denominator for ratio in ratios.values()))
     nodes = {epsilon: int(ratio * fine) for epsilon, ratio in ratios.items()}
     reach = sum(times * nodes[responses[0][0]] for responses, times in parts)
-    near = all(
-        abs(node * (smallest / fine) - epsilon) <= 8 * ROUNDOFF * epsilon
-        for epsilon, node in nodes.items()
-    )
-    if near and 2 * reach <= MOST_LATTICE_CELLS:
-        return CommonLattice(smallest / fine, nodes)
+    lattice = CommonLattice(smallest / fine, nodes)
+    if lattice.near() and 2 * reach <= MOST_LATTICE_CELLS:
+        return lattice
     return None

@@ -26,7 +26,7 @@ so that δ(x) computed from the masses is off by at most error·F(x).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -150,6 +150,35 @@ class _Placed:
     noise: float  # Σ E[(grid point - loss)²] of a split, over all rows and copies
 
 
+@dataclass(frozen=True)
+class _Moved:
+    """Losses brought onto the grid, before the tilt: each row a pair, each column a grid point.
+
+    ``moves`` are the distances by which the losses were moved, counted by ``_Placed.noise``.
+    """
+
+    indices: Floats
+    log_masses: Floats
+    moves: Floats
+
+
+def _split(pairs: Pairs, step: float, twist: float) -> _Moved:
+    """Every loss divided between its two neighbours.
+
+    Above goes p (1 - e^{-rest}) / (1 - e^{-step}), and below p e^{-rest} (1 - e^{rest - step}) / (1
+    - e^{-step}).
+    """
+    below = np.floor(pairs.losses / step)
+    rest = np.clip(pairs.losses - below * step, 0.0, step)
+    with np.errstate(divide="ignore"):
+        log_whole = np.log(-np.expm1(-step))
+        up = pairs.log_masses + np.log(-np.expm1(-rest)) - log_whole
+        down = pairs.log_masses - rest + np.log(-np.expm1(rest - step)) - log_whole
+    moves = np.hstack([-rest, step - rest])
+    indices = np.hstack([below, below + 1])
+    return _Moved(indices, np.hstack([down, up]) + twist * moves, moves)
+
+
 def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0) -> _Placed:
     """Bring losses onto the grid: split (side = 1, see the module docstring) or rounded down (side
     = -1).
@@ -158,47 +187,31 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
     """
     rounding = pairs.loss_error + 4 * EPS * float(np.abs(pairs.losses).max())
     if side > 0:
-        below = np.floor(pairs.losses / step)
-        rest = np.clip(pairs.losses - below * step, 0.0, step)
-        # p_b = p (1 - e^{-rest}) / (1 - e^{-step}), p_a = p e^{-rest} (1 - e^{rest - step}) / (1 -
-        # e^{-step})
-        with np.errstate(divide="ignore"):
-            log_whole = np.log(-np.expm1(-step))
-            up = pairs.log_masses + np.log(-np.expm1(-rest)) - log_whole
-            down = pairs.log_masses - rest + np.log(-np.expm1(rest - step)) - log_whole
-        moves = np.hstack([-rest, step - rest])
-        indices = np.hstack([below, below + 1])
-        log_masses = np.hstack([down, up]) + twist * moves
+        moved = _split(pairs, step, twist)
     else:
         # A loss that misses a grid point from below by rounding alone is taken to be there; the
         # shift pays for it.
         rounding += SNAP * step
         indices = np.floor(pairs.losses / step + SNAP)
-        log_masses = pairs.log_masses
-        moves = np.zeros(1)
+        moved = _Moved(indices, pairs.log_masses, np.zeros(1))
     # e^{θL} factors over the parts of L: tilted parts convolve to the tilted product, and log
     # scales add.
-    exponents = log_masses + (tilt * step) * indices
+    exponents = moved.log_masses + (tilt * step) * moved.indices
     log_mgf = log_sum(exponents)
     masses = np.exp(exponents - log_mgf[:, None])
-    largest = (
-        float(np.abs(np.where(log_masses > -np.inf, log_masses, 0.0)).max())
-        + tilt * step * np.abs(indices).max()
-    )
+    finite = np.where(moved.log_masses > -np.inf, moved.log_masses, 0.0)
+    largest = float(np.abs(finite).max()) + tilt * step * np.abs(moved.indices).max()
     rows = pairs.count * masses.shape[0]
-    relative = (
-        float(np.max(pairs.log_error))
-        + EPS * (8 + 4 * largest + masses.shape[1])
-        + abs(twist) * rounding
-    )
+    exponent_error = EPS * (8 + 4 * largest + masses.shape[1])
+    relative = float(np.max(pairs.log_error)) + exponent_error + abs(twist) * rounding
     return _Placed(
-        indices=indices.astype(np.int64),
+        indices=moved.indices.astype(np.int64),
         masses=masses,
         count=pairs.count,
         log_scale=math.fsum(log_mgf),
         error=rows * (relative + pairs.error * math.exp(abs(twist) * step)),
         shift=rows * (rounding + 2 * EPS * step),
-        noise=pairs.count * float((masses * moves**2).sum()),
+        noise=pairs.count * float((masses * moved.moves**2).sum()),
     )
 
 
@@ -209,38 +222,56 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     What is left to place afterwards are losses on the grid, as few as it has points within reach.
     """
     losses = pairs.losses[0]
-    log_masses = pairs.log_masses[0]
-    below = np.floor(losses / step)
-    exponents = log_masses + tilt * losses
+    first, cell, rest = _cells(losses, step)
+    exponents = pairs.log_masses[0] + tilt * losses
     top = float(exponents.max())
     masses = np.exp(exponents - top)  # of the losses where they are, tilted
-    first = int(below.min())
-    place = (below - first).astype(np.int64)
-    rest = np.clip(losses - below * step, 0.0, step)
     if side > 0:
-        # The split of ``_place``; the tilt moves from the loss to the grid point that takes its
-        # mass.
-        whole = -math.expm1(-step)
-        up = masses * np.exp(tilt * (step - rest)) * (-np.expm1(-rest) / whole)
-        down = masses * np.exp(-(tilt + 1) * rest) * (-np.expm1(rest - step) / whole)
-        total = np.bincount(place + 1, up, minlength=int(place.max()) + 2)
-        total += np.bincount(place, down, minlength=total.size)
+        total = _split_masses(masses, cell, rest, step, tilt)
     else:
-        total = np.bincount(place, masses * np.exp(-tilt * rest))
+        total = np.bincount(cell, masses * np.exp(-tilt * rest))
     kept = np.flatnonzero(total)
     points = np.asarray((first + kept) * step, dtype=np.float64)
-    crowd = float(np.bincount(place).max())
-    largest = float(np.abs(log_masses).max() + tilt * np.abs(losses).max())
-    rounding = EPS * (2 * crowd + 4 * largest + 32)
-    found = pair_of(points, np.log(total[kept]) + top - tilt * points,
-                          log_error=float(np.max(pairs.log_error)) + rounding)  # fmt: skip
+    log_error = float(np.max(pairs.log_error)) + _binning_error(pairs, cell, tilt)
+    log_total = np.log(total[kept]) + top - tilt * points
     # A loss that is off moves shares between the two ends, as if it had been there: the losses keep
     # their error.
     return replace(
-        found,
+        pair_of(points, log_total, log_error=log_error),
         loss_error=pairs.loss_error + 4 * EPS * float(np.abs(losses).max()),
         error=pairs.error,
     )
+
+
+def _cells(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
+    """The first grid index, for each loss the number of its cell from there, and how far it lies
+    above the point at which the cell begins.
+    """
+    below = np.floor(losses / step)
+    first = int(below.min())
+    rest = np.clip(losses - below * step, 0.0, step)
+    return first, (below - first).astype(np.int64), rest
+
+
+def _binning_error(pairs: Pairs, cell: Indices, tilt: float) -> float:
+    """Bound on the rounding of the logarithms of ``binned``, besides that of the pair."""
+    crowd = float(np.bincount(cell).max())
+    largest = float(np.abs(pairs.log_masses[0]).max() + tilt * np.abs(pairs.losses[0]).max())
+    return EPS * (2 * crowd + 4 * largest + 32)
+
+
+def _split_masses(masses: Floats, cell: Indices, rest: Floats, step: float, tilt: float) -> Floats:
+    """Tilted masses at the grid points, of losses that lie ``rest`` above the point of their cell.
+
+    The split is that of ``_split``; the tilt moves from the loss to the grid point that takes its
+    mass.
+    """
+    whole = -math.expm1(-step)
+    up = masses * np.exp(tilt * (step - rest)) * (-np.expm1(-rest) / whole)
+    down = masses * np.exp(-(tilt + 1) * rest) * (-np.expm1(rest - step) / whole)
+    total = np.bincount(cell + 1, up, minlength=int(cell.max()) + 2)
+    total += np.bincount(cell, down, minlength=total.size)
+    return total
 
 
 def product(
@@ -311,56 +342,86 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     def gap(x: float) -> float:
         at = x + right.shift + left.shift
         total = 0.0
-        # (products, distances d >= 0 from x, exponent r): Σ a e^{-r d} (1 - e^{-d}), in units of
-        # e^{K - θ x}.
         for part, distance, rate in (
             (right, right.losses - at, tilt + twist),
             (left, at - left.losses, twist - tilt - 1),
         ):
-            near = (distance > 0) & (rate * distance < 745)
-            d = distance[near]
-            unit = _exp(part.log_scale - tilt * at + part.log_error)
-            total += unit * (
-                float(part.masses[near] @ (np.exp(-rate * d) * -np.expm1(-d))) + 1e-300
-            )
-            total += unit * part.error * math.exp(log_peak(rate))
+            for amount in _decayed(part, distance, rate, tilt * at):
+                total += amount
         return total * (1 + 1e-9)
 
     return gap
 
 
-def _window(placed: Iterable[_Placed]) -> tuple[int, int, float]:
-    """First and last grid index worth keeping, and a bound on the tilted mass outside (Chernoff,
-    both sides).
+def _decayed(
+    part: LossDistribution, distance: Floats, rate: float, tilted: float
+) -> tuple[float, float]:
+    """Σ a e^{-r d} (1 - e^{-d}) over the distances d > 0, times e^{K - ``tilted``}: of the masses
+    as computed, and an upper bound on what their error can add.
     """
-    placed = list(placed)
-    least = sum(item.count * int(item.indices.min(axis=1).sum()) for item in placed)
-    most = sum(item.count * int(item.indices.max(axis=1).sum()) for item in placed)
-    means = [(item.masses * item.indices).sum(axis=1) for item in placed]
-    mean = math.fsum(item.count * float(m.sum()) for item, m in zip(placed, means, strict=True))
-    variance = math.fsum(
-        item.count * float((item.masses * (item.indices - m[:, None]) ** 2).sum())
-        for item, m in zip(placed, means, strict=True)
-    )
-    deviation = math.sqrt(variance) + 1e-9
-    with np.errstate(divide="ignore"):
-        centred = [
-            (item.count, item.indices - m[:, None], np.log(item.masses))
-            for item, m in zip(placed, means, strict=True)
-        ]
+    near = (distance > 0) & (rate * distance < 745)
+    d = distance[near]
+    unit = _exp(part.log_scale - tilted + part.log_error)
+    sums = float(part.masses[near] @ (np.exp(-rate * d) * -np.expm1(-d)))
+    return unit * (sums + 1e-300), unit * part.error * math.exp(log_peak(rate))
 
-    def reach(s: float) -> float:
-        # P[sign (S - mean) > c] <= exp(K(s) - s c) for every s > 0: the least c = (K(s) + ln(2 /
-        # ALIASED)) / s.
+
+@dataclass(frozen=True)
+class _IndexSum:
+    """The law of the sum of all grid indices, by its moments and its parts moved to their means.
+
+    Attributes:
+        least, most: its ends.
+        mean, deviation: its moments; the deviation is positive.
+        centred: for each pair (count, index - mean, log masses).
+    """
+
+    least: int
+    most: int
+    mean: float
+    deviation: float
+    centred: list[tuple[int, Floats, Floats]]
+
+    @classmethod
+    def of(cls, placed: Sequence[_Placed]) -> _IndexSum:
+        means = [(item.masses * item.indices).sum(axis=1) for item in placed]
+        variances = []
+        centred = []
+        with np.errstate(divide="ignore"):
+            for item, mean in zip(placed, means, strict=True):
+                distances = item.indices - mean[:, None]
+                variances.append(item.count * float((item.masses * distances**2).sum()))
+                centred.append((item.count, distances, np.log(item.masses)))
+        return cls(
+            least=sum(item.count * int(item.indices.min(axis=1).sum()) for item in placed),
+            most=sum(item.count * int(item.indices.max(axis=1).sum()) for item in placed),
+            mean=math.fsum(
+                item.count * float(mean.sum()) for item, mean in zip(placed, means, strict=True)
+            ),
+            deviation=math.sqrt(math.fsum(variances)) + 1e-9,
+            centred=centred,
+        )
+
+    def reach(self, s: float) -> float:
+        """A distance c from the mean, to the side of the sign of s, beyond which ALIASED / 2 is
+        left: P[sign (S - mean) > c] <= exp(K(s) - |s| c), so the least is (K(s) + ln(2 / ALIASED))
+        / |s|.
+        """
         cumulant = 0.0
-        for count, distances, log_masses in centred:
+        for count, distances, log_masses in self.centred:
             cumulant += count * math.fsum(log_sum(log_masses + s * distances))
         return (cumulant * (1 + 1e-9) + 1e-9 + math.log(2 / ALIASED)) / abs(s)
 
-    ends = [mean + sign * (_least(reach, sign / deviation) * (1 + 1e-9) + 1) for sign in (-1, 1)]
-    low = max(least, math.floor(ends[0]))
-    high = min(most, math.ceil(ends[1]))
-    return low, high, 0.0 if (low, high) == (least, most) else ALIASED
+
+def _window(placed: Sequence[_Placed]) -> tuple[int, int, float]:
+    """First and last grid index worth keeping, and a bound on the tilted mass outside (Chernoff,
+    both sides).
+    """
+    law = _IndexSum.of(placed)
+    below, above = (_least(law.reach, sign / law.deviation) * (1 + 1e-9) + 1 for sign in (-1, 1))
+    low = max(law.least, math.floor(law.mean - below))
+    high = min(law.most, math.ceil(law.mean + above))
+    return low, high, 0.0 if (low, high) == (law.least, law.most) else ALIASED
 
 
 _SLOPES = np.geomspace(0.3, 30, 24).tolist()

@@ -246,32 +246,29 @@ class GaussianLoss(LossComponent):
         mu = math.sqrt(variance)
         centre = variance * (0.5 + grid.tilt)
         step = grid.step
-        low = centre - 10 * mu
-        high = centre + 10 * mu
-        parts = math.ceil(4 * min(step, high - low) / min(mu, 1.0))
-        cells = np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step
-        cells = np.clip(cells, low, high)  # the cells at the ends, as far as they are within reach
-        widths = np.diff(cells) / parts
-        nodes, weights = np.polynomial.legendre.leggauss(5)
-        within = (np.arange(parts)[:, None] + (1 + nodes) / 2).ravel()
-        losses = (cells[:-1, None] + widths[:, None] * within).ravel()
+        losses, shares = _gauss_legendre(centre - 10 * mu, centre + 10 * mu, step, min(mu, 1.0) / 4)
         z = (losses - variance / 2) / mu
-        shares = np.tile(weights, parts * widths.size) * np.repeat(
-            np.maximum(widths, 1e-300), within.size
-        )
         log_masses = -(z**2) / 2 + np.log(shares / (2 * mu)) - math.log(2 * math.pi) / 2
         farthest = float(np.abs(z).max())
         # z is known to EPS of the losses over μ, and enters as z²/2.
-        rounding = (
-            8
-            * EPS
-            * (
-                farthest * (farthest + float(np.abs(losses).max()) / mu)
-                + abs(math.log(step / mu))
-                + 8
-            )
-        )
+        of_z = farthest * (farthest + float(np.abs(losses).max()) / mu)
+        rounding = 8 * EPS * (of_z + abs(math.log(step / mu)) + 8)
         return [replace(pair_of(losses, log_masses, log_error=rounding), error=1e-10)]
+
+
+def _gauss_legendre(low: float, high: float, step: float, finest: float) -> tuple[Floats, Floats]:
+    """Five nodes, and twice their weights, in every part of every grid cell from low to high; the
+    parts of a cell are at most ``finest`` wide.
+    """
+    parts = math.ceil(min(step, high - low) / finest)
+    cells = np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step
+    cells = np.clip(cells, low, high)  # the cells at the ends, as far as they are within reach
+    widths = np.diff(cells) / parts
+    nodes, weights = np.polynomial.legendre.leggauss(5)
+    within = (np.arange(parts)[:, None] + (1 + nodes) / 2).ravel()
+    losses = (cells[:-1, None] + widths[:, None] * within).ravel()
+    of_cells = np.repeat(np.maximum(widths, 1e-300), within.size)
+    return losses, np.tile(weights, parts * widths.size) * of_cells
 
 
 @dataclass(frozen=True)

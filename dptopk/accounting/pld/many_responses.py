@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptopk._internal.rounding import EPS, Floats
 
@@ -69,12 +70,18 @@ def responses_delta_below(count: int, epsilon: float, x: float) -> float:
     positive = gain > 0
     with np.errstate(divide="ignore"):
         logs = log_pmf_below(ends, count, epsilon) + np.log(gain)
+    usable = positive[:-1] & positive[1:]
+    sums = _geometric_sums(logs, width, usable)
+    return float(np.where(usable, sums, 0.0).sum()) * (1 - SUM_SLACK)
+
+
+def _geometric_sums(logs: Floats, width: int, usable: NDArray[np.bool_]) -> Floats:
+    """For each block of ``width`` terms the geometric sum through the terms at its ends."""
     left = logs[:-1]
     ratio = (logs[1:] - left) / width  # of neighbouring terms, a logarithm
-    usable = positive[:-1] & positive[1:]
     ratio = np.where(usable & (np.abs(ratio) > 1e-300), ratio, -1e-300)
-    sums = np.exp(left) * np.expm1(width * ratio) / np.expm1(ratio)
-    return float(np.where(usable, sums, 0.0).sum()) * (1 - SUM_SLACK)
+    sums: Floats = np.exp(left) * np.expm1(width * ratio) / np.expm1(ratio)
+    return sums
 
 
 def responses_epsilon_below(count: int, epsilon: float, delta: float, upper: float) -> float:

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dptopk._internal.rounding import Floats, outward
@@ -26,6 +27,8 @@ from dptopk.accounting.cost_models.pure_dp import stated_model
 from dptopk.accounting.renyi.coin_chances import Chances, coin_chances
 from dptopk.costs import Cost, LabelCoinsDP
 from dptopk.errors import InvalidParameter
+
+Ints = NDArray[np.intp]
 
 # The game is played on a grid of LEAST_CELLS or more, where its δ is too large by about a share of
 # FINE; up to COARSE if that takes more than MOST_SUMS sums. Where COARSE does as well, the Rényi
@@ -177,27 +180,39 @@ def _round(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_arra
     places = []
     masses = []
     for p, q in zip(pair.P.T[:, :, None], pair.Q.T[:, :, None], strict=True):
-        both = (p > 0) & (q > 0)
-        moved = -np.log(np.where(both, p, 1) / np.where(both, q, 1)) / step
-        cells = np.floor(moved)
-        # Rather too near the left end, where V is larger.
-        within = np.maximum(moved - cells - PLACE * (8 + np.abs(moved)), 0)
-        share = np.clip(np.expm1(within * step) / math.expm1(step) * (1 - PLACE), 0, 1)
-        cell = np.clip(np.arange(size) + cells, -1, size - 1)
-        # Beyond the first node u is compared with the first node's.
-        beyond = (moved + np.arange(size)) * step
-        share = np.where(cell < 0, np.exp(np.minimum(beyond, 0.0)) * (1 - PLACE), share)
-        mass = np.where(both, p, 0)
-        place = start + 1 + cell.astype(np.intp)
+        finite = (p > 0) & (q > 0)
+        moved = -np.log(np.where(finite, p, 1) / np.where(finite, q, 1)) / step
+        cell, share = _cells_after(moved, size, step)
+        mass = np.where(finite, p, 0)
+        place = start + 1 + cell
         places += [place, place + 1]
         masses += [mass * (1 - share), mass * share]
-    rows = start.size * size
-    columns = start.size * (size + 2)
-    entries = np.stack(masses, axis=-1).ravel(), np.stack(places, axis=-1).astype(np.int32).ravel()
-    expected = sparse.csr_array(
-        (*entries, np.arange(0, 4 * rows + 1, 4, dtype=np.int32)), shape=(rows, columns)
-    )
-    return np.where(pair.Q == 0, pair.P, 0).sum(axis=1, keepdims=True), expected
+    revealed = np.where(pair.Q == 0, pair.P, 0).sum(axis=1, keepdims=True)
+    return revealed, _rows_of_four(masses, places, columns=start.size * (size + 2))
+
+
+def _rows_of_four(masses: list[Floats], places: list[Ints], columns: int) -> sparse.csr_array:
+    """The matrix with four entries in every row: the masses, in the columns of their places."""
+    entries = np.stack(masses, axis=-1).ravel()
+    of_entries = np.stack(places, axis=-1).astype(np.int32).ravel()
+    rows = entries.size // 4
+    ends = np.arange(0, 4 * rows + 1, 4, dtype=np.int32)
+    return sparse.csr_array((entries, of_entries, ends), shape=(rows, columns))
+
+
+def _cells_after(moved: Floats, size: int, step: float) -> tuple[Ints, Floats]:
+    """Where the nodes end up that a loss moves by so many cells: in which cell, and the share in u
+    of the cell's right node; -1 is the cell that ends at the first node.
+    """
+    cells = np.floor(moved)
+    # Rather too near the left end, where V is larger.
+    within = np.maximum(moved - cells - PLACE * (8 + np.abs(moved)), 0)
+    share = np.clip(np.expm1(within * step) / math.expm1(step) * (1 - PLACE), 0, 1)
+    cell = np.clip(np.arange(size) + cells, -1, size - 1)
+    # Beyond the first node u is compared with the first node's.
+    beyond = (moved + np.arange(size)) * step
+    share = np.where(cell < 0, np.exp(np.minimum(beyond, 0.0)) * (1 - PLACE), share)
+    return cell.astype(np.intp), share
 
 
 def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: int) -> Floats:
@@ -207,7 +222,20 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
     A pair of neighbouring levels is, with weight 1 - q, one of the chances (p_{n+1} - q)/(1 - q)
     and p_n/(1 - q), and with weight q one that tells all.
     """
-    tries = 1 + (order - 1) * np.geomspace(0.2, 5.0, 41)[:, None]
+    orders = 1 + (order - 1) * np.geomspace(0.2, 5.0, 41)[:, None]
+    most = _largest_moments(coin, orders, first)[:, None]
+    lam = orders - 1
+    exponents = labels * most - lam * x + lam * np.log(lam) - orders * np.log(orders)
+    alike = labels * math.log1p(-first)
+    deltas = -math.expm1(alike) + math.exp(alike) * np.exp(np.minimum(exponents.min(axis=0), 0.0))
+    upper: Floats = outward(deltas, 1e-9)
+    return np.minimum(upper, 1.0)
+
+
+def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
+    """(α - 1) times the largest Rényi divergence of neighbouring levels, for each order α of a
+    column, at least 0: shape (len(orders),).
+    """
     # Of the last steps, from hidden chances at or below q, nothing is left but what tells all.
     steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first))
     below = coin.shown[steps]
@@ -218,17 +246,14 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
         above, over, below, under = (
             np.log(part / (1 - first)) for part in (above, over, below, under)
         )
+    if not steps.size:
+        return np.zeros(len(orders))
     moments = [
-        np.logaddexp(tries * a - (tries - 1) * b, tries * c - (tries - 1) * d)
+        np.logaddexp(orders * a - (orders - 1) * b, orders * c - (orders - 1) * d)
         for a, b, c, d in ((above, below, over, under), (below, above, under, over))
     ]
-    most = np.maximum(0.0, np.max(moments, axis=(0, 2)) if steps.size else 0.0)[:, None]
-    lam = tries - 1
-    exponents = labels * most - lam * x + lam * np.log(lam) - tries * np.log(tries)
-    alike = labels * math.log1p(-first)
-    deltas = -math.expm1(alike) + math.exp(alike) * np.exp(np.minimum(exponents.min(axis=0), 0.0))
-    upper: Floats = outward(deltas, 1e-9)
-    return np.minimum(upper, 1.0)
+    largest: Floats = np.max(moments, axis=(0, 2))
+    return np.maximum(0.0, largest)
 
 
 def _statements(cost: LabelCoinsDP) -> tuple[tuple[float, float], ...]:
