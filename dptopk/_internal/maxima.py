@@ -111,19 +111,21 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     reach = math.ceil(20 / min(rate, other)) + 1
     first = -c - reach
     last = reach
-
-    @np.errstate(over="ignore")  # e^-inf = 0; what is then not a number leaves the union bound
-    def terms(n: Array) -> tuple[Array, Array]:
-        survival, hazard = _laplace_survival(rate, n + c)
-        passes, elasticity = _any_of(m, survival)
-        pmf = math.tanh(other / 2) * np.exp(-other * np.abs(n))
-        slope = -other * np.sign(n)
-        return pmf * passes, slope - elasticity * hazard
-
+    terms = partial(_laplace_terms, rate, other, m, c)
     far, _ = _any_of(m, np.array(laplace_tail(rate, last + c)))
     above = laplace_tail(other, last) * float(far)
     rest = laplace_tail(other, -first) + above
     return _certified(log_concave_sum(terms, first, last) + rest, union)
+
+
+@np.errstate(over="ignore")  # e^-inf = 0; what is then not a number leaves the union bound
+def _laplace_terms(rate: float, other: float, m: int, c: int, n: Array) -> tuple[Array, Array]:
+    """P[N0 = n] P[max(N1, ..., Nm) > n + c], and the slope of its logarithm in n."""
+    survival, hazard = _laplace_survival(rate, n + c)
+    passes, elasticity = _any_of(m, survival)
+    pmf = math.tanh(other / 2) * np.exp(-other * np.abs(n))
+    slope = -other * np.sign(n)
+    return pmf * passes, slope - elasticity * hazard
 
 
 def _laplace_survival(rate: float, x: Array) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Interaction
@@ -218,7 +218,7 @@ class _RootBrackets:
     at_high: Floats
 
     def grown(
-        self, excess: Callable[[Floats], Floats], grow: Floats, largest: float
+        self, excess: Callable[[Floats], Floats], grow: NDArray[np.bool_], largest: float
     ) -> _RootBrackets:
         """The intervals selected by ``grow`` moved to the right, to four times their end."""
         high = np.where(grow, np.minimum(self.high * 4, largest), self.high)
@@ -243,7 +243,9 @@ class _RootBrackets:
         nudged = np.clip(secant + nudge, self.low + width * 1e-6, self.high - width * 1e-6)
         return np.where(inside, nudged, middle)
 
-    def narrowed(self, middle: Floats, at_middle: Floats, unfinished: Floats) -> _RootBrackets:
+    def narrowed(
+        self, middle: Floats, at_middle: Floats, unfinished: NDArray[np.bool_]
+    ) -> _RootBrackets:
         """The unfinished intervals cut at ``middle``, so that the values at ``high`` stay <= 0."""
         fits = at_middle <= 0
         move_high = unfinished & fits

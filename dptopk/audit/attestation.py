@@ -105,11 +105,6 @@ class Attestation:
     def to_dict(self) -> dict[str, Any]:
         """All that checker/check_attestation.py reads."""
         names = sorted({answer for law in self.laws.values() for answer in law})
-        number = {answer: str(i) for i, answer in enumerate(names)}
-        laws = {
-            of: {number[answer]: hex(mass) for answer, mass in law.items()}
-            for of, law in self.laws.items()
-        }
         sensitivity = self.world.sensitivity
         caps = {"l1": sensitivity.l1, "l2": sensitivity.l2}
         capped = {name: cap for name, cap in caps.items() if cap is not None}
@@ -127,8 +122,17 @@ class Attestation:
             "slack": self.slack,
             "bits": LISTING_BITS,
             "answers": names,
-            "laws": [{"counts": counts, "masses": masses} for counts, masses in laws.items()],
+            "laws": self._numbered_laws(names),
         }
+
+    def _numbered_laws(self, answers: list[str]) -> list[dict[str, Any]]:
+        """The law of each histogram, by the places of the answers in the list."""
+        number = {answer: str(place) for place, answer in enumerate(answers)}
+        laws = []
+        for counts, law in self.laws.items():
+            masses = {number[answer]: hex(mass) for answer, mass in law.items()}
+            laws.append({"counts": counts, "masses": masses})
+        return laws
 
     def write(self, path: str | Path) -> None:
         """Write the file that the checker reads."""

@@ -296,11 +296,7 @@ class _Audit:
         together.
         """
         drawn = fresh[0].total()
-        share = alpha / (2 * len(suspect.events))
-        ends: list[tuple[Ends, Ends]] = []
-        for event in suspect.events:
-            of_p, of_q = (bounds_of(event.hits(law), drawn, share) for law in fresh)
-            ends.append((of_p, of_q))
+        ends = _ends_of(suspect, fresh, alpha)
         if suspect.point is None:
             kind, at = "range", ""
             claimed = self.claim.loss_range or 0.0
@@ -314,6 +310,19 @@ class _Audit:
         names = " against ".join(describe(event) for event in suspect.events)
         where = (self.claim.text + at, suspect.pair, suspect.added, names)
         return Counterexample(kind, *where, measured, claimed, 1 - self.alpha, drawn)
+
+
+def _ends_of(
+    suspect: _Suspect, fresh: tuple[Counter[Answer], Counter[Answer]], alpha: float
+) -> list[tuple[Ends, Ends]]:
+    """Bounds on P and on Q of each event of the suspect, all of them right but for ``alpha``."""
+    drawn = fresh[0].total()
+    share = alpha / (2 * len(suspect.events))
+    ends: list[tuple[Ends, Ends]] = []
+    for event in suspect.events:
+        of_p, of_q = (bounds_of(event.hits(law), drawn, share) for law in fresh)
+        ends.append((of_p, of_q))
+    return ends
 
 
 def _failure(p: Ends, q: Ends, epsilon: float) -> float:

@@ -104,12 +104,7 @@ def guided(file: str, params: list[Parameter]) -> list[str]:
     listed = ", ".join(map(visible, columns))
     console.print(f"{escape(visible(file))} has the columns {escape(listed)}.")
     console.print(f"{_format(file)}\n")
-    rows_are_people = any("--one-row-per-user" in param.opts for param in params)
-    kinds = [kind for kind in ROWS if kind != "2" or rows_are_people]
-    for kind in kinds:
-        console.print(f"  {kind}. {ROWS[kind]}")
-    likely = _guess(columns, kinds)
-    kind = Prompt.ask("What is a row", choices=kinds, default=likely, console=console)
+    kind = _kind_of_row(columns, params, console)
     named = _columns(kind, columns, console)
     wanted = "How many labels do you want"
     k = _ask(console, wanted, "10", lambda text: number_of_labels(int(text)))
@@ -121,6 +116,16 @@ def guided(file: str, params: list[Parameter]) -> list[str]:
         console.print("Nothing was read, and nothing was spent.")
         raise typer.Exit
     return answers.arguments()
+
+
+def _kind_of_row(columns: list[str], params: list[Parameter], console: Console) -> str:
+    """Which of ROWS was answered, of those that the command has options for."""
+    rows_are_people = any("--one-row-per-user" in param.opts for param in params)
+    kinds = [kind for kind in ROWS if kind != "2" or rows_are_people]
+    for kind in kinds:
+        console.print(f"  {kind}. {ROWS[kind]}")
+    likely = _guess(columns, kinds)
+    return Prompt.ask("What is a row", choices=kinds, default=likely, console=console)
 
 
 def _format(file: str) -> str:

@@ -256,14 +256,7 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
     for colour, analyst in zip(
         ["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False
     ):
-        replayed = state.unspent()
-        points = list[tuple[datetime, float]]()
-        for spend in current:
-            part = replayed.accounts(spend.analyst, spend.segments)["dataset"]
-            if analyst in {None, spend.analyst} and part.can_spend(spend.charge, spend.stated):
-                part.spend(spend.charge, stated=spend.stated)
-                at = min(max(datetime.fromisoformat(spend.at), EARLIEST), LATEST)
-                points.append((at, 100 * replayed.account.share()))
+        points = _used_over_time(state, current, analyst)
         when, used = zip(*points, strict=True) if points else ((), ())
         label = "everyone" if analyst is None else plain(analyst).plain
         axes.step(
@@ -275,3 +268,18 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
     axes.set_ylim(bottom=0)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     figure.savefig(file, dpi=150, format=file_format)
+
+
+def _used_over_time(
+    state: DatasetState, spends: list[Spend], analyst: str | None
+) -> list[tuple[datetime, float]]:
+    """When one analyst (None: anyone) spent, and what percentage of the budget was used then."""
+    replayed = state.unspent()
+    points = list[tuple[datetime, float]]()
+    for spend in spends:
+        part = replayed.accounts(spend.analyst, spend.segments)["dataset"]
+        if analyst in {None, spend.analyst} and part.can_spend(spend.charge, spend.stated):
+            part.spend(spend.charge, stated=spend.stated)
+            at = min(max(datetime.fromisoformat(spend.at), EARLIEST), LATEST)
+            points.append((at, 100 * replayed.account.share()))
+    return points

@@ -67,19 +67,24 @@ def read_charge(text: str) -> ChargeArguments:
                     raise InvalidParameter(str(error)) from None
                 raise InvalidParameter(f"charge: {term[:_SHOWN]!r}: {error}") from None
             costs[cost] = costs.get(cost, 0) + times
-    written = (whole["flags"] or "").split(",")
-    flags = {flag.strip() for flag in written} - {""}
-    relations = [relation for relation in NEIGHBOURS if relation in flags]
-    if flags - {"adaptive", *relations} or len(relations) > 1:
-        raise InvalidParameter(
-            f"charge: unknown flags [{whole['flags']}]; known: adaptive, {', '.join(NEIGHBOURS)}"
-        )
+    adaptive, neighbours = _read_flags(whole["flags"] or "")
     return {
         "costs": costs,
         "delta": sum_up(deltas),
-        "adaptive": "adaptive" in flags,
-        "neighbours": relations[0] if relations else "add_remove",
+        "adaptive": adaptive,
+        "neighbours": neighbours,
     }
+
+
+def _read_flags(text: str) -> tuple[bool, Neighbours]:
+    """Whether a charge is adaptive, and its relation of neighbours."""
+    flags = {flag.strip() for flag in text.split(",")} - {""}
+    relations = [relation for relation in NEIGHBOURS if relation in flags]
+    if flags - {"adaptive", *relations} or len(relations) > 1:
+        raise InvalidParameter(
+            f"charge: unknown flags [{text}]; known: adaptive, {', '.join(NEIGHBOURS)}"
+        )
+    return "adaptive" in flags, relations[0] if relations else "add_remove"
 
 
 def _terms(text: str) -> list[re.Match[str]]:

@@ -314,11 +314,7 @@ def label_counts(
     """
     keys = [*within, "item"]
     if bounds.labels_per_user is not None:
-        pairs = _pairs(source, events, bounds, within)
-        if pairs is not None:
-            events = pairs
-            source = replace(source, distinct=True)
-        events = _persons(source, events)
+        source, events = _paired(source, events, bounds, within)
     names = None if bounds.portable else _codes(source, events, "item")
     coded = events if names is None else events.mutate(item=code(source, events.item))
     events = source.together(coded)
@@ -328,10 +324,7 @@ def label_counts(
             chosen = events
         else:
             chosen = events.filter(_part_of(source, events.user, parts) == part)
-        rows = contribute(source, chosen)
-        return rows.group_by(keys).agg(
-            **{name: rows[column].sum() for name, column in sums.items()}
-        )
+        return _summed(contribute(source, chosen), keys, sums)
 
     parts = source.passes or 1
     while True:
@@ -351,6 +344,23 @@ def label_counts(
     if progress is not None and parts == 1:
         progress(1, 1)
     return columns
+
+
+def _paired(
+    source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
+) -> tuple[OpenTable, ir.Table]:
+    """The events with users as ``_persons`` has them, each pair of a user and a label once where
+    that is less work.
+    """
+    pairs = _pairs(source, events, bounds, within)
+    if pairs is None:
+        return source, _persons(source, events)
+    source = replace(source, distinct=True)
+    return source, _persons(source, pairs)
+
+
+def _summed(rows: ir.Table, keys: Sequence[str], sums: Mapping[str, str]) -> ir.Table:
+    return rows.group_by(keys).agg(**{name: rows[column].sum() for name, column in sums.items()})
 
 
 def _added_up(

@@ -240,15 +240,20 @@ def read_counts(
         InvalidParameter: when the file does not exist, cannot be read in its format, lacks a
             column, or holds a count that is none. The message never quotes the file's contents.
     """
-    conditions = dict(where or {})
-    coding = known_encoding(encoding)
-    file = _File(Path(path), label, count, known_separator(separator), coding, conditions, decimal)
-    name = file.path.name
+    file = _File(
+        Path(path),
+        label,
+        count,
+        separator=known_separator(separator),
+        encoding=known_encoding(encoding),
+        where=dict(where or {}),
+        decimal=decimal,
+    )
     reader = _READERS.get(file.kind)
     if reader is None or (file.path.suffix.lower() == ".gz" and file.kind not in _COMPRESSED):
         refuse_workbook(file.path)
         endings = ", ".join([*_READERS, *(f"{kind}.gz" for kind in _COMPRESSED)])
-        raise InvalidParameter(f"source must end in one of {endings}; got {name!r}")
+        raise InvalidParameter(f"source must end in one of {endings}; got {file.path.name!r}")
     if decimal not in {".", ","}:
         raise InvalidParameter('decimal must be "." or ","', parameter="decimal")
     if label == count:
@@ -256,17 +261,7 @@ def read_counts(
             f"count must be a different column from label, got {label!r} twice", parameter="count"
         )
     frame = _read(reader, file)
-    for role, column in (
-        ("label", label),
-        ("count", count),
-        *(("where", column) for column in file.where),
-    ):
-        if column not in frame.columns:
-            present = _read(_NAMES[file.kind], file)
-            listed = columns_listed(column, list(present))
-            raise InvalidParameter(
-                f"{role}: {name!r} has no column {column!r}{listed}", parameter=role
-            )
+    _refuse_missing_columns(frame, file)
     for column, value in file.where.items():
         frame = frame[frame[column].map(str) == value]
     try:
@@ -274,6 +269,19 @@ def read_counts(
     except InvalidParameter as error:
         raise InvalidParameter(str(error), parameter="count") from None
     return _added_up(frame[label], counts)
+
+
+def _refuse_missing_columns(frame: pd.DataFrame, file: _File) -> None:
+    """Every column that is asked for is in the file; the refusal names those that are there."""
+    asked = [("label", file.label), ("count", file.count)]
+    asked += [("where", column) for column in file.where]
+    for role, column in asked:
+        if column not in frame.columns:
+            present = _read(_NAMES[file.kind], file)
+            listed = columns_listed(column, list(present))
+            raise InvalidParameter(
+                f"{role}: {file.path.name!r} has no column {column!r}{listed}", parameter=role
+            )
 
 
 def _identity(label: object) -> Any:

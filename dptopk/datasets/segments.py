@@ -4,7 +4,7 @@ user together.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Charge
-from dptopk.datasets.backends.base import OpenTable, without_data
+from dptopk.datasets.backends.base import Array, OpenTable, without_data
 from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import (
     COUNT,
@@ -30,10 +30,12 @@ from dptopk.datasets.columns import fitting
 from dptopk.datasets.events import to_histogram
 from dptopk.datasets.two_counts import beside, sums_of
 from dptopk.errors import InvalidParameter
+from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
+    from numpy.typing import NDArray
 
     from dptopk.datasets.backends.inputs import Condition, EventTable
 
@@ -170,55 +172,99 @@ def segment_histograms(  # noqa: PLR0913
         raise InvalidParameter("count_capped=False: labels_per_user must be a number, and top None")
     if weights and (count_capped or per_label_cap != 1):
         raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
-    sums = COUNT if count_capped else sums_of(weights=weights, profile=profile)
-    columns = {"user": user, "item": item, "weight": weight, "segment": segment}
-    with selected(table, where, engine, table_name, **columns) as (source, events):
-        if events.segment.type().is_binary():
-            named = source.text(events.segment)
-        else:
-            named = events.segment
-        fitted = [fitting(name, named.type(), "segments: one of them") for name in listed]
-        if len(set(fitted)) < len(fitted):
-            raise InvalidParameter("segments: two of them are the same value of the column")
-        kept = without_data(
-            "segments", "they do not fit the column", lambda: source.among(named, fitted)
+    if count_capped:
+        counting = _Counting(COUNT, contributions, partial(to_histogram, bounds=bounds, top=top))
+    else:
+        counting = _Counting(
+            sums_of(weights=weights, profile=profile),
+            partial(both, weights=weights, profile=profile),
+            partial(
+                beside,
+                under=bounds,
+                weights=weights,
+                clipped=weight is not None or per_label_cap > 1,
+            ),
         )
-        names = _numbers(source, events, fitted)
-        if count_capped:
-            each = contributions
-        else:
-            each = partial(both, weights=weights, profile=profile)
+    with selected(
+        table, where, engine, table_name, user=user, item=item, weight=weight, segment=segment
+    ) as (source, events):
+        column = _segment_column(source, events, listed)
         contribute = partial(
-            _contributions, bounds=bounds, each=each, names=names, s=None if s >= len(listed) else s
+            _contributions,
+            bounds=bounds,
+            each=counting.contribute,
+            names=column.names,
+            s=None if s >= len(listed) else s,
         )
-        events = _numbered(events.filter(kept), names)
         counted = label_counts(
             source,
-            events,
+            _numbered(events.filter(column.kept), column.names),
             contribute,
             bounds,
             top=top,
             within=("segment",),
-            sums=sums,
+            sums=counting.sums,
             progress=progress,
         )
-    places = {
-        value: place for place, value in enumerate(fitted if names is None else range(len(fitted)))
-    }
-    # Compared as Python does: NumPy ends a text at a NUL.
-    found = np.array(
-        [places.get(value, -1) for value in counted["segment"].tolist()], dtype=np.int64
-    )
-    clipped = weight is not None or per_label_cap > 1
-
-    def histogram(place: int) -> Histogram:
-        rows = {name: column[found == place] for name, column in counted.items()}
-        if count_capped:
-            return to_histogram(rows, bounds, top)
-        return beside(rows, bounds, weights=weights, clipped=clipped)
-
-    histograms = {name: histogram(place) for place, name in enumerate(listed)}
+    rows = _in_parts(counted, column.places(counted["segment"]), len(listed))
+    histograms = dict(zip(listed, map(counting.histogram, rows), strict=True))
     return Segments(histograms, min(s, len(listed)), by=segment)
+
+
+@dataclass(frozen=True)
+class _Counting:
+    """What is summed up of a user's labels, and what becomes of the sums of one segment."""
+
+    sums: Mapping[str, str]
+    contribute: Contribute
+    histogram: Callable[[dict[str, Array]], Histogram | EventCounts]
+
+
+def _in_parts(
+    counted: Mapping[str, Array], places: NDArray[np.int64], parts: int
+) -> Iterator[dict[str, Array]]:
+    """The rows of each segment, in the order of the list."""
+    for place in range(parts):
+        rows = places == place
+        yield {name: values[rows] for name, values in counted.items()}
+
+
+@dataclass(frozen=True)
+class _SegmentColumn:
+    """The list of segments as values of their column.
+
+    Attributes:
+        fitted: the segments, as the column holds them, in the order of the list.
+        kept: whether an event is in one of them.
+        names: the table of the segments and their places (``_numbers``); None where events keep the
+            segment itself.
+    """
+
+    fitted: list[Any]
+    kept: ir.BooleanValue
+    names: ir.Table | None
+
+    def places(self, segments: Array) -> NDArray[np.int64]:
+        """The place in the list of each segment that was brought back, or -1."""
+        values = self.fitted if self.names is None else range(len(self.fitted))
+        places = {value: place for place, value in enumerate(values)}
+        # Compared as Python does: NumPy ends a text at a NUL.
+        return np.array([places.get(value, -1) for value in segments.tolist()], dtype=np.int64)
+
+
+def _segment_column(source: OpenTable, events: ir.Table, listed: list[Any]) -> _SegmentColumn:
+    """The segments of the list fitted to the column; refuses what does not fit, and repetitions."""
+    if events.segment.type().is_binary():
+        named = source.text(events.segment)
+    else:
+        named = events.segment
+    fitted = [fitting(name, named.type(), "segments: one of them") for name in listed]
+    if len(set(fitted)) < len(fitted):
+        raise InvalidParameter("segments: two of them are the same value of the column")
+    kept = without_data(
+        "segments", "they do not fit the column", lambda: source.among(named, fitted)
+    )
+    return _SegmentColumn(fitted, kept, _numbers(source, events, fitted))
 
 
 def _listed(segments: Sequence[Hashable]) -> list[Any]:

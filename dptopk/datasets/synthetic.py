@@ -4,16 +4,19 @@ Zipf popularity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SECTIONS = ("arts", "business", "health", "news", "opinion", "science", "sport", "travel")
 REGIONS = ("east", "north", "south", "west")
@@ -85,7 +88,7 @@ def make_events(
     """
     from dptopk.datasets.backends.base import imported
 
-    pa = imported("pyarrow", extra="data")
+    imported("pyarrow", extra="data")
     parquet = imported("pyarrow.parquet", extra="data")
     events = validate.count(events=events, at_least=0)
     path = Path(path)
@@ -93,24 +96,15 @@ def make_events(
     if not path.parent.is_dir():
         raise InvalidParameter(f"path: there is no directory {str(path.parent)!r}")
     truth, streams = _law(events, users, items, seed, exponent, spread)
-    schema = pa.schema(
-        [
-            ("member", pa.int64()),
-            *((name, pa.dictionary(pa.int32(), pa.string())) for name in _dictionaries(truth)),
-        ]
-    )
+    named = _dictionaries(truth)
+    schema = _schema(named)
     with (
         _whole_or_nothing(path) as unfinished,
         parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer,
     ):
         done = 0
         for columns in _chunks(truth, streams, chunk):
-            arrays = [pa.array(columns["member"])]
-            for name, values in _dictionaries(truth).items():
-                arrays.append(
-                    pa.DictionaryArray.from_arrays(pa.array(columns[name].astype(np.int32)), values)
-                )
-            writer.write_table(pa.table(arrays, schema=schema), row_group_size=chunk)
+            writer.write_table(_coded(columns, named, schema), row_group_size=chunk)
             done += len(columns["member"])
             if progress is not None:
                 progress(done, events)
@@ -155,6 +149,27 @@ def _article_names(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Names of articles of one length, with these numbers."""
     digits = len(str(numbers.size - 1))
     return np.array([f"article-{number:0{digits}d}" for number in numbers], dtype=object)
+
+
+def _schema(named: Mapping[str, Any]) -> pa.Schema:
+    """A member is an integer, everything else one of a list of texts."""
+    import pyarrow as pa
+
+    text = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([("member", pa.int64()), *((name, text) for name in named)])
+
+
+def _coded(
+    columns: Mapping[str, np.ndarray[Any, Any]], named: Mapping[str, Any], schema: pa.Schema
+) -> pa.Table:
+    """A chunk of events as a table, in which texts are their places in the lists."""
+    import pyarrow as pa
+
+    texts = [
+        pa.DictionaryArray.from_arrays(pa.array(columns[name].astype(np.int32)), values)
+        for name, values in named.items()
+    ]
+    return pa.table([pa.array(columns["member"]), *texts], schema=schema)
 
 
 def _dictionaries(truth: Truth) -> dict[str, Any]:

@@ -46,17 +46,22 @@ def compute(settings: RunSettings) -> Table:
         curves: dict[str, TradeoffFunction] = {EXACT: GaussianTradeoff(MU * math.sqrt(k))}
         for label, approximation in ((BELOW, proposition_1(f)), (ABOVE, best_chords(f, 2))):
             curves[label] = composition_region(approximation.constraints(), k).tradeoff
-        points = 13 if settings.quick else 121
-        epsilons = np.linspace(0, 3 * MU * math.sqrt(k), points)
-        ours = compose_f_dp(
-            f, k, at_epsilon=epsilons, pieces=PIECES, rtol=1e-3
-        )  # a line's width in the figure
-        for label, deltas in zip((MORE_ABOVE, MORE_BELOW), ours, strict=True):
-            pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
-            stated = [(e, d) for e, d in pairs if d > 0]
-            curves[label] = PiecewiseLinear.from_constraints(stated)
+        curves |= _by_many_pieces(f, k, points=13 if settings.quick else 121)
         found += regions_plot.rows(curves, k=k)
     return pd.DataFrame(found)
+
+
+def _by_many_pieces(f: GaussianTradeoff, k: int, points: int) -> dict[str, TradeoffFunction]:
+    """Our approximations from above and below, by their δ at many ε."""
+    epsilons = np.linspace(0, 3 * MU * math.sqrt(k), points)
+    line_width = 1e-3  # of the figure
+    ours = compose_f_dp(f, k, at_epsilon=epsilons, pieces=PIECES, rtol=line_width)
+    curves: dict[str, TradeoffFunction] = {}
+    for label, deltas in zip((MORE_ABOVE, MORE_BELOW), ours, strict=True):
+        pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
+        stated = [(e, d) for e, d in pairs if d > 0]
+        curves[label] = PiecewiseLinear.from_constraints(stated)
+    return curves
 
 
 def plot(data: Table) -> Figure:

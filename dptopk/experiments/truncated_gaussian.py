@@ -95,30 +95,34 @@ def compute(settings: RunSettings) -> Table:
     """δ(ε) of both forms and the claim, for each σ."""
     import pandas as pd
 
-    from dptopk import Sensitivity, TruncatedGaussian
-    from dptopk.mechanisms.samplers.noise import gaussian_law
-
     epsilons = np.linspace(0, 4, 9 if settings.quick else 41)
     frames = []
     for place, (sigma, delta) in enumerate(SETTINGS, start=1):
-        mechanism = TruncatedGaussian(sigma=sigma, delta=delta, d_bar=1)
-        sensitivity = Sensitivity(l0=1)
-        bound = mechanism.bound(sensitivity)
-        noise = gaussian_law(sigma, bound).pmf(bound)
-        charge = mechanism.charge(sensitivity)
-        offset = mechanism.threshold_offset(sensitivity)
-        columns = {
-            "sigma": sigma,
-            "delta": delta,
-            "T": bound,
-            "epsilon": epsilons,
-            PUBLISHED: exact(noise, 1 + bound, noisy_floor=False, epsilons=epsilons),
-            MENDED: exact(noise, offset, noisy_floor=True, epsilons=epsilons),
-            CLAIM: [compose(charge, epsilon=epsilon).delta for epsilon in epsilons.tolist()],
-        }
-        frames.append(pd.DataFrame(columns))
+        frames.append(pd.DataFrame(_curves(sigma, delta, epsilons)))
         settings.progress(place / len(SETTINGS))
     return pd.concat(frames, ignore_index=True)
+
+
+def _curves(sigma: float, delta: float, epsilons: Floats) -> dict[str, object]:
+    """The columns of one σ."""
+    from dptopk import Sensitivity, TruncatedGaussian
+    from dptopk.mechanisms.samplers.noise import gaussian_law
+
+    mechanism = TruncatedGaussian(sigma=sigma, delta=delta, d_bar=1)
+    sensitivity = Sensitivity(l0=1)
+    bound = mechanism.bound(sensitivity)
+    noise = gaussian_law(sigma, bound).pmf(bound)
+    charge = mechanism.charge(sensitivity)
+    offset = mechanism.threshold_offset(sensitivity)
+    return {
+        "sigma": sigma,
+        "delta": delta,
+        "T": bound,
+        "epsilon": epsilons,
+        PUBLISHED: exact(noise, 1 + bound, noisy_floor=False, epsilons=epsilons),
+        MENDED: exact(noise, offset, noisy_floor=True, epsilons=epsilons),
+        CLAIM: [compose(charge, epsilon=epsilon).delta for epsilon in epsilons.tolist()],
+    }
 
 
 def plot(data: Table) -> Figure:

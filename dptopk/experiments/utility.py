@@ -161,18 +161,24 @@ def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any
     """All trials of one way on one data set: averages, a row each for plain and fitted counts."""
     name, way, rngs = task
     domain, make = WAYS[way]
-    mechanisms = make()
     histogram = data(name, domain, L0)
-    tries = [attempt(mechanisms, histogram, K, rng) for rng in rngs]
+    mechanisms = make()
+    released, errors = zip(*_tries(mechanisms, histogram, rngs), strict=True)
     common = {
         "data": name,
         "way": way,
         "epsilon": _spent(mechanisms, histogram.sensitivity),
         "trials": len(rngs),
-        "recall": np.mean([recall(labels, histogram, K) for labels, _ in tries]),
-        "released": np.mean([len(labels) for labels, _ in tries]),
+        "recall": np.mean([recall(labels, histogram, K) for labels in released]),
+        "released": np.mean(list(map(len, released))),
     }
-    return [common | row for row in _mean_errors([found for _, found in tries])]
+    return [{**common, **row} for row in _mean_errors(list(errors))]
+
+
+def _tries(
+    mechanisms: Mechanisms, histogram: Histogram, rngs: list[np.random.Generator]
+) -> list[tuple[tuple[Any, ...], Errors]]:
+    return [attempt(mechanisms, histogram, K, rng) for rng in rngs]
 
 
 def _mean_errors(tries: list[Errors]) -> list[dict[str, Any]]:
@@ -216,16 +222,21 @@ def compute(settings: RunSettings) -> Table:
 def plot(data: Table) -> Figure:
     """A row a way of answering; recall, l1 and l2 side by side; a sign for each data set."""
     figure, panels = style.figure(1, 3, width=11.5, height=5)
-    different = data[["way", "counts"]].drop_duplicates()
-    names = list(map(tuple, different.to_numpy().tolist()))
+    ways = ["way", "counts"]
+    names = list(map(tuple, data[ways].drop_duplicates().to_numpy().tolist()))
     place = np.arange(len(names))[::-1]
-    rows = data.set_index(["way", "counts"])
-    looks = zip(DATA, "osD", style.COLOURS[: len(DATA)], strict=True)
-    for source, sign, colour in looks:
-        part = rows[rows["data"] == source].reindex(names)
+    for number, source in enumerate(DATA):
+        part = data[data["data"] == source].set_index(ways).reindex(names)
         for axes, column in zip(panels, MEASURES, strict=True):
-            (points,) = axes.plot(part[column], place, sign, color=colour, label=source)
-            points.set(fillstyle="none", markersize=6)
+            axes.plot(
+                part[column],
+                place,
+                "osD"[number],
+                label=source,
+                color=style.COLOURS[number],
+                fillstyle="none",
+                markersize=6,
+            )
     for axes, (title, most) in zip(panels, MEASURES.values(), strict=True):
         axes.set(title=title, xlim=(0, most), ylim=(-0.6, len(names) - 0.4))
         axes.set_yticks(place, [""] * len(names))

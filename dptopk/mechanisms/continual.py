@@ -734,14 +734,17 @@ def _days_of(plain: Mapping[str, Any], measured_on: Array) -> list[StreamDay]:
     done = np.flatnonzero(measured_on < count).tolist()
     numbers = dict(zip(done, plain["measured"], strict=True))
     days = list[StreamDay]()
-    pairs = zip(plain["given"], plain["days"], strict=True)
-    for number, (given, (rows, counts)) in enumerate(pairs):
-        new = names if number == 0 and not plain["public"] else []
-        own = np.flatnonzero(measured_on == number).tolist()
-        measured = {place: np.array(numbers[place], dtype=np.int64) for place in own}
-        places = np.array(rows, dtype=np.int64)
-        values = np.array(counts, dtype=np.int64)
-        days.append(StreamDay.of(str(given), new, places, values, measured))
+    for given, (rows, counts) in zip(plain["given"], plain["days"], strict=True):
+        new = names if not days and not plain["public"] else []
+        measured = {
+            place: _integers(numbers[place])
+            for place in np.flatnonzero(measured_on == len(days)).tolist()
+        }
+        days.append(StreamDay.of(str(given), new, _integers(rows), _integers(counts), measured))
     if len(days) != count:
         raise ValueError("the days are not as many as the state says")
     return days
+
+
+def _integers(values: Sequence[int]) -> Array:
+    return np.array(values, dtype=np.int64)

@@ -330,37 +330,40 @@ def _of_passed(
     """The ends of intervals and ranks of counts that passed a fixed threshold, and among what
     labels the ranks are.
     """
-    rows = len(values)
-    noise = measurement.noise
-    passed = measurement.passed or rows
+    passed = measurement.passed or len(values)
     if kind == "row" and measurement.cut:
-        if noise.bound is None:
+        if measurement.noise.bound is None:
             raise InvalidParameter(
                 "kind='row': of the labels that passed, these are the largest; use kind='fcr'"
             )
         kind = "simultaneous"
-    law = Passed(int(measurement.threshold or 0), noise.tail, measurement.at_threshold)
+    law = Passed(int(measurement.threshold or 0), measurement.noise.tail, measurement.at_threshold)
     together = level(alpha, passed)
     # Benjamini-Yekutieli: of m counts that passed R are shown, each at level αR/m.
-    each = {"simultaneous": together, "row": alpha, "fcr": alpha * rows / max(passed, 1)}[kind]
-    low, high = law.intervals(values, each)
+    levels = {"simultaneous": together, "row": alpha, "fcr": alpha * len(values) / max(passed, 1)}
+    low, high = law.intervals(values, levels[kind])
     lowest, highest = law.intervals(values, together)
     # These intervals hold jointly: where one is entirely above another, so is its true count.
     above = (lowest[None, :] > highest[:, None]).sum(axis=1)
     perhaps = (highest[None, :] >= lowest[:, None]).sum(axis=1)
-    # What is not shown was noised to at most the threshold, or the least value shown where only the
-    # largest are.
+    among = "domain" if _outrank_the_unseen(lowest, values, measurement) else "rows"
+    return low, high, 1 + above, perhaps, among
+
+
+def _outrank_the_unseen(lowest: Array, values: Array, measurement: Measurement) -> bool:
+    """Whether every count shown is above all counts that are not.
+
+    What is not shown was noised to at most the threshold, or the least value shown where only the
+    largest are.
+    """
+    bound = measurement.noise.bound
+    if bound is None or not measurement.whole or not len(values):
+        return False
     if measurement.cut:
         unseen = int(values.min(initial=2**62))
     else:
-        unseen = law.threshold
-    in_domain = (
-        noise.bound is not None
-        and measurement.whole
-        and rows
-        and lowest.min() > unseen + noise.bound
-    )
-    return low, high, 1 + above, perhaps, "domain" if in_domain else "rows"
+        unseen = int(measurement.threshold or 0)
+    return bool(lowest.min() > unseen + bound)
 
 
 def _steps(values: Array, divisor: int) -> tuple[Array, int]:

@@ -207,6 +207,16 @@ def read(table: dict[str, Toml], base: Path) -> Catalog:
     return catalog
 
 
+@dataclass
+class _DatasetParts:
+    """The parts of a data set that were read without a mistake."""
+
+    analysts: tuple[str, ...] | None = None
+    labels: list[str] | None = None
+    budget: CatalogBudget | None = None
+    streams: Path | None = None
+
+
 def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
     """One data set.
 
@@ -219,34 +229,33 @@ def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
     if not {"source", "budget"} <= table.keys():
         mistakes.messages.append(f"{where}: source and budget are needed")
     limits = _limits(values.get("limits", {}), f"{where}.limits", mistakes)
-    analysts = None
-    labels = None
-    budget = None
+    read = _DatasetParts()
     with mistakes.under(f"{where}.analysts"):
         if "analysts" in values:
-            analysts = _names(values["analysts"], f"{where}.analysts")
+            read.analysts = _names(values["analysts"], f"{where}.analysts")
     with mistakes.under(f"{where}.labels"):
         if "labels" in values:
-            labels = _labels(base / values["labels"], f"{where}.labels")
+            read.labels = _labels(base / values["labels"], f"{where}.labels")
     with mistakes.under(f"{where}.budget"):
         if "budget" in values:
-            budget = budget_in(values["budget"], f"{where}.budget")
+            read.budget = budget_in(values["budget"], f"{where}.budget")
     with mistakes.under(f"{where}.streams"):
         if "streams" in values:
-            _refuse_no_folder(base / values["streams"])
+            read.streams = base / values["streams"]
+            _refuse_no_folder(read.streams)
     filters = values.get("filters", {})
     source = values.get("source", "")
     with mistakes.under(where):
-        if source and budget is not None:
+        if source and read.budget is not None:
             spec = DatasetSpec(
                 name=name,
                 source=source if source == "macbeth" else _located(source, base),
-                terms=budget,
+                terms=read.budget,
                 filters={column: tuple(map(str, listed)) for column, listed in filters.items()},
                 limits=limits,
-                analysts=analysts,
-                labels=labels,
-                streams=base / values["streams"] if "streams" in values else None,
+                analysts=read.analysts,
+                labels=read.labels,
+                streams=read.streams,
                 **{key: value for key, value in values.items() if key not in _NOT_AS_THEY_ARE},
             )
     refuse_all(mistakes.messages)

@@ -111,22 +111,17 @@ def _misses(table: pd.DataFrame) -> bool:
 
 def simulated(subject: Subject) -> Mismatches:
     """``simulate`` beside releases: which labels are chosen, how many, and their noisy counts."""
-    mechanism = subject.mechanism
-    sensitivity = subject.sensitivity
     counts = _falling(subject)
-    k = min(int(getattr(mechanism, "k", 4)), len(counts))  # of any, the four largest
-    scene = SimulationInput(k, counts.astype(float), sensitivity, Standard(len(counts)))
+    k = min(int(getattr(subject.mechanism, "k", 4)), len(counts))  # of any, the four largest
+    scene = SimulationInput(k, counts.astype(float), subject.sensitivity, Standard(len(counts)))
     try:
-        draw = mechanism.simulate(scene)
+        draw = subject.mechanism.simulate(scene)
     except InvalidParameter:  # it counts a ranking, and selects nothing
         return
-    blocks = [draw(number) for number in range(BLOCKS)]
-    chosen = np.concatenate([ranks for ranks, _ in blocks])
-    releases = subject.releases(counts, 4, draws=max(subject.draws // 2, BLOCK_DRAWS))
-    answers = list(releases)
+    chosen, values = map(np.concatenate, zip(*map(draw, range(BLOCKS)), strict=True))
+    answers = list(subject.releases(counts, 4, draws=max(subject.draws // 2, BLOCK_DRAWS)))
     yield from _ranks(chosen, answers, k)
     if answers[0].counts is not None and _ordered(answers):
-        values = np.concatenate([noisy for _, noisy in blocks])
         noise = values - counts[np.maximum(chosen, 0)]
         truth = {str(row): int(count) for row, count in enumerate(counts)}
         yield from _spread(chosen, noise, [_noise_of(answer, truth, k) for answer in answers])
@@ -230,11 +225,15 @@ def swapped(subject: Subject) -> Mismatches:
         return
     gap = max(round(1.2 * noise), 1)
     stated = float(mechanism.swap_chance(sensitivity, gap) or 0.0)
-    zeros = [0] * (subject.k - 2)
-    answers = subject.releases(np.array([LARGE + gap, LARGE, *zeros]), 6)
-    first = [answer.labels[:1] for answer in answers]
-    wrong = np.array([float(label == ("1",)) for label in first])
+    wrong = _swaps(subject, gap)
     seen = wrong.mean()
     error = _margin(wrong)
     if not seen - error <= stated <= seen * 1.3 + error:
         yield Mismatch("swap_chance", shortly(stated), f"{shortly(seen)} are swapped")
+
+
+def _swaps(subject: Subject, gap: int) -> Array:
+    """For each release, 1 where the smaller of two labels with this gap comes first, else 0."""
+    zeros = [0] * (subject.k - 2)
+    answers = subject.releases(np.array([LARGE + gap, LARGE, *zeros]), 6)
+    return np.array([float(answer.labels[:1] == ("1",)) for answer in answers])

@@ -229,7 +229,7 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     if side > 0:
         total = _split_masses(masses, cell, rest, step, tilt)
     else:
-        total = np.bincount(cell, masses * np.exp(-tilt * rest))
+        total = np.asarray(np.bincount(cell, masses * np.exp(-tilt * rest)), dtype=float)
     kept = np.flatnonzero(total)
     points = np.asarray((first + kept) * step, dtype=np.float64)
     log_error = float(np.max(pairs.log_error)) + _binning_error(pairs, cell, tilt)
@@ -271,7 +271,7 @@ def _split_masses(masses: Floats, cell: Indices, rest: Floats, step: float, tilt
     down = masses * np.exp(-(tilt + 1) * rest) * (-np.expm1(rest - step) / whole)
     total = np.bincount(cell + 1, up, minlength=int(cell.max()) + 2)
     total += np.bincount(cell, down, minlength=total.size)
-    return total
+    return np.asarray(total, dtype=float)
 
 
 def product(

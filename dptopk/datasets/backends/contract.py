@@ -13,7 +13,7 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -207,19 +207,20 @@ def the_hash_is_a_function(tried: Tried) -> None:
     users = [*TEXTS[:12], "u"]
     items = [*TEXTS[:6], "ab"]
     pairs = [(user, item) for user in users for item in items]
-    bounds = [Bounds(labels_per_user=1, key=key) for key in ("", "k")]
-    first, other = (tried.drawn(pairs, bound) for bound in bounds)
-    again = tried.drawn(pairs[::-1], bounds[0])
+    bounds = Bounds(labels_per_user=1)
+    first = tried.drawn(pairs, bounds)
+    other = tried.drawn(pairs, Bounds(labels_per_user=1, key="k"))
+    again = tried.drawn(pairs[::-1], bounds)
     agree(again, first, "lots asked for again")
-    for name, found in (("keys", (first, other)), ("pairs", (first,))):
-        lot = [keys[0] for each in found for keys in each.values()]
-        agree(len(set(lot)), len(lot), f"the number of different lots of different {name}")
+    _lots_differ([first, other], "the number of different lots of different keys")
+    _lots_differ([first], "the number of different lots of different pairs")
     wide = [(user, item) for user in EDGES for item in EDGES]
-    agree(
-        len({keys[0] for keys in tried.drawn(wide, bounds[0]).values()}),
-        len(wide),
-        "lots of integers",
-    )
+    _lots_differ([tried.drawn(wide, bounds)], "lots of integers")
+
+
+def _lots_differ(drawn: Sequence[dict[tuple[Any, Any], Any]], subject: str) -> None:
+    lots = [keys[0] for each in drawn for keys in each.values()]
+    agree(len(set(lots)), len(lots), subject)
 
 
 def the_hash_spreads(tried: Tried) -> None:
@@ -483,22 +484,18 @@ def the_answer_is_the_definition(tried: Tried) -> None:
     table = tried.table(u=[user for user, _ in events], i=[item for _, item in events])
     pairs = sorted(set(events))
     _users_are_counted_by_labels(table, pairs)
-    tried_on = (
-        (False, "hash", 2, 1),
-        (False, "top", 3, 2),
-        (True, "hash", 2, 2),
-        (True, "top", 1, 1),
-    )
-    for portable, choose, delta, cap in tried_on:
-        options = dict[str, Any](
-            labels_per_user=delta, per_label_cap=cap, choose=choose, key="k", portable=portable
-        )
-        bounds = Bounds(**options)
-        digested = {pair: (_digest(*pair, "k"), pair[1].encode()) for pair in pairs}
-        expected = defined(
-            Counter(events), digested if portable else tried.drawn(pairs, bounds), bounds
-        )
-        agree(tried.counts(table, **options), expected, f"the histogram with {options}")
+    for bounds in (
+        Bounds(labels_per_user=2, per_label_cap=1, choose="hash", key="k"),
+        Bounds(labels_per_user=3, per_label_cap=2, choose="top", key="k"),
+        Bounds(labels_per_user=2, per_label_cap=2, choose="hash", key="k", portable=True),
+        Bounds(labels_per_user=1, per_label_cap=1, choose="top", key="k", portable=True),
+    ):
+        if bounds.portable:
+            lots = {pair: (_digest(*pair, "k"), pair[1].encode()) for pair in pairs}
+        else:
+            lots = tried.drawn(pairs, bounds)
+        found = tried.counts(table, **asdict(bounds))
+        agree(found, defined(Counter(events), lots, bounds), f"the histogram with {bounds}")
 
 
 def _odd_events() -> list[tuple[str, str]]:
@@ -541,27 +538,29 @@ def one_user_moves_what_was_said(tried: Tried) -> None:
     """Without any one user, at most Δ counts are lower, by at most τ, and no count is higher; in
     segments as well.
     """
-    rng = np.random.default_rng(2)
-    events = [
-        (f"u{u}", f"i{i}", "ns"[s]) for u, i, s in rng.integers((0, 0, 0), (5, 7, 2), (60, 3))
-    ]
+    events = _events_in_segments()
     whole = _counts_in_segments(tried, events)
     for gone in ("u0", "u1", "u2"):
-        moved = 0
-        for before, after in zip(
-            whole,
-            _counts_in_segments(tried, [event for event in events if event[0] != gone]),
-            strict=True,
-        ):
-            change = {
-                item: before[item] - after[item]
-                for item in before | after
-                if before[item] != after[item]
-            }
+        others = _counts_in_segments(tried, [event for event in events if event[0] != gone])
+        changes = [_change(*counts) for counts in zip(whole, others, strict=True)]
+        for change in changes:
             if len(change) > 2 or not all(0 < move <= 2 for move in change.values()):
                 raise Broken(f"one user moved {change}")
-            moved += bool(change)
+        moved = sum(bool(change) for change in changes)
         agree(moved, 1, "the number of segments in which one user counted")
+
+
+def _events_in_segments() -> list[tuple[str, str, str]]:
+    """60 events: user, item, and one of two segments."""
+    rng = np.random.default_rng(2)
+    numbers = rng.integers((0, 0, 0), (5, 7, 2), (60, 3))
+    return [(f"u{user}", f"i{item}", "ns"[segment]) for user, item, segment in numbers]
+
+
+def _change(before: Counter[str], after: Counter[str]) -> dict[str, int]:
+    """By how much each count is lower, where it is not the same."""
+    changes = {item: before[item] - after[item] for item in before | after}
+    return {item: change for item, change in changes.items() if change}
 
 
 def _counts_in_segments(tried: Tried, events: Sequence[tuple[str, str, str]]) -> list[Counter[str]]:

@@ -93,27 +93,29 @@ def without_enums(table: ir.Table) -> ir.Table:
     import ibis.expr.datatypes as dt
     import ibis.expr.operations as ops
 
-    connection = table.get_backend()
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
     if not texts:
         return table
-    quoted = ", ".join(f"pg_typeof(events.{_quoted(name)})::oid" for name in texts)
+    enums = _enums(table, texts)
+    as_text = {name: ops.Cast(table[name], dt.string).to_expr() for name in enums}
+    if as_text:
+        return table.mutate(**as_text)
+    return table
+
+
+def _enums(table: ir.Table, columns: list[str]) -> list[str]:
+    """Those of the columns of a table that are enums."""
+    connection = table.get_backend()
+    types = ", ".join(f"pg_typeof(events.{_quoted(name)})::oid" for name in columns)
     none = f"(SELECT 1) AS nothing LEFT JOIN ({connection.compile(table)}) AS events ON false"
     with connection.begin() as cursor:
-        cursor.execute(f"SELECT {quoted} FROM {none}")  # noqa: S608
+        cursor.execute(f"SELECT {types} FROM {none}")  # noqa: S608
         found = cursor.fetchone()
         listed = ", ".join(str(int(oid)) for oid in found)
         of_enums = "SELECT oid FROM pg_type WHERE typtype = 'e'"
         cursor.execute(f"{of_enums} AND oid IN ({listed})")
         enums = {oid for (oid,) in cursor.fetchall()}
-    as_text = {
-        name: ops.Cast(table[name], dt.string).to_expr()
-        for name, oid in zip(texts, found, strict=True)
-        if oid in enums
-    }
-    if as_text:
-        return table.mutate(**as_text)
-    return table
+    return [name for name, oid in zip(columns, found, strict=True) if oid in enums]
 
 
 def _quoted(name: str) -> str:

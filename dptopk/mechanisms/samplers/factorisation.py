@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -152,28 +152,38 @@ def _square_root(participation: Participation, error: Error) -> Array:
     their norms, of powers of 2 and these times ``apart``, where users are active on several days;
     else it is the whole matrix.
     """
-    from scipy.signal import lfilter
-
     days = participation.days
     twice = 2 * np.arange(1.0, days)
     root = np.cumprod(np.r_[1.0, (twice - 1) / twice])
-
-    def loss(band: int) -> float:
-        column = np.where(np.arange(days) < band, root, 0.0)
-        rows = lfilter([1.0], column[:band], np.ones(days))
-        noise = np.cumsum(rows**2)
-        first_days = participation.first.tolist()
-        moved = sum(np.r_[np.zeros(day), column[: days - day]] for day in first_days)
-        return float(np.sum(moved**2) * _total(noise, error))
-
-    powers = [1 << n for n in range(days.bit_length())]
-    candidates = [*powers, *(power * participation.apart for power in powers)]
-    bands = {days} | {band for band in candidates if band <= days}
-    band = days if participation.most == 1 else min(sorted(bands), key=loss)
+    if participation.most == 1:
+        band = days
+    else:
+        band = min(_bands(participation), key=partial(_band_loss, root, participation, error))
     lag = np.subtract.outer(np.arange(days), np.arange(days))
     inside = (lag >= 0) & (lag < band)
     matrix = np.where(inside, root[np.maximum(lag, 0)], 0.0)
     return matrix / np.sqrt((matrix**2).sum(axis=0))
+
+
+def _bands(participation: Participation) -> list[int]:
+    """The bands that are tried: all days, powers of 2, and these times ``apart``."""
+    days = participation.days
+    powers = [1 << n for n in range(days.bit_length())]
+    candidates = [*powers, *(power * participation.apart for power in powers)]
+    return sorted({days} | {band for band in candidates if band <= days})
+
+
+def _band_loss(root: Array, participation: Participation, error: Error, band: int) -> float:
+    """The energy of one user times the error, of the square root's first ``band`` diagonals."""
+    from scipy.signal import lfilter
+
+    days = participation.days
+    column = np.where(np.arange(days) < band, root, 0.0)
+    rows = lfilter([1.0], column[:band], np.ones(days))
+    noise = np.cumsum(rows**2)
+    first_days = participation.first.tolist()
+    moved = sum(np.r_[np.zeros(day), column[: days - day]] for day in first_days)
+    return float(np.sum(moved**2) * _total(noise, error))
 
 
 def _dyadic(days: int) -> list[tuple[int, int]]:

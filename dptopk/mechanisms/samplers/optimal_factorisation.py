@@ -79,10 +79,15 @@ def _fixed_point(participation: Participation, error: Error) -> Array:
         if size == participation.days:
             break
         size = min(2 * size, participation.days)
-    product = (right * roots) @ right.T
-    gram = product / np.sqrt(np.outer(before, before))
+    return _normalised((right * roots) @ right.T, before)
+
+
+def _normalised(product: Array, columns: Array) -> Array:
+    """D_v^-½ V S Vᵀ D_v^-½, with a diagonal of 1."""
+    gram = product / np.sqrt(np.outer(columns, columns))
     diagonal = np.diag(gram)
-    return gram / np.sqrt(np.outer(diagonal, diagonal))
+    normalised: Array = gram / np.sqrt(np.outer(diagonal, diagonal))
+    return normalised
 
 
 def _stretched(law: Array, size: int) -> Array:
@@ -112,15 +117,12 @@ def _program(participation: Participation, error: Error, near: float) -> Array:
     # Number of the first day × number of steps between.
     above = cp.Variable((most, most), nonneg=True)
     pairs, steps = _pairs_of_days(participation)
-    user = np.arange(most)
-    firsts = np.minimum.outer(user, user).ravel()
-    between = abs(np.subtract.outer(user, user)).ravel()
     constraints = [
         cp.bmat([[noise, sums], [sums.T, gram]]) >> 0,
         above[steps] >= gram[pairs],
         above[:-1] >= above[1:],
         above[:, :-1] >= above[:, 1:],
-        cp.sum(above[firsts, between]) <= most,
+        cp.sum(above[_steps_of_user(most)]) <= most,
     ]
     if error == "max":
         objective = cp.max(cp.diag(noise))
@@ -132,6 +134,14 @@ def _program(participation: Participation, error: Error, near: float) -> Array:
         warnings.simplefilter("ignore")
         program.solve(solver="SCS", eps=1e-4, max_iters=4000)
     return np.asarray((gram.value + gram.value.T) / 2)
+
+
+def _steps_of_user(most: int) -> tuple[Array, Array]:
+    """For each pair of days of a user of ``most`` days the number of the first day, and of the
+    steps between.
+    """
+    user = np.arange(most)
+    return np.minimum.outer(user, user).ravel(), abs(np.subtract.outer(user, user)).ravel()
 
 
 def _pairs_of_days(
