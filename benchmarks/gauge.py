@@ -7,9 +7,9 @@ histories.
 A history is a budget of some kind (free choice with or without δ, in ρ, declared ranges, registered
 costs, segments, a share) and up to six questions: histograms with public or private labels, events,
 looks, single mechanisms, streams. After it the largest ε at which the next question of the last
-kind is accepted is found by bisection, each time with a session of its own on a copy of the
-account, which is really asked. The number shown must not be above it by more than rounding, nor
-below it by more than 1% of the total.
+kind is accepted is found by bisection around the number that was shown, each time with a session of
+its own on a copy of the account, which is really asked. The number shown must not be above it by
+more than rounding, nor below it by more than 1% of the total.
 """
 
 from __future__ import annotations
@@ -186,12 +186,58 @@ def accepted(case: Case, epsilon: float) -> bool:
     return True
 
 
-def bisected(case: Case, total: float, holds: Callable[[Case, float], bool] = accepted) -> float:
-    """The largest ε that is accepted, at most 0.1% of the total too small."""
+def largest_accepted(
+    case: Case, said: float, total: float, holds: Callable[[Case, float], bool] = accepted
+) -> float:
+    """The largest ε that is accepted, at most 0.1% of the total too small.
+
+    The search begins at the number that was shown. As acceptance is not quite monotone in ε, the
+    total is asked too, and half-way to it.
+    """
     if holds(case, total):
         return total
-    low, high = 0.0, total
-    for _ in range(HALVINGS):
+    resolution = total * 2.0**-HALVINGS
+    middle = (said + total) / 2
+    if holds(case, middle):
+        return _halved(case, middle, total, resolution, holds)
+    if said == 0 or holds(case, said):
+        low, high = _beyond(case, said, resolution, holds)
+        return _halved(case, low, min(high, total), resolution, holds)
+    low, high = _below(case, said, resolution, holds)
+    return _halved(case, low, high, resolution, holds)
+
+
+def _beyond(
+    case: Case, accepted_one: float, step: float, holds: Callable[[Case, float], bool]
+) -> tuple[float, float]:
+    """A bracket above an accepted ε, found in steps that grow."""
+    low = accepted_one
+    while holds(case, low + step):
+        low += step
+        step *= 4
+    return low, low + step
+
+
+def _below(
+    case: Case, refused_one: float, step: float, holds: Callable[[Case, float], bool]
+) -> tuple[float, float]:
+    """A bracket below a refused ε, found in steps that grow."""
+    high = refused_one
+    while high > step and not holds(case, high - step):
+        high -= step
+        step *= 4
+    return max(high - step, 0.0), high
+
+
+def _halved(
+    case: Case,
+    low: float,
+    high: float,
+    resolution: float,
+    holds: Callable[[Case, float], bool],
+) -> float:
+    """The largest ε that is accepted in a bracket, at most ``resolution`` too small."""
+    while high - low > resolution * (1 + ROUNDING):
         middle = (low + high) / 2
         if holds(case, middle):
             low = middle
@@ -218,7 +264,7 @@ def difference(seed: int) -> tuple[float, float, float, Case]:
     said = shown(case)
     # Private labels without δ: no such question can be planned, and a pure cost is meant.
     askable = not isinstance(case.data, EventCounts) and case.data.domain == "public"
-    found = bisected(case, total) if case.delta or askable else said
+    found = largest_accepted(case, said, total) if case.delta or askable else said
     # Acceptance is not quite monotone in ε: what is shown is right where it is really accepted.
     if said > found and accepted(case, said):
         found = said

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 RECENT_ROWS = 10
-MOST_KINDS = 10  # of queries, of which it is counted how many more fit
+MOST_KINDS = 5  # of queries, of which it is counted how many more fit
 LONG_HISTORY = 10  # equal questions: from here on a registration is spoken of
 MORE = 1.1  # times as many questions: where a registration is worth a word
 # They leave room for margins.

@@ -249,17 +249,34 @@ class _LargestEpsilon:
             return
         direction = 1 if self.accepts(guess) else -1
         step = self._width(guess)
-        while True:
-            probe = guess + direction * step
-            if not 0 < probe < self.total or self.accepts(probe) != (direction > 0):
-                return
+        probe = guess + direction * step
+        while self.low < probe < self.high and self.accepts(probe) == (direction > 0):
             step *= 2
+            probe = guess + direction * step
 
     def _expected(self) -> float | None:
-        """About the largest ε: where a plan is estimated to fit as it is, by the secant rule, or
-        what adding up grants if that is more; None: nothing is expected.
+        """About the largest ε: where a plan is estimated to fit as it is, or what adding up grants
+        if that is more; None: nothing is expected.
+        """
+        crossing = self._crossing()
+        if crossing is None:
+            return None
+        # A little below: if that is accepted, few plans above it are needed to know it is largest.
+        likely = crossing - self._width(crossing) / 4
+        added = 0.0
+        if isinstance(self.account, Filter):
+            added = min(self.account.added_left(), self.total)
+        expected = max(likely, added)
+        if self.low < expected < self.high:
+            return expected
+        return None
 
-        The secant rule begins at the total, whose plan was made before.
+    def _crossing(self) -> float | None:
+        """About the ε of a plan that is estimated to fit as it is, by the secant rule; None:
+        unknown.
+
+        The rule begins at the total, whose plan was made before. A plan close to the end is one
+        side of the bracket, and so is asked for at once.
         """
         epsilon = self.total
         excess = self._excess(epsilon)
@@ -277,19 +294,12 @@ class _LargestEpsilon:
                 slope = min((there - excess) / (following - epsilon), LEAST_SLOPE)
             epsilon = following
             excess = there
-            if abs(excess / slope) <= self._width(epsilon) / 2:
+            remote = abs(excess / slope)
+            if remote <= self._width(epsilon):
+                self.accepts(epsilon)
+            if remote <= self._width(epsilon) / 2:
                 break
-        return self._at_least_added(epsilon - excess / slope)
-
-    def _at_least_added(self, epsilon: float) -> float | None:
-        """This ε, or what adding up grants where that is more; None: it is no ε of a question."""
-        added = 0.0
-        if isinstance(self.account, Filter):
-            added = min(self.account.added_left(), self.total)
-        expected = max(epsilon, added)
-        if 0 < expected < self.total:
-            return expected
-        return None
+        return epsilon - excess / slope
 
     def _excess(self, epsilon: float) -> float | None:
         """Return how much more than this ε is estimated to fit, by the plan at it; None:

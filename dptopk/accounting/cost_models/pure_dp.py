@@ -24,7 +24,10 @@ from dptopk.accounting.pld.log_mgf import (
 from dptopk.accounting.pld.loss_components import Responses, SeveralConstraints
 from dptopk.costs import ApproxDP, Cost, MultiDP, PureDP
 
+SPLIT = 256  # costs that are remembered without their atom: one has hundreds of constraints
 
+
+@lru_cache(maxsize=SPLIT)
 def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
     """δ_i = a + (1 - a) δ_i' with the common atom a, the δ at the largest ε."""
     atom = min(delta for _, delta in cost.constraints)
