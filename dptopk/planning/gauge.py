@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self
 
-from dptopk._internal.formatting import format_lower
 from dptopk.budgets.account_base import Account
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.parallel import Parallel
@@ -99,6 +100,13 @@ class Kind:
         """
         return cls(Question(k=USUAL_K, delta=account.delta * USUAL_DELTA), facts)
 
+    def paid(self, candidate: TopKPlan, account: Account) -> bool:
+        """Whether an account pays for a plan of this kind as it is now; nothing is spent."""
+        trial = Trial(account)
+        if self.in_steps:
+            return candidate.payable(trial)
+        return trial.covers(candidate)
+
     def __str__(self) -> str:
         words = f"the top {self.question.k} at delta {self.question.delta or 0.0:.4g}"
         if self.question.counts == "none":
@@ -183,7 +191,7 @@ class _LargestEpsilon:
     def accepts(self, epsilon: float) -> bool:
         """Whether the question would be accepted at this ε; narrows the bracket."""
         found = self.planned(epsilon)
-        taken = found is not None and self._paid(found)
+        taken = found is not None and self.kind.paid(found, self.account)
         if taken:
             self.low = max(self.low, epsilon)
         else:
@@ -212,12 +220,6 @@ class _LargestEpsilon:
             return Trial(unspent).covers(candidate)
         return True
 
-    def _paid(self, candidate: TopKPlan) -> bool:
-        trial = Trial(self.account)
-        if self.kind.in_steps:
-            return candidate.payable(trial)
-        return trial.covers(candidate)
-
     def estimate(self, epsilon: float) -> float | None:
         """About the ε that fits, by the plan at this one; None: unknown."""
         found = self.planned(epsilon)
@@ -244,32 +246,31 @@ class _LargestEpsilon:
 
     def _narrow(self) -> None:
         """Bracket the largest ε from where it is expected, in steps that grow."""
-        guess = self._expected()
-        if guess is None:
-            return
-        direction = 1 if self.accepts(guess) else -1
-        step = self._width(guess)
-        probe = guess + direction * step
-        while self.low < probe < self.high and self.accepts(probe) == (direction > 0):
-            step *= 2
-            probe = guess + direction * step
-
-    def _expected(self) -> float | None:
-        """About the largest ε: where a plan is estimated to fit as it is, or what adding up grants
-        if that is more; None: nothing is expected.
-        """
         crossing = self._crossing()
         if crossing is None:
-            return None
-        # A little below: if that is accepted, few plans above it are needed to know it is largest.
+            return
+        guess = self._guess(crossing)
+        if self.low < guess < self.high:
+            self.accepts(guess)
+        if self.low > 0:
+            start = self.low
+            step = self._width(start)
+            while start + step < self.high and self.accepts(start + step):
+                step *= 2
+        elif self.high < self.total:
+            start = self.high
+            step = self._width(start)
+            while start - step > 0 and not self.accepts(start - step):
+                step *= 2
+
+    def _guess(self, crossing: float) -> float:
+        """The ε that is tried where a plan is estimated to fit as it is at ``crossing``: a little
+        less, since it is then likely to be accepted; or what adding up grants where that is more.
+        """
         likely = crossing - self._width(crossing) / 4
-        added = 0.0
         if isinstance(self.account, Filter):
-            added = min(self.account.added_left(), self.total)
-        expected = max(likely, added)
-        if self.low < expected < self.high:
-            return expected
-        return None
+            return max(likely, min(self.account.added_left(), self.total))
+        return likely
 
     def _crossing(self) -> float | None:
         """About the ε of a plan that is estimated to fit as it is, by the secant rule; None:
@@ -312,7 +313,7 @@ class _LargestEpsilon:
 
     def _accepts_total(self) -> bool:
         found = self.planned(self.total)
-        return found is not None and self._paid(found)
+        return found is not None and self.kind.paid(found, self.account)
 
     def _never_fits(self) -> bool:
         """Whether no question of this kind fits, whatever its ε: its plans fail with at least half
@@ -356,14 +357,10 @@ def epsilon_left(account: Account, kind: Kind) -> float:
     return left
 
 
-def advised(refused: BudgetExceeded, account: Account, kind: Kind) -> BudgetExceeded:
-    """The refusal of a question, with what would fit of its kind."""
-    left = epsilon_left(account, kind)
-    delta = kind.question.delta or 0.0
-    if left > 0:
-        fits = f"what fits of this kind is epsilon up to {format_lower(left, 4)}"
-        fits += f" at delta {delta:.6g}"
-    else:
-        fits = f"what fits of this kind at delta {delta:.6g} is nothing"
-    reason = "; ".join(filter(None, (refused.reason, fits)))
-    return BudgetExceeded(refused.requested, refused.remaining, reason)
+def least_left(accounts: Collection[Account], kind: Kind) -> tuple[Account, float]:
+    """Of several accounts that have to pay for a question the one with least left for it, the first
+    of these, and its ``epsilon_left``.
+    """
+    left = [(epsilon_left(account, kind), account) for account in accounts]
+    least, account = min(left, key=itemgetter(0))
+    return account, least

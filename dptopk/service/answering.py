@@ -34,7 +34,7 @@ from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.spends import Receipt, Spend
 from dptopk.planning import Plan
-from dptopk.planning.gauge import advised
+from dptopk.planning.refusals import advised
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
 from dptopk.service.data import Histograms
@@ -143,7 +143,7 @@ class AnswerService:
             if kind is None:
                 raise
             accounts = self.ledger.state(spec.name).accounts(analyst, segments)
-            raise advised(refused, accounts["dataset"], kind) from None
+            raise advised(refused, accounts.values(), kind) from None
         except InvalidParameter:
             charged = (
                 self.known(spec, analyst, key, question) is not None

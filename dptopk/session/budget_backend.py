@@ -96,6 +96,10 @@ class InMemoryBudget:
         """The account that is charged."""
         return self._account
 
+    def accounts(self) -> tuple[Account, ...]:
+        """All accounts that a question has to be paid from: this one."""
+        return (self._account,)
+
     def kind(self) -> Kind | None:
         """The kind of the last question of others: not known without a ledger."""
         return None
@@ -247,6 +251,14 @@ class LedgerBudget:
         if self._segments and isinstance(account, Parallel):
             return account.only(*self._segments)
         return account
+
+    def accounts(self) -> tuple[Account, ...]:
+        """All accounts that a question of this analyst has to be paid from: that of the data set,
+        and the analyst's limit; copies that spend nothing.
+        """
+        state = self._ledger.state(self._dataset)
+        limits = state.limits_of(self._analyst, self._segments)
+        return (self.account(), *limits.values())
 
     def kind(self) -> Kind | None:
         """The kind of the data set's last question, whoever asked it."""

@@ -102,11 +102,14 @@ class Client:
         return self._about("GET", "/budget")
 
     def remaining(self) -> Remaining:
-        """Return the remaining part that is used up first: the analyst's own, if one was
-        allotted.
+        """Return the remaining part that is used up first: the analyst's own, if one was allotted
+        and has no more left than all of the data set.
         """
         balance = self.budget()
-        part = balance.get("mine", balance["total"])
+        part = balance["total"]
+        own = balance.get("mine", part)
+        if _number(own["epsilon_left"]) <= _number(part["epsilon_left"]):
+            part = own
         fits = {str(one["text"]): int(one["fits"]) for one in balance["fits"]}
         spent = _number(part["epsilon_spent"])
         total = _number(part["epsilon"])

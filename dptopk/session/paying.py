@@ -45,12 +45,12 @@ class SessionPaying:
     kind: Kind | None = None
 
     def covers(self, *plans: Plan) -> bool:
-        """Whether the account, as it is now, pays for one plan, or for one and then another."""
-        account = self.book.account()
+        """Whether the accounts, as they are now, pay for one plan, or for one and then another."""
         first, *then = plans
+        accounts = self.book.accounts()
         if not then:
-            return account.can_spend(first.charge, first.stated)
-        return covers_both(account, first, *then)
+            return all(account.can_spend(first.charge, first.stated) for account in accounts)
+        return all(covers_both(account, first, *then) for account in accounts)
 
     def refuse(self, *charges: Charge) -> BudgetExceeded:
         """The refusal of these charges together."""

@@ -30,9 +30,10 @@ from dptopk.mechanisms.mechanism import Mechanism, finite_l0
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import Plan, TopKPlan, plan
 from dptopk.planning.facts import facts_of
-from dptopk.planning.gauge import Kind, advised, epsilon_left
+from dptopk.planning.gauge import Kind, least_left
 from dptopk.planning.per_segment import PerSegment
 from dptopk.planning.protocol import Step
+from dptopk.planning.refusals import advised
 from dptopk.planning.single import Single, planned
 from dptopk.question import Facts, Question, StatedInSession
 from dptopk.release.release import Release
@@ -454,11 +455,11 @@ class Session:
 
     def _all_left(self, own: Budget, question: Question) -> Budget:
         """The largest ε at which the question is accepted, of several shares of δ."""
-        account = self._book.account()
+        accounts = self._book.accounts()
         totals = []
         for delta in dict.fromkeys(share * own.delta for share in DELTA_SHARES):
             asked = replace(question, delta=delta)
-            epsilon = epsilon_left(account, self._kind_of(asked))
+            _, epsilon = least_left(accounts, self._kind_of(asked))
             if epsilon > 0:
                 totals.append(Budget(epsilon, delta))
         if not totals:
@@ -503,7 +504,7 @@ class Session:
         except BudgetExceeded as refused:
             if kind is None:
                 raise
-            raise advised(refused, self._book.account(), kind) from None
+            raise advised(refused, self._book.accounts(), kind) from None
         self._kind = kind or self._kind
         return answered
 
@@ -601,11 +602,13 @@ class Session:
 
     def remaining(self) -> Remaining:
         """Return what is left of the budget: in ε, per cent, costs, and how many more of each
-        question asked here fit.
+        question asked here fit. Where a ledger limits the analyst besides, it is that of whichever
+        of the two budgets has less left.
         """
-        account = self._book.account()
-        kind = self._book.kind() or self._kind or Kind.usual(account, facts_of(self._histogram))
-        left = epsilon_left(account, kind)
+        accounts = self._book.accounts()
+        usual = Kind.usual(accounts[0], facts_of(self._histogram))
+        kind = self._book.kind() or self._kind or usual
+        account, left = least_left(accounts, kind)
         return Remaining.of(account, self._asked, epsilon_left=left, question=str(kind))
 
     def report(self) -> pd.DataFrame:

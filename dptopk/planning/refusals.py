@@ -1,0 +1,115 @@
+"""This module says what a refused question could have been: the ε that fits, the noise that costs
+less, and whether a registration in advance would have covered it.
+
+All of it follows from the costs of the question and of what was charged before. Nothing is read,
+nothing is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from dptopk._internal.choices import Counts
+from dptopk._internal.formatting import format_lower, format_upper
+from dptopk.accounting import bounds
+from dptopk.budgets.account_base import Account
+from dptopk.budgets.filter import Filter
+from dptopk.budgets.parallel import Parallel
+from dptopk.budgets.registered_account import Accountant
+from dptopk.costs import Charge
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
+from dptopk.planning.choose import plan
+from dptopk.planning.gauge import Kind, least_left
+from dptopk.planning.topk_plan import TopKPlan
+from dptopk.question import any_plan
+
+# Noise on the counts that is tried where the question left it open or named another.
+OTHER_NOISE: dict[type[Account], tuple[Counts, ...]] = {
+    Filter: ("gaussian",),
+    Accountant: ("gaussian", "laplace", "box"),
+}
+
+
+def advised(refused: BudgetExceeded, accounts: Collection[Account], kind: Kind) -> BudgetExceeded:
+    """The refusal of a question, with what would fit of its kind, and the noise or the registration
+    that costs less.
+
+    Args:
+        refused: the refusal by one of the accounts.
+        accounts: all that have to pay.
+        kind: of the question, with its total.
+    """
+    account, left = least_left(accounts, kind)
+    others = _alternatives(refused.requested, accounts, _refusing(refused.requested, account), kind)
+    words = [refused.reason, _what_fits(left, kind), *others]
+    return BudgetExceeded(refused.requested, refused.remaining, "; ".join(filter(None, words)))
+
+
+def _what_fits(left: float, kind: Kind) -> str:
+    """The largest ε of this kind, in words."""
+    delta = kind.question.delta or 0.0
+    if left > 0:
+        fits = f"what fits of this kind is epsilon up to {format_lower(left, 4)}"
+        return f"{fits} at delta {delta:.6g}"
+    return f"what fits of this kind at delta {delta:.6g} is nothing"
+
+
+def _refusing(charge: Charge, account: Account) -> Account:
+    """The account itself, or of segments the first that refuses the charge."""
+    if not isinstance(account, Parallel):
+        return account
+    refusing = (part for part in account.parts.values() if not part.can_spend(charge))
+    return next(refusing, account)
+
+
+def _alternatives(
+    requested: Charge, accounts: Collection[Account], refusing: Account, kind: Kind
+) -> Iterator[str]:
+    """What costs less than the question as it was asked, in words; nothing where it asks for more
+    than the total.
+    """
+    epsilon = kind.question.epsilon
+    if epsilon is None or epsilon > refusing.epsilon():
+        return
+    cheaper: list[TopKPlan] = []
+    for counts in OTHER_NOISE.get(type(refusing), ()):
+        other = _with_noise(counts, kind)
+        if other is None or other.charge == requested:
+            continue
+        cheaper.append(other)
+        if all(kind.paid(other, account) for account in accounts):
+            yield f'with counts="{counts}" this question fits now'
+            break
+    if isinstance(refusing, Filter):
+        yield from _registered(refusing, requested, cheaper)
+
+
+def _with_noise(counts: Counts, kind: Kind) -> TopKPlan | None:
+    """The plan of this question with other noise on its counts; None: it shows none, or names
+    that noise already, or cannot have it.
+    """
+    question = kind.question
+    if question.counts in {"none", counts}:
+        return None
+    with suppress(InvalidParameter, IncompatibleCosts, BudgetExceeded):
+        other = replace(question, counts=counts)
+        return plan(other, replace(kind.facts, covers=any_plan))
+    return None
+
+
+def _registered(account: Filter, requested: Charge, cheaper: list[TopKPlan]) -> Iterator[str]:
+    """Whether everything that was charged and this question would be within the total, had it been
+    registered in advance; with other noise on the counts of this question if not as it is.
+    """
+    for noise, charge in (("", requested), *((" with Gaussian noise", p.charge) for p in cheaper)):
+        together = Charge.join(account.spent(), charge)
+        found = bounds.compose(together, delta=account.delta, lower=False, effort="quick")
+        if found.epsilon <= account.epsilon():
+            total = f"({format_upper(found.epsilon, 4)}, {account.delta:.6g})"
+            yield (
+                f"registered in advance{noise}, this question and all that was charged would fit: "
+                f"together they are {total}"
+            )
+            return
