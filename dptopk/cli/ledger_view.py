@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,9 @@ from dptopk.accounting.calibration import queries_affordable
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.remaining import Remaining
 from dptopk.costs import Charge
-from dptopk.planning.gauge import epsilon_left, kind_of
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
+from dptopk.planning.choose import plan
+from dptopk.planning.gauge import Kind, epsilon_left, kind_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,8 +102,9 @@ def registered_left(left: Charge | str) -> list[str]:
 
 
 def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
-    """A line where a registration of the question that was asked most would have fitted more of it;
-    for long histories of a budget of free choice.
+    """A line where a registration of the question that was asked most would have fitted more of it,
+    as it was asked or with Gaussian noise on its counts; for long histories of a budget of free
+    choice.
     """
     account = state.account
     asked = Counter(_query_name(spend) for spend in spends if spend.charge)
@@ -109,16 +113,38 @@ def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
     name, times = asked.most_common(1)[0]
     if times < LONG_HISTORY:
         return []
-    kinds = _largest(spends)
-    if name not in kinds:
+    latest = next(spend for spend in reversed(spends) if _query_name(spend) == name)
+    in_all = times + account.fits(latest.charge, latest.stated)
+    ways = {"": latest.charge}
+    gaussian = _with_gaussian_noise(latest)
+    if gaussian is not None:
+        ways[' with counts="gaussian"'] = gaussian
+    would = []
+    for way, charge in ways.items():
+        registered = queries_affordable(charge, account.budget, effort="quick")
+        if registered >= MORE * in_all:
+            would.append(f"{int(registered)}{way}")
+    if not would:
         return []
-    charge, stated = kinds[name]
-    in_all = times + account.fits(charge, stated)
-    registered = queries_affordable(charge, account.budget, effort="quick")
-    if registered < MORE * in_all:
-        return []
-    would = f"{int(registered)} of {rounded_up(name)} would fit, not {in_all}"
-    return [f"note:      registered beforehand, {would}"]
+    fits = f"{' or '.join(would)} of {rounded_up(name)} would fit, not {in_all}"
+    return [f"note:      registered beforehand, {fits}"]
+
+
+def _with_gaussian_noise(spend: Spend) -> Charge | None:
+    """The charge of a recorded question with Gaussian noise on its counts, at the same (ε, δ);
+    None: it has none, or cannot have it.
+    """
+    record = spend.mechanism.get("question_kind")
+    if record is None or spend.stated is None:
+        return None
+    try:
+        kind = Kind.of(record)
+        if kind.question.counts == "none":
+            return None
+        question = replace(kind.question.with_total(spend.stated), counts="gaussian", look=None)
+        return plan(question, replace(kind.facts, looks=False)).charge
+    except (InvalidParameter, IncompatibleCosts, BudgetExceeded):
+        return None
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -6,9 +6,11 @@ import json
 import re
 import sqlite3
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from dptopk import Histogram, Session, compose, plan_topk
 from dptopk.cli import app
 from dptopk.cli.topk import _delta
 from dptopk.costs import BoundedRange, Budget, Charge, PureDP
@@ -533,3 +535,20 @@ def test_a_long_history_says_when_a_registration_would_have_fitted_more(tmp_path
     shown = run("ledger", "show", url).output
     assert re.search(r"registered beforehand, \d+ of the five would fit, not \d+", shown)
     assert "left:      ε up to" in shown
+
+
+@pytest.mark.slow
+def test_a_long_history_says_when_gaussian_noise_would_have_fitted_more(tmp_path):
+    url = tmp_path / "long.db"
+    words = Histogram({"the": 900, "of": 700, "and": 500}, sensitivity=Sensitivity(l0=1))
+    with Ledger(url, test=True) as ledger:
+        ledger.create_dataset("d", budget=Budget(1, 1e-6), sensitivity=words.sensitivity)
+        rng = np.random.default_rng(1)
+        session = Session(words, ledger=ledger, dataset="d", analyst="ann", rng=rng)
+        for _ in range(10):
+            session.top_k(2, budget=Budget(0.02, 1e-9), counts="laplace", look=None)
+    shown = run("ledger", "show", url).output.replace("\n", " ")
+    found = re.search(r'registered beforehand, .*?(\d+) with counts="gaussian" of', shown)
+    assert found is not None, shown
+    plan = plan_topk(2, Budget(0.02, 1e-9), counts="gaussian", sensitivity=words.sensitivity)
+    assert compose(plan.charge.times(int(found[1])), delta=1e-6).epsilon <= 1
