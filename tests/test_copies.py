@@ -5,6 +5,7 @@ refuses in words. Every public name of every room is walked.
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import inspect
 import json
@@ -202,6 +203,14 @@ RESULTS = {
     **{f"mechanism {m!r}": (lambda m=m: m) for m in ALONE},
     **{f"release of {m!r}": (lambda m=m, h=h: m.release(h)) for m, h in MECHANISMS},
 }
+
+
+@functools.cache
+def _result(name: str) -> object:
+    """The result of a name in RESULTS, computed once."""
+    return RESULTS[name]()
+
+
 ERRORS = {
     DptopkError: DptopkError("words"),
     InvalidParameter: InvalidParameter("k: words", parameter="k"),
@@ -243,7 +252,7 @@ SLOW = {"attest", "audit", "Counterexample", "to_dp_event", "divide", "events_hi
     [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in RESULTS],
 )
 def test_results_pickle_and_copy(name):
-    result = RESULTS[name]()
+    result = _result(name)
     assert result is not None
     assert all(_same(result, other) for other in _copies(result))
 
@@ -295,10 +304,6 @@ def test_results_cross_a_process():
         assert pool.submit(_result, "compose").result() == RESULTS["compose"]()
 
 
-def _result(name: str) -> object:
-    return RESULTS[name]()
-
-
 # Public classes that hold a budget, a connection or a file, or are only interfaces, and why.
 STAY = {
     "Plan": "abstract: the base of all plans; several of them above",
@@ -335,7 +340,7 @@ def test_a_receipt_of_a_ledger_pickles_and_copies(tmp_path):
 
 @pytest.mark.slow
 def test_every_public_class_is_walked():
-    examples = [make() for make in RESULTS.values()]
+    examples = [_result(name) for name in RESULTS]
     walked = {type(each).__name__ for each in examples}
     walked |= {type(part).__name__ for each in examples if type(each) is tuple for part in each}
     walked |= {kind.__name__ for kind in ERRORS} | set(STAY) | {"BudgetExceeded"}

@@ -45,7 +45,7 @@ ONE = (Sensitivity(l0=1),)
 OURS = [
     KnownGaussian(sigma=3.3),
     Box(epsilon=0.7),
-    GaussianCounts(mu=0.3),
+    pytest.param(GaussianCounts(mu=0.3), marks=pytest.mark.study),  # its law takes half a minute
     Centred(noise=KnownGaussian(sigma=7.0)),
     Centred(noise=KnownLaplace(epsilon=0.5), centre=Fraction(1, 3)),
     UnknownLaplace(d_bar=10, epsilon=0.5, delta=1e-4),
