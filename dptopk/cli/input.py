@@ -304,7 +304,7 @@ class Source(Columns):
             return []
         hint = (
             "the mark \ufffd in a label stands for bytes that are no text in the encoding that the "
-            "header line suggests; --encoding cp1252 is that of many spreadsheets"
+            "header line suggests, nor in cp1252; --encoding names another one"
         )
         return [hint]
 

@@ -227,8 +227,8 @@ def read_counts(
         separator: one character between the cells of a CSV file; None = the header line decides
             among commas, semicolons, tabs and bars.
         encoding: of a text file; None = its mark of byte order and its header line decide. Bytes
-            that are no text become U+FFFD; short rows have empty cells, and of long ones the cells
-            beyond the header are left out.
+            that are no UTF-8 are read as cp1252; short rows have empty cells, and of long ones the
+            cells beyond the header are left out.
         decimal: "." or ",", the decimal mark of the counts of a text file.
         where: keep only rows in which these columns hold these values, compared as text.
 

@@ -2,8 +2,9 @@
 
 The separator and the encoding are decided by the mark of byte order and the header line alone, and
 by the columns that are asked for: no row of a user has a say in how the others are read. Bytes that
-the encoding does not know become U+FFFD; a short row has empty cells at its end, and a long one
-loses those beyond the header.
+are no UTF-8, where the header leaves it at that, are read as cp1252, each by itself; those that the
+encoding does not know become U+FFFD. A short row has empty cells at its end, and a long one loses
+those beyond the header.
 """
 
 from __future__ import annotations
@@ -92,6 +93,23 @@ class TextFormat:
         return f"cells between {between}, encoding {self.encoding.removesuffix('-sig')}"
 
 
+def _as_cp1252(error: UnicodeError) -> tuple[str, int]:
+    """The text instead of bytes that are none: that of cp1252, where it has them, in UTF-8.
+
+    Nothing but these bytes has a say, so that no row decides how another one is read.
+    """
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    odd = error.object[error.start : error.end]
+    if error.encoding.startswith("utf-8"):
+        return odd.decode("cp1252", errors="replace"), error.end
+    return "\ufffd", error.end
+
+
+_ODD_BYTES = "dptopk.cp1252"
+codecs.register_error(_ODD_BYTES, _as_cp1252)
+
+
 def known_encoding(encoding: str | None) -> str | None:
     """Python's name of an encoding.
 
@@ -170,7 +188,7 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
     A row with a cell beyond the 131,072 characters that the csv module reads is left out as well.
     """
     with closing(_binary(path)) as stream:
-        text = io.TextIOWrapper(stream, form.encoding, errors="replace", newline="")
+        text = io.TextIOWrapper(stream, form.encoding, errors=_ODD_BYTES, newline="")
         for _ in range(form.skipped):
             text.readline()
         reader = csv.reader(text, delimiter=form.separator)

@@ -20,6 +20,7 @@ from dptopk._internal.formatting import (
     markdown_table,
     numbered,
 )
+from dptopk._internal.rounding import sum_up
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -114,10 +115,20 @@ class Release:
     def epsilon(self) -> float:
         """The ε of what was charged at ``delta``, an upper bound; inf where the costs need a larger
         δ.
+
+        After a look whose outcome chose the plan, it is the ε of the look and that of the plan,
+        added up: costs that an outcome chose were not fixed in advance, as set-wise bounds need.
         """
         from dptopk.accounting.bounds import compose
 
-        return compose(self.charge, delta=self.delta, lower=False).epsilon
+        look = self.phases.get("look")
+        # An answer that was not paid in steps is charged as a whole, whatever the look costs.
+        if look is None or not self.charge.includes(look):
+            return compose(self.charge, delta=self.delta, lower=False).epsilon
+        rest = replace(self.charge.minus(look), delta=self.charge.delta)
+        looked = compose(look, delta=0.0, lower=False)
+        then = compose(rest, delta=self.delta, lower=False)
+        return sum_up([looked.epsilon, then.epsilon])
 
     def made_on(self, histogram: Histogram) -> bool:
         """Whether this answer was drawn from this same Histogram object."""

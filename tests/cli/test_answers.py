@@ -206,9 +206,9 @@ def test_a_full_disk_after_the_draw_keeps_the_answer(counts, tmp_path):
 def test_files_of_other_habits(tmp_path):
     excel = tmp_path / "excel.csv"
     excel.write_bytes("label;count\nM\xfcller;900\n".encode("cp1252"))
-    assert "M\ufffdller" in run("topk", excel, *BASE).stdout  # an ASCII header tells nothing of it
-    result = run("topk", excel, *BASE, "--encoding", "cp1252")
+    result = run("topk", excel, *BASE)  # an ASCII header tells nothing of it
     assert "Müller" in result.stdout
+    assert "M\ufffdller" in run("topk", excel, *BASE, "--encoding", "ascii").stdout
     assert "semicolons" in result.stderr
     out = tmp_path / "top.csv"
     assert run("topk", excel, *BASE, "--out", out).exit_code == 0

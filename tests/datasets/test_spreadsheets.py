@@ -108,7 +108,7 @@ def test_events_of_every_export(tmp_path, name):
 @pytest.mark.slow
 def test_bad_rows_follow_a_rule_and_change_no_other(tmp_path):
     """Each bad row alone, in a file that the engine reads strictly and in one that is copied."""
-    rows = {b"z": {}, b"z;a;b;c": {"a": 1}, b"z;caf\xe9": {"caf\ufffd": 1}, b'z;"x"y': {"xy": 1}}
+    rows = {b"z": {}, b"z;a;b;c": {"a": 1}, b"z;caf\xe9": {"café": 1}, b'z;"x"y': {"xy": 1}}
     for row, more in rows.items():
         for separator in (b";", b","):
             path = tmp_path / "rows.csv"
@@ -124,8 +124,8 @@ def test_bad_rows_follow_a_rule_and_change_no_other(tmp_path):
 def test_what_is_stated_overrides_the_header(tmp_path):
     path = tmp_path / "events.csv"
     path.write_bytes("user;article\nu;café\n".encode("cp1252"))
-    assert histogram(path) == {"caf\ufffd": 1}
-    assert histogram(TextFile(path, encoding="cp1252")) == {"café": 1}
+    assert histogram(path) == {"café": 1}
+    assert histogram(TextFile(path, encoding="cp437")) == {"cafΘ": 1}
     with pytest.raises(InvalidParameter, match="no column 'user'; it has 'user;article'"):
         histogram(TextFile(path, separator=","))
     with pytest.raises(InvalidParameter, match=r"'user', 'article'; did you mean 'article'\?"):
@@ -171,7 +171,7 @@ def test_no_row_decides_how_the_others_are_read(tmp_path):
     path = tmp_path / "counts.csv"
     path.write_bytes(b"word,n\n" + b"a;b;c;d,5\n" * 50 + b"caf\xe9,3\n,,,\n,\n")
     found = read_counts(path, label="word", count="n")
-    assert found.to_numpy().tolist() == [["a;b;c;d", 250], ["caf\ufffd", 3]]
+    assert found.to_numpy().tolist() == [["a;b;c;d", 250], ["café", 3]]
 
 
 def test_a_wrong_name_lists_the_columns(tmp_path):

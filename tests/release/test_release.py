@@ -18,11 +18,15 @@ from dptopk import (
     KnownGaussian,
     KnownGumbel,
     KnownLaplace,
+    Session,
     plan_topk,
 )
 from dptopk._internal.formatting import format_upper
 from dptopk.costs import BoundedRange, Charge
 from dptopk.histogram.histogram import Sensitivity
+from dptopk.planning import plan
+from dptopk.planning.facts import facts_of
+from dptopk.question import Question
 from dptopk.release.release import Release
 
 CHARGE = Charge({BoundedRange(0.1): 2}, delta=1e-9, adaptive=True)
@@ -109,6 +113,22 @@ def test_what_is_no_release_is_refused():
     ):
         with pytest.raises(InvalidParameter):
             Release.from_dict(wrong)
+
+
+@pytest.mark.slow
+def test_an_answer_after_a_look_says_that_it_cost_what_was_asked():
+    """The composition of the look and the plan that it chose is 0.7% less, and no guarantee."""
+    epsilon = 2.0
+    look = "auto"
+    counts = {f"w{rank}": 3000 // (rank + 1) for rank in range(60)}
+    histogram = Histogram(counts, sensitivity=Sensitivity(l0=3))
+    budget = Budget(epsilon, 1e-6)
+    session = Session(histogram, budget=budget, rng=np.random.default_rng(1))
+    answer = session.top_k(5, budget=budget, look=look)
+    assert "look" in answer.phases
+    assert 0.995 * epsilon <= answer.epsilon <= epsilon
+    whole = plan(Question(k=5, epsilon=epsilon, delta=1e-6, look=look), facts_of(histogram))
+    assert whole.release(histogram, np.random.default_rng(1)).epsilon == pytest.approx(epsilon)
 
 
 def test_an_answer_says_what_it_cost_and_gives_its_rows():

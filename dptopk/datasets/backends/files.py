@@ -88,7 +88,7 @@ class Files:
     @contextmanager
     def rewritten(self, columns: Sequence[str] | None) -> Iterator[Files]:
         """Copies of the text files as UTF-8 with commas, which are deleted at the end: bytes that
-        are no text become U+FFFD, short rows have empty cells, long ones lose theirs.
+        are no UTF-8 are read as cp1252, short rows have empty cells, long ones lose theirs.
 
         The copies hold the columns that are asked for, or all where one of these is missing.
         """
