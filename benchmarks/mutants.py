@@ -2,8 +2,8 @@
 
 A mutant changes one operator or number in mechanisms, accounting, budgets or ledger: a comparison, an
 arithmetic operator, min and max, and and or, a constant, a negation that is dropped. It runs in a
-copy of the repository against the eight test files that are nearest to the changed file: quick
-tests with a limit of time. What was run is written down after each mutant, so a run that was
+copy of the repository against the quick tests that are nearest to the changed file, first the
+eight files that name most of it, then the others of its room, with a limit of time. What was run is written down after each mutant, so a run that was
 stopped goes on; the page docs/notes/mutants.md is written from it.
 
     make measure WHAT=mutants ARGS="--count 400 --seed 1"
@@ -36,6 +36,7 @@ ROOMS = {"mechanisms": 0.3, "accounting": 0.35, "budgets": 0.15, "ledger": 0.2}
 SUPERSEDED = "published"
 NEAREST = 8
 SECONDS = 90  # of processor time, by each process
+OF_ROOM = 4  # times as long for the other tests of a room
 WAITS = 20  # times as long on the clock, for a mutant that sleeps
 
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -57,7 +58,7 @@ COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
 INTRODUCTION = """# Mutants
 
 `make measure WHAT=mutants` (benchmarks/mutants.py), seed {seed}: {count} changes of one operator or number each, drawn from four rooms.
-Each is run against the {nearest} nearest test files, quick tests alone; "too long" is above the limit of processor time, which counts as found, for a suite that does not end is noticed. Survivors are listed with the reason
+Each is run against the {nearest} nearest test files, then against the others of its room, quick tests alone; "too long" is above the limit of processor time, which counts as found, for a suite that does not end is noticed. Survivors are listed with the reason
 that was found by reading.
 
 | room | mutants | killed | too long | survived |
@@ -193,14 +194,35 @@ def nearest(file: str) -> list[str]:
     return sorted(scores, key=lambda test: -scores[test])[:NEAREST]
 
 
+def others_of_room(file: str, near: list[str]) -> list[str]:
+    """The other test files of the room that a file of the package is in."""
+    room = Path(file).parts[1]
+    tests = sorted((ROOT / "tests" / room).rglob("test_*.py"))
+    return [
+        str(test.relative_to(ROOT)) for test in tests if str(test.relative_to(ROOT)) not in near
+    ]
+
+
 def tried(mutant: Mutant, copy: Path, seconds: float) -> Outcome:
-    """Run the nearest quick tests on a mutant, in a copy of the repository."""
+    """Run the quick tests of a mutant, the nearest first, in a copy of the repository."""
     text, before, after = text_of(mutant)
     target = copy / mutant.file
     original = target.read_bytes()
     target.write_text(text, encoding="utf-8")
+    near = nearest(mutant.file)
+    try:
+        verdict = verdict_of(near, copy, seconds)
+        if verdict == "survived":
+            verdict = verdict_of(others_of_room(mutant.file, near), copy, OF_ROOM * seconds)
+    finally:
+        target.write_bytes(original)
+    return Outcome(mutant, before, after, verdict)
+
+
+def verdict_of(tests: list[str], copy: Path, seconds: float) -> str:
+    """What quick tests say of a copy: "killed", "survived" or "too long"."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    command += ["-m", "not slow", *nearest(mutant.file)]
+    command += ["-m", "not slow", *tests]
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     most = math.ceil(seconds)
     try:
@@ -213,15 +235,11 @@ def tried(mutant: Mutant, copy: Path, seconds: float) -> Outcome:
             timeout=WAITS * seconds,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1)),
         )
-        if done.returncode in {-signal.SIGXCPU, -signal.SIGKILL}:
-            verdict = "too long"
-        else:
-            verdict = "survived" if done.returncode in {0, 5} else "killed"
     except subprocess.TimeoutExpired:
-        verdict = "too long"
-    finally:
-        target.write_bytes(original)
-    return Outcome(mutant, before, after, verdict)
+        return "too long"
+    if done.returncode in {-signal.SIGXCPU, -signal.SIGKILL}:
+        return "too long"
+    return "survived" if done.returncode in {0, 5} else "killed"
 
 
 def copied(folder: Path) -> Path:

@@ -385,11 +385,9 @@ def covering_variance(cost: Cost) -> float:
         mu = dominating_mu(cost.scale, cost.shift)
         return math.nextafter(mu * mu, math.inf)
     if isinstance(cost, PureDP | BoundedRange):
-        from scipy.special import expit, ndtri
+        from dptopk.accounting.gaussian.pair import covering_mu
 
-        # the corner of the ε-DP trade-off curve
-        corner = float(ndtri(expit(-cost.epsilon)))
-        mu = -2 * corner * (1 + 2e-12)
+        mu = covering_mu(cost.epsilon)
         if math.isfinite(mu):
             return math.nextafter(mu * mu, math.inf)
     raise IncompatibleCosts(f"{cost} is not known to be covered by a Gaussian")

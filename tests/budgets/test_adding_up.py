@@ -19,7 +19,7 @@ from random import Random
 
 import pytest
 
-from dptopk.budgets.adding_up import Sums
+from dptopk.budgets.adding_up import UNSTATED, Entering, Sums
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.filter_metrics import Pure, Renyi
 from dptopk.budgets.parallel import Parallel
@@ -456,3 +456,12 @@ def test_a_cost_without_a_price_in_a_sum_is_not_within_it():
     record = {"prices": {str(cost): [*[None] * len(metrics), 0.0]}}
     taken = RunningTotals.of(Charge({cost: 1}), record, metrics)
     assert not sums.covers(taken)
+
+
+def test_a_statement_that_nobody_made_takes_a_part_of_the_failures_left():
+    """A charge that states no δ enters the sum of ε at a tenth of what is left for failures."""
+    pool = Fraction(1, 10**6)
+    metrics = {"pure": Pure(1.0)}
+    sums = Sums(metrics, RunningTotals.of(Charge(), {}, metrics), pool)
+    cost = next(Entering(Charge({GaussianDP(0.1): 1}), sums, None).statements(None, inside=False))
+    assert cost.delta == pytest.approx(float(pool * UNSTATED), rel=1e-6)

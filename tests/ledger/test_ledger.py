@@ -268,6 +268,7 @@ def test_a_full_database_charges_nothing(path, ledger):
         ({"registered": "BR(1)", "delta": 1e-6}, "registered"),
         ({"budget": (1, 1e-6)}, "budget"),
         ({"budget": Budget(1, 1e-6), "delta": 1e-6}, "budget"),
+        ({"budget": Budget(1, 1e-6), "segments": {"region": "eu"}}, "segments"),
         ({"registered": REGISTERED, "delta": 1e-5, "unit": ""}, "unit"),
         ({"registered": REGISTERED, "delta": 1e-5, "version": 2}, "version"),
         ({"registered": REGISTERED, "delta": 1e-5, "unit": "eve\x1b[2J"}, "unit"),

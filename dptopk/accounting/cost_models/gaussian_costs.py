@@ -17,17 +17,9 @@ from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.accounting.pld.loss_components import DiscreteGaussian, GaussianLoss
 from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
 
-# ε-DP is μ-Gaussian for μ = 2Φ⁻¹(1 - a), a = 1/(1 + e^ε): computed to some ulps, a thousand times
-# that is kept off.
-_CORNER_SLACK = 1e-12
-
 
 def _covers(token: GaussianDP, cost: Cost) -> bool:
-    """μ' <= μ, or the corner of the ε-DP trade-off chain (0,1), (a,a), (1,0) lies above the
-    Gaussian curve.
-
-    A convex trade-off curve with the same ends lies below the chain as soon as it does at the
-    corner: Φ(Φ⁻¹(1-a) - μ) <= a is μ >= 2Φ⁻¹(1-a). The μ' of discrete noise is its dominating one
+    """μ' <= μ, with the μ' that covers an ε-DP cost, and the dominating one of discrete noise
     (docs/notes/filters.md).
     """
     if isinstance(cost, GaussianDP):
@@ -39,9 +31,9 @@ def _covers(token: GaussianDP, cost: Cost) -> bool:
     epsilon = pure_of(cost)
     if not epsilon < math.inf:
         return False
-    from scipy.special import expit, ndtri
+    from dptopk.accounting.gaussian.pair import covering_mu
 
-    return bool(token.mu >= -2 * ndtri(expit(-epsilon)) * (1 + _CORNER_SLACK))
+    return covering_mu(epsilon) <= token.mu
 
 
 def _covers_discrete(token: DiscreteGaussianDP, cost: Cost) -> bool:

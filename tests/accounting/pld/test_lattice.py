@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -266,6 +267,16 @@ def test_the_bracket_notices_a_wrong_side() -> None:
     exact = float(optimal_dp_delta(0.11, 20, at_epsilon=1.2))
     assert below < exact * 0.9
     assert above > exact * 1.01
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_an_error_moves_an_end_outward(side: int) -> None:
+    """With an error of a tenth of δ: ε of an upper end rises, ε of a lower end falls."""
+    exact = product([randomised_response(np.full(20, 0.11))], step=0.05, tilt=2.0, side=side)
+    delta = exact.delta(1.2)
+    wrong = replace(exact, error=0.05 * delta * math.exp(-exact.log_unit(1.2)))
+    assert side * (wrong.epsilon(delta) - exact.epsilon(delta)) > 1e-3
+    assert side * (wrong.delta(1.2) - delta) > 0.04 * delta
 
 
 @pytest.mark.parametrize("failing", [0.0, 0.3])
