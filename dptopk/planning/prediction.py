@@ -37,10 +37,8 @@ CAUTION = 0.7
 # Labels and degrees are not independent: in turn the shapes take the share that a cap or weights
 # leave of a label as less, as predicted, and as more likely, by these log odds.
 LOG_ODDS = np.array([-0.3, 0.0, 0.3])
-# The k largest capped counts are an answer where the cap takes off at most as many deviations of
-# their noise: so as the budget grows they are one only where no user has more labels than the cap.
-MOST_CUT = 2.0
 LARGEST_EXPONENT = 50.0
+LEAST_ROWS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class Scene:
         Labels and degrees are first taken to be independent: of users who have d labels each, a
         label that comes up with chance p at each of them is had by the share 1 - e^(-dp).
         """
-        if way.cap is None or not self.users.any():
+        if way.cap is None:
             return self.drawn.counts
         counts, average = self._average(way)
         most = WEIGHT if way.find == "weights" else 1.0
@@ -121,13 +119,12 @@ def losses(scene: Scene, ways: list[Way], mu: float) -> Array:
     sources = {source: scene.seen(way) for source, way in alike.items()}
     seen = [sources[way.find, way.cap] for way in ways]
     noise = np.array([deviation(way, scene.k, scene.budget, mu, scene.linf) for way in ways])
-    shown = _chances_shown(scene, ways, mu, seen, noise)
+    found = np.array([_found(scene, *one, mu) for one in zip(ways, seen, strict=True)])
+    rates = np.array([_rate(scene, way, mu) for way in ways])
+    shown = _shown(scene, found, rates)
     rows = shown @ scene.drawn.sizes
-    cut = np.array([cut_off(scene, *each) for each in zip(ways, seen, strict=True)])
+    cut = np.array([cut_off(scene, *each) for each in zip(ways, seen, shown, strict=True)])
     each = np.minimum(rows, 1.0) * np.hypot(noise[:, None], cut) + _missed(scene, shown)
-    # Labels chosen under a cap tend to the true top k only if the cap takes off next to nothing.
-    by_capped = np.array([not way.selecting for way in ways])
-    each[by_capped & (np.sqrt((cut**2).mean(axis=1)) > MOST_CUT * noise)] = math.inf
     typical: Array = np.sqrt((each**2).mean(axis=1))
     return typical
 
@@ -140,26 +137,17 @@ def _missed(scene: Scene, shown: Array) -> Array:
     return missed
 
 
-def _chances_shown(
-    scene: Scene, ways: list[Way], mu: float, seen: list[Array], noise: Array
-) -> Array:
-    """The chance of each label to be shown, shape (ways, shapes, groups)."""
-    found = np.array([_found(scene, *each, mu) for each in zip(ways, seen, strict=True)])
-    selects = np.array([way.selecting > 0 for way in ways])
-    rates = np.array([_rate(scene, way, mu) for way in ways if way.selecting])
-    shown = np.empty_like(found)
-    shown[selects] = _shown(scene, found[selects], rates)
-    for place in np.flatnonzero(~selects):
-        shown[place] = _largest(scene, found[place], seen[place], noise[place])
-    return shown
+def cut_off(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
+    """The root mean square of what a cap takes off the counts that are shown, shape (shapes,).
 
-
-def cut_off(scene: Scene, way: Way, seen: Array) -> Array:
-    """The root mean square of what a cap takes off the counts that are shown, shape (shapes,)."""
+    Where few are shown they are the largest, of which it takes off most: so the mean is over what
+    is shown.
+    """
     if way.counting != "capped":
         return np.zeros(len(seen))
     squares = (scene.drawn.counts - seen) ** 2 + _unlike(scene, seen) ** 2
-    taken: Array = np.sqrt(squares @ scene.drawn.of_top(scene.k) / scene.k)
+    rows = np.maximum(shown @ scene.drawn.sizes, LEAST_ROWS)
+    taken: Array = np.sqrt((shown * squares) @ scene.drawn.sizes / rows)
     return taken
 
 
@@ -246,26 +234,6 @@ def _shown(scene: Scene, found: Array, rates: Array) -> Array:
         exponent = np.minimum(rate * (counts - level), LARGEST_EXPONENT)
         shown = found * (1 - np.exp(-np.exp(exponent)))
         many = (shown @ sizes)[..., None] > scene.k
-        low = np.where(many, level, low)
-        high = np.where(many, high, level)
-    return shown
-
-
-def _largest(scene: Scene, found: Array, seen: Array, noise: float) -> Array:
-    """The chance of each label to be found and among the k largest noisy capped counts, shape
-    (shapes, groups).
-    """
-    from scipy.special import ndtr
-
-    spread = np.hypot(noise, _unlike(scene, seen))
-    margin = 10.0 * noise
-    low = np.full((len(seen), 1), -margin)
-    high = seen.max(axis=1, keepdims=True) + margin
-    shown = found
-    for _ in range(BISECTIONS):
-        level = (low + high) / 2
-        shown = np.minimum(found, ndtr((seen - level) / spread))
-        many = (shown @ scene.drawn.sizes)[:, None] > scene.k
         low = np.where(many, level, low)
         high = np.where(many, high, level)
     return shown

@@ -23,7 +23,8 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import Box, KnownLaplace
-from dptopk.planning.open_counts import looked_at, mean_and_ranks, open_counts
+from dptopk.planning.open_counts import likely_counts, looked_at, mean_and_ranks, shapes_through
+from dptopk.planning.open_users import open_users
 from dptopk.planning.prediction import Scene, losses
 from dptopk.planning.topk_plan import Phase
 from dptopk.planning.ways import COUNTING, Counting, Way, calibrated, deviation
@@ -37,25 +38,18 @@ Array = np.ndarray[Any, Any]
 # multiples of k.
 USERS = 0.01
 RANKS = 0.03
-# Where all users seen are fewer than this many deviations of their noise nothing was seen.
-STDS = 3.0
-# The same of the mean of the top k.
-STDS_SEEN = 2.0
-# How many numbers of users are compared for a cell, and how many scales of noise around it.
-NUMBERS = 2000
-FURTHEST = 20.0
-SEED = 17
+# All users are taken to be at most as many deviations of the noise more than are seen.
+STDS = 2.0
 # How many of the shapes of counts are used.
 LIKELY = 24
 # The menu: shares of μ² for finding and selecting; parts of them for selecting; floors without a
 # cap, in multiples of k; and the caps of coins, which are among those that are read.
 SHARES = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 SELECTING = (0.2, 0.35, 0.5)
+LITTLE = (0.05, 0.1, 0.2, 0.35, 0.5)  # where the counts by which labels are found are shown
 FLOORS = (3, 10, 40)
 COIN_CAPS = (20, 60)
 WEIGHTED_CAP = 100
-# A way is taken instead of the usual one where at most this part of its loss is predicted.
-CLEARLY = 0.9
 
 
 def looks(epsilon: float) -> tuple[Phase, Phase]:
@@ -98,8 +92,7 @@ def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
 
 def capped_menu() -> list[Way]:
     """The ways that show the counts under a narrow cap, where any kind of count will do."""
-    parts = (0.0, *SELECTING)
-    return [Way("threshold", 1.0, part, "capped", cap) for part in parts for cap in NARROW]
+    return [Way("threshold", 1.0, part, "capped", cap) for part in LITTLE for cap in NARROW]
 
 
 def under_of(way: Way) -> Sensitivity:
@@ -123,7 +116,10 @@ class Choice:
 
 
 def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, usual: Way) -> Choice:
-    """The way with the least predicted loss by what was seen; the usual one if nothing was seen.
+    """The way with the least predicted loss by what was seen, the usual one included.
+
+    Where nothing is seen above the noise the shapes are those that are likely before a look, and
+    not larger than the noise: nothing is chosen by a limit on what was seen.
 
     Args:
         plan: the question.
@@ -133,36 +129,30 @@ def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, us
         usual: the way that is taken without a look.
     """
     scene = _scene(plan, users, counts, rest)
-    if scene is None:
-        return Choice(None, "nothing was seen")
     mu = gaussian_mu(epsilon=rest.epsilon, delta=rest.delta)
     offered = menu(plan.k, _families(plan, rest, mu))
     if plan.counted and plan.family is None:
         offered += capped_menu()
     predicted = losses(scene, [usual, *offered], mu)
     best = int(np.argmin(predicted))
-    if predicted[best] > CLEARLY * predicted[0]:
+    if not best:
         return Choice(None, f"a loss of {predicted[0]:.3g} was predicted for the usual way")
     promise = f"a loss of {predicted[best]:.3g} was predicted, {predicted[0]:.3g} for the usual way"
     return Choice(offered[best - 1], promise)
 
 
-def _scene(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget) -> Scene | None:
-    """What the looks leave open; None if nothing was seen beside their noise."""
+def _scene(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget) -> Scene:
+    """What the looks leave open."""
     users_look, counts_look = plan.looks
-    names = looked_at(plan.k)
-    noisy_users = _in_order(users, CELLS)
-    noisy_counts = _in_order(counts, names)
-    users_std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
-    counts_std = counts_look.mechanism.count_noise(Sensitivity(), labels=len(names)) or 0.0
-    few = noisy_users.sum() < STDS * users_std * math.sqrt(len(CELLS))
-    if few or noisy_counts[0] < STDS_SEEN * counts_std:
-        return None
     box = counts_look.mechanism
     assert isinstance(box, Box)  # noqa: S101
-    length = (max(FLOORS) + 1) * plan.k + 10
-    drawn = open_counts(noisy_counts, plan.k, box, length, LIKELY)
-    return Scene(plan.k, rest, _open_users(noisy_users, users_std / math.sqrt(2)), drawn)
+    noisy_users = _in_order(users, CELLS)
+    std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
+    most = max(noisy_users.sum(), 0.0) + STDS * std * math.sqrt(len(CELLS))
+    likely = likely_counts(_in_order(counts, looked_at(plan.k)), box, LIKELY, most)
+    drawn = shapes_through(plan.k, likely, (max(FLOORS) + 1) * plan.k + 10)
+    open_ = open_users(noisy_users, std / math.sqrt(2), plan.k, likely)
+    return Scene(plan.k, rest, open_, drawn)
 
 
 def _in_order(released: Release, names: Sequence[object]) -> Array:
@@ -170,33 +160,6 @@ def _in_order(released: Release, names: Sequence[object]) -> Array:
     values = np.asarray(released.counts, dtype=np.float64).tolist()
     by_label = dict(zip(released.labels, values, strict=True))
     return np.array([by_label[name] for name in names], dtype=np.float64)
-
-
-def _open_users(noisy: Array, scale: float) -> Array:
-    """Return how many users there may be in each cell, by its noisy count, shape (LIKELY, cells).
-
-    Of numbers n as likely as 1/(n + 1) before the look, since small cells are commoner than large
-    ones, the quantiles after it, in another order for each cell.
-
-    Args:
-        noisy: shape (cells,).
-        scale: of the Laplace noise on each.
-    """
-    near = np.maximum(noisy, 0.0)
-    least = np.maximum(near - FURTHEST * scale, 0.0)
-    numbers = np.linspace(least, near + FURTHEST * scale, NUMBERS).T
-    likely = np.exp(-np.abs(numbers - near[:, None]) / scale) / (numbers + 1)
-    below = likely.cumsum(axis=1)
-    quantiles = (np.arange(LIKELY) + 0.5) / LIKELY
-    rng = np.random.default_rng(SEED)
-    drawn = np.empty((LIKELY, len(noisy)))
-    for cell, chances in enumerate(below / below[:, -1:]):
-        drawn[:, cell] = np.interp(rng.permutation(quantiles), chances, numbers[cell])
-    # Beyond the largest cell those of more labels are no larger: so noise on the last cells is not
-    # taken for users of hundreds of labels.
-    largest = int(noisy.argmax())
-    drawn[:, largest:] = np.minimum.accumulate(drawn[:, largest:], axis=1)
-    return drawn
 
 
 def _families(plan: TwoPhasePlan, rest: Budget, mu: float) -> tuple[Counting | None, ...]:

@@ -52,11 +52,6 @@ DIVISIONS: tuple[tuple[float, float, float], ...] = ((12, 0.3, 0.3), (25, 0.15, 
 BEYOND = (0.3, 0.4)
 # Without a cap as many times k labels take part, and box noise is compared up to this k.
 FLOOR = 40
-# What an answer says whose labels were chosen under a cap.
-LIGHTER_USERS = (
-    "; labels were chosen by them too: one of users with many labels may be missing though its "
-    "true count is as large"
-)
 MOST_BOXED = 30
 
 
@@ -323,8 +318,6 @@ class TwoPhasePlan(TopKPlan):
         for phase in self.phases:
             if isinstance(phase.mechanism, KnownGumbel):
                 return self._selected(phase.mechanism, found, everything, rng)
-        if self.way.counting == "capped":
-            return found.top(self.k, planned=True)
         # Of charges from before labels were selected: the first by what they were found with.
         return found if self.mechanisms[0].open_ended else found.top(self.k)
 
@@ -370,11 +363,9 @@ class TwoPhasePlan(TopKPlan):
         if self.under.l0 is None:
             return f"{labels} found and {done} on all data: {about} the data without a cap"
         if self.way.counting == "capped":
-            chosen = "selected on all data" if self.way.selecting else "the largest of them chosen"
-            missing = "" if self.way.selecting else LIGHTER_USERS
             return (
                 f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user), and "
-                f"{chosen}; their counts are those under the cap{missing}"
+                "selected on all data; their counts are those under the cap"
             )
         weights = (
             "; to find them, a label of a user counted less the more of them the user has"
@@ -678,8 +669,6 @@ def _only(found: Release, chosen: Release) -> Release:
     """The rows found whose labels were chosen: intervals know that others passed too."""
     if len(chosen) == len(found) or found.counts is None or found.measurement is None:
         return found
-    if chosen.measurement is not None:  # they were chosen by these very counts
-        return chosen
     wanted = set(chosen.labels)
     rows = [row for row, label in enumerate(found.labels) if label in wanted]
     measurement = found.measurement.kept(found.counts, len(rows), planned=False)

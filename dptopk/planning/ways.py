@@ -76,10 +76,7 @@ class Way:
             capped count.
         share: of μ², the part for finding and selecting, in (0, 1]; the rest is for counting.
         selecting: the part of that share for the k selections from what was found, in (0, 1);
-            without a cap finding is selecting. 0, with capped counts alone: nothing is selected
-            again, the k largest noisy capped counts are shown. That way does not tend to the true
-            top k by itself: it is only offered where a look shows that the cap takes off less than
-            the noise (``profile.chosen``).
+            without a cap finding is selecting.
         counting: the noise on the counts of all events; "capped": the noisy capped counts by which
             labels were found are shown, with nothing left to count again; None where none are.
         cap: the number of labels of a user that take part in finding; None without a cap.
@@ -104,8 +101,6 @@ class Way:
             counted = ", then the counts under that cap"
         if self.find == "uncapped":
             return f"selections from the {self.floor} largest counts of all events{counted}"
-        if not self.selecting:
-            return f"the largest noisy counts under a cap of {self.cap} labels"
         return f"{self.find} under a cap of {self.cap} labels, selections without one{counted}"
 
 
@@ -148,9 +143,9 @@ def calibrated(
     whole = gaussian_mu(epsilon=budget.epsilon, delta=budget.delta - delta)
     make = _Phases(way, k, delta, under, everything, whole * math.sqrt(way.share))
     if way.counting == "capped":
-        selections = (make.selected(floor_digits(make.pick)),) if way.selecting else ()
         size = make.mu * math.sqrt((1 - way.selecting) / (under.l0 or 1))
-        phases, bound = _filled(selections, make.found_with_counts, budget, size)
+        selections = make.selected(floor_digits(make.pick))
+        phases, bound = _filled((selections,), make.found_with_counts, budget, size)
         phases = phases[::-1]
     elif way.counting is None:
         phases, bound = _filled(make.first, make.selected, budget, make.pick)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dptopk import Budget, Histogram, Sensitivity
+from dptopk import Budget, Histogram, Sensitivity, Session
 from dptopk.datasets import EventCounts
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT, finding_sensitivity
 from dptopk.planning import plan, plan_two_phases
@@ -135,3 +135,28 @@ def test_weights_alone_would_not(tables):
         first = both.under_cap.labels[both.under_cap.top_rows(k)]
         top = np.sort(both.counts)[::-1][:k]
         assert top.mean() - both.count_of(list(first)).mean() > 0.5
+
+
+def test_few_users_with_hundreds_of_labels_of_their_own_do_not_hide_the_top_k():
+    """A cap takes three users off the ten largest counts, so that 500 others are larger under it.
+
+    The look at users sees next to nothing of three: a way that shows the largest capped counts was
+    taken there, and none of the ten was in the answer of seed 8.
+    """
+    top = [(f"light {place}-{one}", f"top {place}") for place in range(10) for one in range(12)]
+    others = [
+        (f"other {place}-{one}", f"other {place}") for place in range(500) for one in range(13)
+    ]
+    shared = [f"top {place}" for place in range(10)]
+    heavy = [
+        (f"heavy {one}", label)
+        for one in range(3)
+        for label in [*shared, *(f"rare {one}-{place}" for place in range(300))]
+    ]
+    table = pd.DataFrame([*top, *others, *heavy], columns=["user", "item"])
+    budget = Budget(100.0, DELTA)
+    for seed in (7, 8, 9):
+        rng = np.random.default_rng(seed)
+        session = Session.from_events(table, user="user", item="item", budget=budget, rng=rng)
+        answer = session.top_k(10)
+        assert len(set(answer.labels) & set(shared)) >= 9

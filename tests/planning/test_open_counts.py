@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from dptopk import Box, Histogram
-from dptopk.planning.open_counts import looked_at, mean_and_ranks, open_counts
+from dptopk.planning.open_counts import (
+    likely_counts,
+    looked_at,
+    mean_and_ranks,
+    shapes_through,
+)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -22,7 +27,8 @@ def test_one_user_moves_all_that_is_looked_at_one_way_by_at_most_one(k):
 def test_of_exact_values_the_shapes_have_their_mean_and_ranks():
     k = 10
     seen = np.array([300.0, 80.0, 20.0])
-    drawn = open_counts(seen, k, Box(epsilon=1000.0), 410, 24)
+    likely = likely_counts(seen, Box(epsilon=1000.0), 24, 10_000.0)
+    drawn = shapes_through(k, likely, 410)
     top = drawn.counts @ drawn.of_top(k) / k
     assert np.abs(top / 300 - 1).max() < 0.1
     ranked = [int(np.searchsorted(drawn.edges, rank)) - 1 for rank in (10, 60)]

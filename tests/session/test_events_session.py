@@ -367,10 +367,9 @@ def test_a_look_chooses_the_way_and_the_answer_says_so(few):
     answer = session.top_k(60, budget=BUDGET)
     assert "chosen by a look, for DP(0.01) + DP(0.0299999), at how many labels" in answer.note
     assert "(mean of the top 60, rank 60, rank 240); a loss of " in answer.note
-    # Hardly any user has more labels than the cap: so the largest counts under it are the answer.
+    # Hardly any user has more labels than the cap: so the counts under it are shown.
     assert answer.capped
-    assert "the largest of them chosen; their counts are those under the cap" in answer.note
-    assert "of users with many labels may be missing" in answer.note
+    assert "and selected on all data; their counts are those under the cap" in answer.note
     plan = plan_two_phases(60, BUDGET, profile=True)
     assert answer.charge == plan.charge  # known before anything is seen
     assert list(answer.phases) == ["users", "ranks", "answer"]
@@ -385,12 +384,12 @@ def test_a_look_chooses_the_way_and_the_answer_says_so(few):
     assert again.counts.tolist() == answer.counts.tolist()
 
 
-def test_labels_are_never_chosen_under_a_cap_that_the_look_sees_cut(few):
-    """With much ε the look sees that the cap takes labels off, and counts without it choose."""
+def test_counts_are_never_those_under_a_cap_that_the_look_sees_cut(few):
+    """With much ε the look sees that the cap takes labels off, and counts without it are shown."""
     session = Session.from_events(few, **COLUMNS, budget=Budget(1000.0, 1e-6))
     answer = session.top_k(60, budget=Budget(1000.0, 1e-6))
     assert "chosen by a look" in answer.note
-    assert "the largest of them chosen" not in answer.note
+    assert not answer.capped
     assert "found on capped data (at most 5 labels" not in answer.note
 
 
@@ -406,7 +405,8 @@ def test_counts_under_a_cap_say_so_and_their_bars_cover_them():
     both = EventCounts.beside(Histogram(labels, counts), under, profile, narrow)
     plan = plan_two_phases(100, BUDGET, profile=True)
     answer = plan.release(both, np.random.default_rng(1))
-    assert "the largest noisy counts under a cap of 5 labels: chosen by a look" in answer.note
+    shown = "threshold under a cap of 5 labels, selections without one, then the counts under that"
+    assert shown in answer.note
     assert "their counts are those under the cap" in answer.note
     assert answer.capped
     assert answer.charge == plan.charge
@@ -442,7 +442,7 @@ def test_registered_costs_take_looks_only_where_they_are_registered(few):
         assert session.top_k(60, budget=BUDGET).charge == plan.charge
 
 
-def test_where_nothing_is_seen_the_usual_way_is_taken():
+def test_where_nothing_is_seen_the_way_is_the_best_on_what_was_likely_before():
     """Twenty users: fewer than the noise of the look; and no users at all."""
     plan = plan_two_phases(60, BUDGET, profile=True)
     for users in (20, 0):
@@ -455,7 +455,7 @@ def test_where_nothing_is_seen_the_usual_way_is_taken():
         answer = plan.release(
             EventCounts.beside(histogram, weighed, profile), np.random.default_rng(1)
         )
-        assert "nothing was seen" in answer.note
+        assert "a loss of " in answer.note
         assert answer.charge == plan.charge
 
 

@@ -1,0 +1,77 @@
+"""The users by their number of labels that a look leaves open, each shape of them with counts that
+they can have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptopk.histogram.event_counts import CELLS
+from dptopk.planning.open_counts import FACTORS
+from dptopk.planning.prediction import BOUNDS
+
+if TYPE_CHECKING:
+    from dptopk.planning.mixture import Array
+
+# How many numbers of users are compared for a cell, and how many scales of noise around it.
+NUMBERS = 2000
+FURTHEST = 20.0
+# Users are drawn as many times for each shape of the counts.
+FINER = 16
+SEED = 17
+LEAST = 1e-9
+# The number of labels of a user in the geometric middle of a cell.
+TYPICAL = np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:])
+
+
+def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
+    """Return how many users there may be in each of CELLS, for each shape of the counts, shape
+    (shapes, cells).
+
+    Counts need users: no label has more than all of them, and all labels of the first ranks
+    together have no more than users have labels. So each shape of the counts goes with one of the
+    likely users who can have it; where none of them can, with those who nearly can.
+
+    Args:
+        noisy: the users seen, shape (cells,).
+        scale: of the Laplace noise on each.
+        k: how many labels are asked for.
+        counts: of each shape the mean of the top k, and the counts of both ranks that are looked
+            at, shape (shapes, 3).
+    """
+    rng = np.random.default_rng(SEED)
+    drawn = _likely_users(noisy, scale, FINER * len(counts), rng)
+    mean, _, last = counts.T[:, :, None]
+    fewest_pairs = k * (mean + (FACTORS[-1] - 1) * last)
+    of_users = np.maximum(mean / np.maximum(drawn.sum(axis=1), LEAST), 1.0)
+    of_pairs = np.maximum(fewest_pairs / np.maximum(drawn @ TYPICAL, LEAST), 1.0)
+    lacking = of_users * of_pairs  # how many times more would be needed, shape (shapes, drawn)
+    order = rng.random(lacking.shape)
+    places = np.lexsort((order, lacking), axis=1)[:, 0]
+    at_least = np.maximum(of_users[np.arange(len(counts)), places], 1.0)
+    together: Array = drawn[places] * at_least[:, None]
+    return together
+
+
+def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Generator) -> Array:
+    """Users of each cell by its noisy count, shape (number, cells).
+
+    Of numbers n as likely as 1/(n + 1) before the look, since small cells are commoner than large
+    ones, the quantiles after it, in another order for each cell.
+    """
+    near = np.maximum(noisy, 0.0)
+    least = np.maximum(near - FURTHEST * scale, 0.0)
+    numbers = np.linspace(least, near + FURTHEST * scale, NUMBERS).T
+    likely = np.exp(-np.abs(numbers - near[:, None]) / scale) / (numbers + 1)
+    below = likely.cumsum(axis=1)
+    quantiles = (np.arange(number) + 0.5) / number
+    drawn = np.empty((number, len(CELLS)))
+    for cell, chances in enumerate(below / below[:, -1:]):
+        drawn[:, cell] = np.interp(rng.permutation(quantiles), chances, numbers[cell])
+    # Beyond the largest cell those of more labels are no larger: so noise on the last cells is not
+    # taken for users of hundreds of labels.
+    largest = int(noisy.argmax())
+    drawn[:, largest:] = np.minimum.accumulate(drawn[:, largest:], axis=1)
+    return drawn
