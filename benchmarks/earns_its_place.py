@@ -47,7 +47,9 @@ LEAST_GAIN = 1.03
 LEAST_LOSS = 0.1
 # How many divisions of the budget are looked at closely, and the draws of that look and of the
 # last, which is for the designs that are within NEAR of the best.
-DIVISIONS, FEW, MANY, NEAR = 2, 256, 2048, 1.15
+DIVISIONS, FEW, MANY, NEAR = 2, 256, 1024, 1.15
+# What is this much worse by an estimate is not looked at closely.
+FAR = 1.5
 
 Cell = tuple[str, tuple[str, float, bool], int, int | None, float, str]
 # Loss and its standard error of each design, by "name (domain)".
@@ -164,13 +166,18 @@ def losses_in(cell: Cell, shape: Shape) -> dict[str, tuple[float, float]]:
         fit=True,
         shape=shape,
     )
-    found = {}
+    guesses = {}
     for design in DESIGNS:
         asked = replace(request, method=design.name)
         if not design.misfit(asked):
-            best = _best_division(asked, design)
-            if best is not None:
-                found[named(design)] = best
+            guesses[named(design)] = _divisions(asked, design)
+    rough = {name: found[0].loss - found[0].doubt for name, found in guesses.items() if found}
+    limit = FAR * max(min(rough.values()), LEAST_LOSS)
+    found = {}
+    for name, loss in rough.items():
+        best = guesses[name][0] if loss > limit else _at_scale(guesses[name])
+        if best is not None:
+            found[name] = best
     least = max(min(one.loss for one in found.values()), LEAST_LOSS)
     for name, one in found.items():
         if one.loss <= NEAR * least:
@@ -178,15 +185,22 @@ def losses_in(cell: Cell, shape: Shape) -> dict[str, tuple[float, float]]:
     return {name: (one.loss, one.doubt / 2) for name, one in found.items()}
 
 
-def _best_division(request: Request, design: Design) -> Candidate | None:
-    """A design with its best division of the budget; None where the budget is too small for it."""
+def _divisions(request: Request, design: Design) -> list[Candidate]:
+    """The divisions of the budget for a design, the best of them by few draws first."""
     try:
         guesses = [at_budget(request, design, split) for split in design.splits(request)]
-        guesses.sort(key=lambda guess: guess.loss)
+    except InvalidParameter:
+        return []
+    return sorted(guesses, key=lambda guess: guess.loss)
+
+
+def _at_scale(guesses: Sequence[Candidate]) -> Candidate | None:
+    """The best of the first divisions, scaled by ``compose``; None where the budget is too small."""
+    try:
         scaled = [scale_coarse(replace(guess, draws=FEW)) for guess in guesses[:DIVISIONS]]
-        return min(scaled, key=lambda guess: guess.loss)
     except InvalidParameter:
         return None
+    return min(scaled, key=lambda guess: guess.loss)
 
 
 def in_words(cell: Cell) -> str:

@@ -1,41 +1,45 @@
-"""Ways to find labels of an unknown domain, at the same budget on the same tables: weights here,
-and what is published.
+"""Ways to find labels of an unknown domain, at the same budget on the same real tables: weights
+here, and what is published.
 
-    python -m benchmarks.finding    # the table of docs/notes/two-phases.md
+    python -m benchmarks.finding [NAME...]    # a table of docs/notes/field.md
 
-Labels found, and the share of all counts that is on no label found; the loss of two phases with k
-labels (as in benchmarks.caps), and the share of the true top k's counts that is missed; at (1,
-1e-6). Every way has the same Gaussian budget, its own cap of 100 labels (coins: 10) and continuous
-noise; what is published is written anew from the papers, with the parameters they name, not their
-authors' code:
+Labels found, and the share of all counts that is on no label found, with the standard deviation
+over draws, at (1, 1e-6). Every way has the same Gaussian budget, its own cap of 100 labels (counts
+and coins: 10) and continuous noise; what is published is written anew from the papers, with the
+parameters they name, not their authors' code:
 
     weights     isqrt(100² // d) for each of d labels (weighted Gaussian: Gopi et al. 2020,
-    Dick-Joseph-Raman 2026) counts      1 for each of 10 labels, Gaussian noise over a threshold
-    (Wilkins-Kifer-Zhang-Karrer 2024) coins       PartitionSelection, cap of 10 (Harrison-Manurangsi
-    2026) policy      policy Gaussian (Gopi et al. 2020): users in random order fill labels up to a
-    cut-off, α = 3 sips        DP-SIPS (Swanberg et al. 2023): three rounds of weights, a third as
-    much for each round before the last peel        weights, of which k are selected one by one (WGM
-    + peel: 2603.14016), then counted mad         in the manner of MAD (Chen et al. 2025): what a
-    popular label has above its cut-off goes to other labels
+                Dick-Joseph-Raman 2026)
+    counts      1 for each of 10 labels, Gaussian noise over a threshold
+                (Wilkins-Kifer-Zhang-Karrer 2024)
+    coins       PartitionSelection, cap of 10 (Harrison-Manurangsi 2026)
+    policy      policy Gaussian (Gopi et al. 2020): users in random order fill labels up to a
+                cut-off, α = 3
+    sips        DP-SIPS (Swanberg et al. 2023): three rounds of weights, a third as much for each
+                round before the last
+    mad         in the manner of MAD (Chen et al. 2025): what a popular label has above its cut-off
+                goes to other labels
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from benchmarks.caps import worlds
+from benchmarks.tables import REPORT, table as real_table
 from dptopk import PartitionSelection, Sensitivity
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 
 DELTA = 1e-6
 MU = float(gaussian_mu(epsilon=1.0, delta=DELTA / 2))
 DRAWS, CAP, COINS = 12, 100, 10
-SHARES = {10: 0.15, 25: 0.3, 100: 0.5}
+# The ways that look at a table under the narrower cap.
+NARROW = ("counts", "coins")
 Values = np.ndarray[Any, Any]
 
 
@@ -43,6 +47,7 @@ class Table:
     """The pairs under a cap, as arrays sorted by user."""
 
     def __init__(self, pairs: pd.DataFrame, cap: int, rng: np.random.Generator) -> None:
+        self.cap = cap
         place = pd.Series(rng.random(len(pairs)), index=pairs.index).groupby(pairs["user"]).rank()
         kept = pairs[place <= cap].sort_values("user")
         codes, self.items = pd.factorize(kept["item"])
@@ -153,9 +158,9 @@ def by_mad(
     return passed(routed + table.sums(root(table.degree) - each), scale, cut, rng)
 
 
-WAYS = {
+Find = Callable[[Table, float, float, np.random.Generator], tuple[Values, Values]]
+WAYS: dict[str, Find] = {
     "weights": by_weights,
-    "peel": by_weights,
     "counts": by_counts,
     "coins": by_coins,
     "policy": by_policy,
@@ -164,57 +169,22 @@ WAYS = {
 }
 
 
-def loss(
-    table: Table, k: int, find: Any, rng: np.random.Generator, *, peel: bool = False
-) -> tuple[float, float]:
-    """Of two phases: the loss of a top k with counts, and the share of the true top k's counts that
-    is missed.
-
-    Of counting all that was found, and of counting the k labels with the largest noisy sums, what
-    has the less loss; with ``peel`` instead k labels are selected one by one with Gumbel noise, for
-    half of what is left, and counted.
-    """
-    mu, counting = (
-        MU * part**0.5 for part in (SHARES[k], (1 - SHARES[k]) * (0.5 if peel else 1.0))
-    )
-    top, told = np.sort(table.true.to_numpy())[::-1][:k].sum(), []
-    drawn = [find(table, mu, DELTA / 2, rng) for _ in range(DRAWS)]
-    for most in (k,) if peel else (k, len(table.items)):
-        squares, missed = [], 0.0
-        for found, values in drawn:
-            order = values
-            if peel:  # ρ = k ε²/8 of k selections with Gumbel noise of scale 1/ε
-                order = table.true.loc[table.items[found]].to_numpy() + rng.gumbel(
-                    0, (k / 4) ** 0.5 / counting, len(found)
-                )
-            true = table.true.loc[table.items[found[np.argsort(-order)[:most]]]].to_numpy()
-            noise = rng.normal(0, (len(true) ** 0.5 + 1) / 2 / counting, len(true))
-            shown = np.argsort(-(true + noise))[:k]
-            squares += (noise[shown] ** 2).tolist()
-            missed += max(top - true[shown].sum(), 0) / k / DRAWS
-        told.append(((np.sqrt(np.mean(squares)) if squares else 0.0) + missed, missed * k / top))
-    return min(told)
-
-
-def main() -> None:
-    """Print a line for each world and way: labels found, and the mass missed, with all of it;
-    losses, mass missed.
-    """
+def main(names: Sequence[str]) -> None:
+    """Print a line for each table and way: labels found, and the mass that is on no label found."""
     rng = np.random.default_rng(17)
-    for name, pairs in worlds(4):
+    for name in names:
+        pairs = real_table(name)
         wide, narrow = Table(pairs, CAP, rng), Table(pairs, COINS, rng)
         for way, find in WAYS.items():
-            table = narrow if way in ("counts", "coins") else wide
+            table = narrow if way in NARROW else wide
+            true = table.true.reindex(table.items).to_numpy(dtype=float)
             found = [find(table, MU, DELTA / 2, rng)[0] for _ in range(DRAWS)]
-            mass = (
-                np.mean([table.true.loc[table.items[labels]].sum() for labels in found])
-                / table.true.sum()
-            )
-            told = [loss(table, k, find, rng, peel=way == "peel") for k in SHARES]
-            numbers = f"{np.mean([len(labels) for labels in found]):.0f} | {1 - mass:.1%}"
-            cells = (f"{lost:.3g}, {missed:.1%}" for lost, missed in told)
-            print(f"| {name} | {way} | {numbers} |", " | ".join(cells), "|", flush=True)
+            missed = [1 - true[labels].sum() / table.true.sum() for labels in found]
+            number = [len(labels) for labels in found]
+            spread = f"{np.mean(number):.0f} ± {np.std(number):.1f}"
+            mass = f"{np.mean(missed):.2%} ± {np.std(missed):.2%}"
+            print(f"| {name} | {way} | {spread} | {mass} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or list(REPORT))
