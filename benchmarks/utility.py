@@ -265,7 +265,6 @@ def _row(first: str, cells: Iterable[object]) -> str:
 
 
 FITTED = {
-    "Gaussian": "Gumbel, then Gaussian counts",
     "Laplace": "Gumbel, then Laplace counts",
     "centred": "Gumbel, then centred Gaussian counts",
 }

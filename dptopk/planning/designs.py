@@ -423,7 +423,6 @@ _FLOORS: tuple[
 
 _PEELED: tuple[tuple[str, NoiseName, Callable[[Request, Split, float], Mechanisms]], ...] = (
     ("Laplace", "laplace", _then(_laplace_counts)),
-    ("Gaussian", "gaussian", _then(_gaussian_counts)),
     ("centred Gaussian", "gaussian", _then(_centred_gaussian_counts)),
     ("box", "box", _then_box),
 )

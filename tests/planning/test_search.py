@@ -369,7 +369,7 @@ def test_at_half_the_product_of_both_noises_is_smallest(domain, l0):
             BUDGET,
             sensitivity=Sensitivity(l0=l0),
             domain=domain,
-            method="Gumbel, then Gaussian counts",
+            method="Gumbel, then centred Gaussian counts",
             charge_as="bounded_range",
             **share,
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from inspect import signature
 
 import pandas as pd
@@ -18,6 +18,7 @@ from dptopk import (
     InvalidParameter,
     KnownGaussian,
     KnownLaplace,
+    Sensitivity,
     Session,
     UnknownGumbel,
 )
@@ -195,6 +196,21 @@ def test_a_charge_remembers_every_design(tmp_path):
         revived(wide, record, Charge({PureDP(0.1): 1}))
     with pytest.raises(LedgerError, match="cannot be put again"):
         revived(wide, record | {"question": record["question"] | {"k": 0}}, plan.charge)
+
+
+def test_a_charge_of_a_design_that_went_is_revived(tmp_path):
+    """Gumbel selections, then independent Gaussian counts: no plan is made so any longer."""
+    spec = events_catalog(tmp_path, 1).datasets["articles"]
+    question = TopK(k=2, epsilon=1.0, delta=1e-7, counts="gaussian", method="peel")
+    plan = Plans().get(spec, question)
+    select, count = plan.phases
+    under = Sensitivity(l0=20)
+    mechanism = CountMLE(noise=KnownGaussian(sigma=40.0))
+    before = replace(count, mechanism=mechanism, charge=mechanism.charge(under, labels=2))
+    once = replace(plan, phases=(select, before))
+    assert plan.mechanisms != once.mechanisms
+    record = normal(mechanism=recorded(question, once))
+    assert revived(spec, record, once.charge)[1].mechanisms == once.mechanisms
 
 
 def test_mechanisms_by_name_come_back():
