@@ -83,7 +83,6 @@ class Design:
             None: for both.
         joint: the δ of labels that one user alone has is part of the charge, not added to it, and
             may be all of it.
-        own_delta: does not work without a δ.
         additive: labels are ordered by counts with noise of one law, so that its noise can be told
             without their gaps.
         fold: over a noisy floor: how many times k labels take part, where not d_bar of the request.
@@ -99,7 +98,6 @@ class Design:
     build: Callable[[Request, Split, float], Mechanisms]
     whole: bool | None = None
     joint: bool = False
-    own_delta: bool = False
     additive: bool = True
     fold: int | None = None
     least: int = 1
@@ -136,7 +134,7 @@ class Design:
             ((self.fold or 0) * request.k > request.d_bar, "takes part of a larger top"),
             (self.whole is True and not request.whole, "needs the whole histogram (d_bar=None)"),
             (self.whole is False and request.whole and not named, "for a histogram that is cut"),
-            (request.delta == 0 and (self.own_delta or not self.pure), "needs a delta above 0"),
+            (request.delta == 0 and not self.pure, "needs a delta above 0"),
             (labels_only and request.counted, "releases labels only"),
             (not (threshold or labels_only or self.coins or request.counted), "pays for counts"),
             (
@@ -501,10 +499,8 @@ DESIGNS = (
         )
     ),
     *(
-        Design(
-            name, "whole", "none", "public", _drawn(draw), own_delta=own_delta, additive=additive
-        )
-        for name, draw, own_delta, additive in DRAWS
+        Design(name, "whole", "none", "public", _drawn(draw), additive=additive)
+        for name, draw, additive in DRAWS
     ),
     *(
         Design(

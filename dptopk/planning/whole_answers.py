@@ -17,7 +17,6 @@ from dptopk.mechanisms import (
     JointTopK,
     OneShotTopK,
     RoutedTopK,
-    StabilityTopK,
 )
 from dptopk.planning.request import Request, Split
 
@@ -49,19 +48,13 @@ def _draw(
 _JOINT = _draw(JointTopK, _range)
 _CANONICAL = _draw(CanonicalTopK, _range)
 _ONE_SHOT = _draw(OneShotTopK, pure_epsilon)
-# Labels alone: name, draw, whether it needs a δ, and whether its noise can be told without the
-# gaps. Of a set, in no order, the first row is no better than the last.
-DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
-    ("joint draw", _JOINT, False, False),
-    ("canonical draw", _CANONICAL, False, False),
-    ("one-shot draw", _ONE_SHOT, False, True),
-    ("routed draw", _draw(RoutedTopK, pure_epsilon, own_delta=True), False, False),
-    (
-        "stable set, the rest peeled",
-        _draw(StabilityTopK, pure_epsilon, own_delta=True),
-        True,
-        False,
-    ),
+# Labels alone: name, draw, and whether its noise can be told without the gaps. Of a set, in no
+# order, the first row is no better than the last.
+DRAWS: tuple[tuple[str, Draw, bool], ...] = (
+    ("joint draw", _JOINT, False),
+    ("canonical draw", _CANONICAL, False),
+    ("one-shot draw", _ONE_SHOT, True),
+    ("routed draw", _draw(RoutedTopK, pure_epsilon, own_delta=True), False),
 )
 # And then counts: name, draw, whether it is in order, so that counts can be fitted to it, and the
 # last as above.
