@@ -289,9 +289,13 @@ def _row(cell: str, ours: Seen, peers: dict[str, tuple[str, Seen]]) -> str:
     best, (option, found) = min(peers.items(), key=lambda one: one[1][1].loss)
     factor = ours.loss / max(found.loss, 1e-9)
     error = factor * math.hypot(ours.error / ours.loss, found.error / max(found.loss, 1e-9))
-    lost = "lost" if factor > LOST else ""
+    lost = (
+        "" if factor <= LOST else "lost" if factor - 2 * error > 1 else "behind, within the noise"
+    )
     others = "; ".join(f"{peer} {each}" for peer, (_, each) in peers.items() if peer != best)
-    return f"| {cell} | {ours} | {option}: {found} | {factor:.2f} ± {error:.2f} {lost} | {others} |"
+    return (
+        f"| {cell} | {ours} | {option}: {found} | {factor:.2f} ± {error:.2f} | {lost} | {others} |"
+    )
 
 
 # Public labels
@@ -370,7 +374,7 @@ def _opendp_selections(counts: Values, k: int) -> OneDraw:
 
 def main(names: Sequence[str]) -> None:
     """Print both tables."""
-    header = "ours | the best peer | ours / best | the other peers |\n|---|---|---|---|---|"
+    header = "ours | the best peer | ours / best | | the other peers |\n|---|---|---|---|---|---|"
     print(f"| events, (1, 1e-6): table; k | {header}")
     for name in names:
         for row in events(name):
