@@ -213,16 +213,14 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
     answers: dict[str, Bound] = {}
     cut = ""
     for spec in _in_turn(question, answers):
-        finite = best is not None and question.value(best) < (
-            math.inf if question.delta is not None else 1
-        )
+        nothing = math.inf if question.delta is not None else 1
+        finite = best is not None and question.value(best) < nothing
         if finite and spec.refines and late():
             cut = CUT_BY_TIME
             break
         found = answers[spec.name] = question.ask(spec)
-        lower = max(
-            (b.lower for b in (best, found) if b is not None and b.lower is not None), default=None
-        )
+        known = [best, found] if best is not None else [found]
+        lower = max((b.lower for b in known if b.lower is not None), default=None)
         if best is None or question.value(found) < question.value(best):
             best = found
         value = question.value(best)

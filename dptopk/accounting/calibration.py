@@ -190,12 +190,15 @@ def _next(
         share = 0.5
         if at_low > 0 and math.isfinite(at_high):
             share = (aim - math.log(at_low)) / math.log(at_high / at_low) - 1e-4
-        return math.exp(math.log(low) + min(max(share, 0.02), 0.98) * math.log(high / low))
+        inner = min(max(share, 0.02), 0.98)
+        return math.exp(math.log(low) + inner * math.log(high / low))
     if low:  # ε is close to linear in x when x is small, and grows faster later
         if at_low > 0:
-            return low * min(max(target / at_low, 1 + 5e-4 * 2.0**step), 16.0)
+            ratio = max(target / at_low, 1 + 5e-4 * 2.0**step)
+            return low * min(ratio, 16.0)
         return low * 16
-    return high * max(min(target / at_high, 1 / (1 + 1e-3 * 2.0**step)), 1 / 16)
+    ratio = min(target / at_high, 1 / (1 + 1e-3 * 2.0**step))
+    return high * max(ratio, 1 / 16)
 
 
 def queries_affordable(
@@ -296,7 +299,8 @@ def _excluded(
             return n - 1
         # ε grows at least about as the root of n, and faster where it is large.
         if at_n:
-            n = max(n + 1, math.ceil(n * (budget.epsilon / at_n) ** 2 * (1 + 1e-4 * 2**step)))
+            ratio = (budget.epsilon / at_n) ** 2
+            n = max(n + 1, math.ceil(n * ratio * (1 + 1e-4 * 2**step)))
         else:
             n = 16 * n
     if n > most:
@@ -343,6 +347,11 @@ class _Looks:
         return self.dearer.get(n) or self.ask(n, self.bound, self.rtol, lower=True).lower
 
 
+def _clipped(ratio: float) -> float:
+    """No guess is further away than a factor of a thousand."""
+    return min(max(ratio, 1e-3), 1e3)
+
+
 def _most(
     epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0
 ) -> int:
@@ -373,10 +382,11 @@ def _most(
             at_n = size(value)
             power = 1.0
             if before and at_before != at_n:
-                power = min(max(math.log(at_n / at_before) / math.log(n / before), 0.5), 3.0)
+                power = math.log(at_n / at_before) / math.log(n / before)
+                power = min(max(power, 0.5), 3.0)
             before = n
             at_before = at_n
-            guess = math.floor(n * min(max(aim / at_n, 1e-3), 1e3) ** (1 / power))
+            guess = math.floor(n * _clipped(aim / at_n) ** (1 / power))
         else:
             guess = 16 * n if value == 0 else n // 2
         if step % 4 == 3 and high <= most:  # should the guesses be poor

@@ -251,7 +251,8 @@ def _of_pair(pair: GroupPair, interval: float) -> PrivacyLossDistribution:
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
 
     nodes = np.rint(pair.losses / interval).astype(int).tolist()
-    masses = np.exp(pair.log_masses) * (1 + 8 * ROUNDOFF * (1 + np.abs(pair.log_masses)))
+    rounding = 8 * ROUNDOFF * (1 + np.abs(pair.log_masses))
+    masses = np.exp(pair.log_masses) * (1 + rounding)
     losses = dict(zip(nodes, masses.tolist(), strict=True))
     return pld.PrivacyLossDistribution(
         pld_pmf.create_pmf(losses, interval, pair.infinite, pessimistic_estimate=True)

@@ -99,7 +99,8 @@ def _profile(cost: Cost, x: Floats) -> Floats:
     if isinstance(cost, GaussianDP):
         return gaussian_curve(cost.mu).delta(x)
     if isinstance(cost, PureDP):
-        falls = -np.expm1(np.minimum(x - cost.epsilon, 0.0)) / (1 + math.exp(-cost.epsilon))
+        gains = -np.expm1(np.minimum(x - cost.epsilon, 0.0))
+        falls = gains / (1 + math.exp(-cost.epsilon))
         return falls * (1 + ROUNDING)
     if isinstance(cost, LaplaceDP):
         epsilon = cost.shift / cost.scale

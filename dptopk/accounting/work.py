@@ -54,9 +54,8 @@ class Work:
 
     def take(self, amount: float) -> bool:
         """Spend the work of a refinement; return whether it fits into the budget."""
-        self.spent = (
-            self.spent + amount if self.spent + amount <= self.budget and not late() else math.inf
-        )
+        spent = self.spent + amount
+        self.spent = spent if spent <= self.budget and not late() else math.inf
         return self.spent < math.inf
 
     def rooms(self) -> Iterator[float]:

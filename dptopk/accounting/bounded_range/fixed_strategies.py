@@ -65,12 +65,11 @@ class OptimumCurve(Curve):
 
     def _deltas(self, epsilon: Floats) -> Floats:
         """δ, the optimum rounded outward; a positive δ never underflows to 0."""
-        return exp_up(
-            [
-                -math.inf if x >= self.epsilon_max else self.everywhere(x).upper
-                for x in epsilon.tolist()
-            ]
-        )
+        logs = [
+            -math.inf if x >= self.epsilon_max else self.everywhere(x).upper
+            for x in epsilon.tolist()
+        ]
+        return exp_up(logs)
 
     def _epsilons(self, delta: Floats) -> Floats:
         return np.array(
@@ -83,9 +82,8 @@ class OptimumCurve(Curve):
             if query.epsilon >= self.epsilon_max:
                 return Answer(0.0, 0.0)
             point = self.everywhere(query.epsilon)
-            lower = math.exp(min(point.log_value - point.error, 0.0)) * (
-                1 - 1e-15 * (2 - point.log_value)
-            )
+            rounding = 1e-15 * (2 - point.log_value)
+            lower = math.exp(min(point.log_value - point.error, 0.0)) * (1 - rounding)
             return Answer(float(exp_up(point.upper)), max(lower, 0.0))
         if query.delta <= 0:
             return Answer(self.epsilon_max, self._below(self.epsilon_max, query.delta_below))

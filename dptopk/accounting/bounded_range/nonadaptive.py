@@ -222,7 +222,8 @@ def _moments(z: Floats) -> tuple[Floats, Floats]:
     for j in range(12, 1, -1):  # Horner: r_n = Σ_{j>=n} z^j/j!, to 1e-9
         r2 = (r2 + 1) * small / (j + 1)
         r3 = (r3 + 1) * small / (j + 2)
-    near_log = np.log((r2 + 1) * small**2 / 2) - np.maximum(small, 0.0)
+    integral = (r2 + 1) * small**2 / 2
+    near_log = np.log(integral) - np.maximum(small, 0.0)
     near_mean = (r3 + 1) / (r2 + 1) / 3
     large = np.where(np.abs(z) < 1, 1.0, z)
     decay = np.exp(-np.maximum(large, 0.0))
@@ -239,7 +240,8 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
     low = [0, 0]  # rising before low, falling from high on
     high = [_last_index(epsilon, count, x)] * 2
     while low[0] < high[0] or low[1] < high[1]:
-        probe = np.unique(np.linspace(low, [max(h - 1, 0) for h in high], 32).astype(int))
+        last = [max(h - 1, 0) for h in high]
+        probe = np.unique(np.linspace(low, last, 32).astype(int))
         bounds = _log_ratio(epsilon, count, x, probe.astype(float))
         for side, values in enumerate(bounds):
             rises = np.nan_to_num(values, nan=0.0) > 0
@@ -252,7 +254,8 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
 
 def _best(epsilon: float, count: int, x: float, index: Ints) -> LogDeltaPoint:
     """The largest G(l) of the given indices."""
-    points = [_evaluate(epsilon, count, x, index[i : i + 64])[1] for i in range(0, len(index), 64)]
+    blocks = (index[i : i + 64] for i in range(0, len(index), 64))
+    points = [_evaluate(epsilon, count, x, block)[1] for block in blocks]
     return max(points, key=lambda point: point.upper)
 
 
@@ -316,7 +319,8 @@ def _outside(k: int, index: Floats, i: Floats, odds: Floats, weights: Floats) ->
     top = i[:, 0]
     bottom = i[:, -1]
     below = np.maximum(bottom, 0) / (k - bottom + 1) * odds
-    above = np.where(top < index, _geometric((k - top) / (top + 1) / odds), 0.0)
+    ratio = (k - top) / (top + 1) / odds
+    above = np.where(top < index, _geometric(ratio), 0.0)
     return weights[:, -1] * _geometric(below) + weights[:, 0] * above
 
 
@@ -325,10 +329,10 @@ def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, Log
     """Largest of ln G(l) over the given l: its place, and the value with its error and slope."""
     at = _Candidates.of(epsilon, k, x, indices.astype(float))
     window = _PmfWindows.of(k, at)
-    mass = window.weights.sum(axis=1)
     gap = (at.index - window.top)[:, None] + window.offset  # l - i
-    total = (window.weights * -np.expm1(-at.s[:, None] - gap * epsilon)).sum(axis=1)
-    slope = -(mass + window.cut - total) / total
+    gains = -np.expm1(-at.s[:, None] - gap * epsilon)
+    total = (window.weights * gains).sum(axis=1)
+    slope = -(window.weights.sum(axis=1) + window.cut - total) / total
     log_anchor = log_binomial_pmf(window.top, k, at.rest, at.q)
     log_value = log_anchor + window.peak + np.log(total)
     # Every step of the sum of logarithms rounds by at most an ulp of its size, which matters down
@@ -344,7 +348,8 @@ def _reach(k: int, i: Floats, q: Floats, rest: Floats) -> Floats:
     """Estimate how far below i the terms of the pmf matter, to a relative e^-46; the rest is
     bounded in any case.
     """
-    rate = np.maximum(np.log((k - i + 1) / i * (rest / q)), 1e-300)
+    ratio = (k - i + 1) / i * (rest / q)
+    rate = np.maximum(np.log(ratio), 1e-300)
     return np.minimum(np.ceil(46 / rate) + 1, bernstein_reach(k * rest * q))
 
 

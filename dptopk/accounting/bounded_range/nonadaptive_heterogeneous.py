@@ -81,11 +81,8 @@ class _Heterogeneous(Curve):
         """
         if query.epsilon is not None:
             lower, upper = self.bracket(query.epsilon, query.rtol)
-            return Answer(
-                upper,
-                lower,
-                "" if upper <= lower * (1 + 2 * query.rtol) + UNDERFLOW else "not refined further",
-            )
+            narrow = upper <= lower * (1 + 2 * query.rtol) + UNDERFLOW
+            return Answer(upper, lower, "" if narrow else "not refined further")
         found = self.invert(query.delta, query.rtol)
         if query.delta_below == query.delta:
             return found
@@ -143,7 +140,8 @@ class _Heterogeneous(Curve):
 
     def _certain(self, x: float, t: Floats) -> Floats:
         """Lower bounds on the values of the strategies t."""
-        values = self._value(x + SHIFT * self.epsilon_max, t, t) * (1 - ROUNDING) - UNDERFLOW
+        moved = x + SHIFT * self.epsilon_max
+        values = self._value(moved, t, t) * (1 - ROUNDING) - UNDERFLOW
         return np.nan_to_num(np.maximum(values, 0.0), nan=0.0)
 
     def _search(self, x: float) -> float:
@@ -172,13 +170,19 @@ class _Heterogeneous(Curve):
         mass = np.ones((len(high), 1))
         loss = np.zeros((len(high), 1))
         for j, (epsilon, count) in enumerate(self.counts.items()):
-            top = high[:, j]
-            spread = epsilon + high[:, j] - low[:, j]
-            hit = np.expm1(top - spread) / np.expm1(-spread)
-            miss = np.exp(top - spread) * np.expm1(-top) / np.expm1(-spread)
-            misses = np.arange(count + 1)
-            pmf = np.exp(log_binomial_pmf(misses, count, miss[:, None], hit[:, None]))
-            steps = count * top[:, None] - misses * spread[:, None]
+            top = high[:, j : j + 1]
+            spread = epsilon + top - low[:, j : j + 1]
+            steps, pmf = _pair_law(top, spread, count)
             mass = (mass[:, :, None] * pmf[:, None, :]).reshape(len(high), -1)
             loss = (loss[:, :, None] + steps[:, None, :]).reshape(len(high), -1)
-        return (mass * -np.expm1(np.minimum(x - loss, 0.0))).sum(axis=1)
+        gains = -np.expm1(np.minimum(x - loss, 0.0))
+        return (mass * gains).sum(axis=1)
+
+
+def _pair_law(top: Floats, spread: Floats, count: int) -> tuple[Floats, Floats]:
+    """Losses and masses of ``count`` pairs with the losses top and top - spread, a row each."""
+    hit = np.expm1(top - spread) / np.expm1(-spread)
+    miss = np.exp(top - spread) * np.expm1(-top) / np.expm1(-spread)
+    misses = np.arange(count + 1)
+    pmf: Floats = np.exp(log_binomial_pmf(misses, count, miss, hit))
+    return count * top - misses * spread, pmf

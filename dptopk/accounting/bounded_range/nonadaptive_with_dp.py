@@ -159,13 +159,14 @@ def _at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaPoint:
     answers = _TrueAnswers.of(epsilon, b, m, t, s, n)
     first, law = answers.sum()
     gap = n - (first + np.arange(len(law)))
-    law = law[gap >= 0] * np.exp(answers.tilt * gap[gap >= 0])
+    law = law[gap >= 0]
     gap = gap[gap >= 0]
-    mass = float(law.sum())
-    total = float((law * -np.expm1(-s - gap * epsilon)).sum())
+    law = law * np.exp(answers.tilt * gap)
+    gains = -np.expm1(-s - gap * epsilon)
+    total = float((law * gains).sum())
     if total <= 0:
         return LogDeltaPoint(answers.log_untilted(math.log(CUT), n))
-    slope = -(mass + CUT - total) / total
+    slope = -(float(law.sum()) + CUT - total) / total
     log_value = answers.log_untilted(math.log(total), n)
     size = answers.size + abs(answers.tilt) * (n + b + m)
     error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(CUT / total)

@@ -25,34 +25,33 @@ def _covers(*types: type[Any]) -> Callable[[Any, Any], bool]:
     )
 
 
-MODELS = (
-    CostModel(
-        BoundedRange,
-        covers=_covers(BoundedRange),
-        implied=Implied(
-            pure=lambda cost: cost.epsilon,
-            bounded_range=lambda cost: cost.epsilon,
-            zcdp=lambda cost: (0.0, square_up(cost.epsilon, 8)),
-            exact_zcdp=lambda cost: (0.0, max_kl(cost.epsilon)),
-            cdp=lambda cost: (max_kl(cost.epsilon), cost.epsilon / 2),
-        ),
-        log_mgf=lambda costs: summed_log_mgf(
-            {c.epsilon: times for c, times in costs.items()}, bounded_range_log_mgf
-        ),
-        family=lambda cost: (BoundedRange, cost.epsilon),
-        no_counterpart="a bounded-range cost is not one pair of distributions; "
-        'bounded_range="dp" takes it as ε-DP',
+_RANGE_MODEL = CostModel(
+    BoundedRange,
+    covers=_covers(BoundedRange),
+    implied=Implied(
+        pure=lambda cost: cost.epsilon,
+        bounded_range=lambda cost: cost.epsilon,
+        zcdp=lambda cost: (0.0, square_up(cost.epsilon, 8)),
+        exact_zcdp=lambda cost: (0.0, max_kl(cost.epsilon)),
+        cdp=lambda cost: (max_kl(cost.epsilon), cost.epsilon / 2),
     ),
-    CostModel(
-        ExponentialClockDP,
-        covers=_covers(
-            ExponentialClockDP, BoundedRange
-        ),  # ε-BR implies the clock of ε (docs/notes/clocks.md)
-        log_mgf=each_log_mgf(lambda cost, lam: clock_log_mgf(cost.epsilon, lam)),
-        loss_components=lambda costs: [
-            ExponentialClock(cost.epsilon, times) for cost, times in costs.items()
-        ],
-        family=lambda cost: (ExponentialClockDP, cost.epsilon),
-        no_counterpart="dp-accounting has no exponential clock",
+    log_mgf=lambda costs: summed_log_mgf(
+        {c.epsilon: times for c, times in costs.items()}, bounded_range_log_mgf
     ),
+    family=lambda cost: (BoundedRange, cost.epsilon),
+    no_counterpart="a bounded-range cost is not one pair of distributions; "
+    'bounded_range="dp" takes it as ε-DP',
 )
+_CLOCK_MODEL = CostModel(
+    ExponentialClockDP,
+    covers=_covers(
+        ExponentialClockDP, BoundedRange
+    ),  # ε-BR implies the clock of ε (docs/notes/clocks.md)
+    log_mgf=each_log_mgf(lambda cost, lam: clock_log_mgf(cost.epsilon, lam)),
+    loss_components=lambda costs: [
+        ExponentialClock(cost.epsilon, times) for cost, times in costs.items()
+    ],
+    family=lambda cost: (ExponentialClockDP, cost.epsilon),
+    no_counterpart="dp-accounting has no exponential clock",
+)
+MODELS = (_RANGE_MODEL, _CLOCK_MODEL)

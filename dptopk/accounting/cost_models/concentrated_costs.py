@@ -49,23 +49,22 @@ def _zcdp(cost: CDP) -> tuple[float, float]:
     return (max(0.0, xi) if math.isfinite(rho) else 0.0), rho
 
 
-MODELS = (
-    CostModel(
-        ZCDP,
-        covers=_covers_zcdp,
-        implied=Implied(zcdp=_itself, exact_zcdp=_itself),
-        log_mgf=zcdp_log_mgf(_itself),
-        family=lambda cost: (
-            (ZCDP, cost.xi),
-            cost.rho,
-        ),  # with equal ξ alone is a larger ρ the weaker promise
-        no_counterpart="zCDP is a class of mechanisms without a dominating pair",
-    ),
-    CostModel(
-        CDP,
-        covers=_covers_cdp,
-        implied=Implied(zcdp=_zcdp, exact_zcdp=_zcdp, cdp=lambda cost: (cost.mu, cost.tau)),
-        log_mgf=quadratic_log_mgf(lambda cost: (cost.mu, square_up(cost.tau, 2))),
-        no_counterpart="CDP is a class of mechanisms without a dominating pair",
-    ),
+_ZCDP_MODEL = CostModel(
+    ZCDP,
+    covers=_covers_zcdp,
+    implied=Implied(zcdp=_itself, exact_zcdp=_itself),
+    log_mgf=zcdp_log_mgf(_itself),
+    family=lambda cost: (
+        (ZCDP, cost.xi),
+        cost.rho,
+    ),  # with equal ξ alone is a larger ρ the weaker promise
+    no_counterpart="zCDP is a class of mechanisms without a dominating pair",
 )
+_CDP_MODEL = CostModel(
+    CDP,
+    covers=_covers_cdp,
+    implied=Implied(zcdp=_zcdp, exact_zcdp=_zcdp, cdp=lambda cost: (cost.mu, cost.tau)),
+    log_mgf=quadratic_log_mgf(lambda cost: (cost.mu, square_up(cost.tau, 2))),
+    no_counterpart="CDP is a class of mechanisms without a dominating pair",
+)
+MODELS = (_ZCDP_MODEL, _CDP_MODEL)

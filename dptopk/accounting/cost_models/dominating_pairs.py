@@ -193,11 +193,15 @@ def _places(grids: tuple[Grid, Grid], parts: Sequence[LossComponent], query: Que
     """The places of the products on the grids."""
     above, below = grids
     window = DEVIATIONS * math.sqrt(sum(part.spread() for part in parts))
-    by_gap = sum(part.roundings()[0] for part in parts) >= MANY_PAIRS and all(
-        part.exact for part in parts
-    )
+    by_gap = _bounded_by_gap(parts)
     places = window / above.step * (3 if by_gap and query.lower else 1)
     return places + (window / below.step if query.lower and not by_gap else 0)
+
+
+def _bounded_by_gap(parts: Sequence[LossComponent]) -> bool:
+    """Whether the lower end comes from ``splitting_gap``, not from a product of its own."""
+    above = sum(part.roundings()[0] for part in parts)
+    return above >= MANY_PAIRS and all(part.exact for part in parts)
 
 
 def _first_width(query: Query) -> float:
@@ -252,14 +256,9 @@ def _first_grids(
     coarsest = (
         30 * math.sqrt(spread) / MOST_GRID_POINTS
     )  # about MOST_GRID_POINTS cells within the reach of the product
-    step_above = max(
-        math.sqrt((2 if above < MANY_PAIRS else 1.2) * tolerance / typical * spread / above),
-        coarsest,
-    )
-    if (
-        above * min(step_above**2 / 4, step_above * math.sqrt(spread / max(above, 1)))
-        > NOISIEST * spread
-    ):
+    step_above = (2 if above < MANY_PAIRS else 1.2) * tolerance / typical * spread / above
+    step_above = max(math.sqrt(step_above), coarsest)
+    if _added_variance(step_above, above, spread) > NOISIEST * spread:
         return None
     if (
         query.epsilon and query.epsilon > step_above
@@ -269,6 +268,12 @@ def _first_grids(
     step_below = max(tolerance / (2 * below) if below else step_above, coarsest)
     width = math.sqrt(4 * tolerance / typical * spread / charge.count)
     return Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width)
+
+
+def _added_variance(step: float, pairs: int, spread: float) -> float:
+    """About what splitting so many pairs adds to the variance of their total loss."""
+    deviation = math.sqrt(spread / max(pairs, 1))  # of one pair
+    return pairs * min(step**2 / 4, step * deviation)
 
 
 def _bracket(
@@ -286,9 +291,7 @@ def _bracket(
         upper = max(upper, math.ulp(0.0))
     if not query.lower:
         return Bracket(upper, 0.0, "", above.masses.size)
-    if sum(part.roundings()[0] for part in parts) >= MANY_PAIRS and all(
-        part.exact for part in parts
-    ):
+    if _bounded_by_gap(parts):
         lower = _below_by_gap(parts, grids[0], above, query, upper)
         return Bracket(upper, min(lower, upper), "", above.masses.size)
     below = grid_product(parts, grids[1])
@@ -317,8 +320,9 @@ def _below_by_gap(
         return max(delta_lower(query.epsilon), 0.0)
     # Where δ is certainly above the one asked for, the optimal ε is larger: any such point will do.
     for retreat in min(query.rtol, 0.01) * np.geomspace(0.1, 100, 31):
-        if upper * (1 - retreat) >= 0 and delta_lower(upper * (1 - retreat)) > query.delta_below:
-            return float(upper * (1 - retreat))
+        x = upper * (1 - retreat)
+        if x >= 0 and delta_lower(x) > query.delta_below:
+            return float(x)
     return 0.0
 
 

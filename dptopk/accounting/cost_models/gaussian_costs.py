@@ -57,29 +57,28 @@ def _zcdp_discrete(cost: DiscreteGaussianDP) -> tuple[float, float]:
     return 0.0, square_up(cost.shift, 2, cost.scale)
 
 
-MODELS = (
-    CostModel(
-        GaussianDP,
-        covers=_covers,
-        implied=gaussian_row(_zcdp, lambda cost: cost.mu),
-        log_mgf=zcdp_log_mgf(_zcdp),
-        loss_components=lambda costs: [
-            GaussianLoss(math.fsum(times * cost.mu**2 for cost, times in costs.items()))
-        ],
-        family=lambda cost: (GaussianDP, cost.mu),
-        dp_event=event("GaussianDpEvent", _noise),
-        pld=distribution("gaussian", _noise),
-    ),
-    CostModel(
-        DiscreteGaussianDP,
-        covers=_covers_discrete,
-        implied=gaussian_row(_zcdp_discrete, lambda cost: ratio_up(cost.shift, cost.scale)),
-        log_mgf=zcdp_log_mgf(_zcdp_discrete),
-        loss_components=lambda costs: [
-            DiscreteGaussian(cost.scale, cost.shift, n) for cost, n in costs.items()
-        ],
-        family=lambda cost: ((DiscreteGaussianDP, cost.scale), cost.shift),
-        pld=distribution("discrete_gaussian", lambda cost: (cost.scale, cost.shift)),
-        no_counterpart="there is no event for the discrete Gaussian; to_pld takes it",
-    ),
+_GAUSSIAN_MODEL = CostModel(
+    GaussianDP,
+    covers=_covers,
+    implied=gaussian_row(_zcdp, lambda cost: cost.mu),
+    log_mgf=zcdp_log_mgf(_zcdp),
+    loss_components=lambda costs: [
+        GaussianLoss(math.fsum(times * cost.mu**2 for cost, times in costs.items()))
+    ],
+    family=lambda cost: (GaussianDP, cost.mu),
+    dp_event=event("GaussianDpEvent", _noise),
+    pld=distribution("gaussian", _noise),
 )
+_DISCRETE_MODEL = CostModel(
+    DiscreteGaussianDP,
+    covers=_covers_discrete,
+    implied=gaussian_row(_zcdp_discrete, lambda cost: ratio_up(cost.shift, cost.scale)),
+    log_mgf=zcdp_log_mgf(_zcdp_discrete),
+    loss_components=lambda costs: [
+        DiscreteGaussian(cost.scale, cost.shift, n) for cost, n in costs.items()
+    ],
+    family=lambda cost: ((DiscreteGaussianDP, cost.scale), cost.shift),
+    pld=distribution("discrete_gaussian", lambda cost: (cost.scale, cost.shift)),
+    no_counterpart="there is no event for the discrete Gaussian; to_pld takes it",
+)
+MODELS = (_GAUSSIAN_MODEL, _DISCRETE_MODEL)

@@ -56,31 +56,26 @@ def _discrete_noise(cost: DiscreteLaplaceDP) -> tuple[float, int]:
     return ratio_up(1, cost.scale), cost.shift
 
 
-MODELS = (
-    CostModel(
-        LaplaceDP,
-        covers=_covers,
-        implied=pure_row(_epsilon, lambda cost: laplace_mean_loss(_epsilon(cost))),
-        log_mgf=each_log_mgf(lambda cost, lam: laplace_log_mgf(_epsilon(cost), lam)),
-        loss_components=lambda costs: [
-            Laplace(_epsilon(cost), times) for cost, times in costs.items()
-        ],
-        family=lambda cost: (LaplaceDP, _epsilon(cost)),
-        dp_event=event("LaplaceDpEvent", _noise),
-        pld=distribution("laplace", _noise),
-    ),
-    CostModel(
-        DiscreteLaplaceDP,
-        covers=_covers_discrete,
-        implied=pure_row(_epsilon, lambda cost: mean_loss(cost.scale, cost.shift)),
-        log_mgf=each_log_mgf(
-            lambda cost, lam: discrete_laplace_log_mgf(cost.scale, cost.shift, lam)
-        ),
-        loss_components=lambda costs: [
-            DiscreteLaplace(cost.scale, cost.shift, n) for cost, n in costs.items()
-        ],
-        family=lambda cost: ((DiscreteLaplaceDP, cost.scale), cost.shift),
-        dp_event=event("DiscreteLaplaceDpEvent", _discrete_noise),
-        pld=distribution("discrete_laplace", _discrete_noise),
-    ),
+_LAPLACE_MODEL = CostModel(
+    LaplaceDP,
+    covers=_covers,
+    implied=pure_row(_epsilon, lambda cost: laplace_mean_loss(_epsilon(cost))),
+    log_mgf=each_log_mgf(lambda cost, lam: laplace_log_mgf(_epsilon(cost), lam)),
+    loss_components=lambda costs: [Laplace(_epsilon(cost), times) for cost, times in costs.items()],
+    family=lambda cost: (LaplaceDP, _epsilon(cost)),
+    dp_event=event("LaplaceDpEvent", _noise),
+    pld=distribution("laplace", _noise),
 )
+_DISCRETE_MODEL = CostModel(
+    DiscreteLaplaceDP,
+    covers=_covers_discrete,
+    implied=pure_row(_epsilon, lambda cost: mean_loss(cost.scale, cost.shift)),
+    log_mgf=each_log_mgf(lambda cost, lam: discrete_laplace_log_mgf(cost.scale, cost.shift, lam)),
+    loss_components=lambda costs: [
+        DiscreteLaplace(cost.scale, cost.shift, n) for cost, n in costs.items()
+    ],
+    family=lambda cost: ((DiscreteLaplaceDP, cost.scale), cost.shift),
+    dp_event=event("DiscreteLaplaceDpEvent", _discrete_noise),
+    pld=distribution("discrete_laplace", _discrete_noise),
+)
+MODELS = (_LAPLACE_MODEL, _DISCRETE_MODEL)

@@ -32,57 +32,56 @@ def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
     """δ_i = a + (1 - a) δ_i' with the common atom a, the δ at the largest ε."""
     atom = min(delta for _, delta in cost.constraints)
     # δ' = (δ - a) / (1 - a), rounded up; the largest ε that reaches the atom keeps δ' = 0.
-    reduced = [
-        (epsilon, min((delta - atom) / (1 - atom) * (1 + 4e-16), delta) if delta > atom else 0.0)
-        for epsilon, delta in cost.constraints
-    ]
+    reduced = []
+    for epsilon, delta in cost.constraints:
+        given_none = (delta - atom) / (1 - atom) * (1 + 4e-16)
+        reduced.append((epsilon, min(given_none, delta) if delta > atom else 0.0))
     if (0.0, 0.0) in reduced:
         return None, atom
     return (PureDP(reduced[0][0]) if len(reduced) == 1 else MultiDP(tuple(reduced))), atom
 
 
-MODELS = (
-    CostModel(
-        PureDP,
-        covers=lambda token, cost: pure_of(cost) <= token.epsilon,
-        implied=pure_row(lambda cost: cost.epsilon),
-        log_mgf=lambda costs: summed_log_mgf(
-            {cost.epsilon: times for cost, times in costs.items()}, pure_dp_log_mgf
-        ),
-        loss_components=lambda costs: [
-            Responses({cost.epsilon: times for cost, times in costs.items()})
-        ],
-        family=lambda cost: (PureDP, cost.epsilon),
-        dp_event=event("DiscreteLaplaceDpEvent", lambda cost: (cost.epsilon, 1)),
-        pld=lambda cost, interval: stated_distribution(cost.epsilon, 0.0, interval),
+_PURE_MODEL = CostModel(
+    PureDP,
+    covers=lambda token, cost: pure_of(cost) <= token.epsilon,
+    implied=pure_row(lambda cost: cost.epsilon),
+    log_mgf=lambda costs: summed_log_mgf(
+        {cost.epsilon: times for cost, times in costs.items()}, pure_dp_log_mgf
     ),
-    CostModel(
-        ApproxDP,
-        covers=lambda token, cost: is_approx(cost, token.epsilon, token.delta),
-        implied=pure_row(lambda cost: cost.epsilon),  # once its atom is split off
-        statements=lambda cost: ((cost.epsilon, cost.delta),),
-        without_failure=lambda cost: (
-            (PureDP(cost.epsilon) if cost.epsilon > 0 else None),
-            cost.delta,
-        ),
-        pld=lambda cost, interval: stated_distribution(cost.epsilon, cost.delta, interval),
-        no_counterpart="there is no event for (ε, δ)-DP; to_pld takes it",
-    ),
-    CostModel(
-        MultiDP,
-        covers=lambda token, cost: all(
-            is_approx(cost, *constraint) for constraint in token.constraints
-        ),
-        implied=pure_row(lambda cost: cost.constraints[0][0]),  # once its atom is split off
-        statements=lambda cost: cost.constraints,
-        without_failure=_without_failure,
-        log_mgf=each_log_mgf(mixture_log_mgf),
-        loss_components=lambda costs: [
-            SeveralConstraints(cost, times) for cost, times in costs.items()
-        ],
-        no_counterpart="several (ε, δ) at once have no counterpart",
-    ),
+    loss_components=lambda costs: [
+        Responses({cost.epsilon: times for cost, times in costs.items()})
+    ],
+    family=lambda cost: (PureDP, cost.epsilon),
+    dp_event=event("DiscreteLaplaceDpEvent", lambda cost: (cost.epsilon, 1)),
+    pld=lambda cost, interval: stated_distribution(cost.epsilon, 0.0, interval),
 )
+_APPROX_MODEL = CostModel(
+    ApproxDP,
+    covers=lambda token, cost: is_approx(cost, token.epsilon, token.delta),
+    implied=pure_row(lambda cost: cost.epsilon),  # once its atom is split off
+    statements=lambda cost: ((cost.epsilon, cost.delta),),
+    without_failure=lambda cost: (
+        (PureDP(cost.epsilon) if cost.epsilon > 0 else None),
+        cost.delta,
+    ),
+    pld=lambda cost, interval: stated_distribution(cost.epsilon, cost.delta, interval),
+    no_counterpart="there is no event for (ε, δ)-DP; to_pld takes it",
+)
+_MULTI_MODEL = CostModel(
+    MultiDP,
+    covers=lambda token, cost: all(
+        is_approx(cost, *constraint) for constraint in token.constraints
+    ),
+    implied=pure_row(lambda cost: cost.constraints[0][0]),  # once its atom is split off
+    statements=lambda cost: cost.constraints,
+    without_failure=_without_failure,
+    log_mgf=each_log_mgf(mixture_log_mgf),
+    loss_components=lambda costs: [
+        SeveralConstraints(cost, times) for cost, times in costs.items()
+    ],
+    no_counterpart="several (ε, δ) at once have no counterpart",
+)
+MODELS = (_PURE_MODEL, _APPROX_MODEL, _MULTI_MODEL)
 
 
 def stated_model(

@@ -105,7 +105,8 @@ def multi_dp_bracket(
     for side, rest in zip((-1, 1), _given_none_fails(exact, x.ravel(), rtol), strict=True):
         atom = mixture(constraints, nudge=side * PERTURBATION).atom
         log_survival = count * math.log1p(-atom) if atom < 1 else -math.inf
-        bounds.append((-math.expm1(log_survival) + math.exp(log_survival) * rest).reshape(x.shape))
+        deltas = -math.expm1(log_survival) + math.exp(log_survival) * rest
+        bounds.append(deltas.reshape(x.shape))
     return bounds[0] * (1 - 1e-13), np.minimum(outward(bounds[1]), 1.0)
 
 
@@ -118,7 +119,8 @@ def _given_none_fails(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floa
         ((cost, count),) = exact.costs.items()
         curve = BracketCurve(Charge({cost: count}), exact.epsilon_max)
         found = [curve.answer(Query(epsilon=float(each), rtol=rtol)) for each in x]
-        return np.array([one.lower or 0.0 for one in found]), np.array([one.value for one in found])
+        lower = np.array([one.lower or 0.0 for one in found])
+        return lower, np.array([one.value for one in found])
     return exact.lower.delta_lower(x) if below else np.zeros(x.size), exact.delta(x)
 
 
@@ -234,7 +236,8 @@ class MixtureCurve(Curve):
             lambda x: _log(self.lower.delta_lower(x)), log_target, self.epsilon_max
         )[0]
         candidates = root * (1 - np.array([1e-12, 1e-10, 1e-8, 1e-6, 1e-3]))
-        return float(candidates[self.lower.delta_lower(candidates) > delta].max(initial=0.0))
+        above = self.lower.delta_lower(candidates) > delta
+        return float(candidates[above].max(initial=0.0))
 
 
 def _log(values: Floats) -> Floats:
@@ -387,14 +390,13 @@ def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
     first = _scaled(first, of_first)
     rest = _scaled(rest, of_rest)
     laws = [_divided(first, j, rest, count - j) for j in range(count + 1)]
+    picked = zip(picks.up_to(count), laws, strict=True)
     return LossLaw.sort(
-        np.concatenate([law.losses for law in laws]),
-        np.concatenate(
-            [pick * law.masses for pick, law in zip(picks.up_to(count), laws, strict=True)]
-        ),
-        (16 * len(responses) * count + 64) * ROUNDOFF,
-        loss_error,
-        max(0.0, *(law.lost for law in laws)) + picks.lost,
+        losses=np.concatenate([law.losses for law in laws]),
+        masses=np.concatenate([pick * law.masses for pick, law in picked]),
+        mass_error=(16 * len(responses) * count + 64) * ROUNDOFF,
+        loss_error=loss_error,
+        lost=max(0.0, *(law.lost for law in laws)) + picks.lost,
     )
 
 

@@ -71,12 +71,13 @@ def closed_form_error(scale: float, count: int) -> float:
     + η.
     """
     explicit = np.arange(1, min(count, 64))
-    total = math.fsum(-np.log1p(-_poisson_error(scale * scale * explicit / (explicit + 1))))
+    errors = _poisson_error(scale * scale * explicit / (explicit + 1))
+    total = math.fsum(-np.log1p(-errors))
     if count > 64:  # η_j falls with j
-        total -= (count - 64) * math.log1p(
-            -float(_poisson_error(np.array([scale * scale * 63 / 64]))[0])
-        )
-    return 2 * total * (1 + 1e-12) + float(_poisson_error(np.array([scale * scale * count]))[0])
+        last = float(_poisson_error(np.array([scale * scale * 63 / 64]))[0])
+        total -= (count - 64) * math.log1p(-last)
+    of_sum = float(_poisson_error(np.array([scale * scale * count]))[0])
+    return 2 * total * (1 + 1e-12) + of_sum
 
 
 def _poisson_error(v: Floats) -> Floats:
@@ -211,9 +212,8 @@ class _ContinuousCurve(Curve):
         if self.mu > 1000:  # the rounding allowance of the continuous pair is no longer small
             return upper
         if query.epsilon is not None:
-            return Answer(
-                upper.value, math.exp(float(self.log_lower(np.array([query.epsilon]))[0]))
-            )
+            log_lower = float(self.log_lower(np.array([query.epsilon]))[0])
+            return Answer(upper.value, math.exp(log_lower))
         if query.delta_below <= 0:
             return Answer(upper.value, upper.value)
         target = np.array([math.log(query.delta_below) * (1 - 1e-13) + 1e-13])
@@ -224,18 +224,16 @@ class _ContinuousCurve(Curve):
         """Upper bound on ln δ."""
         bend, rest = self._corrections(epsilon)
         whole = gaussian_log_delta(self.mu * (1 + 2 * EPS), epsilon=epsilon)
-        return np.minimum(
-            np.logaddexp(np.logaddexp(whole, bend + math.log(1 / 24)), rest)
-            + self.log_error
-            + 1e-13,
-            0.0,
-        )
+        bent = np.logaddexp(whole, bend + math.log(1 / 24))
+        log_delta = np.logaddexp(bent, rest) + self.log_error + 1e-13
+        return np.minimum(log_delta, 0.0)
 
     def log_lower(self, epsilon: Floats) -> Floats:
         """Lower bound on ln δ."""
         bend, rest = self._corrections(epsilon)
         whole = gaussian_log_delta(self.mu * (1 - 4 * EPS), epsilon=epsilon) - 1e-10
-        away = np.exp(np.minimum(np.logaddexp(bend + math.log(1 / 12), rest) - whole, 0.0))
+        log_away = np.logaddexp(bend + math.log(1 / 12), rest) - whole
+        away = np.exp(np.minimum(log_away, 0.0))
         with np.errstate(divide="ignore"):
             return whole + np.log1p(-away) - self.log_error - 1e-13
 
@@ -257,10 +255,9 @@ class _ContinuousCurve(Curve):
         variation = np.logaddexp(
             log_right + np.log(right * right + 3.8), log_phi + np.log(b * b + 3.8)
         )
-        return (
-            log_phi + math.log(self.mu) - 2 * math.log(self.width),
-            variation + math.log(0.0081) - 3 * math.log(self.width),
-        )
+        bend = log_phi + math.log(self.mu) - 2 * math.log(self.width)
+        rest = variation + math.log(0.0081) - 3 * math.log(self.width)
+        return bend, rest
 
 
 def discrete_gaussian_delta(

@@ -51,13 +51,13 @@ def total_mu(charge: Charge) -> float:
     if not times:
         return 0.0
     top = max(times)  # scaled by the largest, so that no square overflows or the sum underflows
-    squares = sum_up(
-        [
-            float(np.nextafter((mu / top) ** 2 * count * (1 + SQUARE_ROUNDING), np.inf))
-            for mu, count in times.items()
-        ]
-    )
+    squares = sum_up([_square_up(mu / top, count) for mu, count in times.items()])
     return float(outward(top * math.sqrt(squares), SQUARE_ROUNDING))
+
+
+def _square_up(ratio: float, count: int) -> float:
+    square = ratio**2 * count * (1 + SQUARE_ROUNDING)
+    return float(np.nextafter(square, np.inf))
 
 
 @bound(

@@ -93,17 +93,20 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
     near = np.maximum(a, -1.0)
     with np.errstate(under="ignore", divide="ignore", over="ignore"):
         positive = -near * near / 2 - _HALF_LOG_2PI + _log_mills_difference(near, mu)
-        # δ = 1 - Φ(a) - φ(a) R(b) where it is close to 1
-        left = np.minimum(a, -1.0)
-        missing = special.ndtr(left) + np.exp(-left * left / 2 - _HALF_LOG_2PI) * _mills(
-            ratio + mu / 2
-        )
-        relative = (np.abs(left) + 2) * moved + 2 * EPS * left * left + NDTR_ERROR + MILLS_ERROR
-        close_to_1 = np.log1p(-missing * np.maximum(1 - relative, 0.0))
+        close_to_1 = _log_delta_close_to_1(np.minimum(a, -1.0), ratio + mu / 2, moved)
     # The three terms of ``positive`` and their sums are at most a² + |positive| + 2.
     slack = (np.abs(near) + 2) * moved + 2 * EPS * (near * near + np.abs(positive) + 2)
     slack += np.maximum(SLOPE_ERROR, (9 * np.minimum(np.abs(near), 1e4) + 11) * DIFFERENCE_ERROR)
     return np.minimum(np.where(a > -1, positive + slack, close_to_1), 0.0).reshape(x.shape)
+
+
+def _log_delta_close_to_1(a: Floats, b: Floats, moved: Floats) -> Floats:
+    """Ln(1 - Φ(a) - φ(a) R(b)) for a <= -1, rounded up; ``moved`` is the error of a and b."""
+    density = np.exp(-a * a / 2 - _HALF_LOG_2PI)
+    missing = special.ndtr(a) + density * _mills(b)
+    of_a = (np.abs(a) + 2) * moved + 2 * EPS * a * a
+    relative = of_a + NDTR_ERROR + MILLS_ERROR
+    return np.log1p(-missing * np.maximum(1 - relative, 0.0))
 
 
 def gaussian_delta(mu: float, *, epsilon: ArrayLike) -> Floats:

@@ -69,9 +69,8 @@ def sparse_gaussian_delta(
         m = labels - before - 1
         before = j
         curve = discrete_gaussian_curve(scale, shift, j, listed=LISTED_SCALE)
-        added = -math.expm1(m * log_hidden) + math.exp(m * log_hidden) * curve.delta(
-            epsilon - m * log_hidden
-        )
+        hidden = math.exp(m * log_hidden)
+        added = -math.expm1(m * log_hidden) + hidden * curve.delta(epsilon - m * log_hidden)
         earlier = epsilon + m * log_hidden
         # δ(y) = 1 - e^y + e^y δ(-y) for y < 0: one discrete Gaussian is the other's mirror image.
         before_zero = np.minimum(earlier, 0.0)
@@ -107,9 +106,8 @@ def sparse_gaussian_statements(
         ``sparse_gaussian_delta``.
     """
     mu = shift * math.sqrt(labels) / scale
-    floor = max(
-        -math.expm1(labels * math.log1p(-gaussian_tail(scale, threshold - shift))), SMALLEST_DELTA
-    )
+    log_hidden = math.log1p(-gaussian_tail(scale, threshold - shift))
+    floor = max(-math.expm1(labels * log_hidden), SMALLEST_DELTA)
     # δ is about e^{-z²/2} at ε = μ²/2 + μz, or less.
     squares = np.arange(0.0, -2 * math.log(floor) + 2, 2 * LOG_DELTA_STEP)
     if not math.isfinite(mu * mu):

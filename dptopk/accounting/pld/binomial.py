@@ -109,9 +109,8 @@ def log_response_pmf(
         values = _with_rare_failures(hits.astype(float), rest, float(count), success, log_failure)
     else:
         values = log_binomial_pmf(hits, count, success, failure)
-    values = np.where(
-        hits == 0, count * log_failure, np.where(hits == count, count * log_success, values)
-    )
+    values = np.where(hits == count, count * log_success, values)
+    values = np.where(hits == 0, count * log_failure, values)
     distance = np.abs(hits - count * success)
     return values, ERROR_FACTOR * EPS * (16 + distance + np.abs(values))
 
@@ -153,4 +152,5 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
     for j in range(12, 0, -1):
         series = (series + 1 / (2 * j + 1)) * v**2
     near = (x - mean) * v + 2 * x * v * series
-    return np.where(np.abs(v) < 0.1, near, x * np.log(x / mean) + mean - x)
+    far = x * np.log(x / mean) + mean - x
+    return np.where(np.abs(v) < 0.1, near, far)

@@ -52,7 +52,8 @@ class CharacteristicFunction:
 
     def error(self) -> float:
         """A bound on the 2-norm of the error at all frequencies, negative ones included."""
-        return math.sqrt(2 * (float(self._errors @ self._errors) + self._dropped)) * (1 + 1e-9)
+        squares = float(self._errors @ self._errors) + self._dropped
+        return math.sqrt(2 * squares) * (1 + 1e-9)
 
     def masses(self, first: int) -> tuple[Floats, float]:
         """The masses on the grid from place ``first`` on, and a bound on the 1-norm of their
@@ -64,7 +65,8 @@ class CharacteristicFunction:
         values = np.zeros(self._length // 2 + 1, dtype=complex)
         values[self._active] = self._values
         masses: Floats = np.roll(np.fft.irfft(values, self._length), -(first % self._length))
-        inverse = FFT_ERROR * math.log2(self._length + 1) * EPS * float(np.linalg.norm(values))
+        norm = float(np.linalg.norm(values))
+        inverse = FFT_ERROR * math.log2(self._length + 1) * EPS * norm
         return masses, self.error() + math.sqrt(2) * inverse
 
     def multiply(self, indices: Indices, masses: Floats, count: int) -> None:

@@ -72,7 +72,8 @@ def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
     inside = np.minimum(lam, kappa * (1 - EPS))  # where λ >= κ the value is not used
     s = inside / kappa * ((1 + inside) / (kappa + 1))
     left = (kappa - inside) / kappa * ((kappa + 1 + inside) / (kappa + 1))
-    return np.where(lam < kappa, np.log1p(total * (s / left)) * (1 + 16 * EPS), math.inf)
+    values = np.log1p(total * (s / left)) * (1 + 16 * EPS)
+    return np.where(lam < kappa, values, math.inf)
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ def _log_two_sided(start: float, kappa: float, width: float, j: Floats) -> Float
     """
     log_up = start - kappa * width * j
     log_down = log_up - width * j
-    rest = 1.0 - float(np.exp(log_up).sum() + np.exp(log_down).sum())
+    away = np.exp(log_up).sum() + np.exp(log_down).sum()
+    rest = 1.0 - float(away)
     # What is beyond the last place belongs elsewhere.
     farthest = float(j[-1])
     far = math.exp(start - kappa * width * farthest) / -math.expm1(-kappa * width)
@@ -182,12 +184,8 @@ def _start_above(kappa: float, h: float) -> float:
     (1-e^{-κh})(e^{(κ+1)h}-1)/(e^h-1).
     """
     log_a = _log_share(kappa) - math.log1p(kappa)
-    return (
-        log_a
-        + math.log(-math.expm1(-kappa * h))
-        + kappa * h
-        + math.log(math.expm1(-(kappa + 1) * h) / math.expm1(-h))
-    )
+    ratio = math.expm1(-(kappa + 1) * h) / math.expm1(-h)
+    return log_a + math.log(-math.expm1(-kappa * h)) + kappa * h + math.log(ratio)
 
 
 def _start_below(kappa: float, w: float) -> float:
@@ -196,5 +194,6 @@ def _start_below(kappa: float, w: float) -> float:
     e^c = (1-e^{-κw})/κ · (κ+1)/(1-e^{-(κ+1)w}); the mass of cell j is (κ+1) A e^{-κ(a + (j-1)w)} (1
     - e^{-κw}).
     """
-    c = math.log(math.expm1(-kappa * w) / math.expm1(-(kappa + 1) * w)) + math.log1p(1 / kappa)
+    ratio = math.expm1(-kappa * w) / math.expm1(-(kappa + 1) * w)
+    c = math.log(ratio) + math.log1p(1 / kappa)
     return _log_share(kappa) + kappa * c + math.log(-math.expm1(-kappa * w))

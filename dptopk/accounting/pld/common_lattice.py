@@ -62,10 +62,14 @@ class CommonLattice:
             total = total.times(power(Power(masses, -reach), times))
         # A single mass: the weight, the sign's share and the sum of the two, below 16 units of
         # roundoff.
-        mass_error = (total.error + 16 * ROUNDOFF * sum(times for _, times in parts)) * (1 + 1e-6)
+        mass_error = total.error + 16 * ROUNDOFF * sum(times for _, times in parts)
         loss_error = 24 * ROUNDOFF * sum(times * responses[0][0] for responses, times in parts)
         return LossLaw.sort(
-            self.step * total.places(), total.masses, mass_error, loss_error, total.lost
+            losses=self.step * total.places(),
+            masses=total.masses,
+            mass_error=mass_error * (1 + 1e-6),
+            loss_error=loss_error,
+            lost=total.lost,
         )
 
 

@@ -71,8 +71,10 @@ def discrete_laplace_log_mgf(scale: float, shift: int, lam: Floats) -> Floats:
     with np.errstate(under="ignore"):
         w = np.exp(-2 * shift * phi)
     below = np.log((1 + w) / 2 + (1 - w) / 2 * (math.tanh(h / 2) / np.tanh(phi)))
-    closed = lam * epsilon * (1 + 8 * EPS) + below + 16 * EPS * (1 + np.abs(below))
-    return np.minimum(closed, lam * (1 + lam) * (mean_loss(scale, shift) * (1 + 8 * EPS)))
+    slack = 16 * EPS * (1 + np.abs(below))
+    closed = lam * epsilon * (1 + 8 * EPS) + below + slack
+    mean = mean_loss(scale, shift) * (1 + 8 * EPS)
+    return np.minimum(closed, lam * (1 + lam) * mean)
 
 
 @dataclass(frozen=True)

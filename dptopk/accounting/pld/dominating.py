@@ -83,7 +83,8 @@ def _ends(scale: float, last: int) -> tuple[Floats, Floats]:
     log_mills = np.log(math.sqrt(math.pi / 2) * special.erfcx(c / math.sqrt(2)))
     found = -c * c / 2 - 0.5 * math.log(2 * math.pi) + log_mills
     rounding = EPS * (2 * c * c + 2 * np.abs(log_mills) + 8) + _MILLS_ERROR
-    off = (np.abs(found - log_tails) + rounding + log_error) / np.maximum(0.99 * c, 0.79)
+    difference = np.abs(found - log_tails) + rounding + log_error
+    off = difference / np.maximum(0.99 * c, 0.79)
     if not np.all(off <= 0.01 * c):  # also so that the slope was one at c_k
         raise InvalidParameter(f"scale {scale} is out of range")
     return c - off, c + off

@@ -42,11 +42,12 @@ def laplace_log_mgf(epsilon: float, lam: Floats) -> Floats:
     """Upper bound on ln E e^{λL} for λ > 0: the closed form moved up by its rounding, and at most
     λ(1+λ) E L.
     """
-    below = np.log1p(lam / (1 + 2 * lam) * np.expm1(-(1 + 2 * lam) * epsilon))
-    closed = lam * epsilon * (1 + 8 * EPS) + below + 16 * EPS * (1 + np.abs(below))
-    values: Floats = np.minimum(
-        closed, lam * (1 + lam) * (laplace_mean_loss(epsilon) * (1 + 8 * EPS))
-    )
+    fall = np.expm1(-(1 + 2 * lam) * epsilon)
+    below = np.log1p(lam / (1 + 2 * lam) * fall)
+    slack = 16 * EPS * (1 + np.abs(below))
+    closed = lam * epsilon * (1 + 8 * EPS) + below + slack
+    mean = laplace_mean_loss(epsilon) * (1 + 8 * EPS)
+    values: Floats = np.minimum(closed, lam * (1 + lam) * mean)
     return values
 
 

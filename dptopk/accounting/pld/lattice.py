@@ -256,7 +256,8 @@ def _cells(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
 def _binning_error(pairs: Pairs, cell: Indices, tilt: float) -> float:
     """Bound on the rounding of the logarithms of ``binned``, besides that of the pair."""
     crowd = float(np.bincount(cell).max())
-    largest = float(np.abs(pairs.log_masses[0]).max() + tilt * np.abs(pairs.losses[0]).max())
+    farthest = np.abs(pairs.losses[0]).max()
+    largest = float(np.abs(pairs.log_masses[0]).max() + tilt * farthest)
     return EPS * (2 * crowd + 4 * largest + 32)
 
 
@@ -267,8 +268,10 @@ def _split_masses(masses: Floats, cell: Indices, rest: Floats, step: float, tilt
     mass.
     """
     whole = -math.expm1(-step)
-    up = masses * np.exp(tilt * (step - rest)) * (-np.expm1(-rest) / whole)
-    down = masses * np.exp(-(tilt + 1) * rest) * (-np.expm1(rest - step) / whole)
+    share_up = -np.expm1(-rest) / whole
+    up = masses * np.exp(tilt * (step - rest)) * share_up
+    share_down = -np.expm1(rest - step) / whole
+    down = masses * np.exp(-(tilt + 1) * rest) * share_down
     total = np.bincount(cell + 1, up, minlength=int(cell.max()) + 2)
     total += np.bincount(cell, down, minlength=total.size)
     return np.asarray(total, dtype=float)
@@ -301,7 +304,8 @@ def product(
         spectrum.multiply(item.indices, item.masses, item.count)
     masses, numerical = spectrum.masses(low)
     log_scale = math.fsum(item.count * item.log_scale for item in placed)
-    shift = math.fsum(item.shift for item in placed) + 4 * EPS * step * max(abs(low), abs(high))
+    farthest = max(abs(low), abs(high))
+    shift = math.fsum(item.shift for item in placed) + 4 * EPS * step * farthest
     return LossDistribution(
         step=step,
         first=low,
@@ -311,7 +315,7 @@ def product(
         tilt=tilt,
         log_scale=log_scale,
         error=1.1 * (numerical + math.fsum(item.error for item in placed)) + aliased,
-        log_error=4 * EPS * (abs(log_scale) + tilt * step * max(abs(low), abs(high)) + 8),
+        log_error=4 * EPS * (abs(log_scale) + tilt * step * farthest + 8),
         shift=shift,
         side=side,
     )
@@ -335,9 +339,8 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     twist = min(twist, 30 / step)
     if twist <= 1 + tilt:
         return lambda x: math.inf  # noqa: ARG005
-    right, left = (
-        product(pairs, step=step, tilt=tilt, side=1, twist=sign * twist) for sign in (1, -1)
-    )
+    right = product(pairs, step=step, tilt=tilt, side=1, twist=twist)
+    left = product(pairs, step=step, tilt=tilt, side=1, twist=-twist)
 
     def gap(x: float) -> float:
         at = x + right.shift + left.shift
@@ -362,7 +365,8 @@ def _decayed(
     near = (distance > 0) & (rate * distance < 745)
     d = distance[near]
     unit = _exp(part.log_scale - tilted + part.log_error)
-    sums = float(part.masses[near] @ (np.exp(-rate * d) * -np.expm1(-d)))
+    gains = np.exp(-rate * d) * -np.expm1(-d)
+    sums = float(part.masses[near] @ gains)
     return unit * (sums + 1e-300), unit * part.error * math.exp(log_peak(rate))
 
 
@@ -390,7 +394,8 @@ class _IndexSum:
         with np.errstate(divide="ignore"):
             for item, mean in zip(placed, means, strict=True):
                 distances = item.indices - mean[:, None]
-                variances.append(item.count * float((item.masses * distances**2).sum()))
+                squares = (item.masses * distances**2).sum()
+                variances.append(item.count * float(squares))
                 centred.append((item.count, distances, np.log(item.masses)))
         return cls(
             least=sum(item.count * int(item.indices.min(axis=1).sum()) for item in placed),
@@ -410,7 +415,8 @@ class _IndexSum:
         cumulant = 0.0
         for count, distances, log_masses in self.centred:
             cumulant += count * math.fsum(log_sum(log_masses + s * distances))
-        return (cumulant * (1 + 1e-9) + 1e-9 + math.log(2 / ALIASED)) / abs(s)
+        upper = cumulant * (1 + 1e-9) + 1e-9
+        return (upper + math.log(2 / ALIASED)) / abs(s)
 
 
 def _window(placed: Sequence[_Placed]) -> tuple[int, int, float]:

@@ -95,36 +95,34 @@ class LossLaw:
         masses = np.bincount(place, weights=self.masses[first:])
         centre = corners[-1] / 2
         with np.errstate(under="ignore"):
-            tails = np.cumsum((masses * np.exp(centre - corners))[::-1])[::-1] * np.exp(
-                corners - centre
-            )
+            weights = masses * np.exp(centre - corners)
+            tails = np.cumsum(weights[::-1])[::-1] * np.exp(corners - centre)
         steps = -np.expm1(-np.diff(corners)) * tails[1:]
-        return corners, np.append(np.cumsum(steps[::-1])[::-1], 0.0)
+        deltas = np.cumsum(steps[::-1])[::-1]
+        return corners, np.append(deltas, 0.0)
 
     def _delta(self, epsilon: Floats, shift: float) -> Floats:
         """Σ m (1 - e^{x-l-shift}) over l + shift > x, summed pairwise: relative error below 64
         units of roundoff.
         """
         firsts = np.searchsorted(self.losses, epsilon - shift, side="right")
-        sums = [
-            np.sum(
-                self.masses[first:] * -np.expm1(np.minimum(x - (self.losses[first:] + shift), 0.0))
-            )
-            for first, x in zip(firsts, epsilon, strict=True)
-        ]
+        sums = []
+        for first, x in zip(firsts, epsilon, strict=True):
+            losses = self.losses[first:] + shift
+            gains = -np.expm1(np.minimum(x - losses, 0.0))
+            sums.append(np.sum(self.masses[first:] * gains))
         return np.array(sums)
 
 
 def product(one: LossLaw, other: LossLaw) -> LossLaw:
     """The law of the sum of two independent losses, every pair listed."""
+    reach = abs(one.losses).max() + abs(other.losses).max()
     return LossLaw.sort(
-        np.add.outer(one.losses, other.losses),
-        np.multiply.outer(one.masses, other.masses),
-        (one.mass_error + other.mass_error + 2 * ROUNDOFF) * (1 + 1e-9),
-        one.loss_error
-        + other.loss_error
-        + 2 * ROUNDOFF * (abs(one.losses).max() + abs(other.losses).max()),
-        one.lost + other.lost,
+        losses=np.add.outer(one.losses, other.losses),
+        masses=np.multiply.outer(one.masses, other.masses),
+        mass_error=(one.mass_error + other.mass_error + 2 * ROUNDOFF) * (1 + 1e-9),
+        loss_error=one.loss_error + other.loss_error + 2 * ROUNDOFF * reach,
+        lost=one.lost + other.lost,
     )
 
 
@@ -180,11 +178,12 @@ class Power:
         kept = np.flatnonzero(masses >= LEAST_MASS)
         masses[masses < LEAST_MASS] = 0.0
         terms = min(len(self.masses), len(other.masses)) + 1
+        dropped = 1.01 * LEAST_MASS * (len(masses) - len(kept))
         return Power(
-            masses[kept[0] : kept[-1] + 1],
-            self.offset + other.offset + int(kept[0]),
-            (self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6),
-            (self.lost + other.lost + 1.01 * LEAST_MASS * (len(masses) - len(kept))) * (1 + 1e-6),
+            masses=masses[kept[0] : kept[-1] + 1],
+            offset=self.offset + other.offset + int(kept[0]),
+            error=(self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6),
+            lost=(self.lost + other.lost + dropped) * (1 + 1e-6),
         )
 
 

@@ -63,12 +63,13 @@ def pure_dp_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
     >>> float(pure_dp_log_mgf(1.0, 1.0).round(6))
     0.735326
     """
-    b, step = np.broadcast_arrays(
-        np.asarray(epsilon, float) / 2, np.asarray(epsilon, float) * np.asarray(order, float)
-    )
+    epsilons = np.asarray(epsilon, float)
+    b, step = np.broadcast_arrays(epsilons / 2, epsilons * np.asarray(order, float))
     h = np.minimum(step, 1.0)
-    near = np.log1p(2 * np.sinh(h / 2) ** 2 + np.tanh(b) * np.sinh(h)) + _LEAST
-    far = step + np.log1p(np.exp(-2 * (b + step))) - np.log1p(np.exp(-2 * b))
+    rise = 2 * np.sinh(h / 2) ** 2 + np.tanh(b) * np.sinh(h)
+    near = np.log1p(rise) + _LEAST
+    log_after = np.log1p(np.exp(-2 * (b + step)))
+    far = step + log_after - np.log1p(np.exp(-2 * b))
     return np.where(step < 1, near, far)
 
 
@@ -97,14 +98,15 @@ def _log_sinhc_rise(start: Floats, step: Floats) -> Floats:
     h = np.minimum(step, 1.0)
     # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive.
     share = h / np.maximum(start + h, np.nextafter(0, 1))
-    rise = (1 - share) * (
-        2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)
-    ) + share * h**2 * _series(_SINHC, h)
+    hyperbolic = 2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)
+    rise = (1 - share) * hyperbolic + share * h**2 * _series(_SINHC, h)
     near = np.log1p(rise) + _LEAST
     u = np.maximum(start, 1.0)
     w = np.maximum(step, 1.0)
-    far = w - np.log1p(w / u) + np.log1p(-np.exp(-2 * (u + w))) - np.log1p(-np.exp(-2 * u))
-    far = np.where(start < 1, _log_sinhc(start + w) - _log_sinhc(np.minimum(start, 1.0)), far)
+    log_after = np.log1p(-np.exp(-2 * (u + w)))
+    far = w - np.log1p(w / u) + log_after - np.log1p(-np.exp(-2 * u))
+    from_small = _log_sinhc(start + w) - _log_sinhc(np.minimum(start, 1.0))
+    far = np.where(start < 1, from_small, far)
     return np.where(step < 1, near, far)
 
 
@@ -121,7 +123,8 @@ def _log_sinhc(x: Floats) -> Floats:
     small = np.minimum(x, 1.0)
     large = np.maximum(x, 1.0)
     near = np.log1p(small**2 * _series(_SINHC, small))
-    return np.where(x < 1, near, large - np.log(2 * large) + np.log1p(-np.exp(-2 * large)))
+    far = large - np.log(2 * large) + np.log1p(-np.exp(-2 * large))
+    return np.where(x < 1, near, far)
 
 
 def _series(coefficients: Sequence[float], x: Floats) -> Floats:

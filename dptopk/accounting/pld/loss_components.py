@@ -161,7 +161,8 @@ def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
     """The summed loss of many equal ε's, within 6.5 sqrt(k) of its tilted mean: beyond, Hoeffding
     leaves 2 e^-84.
     """
-    mean = count / (1 + math.exp(-min(epsilon * (2 * tilt + 1), 700.0)))
+    exponent = min(epsilon * (2 * tilt + 1), 700.0)
+    mean = count / (1 + math.exp(-exponent))
     reach = 6.5 * math.sqrt(count) + 1
     first = max(math.floor(mean - reach), 0)
     last = min(math.ceil(mean + reach), count)
@@ -213,7 +214,8 @@ def summed(one: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
     if one.count > 1:
         total = product([one], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
     losses = offset + spacing * total.losses
-    loss_error = spacing * total.loss_error + 8 * EPS * float(np.abs(losses).max() + offset)
+    farthest = float(np.abs(losses).max() + offset)
+    loss_error = spacing * total.loss_error + 8 * EPS * farthest
     return replace(total, losses=losses, count=1, loss_error=loss_error)
 
 
@@ -246,20 +248,25 @@ class GaussianLoss(LossComponent):
         mu = math.sqrt(variance)
         centre = variance * (0.5 + grid.tilt)
         step = grid.step
-        losses, shares = _gauss_legendre(centre - 10 * mu, centre + 10 * mu, step, min(mu, 1.0) / 4)
+        losses, shares = _gauss_legendre(centre, 10 * mu, step, min(mu, 1.0) / 4)
         z = (losses - variance / 2) / mu
         log_masses = -(z**2) / 2 + np.log(shares / (2 * mu)) - math.log(2 * math.pi) / 2
         farthest = float(np.abs(z).max())
         # z is known to EPS of the losses over μ, and enters as z²/2.
-        of_z = farthest * (farthest + float(np.abs(losses).max()) / mu)
+        largest = float(np.abs(losses).max())
+        of_z = farthest * (farthest + largest / mu)
         rounding = 8 * EPS * (of_z + abs(math.log(step / mu)) + 8)
         return [replace(pair_of(losses, log_masses, log_error=rounding), error=1e-10)]
 
 
-def _gauss_legendre(low: float, high: float, step: float, finest: float) -> tuple[Floats, Floats]:
-    """Five nodes, and twice their weights, in every part of every grid cell from low to high; the
-    parts of a cell are at most ``finest`` wide.
+def _gauss_legendre(
+    centre: float, reach: float, step: float, finest: float
+) -> tuple[Floats, Floats]:
+    """Five nodes, and twice their weights, in every part of every grid cell within ``reach`` of
+    the centre; the parts of a cell are at most ``finest`` wide.
     """
+    low = centre - reach
+    high = centre + reach
     parts = math.ceil(min(step, high - low) / finest)
     cells = np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step
     cells = np.clip(cells, low, high)  # the cells at the ends, as far as they are within reach
@@ -313,7 +320,8 @@ class DiscreteGaussian(LossComponent):
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
         losses = offset - spacing * y
         one = replace(pair_of(losses, log_masses, log_error=rounding), error=1e-30)
-        one = replace(one, loss_error=8 * EPS * float(np.abs(losses).max() + offset))
+        farthest = float(np.abs(losses).max() + offset)
+        one = replace(one, loss_error=8 * EPS * farthest)
         return binned(one, step=grid.step, tilt=grid.tilt, side=grid.side)
 
     def _narrow(self, grid: Grid) -> list[Pairs]:
@@ -332,7 +340,8 @@ class DiscreteGaussian(LossComponent):
 def _log_total(scale: float) -> float:
     """Ln of the sum of e^{-y²/2 scale²} over the integers."""
     whole = math.ceil(40 * scale + 2)
-    return math.log(math.fsum(np.exp(-(np.arange(-whole, whole + 1.0) ** 2) / (2 * scale**2))))
+    squares = np.arange(-whole, whole + 1.0) ** 2
+    return math.log(math.fsum(np.exp(-squares / (2 * scale**2))))
 
 
 @dataclass(frozen=True)

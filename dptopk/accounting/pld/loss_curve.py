@@ -73,14 +73,13 @@ class LossCurve(Curve):
         sums, error = _suffix_log_sums(log_q, error + EPS * (np.abs(log_q) + np.abs(log_p) + 1))
         log_g = sums + x
         error = error + EPS * (np.abs(sums) + np.abs(log_g))
-        # Equal losses (gap 0) get a gap that changes no sum.
-        log_steps = np.log(-np.expm1(-np.maximum(np.diff(x), 1e-300)))
         log_d = np.full(x.shape, -np.inf)
         if x.size > 1:
+            # Equal losses (gap 0) get a gap that changes no sum.
+            log_steps = _log_below_1(-np.maximum(np.diff(x), 1e-300))
             steps = log_steps + log_g[1:]
-            log_d[:-1], error_d = _suffix_log_sums(
-                steps, error[1:] + EPS * (np.abs(log_steps) + np.abs(steps) + 4)
-            )
+            rounding = EPS * (np.abs(log_steps) + np.abs(steps) + 4)
+            log_d[:-1], error_d = _suffix_log_sums(steps, error[1:] + rounding)
             error = np.maximum(error, np.append(error_d, 0.0))
         return x, log_g, log_d, error
 
@@ -92,7 +91,7 @@ class LossCurve(Curve):
             return np.full(at.shape, -np.inf)
         j = np.minimum(np.searchsorted(x, at, side="right"), x.size - 1)
         with np.errstate(divide="ignore"):
-            chord = np.log(-np.expm1(np.minimum(at - x[j], 0.0)))
+            chord = _log_below_1(np.minimum(at - x[j], 0.0))
         value = np.logaddexp(log_d[j], log_g[j] + chord)
         # What is left to round: this addition, the chord, and the exponential that the caller
         # takes.
@@ -119,9 +118,8 @@ class LossCurve(Curve):
         x, log_g, log_d, error = self._sums
         with np.errstate(divide="ignore", invalid="ignore"):
             log_target = np.log(np.maximum(target, 0.0))
-            log_target = np.where(
-                target > 0, log_target - side * 4 * EPS * (1 + np.abs(log_target)), -np.inf
-            )
+            log_target = log_target - side * 4 * EPS * (1 + np.abs(log_target))
+            log_target = np.where(target > 0, log_target, -np.inf)
             if x.size == 0:
                 found = np.zeros(target.shape)
             else:
@@ -130,7 +128,7 @@ class LossCurve(Curve):
                 j = np.searchsorted(-log_d, -log_target)
                 j = np.minimum(j, x.size - 1)
                 # e^{x - x_j} = 1 - (δ - D_j) / G_j
-                log_rest = log_target + np.log(-np.expm1(np.minimum(log_d[j] - log_target, 0.0)))
+                log_rest = log_target + _log_below_1(np.minimum(log_d[j] - log_target, 0.0))
                 ratio = np.exp(np.minimum(log_rest - (log_g[j] + side * error[j]), 0.0))
                 found = x[j] + np.log1p(-np.where(np.isnan(ratio), 0.0, ratio))
                 below = np.where(j > 0, x[np.maximum(j - 1, 0)], -np.inf)
@@ -171,6 +169,11 @@ class LossCurve(Curve):
         return Answer(upper.value, min(lower, upper.value))
 
 
+def _log_below_1(exponent: Floats) -> Floats:
+    """Ln(1 - e^x) for every x <= 0."""
+    return np.log(-np.expm1(exponent))
+
+
 def _suffix_log_sums(log_terms: Floats, errors: Floats) -> tuple[Floats, Floats]:
     """Ln Σ_{m >= j} e^{t_m} for every j, and a bound on its absolute error.
 
@@ -179,6 +182,7 @@ def _suffix_log_sums(log_terms: Floats, errors: Floats) -> tuple[Floats, Floats]
     by their parts, sum the same way.
     """
     sums = np.logaddexp.accumulate(log_terms[::-1])[::-1]
-    weighted = np.logaddexp(log_terms + np.log(errors), sums + np.log(EPS * (np.abs(sums) + 4)))
+    log_rounding = np.log(EPS * (np.abs(sums) + 4))
+    weighted = np.logaddexp(log_terms + np.log(errors), sums + log_rounding)
     total = np.logaddexp.accumulate(weighted[::-1])[::-1]
     return sums, 1.01 * np.exp(np.minimum(total - sums, 700.0))

@@ -46,10 +46,12 @@ def log_pmf_below(place: Floats, count: int, epsilon: float) -> Floats:
     d = a - t
     deviance = (1 + a) * np.log1p(d / (1 + t)) + (1 - a) * np.log1p(-d / (1 - t))
     spread = n * (1 - a) * (1 + a)
-    values = -n * deviance / 2 + np.log(2 / (math.pi * spread)) / 2 - 1 / (3 * spread)
+    log_density = np.log(2 / (math.pi * spread)) / 2
+    values = -n * deviance / 2 + log_density - 1 / (3 * spread)
     # d is off by EPS (|a| + 4 t), D has the slope d/(1 - t²) in t and less than 11 d in a; the two
     # terms of D are each computed to 8 EPS of their size, about n |d|.
-    rounding = EPS * n * np.abs(d) * (64 + 64 * (np.abs(a) + t)) / (1 - t)
+    factor = 64 + 64 * (np.abs(a) + t)
+    rounding = EPS * n * np.abs(d) * factor / (1 - t)
     result: Floats = values - rounding - 64 * EPS * (1 + np.abs(values))
     return result
 

@@ -47,9 +47,9 @@ def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
     """One row for each ε: loss +ε with mass 1 / (1 + e^{-ε}), else -ε."""
     e = np.asarray(epsilons, dtype=float)[:, None]
     log_p = -np.log1p(np.exp(-e))
-    return Pairs(
-        np.hstack([e, -e]), np.hstack([log_p, log_p - e]), count, 8 * EPS * (1 + float(e.max()))
-    )
+    losses = np.hstack([e, -e])
+    log_masses = np.hstack([log_p, log_p - e])
+    return Pairs(losses, log_masses, count, 8 * EPS * (1 + float(e.max())))
 
 
 def pair_of(
@@ -82,4 +82,5 @@ def merged_responses(epsilons: Floats) -> Pairs:
 def log_sum(exponents: Floats) -> Floats:
     """Ln Σ e^t along the last axis."""
     top = exponents.max(axis=-1)
-    return top + np.log(np.exp(exponents - top[..., None]).sum(axis=-1))
+    sums = np.exp(exponents - top[..., None]).sum(axis=-1)
+    return top + np.log(sums)

@@ -41,7 +41,8 @@ def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     e, g = _arguments(epsilon, at_epsilon)
     low = np.minimum(g, e)
     first = np.where(low >= e / 2, _x(e / 2, e, low), _y((e + low) / 3, e, low))
-    return _rounded(np.where(g < e, first + _z((2 * e + low) / 3, e, low), _beyond(e, g)))
+    within = first + _z((2 * e + low) / 3, e, low)
+    return _rounded(np.where(g < e, within, _beyond(e, g)))
 
 
 def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
@@ -93,13 +94,15 @@ def _square(t: float | Floats, e: float) -> Floats:
 
 
 def _x(t: float | Floats, e: float, g: Floats) -> Floats:
-    return _rr(e) * (
-        _q(t, e) * _square((g - t) / 2, e) + (1 - _q(t, e)) * _square((g + e - t) / 2, e)
-    )
+    up = _q(t, e) * _square((g - t) / 2, e)
+    down = (1 - _q(t, e)) * _square((g + e - t) / 2, e)
+    return _rr(e) * (up + down)
 
 
 def _y(t: float | Floats, e: float, g: Floats) -> Floats:
-    return _rr(e) * (-_q(t, e) * np.expm1(g - e - t) + (1 - _q(t, e)) * _square((g + e - t) / 2, e))
+    up = -_q(t, e) * np.expm1(g - e - t)
+    down = (1 - _q(t, e)) * _square((g + e - t) / 2, e)
+    return _rr(e) * (up + down)
 
 
 def _z(t: float | Floats, e: float, g: Floats) -> Floats:
@@ -110,9 +113,9 @@ def _beyond(e: float, g: Floats) -> Floats:
     """δ for ε_g >= ε."""
     y = np.clip(g - e, 0, 2 * e)
     t = (y + e) / 3
-    return np.where(
-        y < e / 2, _x(e / 2, e, np.clip(g, e, 1.5 * e)), _rr(e) * _q(t, e) * _square(t, e)
-    )
+    near = _x(e / 2, e, np.clip(g, e, 1.5 * e))
+    far = _rr(e) * _q(t, e) * _square(t, e)
+    return np.where(y < e / 2, near, far)
 
 
 @bound(

@@ -90,12 +90,10 @@ def _mgf(charge: Charge) -> ChernoffCurve:
     """The Chernoff curve; renyi has the same moments, and a better conversion at every order."""
     ranges = charge.of(BoundedRange)
     pure = pure_epsilons(Charge({cost: times for cost, times in charge if cost not in ranges}))
+    ranged = {cost.epsilon: times for cost, times in ranges.items()}
     families = [
         (np.array(list(epsilons)), np.array(list(epsilons.values()), float), log_mgf)
-        for epsilons, log_mgf in (
-            ({cost.epsilon: times for cost, times in ranges.items()}, bounded_range_log_mgf),
-            (pure, pure_dp_log_mgf),
-        )
+        for epsilons, log_mgf in ((ranged, bounded_range_log_mgf), (pure, pure_dp_log_mgf))
         if epsilons
     ]
 

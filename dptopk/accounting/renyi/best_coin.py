@@ -156,7 +156,8 @@ def _crossing(
             rise = (value - before[1]) / (at - before[0])
         flat = not rise > slope / 2
         before = (at, value)
-        step = (aim - value) / (slope if math.isnan(rise) else min(max(rise, slope / 2), 2 * slope))
+        rate = slope if math.isnan(rise) else min(max(rise, slope / 2), 2 * slope)
+        step = (aim - value) / rate
         if (abs(value - aim) <= close and not flat) or high <= low * (1 + NEXT):
             return low, at + step, rise
         if flat and value <= 0 and not math.isnan(rise):
@@ -209,9 +210,9 @@ def _by_divergences(
     """
     # The sum of divergences that converts to (ε, (1 - own) δ): Canonne-Kamath-Steinke 2020,
     # Proposition 12.
-    added = epsilon + (
-        math.log((1 - own) * delta) + math.log(order - 1) - order * math.log1p(-1 / order)
-    ) / (order - 1)
+    log_delta = math.log((1 - own) * delta)
+    excess = log_delta + math.log(order - 1) - order * math.log1p(-1 / order)
+    added = epsilon + excess / (order - 1)
     divergence = (1 - CHORDS) * added / labels
     if divergence > 0:
         return LabelCoinsDP(order, _plain(divergence), _plain(own * delta / labels), labels)

@@ -170,7 +170,8 @@ def _moment(odds: float, p: float, r: float, order: float) -> tuple[float, float
 def _log_sum(a: float, b: float) -> tuple[float, float]:
     """ln(e^a + e^b), and what share of the sum the first is."""
     e = math.exp(-abs(a - b))
-    return max(a, b) + math.log1p(e), (1 if a >= b else e) / (1 + e)
+    larger = 1 if a >= b else e
+    return max(a, b) + math.log1p(e), larger / (1 + e)
 
 
 def levels_about(order: float, divergence: float, first: float) -> float:
@@ -184,7 +185,8 @@ def levels_about(order: float, divergence: float, first: float) -> float:
         rises.append(math.log(up / down) - each)
     if min(rises) <= 0:  # lost to rounding
         return math.inf
-    return 2 * float(np.trapezoid(1 / np.array(rises), odds) + math.log(rises[-1] / rises[0]) / 2)
+    integral = np.trapezoid(1 / np.array(rises), odds)
+    return 2 * float(integral + math.log(rises[-1] / rises[0]) / 2)
 
 
 def least_levels(order: float, divergence: float, first: float) -> float:
@@ -198,4 +200,5 @@ def least_levels(order: float, divergence: float, first: float) -> float:
         return 0.0
     y = -np.log(np.geomspace(first, 0.5, 40))  # of t
     more = (order - 1) * divergence + order * first * np.exp(y)  # α c
-    return 2 * float(np.log((y + more) / (math.log(2) + more)).max()) / -math.log1p(-1 / order)
+    logs = np.log((y + more) / (math.log(2) + more))
+    return 2 * float(logs.max()) / -math.log1p(-1 / order)

@@ -33,9 +33,8 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
     0.52
     """
     terms = [(*converted(cost, "exact_zcdp" if exact else "zcdp"), times) for cost, times in charge]
-    return sum_times((xi, times) for xi, _, times in terms), sum_times(
-        (rho, times) for _, rho, times in terms
-    )
+    xi = sum_times((xi, times) for xi, _, times in terms)
+    return xi, sum_times((rho, times) for _, rho, times in terms)
 
 
 def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Floats:
@@ -90,9 +89,8 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
     epsilon = validate.positive(epsilon=epsilon)
     log_inverse = -np.log(validate.probability(delta=delta, allow_zero=False))
     # sqrt(ρ) = sqrt(L + ε) - sqrt(L), without cancellation.
-    return float(
-        (epsilon / (np.sqrt(log_inverse + epsilon) + np.sqrt(log_inverse))) ** 2 * (1 - 4e-13)
-    )
+    roots = np.sqrt(log_inverse + epsilon) + np.sqrt(log_inverse)
+    return float((epsilon / roots) ** 2 * (1 - 4e-13))
 
 
 @bound(

@@ -108,18 +108,16 @@ def game_delta(
         _game(_Pair(pair.P[::every], pair.Q[::every]), labels, step, shorter)
         for pair in _directions(coin)
     ]
-    return float(
-        np.interp(math.exp(epsilon), np.exp(step * np.arange(shorter + 1)), np.maximum(*deltas))
-    )
+    nodes = np.exp(step * np.arange(shorter + 1))
+    return float(np.interp(math.exp(epsilon), nodes, np.maximum(*deltas)))
 
 
 def _extent(order: float, divergence: float, first: float, labels: int) -> tuple[float, int]:
     """Up to which ε there are statements, and on how many cells the game is played until there; 0
     if it is not.
     """
-    reach = labels * divergence + max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0) / (
-        order - 1
-    )
+    log_least = max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0)
+    reach = labels * divergence + log_least / (order - 1)
     levels = len(coin_chances(order, divergence, first).shown)
     fine, coarse = (
         math.ceil(reach * (order + 1) / math.sqrt(12 * share / labels)) for share in (FINE, COARSE)
@@ -140,7 +138,8 @@ def _directions(coin: Chances) -> tuple[_Pair, _Pair]:
     hidden ones first.
     """
     every = np.column_stack([coin.shown, coin.hidden])
-    return _Pair(every[1:], every[:-1]), _Pair(every[-2::-1], every[:0:-1])
+    with_user = _Pair(every[1:], every[:-1])
+    return with_user, _Pair(every[-2::-1], every[:0:-1])
 
 
 def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
@@ -160,7 +159,8 @@ def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
     nodes[:, 1:-1] = np.maximum(-np.expm1(x), 0)
     nodes[:, -1] = nodes[:, -2]
     for _ in range(labels):
-        played = ((expected @ nodes.ravel()).reshape(levels, -1) + revealed) * ROUND
+        finite = (expected @ nodes.ravel()).reshape(levels, -1)
+        played = (finite + revealed) * ROUND
         for level in range(levels - 2, -1, -1):
             np.maximum(played[level], played[level + 1], out=played[level])
         np.minimum(played, 1.0, out=nodes[:, 1:-1])
@@ -181,8 +181,8 @@ def _round(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_arra
     masses = []
     for p, q in zip(pair.P.T[:, :, None], pair.Q.T[:, :, None], strict=True):
         finite = (p > 0) & (q > 0)
-        moved = -np.log(np.where(finite, p, 1) / np.where(finite, q, 1)) / step
-        cell, share = _cells_after(moved, size, step)
+        ratio = np.where(finite, p, 1) / np.where(finite, q, 1)
+        cell, share = _cells_after(-np.log(ratio) / step, size, step)
         mass = np.where(finite, p, 0)
         place = start + 1 + cell
         places += [place, place + 1]
@@ -227,7 +227,8 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
     lam = orders - 1
     exponents = labels * most - lam * x + lam * np.log(lam) - orders * np.log(orders)
     alike = labels * math.log1p(-first)
-    deltas = -math.expm1(alike) + math.exp(alike) * np.exp(np.minimum(exponents.min(axis=0), 0.0))
+    of_moments = np.exp(np.minimum(exponents.min(axis=0), 0.0))
+    deltas = -math.expm1(alike) + math.exp(alike) * of_moments
     upper: Floats = outward(deltas, 1e-9)
     return np.minimum(upper, 1.0)
 

@@ -119,10 +119,8 @@ def compose_f_dp(
         above = from_above(f, slopes)
         below = from_below(f, slopes)
     # A relative error of 1e-11 in each mass of the chords moves δ by at most 2 k 1e-11.
-    lower = (
-        multi_dp_bracket(above.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)[0]
-        - 4 * count * ROUNDING
-    )
+    lower, _ = multi_dp_bracket(above.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)
+    lower = lower - 4 * count * ROUNDING
     upper = multi_dp_bracket(below.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)[1]
     return np.maximum(lower, 0.0), upper
 
@@ -189,7 +187,8 @@ def spread_out(f: TradeoffFunction, pieces: int) -> Floats:
         top *= 1.5
     epsilons = np.linspace(0, top, 20_001)
     with np.errstate(divide="ignore", invalid="ignore"):
-        density = np.exp(epsilons / 3) * np.abs(np.gradient(f.touch(epsilons), epsilons)) ** (2 / 3)
+        slopes = np.abs(np.gradient(f.touch(epsilons), epsilons))
+        density = np.exp(epsilons / 3) * slopes ** (2 / 3)
     length = np.append(0.0, np.cumsum((density[1:] + density[:-1]) / 2))
     wanted = length[-1] * (np.arange(pieces) + 0.5) / pieces
     return np.asarray(np.interp(wanted, length, epsilons)[::-1])

@@ -142,10 +142,11 @@ class PiecewiseLinear(TradeoffFunction):
         """Σ (q - e^ε p)_+ over the segments, without cancellation."""
         x = np.asarray(epsilon, dtype=float)
         slopes = -self.losses  # ln(q/p), falling
-        sums = [
-            math.fsum(self.q[:last] * -np.expm1(np.minimum(value - slopes[:last], 0.0)))
-            for value, last in zip(x.ravel(), np.searchsorted(self.losses, -x.ravel()), strict=True)
-        ]
+        flat = x.ravel()
+        sums = []
+        for value, last in zip(flat, np.searchsorted(self.losses, -flat), strict=True):
+            gains = -np.expm1(np.minimum(value - slopes[:last], 0.0))
+            sums.append(math.fsum(self.q[:last] * gains))
         return np.minimum(np.array(sums), 1.0).reshape(x.shape)
 
     def touch(self, epsilon: ArrayLike) -> Floats:
