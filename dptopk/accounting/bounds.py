@@ -477,17 +477,14 @@ class _CompositionQuery:
         lower = answer.lower
         if self.delta is not None:
             return Bound(value, self.delta, lower, name, source, valid, answer.note)
-        total = min(
-            sum_up([self.charge.delta, self.failure, min(value, 1.0) * (1 - self.failure)])
-            * (1 + 4e-16),
-            1.0,
-        )
+        survived = min(value, 1.0) * (1 - self.failure)
+        summed = sum_up([self.charge.delta, self.failure, survived])
+        total = min(summed * (1 + 4e-16), 1.0)
         total = total if value or self.failure else self.charge.delta
         if lower is not None:
             inner = self.attained + lower * (1 - self.attained)
-            lower = min(
-                (self.charge.delta + inner * (1 - self.charge.delta)) * (1 - 1e-15), total
-            )  # five roundings
+            below = self.charge.delta + inner * (1 - self.charge.delta)
+            lower = min(below * (1 - 1e-15), total)  # five roundings
         return Bound(self.epsilon or 0.0, total, lower, name, source, valid, answer.note)
 
 

@@ -248,9 +248,8 @@ def queries_affordable(
             cheap = None
         start = 1
         if cheap:
-            start = max(
-                _most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05), 1
-            )
+            near = _most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05)
+            start = max(near, 1)
         looks = _Looks(ask, bound, budget, rtol)
         found = _most(looks, budget, start, most)
         return Affordable(found, _excluded(looks.lower, budget, found, most))

@@ -96,14 +96,12 @@ class Curve:
     # For one-dimensional arrays; a curve has these two, or ``answer``.
 
     def _deltas(self, epsilon: Floats) -> Floats:
-        return np.array(
-            [self.answer(Query(epsilon=each)).value for each in epsilon.tolist()], dtype=float
-        )
+        values = [self.answer(Query(epsilon=each)).value for each in epsilon.tolist()]
+        return np.array(values, dtype=float)
 
     def _epsilons(self, delta: Floats) -> Floats:
-        return np.array(
-            [self.answer(Query(delta=each)).value for each in delta.tolist()], dtype=float
-        )
+        values = [self.answer(Query(delta=each)).value for each in delta.tolist()]
+        return np.array(values, dtype=float)
 
 
 @dataclass(frozen=True)
@@ -190,9 +188,8 @@ class EpsilonCurve(Curve):
     def _epsilons(self, delta: Floats) -> Floats:
         answers = np.full(delta.shape, self.epsilon_max)
         positive = delta > 0
-        answers[positive] = np.minimum(
-            self._epsilon_at(-np.log(delta[positive]) * (1 + SLACK)), self.epsilon_max
-        )
+        log_inverse = -np.log(delta[positive]) * (1 + SLACK)
+        answers[positive] = np.minimum(self._epsilon_at(log_inverse), self.epsilon_max)
         return answers
 
     def _epsilon_at(self, log_inverse_delta: Floats) -> Floats:

@@ -72,9 +72,8 @@ class OptimumCurve(Curve):
         return exp_up(logs)
 
     def _epsilons(self, delta: Floats) -> Floats:
-        return np.array(
-            [self._root(_log_down(d)) if d > 0 else self.epsilon_max for d in delta.tolist()]
-        )
+        roots = [self._root(_log_down(d)) if d > 0 else self.epsilon_max for d in delta.tolist()]
+        return np.array(roots)
 
     def answer(self, query: Query) -> Answer:
         """The answer with a proven lower bound."""

@@ -19,9 +19,8 @@ from dptopk.costs import CDP, ZCDP, Cost
 def _covers_zcdp(token: ZCDP, cost: Cost) -> bool:
     """ξ' + ρ'α <= ξ + ρα for all α > 1 when it holds at α = 1 and ρ' <= ρ."""
     xi, rho = _implied(cost, "exact_zcdp")
-    return rho <= token.rho and Fraction(xi) + Fraction(rho) <= Fraction(token.xi) + Fraction(
-        token.rho
-    )
+    at_1 = Fraction(token.xi) + Fraction(token.rho)
+    return rho <= token.rho and Fraction(xi) + Fraction(rho) <= at_1
 
 
 def _covers_cdp(token: CDP, cost: Cost) -> bool:

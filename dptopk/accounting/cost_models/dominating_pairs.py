@@ -177,9 +177,8 @@ def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
     """The grids with steps times a scale."""
     above, below = grids
     width = below.width * min(scale, 1.0) ** 0.5
-    return replace(above, step=scale * above.step), replace(
-        below, step=scale * below.step, width=width
-    )
+    below = replace(below, step=scale * below.step, width=width)
+    return replace(above, step=scale * above.step), below
 
 
 def _narrow(best: Bracket, scale: float, query: Query) -> bool:
@@ -309,9 +308,8 @@ def _below_by_gap(
     have added to it.
     """
     raised = math.fsum(part.raised() for part in parts)
-    gap = splitting_gap(
-        [pair for part in parts for pair in part.pairs(grid)], step=grid.step, tilt=grid.tilt
-    )
+    pairs = [pair for part in parts for pair in part.pairs(grid)]
+    gap = splitting_gap(pairs, step=grid.step, tilt=grid.tilt)
 
     def delta_lower(x: float) -> float:
         return above.delta(x, side=-1) * (1 - raised) - gap(x)

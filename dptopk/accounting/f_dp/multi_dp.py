@@ -141,9 +141,8 @@ def multi_dp(charge: Charge) -> Curve:
         raise NotApplicable(
             f"more than {MOST_DIFFERENT_COSTS} different pure costs: left to optimal_dp_approx"
         )
-    exact = MixtureCurve(
-        {cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)}
-    )
+    costs = {cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)}
+    exact = MixtureCurve(costs)
     if exact.listed:
         return exact
     return BracketCurve(charge, exact.epsilon_max, note=exact.note)
@@ -209,9 +208,8 @@ class MixtureCurve(Curve):
         return np.where(epsilon >= self.epsilon_max, 0.0, self.upper.delta_upper(epsilon))
 
     def _epsilons(self, delta: Floats) -> Floats:
-        return smallest_where(
-            lambda x: _log(self.delta(x)), _log(delta * (1 - SLACK)), self.epsilon_max
-        )
+        log_target = _log(delta * (1 - SLACK))
+        return smallest_where(lambda x: _log(self.delta(x)), log_target, self.epsilon_max)
 
     def answer(self, query: Query) -> Answer:
         """Both bounds."""
@@ -232,9 +230,11 @@ class MixtureCurve(Curve):
         checked.
         """
         log_target = _log(np.array([delta]))
-        root = smallest_where(
-            lambda x: _log(self.lower.delta_lower(x)), log_target, self.epsilon_max
-        )[0]
+
+        def log_lower(x: Floats) -> Floats:
+            return _log(self.lower.delta_lower(x))
+
+        root = smallest_where(log_lower, log_target, self.epsilon_max)[0]
         candidates = root * (1 - np.array([1e-12, 1e-10, 1e-8, 1e-6, 1e-3]))
         above = self.lower.delta_lower(candidates) > delta
         return float(candidates[above].max(initial=0.0))
@@ -321,9 +321,8 @@ def _homogeneous(responses: Responses, count: int) -> LossLaw:
         plus, minus = signs(responses[0][0])
         many = power(Power(np.array([minus, plus])), count)
         losses = responses[0][0] * (2 * many.places() - count)
-        return LossLaw.sort(
-            losses, many.masses, many.error + 4 * count * ROUNDOFF, loss_error, many.lost
-        )
+        mass_error = many.error + 4 * count * ROUNDOFF
+        return LossLaw.sort(losses, many.masses, mass_error, loss_error, many.lost)
     if len(responses) == 2:
         losses, masses, lost = _double(responses, count)
         return LossLaw.sort(losses, masses, (12 * count + 32) * ROUNDOFF, loss_error, lost)

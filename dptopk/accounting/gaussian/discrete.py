@@ -138,9 +138,8 @@ def _single(scale: float) -> Power:
     masses = masses[masses >= LEAST_MASS]
     # Left out: masses below LEAST_MASS, and all beyond ``half``, together less than 1e-312
     # (_WIDTH).
-    return Power(
-        np.concatenate([masses[:0:-1], masses]), 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1)
-    )
+    both_sides = np.concatenate([masses[:0:-1], masses])
+    return Power(both_sides, 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1))
 
 
 def discrete_gaussian_curve(
@@ -252,9 +251,8 @@ class _ContinuousCurve(Curve):
         log_phi = -a * a / 2 - 0.5 * math.log(2 * math.pi)
         right = np.maximum(a, 0.0)
         log_right = -right * right / 2 - 0.5 * math.log(2 * math.pi)
-        variation = np.logaddexp(
-            log_right + np.log(right * right + 3.8), log_phi + np.log(b * b + 3.8)
-        )
+        log_after = log_phi + np.log(b * b + 3.8)
+        variation = np.logaddexp(log_right + np.log(right * right + 3.8), log_after)
         bend = log_phi + math.log(self.mu) - 2 * math.log(self.width)
         rest = variation + math.log(0.0081) - 3 * math.log(self.width)
         return bend, rest

@@ -91,9 +91,8 @@ def gaussian(charge: Charge) -> Curve:
 
 
 def _mixed(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
-    law = reduce(
-        _product, (lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items())
-    )
+    laws = (lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items())
+    law = reduce(_product, laws)
     if not mu:
         return listed_curve(law)
     exact = float(law.log_error.max()) < 3e-11
@@ -125,9 +124,8 @@ def _product(one: LatticeLaw, other: LatticeLaw) -> LatticeLaw:
     tail = one.tail + other.tail + 1e-310 * losses.size  # e^-715 < 1e-310
     order = np.argsort(losses, kind="stable")
     order = order[log_masses[order] > -715]
-    return LatticeLaw(
-        losses[order], log_masses[order], log_error[order] + EPS * np.abs(log_masses[order]), tail
-    )
+    log_masses = log_masses[order]
+    return LatticeLaw(losses[order], log_masses, log_error[order] + EPS * np.abs(log_masses), tail)
 
 
 def _expected_log_delta(epsilon: Floats, mu: float, law: LatticeLaw) -> Floats:

@@ -86,9 +86,8 @@ def _splits(labels: int) -> list[int]:
     if labels <= MOST_SPLITS:
         return list(range(1, labels + 1))
     last = labels - LAST_SPLITS  # above 2^53 no float may stand for more labels than there are
-    ranges = {
-        min(round(j), last) for j in np.linspace(1, float(last), MOST_SPLITS - LAST_SPLITS).tolist()
-    }
+    evenly = np.linspace(1, float(last), MOST_SPLITS - LAST_SPLITS).tolist()
+    ranges = {min(round(j), last) for j in evenly}
     return sorted({*ranges, *range(labels - LAST_SPLITS, labels + 1)})
 
 

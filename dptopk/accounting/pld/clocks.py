@@ -109,12 +109,8 @@ class ExponentialClock(LossComponent):
         if kappa == 0.0:
             return math.inf
         share = math.exp(_log_share(kappa))
-        return (
-            self.count
-            * 2
-            * share
-            * (1 / kappa / kappa + (kappa / (kappa + 1)) / (kappa + 1) / (kappa + 1))
-        )
+        below = (kappa / (kappa + 1)) / (kappa + 1) / (kappa + 1)
+        return self.count * 2 * share * (1 / kappa / kappa + below)
 
     def roundings(self) -> tuple[int, int]:
         """Each copy from above; none is rounded down from below."""
@@ -167,7 +163,8 @@ def _log_two_sided(start: float, kappa: float, width: float, j: Floats) -> Float
     # What is beyond the last place belongs elsewhere.
     farthest = float(j[-1])
     far = math.exp(start - kappa * width * farthest) / -math.expm1(-kappa * width)
-    rest = max(rest - far * (1 + math.exp(-width * farthest)), 0.0)
+    beyond = far * (1 + math.exp(-width * farthest))
+    rest = max(rest - beyond, 0.0)
     with np.errstate(divide="ignore"):
         return np.concatenate([log_down[::-1], [np.log(rest)], log_up])
 

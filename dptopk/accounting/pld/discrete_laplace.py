@@ -42,9 +42,8 @@ def mean_loss(scale: float, shift: int) -> float:
     epsilon = shift / scale
     convex = continuous_mean_loss(epsilon)
     if h < 1:
-        rest = math.fsum(
-            h ** (2 * j) / math.factorial(2 * j + 1) for j in range(1, 10)
-        )  # sinh(h)/h - 1
+        terms = (h ** (2 * j) / math.factorial(2 * j + 1) for j in range(1, 10))
+        rest = math.fsum(terms)  # sinh(h)/h - 1
         lattice = rest / (1 + rest)
     else:
         lattice = 1 - h * math.exp(-h) * 2 / -math.expm1(-2 * h)
@@ -86,9 +85,8 @@ class DiscreteLaplace(LossComponent):
     count: int
 
     def log_mgf(self, tilt: float) -> float:
-        return self.count * float(
-            discrete_laplace_log_mgf(self.scale, self.shift, np.array([tilt]))[0]
-        )
+        of_one = discrete_laplace_log_mgf(self.scale, self.shift, np.array([tilt]))
+        return self.count * float(of_one[0])
 
     def spread(self) -> float:
         return 2 * self.count * mean_loss(self.scale, self.shift)

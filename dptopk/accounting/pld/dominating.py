@@ -109,7 +109,6 @@ def _log_tails(scale: float, last: int) -> tuple[Floats, Floats]:
     exponents = starts * starts / twice
     whole = 2 * factors[0] - 1
     log_tails = np.log(factors[1 : last + 1]) - math.log(whole) - exponents
-    error = EPS * (
-        4 * exponents + 3 * factors[0] * (3 + 2 * factors[0]) + 2 * np.abs(log_tails) + 8
-    )
+    of_factors = 3 * factors[0] * (3 + 2 * factors[0])
+    error = EPS * (4 * exponents + of_factors + 2 * np.abs(log_tails) + 8)
     return log_tails, error

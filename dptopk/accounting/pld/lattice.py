@@ -232,15 +232,12 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
         total = np.asarray(np.bincount(cell, masses * np.exp(-tilt * rest)), dtype=float)
     kept = np.flatnonzero(total)
     points = np.asarray((first + kept) * step, dtype=np.float64)
-    log_error = float(np.max(pairs.log_error)) + _binning_error(pairs, cell, tilt)
     log_total = np.log(total[kept]) + top - tilt * points
     # A loss that is off moves shares between the two ends, as if it had been there: the losses keep
     # their error.
-    return replace(
-        pair_of(points, log_total, log_error=log_error),
-        loss_error=pairs.loss_error + 4 * EPS * float(np.abs(losses).max()),
-        error=pairs.error,
-    )
+    found = pair_of(points, log_total, log_error=_binning_error(pairs, cell, tilt))
+    loss_error = pairs.loss_error + 4 * EPS * float(np.abs(losses).max())
+    return replace(found, loss_error=loss_error, error=pairs.error)
 
 
 def _cells(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
@@ -254,11 +251,11 @@ def _cells(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
 
 
 def _binning_error(pairs: Pairs, cell: Indices, tilt: float) -> float:
-    """Bound on the rounding of the logarithms of ``binned``, besides that of the pair."""
+    """Bound on the error of the logarithms of ``binned``, that of the pair included."""
     crowd = float(np.bincount(cell).max())
     farthest = np.abs(pairs.losses[0]).max()
     largest = float(np.abs(pairs.log_masses[0]).max() + tilt * farthest)
-    return EPS * (2 * crowd + 4 * largest + 32)
+    return float(np.max(pairs.log_error)) + EPS * (2 * crowd + 4 * largest + 32)
 
 
 def _split_masses(masses: Floats, cell: Indices, rest: Floats, step: float, tilt: float) -> Floats:

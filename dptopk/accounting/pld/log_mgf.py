@@ -147,9 +147,8 @@ def mixture_log_mgf(cost: MultiDP, lam: Floats) -> Floats:
     top = np.maximum(curves.max(axis=0), 1.0)
     with np.errstate(under="ignore"):
         large = top + np.log((weights * np.exp(curves - top)).sum(axis=0))
-    small = np.log1p(
-        (weights * np.expm1(np.minimum(curves, 1.0))).sum(axis=0)
-    )  # no cancellation near 0
+    excess = weights * np.expm1(np.minimum(curves, 1.0))
+    small = np.log1p(excess.sum(axis=0))  # no cancellation near 0
     return np.where(curves.max(axis=0) < 1, small, large)
 
 

@@ -143,10 +143,8 @@ class Responses(LossComponent):
         ]
         few = {epsilon: times for epsilon, times in self.counts.items() if times <= FEW_COPIES}
         if grid.side < 0:
-            return found + [
-                trimmed(merged_responses(group), grid.tilt)
-                for group in _close_groups(few, grid.width)
-            ]
+            merged = map(merged_responses, _close_groups(few, grid.width))
+            return found + [trimmed(pairs, grid.tilt) for pairs in merged]
         for times in set(few.values()):
             epsilons = np.array([epsilon for epsilon, n in few.items() if n == times])
             found.append(randomised_response(epsilons, times))

@@ -53,9 +53,9 @@ class LossCurve(Curve):
         self._log_error = log_error
         self._shift = loss_error + 4 * EPS * float(np.abs(losses).max())
         self._tail = tail
-        self._epsilon_max = (
-            max(float(losses[-1]) + self._shift, 0.0) if epsilon_max is None else epsilon_max
-        )
+        if epsilon_max is None:
+            epsilon_max = max(float(losses[-1]) + self._shift, 0.0)
+        self._epsilon_max = epsilon_max
         self._exact = exact
 
     @cached_property
