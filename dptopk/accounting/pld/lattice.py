@@ -236,8 +236,8 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     # A loss that is off moves shares between the two ends, as if it had been there: the losses keep
     # their error.
     found = pair_of(points, log_total, log_error=_binning_error(pairs, cell, tilt))
-    loss_error = pairs.loss_error + 4 * EPS * float(np.abs(losses).max())
-    return replace(found, loss_error=loss_error, error=pairs.error)
+    rounding = 4 * EPS * float(np.abs(losses).max())
+    return replace(found, loss_error=pairs.loss_error + rounding, error=pairs.error)
 
 
 def _cells(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
