@@ -125,17 +125,18 @@ class Metric(ABC):
 
     def multiple(self, charge: Charge) -> float:
         """About the largest multiple of a charge, a real number, that the capacity holds by itself;
-        0 where a cost has no price.
+        0 where a cost has no price, or a number of costs is no float.
         """
         rest = split_failure(charge)[0]
         try:
             prices = [times * self.read(self.price(Charge({cost: 1}))) for cost, times in rest]
-        except IncompatibleCosts:
+            numbers = {cost: float(number) for cost, number in rest}
+        except (IncompatibleCosts, OverflowError):
             return 0.0
         each = sum(prices, Fraction(0))
 
         def fits(times: float) -> bool:
-            spent = {cost: times * number for cost, number in rest}
+            spent = {cost: times * number for cost, number in numbers.items()}
             return self.used(Fraction(times) * each, spent) <= self.capacity
 
         low, high = bracket(fits, 1.0, least=LEAST_MULTIPLE, most=MOST_MULTIPLE)

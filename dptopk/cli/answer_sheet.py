@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -18,7 +18,20 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from dptopk.cli.options import Format
+
+# A new format is added in this file alone: its word here, the endings of files that tell it, a
+# function, and its row of SHEET_WRITERS.
+Format = Literal["table", "csv", "json", "html", "markdown", "parquet"]
+
+# The formats that the names of files tell.
+ENDINGS: dict[str, Format] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".html": "html",
+    ".htm": "html",
+    ".parquet": "parquet",
+    ".md": "markdown",
+}
 
 
 class AnswerSheet(ABC):
@@ -94,7 +107,6 @@ def _write_parquet(sheet: AnswerSheet, out: Path | None) -> None:
         pq.write_table(table, temporary)
 
 
-# A new format is a function here, and its word in ``options.Format``.
 SHEET_WRITERS: dict[Format, Callable[[AnswerSheet, Path | None], None]] = {
     "table": _write_table,
     "csv": _write_csv,

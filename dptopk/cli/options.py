@@ -9,13 +9,14 @@ from dataclasses import dataclass, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar, get_type_hints
 
 import typer
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Effort
 from dptopk._internal.formatting import format_lower
+from dptopk.cli.answer_sheet import ENDINGS, Format
 from dptopk.cli.fields import question_parameters
 from dptopk.cli.shell import be_quiet, tell
 from dptopk.errors import InvalidParameter
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from dptopk.ledger.ledger import Ledger
 
 T = TypeVar("T")
-# How an answer can be written.
-Format = Literal["table", "csv", "json", "html", "markdown", "parquet"]
 EVENTS = "Of events"
 LEDGER = "With a ledger"
 CHAIN = "The ledger's hash chain"
@@ -75,17 +74,6 @@ Quiet = Annotated[
         help="Only the answer, and nothing beside it.",
     ),
 ]
-
-
-# The formats that the names of files tell.
-ENDINGS: dict[str, Format] = {
-    ".csv": "csv",
-    ".json": "json",
-    ".html": "html",
-    ".htm": "html",
-    ".parquet": "parquet",
-    ".md": "markdown",
-}
 
 
 @dataclass(frozen=True, kw_only=True)

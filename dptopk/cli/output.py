@@ -26,8 +26,7 @@ from dptopk._internal.formatting import (
     spreadsheet,
     visible,
 )
-from dptopk.cli.answer_sheet import AnswerSheet
-from dptopk.cli.options import ENDINGS
+from dptopk.cli.answer_sheet import ENDINGS, AnswerSheet
 from dptopk.cli.page import answer_page, cost, details, notes
 from dptopk.cli.shell import QUIET
 from dptopk.cli.target import check_target, replacing
