@@ -113,7 +113,7 @@ caps-quick: $(VENV)/.test-ready
 
 # The theorems of proofs/ in Coq 8.16 of Debian 12, which is installed where it is missing (as root).
 COQ = coq libcoq-mathcomp-ssreflect libcoq-mathcomp-algebra libcoq-mathcomp-algebra-tactics \
-  libcoq-mathcomp-analysis
+  libcoq-mathcomp-zify libcoq-mathcomp-analysis
 proofs:
 	@command -v coqc >/dev/null || [ "$$(id -u)" != 0 ] || (apt-get update -q && \
 	  apt-get install -y -q --no-install-recommends $(COQ))

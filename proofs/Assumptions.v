@@ -2,7 +2,7 @@
    standard library have axioms of their own, which only Reals.v uses, and suprema those of classical
    logic, which only Supremum.v uses besides. *)
 From dptopk Require Import Game Rounds Setwise Groups Cell Basic Failing Pairs Union Pool
-  Slot Optimum Countable Worlds Supremum Reals.
+  Slot Optimum Countable Laplace Release Worlds Supremum Reals.
 Print Assumptions every_play_delta.
 Print Assumptions failing_step.
 Print Assumptions good_set_step.
@@ -26,9 +26,19 @@ Print Assumptions slot_floor.
 Print Assumptions slot_release.
 Print Assumptions slot_two_phases.
 Print Assumptions slot_two_pairs.
+Print Assumptions slot_and_floor.
+Print Assumptions slot_laplace_tail.
+Print Assumptions slot_laplace_cost.
+Print Assumptions slot_laplace_release.
+Print Assumptions slot_laplace_label.
+Print Assumptions slot_noisy_count.
+Print Assumptions slot_laplace_two_phases.
+Print Assumptions slot_laplace_two_phases_delta.
 Print Assumptions no_analyst_is_worth_more.
 Print Assumptions every_strategy_is_an_analyst.
+Print Assumptions countable_play.
 Print Assumptions countable_outcomes.
+Print Assumptions countable_failures.
 Print Assumptions world_pure.
 Print Assumptions world_range.
 Print Assumptions world_failure.

@@ -2,7 +2,7 @@
    countable ones satisfy. A law is cut after its first N outcomes, the others become one.
    docs/notes/proofs.md *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From dptopk Require Import Game Rounds Setwise.
+From dptopk Require Import Game Rounds Setwise Failing.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
@@ -99,10 +99,13 @@ rewrite !mul1r => h1 h2; split; [apply: h2|apply: h1] => j.
 by case: (H j).
 Qed.
 
-(* Analysts who see whole numbers. *)
-Definition ccls (c : cost R) (P Q : claw) := if c.1 then cBR c.2 P Q else cDP c.2 P Q.
+(* Analysts who see whole numbers; costs of any class. *)
+Definition cclass := claw -> claw -> Prop.
+
+Section Play.
+Variables (C : Type) (ccls : C -> cclass).
 Variables (D : Type) (nb : D -> D -> Prop).
-Variables (T : Type) (may : T -> cost R -> Prop) (next : T -> cost R -> T).
+Variables (T : Type) (may : T -> C -> Prop) (next : T -> C -> T).
 Definition chas_cost c (M : D -> claw) := forall d d', nb d d' -> ccls c (M d) (M d').
 Inductive canalyst : T -> Type :=
 | CStop s : canalyst s
@@ -154,55 +157,109 @@ elim: A S => {s} [s|s w k IH|s c M m h k IH] S /=; first by rewrite lern1; case:
 by apply: most => i; apply: IH.
 Qed.
 
-(* The same analyst with laws that are cut, who stops at the outcome N. *)
-Local Notation analyst := (@analyst R (cost R) (@cls R) D nb T may next).
+(* One round: what the first N outcomes are worth, for every N. *)
+Definition cstep_ok (c : C) (W W' : R -> R -> R) := forall P Q, ccls c P Q ->
+  forall N p q, 0 <= p -> 0 <= q -> \sum_(i < N) W (p * P i) (q * Q i) <= W' p q.
 
-Lemma cut_cost N c M : chas_cost c M -> has_cost (@cls R) nb c (fun d => cut (M d) N).
+Record cfamily (ok : T -> Prop) (W : T -> R -> R -> R) : Prop := CFamily {
+  cf_next : forall s c, ok s -> may s c -> ok (next s c);
+  cf_pos : forall s p q, ok s -> 0 <= p -> 0 <= q -> 0 <= W s p q;
+  cf_sub : forall s p q, ok s -> 0 <= p -> 0 <= q -> p - q <= W s p q;
+  cf_step : forall s c, ok s -> may s c -> cstep_ok c (W (next s c)) (W s) }.
+
+Theorem countable_play ok W s (A : canalyst s) d d' S N p q : cfamily ok W -> ok s -> nb d d' ->
+  0 <= p -> 0 <= q -> p * PrN N A d S - q * PrN N A d' S <= W s p q.
 Proof.
-move=> H d d' dd'; have := H _ _ dd'; rewrite /ccls /cls.
-by case: c.1; [apply: cut_BR|apply: cut_DP].
+case=> okn W0 W1 Ws oks dd'; elim: A oks S p q => {s} [s|s w k IH|s c M m h k IH] oks S p q p0 q0 /=.
+- by case: (S [::]); rewrite ?mulr1 ?mulr0 ?subrr; [apply: W1|apply: W0].
+- apply: (@le_trans _ _ (\sum_(i < N) w i * W s p q)); last first.
+    by rewrite -mulr_suml ler_pimull ?W0 // mass_le1.
+  rewrite !mulr_sumr -sumrB; apply: ler_sum => i _.
+  by rewrite ![_ * (w i * _)]mulrCA -mulrBr; apply: ler_wpmul2l; [apply: mass_ge0|apply: IH].
+apply: le_trans (Ws s c oks m _ _ (h _ _ dd') N p q p0 q0).
+rewrite !mulr_sumr -sumrB; apply: ler_sum => i _; rewrite !mulrA.
+by apply: IH; rewrite ?mulr_ge0 ?mass_ge0 //; apply: okn.
+Qed.
+End Play.
+
+(* Pure DP and bounded range: what bounds all analysts on finite laws bounds those on countable ones,
+   at every N, so in the limit. *)
+Definition ccls (c : cost R) (P Q : claw) := if c.1 then cBR c.2 P Q else cDP c.2 P Q.
+
+Lemma bounds_countable T may next ok (W : T -> R -> R -> R) :
+  bounds may next ok W -> cfamily ccls may next ok W.
+Proof.
+case=> okn r1 sW W0 W1 WB; split=> // s c oks ms P Q cPQ N p q p0 q0.
+have step : step_ok (@cls R) c (W (next s c)) (W s).
+  by apply: bellman_step; [apply: (r1 s)|apply: sW; apply: okn|move=> *; apply: WB].
+have cut_cPQ : cls c (cut P N) (cut Q N).
+  by move: cPQ; rewrite /ccls /cls; case: c.1; [apply: cut_BR|apply: cut_DP].
+apply: le_trans (step _ _ _ cut_cPQ p q p0 q0); rewrite big_ord_recr /= /first ltnn.
+under [in X in _ <= X]eq_bigr => i _ do rewrite /= ltn_ord.
+by rewrite ler_addl; apply: W0; rewrite ?mulr_ge0 ?subr_ge0 ?mass_le1 //; apply: okn.
 Qed.
 
-Fixpoint finite N s (A : canalyst s) : analyst s :=
-  match A with
-  | CStop s => Stop (@cls R) nb may next s
-  | CToss s w k => Toss (cut w N)
-      (fun i => if (i < N)%N then finite N (k i) else Stop (@cls R) nb may next s)
-  | CAsk s c M m h k => Ask m (cut_cost N h)
-      (fun i => if (i < N)%N then finite N (k i) else Stop (@cls R) nb may next (next s c))
-  end.
-
-Definition small N (S : seq nat -> bool) t := all (fun i => (i < N)%N) t && S t.
-Lemma Pr_false s (A : analyst s) d S : S =1 xpred0 -> Pr A d S = 0.
-Proof.
-elim: A S => {s} [s|s n w k IH|s c n M m h k IH] S e /=; first by rewrite e.
-- by apply: big1 => i _; rewrite IH ?mulr0 // => t; apply: e.
-by apply: big1 => i _; rewrite IH ?mulr0 // => t; apply: e.
-Qed.
-Lemma Pr_same s (A : analyst s) d S S' : S =1 S' -> Pr A d S = Pr A d S'.
-Proof.
-elim: A S S' => {s} [s|s n w k IH|s c n M m h k IH] S S' e /=; first by rewrite e.
-- by apply: eq_bigr => i _; congr (_ * _); apply: IH => t; apply: e.
-by apply: eq_bigr => i _; congr (_ * _); apply: IH => t; apply: e.
-Qed.
-
-Lemma finite_Pr N s (A : canalyst s) d S : Pr (finite N A) d (small N S) = PrN N A d S.
-Proof.
-elim: A S => {s} [s|s w k IH|s c M m h k IH] S /=; first by [].
-- rewrite big_ord_recr /= ltnn Pr_false ?mulr0 ?addr0; last by move=> t; rewrite /small /= ltnn.
-  apply: eq_bigr => i _; rewrite /first /= ltn_ord -IH; congr (_ * _).
-  by apply: Pr_same => t; rewrite /small /= ltn_ord.
-rewrite big_ord_recr /= ltnn Pr_false ?mulr0 ?addr0; last by move=> t; rewrite /small /= ltnn.
-apply: eq_bigr => i _; rewrite /first /= ltn_ord -IH; congr (_ * _).
-by apply: Pr_same => t; rewrite /small /= ltn_ord.
-Qed.
-
-(* What bounds all analysts on finite laws bounds those on countable ones: at every N, so in the limit. *)
-Theorem countable_outcomes ok W s (A : canalyst s) d d' S u N :
+Theorem countable_outcomes T may next ok W (D : Type) (nb : D -> D -> Prop) s
+  (A : @canalyst (cost R) ccls D nb T may next s) d d' S u N :
   bounds may next ok W -> ok s -> nb d d' -> 0 <= u ->
   PrN N A d S <= u * PrN N A d' S + W s 1 u.
 Proof.
-move=> HW oks dd' u0; rewrite -!finite_Pr.
-exact: (bounds_every_play (finite N A) (small N S) HW oks dd' u0).
+move=> HW oks dd' u0; rewrite -ler_subl_addl -[PrN N A d S]mul1r.
+exact: (countable_play A S N (bounds_countable HW) oks dd' ler01 u0).
 Qed.
+
+(* Costs that fail: on a set G of outcomes as the class says, up to an excess b of mass at most c.2, and
+   no more than b elsewhere; good_set of Game.v. *)
+Definition cgood_set (C : Type) (cl : C -> cclass) (c : C * R) : cclass := fun P Q =>
+  exists (P1 Q1 : claw) (b : nat -> R) (G : pred nat),
+  [/\ cl c.1 P1 Q1, forall i, 0 <= b i, forall N, \sum_(i < N) b i <= c.2,
+      forall i, G i -> P i <= P1 i + b i /\ Q1 i <= Q i & forall i, ~~ G i -> P i <= b i].
+
+Section Fail.
+Variables (C : Type) (cl : C -> cclass) (T : Type) (may : T -> C -> Prop) (next : T -> C -> T).
+Variables (ok : T -> Prop) (W : T -> R -> R -> R).
+Hypothesis W_family : cfamily cl may next ok W.
+Hypothesis W_regular : forall s, ok s -> regular (W s).
+Hypothesis W_zero : forall s, ok s -> W s 0 0 <= 0.
+
+Theorem countable_failures (D : Type) (nb : D -> D -> Prop) s m
+  (A : @canalyst (C * R) (cgood_set cl) D nb (T * R) (may_fail may) (next_fail next) (s, m)) d d' S u N :
+  ok s -> 0 <= m -> nb d d' -> 0 <= u -> PrN N A d S <= u * PrN N A d' S + (W s 1 u + m).
+Proof.
+move=> oks m0 dd' u0; case: W_family => okn W0 W1 Ws.
+pose V := fun (t : T * R) p q => W t.1 p q + p * t.2.
+have -> : W s 1 u + m = V (s, m) 1 u by rewrite /V /= mul1r.
+rewrite -ler_subl_addl -[PrN N A d S]mul1r.
+suff fam : cfamily (cgood_set cl) (may_fail may) (next_fail next) (fun t : T * R => ok t.1 /\ 0 <= t.2) V.
+  exact: (countable_play A S N fam (conj oks m0) dd' ler01 u0).
+rewrite /V; split.
+- by move=> t c [okt t0] [mt ct]; split; [apply: okn|rewrite subr_ge0].
+- by move=> t p q [okt t0] p0 q0; rewrite addr_ge0 ?mulr_ge0 // W0.
+- move=> t p q [okt t0] p0 q0; apply: (le_trans (W1 t.1 p q okt p0 q0)).
+  by rewrite ler_addl mulr_ge0.
+move=> t c [okt t0] [mt ct] P Q [P1 [Q1 [b [G [c1 b0 bd HG HN]]]]] k p q p0 q0 /=.
+have [mq mp lip] := W_regular (okn _ _ okt mt).
+have okc := okn _ _ okt mt.
+rewrite big_split /= -mulr_suml -mulr_sumr.
+apply: (@le_trans _ _ (W t.1 p q + p * c.2 + p * (t.2 - c.2))); last first.
+  by rewrite -addrA -mulrDr [c.2 + _]addrC subrK.
+apply: ler_add; last first.
+  by rewrite -mulrA; apply: ler_wpmul2l => //; rewrite ler_pimull ?subr_ge0 ?mass_le1.
+apply: (@le_trans _ _ (\sum_(i < k) W (next t.1 c.1) (p * P1 i) (q * Q1 i) + p * \sum_(i < k) b i)).
+  rewrite mulr_sumr -big_split; apply: ler_sum => i _ /=.
+  case: (boolP (G i)) => Gi.
+    have [HP HQ] := HG i Gi.
+    apply: (@le_trans _ _ (W (next t.1 c.1) (p * P i) (q * Q1 i))).
+      by apply: mq; rewrite ?mulr_ge0 ?mass_ge0 // ler_wpmul2l.
+    apply: (@le_trans _ _ (W (next t.1 c.1) (p * P1 i + p * b i) (q * Q1 i))).
+      by apply: mp; rewrite ?mulr_ge0 ?mass_ge0 // -mulrDr ler_wpmul2l.
+    by apply: lip; rewrite ?mulr_ge0 ?mass_ge0.
+  apply: (@le_trans _ _ (W (next t.1 c.1) (0 + p * P i) 0)).
+    by rewrite add0r; apply: mq; rewrite ?mulr_ge0 ?mass_ge0.
+  apply: (le_trans (lip _ _ _ _ _ _)); rewrite ?mulr_ge0 ?mass_ge0 //.
+  apply: ler_add; last by rewrite ler_wpmul2l // HN.
+  by apply: (le_trans (W_zero okc)); rewrite W0 ?mulr_ge0 ?mass_ge0.
+by apply: ler_add; [apply: (Ws t.1 c.1)|rewrite ler_wpmul2l].
+Qed.
+End Fail.
 End Countable.

@@ -151,7 +151,7 @@ Proof. by move=> H okE p0 q0; apply: V_le => B; apply: worth_below H okE p0 q0. 
    supremum over N of that of its transcripts below N, and no more than the same V bounds it. *)
 Section Unbounded.
 Variables (D : Type) (nb : D -> D -> Prop) (E0 : seq cost).
-Local Notation canalyst := (@canalyst R D nb _ left_over without).
+Local Notation canalyst := (@canalyst R cost (@ccls R) D nb _ left_over without).
 Definition probability E (A : canalyst E) d S : R := sup [set v | exists N, v = PrN N A d S].
 
 Theorem countable_analysts E (A : canalyst E) d d' S u : all_above E -> nb d d' -> 0 <= u ->

@@ -16,11 +16,12 @@ from pathlib import Path
 PROOFS = Path(__file__).parent.parent / "proofs"
 ORDER = (
     "Game", "Rounds", "Setwise", "Groups", "Cell", "Basic", "Failing", "Pairs", "Union", "Pool",
-    "Optimum", "Slot", "Countable", "Worlds", "Supremum", "Reals", "Assumptions",
+    "Optimum", "Slot", "Countable", "Laplace", "Release", "Worlds", "Supremum", "Reals",
+    "Assumptions",
 )  # fmt: skip
 PACKAGES = (
     "coq libcoq-mathcomp-ssreflect libcoq-mathcomp-algebra libcoq-mathcomp-algebra-tactics "
-    "libcoq-mathcomp-analysis"
+    "libcoq-mathcomp-zify libcoq-mathcomp-analysis"
 )
 CLOSED = "Closed under the global context"
 # The axioms of classical logic, on which the suprema of Supremum.v rest.

@@ -71,6 +71,11 @@ def test_the_list_of_theorems_names_what_coq_checked():
         "V_bounds_every_analyst",
         "V_is_a_bound",
         "countable_outcomes",
+        "countable_play",
+        "countable_failures",
         "countable_analysts",
+        "slot_laplace_cost",
+        "slot_laplace_two_phases_delta",
+        "slot_noisy_count",
     }
     assert set(PRINTED) - named == steps | worlds | wordings
