@@ -139,8 +139,8 @@ def sum_times(counted: Iterable[tuple[float, int]]) -> float:
     except OverflowError:  # a term is inf
         return math.inf
     # All denominators are powers of 2: over the largest of them every term is an integer.
-    common = max((below for _, below, _ in ratios), default=1)
-    total = sum(above * (common // below) * times for above, below, times in ratios)
+    common = max([below for _, below, _ in ratios], default=1)
+    total = sum([above * (common // below) * times for above, below, times in ratios])
     return round_up(Fraction(total, common))
 
 

@@ -561,7 +561,7 @@ _METRICS: dict[str, Callable[..., Metric]] = {
 def _capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
     """B, rounded down."""
     terms = (order * epsilon, order * math.log1p(1 / order), math.log1p(order), -log_inverse_delta)
-    return math.fsum(terms) - 1e-15 * math.fsum(abs(term) for term in terms)
+    return math.fsum(terms) - 1e-15 * math.fsum(map(abs, terms))
 
 
 def best_order(epsilon: float, log_inverse_delta: float) -> float:

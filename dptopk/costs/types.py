@@ -8,8 +8,12 @@ bounded-range costs are not a bounded-range cost: costs are gathered in a Charge
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import ClassVar
+
+import numpy as np
 
 from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
@@ -245,6 +249,25 @@ class ApproxDP(Cost):
             raise InvalidParameter("epsilon and delta must not both be 0: that is no cost")
 
 
+def checked_pairs(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """(ε, δ) pairs with the ranges of ``ApproxDP`` checked.
+
+    A mechanism on labels states hundreds of them: floats are looked at all at once, and one by one
+    only where one of them is refused, so that it is named.
+
+    Raises:
+        InvalidParameter: as ``ApproxDP`` does.
+    """
+    if set(map(type, chain.from_iterable(pairs))) == {float}:
+        values = np.array(pairs)
+        epsilon, delta = values.T
+        within = np.isfinite(epsilon) & (epsilon >= 0) & (delta >= 0) & (delta < 1)
+        if (within & ((epsilon > 0) | (delta > 0))).all():
+            return list(map(tuple, (values + 0.0).tolist()))  # -0.0 becomes 0.0
+    costs = [ApproxDP(*pair) for pair in pairs]
+    return [(cost.epsilon, cost.delta) for cost in costs]
+
+
 @dataclass(frozen=True, slots=True)
 class MultiDP(Cost):
     """Several (ε_i, δ_i) statements that one mechanism satisfies at once (Cadir-Najib-Shkel 2026).
@@ -264,7 +287,7 @@ class MultiDP(Cost):
             raise InvalidParameter(
                 "constraints must be a non-empty sequence of (epsilon, delta) pairs"
             )
-        checked = {(each.epsilon, each.delta) for each in (ApproxDP(*pair) for pair in pairs)}
+        checked = set(checked_pairs(pairs))
         validate.assign(self, constraints=tuple(sorted(checked, reverse=True)))
 
     def _arguments(self) -> str:

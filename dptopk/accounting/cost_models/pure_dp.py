@@ -30,7 +30,8 @@ SPLIT = 256  # costs that are remembered without their atom: one has hundreds of
 @lru_cache(maxsize=SPLIT)
 def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
     """δ_i = a + (1 - a) δ_i' with the common atom a, the δ at the largest ε."""
-    atom = min(delta for _, delta in cost.constraints)
+    _, deltas = zip(*cost.constraints, strict=True)
+    atom = min(deltas)
     # δ' = (δ - a) / (1 - a), rounded up; the largest ε that reaches the atom keeps δ' = 0.
     reduced = []
     for epsilon, delta in cost.constraints:

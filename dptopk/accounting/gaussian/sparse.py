@@ -127,13 +127,13 @@ def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
         InvalidParameter: where none says anything.
     """
     every = sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
-    told = tuple((epsilon, delta) for epsilon, delta in every if delta < 1)
-    if not told:
+    informative = [(epsilon, delta) for epsilon, delta in every if delta < 1]
+    if not informative:
         raise InvalidParameter(
             f"{cost} promises nothing: a label that one user alone has is almost always shown; "
             f"give a higher threshold"
         )
-    return told
+    return tuple(informative)
 
 
 def _covers(token: SparseGaussianDP, cost: Cost) -> bool:

@@ -25,7 +25,8 @@ from functools import lru_cache
 import numpy as np
 
 from dptopk._internal.rounding import Floats
-from dptopk.costs import ApproxDP, MultiDP
+from dptopk.costs import MultiDP
+from dptopk.costs.types import checked_pairs
 from dptopk.errors import InvalidParameter
 
 Pair = tuple[float, float]
@@ -96,10 +97,12 @@ def mixture(
     slopes: list[float] = []  # slopes[j] of the segment that ends in hull[j + 1]
     for epsilon, delta in given:
         point = (epsilon, min(delta * (1 + nudge), 1.0))
-        while slopes and slopes[-1] >= _slope(hull[-1], point):
+        slope = _slope(hull[-1], point)
+        while slopes and slopes[-1] >= slope:
             hull.pop()
             slopes.pop()
-        slopes.append(_slope(hull[-1], point))
+            slope = _slope(hull[-1], point)
+        slopes.append(slope)
         hull.append(point)
     while (
         slopes and slopes[-1] >= 1
@@ -108,14 +111,17 @@ def mixture(
         slopes.pop()
     if not slopes:
         return RandomizedResponseMixture((), (), 1.0, (), tuple(given))
-    kept = {epsilon for epsilon, _ in hull}
+    epsilons, _ = zip(*hull[1:], strict=True)
     weights = np.diff([*slopes, 1.0])
+    kept = set(epsilons)
+    active = [pair for pair in given if pair[0] in kept]
+    dropped = [pair for pair in given if pair[0] not in kept]
     return RandomizedResponseMixture(
-        epsilons=tuple(epsilon for epsilon, _ in hull[1:]),
-        weights=tuple(float(weight) for weight in weights),
+        epsilons=epsilons,
+        weights=tuple(weights.tolist()),
         atom=slopes[0],
-        active=tuple(pair for pair in given if pair[0] in kept),
-        dropped=tuple(pair for pair in given if pair[0] not in kept),
+        active=tuple(active),
+        dropped=tuple(dropped),
     )
 
 
@@ -140,7 +146,7 @@ def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
     if isinstance(constraints, MultiDP):  # whose pairs were validated when it was made
         pairs = constraints.constraints
     else:
-        pairs = tuple(_validated(pair) for pair in constraints)
+        pairs = tuple(_validated(constraints))
     smallest: dict[float, float] = {}
     for epsilon, delta in pairs:
         smallest[epsilon] = min(delta, smallest.get(epsilon, 1.0))
@@ -149,14 +155,13 @@ def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
     return sorted(smallest.items(), reverse=True)
 
 
-def _validated(pair: Pair) -> Pair:
-    """The pair with its ranges checked."""
+def _validated(constraints: Iterable[Pair]) -> list[Pair]:
+    """The pairs with their ranges checked."""
     try:
-        epsilon, delta = pair
+        pairs = [(epsilon, delta) for epsilon, delta in constraints]
     except (TypeError, ValueError):
         raise InvalidParameter("constraints must be (epsilon, delta) pairs") from None
-    checked = ApproxDP(epsilon, delta)
-    return checked.epsilon, checked.delta
+    return checked_pairs(pairs)
 
 
 def _slope(left: Pair, right: Pair) -> float:

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from operator import sub
 
 import numpy as np
 import numpy.typing as npt
@@ -193,7 +194,7 @@ class Cells:
                 # truth.
                 lower.append((max(partial - error, 0) << known) // (total + error))
                 upper.append((partial + error << known) // max(total - error, 1))
-            if all(high - low <= 1 for low, high in zip(lower, upper, strict=True)):
+            if max(map(sub, upper, lower), default=0) <= 1:
                 return lower, upper
             guard *= 2
 
