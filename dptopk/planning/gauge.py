@@ -332,8 +332,16 @@ class _LargestEpsilon:
         return not Trial.accepts(self.account, alone, None)
 
     def _halve(self) -> None:
-        while self.high - self.low > self._width(self.low or self.high):
+        """Halve the bracket until it is as narrow as wanted: that is finer where little is left,
+        but no plans of tiny ε are made, which take seconds, only to find that nothing is.
+        """
+        while self.high - self.low > self._wanted():
             self.accepts((self.low + self.high) / 2)
+
+    def _wanted(self) -> float:
+        if self.low > 0:
+            return self._width(self.low)
+        return RESOLUTION * self.total
 
 
 def epsilon_left(account: Account, kind: Kind) -> float:
