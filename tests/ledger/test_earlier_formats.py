@@ -123,11 +123,14 @@ def test_what_was_written_is_shown_verified_exported_and_migrated(tmp_path, name
         assert len(old.history("articles")) == 3
         refused = Charge({BoundedRange(0.1): 6}) if "eve" not in name else ONE
         assert not old.state("articles").limits_of("bob")["limit of 'bob'"].can_spend(refused)
-    for command in ("show", "verify", "export"):
-        key = tmp_path / "key"
-        key.write_text(KEY)
-        key.chmod(0o600)
-        told = CliRunner().invoke(app, ["ledger", command, str(path), "--key-file", str(key)])
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    key.chmod(0o600)
+    # Of the latest file all data sets are shown; of the others one, which takes a tenth of the time
+    shown = ["show"] if name == "0307ff8" else ["show", "--dataset", "bücher"]
+    for command in (shown, ["verify"], ["export"]):
+        arguments = [*command, str(path), "--key-file", str(key)]
+        told = CliRunner().invoke(app, ["ledger", *arguments])
         assert told.exit_code == 0, told.output
     if BEGAN[name] < FORMAT:
         for options in ({}, {"ahead": True}, {"create": False}):
