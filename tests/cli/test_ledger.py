@@ -188,7 +188,7 @@ def test_reuse_gives_the_stored_answer(ledger, ask):
 @pytest.mark.slow
 def test_an_exhausted_budget_refuses(ledger, ask):
     with Ledger(ledger) as opened:
-        opened.charge("words", "bob", Charge({BoundedRange(0.1): 110}))
+        opened.charge("words", "bob", Charge({PureDP(0.5): 4}))
     answered = 0
     while (result := ask()).exit_code == 0:
         answered += 1
@@ -525,7 +525,7 @@ def test_a_question_in_rho_leaves_delta_to_later_ones_of_a_ledger_in_epsilon(tmp
 @pytest.mark.slow
 def test_a_long_history_says_when_a_registration_would_have_fitted_more(tmp_path):
     url = tmp_path / "long.db"
-    charge = Charge({BoundedRange(0.1): 5})
+    charge = Charge({PureDP(0.1): 1}, delta=3e-8)
     with Ledger(url, create=True) as ledger:
         ledger.create_dataset("d", budget=Budget(3, 1e-6))
         for _ in range(9):
