@@ -34,6 +34,7 @@ from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.recursion import (
     FLOOR,
+    INWARD,
     Layer,
     Rules,
     ladder,
@@ -68,18 +69,16 @@ class Atoms:
         log_chernoff - θx}.
         """
         pairs = [pair for part in parts for pair in part.pairs(grid)]
-        # In logarithms: a million copies of a wide pair have a number of sums that takes long to
-        # write down.
-        log_sums = math.fsum(_log_sums(pair) for pair in pairs)
-        few = log_sums <= math.log(max(tuning.LISTED, 0.5)) + 1e-9
-        if few and not any(isinstance(part, GaussianLoss) for part in parts):
+        smooth = any(isinstance(part, GaussianLoss) for part in parts)
+        if not smooth and _few_sums(pairs):
             return cls._listed(pairs, grid, log_chernoff)
         law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
         log_masses = law.log_masses
         kept = law.masses > 0
+        losses = law.losses[kept] - law.shift
         masses = np.exp(log_masses[kept] - law.log_error - 64 * ROUNDOFF)
         log_error = math.log(law.error) + law.log_scale + log_chernoff + law.log_error + 1e-9
-        return cls(*_merged(law.losses[kept] - law.shift, masses, merge), log_error, law.tilt)
+        return cls(*_merged(losses, masses, merge), log_error, law.tilt)
 
     @classmethod
     def _listed(cls, pairs: Sequence[Pairs], grid: Grid, log_chernoff: float) -> Atoms:
@@ -100,8 +99,8 @@ class Atoms:
             missing += rounds * pair.error
             scale += pair.log_mgf(grid.tilt)
         masses = np.exp(log_masses - log_error - 64 * ROUNDOFF)
-        error = math.log(missing) + scale + log_error + 1e-9 if missing else -math.inf
-        return cls(losses - loss_error, masses, error, grid.tilt)
+        left_out = math.log(missing) + scale + log_error + 1e-9 if missing else -math.inf
+        return cls(losses - loss_error, masses, left_out, grid.tilt)
 
     def error(self, x: Floats) -> Floats:
         """Bound on what the atoms leave out."""
@@ -110,9 +109,14 @@ class Atoms:
         return bounds
 
 
-def _log_sums(pair: Pairs) -> float:
-    """The logarithm of how many sums of losses a pair has, all its copies together."""
-    return len(pair.losses) * pair.count * math.log(pair.losses.shape[1])
+def _few_sums(pairs: Sequence[Pairs]) -> bool:
+    """Whether all sums of losses of pairs, all copies together, are few enough to be listed.
+
+    Their number is looked at in logarithms: that of a million copies of a wide pair takes long to
+    write down.
+    """
+    logs = [len(pair.losses) * pair.count * math.log(pair.losses.shape[1]) for pair in pairs]
+    return math.fsum(logs) <= math.log(max(tuning.LISTED, 0.5)) + 1e-9
 
 
 def _all_sums(losses: Floats, log_masses: Floats, pair: Pairs) -> tuple[Floats, Floats]:
@@ -130,7 +134,8 @@ def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Float
 
     The merged outcome has mass Σ p under P and Σ p e^{-l} under Q.
     """
-    starts = np.flatnonzero(np.diff(np.floor(losses / width), prepend=-np.inf))
+    cells = np.floor(losses / width)
+    starts = np.flatnonzero(np.diff(cells, prepend=-np.inf))
     sizes = np.diff(starts, append=len(losses))
     first = losses[starts]
     within = losses - np.repeat(first, sizes)
@@ -138,9 +143,9 @@ def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Float
     with np.errstate(invalid="ignore", divide="ignore"):
         under_q = np.add.reduceat(masses * np.exp(-within), starts)
         shift = -np.log(under_q / total)
+    shift = np.where(total > 0, np.maximum(shift, 0.0), 0.0)
     rounding = 8 * ROUNDOFF * (2 + sizes + np.abs(first))
-    merged = first + np.where(total > 0, np.maximum(shift, 0.0), 0.0) - rounding
-    return merged, total * (1 - rounding)
+    return first + shift - rounding, total * (1 - rounding)
 
 
 @dataclass(frozen=True)
@@ -158,15 +163,8 @@ class FixedRanges(LossComponent):
         e^-84.
         """
         n = self.count
-        t = self.t
-        epsilon = self.epsilon
-        often = math.expm1(t - epsilon) / math.expm1(-epsilon)
-        rarely = math.exp(t - epsilon) * math.expm1(-t) / math.expm1(-epsilon)
-        tilted = often / (often + rarely * math.exp(max(-grid.tilt * epsilon, -700.0)))
-        reach = 6.5 * math.sqrt(n) + 1
-        first = max(math.floor(n * tilted - reach), 0)
-        last = min(math.ceil(n * tilted + reach), n)
-        hits = np.arange(first, last + 1, dtype=float)
+        often, rarely = self._probabilities()
+        hits = self._hits_near_tilted_mean(grid.tilt)
         log_masses = np.asarray(log_binomial_pmf(hits, n, often, rarely))
         possible = log_masses > -np.inf
         hits = hits[possible]
@@ -175,17 +173,42 @@ class FixedRanges(LossComponent):
         # The two probabilities are known to 64 roundoffs; their error enters through the deviance,
         # times the distance.
         errors = ROUNDOFF * (64 * (1 + np.abs(log_masses)) + 128 * (distance + 16))
-        losses = n * t - (n - hits) * epsilon
+        losses = n * self.t - (n - hits) * self.epsilon
         pair = pair_of(losses, log_masses, log_error=errors)
-        return [replace(pair, loss_error=8 * ROUNDOFF * n * max(t, epsilon), error=1e-30)]
+        loss_error = 8 * ROUNDOFF * n * max(self.t, self.epsilon)
+        return [replace(pair, loss_error=loss_error, error=1e-30)]
+
+    def _probabilities(self) -> tuple[float, float]:
+        """Of the loss t and of the loss t - ε, under P."""
+        t = self.t
+        epsilon = self.epsilon
+        often = math.expm1(t - epsilon) / math.expm1(-epsilon)
+        rarely = math.exp(t - epsilon) * math.expm1(-t) / math.expm1(-epsilon)
+        return often, rarely
+
+    def _hits_near_tilted_mean(self, tilt: float) -> Floats:
+        """How often the loss may be t: what is within 6.5 sqrt(n) of the mean under the tilt."""
+        n = self.count
+        often, rarely = self._probabilities()
+        log_less = max(-tilt * self.epsilon, -700.0)
+        tilted = often / (often + rarely * math.exp(log_less))
+        reach = 6.5 * math.sqrt(n) + 1
+        first = max(math.floor(n * tilted - reach), 0)
+        last = min(math.ceil(n * tilted + reach), n)
+        return np.arange(first, last + 1, dtype=float)
 
 
 def best_t(epsilon: float, order: float) -> float:
     """Approximate t that maximises ln E[e^{λL}] of RR_{ε,t} (DDR Theorem 5), away from the ends."""
     b = epsilon / 2
     s = math.log(order / (1 + order)) + b
-    s += math.log(-math.expm1(-2 * (order + 1) * b)) - math.log(-math.expm1(-2 * order * b))
+    s += _log_1_minus_exp(-2 * (order + 1) * b) - _log_1_minus_exp(-2 * order * b)
     return min(max(b + s, 1e-6 * epsilon), (1 - 1e-6) * epsilon)
+
+
+def _log_1_minus_exp(exponent: float) -> float:
+    """ln(1 - e^x), x < 0."""
+    return math.log(-math.expm1(exponent))
 
 
 class Endgame(Protocol):
@@ -221,12 +244,12 @@ class Strategy:
         """Lower bound on δ_opt at every x of a one-dimensional array."""
         left = np.subtract.outer(x, self.atoms.losses)
         if self.last is None:
-            values = -np.expm1(np.minimum(left + 4 * ROUNDOFF * np.abs(left), 0.0)) * (
-                1 - 64 * ROUNDOFF
-            )
+            rounded_up = left + 4 * ROUNDOFF * np.abs(left)
+            values = -np.expm1(np.minimum(rounded_up, 0.0)) * INWARD
         else:
             values = self.last.below(left)
-        total = values @ self.atoms.masses * (1 - ROUNDOFF * (len(self.atoms.masses) + 8))
+        rounding = ROUNDOFF * (len(self.atoms.masses) + 8)
+        total = values @ self.atoms.masses * (1 - rounding)
         return np.maximum(total - self.atoms.error(x) - FLOOR, 0.0)
 
     def answer(self, query: Query, low: float, high: float) -> float:
@@ -267,7 +290,9 @@ def strategy(
     if not last:
         return Strategy(atoms, None)
     fine = steps_from_below(last, variance, tolerance)
-    fine = max(fine, steps.get(next(iter(last)), 0)) if len(last) == 1 else fine
+    if len(last) == 1:
+        (epsilon,) = last
+        fine = max(fine, steps.get(epsilon, 0))
     return Strategy(atoms, _endgame(last, fine, reach))
 
 
@@ -301,16 +326,23 @@ def _played_first(
     first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
     parts: list[LossComponent] = loss_components(rest)
     parts += [FixedRanges(epsilon, n, best_t(epsilon, order)) for epsilon, n in first.items() if n]
+    merge = math.sqrt(variance) * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
+    step = _step_below(parts, variance, tolerance)
+    for_each = max(rest.count, 1)
+    width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / for_each)
+    return Atoms.of(parts, Grid(step, order, -1, width), log_chernoff, merge=merge)
+
+
+def _step_below(parts: Sequence[LossComponent], variance: float, tolerance: float) -> float:
+    """The step of a lattice on which a product is computed from below.
+
+    What is rounded down loses up to a step each time.
+    """
     sigma = math.sqrt(variance)
-    below = sum(part.roundings()[1] if not isinstance(part, FixedRanges) else 1 for part in parts)
-    step = max(
-        tuning.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(below, 1),
-        tuning.WINDOW * sigma / tuning.MOST_ATOMS,
-    )
-    width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / max(rest.count, 1))
-    merge = sigma * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
-    grid = Grid(min(step, sigma / tuning.CELLS_PER_STD), order, -1, width)
-    return Atoms.of(parts, grid, log_chernoff, merge=merge)
+    roundings = [1 if isinstance(part, FixedRanges) else part.roundings()[1] for part in parts]
+    step = tuning.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(sum(roundings), 1)
+    shortest = tuning.WINDOW * sigma / tuning.MOST_ATOMS
+    return min(max(step, shortest), sigma / tuning.CELLS_PER_STD)
 
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
@@ -328,28 +360,29 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
     """Grid steps to the largest ε; different ε's are also rounded down."""
     epsilons = tuple(last)
     counts = tuple(last.values())
+    allowed = tuning.GRID_SHARE_BELOW * tolerance * variance
+
+    def noise(steps: int) -> float:
+        return rounding_noise(epsilons, counts, steps, tuning.CELL, upper=False)
+
     steps = max(8, math.ceil(2 * max(epsilons)))
     most = tuning.MOST_STEPS if len(last) == 1 else tuning.STEPS_OF_KINDS
-    while (
-        steps < most
-        and rounding_noise(epsilons, counts, steps, tuning.CELL, upper=False)
-        > tuning.GRID_SHARE_BELOW * tolerance * variance
-    ):
+    while steps < most and noise(steps) > allowed:
         steps = math.ceil(steps * tuning.LARGER)
     return min(2 * math.ceil(steps / 2), tuning.MOST_STEPS)
 
 
 def _endgame(last: dict[float, int], steps: int, reach: float) -> LastRanges:
-    """The value of playing the last ranges by rising ε, t
-    adaptive.
-    """
+    """The value of playing the last ranges by rising ε, t adaptive."""
     if len(last) == 1:
         ((epsilon, count),) = last.items()
-        below, above = (ladder(epsilon, steps, upper=side, reach=reach) for side in (False, True))
+        below = ladder(epsilon, steps, upper=False, reach=reach)
+        above = ladder(epsilon, steps, upper=True, reach=reach)
         return LastRanges(below.value(count), above.value(count))
     rising = dict(sorted(last.items()))
     played = [place for place, count in enumerate(rising.values()) for _ in range(count)]
-    lower, upper = (Rules.of(rising, steps, upper=side, reach=reach) for side in (False, True))
+    lower = Rules.of(rising, steps, upper=False, reach=reach)
+    upper = Rules.of(rising, steps, upper=True, reach=reach)
     return LastRanges(solve_in_order(lower, played), solve_in_order(upper, played))
 
 
@@ -370,24 +403,28 @@ def crossing(function: Callable[[Floats], Floats], level: float, low: float, hig
         found = float(points[last])
         if last == len(points) - 1 or not left:
             break
-        at = np.array([values[last], max(float(values[last + 1]), level * 1e-9)])
-        if at[0] > at[1]:
-            root = math.log(at[0] / level) / math.log(at[0] / at[1])
-        else:
-            root = 0.0
         end = float(points[last + 1])
-        points = np.append(found + (end - found) * np.clip(root + _CLUSTER, 0.0, 1.0), end)
-        values = np.append(function(points[:-1]), min(at[1], level))
+        at_end = np.maximum(values[last + 1], level * 1e-9)
+        root = _root_of_log_chord(values[last], at_end, level)
+        between = found + (end - found) * np.clip(root + _CLUSTER, 0.0, 1.0)
+        points = np.append(between, end)
+        values = np.append(function(between), min(at_end, level))
     return found
+
+
+def _root_of_log_chord(before: float, after: float, level: float) -> float:
+    """Where, as a share of the way, the chord of the logarithms of two values crosses a level."""
+    if before > after:
+        return math.log(before / level) / math.log(before / after)
+    return 0.0
 
 
 _BACK = np.geomspace(1.0, 1e-5, 26)
 _CLUSTER = np.array([-0.1, -1e-2, -1e-3, -1e-5, 1e-5, 1e-3, 1e-2, 0.1])
 
 
-ROUNDING = (
-    1e-11  # of a divergence times its order, absolute and relative; far above that of the formulas
-)
+# Of a divergence times its order, absolute and relative; far above that of the formulas.
+ROUNDING = 1e-11
 
 
 def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
@@ -406,13 +443,14 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
     loss = x + extra
     excess = np.maximum(loss - xi - rho, 0.0)
     log_p = -np.maximum(excess**2 / (4 * rho), 1e-3)  # at most about this much
-    worth = np.log(-np.expm1(-extra))
+    log_worth = np.log(-np.expm1(-extra))
+    at_most = log_p + log_worth
     best = -math.inf
-    for at in np.argsort(-(log_p + worth)):
-        if log_p[at] + worth[at] <= best:
+    for at in np.argsort(-at_most):
+        if at_most[at] <= best:
             break
         log_mass = largest_log_mass(rho, xi, float(loss[at]), float(log_p[at]))
-        best = max(best, log_mass + float(worth[at]))
+        best = max(best, log_mass + float(log_worth[at]))
     return math.exp(best) * (1 - 1e-12)
 
 
@@ -427,10 +465,11 @@ def largest_log_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
 
     if holds(log_p):
         return log_p
-    least = next((log_p - below for below in range(2, 60, 4) if holds(log_p - below)), -math.inf)
-    if least > -math.inf:
-        return bisect(holds, least, min(least + 4, log_p), halvings=tuning.HALVINGS)[0]
-    return least
+    for below in range(2, 60, 4):
+        least = log_p - below
+        if holds(least):
+            return bisect(holds, least, min(least + 4, log_p), halvings=tuning.HALVINGS)[0]
+    return -math.inf
 
 
 def _orders(rho: float, xi: float, loss: float) -> Floats:
@@ -443,11 +482,15 @@ def _orders(rho: float, xi: float, loss: float) -> Floats:
     high = min(tightest * 1.7, last)
     log_ratio = max(math.log(low / 1e-6), 1.0)
     far_below = np.geomspace(1e-6, low, math.ceil(log_ratio / tuning.ORDER_STEP_FAR))
-    near = np.geomspace(low, high, math.ceil(math.log(high / low) / tuning.ORDER_STEP_NEAR) + 2)
-    far_above = np.geomspace(
-        high, last, math.ceil(math.log(last / high) / tuning.ORDER_STEP_FAR) + 2
-    )
+    near = _orders_between(low, high, tuning.ORDER_STEP_NEAR)
+    far_above = _orders_between(high, last, tuning.ORDER_STEP_FAR)
     return np.unique(np.concatenate([far_below, near, far_above]))
+
+
+def _orders_between(low: float, high: float, log_step: float) -> Floats:
+    """Orders about ``log_step`` apart in logarithms, both ends among them."""
+    steps = math.ceil(math.log(high / low) / log_step)
+    return np.geomspace(low, high, steps + 2)
 
 
 def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats) -> bool:
@@ -455,15 +498,16 @@ def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats)
     log_q = log_p - loss
     rest_p = math.log(-math.expm1(log_p))
     rest_q = math.log(-math.expm1(log_q))
-    allowed = xi + rho * (1 + np.append(0.0, orders[:-1]))
+    orders_before = np.append(0.0, orders[:-1])
+    allowed = xi + rho * (1 + orders_before)
     largest = max(loss, abs(rest_p - rest_q)) * (1 + ROUNDING)
     if xi + rho * (1 + orders[-1]) < largest:
         return False
-    for a, b, rest_a, rest_b in ((log_p, log_q, rest_p, rest_q), (log_q, log_p, rest_q, rest_p)):
-        divergence = _divergence(a, b, rest_a, rest_b, orders)
-        if (np.minimum(divergence, largest) > allowed).any():
-            return False
-    return True
+    forward = _divergence(log_p, log_q, rest_p, rest_q, orders)
+    if (np.minimum(forward, largest) > allowed).any():
+        return False
+    backward = _divergence(log_q, log_p, rest_q, rest_p, orders)
+    return not (np.minimum(backward, largest) > allowed).any()
 
 
 def _divergence(a: float, b: float, rest_a: float, rest_b: float, orders: Floats) -> Floats:
@@ -473,7 +517,9 @@ def _divergence(a: float, b: float, rest_a: float, rest_b: float, orders: Floats
     ``rest_a`` and ``rest_b`` those of the second.
     """
     alpha = 1 + orders
-    moments = logsumexp([alpha * a - orders * b, alpha * rest_a - orders * rest_b], axis=0)
+    first = alpha * a - orders * b
+    second = alpha * rest_a - orders * rest_b
+    moments = logsumexp([first, second], axis=0)
     exponents = 1 + np.abs(alpha * a) + np.abs(orders * b)
     divergences: Floats = (moments + ROUNDING * exponents * 1e-3) / orders
     return divergences

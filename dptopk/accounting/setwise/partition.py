@@ -50,7 +50,9 @@ class CostGroup:
     def unlike(self) -> float:
         """About how much there is to gain by choosing among its ranges, between 0 and 1."""
         smallest = min(epsilon for epsilon, _ in self.ranges)
-        return (1 - (smallest / self.largest) ** 2) ** 2 / (1 + tuning.FREE_HALF_COUNT / self.each)
+        alike = (smallest / self.largest) ** 2
+        few = 1 + tuning.FREE_HALF_COUNT / self.each
+        return (1 - alike) ** 2 / few
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -65,7 +67,7 @@ class CostGroup:
     @property
     def each(self) -> float:
         """Average number of costs of each range in a part."""
-        return sum(count for _, count in self.ranges) / len(self.ranges) / self.copies
+        return sum(self.counts) / len(self.ranges) / self.copies
 
     @cached_property
     def spread(self) -> float:
@@ -76,40 +78,38 @@ class CostGroup:
     def states(self) -> int:
         """Number of layers of the recursion."""
         if self.levels:
+            least = self.levels.weights[0]
             unit = self.levels.weights[-1] / self.largest**2
-            return math.ceil(
-                math.fsum(
-                    count * max(unit * e * e, self.levels.weights[0]) for e, count in self.ranges
-                )
-            )
+            prices = [(max(unit * epsilon * epsilon, least), n) for epsilon, n in self.ranges]
+            return math.ceil(math.fsum(n * price for price, n in prices))
         if self.single:
             return math.ceil(self.ranges[0][1] / self.copies)
-        return math.prod(count + 1 for _, count in self.ranges)
+        return math.prod(count + 1 for count in self.counts)
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
         """The parts of a single range: (count, how many such parts)."""
-        small, larger = divmod(self.ranges[0][1], self.copies)
-        return [
-            (n, times) for n, times in ((small, self.copies - larger), (small + 1, larger)) if times
-        ]
+        count = self.ranges[0][1]
+        small, larger = divmod(count, self.copies)
+        sizes = [(small, self.copies - larger), (small + 1, larger)]
+        return [(n, times) for n, times in sizes if times]
 
     @property
     def work(self) -> float:
         """The work of the recursion: its node values, weighted."""
         wider = 1.0 if self.single or self.levels else tuning.WIDER
         steps = wider * self.steps
-        nodes = (
-            tuning.LAYER_NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / steps)
-            + 2 * steps
-        )
+        wide = tuning.LAYER_NODES * math.sqrt(self.spread / self.copies) / 2
+        nodes = wide / (self.largest / steps) + 2 * steps
         each = tuning.PER_STEP + tuning.PER_NODE * nodes
         if self.levels:
             return self.states * len(self.levels.steps) * each * tuning.FOR_WEIGHTS
         if self.single:
             return self.states * each
         each = tuning.PER_STEP_TOGETHER + tuning.PER_NODE_TOGETHER * nodes
-        return self.states * math.fsum(count / (count + 1) for _, count in self.ranges) * each
+        # The share of the multisets in which one of each range may still be played.
+        plays = math.fsum(count / (count + 1) for count in self.counts)
+        return self.states * plays * each
 
     def noise(self) -> float:
         """About what grid steps, and coins and prices, add to the variance of the loss."""
@@ -133,19 +133,20 @@ def partition(
         order: λ, at which log-MGFs say what ranges are worth; a guess.
     """
     allowed = tolerance / tuning.SENSITIVITY * variance
-    share = tuning.GROUP_SHARE * allowed
+    for_split = tuning.GROUP_SHARE * allowed
+    for_grids = tuning.GRID_SHARE * allowed
     joined_work = tuning.JOINED_SHARE * work
-    single = _large_enough(ranges, share)
-    found = []
+    about_order = float(f"{order:.3g}")
+    single = _large_enough(ranges, for_split)
     several = len(ranges) <= tuning.MOST_TRIED
+    grid_work = work if several else math.inf
+    found = []
     for steps in tuning.STEPS_JOINED if several else tuning.STEPS_JOINED[-1:]:
-        groups = _joined(single, share, joined_work, steps)
-        groups = _priced(groups, ranges, share, joined_work)
-        groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_work)
-        found.append(
-            _fine_enough(groups, tuning.GRID_SHARE * allowed, work if several else math.inf)
-        )
-    return min(found, key=lambda groups: max(_excess(groups), share) + _noise(groups))
+        groups = _joined(single, for_split, joined_work, steps)
+        groups = _priced(groups, ranges, for_split, joined_work)
+        groups = _banded(groups, ranges, about_order, for_split, joined_work)
+        found.append(_fine_enough(groups, for_grids, grid_work))
+    return min(found, key=lambda groups: max(_excess(groups), for_split) + _noise(groups))
 
 
 def _noise(groups: list[CostGroup]) -> float:
@@ -155,14 +156,19 @@ def _noise(groups: list[CostGroup]) -> float:
 
 def _excess(groups: list[CostGroup]) -> float:
     """About what the split adds to the variance of the loss."""
-    worth = [
-        tuning.GROUP * group.largest**2 / (1 + tuning.GROUP_HALF_COUNT / group.each)
-        for group in groups
-    ]
-    total = math.fsum(group.copies * one for group, one in zip(groups, worth, strict=True))
+    one_part = [_excess_of_part(group) for group in groups]
+    total = math.fsum(group.copies * part for group, part in zip(groups, one_part, strict=True))
     priced = [group for group in groups if group.levels]
     free = math.fsum(tuning.FOR_FREE * group.unlike * group.largest**2 for group in priced)
-    return total - max(worth) + free + math.fsum(group.noise() for group in priced)
+    noise = math.fsum(group.noise() for group in priced)
+    # The first group is no split.
+    return total - max(one_part) + free + noise
+
+
+def _excess_of_part(group: CostGroup) -> float:
+    """About what a further part like that of a group adds to the variance of the loss."""
+    few = 1 + tuning.GROUP_HALF_COUNT / group.each
+    return tuning.GROUP * group.largest**2 / few
 
 
 def _priced(
@@ -176,17 +182,26 @@ def _priced(
         if _excess(best) <= allowed:
             break
         levels = RoundingLevels(steps, weights, noise)
-        bands: list[dict[float, int]] = []
-        for epsilon, count in sorted(ranges.items(), reverse=True):
-            if not bands or epsilon * levels.ratio < max(bands[-1]) * (1 - 1e-9):
-                bands.append({})
-            bands[-1][epsilon] = count
-        found = [
-            CostGroup(tuple(sorted(band.items())), steps=steps[-1], levels=levels) for band in bands
-        ]
-        if _excess(found) < _excess(best) and sum(group.work for group in found) <= work:
+        bands = _as_wide_as(levels.ratio, ranges)
+        found = [CostGroup(band, steps=steps[-1], levels=levels) for band in bands]
+        in_time = sum(group.work for group in found) <= work
+        if in_time and _excess(found) < _excess(best):
             best = found
     return best
+
+
+def _as_wide_as(ratio: float, ranges: Mapping[float, int]) -> list[Ranges]:
+    """The ranges in bands whose largest is at most ``ratio`` times their smallest, the largest band
+    first.
+    """
+    bands: list[dict[float, int]] = []
+    largest = math.inf
+    for epsilon, count in sorted(ranges.items(), reverse=True):
+        if epsilon * ratio < largest * (1 - 1e-9):
+            bands.append({})
+            largest = epsilon
+        bands[-1][epsilon] = count
+    return [tuple(sorted(band.items())) for band in bands]
 
 
 def _banded(
@@ -195,41 +210,47 @@ def _banded(
     """Two or three neighbouring ranges at a time played for prices of their own, where that is
     better.
     """
-    if (
-        _excess(groups) <= allowed
-        or not 1 < len(ranges) <= tuning.MOST_BANDED
-        or work < tuning.LEAST_BANDED
-    ):
+    if _excess(groups) <= allowed or work < tuning.LEAST_BANDED:
+        return groups
+    if not 1 < len(ranges) <= tuning.MOST_BANDED:
         return groups
     rising = tuple(sorted(ranges.items()))
     found = [groups]
     for bands in range(1, len(rising) // 2 + 1):
         for split in _splits(len(rising), bands):
             parts = [rising[begin:end] for begin, end in pairwise(split)]
-            # What a band adds falls about as its time grows: the least in all for times as the
-            # roots of the variances.
-            roots = [math.sqrt(CostGroup(part).spread) if len(part) > 1 else 0.0 for part in parts]
-            each = [
-                _band(part, order, work * root / sum(roots))
-                for part, root in zip(parts, roots, strict=True)
-            ]
-            if all(each):
-                found.append([group for group in each if group])
+            in_bands = _bands(parts, order, work)
+            if in_bands is not None:
+                found.append(in_bands)
     return min(found, key=_excess)
+
+
+def _bands(parts: list[Ranges], order: float, work: float) -> list[CostGroup] | None:
+    """A group for each part, all of them in some work; None where a part takes more than its share.
+
+    What a band adds falls about as its work grows: the least in all for work as the roots of the
+    variances.
+    """
+    roots = [math.sqrt(CostGroup(part).spread) if len(part) > 1 else 0.0 for part in parts]
+    groups = []
+    for part, root in zip(parts, roots, strict=True):
+        group = _band(part, order, work * root / sum(roots))
+        if group is None:
+            return None
+        groups.append(group)
+    return groups
 
 
 @lru_cache(maxsize=64)
 def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
     """Ends of parts of one, two or three, of which ``bands`` have more than one."""
-    if not length:
-        if not bands:
-            return ((0,),)
-        return ()
-    return tuple(
-        (*split, length)
-        for size in range(1, min(length, tuning.WIDEST_BAND) + 1)
-        for split in (_splits(length - size, bands - (size > 1)) if bands >= (size > 1) else ())
-    )
+    if bands < 0 or not length:
+        return ((0,),) if bands == length == 0 else ()
+    found: list[tuple[int, ...]] = []
+    for size in range(1, min(length, tuning.WIDEST_BAND) + 1):
+        before = _splits(length - size, bands - (size > 1))
+        found += [(*split, length) for split in before]
+    return tuple(found)
 
 
 def _band(ranges: Ranges, order: float, most: float) -> CostGroup | None:
@@ -250,9 +271,7 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[CostGroup
     size = tuning.SMALLEST_GROUP
     groups = []
     while size <= tuning.LARGEST_GROUP:
-        groups = [
-            CostGroup(((epsilon, n),), math.ceil(n / size)) for epsilon, n in sorted(ranges.items())
-        ]
+        groups = [CostGroup((one,), math.ceil(one[1] / size)) for one in sorted(ranges.items())]
         if _excess(groups) <= allowed:
             break
         size = math.ceil(size * tuning.LARGER)
@@ -287,8 +306,9 @@ def _packed(groups: list[CostGroup], most: float, work: float, steps: int) -> li
     found: list[CostGroup] = []
     for group in sorted(groups, key=lambda one: -one.largest):
         if found and found[-1].copies == group.copies == 1:
-            joined = CostGroup(group.ranges + found[-1].ranges, steps=steps)
-            further = joined.work - (0.0 if found[-1].single else found[-1].work)
+            last = found[-1]
+            joined = CostGroup(group.ranges + last.ranges, steps=steps)
+            further = joined.work if last.single else joined.work - last.work
             if joined.states <= most and further <= work:
                 work -= further
                 found[-1] = joined
@@ -302,37 +322,41 @@ def _fine_enough(groups: list[CostGroup], allowed: float, work: float) -> list[C
     groups are joined.
     """
     found = _with_steps(groups, allowed)
-    while any(not group.single for group in groups) and sum(group.work for group in found) > work:
+    if all(group.single for group in groups):
+        return found
+    most_allowed = tuning.COARSEST_GRIDS * sum(group.spread for group in groups)
+    while sum(group.work for group in found) > work:
         allowed *= tuning.LARGER
-        coarser = _with_steps(groups, allowed)
-        if allowed > tuning.COARSEST_GRIDS * sum(group.spread for group in groups):
+        if allowed > most_allowed:
             break
-        found = coarser
+        found = _with_steps(groups, allowed)
     return found
 
 
 def _with_steps(groups: list[CostGroup], allowed: float) -> list[CostGroup]:
     """Grid steps for each group: Σ noise is about what is allowed, at about the least cost."""
-    wishes = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
-    total = math.fsum(
-        tuning.CELL * group.spread / wish**2 for group, wish in zip(groups, wishes, strict=True)
-    )
-    scale = math.sqrt(total / allowed)
-    found = []
-    for group, wish in zip(groups, wishes, strict=True):
-        if group.levels:
-            found.append(group)
-            continue
-        steps = min(
-            max(2 * math.ceil(scale * wish / 2), tuning.FEWEST_STEPS, math.ceil(2 * group.largest)),
-            tuning.MOST_STEPS,
-        )
-        share = tuning.CELL * group.spread / (scale * wish) ** 2
-        while (
-            not group.single
-            and steps < tuning.MOST_STEPS / 2
-            and replace(group, steps=steps).noise() > tuning.NOISY * share
-        ):
-            steps = math.ceil(steps * tuning.FINER_STEPS)
-        found.append(replace(group, steps=steps))
-    return found
+    # Steps N_i with Σ cell_i/N_i² as allowed cost least, Σ states_i^1.5 N_i, in these proportions.
+    shares = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
+    noises = [
+        tuning.CELL * group.spread / share**2 for group, share in zip(groups, shares, strict=True)
+    ]
+    scale = math.sqrt(math.fsum(noises) / allowed)
+    return [
+        _with_steps_near(group, scale * share) for group, share in zip(groups, shares, strict=True)
+    ]
+
+
+def _with_steps_near(group: CostGroup, wish: float) -> CostGroup:
+    """The group with about so many grid steps, or more where its ε's are far from whole numbers of
+    steps.
+    """
+    if group.levels:
+        return group
+    steps = max(2 * math.ceil(wish / 2), tuning.FEWEST_STEPS, math.ceil(2 * group.largest))
+    group = replace(group, steps=min(steps, tuning.MOST_STEPS))
+    if group.single:
+        return group
+    most_noise = tuning.NOISY * (tuning.CELL * group.spread / wish**2)
+    while group.steps < tuning.MOST_STEPS / 2 and group.noise() > most_noise:
+        group = replace(group, steps=math.ceil(group.steps * tuning.FINER_STEPS))
+    return group

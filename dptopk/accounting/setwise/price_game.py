@@ -12,9 +12,6 @@ two. Steps and their certified bounds are those of the set-wise recursion
 (``bellman_step.upper_step``) for bounded range, and expectations over a pair for others
 (``CustomRules``). Statement and proof: Theorem G in docs/notes/filters.md.
 
-The price game for costs of any class that were declared beforehand (docs/notes/filters.md, "The
-price game").
-
 A step for bounded range is that of the recursion (``bellman_step``). For any other cost c, let (P,
 Q) be a pair whose profile is nowhere below that of a mechanism of c; then step_c(V)(x) <= E_P[V(x -
 L)] (docs/notes/setwise.md, Lemma 2). The pair is read off, by chords, from bounds on the profile at
@@ -38,7 +35,7 @@ from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.pld.tilt import best_tilt
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.cost_groups import pair_above
+from dptopk.accounting.setwise.cost_groups import pair_of_symmetric
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules
 from dptopk.accounting.work import OutOfTime, Work, late
 from dptopk.costs import BoundedRange, Charge, Cost
@@ -68,17 +65,19 @@ def proportional(worth: Mapping[Key, float], largest: float = math.inf) -> dict[
     shares = [each / least for each in worth.values()]
 
     def misfit(unit: int) -> float:
-        return max(abs(max(1, round(unit * share)) / (unit * share) - 1) for share in shares)
+        exact = [unit * share for share in shares]
+        return max(abs(_price(price) / price - 1) for price in exact)
 
-    units = [
-        unit
-        for unit in range(1, tuning.FINEST_WEIGHT + 1)
-        if unit == 1 or unit * max(shares) <= largest
-    ]
-    unit = next(
-        (unit for unit in units if misfit(unit) <= tuning.WEIGHT_MISFIT), min(units, key=misfit)
-    )
-    return {key: max(1, round(unit * share)) for key, share in zip(worth, shares, strict=True)}
+    units = range(1, tuning.FINEST_WEIGHT + 1)
+    affordable = [unit for unit in units if unit == 1 or unit * max(shares) <= largest]
+    close = (unit for unit in affordable if misfit(unit) <= tuning.WEIGHT_MISFIT)
+    unit = next(close, min(affordable, key=misfit))
+    return {key: _price(unit * share) for key, share in zip(worth, shares, strict=True)}
+
+
+def _price(exact: float) -> int:
+    """The integer price next to an exact one, at least 1."""
+    return max(1, round(exact))
 
 
 def weight_layers(rules: Rules, weights: tuple[int, ...]) -> Iterator[Layer]:
@@ -102,13 +101,14 @@ def game_layers(
     while True:
         money += 1
         window = window_at(money)
-        before = layers[-1]
-        best = before.extended(*window)
-        top = before.top
-        for part, weight in enumerate(costs):
-            if weight <= money:
-                after = layers[-weight]
-                best = np.maximum(best, rules.step(after, part, window))
+        stop = layers[-1]
+        best = stop.extended(*window)
+        top = stop.top
+        for part, price in enumerate(costs):
+            if price <= money:
+                after = layers[-price]
+                values = rules.step(after, part, window)
+                best = np.maximum(best, values)
                 top = max(top, after.top + rules.steps[part])
         layers.append(Layer(window[0], best, top, rules.h, upper=True))
         yield layers[-1]
@@ -123,17 +123,17 @@ def window_of(rules: Rules, costs: tuple[int, ...], money: int) -> tuple[int, in
 def alone(cost: Cost, epsilon: float, delta: float) -> float:
     """About how many of one cost (ε, δ) takes, with a fraction; at least 1."""
     game = CustomRules([cost], delta, steps=tuning.WEIGHT_STEPS)
+    log_delta = math.log(delta)
     before = -math.inf
-    count = 0
-    for layer in game_layers(game, (1,), lambda money: game.window((1,), money)):
-        now = math.log(float(layer.above(np.array([epsilon]))[0]))
-        if now > math.log(delta):
-            if count > 1:
-                return max(count - 1 + (math.log(delta) - before) / (now - before), 1.0)
-            return 1.0
+    for count, layer in enumerate(game.layers((1,))):
+        now = math.log(layer.delta(epsilon))
+        if now > log_delta:
+            if count <= 1:
+                break
+            further = (log_delta - before) / (now - before)
+            return max(count - 1 + further, 1.0)
         before = now
-        count = count + 1
-    return 1.0  # the layers have no end
+    return 1.0
 
 
 def capacity(weights: Mapping[Cost, int], epsilon: float, delta: float, work: Work) -> int:
@@ -151,12 +151,10 @@ def capacity(weights: Mapping[Cost, int], epsilon: float, delta: float, work: Wo
     reach = max(tuning.REACH, math.sqrt(-2 * math.log(delta)) + 3)
     found = 0
     game = CustomRules(list(weights), delta, steps=tuning.WEIGHT_STEPS, reach=reach)
-    costs = tuple(weights[cost] for cost in game.costs)
-    for money, layer in enumerate(
-        game_layers(game, costs, lambda money: game.window(costs, money))
-    ):
-        amount = len(costs) * (tuning.PER_STEP + tuning.PER_NODE * len(layer.values))
-        if float(layer.above(np.array([epsilon]))[0]) > delta or not work.take(amount):
+    prices = tuple(weights[cost] for cost in game.costs)
+    for money, layer in enumerate(game.layers(prices)):
+        amount = len(prices) * (tuning.PER_STEP + tuning.PER_NODE * len(layer.values))
+        if layer.delta(epsilon) > delta or not work.take(amount):
             break
         found = money
     if late():
@@ -190,16 +188,15 @@ class _Step:
         """The step of a cost on nodes of a step h; what it leaves to infinity is small against
         ``delta``.
         """
-        rising = np.arange(_reach(cost, h, delta) + 1, dtype=np.float64)
-        right: Floats = np.clip(profile(cost, rising * h, h), FLOOR, 1.0)
-        # In the other direction the class is the same: δ(-x) = 1 - e^{-x} (1 - δ(x)) for x > 0.
-        left = 1 - np.exp(-rising[1:] * h) * (1 - right[1:]) * (1 - 64 * ROUNDOFF)
-        values = np.concatenate([np.minimum(left * (1 + 8 * ROUNDOFF), 1.0)[::-1], right])
-        pair = pair_above(np.arange(-len(rising) + 1, len(rising)), values, h)
+        x = np.arange(_reach(cost, h, delta) + 1, dtype=np.float64) * h
+        right: Floats = np.clip(profile(cost, x, h), FLOOR, 1.0)
+        pair = pair_of_symmetric(right, h)
         nodes = np.rint(pair.losses / h).astype(np.int64)
-        masses = np.exp(pair.log_masses) * (1 + 64 * ROUNDOFF * (2 + np.abs(pair.log_masses)))
-        dense = np.zeros(int(nodes[-1] - nodes[0]) + 1)
-        dense[nodes - nodes[0]] = masses
+        rounding = 64 * ROUNDOFF * (2 + np.abs(pair.log_masses))
+        masses = np.exp(pair.log_masses) * (1 + rounding)
+        places = nodes - nodes[0]
+        dense = np.zeros(int(places[-1]) + 1)
+        dense[places] = masses
         mean = float(masses @ pair.losses)
         spread = float(masses @ (pair.losses - mean) ** 2)
         return cls(int(nodes[0]), dense, pair.infinite, mean, spread)
@@ -209,7 +206,8 @@ class _Step:
         last = self.first + len(self.masses) - 1
         values = before.extended(window[0] - last, window[1] - self.first)
         expected = np.convolve(values, self.masses, mode="valid") + self.infinite
-        return np.minimum(expected * (1 + 4 * ROUNDOFF * (8 + len(self.masses))), 1.0)
+        rounding = 4 * ROUNDOFF * (8 + len(self.masses))
+        return np.minimum(expected * (1 + rounding), 1.0)
 
 
 def profile(cost: Cost, x: Floats, h: float) -> Floats:
@@ -237,7 +235,8 @@ def _reach(cost: Cost, h: float, delta: float) -> int:
     for _ in range(24):
         if span / h >= tuning.PROFILE_NODES:
             return tuning.PROFILE_NODES
-        if float(profile(cost, np.array([span]), h)[0]) <= tuning.PROFILE_BEYOND * delta:
+        beyond = float(profile(cost, np.array([span]), h)[0])
+        if beyond <= tuning.PROFILE_BEYOND * delta:
             break
         span *= 1.25
     return math.ceil(span / h)
@@ -247,10 +246,12 @@ def _spread(cost: Cost) -> float:
     """About the standard deviation of a cost's loss: of its pair, or of a Gaussian with its Rényi
     curve.
     """
-    parts = loss_components(Charge({cost: 1}))
+    charge = Charge({cost: 1})
+    parts = loss_components(charge)
     if parts:
         return math.sqrt(sum(part.spread() for part in parts))
-    return math.sqrt(float(log_mgf(Charge({cost: 1}))(np.array([1.0]))[0]))
+    at_order_1 = float(log_mgf(charge)(np.array([1.0]))[0])
+    return math.sqrt(at_order_1)
 
 
 class CustomRules:
@@ -275,7 +276,9 @@ class CustomRules:
         self.costs: tuple[Cost, ...] = (*ranges, *others)
         least = min((_spread(cost) for cost in others), default=math.inf)
         largest = max((cost.epsilon for cost in ranges), default=8 * least)
-        steps = min(max(steps, math.ceil(tuning.SPREAD_STEPS * largest / least)), tuning.MOST_STEPS)
+        fine_enough = math.ceil(tuning.SPREAD_STEPS * largest / least)
+        steps = min(max(steps, fine_enough), tuning.MOST_STEPS)
+        # Without ranges the grid is that of one as wide as eight deviations.
         counted = {cost.epsilon: 1 for cost in ranges} or {largest: 1}
         self._rules = Rules.of(counted, steps, upper=True, reach=reach)
         self.h = self._rules.h
@@ -298,13 +301,23 @@ class CustomRules:
         counts = [money / weight for weight in weights]
         ends = []
         if self._count:
-            found = self._rules.windows(np.diag(counts[: self._count]))
-            ends.append((int(found[:, 0].min()), int(found[:, 1].max())))
+            windows = self._rules.windows(np.diag(counts[: self._count]))
+            first = int(windows[:, 0].min())
+            last = int(windows[:, 1].max())
+            ends.append((first, last))
         for count, other in zip(counts[self._count :], self._others, strict=True):
-            mean = count * other.mean
-            sigma = math.sqrt(count * other.spread)
-            last = other.first + len(other.masses) - 1
-            low = mean - tuning.BELOW * sigma - last * self.h
-            high = mean + math.hypot(self._rules.reach, tuning.STRAY) * sigma
-            ends.append((math.floor(low / self.h) - 1, math.ceil(high / self.h) + 1))
+            ends.append(self._window_of_other(count, other))
         return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def _window_of_other(self, count: float, cost: _Step) -> tuple[int, int]:
+        """The nodes that matter when so many of one cost may be played."""
+        mean = count * cost.mean
+        sigma = math.sqrt(count * cost.spread)
+        last = cost.first + len(cost.masses) - 1
+        low = mean - tuning.BELOW * sigma - last * self.h
+        high = mean + math.hypot(self._rules.reach, tuning.STRAY) * sigma
+        return math.floor(low / self.h) - 1, math.ceil(high / self.h) + 1
+
+    def layers(self, prices: Sequence[int]) -> Iterator[Layer]:
+        """Upper bounds on W_0, W_1, W_2, ... for a price of each cost."""
+        return game_layers(self, prices, lambda money: self.window(prices, money))

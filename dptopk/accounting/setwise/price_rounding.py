@@ -28,6 +28,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,12 +67,10 @@ class RoundingLevels:
 
     def rules(self, largest: float, reach: float) -> Rules:
         """The grid on which the last anchor is ``scale`` times ``largest``, or a rounding more."""
-        grid = Rules.of(
-            {max(largest * self.scale, largest): 1}, self.steps[-1], upper=True, reach=reach
-        )
-        ranges = tuple(
-            math.nextafter(n * grid.h, 0.0) for n in self.steps
-        )  # no more than what the steps play
+        last = max(largest * self.scale, largest)
+        grid = Rules.of({last: 1}, self.steps[-1], upper=True, reach=reach)
+        # Each range is no more than what its steps play.
+        ranges = tuple(math.nextafter(n * grid.h, 0.0) for n in self.steps)
         return Rules(ranges, self.steps, grid.h, upper=True, reach=reach)
 
 
@@ -88,30 +87,45 @@ def law_of_weights(
         levels: rising, shape (n,); each no larger than the range that is played for it.
         weights: of each.
     """
-    least = 0  # the relative error, in roundoffs
+    least = 0
     masses = np.ones(1)
-    error = 1
+    error = 1  # relative, in roundoffs
     for epsilon, count in ranges.items():
         place = int(np.searchsorted(levels, epsilon))
         if place in (0, len(levels)):
             least += count * weights[min(place, len(levels) - 1)]
             continue
-        a = float(levels[place - 1])
-        b = float(levels[place])
-        # The coin p of Lemma 3 (Theorem E) solves e^{-ε} = (1 - p) e^{-a} + p e^{-b}.
-        # Differences and expm1 are within 36 roundoffs; 1 - larger is exact to one more.
-        larger = min(math.expm1(a - epsilon) / math.expm1(a - b) * (1 + 64 * ROUNDOFF), 1.0)
+        larger = _chance_of_larger(epsilon, float(levels[place - 1]), float(levels[place]))
         coin = np.zeros(weights[place] - weights[place - 1] + 1)
-        coin[0], coin[-1] = 1 - larger, larger
+        coin[0] = 1 - larger
+        coin[-1] = larger
         least += count * weights[place - 1]
-        coins_error = 1
-        for bit in range(count.bit_length()):
-            if count >> bit & 1:
-                masses = np.convolve(masses, coin)
-                error += coins_error + len(coin) + 1
-            coin = np.convolve(coin, coin)
-            coins_error = 2 * coins_error + len(coin) + 1
+        masses, error = _with_coins(masses, error, coin, count)
     return least, masses * (1 + 2 * ROUNDOFF * error)
+
+
+def _chance_of_larger(epsilon: float, a: float, b: float) -> float:
+    """The chance, rounded up, with which a coin rounds ε to b rather than to a, a < ε < b.
+
+    It is the p of Lemma 3 (Theorem E), which solves e^{-ε} = (1 - p) e^{-a} + p e^{-b}. Differences
+    and expm1 are within 36 roundoffs; 1 - p is exact to one more.
+    """
+    chance = math.expm1(a - epsilon) / math.expm1(a - b)
+    return min(chance * (1 + 64 * ROUNDOFF), 1.0)
+
+
+def _with_coins(masses: Floats, error: int, coin: Floats, count: int) -> tuple[Floats, int]:
+    """The law of a sum with so many equal coins more, by squaring, and its relative error in
+    roundoffs.
+    """
+    coins_error = 1
+    for bit in range(count.bit_length()):
+        if count >> bit & 1:
+            masses = np.convolve(masses, coin)
+            error += coins_error + len(coin) + 1
+        coin = np.convolve(coin, coin)
+        coins_error = 2 * coins_error + len(coin) + 1
+    return masses, error
 
 
 @lru_cache(maxsize=32)
@@ -147,10 +161,14 @@ class Money:
         """
         least, masses = law_of_weights(dict(ranges), np.array(rules.epsilons), weights)
         rounding = 2 * ROUNDOFF * len(masses)
-        tails = np.append(np.cumsum(masses[::-1])[::-1], 0.0) * (1 + rounding)
-        last = int(np.flatnonzero(tails > math.exp(-(rules.reach**2) / 2)).max())
-        first = int(np.flatnonzero(tails > tails[0] * (1 - tuning.LOW_WEIGHT_MASS)).max())
-        masses[first] += (tails[0] - tails[first]) + 2 * rounding * tails[0]
+        sums_from = np.cumsum(masses[::-1])[::-1]
+        tails = np.append(sums_from, 0.0) * (1 + rounding)
+        whole = tails[0]
+        negligible = math.exp(-(rules.reach**2) / 2)
+        nearly_all = whole * (1 - tuning.LOW_WEIGHT_MASS)
+        last = int(np.flatnonzero(tails > negligible).max())
+        first = int(np.flatnonzero(tails > nearly_all).max())
+        masses[first] += (whole - tails[first]) + 2 * rounding * whole
         return cls(least + first, masses[first : last + 1], float(tails[last + 1]))
 
     @property
@@ -161,13 +179,15 @@ class Money:
     def pair(self, rules: Rules, weights: tuple[int, ...], layers: Iterable[Layer]) -> GroupPair:
         """The pair of E[W_S], from W_0, W_1, ..."""
         low, high = window_of(rules, weights, self.last)
-        values = np.full(high - low + 1, self.beyond)
-        for mass, layer in zip((*np.zeros(self.first), *self.masses), layers, strict=False):
+        nodes = np.arange(low, high + 1)
+        values = np.full(len(nodes), self.beyond)
+        masses = (*np.zeros(self.first), *self.masses)
+        for mass, layer in zip(masses, layers, strict=False):
             check()
             if mass:
                 values += mass * layer.extended(low, high)
         values *= 1 + 4 * ROUNDOFF * (len(self.masses) + 3)
-        return pair_above(low + np.arange(len(values)), np.minimum(values, 1.0), rules.h)
+        return pair_above(nodes, np.minimum(values, 1.0), rules.h)
 
 
 Ranges = tuple[tuple[float, int], ...]
@@ -181,11 +201,26 @@ def tuned(ranges: Ranges, order: float) -> tuple[RoundingLevels, ...]:
     """
     found = []
     least = math.inf
-    for _, noise, levels in sorted(_candidates(_Band(ranges, order)), key=lambda one: one[:2]):
-        if noise < least * tuning.LESS_NOISE:
-            least = noise
-            found.append(levels)
+    by_work = sorted(_candidates(_Band(ranges, order)), key=lambda one: (one.work, one.noise))
+    for candidate in by_work:
+        if candidate.noise < least * tuning.LESS_NOISE:
+            least = candidate.noise
+            found.append(candidate.levels)
     return tuple(found)
+
+
+class _Candidate(NamedTuple):
+    """Rounding levels that may be chosen.
+
+    Attributes:
+        work: about what their game takes.
+        noise: about the share of the variance that they add.
+        levels: the levels.
+    """
+
+    work: float
+    noise: float
+    levels: RoundingLevels
 
 
 class _Band:
@@ -194,68 +229,91 @@ class _Band:
     def __init__(self, ranges: Ranges, order: float) -> None:
         self.epsilons = np.array([epsilon for epsilon, _ in ranges])
         self.counts = np.array([float(count) for _, count in ranges])
+        self.count = float(self.counts.sum())
+        self.spread = float(self.counts @ self.epsilons**2)
         epsilons = np.geomspace(self.epsilons[0] / 4, self.epsilons[-1] * 2, tuning.WORTH_POINTS)
-        at = np.array([order])
-        worths = [
-            float(log_mgf(Charge({BoundedRange(epsilon): 1}))(at)[0])
-            for epsilon in epsilons.tolist()
-        ]
-        self._log_epsilons, self._log_worths = np.log(epsilons), np.log(worths)
+        worths = [_log_mgf_of_range(epsilon, order) for epsilon in epsilons.tolist()]
+        self._log_epsilons = np.log(epsilons)
+        self._log_worths = np.log(worths)
         self.total = float(self.counts @ self.worth(self.epsilons))
 
     def worth(self, epsilons: Floats) -> Floats:
         """Return what each is worth."""
-        return np.exp(np.interp(np.log(epsilons), self._log_epsilons, self._log_worths))
+        log_worths = np.interp(np.log(epsilons), self._log_epsilons, self._log_worths)
+        return np.exp(log_worths)
 
     def shares(self, top: int) -> Floats:
         """The ranges worth 1, 2, ..., top parts of what the largest is, in units of it."""
-        logs = np.log(self.worth(self.epsilons[-1:]) * np.arange(1, top + 1) / top)
-        return np.exp(np.interp(logs, self._log_worths, self._log_epsilons)) / self.epsilons[-1]
+        worth_of_largest = self.worth(self.epsilons[-1:])
+        log_worths = np.log(worth_of_largest * np.arange(1, top + 1) / top)
+        log_epsilons = np.interp(log_worths, self._log_worths, self._log_epsilons)
+        return np.exp(log_epsilons) / self.epsilons[-1]
 
 
-def _candidates(band: _Band) -> Iterator[tuple[float, float, RoundingLevels]]:
-    """(work, noise, anchors) for a top price, grid steps to it, and a range that is one of the
-    anchors itself.
-    """
+def _log_mgf_of_range(epsilon: float, order: float) -> float:
+    """The log-MGF of the loss of one ε-BR mechanism at an order."""
+    charge = Charge({BoundedRange(epsilon): 1})
+    return float(log_mgf(charge)(np.array([order]))[0])
+
+
+def _candidates(band: _Band) -> Iterator[_Candidate]:
+    """Anchors for each top price, grid steps to it, and range that is one of the anchors itself."""
+    epsilons = band.epsilons.tolist()
+    largest = epsilons[-1]
     for top in range(2, tuning.HIGHEST_TOP + 1):
         shares = band.shares(top)
         for N in tuning.TUNED_STEPS:
             # A step lower than the price is worth costs that range only; a step higher would make
             # all others dear.
             steps = np.floor(N * shares * (1 + tuning.NEARLY)).astype(int)
-            if steps[0] < 1 or not (np.diff(steps) > 0).all():
+            rising = bool((np.diff(steps) > 0).all())
+            if steps[0] < 1 or not rising:
                 continue
-            largest = int(steps[-1])
-            next_largest = int(steps[-2])
-            for h in {epsilon / n for epsilon in band.epsilons.tolist() for n in steps.tolist()}:
-                if next_largest * h < band.epsilons[-1] <= largest * h * (1 + 1e-12):
+            last = int(steps[-1])
+            last_but_one = int(steps[-2])
+            for h in {epsilon / n for epsilon in epsilons for n in steps.tolist()}:
+                if last_but_one * h < largest <= last * h * (1 + 1e-12):
                     yield _judged(band, steps, h)
 
 
-def _judged(band: _Band, steps: NDArray[np.int64], h: float) -> tuple[float, float, RoundingLevels]:
-    """The anchors ``steps`` · h with prices 1, 2, 3, ..., without those that are not used, and what
-    they come to.
+class _Coins(NamedTuple):
+    """How ranges are rounded to the levels with prices 1, 2, 3, ...
+
+    Attributes:
+        paid: the mean price of each range.
+        used: the places of the levels that a coin may show.
     """
-    epsilons = band.epsilons
-    levels = steps * h
-    above = np.searchsorted(levels, epsilons * (1 - 1e-9))
-    below = np.maximum(above - 1, 0)
-    alone = (above == 0) | (levels[above] < epsilons * (1 + 1e-9))
-    gaps = np.where(alone, 1.0, levels[below] - levels[above])
-    larger = np.where(
-        alone, 1.0, np.expm1(np.where(alone, 0.0, levels[below] - epsilons)) / np.expm1(gaps)
-    )
-    paid = (below + 1) + larger * (above - below)
-    used = np.unique(np.concatenate([above, below[~alone]]))
-    unit = float(((used + 1) / band.worth(levels[used])).min())
-    layers = float(band.counts @ paid)
-    N = int(steps[-1])
+
+    paid: Floats
+    used: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, epsilons: Floats, levels: Floats) -> _Coins:
+        """The coins of Lemma 3, for each range between the levels around it."""
+        above = np.searchsorted(levels, epsilons * (1 - 1e-9))
+        below = np.maximum(above - 1, 0)
+        alone = (above == 0) | (levels[above] < epsilons * (1 + 1e-9))
+        distances = np.where(alone, 0.0, levels[below] - epsilons)
+        gaps = np.where(alone, 1.0, levels[below] - levels[above])
+        larger = np.where(alone, 1.0, np.expm1(distances) / np.expm1(gaps))
+        paid: Floats = (below + 1) + larger * (above - below)
+        return cls(paid, np.unique(np.concatenate([above, below[~alone]])))
+
+
+def _judged(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate:
+    """The anchors ``steps`` · h with prices 1, 2, 3, ..., without those that are not used."""
+    levels = np.asarray(steps * h, dtype=np.float64)
+    coins = _Coins.of(band.epsilons, levels)
+    prices = coins.used + 1
+    # All together pay in the unit of the cheapest; the excess over what they are worth is noise.
+    worths = band.worth(levels[coins.used])
+    unit = float((prices / worths).min())
+    layers = float(band.counts @ coins.paid)
+    last = int(steps[-1])
     noise = layers / (unit * band.total) - 1
-    noise += 4 * tuning.CELL * h * h * float(band.counts.sum()) / float(band.counts @ epsilons**2)
-    work = layers * len(used) * (tuning.PER_STEP + tuning.PER_NODE * tuning.LAYER_NODES * N)
-    scale = max(N * h / float(epsilons[-1]), 1.0) * (1 + 1e-12)
-    return (
-        work,
-        noise,
-        RoundingLevels(tuple(steps[used].tolist()), tuple((used + 1).tolist()), noise, scale),
-    )
+    noise += 4 * tuning.CELL * h * h * band.count / band.spread
+    each = tuning.PER_STEP + tuning.PER_NODE * tuning.LAYER_NODES * last
+    scale = max(last * h / float(band.epsilons[-1]), 1.0) * (1 + 1e-12)
+    used_steps = tuple(steps[coins.used].tolist())
+    chosen = RoundingLevels(used_steps, tuple(prices.tolist()), noise, scale)
+    return _Candidate(layers * len(prices) * each, noise, chosen)

@@ -265,6 +265,10 @@ class Layer:
         fall = np.maximum(values[at - 1] - after, 0)
         return chord * (1 + 4 * ROUNDOFF) + fall * self._moved(x)
 
+    def delta(self, epsilon: float) -> float:
+        """Upper bound on δ at an ε (of an upper value function)."""
+        return float(self.above(np.array([epsilon]))[0])
+
     def _beyond(self, node: Floats, x: Floats) -> Floats:
         """How far e^x lies beyond a node, as a share of the cell to the right of the node."""
         share: Floats = np.expm1(x - node * self.h) / math.expm1(self.h)

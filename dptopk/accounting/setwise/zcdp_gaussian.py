@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -45,18 +46,30 @@ def concentrated_gaussian(costs: Mapping[float, float]) -> float:
     Args:
         costs: the ρ's of the costs, in (0, LARGEST_RHO], with counts.
     """
+    total = math.fsum(times * rho for rho, times in costs.items())
     rho = max(costs)
-    total = math.fsum(times * one for one, times in costs.items())
     start = rho * STARTS
+    kappa, growth = _exponents_of_beta(rho, start)
+    factor = 1 + np.expm1(kappa) * np.exp(growth)  # 1 + β
+    largest = rho * factor
+    whole = total * factor
+    share = largest / start
+    # Σ ρ²/s over all costs: the integral, and the first terms of its error.
+    squares = np.log1p(2 * whole / start) + share + share**2 / 3
+    least = float(np.min(start + 2 * whole + largest * squares / 2))
+    return least * (1 + 128 * ROUNDOFF)
+
+
+Starts = TypeVar("Starts", float, Floats)
+
+
+def _exponents_of_beta(rho: float, start: Starts) -> tuple[Starts, Starts]:
+    """κ and g of Theorem H, β = (e^κ - 1) e^g, for costs up to ρ on a Gaussian of variance s_0."""
     slope = 2 * rho / start  # a of the theorem
     longer = 1 + rho / 4 + rho**2 / start  # at least 1 + β
-    beta = np.expm1(rho / 8 + rho * slope / 6) * np.exp(rho / 4 * (longer + slope * longer**2 / 4))
-    largest = rho * (1 + beta)
-    whole = total * (1 + beta)
-    share = largest / start
-    excess = largest * (np.log1p(2 * whole / start) + share + share**2 / 3) / 2
-    variances = start + 2 * whole + excess
-    return float(variances.min()) * (1 + 128 * ROUNDOFF)
+    kappa = rho / 8 + rho * slope / 6
+    growth = rho / 4 * (longer + slope * longer**2 / 4)
+    return kappa, growth
 
 
 @dataclass(frozen=True)
@@ -80,10 +93,8 @@ class SmallCostBudget:
     @property
     def factor(self) -> float:
         """1 + β, rounded up."""
-        slope = 2 * self.largest_rho / self.start
-        longer = 1 + self.largest_rho / 4 + self.largest_rho**2 / self.start
-        kappa = self.largest_rho / 8 + self.largest_rho * slope / 6
-        beta = math.expm1(kappa) * math.exp(self.largest_rho / 4 * (longer + slope * longer**2 / 4))
+        kappa, growth = _exponents_of_beta(self.largest_rho, self.start)
+        beta = math.expm1(kappa) * math.exp(growth)
         return (1 + beta) * (1 + 32 * ROUNDOFF)
 
     def variance(self, money: float) -> float:
