@@ -59,7 +59,6 @@ DRAWS: tuple[tuple[str, Draw, bool], ...] = (
 # And then counts: name, draw, whether it is in order, so that counts can be fitted to it, and the
 # last as above.
 COUNTED_DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
-    ("joint draw", _JOINT, True, False),
     ("canonical draw", _CANONICAL, False, False),
     ("one-shot draw", _ONE_SHOT, True, True),
     ("routed draw", _draw(RoutedTopK, pure_epsilon, ordered=True), True, False),
