@@ -29,7 +29,7 @@ SYMBOLS = {"epsilon": "ε", "delta": "δ"}
 
 
 @dataclass(frozen=True)
-class Query:
+class BoundsQuery:
     """The question about a charge: ε at a δ, or δ at an ε.
 
     Attributes:
@@ -56,7 +56,9 @@ class Query:
         return self.delta
 
 
-def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, query: Query) -> None:
+def write_bounds(
+    charge: Charge, rows: pd.DataFrame, output_format: str, query: BoundsQuery
+) -> None:
     """Write the table of bounds; the smallest one that applies is marked with an arrow."""
     wanted = query.wanted
     applicable = rows[rows["applies"]].sort_values(wanted, kind="stable")
@@ -81,7 +83,7 @@ def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, query: 
         console.print(Text(f"Not for these costs (--format csv says why): {', '.join(others)}."))
 
 
-def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: Query) -> list[str]:
+def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: BoundsQuery) -> list[str]:
     """The smallest valid bound in words, with the best lower bound that is known."""
     given = "delta" if wanted == "epsilon" else "epsilon"
     symbol = SYMBOLS[wanted]

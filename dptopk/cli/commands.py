@@ -228,7 +228,7 @@ def compose_command(
 ) -> None:
     """Compare all composition bounds on a charge; the smallest valid one is marked."""
     from dptopk.accounting import bounds
-    from dptopk.cli.bounds_table import Query, write_bounds
+    from dptopk.cli.bounds_table import BoundsQuery, write_bounds
     from dptopk.cli.terms import costs_of
 
     parsed = costs_of(charge, "CHARGE")
@@ -243,7 +243,7 @@ def compose_command(
             effort=effort,
             max_seconds=max_seconds,
         )
-    write_bounds(parsed, rows, output_format, Query(delta, epsilon, interaction))
+    write_bounds(parsed, rows, output_format, BoundsQuery(delta, epsilon, interaction))
 
 
 app.command(rich_help_panel=ASK, epilog=EXAMPLES)(topk)

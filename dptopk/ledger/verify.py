@@ -44,7 +44,7 @@ def is_part(used: Charge, whole: Charge) -> bool:
     return used.delta <= whole.delta and fewer
 
 
-class _Audit:
+class _ChainAudit:
     """Asks, entry by entry, what folding takes as recorded."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ def fold(
     entries: Iterator[Entry], key: bytes | None, heads: Sequence[Head] = ()
 ) -> tuple[Inspection, LedgerState]:
     """Fold a whole log; what was found, and the state after the last good entry."""
-    audit = _Audit()
+    audit = _ChainAudit()
     state = LedgerState(key, audit)
     there: dict[int, str | None] = {head.seq: None for head in heads}
     problems: list[str] = []

@@ -36,7 +36,7 @@ MOVES = {  # to -> from
 }
 
 
-class Columns(TypedDict, total=False):
+class JobColumns(TypedDict, total=False):
     """Columns of a job's row that change."""
 
     stage: str
@@ -46,7 +46,7 @@ class Columns(TypedDict, total=False):
     message: str
 
 
-FRESH: Columns = {"done": 0, "total": 0, "code": "", "message": ""}
+FRESH: JobColumns = {"done": 0, "total": 0, "code": "", "message": ""}
 
 
 class Cancelled(DptopkError):
@@ -137,7 +137,7 @@ class Jobs:
         if now - self._shown.get(ident, -PROGRESS_SECONDS) < PROGRESS_SECONDS and done < total:
             return
         self._shown[ident] = now
-        shown: Columns = {}
+        shown: JobColumns = {}
         if self._visible:
             shown = {"done": done, "total": total}
         alive = (Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF)
@@ -167,18 +167,18 @@ class Jobs:
         """A sign of life of the jobs that a worker is at."""
         self._update(Tables.jobs.c.id.in_(idents) & _among(OPEN), {})
 
-    def _move(self, ident: str, stage: str, values: Columns | None = None) -> bool:
+    def _move(self, ident: str, stage: str, values: JobColumns | None = None) -> bool:
         """Bring a job to a stage, if one may from where it stands; whether it is there."""
         return bool(self._tables.change(self._moving(ident, stage, values or {})))
 
-    def _moving(self, ident: str, stage: str, values: Columns) -> sa.Update:
+    def _moving(self, ident: str, stage: str, values: JobColumns) -> sa.Update:
         there = (Tables.jobs.c.id == ident) & _among(MOVES[stage])
         return self._updating(there, values | {"stage": stage})
 
-    def _update(self, where: sa.ColumnElement[bool], values: Columns) -> bool:
+    def _update(self, where: sa.ColumnElement[bool], values: JobColumns) -> bool:
         return bool(self._tables.change(self._updating(where, values)))
 
-    def _updating(self, where: sa.ColumnElement[bool], values: Columns) -> sa.Update:
+    def _updating(self, where: sa.ColumnElement[bool], values: JobColumns) -> sa.Update:
         changed = sa.update(Tables.jobs).where(where)
         return changed.values(values | {"updated": self._clock()})
 

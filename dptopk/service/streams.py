@@ -131,7 +131,7 @@ class NewStream(WantedStream, StreamQuestion):
         StreamSession.begin(book, like, self.stream, mechanism, path, self.calendar)
 
 
-class StreamDay(StreamQuestion):
+class StreamDayQuestion(StreamQuestion):
     """A day of a stream, by its number."""
 
     day: int
@@ -164,7 +164,7 @@ class StreamService:
         return self.service.reports.ledger.asked(spec.name, analyst, key)
 
     def ask(
-        self, spec: DatasetSpec, analyst: str, key: str, question: NewStream | StreamDay
+        self, spec: DatasetSpec, analyst: str, key: str, question: NewStream | StreamDayQuestion
     ) -> Spend:
         """Charge a stream, or answer a day, or find what was done before."""
         question.put(self.service, spec, analyst_name(analyst))
@@ -269,7 +269,7 @@ async def ask(
     day = Calendar(**terms["calendar"]).number(asked.day)
     if day > terms["mechanism"]["days"]:
         raise HTTPException(404, "No such day")
-    question = StreamDay(stream=stream, day=day, k=terms["mechanism"]["k"])
+    question = StreamDayQuestion(stream=stream, day=day, k=terms["mechanism"]["k"])
     return await routes.answered(service, person, spec, stream_key(stream, day), question, wait)
 
 

@@ -22,7 +22,7 @@ from dptopk.accounting.setwise.cost_groups import (
     equal_ranges_pair,
     mixed_ranges_pair,
 )
-from dptopk.accounting.setwise.game import SetwiseGame, Split, log_chernoff_of, range_costs
+from dptopk.accounting.setwise.game import RenyiSplit, SetwiseGame, log_chernoff_of, range_costs
 from dptopk.accounting.setwise.lower_bounds import (
     Strategy,
     last_ranges,
@@ -156,13 +156,13 @@ class Evaluation:
             found.append(self.of_product(parts, step))
         return min(found, default=math.inf)
 
-    def splits(self) -> list[Split]:
+    def splits(self) -> list[RenyiSplit]:
         """The ways to bound the concentrated costs, of which the best one counts."""
         game = self.game
-        found = [Split(Charge(), game.concentrated)]
+        found = [RenyiSplit(Charge(), game.concentrated)]
         if game.concentrated.costs and game.ranges:
             ranges = Charge(range_costs(game.ranges))
-            found.append(Split(Charge(), Charge.join(game.concentrated, ranges)))
+            found.append(RenyiSplit(Charge(), Charge.join(game.concentrated, ranges)))
         if game.smoothed:
             found.append(game.smoothed)
         return found

@@ -45,7 +45,7 @@ SMALLEST_ORDER = 1e-290
 LARGEST_SMOOTHED = 1e6  # variance of a Gaussian instead of zCDP costs: rounding stays small
 
 
-class Split(NamedTuple):
+class RenyiSplit(NamedTuple):
     """Costs in two parts that are bounded each in its way.
 
     Attributes:
@@ -257,7 +257,7 @@ class SetwiseGame:
         return squares / 4 + curvature
 
     @cached_property
-    def smoothed(self) -> Split | None:
+    def smoothed(self) -> RenyiSplit | None:
         """The concentrated costs, the small ones as one Gaussian by Theorem H, if it may help."""
         counts = self.concentrated.of(ZCDP, CDP)
         rhos = {cost: zcdp_constant(cost) for cost in counts}
@@ -273,7 +273,7 @@ class SetwiseGame:
         if best is None:
             return None
         others = {cost: n for cost, n in counts.items() if not 0 < rhos[cost] <= best.cut}
-        return Split(Charge({best.gaussian: 1}), Charge(others))
+        return RenyiSplit(Charge({best.gaussian: 1}), Charge(others))
 
     @cached_property
     def _beside(self) -> Charge:

@@ -109,7 +109,7 @@ class Backend:
             raise InvalidParameter("keep: codes need a hash of the engine's own, mix")
 
 
-class Stream(Protocol):
+class RowStream(Protocol):
     """Runs an expression, and hands its rows on as they come."""
 
     def __call__(
@@ -151,7 +151,7 @@ class OpenTable:
     collated: bool = True
     keep: Callable[[str, ir.Table], ir.Table] | None = None
     together: Callable[[ir.Table], ir.Table] = lambda events: events
-    stream: Stream | None = None
+    stream: RowStream | None = None
     distinct: bool = False
 
     def __enter__(self) -> OpenTable:

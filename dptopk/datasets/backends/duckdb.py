@@ -15,7 +15,7 @@ from dptopk.datasets.backends.base import (
     Backend,
     MemoryFull,
     OpenTable,
-    Stream,
+    RowStream,
     builtin,
     imported,
     without_data,
@@ -215,7 +215,7 @@ class DuckDB:
         read = FRAMES.get(library(table))
         run = connection.to_pyarrow
         keep: Keep = partial(_keep, connection)
-        stream: Stream = partial(_stream, connection)
+        stream: RowStream = partial(_stream, connection)
         if read is not None:
             found = _framed(connection, read(table, columns))
         else:
