@@ -386,7 +386,7 @@ def covering_variance(cost: Cost) -> float:
         mu = dominating_mu(cost.scale, cost.shift)
         return math.nextafter(mu * mu, math.inf)
     if isinstance(cost, PureDP | BoundedRange):
-        from dptopk.accounting.gaussian.pair import covering_mu
+        from dptopk.accounting.pld.dominating import covering_mu
 
         mu = covering_mu(cost.epsilon)
         if math.isfinite(mu):

@@ -31,7 +31,7 @@ def _covers(token: GaussianDP, cost: Cost) -> bool:
     epsilon = pure_of(cost)
     if not epsilon < math.inf:
         return False
-    from dptopk.accounting.gaussian.pair import covering_mu
+    from dptopk.accounting.pld.dominating import covering_mu
 
     return covering_mu(epsilon) <= token.mu
 

@@ -30,8 +30,6 @@ TERMS = 20
 SLOPE_ERROR = (FAR**2 + 3) * (MILLS_ERROR + EPS) + TERMS * EPS
 # R(a) - R(b), b >= a + 1/4: R(a) + R(b) < (9 |a| + 11) (R(a) - R(b)).
 DIFFERENCE_ERROR = MILLS_ERROR + EPS
-# SciPy's inverses of Φ and erf at the corner of ε-DP: measured below 1e-14, ε from 1e-300 to 700.
-COVERING_ERROR = 2e-12
 # How close to the largest μ a search ends, relatively.
 ROOT_TOLERANCE = 1e-13
 
@@ -180,22 +178,3 @@ def gaussian_curve(mu: float) -> DeltaCurve:
     """The exact curve of the pair, in both directions."""
     # Above μ = 1000 the rounding allowance exceeds what an exact curve promises.
     return DeltaCurve(lambda epsilon: gaussian_log_delta(mu, epsilon=epsilon), exact=mu < 1000)
-
-
-def covering_mu(epsilon: float) -> float:
-    """The smallest μ for which every ε-DP mechanism is μ-Gaussian DP, rounded up.
-
-    A convex trade-off curve with the same ends lies below the chain (0, 1), (a, a), (1, 0) of ε-DP,
-    a = 1/(1 + e^ε), as soon as it does at the corner: Φ(Φ⁻¹(1 - a) - μ) <= a is μ >= 2Φ⁻¹(1 - a)
-    (the regions are those of Kairouz-Oh-Viswanath 2015, the Gaussian curve that of
-    Dong-Roth-Su 2022). Bounded range of ε is ε-DP.
-
-    Args:
-        epsilon: ε >= 0.
-    """
-    if epsilon <= 1:
-        # 1 - 2a = tanh(ε/2): near the middle Φ⁻¹(1 - a) would lose its digits.
-        corner = math.sqrt(2) * float(special.erfinv(math.tanh(epsilon / 2)))
-    else:
-        corner = -float(special.ndtri(special.expit(-epsilon)))
-    return 2 * corner * (1 + COVERING_ERROR)

@@ -1,5 +1,5 @@
-"""The Gaussian that dominates a discrete Gaussian: the least μ for which noise N_Z(0, s²), moved by
-one, is μ-GDP.
+"""The Gaussians that dominate other costs: the least μ for which noise N_Z(0, s²), moved by one, is
+μ-GDP, and the least for which every ε-DP mechanism is (``covering_mu``).
 
 With X ~ N_Z(0, s²) and c_k = Φ⁻¹(P[X <= k]) the vertices of the trade-off curve are those of the
 half-lines, so that the least μ is the largest of d_k = c_k - c_{k-1} (and d_{-k} = d_k). Write μ
@@ -31,6 +31,8 @@ from dptopk.errors import InvalidParameter
 # 1/(24 s²), relatively.
 _LISTED = 32.0
 _MILLS_ERROR = 4 * EPS  # of Mills' ratio by erfcx, measured (gaussian.pair)
+# SciPy's inverses of Φ and erf at the corner of ε-DP: measured below 1e-14, ε from 1e-300 to 700.
+COVERING_ERROR = 2e-12
 _LEAST = 1e-6  # below this scale quotients are no longer rounded as stated
 
 
@@ -112,3 +114,22 @@ def _log_tails(scale: float, last: int) -> tuple[Floats, Floats]:
     of_factors = 3 * factors[0] * (3 + 2 * factors[0])
     error = EPS * (4 * exponents + of_factors + 2 * np.abs(log_tails) + 8)
     return log_tails, error
+
+
+def covering_mu(epsilon: float) -> float:
+    """The smallest μ for which every ε-DP mechanism is μ-Gaussian DP, rounded up.
+
+    A convex trade-off curve with the same ends lies below the chain (0, 1), (a, a), (1, 0) of ε-DP,
+    a = 1/(1 + e^ε), as soon as it does at the corner: Φ(Φ⁻¹(1 - a) - μ) <= a is μ >= 2Φ⁻¹(1 - a)
+    (the regions are those of Kairouz-Oh-Viswanath 2015, the Gaussian curve that of
+    Dong-Roth-Su 2022). Bounded range of ε is ε-DP.
+
+    Args:
+        epsilon: ε >= 0.
+    """
+    if epsilon <= 1:
+        # 1 - 2a = tanh(ε/2): near the middle Φ⁻¹(1 - a) would lose its digits.
+        corner = math.sqrt(2) * float(special.erfinv(math.tanh(epsilon / 2)))
+    else:
+        corner = -float(special.ndtri(special.expit(-epsilon)))
+    return 2 * corner * (1 + COVERING_ERROR)

@@ -12,7 +12,7 @@ import pytest
 
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_delta
 from dptopk.accounting.gaussian.pair import gaussian_delta
-from dptopk.accounting.pld.dominating import dominating_mu
+from dptopk.accounting.pld.dominating import covering_mu, dominating_mu
 from dptopk.budgets.registered_costs import dominates
 from dptopk.costs import DiscreteGaussianDP, GaussianDP
 from dptopk.errors import InvalidParameter
@@ -111,3 +111,11 @@ def test_a_gaussian_token_covers_discrete_noise_from_its_dominating_mu_on() -> N
     assert dominates(GaussianDP(mu), DiscreteGaussianDP(2.0, 1))
     assert not dominates(GaussianDP(0.999 * mu), DiscreteGaussianDP(2.0, 1))
     assert not dominates(GaussianDP(0.5), DiscreteGaussianDP(2.0, 1))
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 3e-8, 1e-6, 1e-3, 0.1, 1.0, 1.1, 5.0, 25.0])
+def test_the_gaussian_that_covers_a_pure_cost_is_not_too_small(epsilon):
+    """In 60 digits; Φ⁻¹(1 - a) in floats was 3e-8 too small, relatively, where ε is 1e-8."""
+    with mp.workdps(60):
+        exact = 2 * mp.sqrt(2) * mp.erfinv(mp.tanh(mp.mpf(epsilon) / 2))
+        assert exact <= covering_mu(epsilon) <= exact * (1 + mp.mpf(10) ** -11)
