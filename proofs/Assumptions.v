@@ -1,8 +1,8 @@
 (* What each theorem rests on: "Closed under the global context" says on nothing. The reals of Coq's
    standard library have axioms of their own, which only Reals.v uses, and suprema those of classical
-   logic, which only Supremum.v uses besides. *)
+   logic, which only Supremum.v and Recursion.v use besides. *)
 From dptopk Require Import Game Rounds Setwise Groups Cell Basic Failing Pairs Union Pool
-  Slot Optimum Countable Laplace Release Worlds Supremum Reals.
+  Slot Optimum Countable Laplace Release Worlds Supremum Recursion Reals.
 Print Assumptions every_play_delta.
 Print Assumptions failing_step.
 Print Assumptions good_set_step.
@@ -47,4 +47,8 @@ Print Assumptions V_is_reached.
 Print Assumptions V_is_a_bound.
 Print Assumptions V_is_the_least.
 Print Assumptions countable_analysts.
+Print Assumptions V_of_pure_costs.
+Print Assumptions world_pure_is_V.
+Print Assumptions world_failure_is_V.
+Print Assumptions world_range_is_V.
 Print Assumptions setwise_real.

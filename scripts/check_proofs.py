@@ -16,15 +16,15 @@ from pathlib import Path
 PROOFS = Path(__file__).parent.parent / "proofs"
 ORDER = (
     "Game", "Rounds", "Setwise", "Groups", "Cell", "Basic", "Failing", "Pairs", "Union", "Pool",
-    "Optimum", "Slot", "Countable", "Laplace", "Release", "Worlds", "Supremum", "Reals",
-    "Assumptions",
+    "Optimum", "Slot", "Countable", "Laplace", "Release", "Worlds", "Supremum", "Recursion",
+    "Reals", "Assumptions",
 )  # fmt: skip
 PACKAGES = (
     "coq libcoq-mathcomp-ssreflect libcoq-mathcomp-algebra libcoq-mathcomp-algebra-tactics "
     "libcoq-mathcomp-zify libcoq-mathcomp-analysis"
 )
 CLOSED = "Closed under the global context"
-# The axioms of classical logic, on which the suprema of Supremum.v rest.
+# The axioms of classical logic, on which the suprema of Supremum.v and Recursion.v rest.
 CLASSICAL = {
     "boolp.propositional_extensionality",
     "boolp.functional_extensionality_dep",
@@ -44,6 +44,10 @@ RESTS_ON = {
     "V_is_a_bound": CLASSICAL,
     "V_is_the_least": CLASSICAL,
     "countable_analysts": CLASSICAL,
+    "V_of_pure_costs": CLASSICAL,
+    "world_pure_is_V": CLASSICAL,
+    "world_failure_is_V": CLASSICAL,
+    "world_range_is_V": CLASSICAL,
     "setwise_real": REALS,
 }
 ASSUMED = re.compile(r"\b(Admitted|admit|Axiom|Parameter|Conjecture)\b")

@@ -63,7 +63,9 @@ def main(folder: Path, *, quick: bool) -> int:
     accounting = patched(source, CONTRIB / "dp-accounting" / "bounded-range-event.patch")
     wheel = downloaded(python, PIPELINE, folder)
     pipeline = patched(wheel, CONTRIB / "pipeline-dp" / "exponential-budget.patch")
-    tests = (python, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    # Without this project's settings, which pytest would find above the folder.
+    plain = ("-c", os.devnull, "--rootdir", ".")
+    tests = (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plain)
     chosen = ("-k", NEW_TESTS) if quick else ()
     try:
         run(*tests, *chosen, "dp_accounting", cwd=accounting, path=(accounting.resolve(),))

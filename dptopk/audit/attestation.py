@@ -17,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from numpy.random import Generator
+
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.rounding import round_up
@@ -26,6 +28,7 @@ from dptopk.audit.worlds import World
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.mechanism import Mechanism, add_remove
 from dptopk.mechanisms.samplers.exact import exp_units
 from dptopk.mechanisms.samplers.listing import Listing, outcomes
@@ -147,8 +150,21 @@ class StatesLaw(Protocol):
         """The probability of each answer."""
 
 
+@runtime_checkable
+class Answers(Protocol):
+    """What answers from a histogram with the randomness that it is given: a mechanism, or a plan
+    of one or more phases.
+    """
+
+    def check(self, histogram: Histogram, /) -> None:
+        """Refuse what does not fit, without drawing."""
+
+    def release(self, histogram: Histogram, rng: Generator | None = None, /) -> Release:
+        """One answer."""
+
+
 def attest(
-    mechanism: Mechanism | StatesLaw,
+    mechanism: Answers | StatesLaw,
     world: World,
     *,
     claim: Charge | Budget | None = None,
@@ -159,13 +175,14 @@ def attest(
     claims.
 
     Args:
-        mechanism: a Mechanism, which takes all its randomness from the source that ``release`` is
-            given; or anything with ``law(counts)``, a dict answer -> probability for a dict label
+        mechanism: a Mechanism or a plan (as ``plan_topk`` makes it: all its phases are one law),
+            which takes all its randomness from the source that ``release`` is given; or anything
+            with ``law(counts)``, a dict answer -> probability for a dict label
             -> count, where the answers are text or tuples: Fractions are exact, floats taken as
             right to a relative 1e-12.
         world: the histograms.
-        claim: None: ``mechanism.charge(sensitivity)``. Of a Charge, points of the profile that
-            ``compose`` bounds.
+        claim: None: ``mechanism.charge(sensitivity)``, or the ``charge`` of a plan. Of a Charge,
+            points of the profile that ``compose`` bounds.
         slack: by how much the upper end of δ may exceed it; paths that are rare enough for that are
             left out.
         most: paths for one histogram.
@@ -174,9 +191,8 @@ def attest(
         An Attestation; ``holds`` says whether the claim does, ``write`` makes the file.
 
     Raises:
-        InvalidParameter: where laws cannot be listed: noise of a scale from 16 on, races with
-            exponential noise (OneShotTopK), mechanisms that need more than a histogram, more than
-            ``most`` paths.
+        InvalidParameter: where laws cannot be listed: noise of a scale from 16 on, OneShotTopK on
+            many labels, mechanisms that need more than a histogram, more than ``most`` paths.
 
     >>> from dptopk import KnownLaplace
     >>> world = World(labels=1, largest=1, public=True)
@@ -187,8 +203,8 @@ def attest(
     most = validate.count(most=most)
     if world.sensitivity.l2 is None:
         add_remove(world.sensitivity)
-    if not isinstance(mechanism, Mechanism | StatesLaw):
-        raise InvalidParameter("mechanism must be a Mechanism, or have a method law(counts)")
+    if not isinstance(mechanism, Answers | StatesLaw):
+        raise InvalidParameter("mechanism must be a Mechanism or a plan, or have law(counts)")
     if world.sensitivity.l2 is not None and not isinstance(mechanism, Mechanism):
         raise InvalidParameter("l2: sums of weights are attested of a Mechanism alone")
     claimed = Claim.of(_stated_charge(mechanism, world) if claim is None else claim)
@@ -202,23 +218,26 @@ def attest(
     growth = 1 + Fraction(math.nextafter(highest, math.inf))
     laws, rest = _laws(mechanism, world, Fraction(slack) / growth, most)
     points = tuple(_point(epsilon, delta, laws, pairs) for epsilon, delta in claimed.points)
-    return Attestation(str(mechanism), claimed.text, world, laws, points, round_up(rest * growth))
+    name = getattr(mechanism, "text", str(mechanism))  # a plan explains itself in many lines
+    return Attestation(name, claimed.text, world, laws, points, round_up(rest * growth))
 
 
-def _stated_charge(mechanism: Mechanism | StatesLaw, world: World) -> Charge:
+def _stated_charge(mechanism: Answers | StatesLaw, world: World) -> Charge:
     charge = getattr(mechanism, "charge", None)
     if charge is None:
         raise InvalidParameter("claim must be given for what has no method charge(sensitivity)")
+    if isinstance(charge, Charge):  # of a plan, which knows its sensitivity
+        return charge
     return charge(world.sensitivity, labels=world.labels if world.public else None)
 
 
 def _laws(
-    mechanism: Mechanism | StatesLaw, world: World, rest: Fraction, most: int
+    mechanism: Answers | StatesLaw, world: World, rest: Fraction, most: int
 ) -> tuple[dict[Counts, Law], Fraction]:
     """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass
     not listed.
     """
-    if not isinstance(mechanism, Mechanism):
+    if isinstance(mechanism, StatesLaw) and not isinstance(mechanism, Mechanism):
         given = {counts: _given(mechanism, world, counts) for counts in world.histograms()}
         return given, _unlisted(given)
     rarest = rest / 2**10
@@ -240,7 +259,7 @@ def _unlisted(laws: dict[Counts, Law]) -> Fraction:
     return Fraction(max(map(_rest, laws.values())), ONE)
 
 
-def _listed(mechanism: Mechanism, world: World, counts: Counts, least: int, most: int) -> Law:
+def _listed(mechanism: Answers, world: World, counts: Counts, least: int, most: int) -> Law:
     adapter = from_mechanism(
         mechanism, world.sensitivity, domain="public" if world.public else "private"
     )

@@ -17,6 +17,7 @@ from dptopk.mechanisms.samplers.exponential_race import Arrivals, ArrivalTime, R
 from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 from dptopk.mechanisms.samplers.selection import _first, _prune, _Thinned
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, noisy_largest
+from dptopk.mechanisms.samplers.uniform_orders import smallest_in_order
 
 _FEW_UNLISTED = 1 << 12  # up to this many unlisted labels get separate noise; more are one crowd
 _FIRST_STEP = 1 << 18
@@ -81,6 +82,9 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
         absent: how many more labels there are with count 0; they have the indices n, ..., n +
             absent - 1.
     """
+    if bits.listing:
+        masses = smallest_in_order([*counts.tolist(), *[0] * absent], rate, k)
+        return np.array(list(masses)[bits.choose(lambda: list(masses.values()))], dtype=np.int64)
     race = _FlipRace(rate, None, bits)
     origin = np.int64(counts.max(initial=0))
     few = absent if absent <= _FEW_UNLISTED else 0

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dptopk import BoundedRange, Budget, Charge, PureDP, Sensitivity
+from dptopk import BoundedRange, Budget, Charge, PureDP, Sensitivity, plan_topk
 from dptopk.audit import World, attest
 from dptopk.cli.commands import app
 from dptopk.errors import InvalidParameter
@@ -24,6 +24,7 @@ from dptopk.mechanisms.named import names, parse_mechanism
 from dptopk.mechanisms.samplers.listing import outcomes
 from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 from dptopk.mechanisms.samplers.random import LISTING_BITS
+from dptopk.mechanisms.samplers.uniform_orders import orders_of_uniforms, smallest_in_order
 
 CHECKER = Path(__file__).parents[2] / "checker" / "check_attestation.py"
 ONE = Sensitivity(l0=1)
@@ -53,6 +54,8 @@ LISTED = {
     "JointTopK(k=1, epsilon=1.0)": "public",
     "CanonicalTopK(k=1, epsilon=1.0)": "public",
     "Box(epsilon=5.0)": "public",
+    "OneShotTopK(k=2, epsilon=1.0)": "public",
+    "RoutedTopK(k=1, epsilon=1.0)": "public",
     "UnknownGumbel(k=2, d_bar=2, epsilon=1.0, delta=0.01)": "private",
     "UnknownLaplace(d_bar=1, epsilon=4.0, delta=0.01)": "private",
     "TruncatedLaplace(epsilon=4.0, delta=0.01)": "private",
@@ -69,8 +72,6 @@ SLOW = {
     "UnknownCentred(d_bar=1, noise=KnownLaplace(epsilon=4.0), delta=0.01)": "private",
 }
 REFUSED = {
-    "OneShotTopK(k=1, epsilon=1.0)": "cannot be listed",
-    "RoutedTopK(k=1, epsilon=1.0)": "cannot be listed",
     "CountMLE(noise=KnownLaplace(epsilon=1.0))": "ranking",
     "WeightedGaussian(sigma=1.0, delta=0.01)": "l2",  # of a world of counts; of weights below
     "KnownLaplace(epsilon=0.01)": "cannot be listed",  # noise of a large scale
@@ -103,6 +104,53 @@ def test_what_cannot_be_listed_is_refused(text, why):
         attest(parse_mechanism(text), world("public"))
     with pytest.raises(InvalidParameter, match="paths"):
         attest(parse_mechanism("KnownLaplace(epsilon=4.0)"), world("public"), most=20)
+
+
+@pytest.mark.slow
+def test_a_plan_of_two_phases_is_one_law(tmp_path):
+    """Selection and fitted counts together; what a plan for less costs is refuted for it."""
+    pairs = Sensitivity(l0=2)
+    small = world("public", sensitivity=pairs)
+    plan = plan_topk(1, Budget(3.0, 0.05), sensitivity=pairs, domain="public")
+    less = plan_topk(1, Budget(2.0, 0.05), sensitivity=pairs, domain="public")
+    assert [type(mechanism).__name__ for mechanism in plan.mechanisms] == [
+        "OneShotTopK",
+        "CountMLE",
+    ]
+    found = attest(plan, small, slack=1e-5)
+    assert found.holds
+    # The charge is reached: whoever sees the selection and all counts sees no more.
+    assert all(point.lower >= point.claimed * (1 - 1e-6) for point in found.points[:4])
+    found.write(tmp_path / "laws.json")
+    assert checked(tmp_path / "laws.json") is None
+    assert not attest(plan, small, slack=1e-5, claim=less.charge).holds
+
+
+def test_one_shot_orders_are_those_of_uniform_numbers():
+    """Of two the one with the shorter range is first with 1 - e2/(2 e1); of equal ones all orders
+    are as likely.
+    """
+    short, long = Fraction(1, 7), Fraction(1, 2)
+    assert orders_of_uniforms([long, short], 1) == {
+        (0,): short / (2 * long),
+        (1,): 1 - short / (2 * long),
+    }
+    assert set(orders_of_uniforms([short] * 3, 2).values()) == {Fraction(1, 6)}
+    masses = smallest_in_order([3, 0, 1], Fraction(1, 3), 2)
+    assert 0 <= (1 << LISTING_BITS) - sum(masses.values()) < 100
+    with pytest.raises(InvalidParameter, match="answers cannot be listed"):
+        smallest_in_order(range(8), Fraction(1), 7)
+    with pytest.raises(InvalidParameter, match="gaps so large"):
+        smallest_in_order([0, 200], Fraction(1), 1)
+
+
+@pytest.mark.slow
+def test_one_shot_noise_for_one_selection_is_refuted_for_two():
+    """Scale linf/ε instead of k·linf/ε: the claim of ε = 1 fails, that of 2 holds."""
+    small = world("public", labels=3)
+    assert attest(parse_mechanism("OneShotTopK(k=2, epsilon=1.0)"), small).holds
+    mutant = parse_mechanism("OneShotTopK(k=2, epsilon=2.0)")
+    assert not attest(mutant, small, claim=Charge({PureDP(1.0): 1})).holds
 
 
 def test_the_law_of_one_count_is_the_formula():

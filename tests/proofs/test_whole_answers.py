@@ -16,6 +16,7 @@ from dptopk.mechanisms.joint import Sequences
 from dptopk.mechanisms.samplers import level_set_sampling
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, draw_answer, log_odds
 from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.uniform_orders import smallest_in_order
 
 from .harness import World, hockey_stick
 from .paths import law_of
@@ -262,6 +263,16 @@ def one_shot_law(counts, k, rate):
                 total += whole(high)
         law[answer] = total
     return law
+
+
+def test_the_law_that_is_listed_is_the_law():
+    """Fractions within 2^-96, beside floats of another way to the same integral."""
+    counts = (3, 0, 1, 1)
+    listed = smallest_in_order(counts, Fraction(1, 3), 2)
+    law = one_shot_law(counts, 2, 1 / 3)
+    assert listed.keys() == law.keys()
+    for order, mass in listed.items():
+        assert mass / 2.0**96 == pytest.approx(law[order], rel=1e-9)
 
 
 @pytest.mark.slow
