@@ -57,6 +57,7 @@ OPENDP_CAPS = (1, 2, 5, 10, 20, 60)
 SHARES, SELECTING = (0.04, 0.1, 0.2, 0.4, 0.6), 0.35
 FIND_DELTA = FINDING_DELTA["weights"] * BUDGET.delta
 WHOLE = float(gaussian_mu(epsilon=BUDGET.epsilon, delta=BUDGET.delta - FIND_DELTA))
+LEAST_ERROR = 1e-9  # what is less comes from rounding
 # From how many times the loss of the best peer a cell is lost.
 LOST = 1.05
 PUBLIC_RANKS, PUBLIC_COUNTS = (10, 25), 2000
@@ -91,7 +92,7 @@ class Seen:
         return cls(whole, spread)
 
     def __str__(self) -> str:
-        return f"{self.loss:.3g} ± {self.error:.2g}"
+        return f"{self.loss:.3g} ± {self.error if self.error > LEAST_ERROR else 0:.2g}"
 
 
 def _loss(squares: float, rows: int, missed: float) -> float:

@@ -36,8 +36,9 @@ EPSILONS = (0.1, 1.0, 10.0)
 DELTA = 1e-6
 FEW, MANY = 4, 24
 ONE_PHASE = (5, 20, 60)
-# Up to which k box noise is tried, and every how many ways of the menu.
-BOXED, STEP = 25, 3
+# Up to which k box noise is tried, and every how many ways of the menu; coprime to the 12 of a share,
+# so that all kinds are among them.
+BOXED, STEP = 25, 5
 
 
 def family(way: Way) -> str:
@@ -52,7 +53,7 @@ def options(k: int, budget: Budget, data: EventCounts) -> Iterator[tuple[str, On
     """Every way that the budget allows, by its family."""
     noise: tuple[Counting, ...] = ("box",) if k <= BOXED else ("gaussian",)
     usual = plan_two_phases(k, budget)
-    for way in (*menu(k, noise)[::STEP], *capped_menu()[:: STEP - 1]):
+    for way in (*menu(k, noise)[::STEP], *capped_menu()[::3]):
         try:
             scaled = calibrated(way, k, budget, under_of(way), usual.sensitivity)
         except InvalidParameter:
