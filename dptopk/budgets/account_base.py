@@ -64,9 +64,11 @@ class Account(ABC):
 
     Attributes:
         delta: the total δ at which the guarantee is stated.
+        closed: whether a ledger accepts nothing more of this account, whatever is left.
     """
 
     delta: float
+    closed: bool = False
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -156,6 +158,10 @@ class Account(ABC):
         with self._lock:
             yield
 
+    def close(self) -> None:
+        """Mark this account as closed: nothing is left of it."""
+        self.closed = True
+
     def account(self, analyst: str) -> Account:  # noqa: ARG002
         """The account that an analyst draws on: this one, for everybody."""
         return self
@@ -206,6 +212,8 @@ class Account(ABC):
 
     def can_spend(self, charge: Charge, stated: Budget | None = None) -> bool:
         """Return whether ``spend`` would accept the charge."""
+        if self.closed:
+            return False
         try:
             self.quote(charge, stated)
         except BudgetExceeded:

@@ -374,7 +374,7 @@ class Filter(Account):
         """
         if not charge:
             return LARGEST_FIT
-        if charge.neighbours != self.neighbours:
+        if self.closed or charge.neighbours != self.neighbours:
             return 0
         if stated is not None and (stated.rho is not None or self.budget.rho is not None):
             stated = None

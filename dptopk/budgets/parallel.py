@@ -70,6 +70,12 @@ class Parallel(Account):
             raise InvalidParameter("segments: one of these was not declared")
         return Parallel({segment: self.parts[segment] for segment in segments})
 
+    def close(self) -> None:
+        """Mark this account and all of its parts as closed."""
+        super().close()
+        for part in self.parts.values():
+            part.close()
+
     def quote(self, charge: Charge, stated: Budget | None = None) -> Record:
         """Return what each segment's account would take; refused if one of them refuses."""
         validate.instance(Charge, charge=charge)

@@ -78,6 +78,12 @@ class Shares(Account):
             )
         return part
 
+    def close(self) -> None:
+        """Mark this account and all of its parts as closed."""
+        super().close()
+        for part in self.parts.values():
+            part.close()
+
     @cached_property
     def guarantee(self) -> Bound:
         """The smaller of the product of the shares' pairs and the sum of their guarantees."""

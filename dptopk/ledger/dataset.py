@@ -320,7 +320,7 @@ class DatasetState:
         limits = {
             who: (terms, _restored(terms, spent)) for who, (terms, spent) in state["limits"].items()
         }
-        return cls(
+        found = cls(
             name=name,
             unit=state["unit"],
             version=state["version"],
@@ -338,6 +338,12 @@ class DatasetState:
             kind=state["kind"],
             closed=state["closed"],
         )
+        if "dataset" in found.closed:
+            found.account.close()
+        for owner, (_, account) in found.by_owner().items():
+            if owner in found.closed:
+                account.close()
+        return found
 
 
 def _states(totals: Mapping[str, Total]) -> dict[str, RecordedTotal]:

@@ -349,8 +349,11 @@ def epsilon_left(account: Account, kind: Kind) -> float:
     test; at most 1/400 of the total below it, and never above what is accepted.
 
     Of segments that of the one with least, of shares that of the one with most. Where no question
-    of this kind can be planned at all, that of a pure cost in a filter, else 0.
+    of this kind can be planned at all, that of a pure cost in a filter, else 0. Of an account that
+    is closed nothing is left.
     """
+    if account.closed:
+        return 0.0
     if isinstance(account, Shares):
         return max(epsilon_left(part, kind) for part in account.parts.values())
     if isinstance(account, Parallel):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dptopk import Histogram, Session
 from dptopk.budgets.filter import Filter
 from dptopk.cli.commands import app
 from dptopk.costs import ZCDP, BoundedRange, Budget, Charge, PureDP
@@ -206,6 +207,9 @@ def test_what_would_be_refused_today_stands_and_closes_its_account(tmp_path, mon
         assert "would be refused now" in ledger.inspect().warnings[0]
         with pytest.raises(BudgetExceeded, match="accepted today"):
             ledger.charge("bücher", "ann", Charge({BoundedRange(1e-9): 1}))
+        words = Histogram({"the": 9}, sensitivity=ledger.state("bücher").sensitivity)
+        session = Session(words, ledger=ledger, dataset="bücher", analyst="ann")
+        assert session.remaining().epsilon_left == 0
         ledger.renew("bücher", budget=Budget(1, 1e-6), reason="closed by a later version")
         ledger.charge("bücher", "ann", Charge({BoundedRange(1e-6): 1}))
         assert ledger.verify()
