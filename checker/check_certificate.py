@@ -6,7 +6,8 @@ H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x. Node values joined
          for each range that may be played, the sup over a <= u <= a e^epsilon of the chord between a and a e^epsilon, at u, of V of
          the state after it. With weights, coins round each range to one that has a weight (docs/notes/setwise.md, Theorem E).
   Renyi: costs by the sum of their Renyi curves. Smoothed: small costs by one Gaussian, whose variance is computed here
-         (docs/notes/setwise.md, Theorem H). Basic: pure costs by the sum of their epsilons.
+         (docs/notes/setwise.md, Theorem H). Basic: pure costs by the sum of their epsilons. Moments: few zCDP and CDP costs step by
+         step; the file holds multipliers, functions a + b w + sum g w^-e that must be above V of what is left at all w = e^y.
   others: the profile in closed form, of all copies of a cost together.
 A single factor without ends of a lattice is evaluated at epsilon itself. On the common lattice masses are rounded up to integers / 2^BITS and multiplied as polynomials; what is cut off moves up.
 All numbers are balls (flint) or intervals (numpy, one float outward after each operation)."""
@@ -46,6 +47,8 @@ class I:  # intervals of float arrays
         return a * I.out(1 / b.hi, 1 / b.lo)
     def positive(a):
         return I(np.maximum(a.lo, 0), np.maximum(a.hi, 0))
+    def flat(a, size):
+        return I(a.lo.ravel()[:size], a.hi.ravel()[:size])
     def sqrt(a):  # of the part from 0 on
         return I.out(np.sqrt(a.positive().lo), np.sqrt(a.positive().hi))
 def shares(step, n):
@@ -175,6 +178,64 @@ def smoothed(f):
         return s + 2 * whole + r / 2 * ((1 + 2 * whole / s).log() + r / s + r**2 / (3 * s**2))
     exact = ball(sum((values[0] ** 2 * n for kind, values, n in costs if kind == "GDP"), Fraction(0)))
     return gaussian((min(variance(rho * (10 + k) / 10).upper() for k in range(71)) + exact).sqrt())
+# Of (xi, rho)-zCDP and (mu, tau)-CDP, whichever neighbour comes first: ln E e^(tL) and ln E e^(-(1+t)L) for t > 0 are at most this.
+LIMITS = {"ZCDP": lambda t, rho, xi: t * (xi + rho * (1 + t)), "CDP": lambda t, mu, tau: t * (min(mu, tau**2 / 2) + tau**2 / 2 * t)}
+interval = lambda balls: I([min(float(x.lower()), 1e308) for x in balls], [float(x.upper()) for x in balls])
+def moments(f):
+    """V of each multiset at the nodes 0, ..., n of a grid: for each cost that may be first the least of what its majorants F give,
+    E F(e^(x-L)) <= a + b e^x + sum g e^(K(e) - e x). F, convex, is above V, convex: on each cell its tangent at the middle is above
+    V at both ends; left of the first node its tangent there is, up to V = 1 at w = 0; right of the last one F rises and V falls."""
+    h, n, left, far = Fraction(f["grid"]), f["nodes"], f["left"], f["far"]
+    whole(n, left, far), need(h > 0 and n < far and max(left, far) <= 1 << 13, "a grid of moments must have a step above 0, and be small")
+    classes = [(LIMITS[kind], list(map(Fraction, values)), count) for kind, *values, count in f["costs"]]
+    limit = lambda place, e: classes[place][0](ball(e if e > 0 else -1 - e), *map(ball, classes[place][1]))
+    one, rows = I(1.0), {tuple(0 for _ in classes): np.zeros(n + 1)}
+    u = interval([(ball(h) * j).exp() for j in range(-left, far + 1)])
+    block = math.isqrt(left + far) + 1
+    def powers(e, x):  # e^(-e (y - x)) at the middles y of all cells, from -left on
+        start, steps = [(-ball(e) * (ball(h) * (a * block - left) + ball(h) / 2 - ball(x))).exp() for a in range(block + 1)], range(block)
+        rough, fine = interval(start), interval([(-ball(e) * ball(h) * b).exp() for b in steps])
+        return (I(rough.lo[:, None], rough.hi[:, None]) * fine).flat(left + far)
+    def terms_of(m, place):
+        x, low, high, a, b, terms = m
+        need(all(type(z) in (int, float) for z in (x, a, b, *(z for term in terms for z in term))), "a majorant of no numbers")
+        need(type(low) is type(high) is int and -left <= low < high <= far and terms, "a majorant without nodes or terms")
+        need(all(g >= 0 and (e > 0 or e < -1) for e, g in terms), "a moment of an order that no cost bounds")
+        return x, low + left, high + left, a, b, terms
+    def step(m, place, before):
+        x, low, high, a, b, terms = terms_of(m, place)
+        a, rising = interval([ball(a)]), interval([ball(b) * (-ball(x)).exp()]) * u
+        line, origin, slope = a + rising, a, rising[high : high + 1]
+        ends, after = [line[low:high], line[low + 1 : high + 1]], line[left : left + n + 1]
+        for e, g in terms:
+            p, half, s = powers(e, x), ball(e) * ball(h) / 2, ball(h) / 2
+            at = lambda factor: interval([ball(g) * factor])
+            ends = [end + at(1 - ball(e) * sign(s).expm1()) * p[low:high] for end, sign in zip(ends, (lambda s: -s, lambda s: s))]
+            origin, slope = origin + at((1 + ball(e)) * half.exp()) * p[low : low + 1], slope - at(ball(e) * (-half).exp()) * p[high - 1 : high]
+            after = after + at((limit(place, e) + half).exp()) * p[left : left + n + 1]
+        V = before[low : high + 1]
+        need(np.all(ends[0].lo >= V[:-1]) and np.all(ends[1].lo >= V[1:]), "a majorant is below V")
+        need(np.all(origin.lo >= 1) and np.all(slope.lo >= 0), "a majorant is below V beyond its nodes")
+        return np.where(after.hi <= 1, after.hi, 1.0)
+    places = np.minimum(np.abs(np.arange(-left, far + 1)), n)
+    for state, firsts in f["states"]:
+        state, bounds = tuple(state), np.zeros(n + 1)
+        whole(*(count + 1 for count in state)), need(len(state) == len(classes) == len(firsts) and state not in rows, "a state that is none")
+        for place, count in enumerate(state):
+            if count:
+                V = rows[tuple(number - (at == place) for at, number in enumerate(state))][places]
+                V = np.where(np.arange(-left, far + 1) < 0, (one - u + u * I(V)).hi, V)  # by symmetry
+                bounds = np.maximum(bounds, np.minimum.reduce([step(m, place, V) for m in firsts[place]], initial=1.0))
+        rows[state] = bounds
+    final = dict((tuple(state), firsts) for state, firsts in f["states"])[tuple(count for *_, count in classes)]
+    def worth(m, place, v):
+        x, _, _, a, b, terms = terms_of(m, place)
+        y = ball(v) - ball(x)
+        return ball(a) + ball(b) * y.exp() + sum((ball(g) * (limit(place, e) - ball(e) * y).exp() for e, g in terms), arb(0))
+    def profile(v):
+        near = [sorted(firsts, key=lambda m: abs(m[0] - v))[:4] for firsts in final]
+        return max(min([arb(1), *(worth(m, place, v).upper() for m in found)]) for place, found in enumerate(near))
+    return symmetric(profile)
 def basic(f):
     """Pure costs: no loss is above the sum of their epsilons."""
     need(all(kind in ("DP", "BR") for kind, *_ in f["costs"]), "a sum of epsilons is of pure costs")
@@ -206,7 +267,8 @@ def discrete_gaussian(f):
     masses = [w / (2 * sum(weights, arb(0)) - 1) for w in weights]
     return of_sum(f, masses[:0:-1] + masses, -reach, integer(2 * tail), lambda y: a * (2 * y + f["count"] * a) / (2 * s * s))
 gaussians = lambda f: gaussian(ball(f["mu"]) * ball(f["count"]).sqrt())  # all of them together are one
-PROFILES = {"DP": pure, "GDP": gaussians, "DGauss": discrete_gaussian, "Renyi": renyi, "Smoothed": smoothed, "Basic": basic}
+PROFILES = {"DP": pure, "GDP": gaussians, "DGauss": discrete_gaussian, "Renyi": renyi, "Smoothed": smoothed, "Basic": basic,
+            "Moments": moments}
 PARAMETERS = {"DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"]}
 NUMBERS = r"[-+.\de]+(?:, (?:xi=)?[-+.\de]+)?"
 TERM = rf"(?:(\d+)\*)?(\w+)\(({NUMBERS})\)"
@@ -269,7 +331,7 @@ def power(square, k, width):
 def verify(path):
     with open(path, encoding="utf-8") as file:
         c = json.load(file)
-    need(c.get("format") in (4, 5), f"a file of format {c.get('format')}; this program reads formats 4 and 5")
+    need(c.get("format") in (4, 5, 6), f"a file of format {c.get('format')}; this program reads formats 4 to 6")
     number(c["epsilon"]), number(c["bad"], c["delta"], *(d for d, _ in c["failures"]), most=1), whole(*(n for _, n in c["failures"]))
     step, x, total, costs = Fraction(c["step"]), ball(c["epsilon"]), (fmpz_poly([ONE]), 0, fmpz(0)), []
     need(step > 0, "the lattice's step must be above 0"), whole(c["width"]), need(c["width"] <= LARGEST, "a lattice too wide")

@@ -33,8 +33,15 @@ from dptopk.accounting.registry import Certificate, split_failure
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.bellman_step import upper_step
+from dptopk.accounting.setwise.concentrated_game import (
+    SMALLEST_DELTA as CONCENTRATED_DELTA,
+    ConcentratedGame,
+    moment_class,
+)
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_of_layer
 from dptopk.accounting.setwise.evaluation import Evaluation
+from dptopk.accounting.setwise.moment_certificate import CertifiedGame
+from dptopk.accounting.setwise.moment_program import MomentClass
 from dptopk.accounting.setwise.optimum import SetwiseCurve, optimal_setwise
 from dptopk.accounting.setwise.partition import CostGroup
 from dptopk.accounting.setwise.price_game import window_of
@@ -55,10 +62,11 @@ from dptopk.costs import (
 )
 from dptopk.errors import NotApplicable, NotCertified
 
-FORMAT = 5
+FORMAT = 6
 LARGEST_LOSS = 600.0  # of a node: the checker's intervals are floats
 SMALLEST_DELTA = 1e-11  # below, the float products that propose ε lose their digits
 SMALLEST_SHARE = 1e-9  # of δ, beside failures: their difference is a float
+STEP_BY_STEP = 1e-5  # relative, of ε: a few concentrated costs are worth their game beyond it
 ABOVE_ONE_CURVE = 1e-6  # relative, of ε: the checker looks for an order on a grid of its own
 EXACT_REACH = 16.0  # standard deviations of a closed form, alone or not
 STAND_IN_REACH = 10.0
@@ -135,11 +143,43 @@ def certify(
         aim = _optimum(rest, Query(delta=left, rtol=rtol, work=Work.of(effort)))
     found = list(_of_one_curve(charge, rest, delta, left, aim))
     good = aim * (1 + rtol / 2)
+    above = min((one.epsilon for one in found), default=math.inf)
+    if above > aim * (1 + STEP_BY_STEP):
+        found += _step_by_step(charge, rest, delta, left, min(above, 2 * aim), effort)
     if left >= SMALLEST_DELTA and min((one.epsilon for one in found), default=math.inf) > good:
         found += _of_products(charge, rest, delta, left, Aim(good, rtol, effort))
     if not found:
         raise NotCertified("these costs have no finite ε that can be certified at this delta")
     return min(found, key=lambda one: one.epsilon)
+
+
+def _step_by_step(
+    charge: Charge, rest: Charge, delta: float, left: float, start: float, effort: Effort
+) -> Iterator[Certificate]:
+    """The certificate of a few concentrated costs, step by step: an ε below ``start``."""
+    if left < CONCENTRATED_DELTA or not math.isfinite(start):
+        return
+    game = ConcentratedGame.fitting(rest, start, Work.of(effort).budget, whole=False)
+    if game is None:
+        return
+    certified = CertifiedGame.of(game, whole=False)
+    found = certified.at(left * (1 - tuning.CHECKER_ROOM), start) if certified else None
+    if found is not None:
+        proven_game, epsilon = found
+        factor = _stated_game(proven_game, rest)
+        yield _file(charge, epsilon * (1 + ABOVE_ONE_CURVE / 100), delta, [factor], 1.0, 1)
+
+
+def _stated_game(certified: CertifiedGame, concentrated: Charge) -> Entry:
+    """A game as a factor: one row of costs for each class, in its order."""
+    rows: dict[MomentClass, list[Any]] = {}
+    for cost, times in concentrated:
+        one = moment_class(cost)
+        if one is None or one in rows:
+            raise NotCertified("two costs of one class")
+        rows[one] = [cost.symbol, *(getattr(cost, name) for name in LISTED[type(cost)]), times]
+    costs = [rows[one] for one in certified.game.classes]
+    return {"kind": "Moments", "costs": costs, **certified.stated()}
 
 
 @dataclass(frozen=True)
@@ -302,6 +342,14 @@ def proven(charge: Charge, delta: float, run: Evaluation, left: float) -> Certif
     run = replace(run, query=replace(run.query, delta=left))
     bounds = {run.of_split(*split, pairs, step): split for split in run.splits()}
     smoothed, together = bounds[min(bounds)]
+    played = None if run.played is None else CertifiedGame.of(run.played, whole=True)
+    if played is not None:
+        by_game = run.of_product([*game.parts, *pairs, played.pair()], step)
+        if by_game < min(bounds):
+            bounds = {by_game: (Charge(), Charge())}
+            smoothed, together = Charge(), Charge()
+        else:
+            played = None
     groups = [] if together.of(BoundedRange) else [entry for entry, _ in recorded]
     entries = [
         one | _ends(one["low"] * one["step"], one["high"] * one["step"], step) for one in groups
@@ -311,6 +359,9 @@ def proven(charge: Charge, delta: float, run: Evaluation, left: float) -> Certif
     others = {cost: times for cost, times in stated if cost not in gaussian.costs}
     for cost, times in [*others.items(), *_one_gaussian(gaussian).items()]:
         entries.append(_closed_form(cost, times, step, reach))
+    if played is not None:
+        last = played.game.reach
+        entries.append(_stated_game(played, game.concentrated) | _ends(-last, last, step))
     small = {cost: times for cost, times in game.concentrated if cost not in together.costs}
     entries += [_stood_for(Charge(small), found, step, reach) for found in smoothed.costs]
     if game.stand_in is not None:

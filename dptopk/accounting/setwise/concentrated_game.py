@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, product
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +119,7 @@ class Majorant:
         """
         y = nodes.astype(np.float64) * value.h - self.x
         above = value.at(nodes)
-        terms = self._terms(y)
+        terms = self.terms(y)
         rise, size = self.derivative(float(y[-1]))
         slope = self.slope + max(ROUNDING * size - rise, 0.0)
         linear = self.constant + slope * np.exp(y)
@@ -157,7 +158,7 @@ class Majorant:
             return replace(self, weights=self.weights * (1 + share) * (1 + ROUNDING))
         return replace(self, constant=self.constant + constant)
 
-    def _terms(self, y: Floats) -> Floats:
+    def terms(self, y: Floats) -> Floats:
         """g_i t^{-e_i}, shape (terms, nodes)."""
         logs = np.clip(-np.outer(self.exponents, y), -LARGEST_EXPONENT, LARGEST_EXPONENT)
         terms: Floats = self.weights[:, None] * np.exp(logs)
@@ -165,7 +166,7 @@ class Majorant:
 
     def derivative(self, y: float) -> tuple[float, float]:
         """dF/dt at t = e^y, and the sum of the sizes of its terms."""
-        terms = self._terms(np.array([y]))[:, 0] * math.exp(-y)
+        terms = self.terms(np.array([y]))[:, 0] * math.exp(-y)
         derivative = self.slope - float(self.exponents @ terms)
         return derivative, abs(self.slope) + float(np.abs(self.exponents) @ terms)
 
@@ -351,15 +352,18 @@ class ConcentratedGame:
         counts: of each.
         h: the distance of two nodes.
         reach: the largest x of a table.
+        coarseness: how much rarer programs are solved the more costs are still to come, and V the
+            smoother; 0: no rarer.
     """
 
     classes: tuple[MomentClass, ...]
     counts: Multiset
     h: float
     reach: float
+    coarseness: float = 0.0
 
     @classmethod
-    def of(cls, charge: Charge, reach: float) -> ConcentratedGame | None:
+    def of(cls, charge: Charge, reach: float) -> Self | None:
         """The game of ZCDP and CDP costs; None where they are too many, too different, too small or
         too large.
 
@@ -390,6 +394,22 @@ class ConcentratedGame:
             return None
         return cls(classes, counts, step, reach)
 
+    @classmethod
+    def fitting(cls, charge: Charge, reach: float, room: float, *, whole: bool) -> Self | None:
+        """The finest game of some costs whose work fits into ``room``; None where none does.
+
+        Args:
+            charge: as for ``of``.
+            reach: as for ``of``.
+            room: of work.
+            whole: as for ``work``.
+        """
+        game = cls.of(charge, reach)
+        if game is None:
+            return None
+        games = (replace(game, coarseness=each) for each in tuning.GAME_COARSENESS)
+        return next((one for one in games if one.work(whole=whole) <= room), None)
+
     def playable_in(self, interaction: Interaction, *, alone: bool) -> bool:
         """Whether its strategy is one of this interaction: laws adapt to answers, and of several
         classes the first is chosen.
@@ -400,14 +420,21 @@ class ConcentratedGame:
 
     def work(self, *, whole: bool) -> float:
         """The work of V of all costs on all nodes, or of all but the first and one answer."""
-        states = list(product(*(range(count + 1) for count in self.counts)))
-        tables = sum(sum(1 for count in left if count) for left in states)
-        spacing = tuning.GAME_SPACING / 2 * self.classes[-1].deviation
-        programs = tables * math.ceil(self.reach / spacing)
-        if not whole:
-            programs -= len(self.classes) * math.ceil(self.reach / spacing)
-            programs += len(self.classes) * tuning.LAST_PROGRAMS
+        states = product(*(range(count + 1) for count in self.counts))
+        programs = 0
+        for left in states:
+            firsts = sum(1 for count in left if count)
+            if left == self.counts and not whole:
+                programs += firsts * tuning.LAST_PROGRAMS
+            elif firsts:
+                spacing = self.spacing(left, self.classes[-1]) / 2
+                programs += firsts * math.ceil(self.reach / spacing)
         return tuning.WORK_PER_PROGRAM * programs
+
+    def spacing(self, left: Multiset, one: MomentClass) -> float:
+        """The distance of the x's at which the programs of a step are solved at first."""
+        to_come = sum(left) - 1
+        return tuning.GAME_SPACING * one.deviation * max(1.0, self.coarseness * math.sqrt(to_come))
 
     def tables(self, left: Multiset) -> tuple[ValueTable, ValueTable]:
         """V of a multiset from above and from below, on nodes up to the reach."""
@@ -425,6 +452,10 @@ class ConcentratedGame:
             for place, (one, count) in enumerate(zip(self.classes, left, strict=True))
             if count
         ]
+
+    def programs(self, left: Multiset, one: MomentClass) -> tuple[ProgramSolution, ...]:
+        """Programs of the step of a class, from a multiset that has it, all over the reach."""
+        return _solutions(self, left, one)
 
     def conversion(self, left: Multiset, x: Floats) -> Floats:
         """The bound on V by the Rényi conversion."""
@@ -470,8 +501,8 @@ def _tables(game: ConcentratedGame, left: Multiset) -> tuple[ValueTable, ValueTa
     for one, rest in game.firsts(left):
         upper, lower = game.tables(rest)
         bounds = converted.copy()
-        for found in _solutions(one, upper, game.reach):
-            majorant = Majorant.of(found, one).lifted(upper, _far_nodes(one, upper, found.x))
+        for found in game.programs(left, one):
+            majorant = Majorant.of(found, one).lifted(upper, far_nodes(one, upper, found.x))
             if majorant is not None:
                 bounds = np.minimum(bounds, majorant.step(x))
             below = np.maximum(below, _attained(found, one, lower, nodes))
@@ -512,17 +543,21 @@ def _moved(found: ProgramSolution, moments: MomentClass, node: int, h: float) ->
     return replace(found, x=node * h, nodes=nodes, masses=masses)
 
 
-def _far_nodes(moments: MomentClass, value: ValueTable, x: float) -> Nodes:
+def far_nodes(moments: MomentClass, value: ValueTable, x: float) -> Nodes:
     """The nodes at which a majorant is compared with V: those of the program."""
     first = math.floor(-tuning.PROGRAM_LEFT * moments.deviation / value.h)
     last = math.ceil((x + tuning.PROGRAM_RIGHT * moments.deviation) / value.h)
     return np.arange(first, last + 1)
 
 
-def _solutions(moments: MomentClass, value: ValueTable, reach: float) -> list[ProgramSolution]:
+@lru_cache(maxsize=1024)
+def _solutions(
+    game: ConcentratedGame, left: Multiset, moments: MomentClass
+) -> tuple[ProgramSolution, ...]:
     """Programs solved at nodes all over [0, reach], each beginning from its neighbours."""
-    apart = tuning.GAME_SPACING * moments.deviation
-    wanted = np.arange(0.0, reach + apart, apart)
+    (value,) = (game.tables(rest)[0] for one, rest in game.firsts(left) if one == moments)
+    apart = game.spacing(left, moments)
+    wanted = np.arange(0.0, game.reach + apart, apart)
     found: dict[int, ProgramSolution] = {}
 
     def solve(node: int, near: list[ProgramSolution]) -> None:
@@ -536,11 +571,11 @@ def _solutions(moments: MomentClass, value: ValueTable, reach: float) -> list[Pr
         solve(node, last)
         last = [found[node]] if node in found else last
     known = sorted(found)
-    for left, right in pairwise(known):
-        middle = (left + right) // 2
+    for before, after in pairwise(known):
+        middle = (before + after) // 2
         if middle not in found:
-            solve(middle, [found[left], found[right]])
-    return [found[node] for node in sorted(found)]
+            solve(middle, [found[before], found[after]])
+    return tuple(found[node] for node in sorted(found))
 
 
 def moment_class(cost: Cost) -> MomentClass | None:
@@ -598,7 +633,7 @@ def _last_step(
     found = StepProgram(one, upper, x, near).solve(tuning.LAST_PROGRAMS)
     if found is None:
         return conversion, 0.0, near
-    majorant = Majorant.of(found, one).lifted(upper, _far_nodes(one, upper, x))
+    majorant = Majorant.of(found, one).lifted(upper, far_nodes(one, upper, x))
     law = PlayableLaw.of(found, one, game.h)
     attained = law.here(lower) if law else 0.0
     return (majorant.step if majorant else conversion), attained, [found]

@@ -267,11 +267,13 @@ class Refinement:
         if not negligible > SMALLEST_DELTA * tuning.GAME_NEGLIGIBLE:
             return 0.0
         alone = float(renyi_curve(log_mgf(concentrated)).epsilon(negligible))
-        played = ConcentratedGame.of(concentrated, min(reach, alone))
+        played = ConcentratedGame.fitting(
+            concentrated, min(reach, alone), tuning.GAME_SHARE * room, whole=True
+        )
         if played is None:
             return 0.0
         work = played.work(whole=True)
-        if work > tuning.GAME_SHARE * room or not self.query.work.take(work):
+        if not self.query.work.take(work):
             return 0.0
         self.played = played
         self.groups = None  # the same groups are worth another evaluation
@@ -324,7 +326,8 @@ class Refinement:
         least = query.delta if query.epsilon is None else self.value
         if least < SMALLEST_DELTA:
             return
-        game = ConcentratedGame.of(self.game.concentrated, reach)
+        room = query.work.budget - query.work.spent
+        game = ConcentratedGame.fitting(self.game.concentrated, reach, room, whole=False)
         if game is None or not query.work.take(game.work(whole=False)):
             return
         if query.epsilon is not None:

@@ -224,6 +224,8 @@ GAME_NODES = 24
 GAME_NODES_OF_SMALLEST = 8  # and of the smallest cost
 GAME_SPACING = 0.5
 GAME_BEYOND = 1.0
+# With k costs to come, x's are this many times the root of k farther apart, where more do not fit.
+GAME_COARSENESS = (0.0, 1.4, 2.0)
 PROGRAM_LEFT = 3.0
 PROGRAM_RIGHT = 7.0
 # Losses of a program at first, in deviations apart; orders about one that decided nearby; how often

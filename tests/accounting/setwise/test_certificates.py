@@ -61,9 +61,7 @@ def mixed():
 @pytest.mark.slow
 def test_a_charge_of_every_kind_is_certified_near_the_best_bound(mixed, tmp_path):
     best = compose(Charge.parse(KINDS), delta=1e-6)
-    assert (
-        best.lower <= mixed.epsilon <= best.epsilon * 1.01
-    )  # the game of a few CDP costs has no certificate
+    assert best.lower <= mixed.epsilon <= best.epsilon * 1.001
     result = check(mixed.text, tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("valid")
@@ -393,7 +391,7 @@ def test_the_checker_checks_without_asserts_too(closed, tmp_path):
 
 def test_the_checker_is_short_and_knows_nothing_of_the_package():
     source = CHECKER.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 310
+    assert len(source.splitlines()) <= 370
     assert "import dptopk" not in source
     assert "from dptopk" not in source
 
@@ -489,8 +487,7 @@ def test_a_random_charge_with_zcdp_costs_is_certified_as_it_is_composed(seed, tm
     )
     delta = float(10 ** rng.uniform(-9, -4))
     best = compose(charge, delta=delta, certificate=True)
-    # The game of a few zCDP costs has no certificate: the conversion is stated.
-    assert best.lower <= best.certificate.epsilon <= best.epsilon * (1 + 1e-2)
+    assert best.lower <= best.certificate.epsilon <= best.epsilon * (1 + 1e-3)
     assert check(best.certificate.text, tmp_path).returncode == 0
 
 
@@ -572,7 +569,7 @@ def test_another_format_is_refused(checker, tmp_path, capsys):
     true = certificates.certify(Charge({PureDP(0.1): 2}), delta=1e-6).text
     changed = change(true, lambda content: content.update(format=3))
     assert refused(checker, changed, tmp_path, capsys).endswith(
-        "a file of format 3; this program reads formats 4 and 5"
+        "a file of format 3; this program reads formats 4 to 6"
     )
 
 
