@@ -188,7 +188,7 @@ def moments(f):
     h, n, left, far = Fraction(f["grid"]), f["nodes"], f["left"], f["far"]
     whole(n, left, far), need(h > 0 and n < far and max(left, far) <= 1 << 13, "a grid of moments must have a step above 0, and be small")
     classes = [(LIMITS[kind], list(map(Fraction, values)), count) for kind, *values, count in f["costs"]]
-    limit = lambda place, e: classes[place][0](ball(e if e > 0 else -1 - e), *map(ball, classes[place][1]))
+    limit = lambda place, e: classes[place][0](arb(e if e > 0 else -1 - e), *map(ball, classes[place][1]))
     one, rows = I(1.0), {tuple(0 for _ in classes): np.zeros(n + 1)}
     u = interval([(ball(h) * j).exp() for j in range(-left, far + 1)])
     block = math.isqrt(left + far) + 1
@@ -212,13 +212,17 @@ def moments(f):
             at = lambda factor: interval([ball(g) * factor])
             ends = [end + at(1 - ball(e) * sign(s).expm1()) * p[low:high] for end, sign in zip(ends, (lambda s: -s, lambda s: s))]
             origin, slope = origin + at((1 + ball(e)) * half.exp()) * p[low : low + 1], slope - at(ball(e) * (-half).exp()) * p[high - 1 : high]
-            after = after + at((limit(place, e) + half).exp()) * p[left : left + n + 1]
+            after = after + at((limit(place, ball(e)) + half).exp()) * p[left : left + n + 1]
         V = before[low : high + 1]
         need(np.all(ends[0].lo >= V[:-1]) and np.all(ends[1].lo >= V[1:]), "a majorant is below V")
         need(np.all(origin.lo >= 1) and np.all(slope.lo >= 0), "a majorant is below V beyond its nodes")
         return np.where(after.hi <= 1, after.hi, 1.0)
     places = np.minimum(np.abs(np.arange(-left, far + 1)), n)
-    for state, firsts in f["states"]:
+    def converted(state, t):  # E (1 - e^(x-L))+ <= E e^(tL) e^(-tx) t^t / (1 + t)^(1 + t)
+        need(type(t) in (int, float) and t > 0, "an order must be above 0")
+        t = ball(t)
+        return sum((limit(place, t) * count for place, count in enumerate(state)), arb(0)) + t * t.log() - (1 + t) * (1 + t).log()
+    for state, firsts, orders in f["states"]:
         state, bounds = tuple(state), np.zeros(n + 1)
         whole(*(count + 1 for count in state)), need(len(state) == len(classes) == len(firsts) and state not in rows, "a state that is none")
         for place, count in enumerate(state):
@@ -226,15 +230,20 @@ def moments(f):
                 V = rows[tuple(number - (at == place) for at, number in enumerate(state))][places]
                 V = np.where(np.arange(-left, far + 1) < 0, (one - u + u * I(V)).hi, V)  # by symmetry
                 bounds = np.maximum(bounds, np.minimum.reduce([step(m, place, V) for m in firsts[place]], initial=1.0))
+        for t in orders:
+            bound = (interval([(converted(state, t) + ball(t) * ball(h) / 2).exp()]) * powers(t, 0.0)[left : left + n + 1]).hi
+            bounds = np.minimum(bounds, np.where(bound <= 1, bound, 1.0))
         rows[state] = bounds
-    final = dict((tuple(state), firsts) for state, firsts in f["states"])[tuple(count for *_, count in classes)]
+    counts = tuple(count for *_, count in classes)
+    final, orders = {tuple(state): (firsts, orders) for state, firsts, orders in f["states"]}[counts]
     def worth(m, place, v):
         x, _, _, a, b, terms = terms_of(m, place)
         y = ball(v) - ball(x)
-        return ball(a) + ball(b) * y.exp() + sum((ball(g) * (limit(place, e) - ball(e) * y).exp() for e, g in terms), arb(0))
+        return ball(a) + ball(b) * y.exp() + sum((ball(g) * (limit(place, ball(e)) - ball(e) * y).exp() for e, g in terms), arb(0))
     def profile(v):
         near = [sorted(firsts, key=lambda m: abs(m[0] - v))[:4] for firsts in final]
-        return max(min([arb(1), *(worth(m, place, v).upper() for m in found)]) for place, found in enumerate(near))
+        by_orders = [(converted(counts, t) - ball(t) * ball(v)).exp().upper() for t in orders]
+        return min([max(min([arb(1), *(worth(m, place, v).upper() for m in found)]) for place, found in enumerate(near)), *by_orders])
     return symmetric(profile)
 def basic(f):
     """Pure costs: no loss is above the sum of their epsilons."""

@@ -81,6 +81,7 @@ MOST_LAYERS = 2500  # of a price game, about: a guess at what takes a few second
 MOST_COPIES_ALONE = 1000  # up to this many of a single cost are composed to find its price
 
 Price = float | str
+Number = int | float  # of copies of a cost
 # A price may be a fraction up to this denominator: then sums of any of them have few digits.
 LARGEST_DENOMINATOR = 5000
 
@@ -114,7 +115,7 @@ class Metric(ABC):
     decimals = False
     margin = Fraction(0)
 
-    def used(self, prices: Fraction, *spent: Mapping[Cost, float]) -> Fraction:  # noqa: ARG002
+    def used(self, prices: Fraction, *spent: Mapping[Cost, Number]) -> Fraction:  # noqa: ARG002
         """Return what costs take of the capacity.
 
         Args:
@@ -427,13 +428,21 @@ class Variance(Metric):
             raise IncompatibleCosts(f"{cost} is not covered by {self.what}")
         return one.covering
 
-    def used(self, prices: Fraction, *spent: Mapping[Cost, float]) -> Fraction:  # noqa: ARG002
+    def used(self, prices: Fraction, *spent: Mapping[Cost, Number]) -> Fraction:  # noqa: ARG002
         """The variance for all costs, by the best of a few cuts: the costs above a cut are replaced
-        by Gaussians that cover them.
+        by Gaussians that cover them. Beyond the capacity where it is no float.
         """
+        try:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                variance = self._variance(*spent)
+        except OverflowError:
+            variance = math.inf
+        return Fraction(variance) if variance < math.inf else 2 * self.capacity
+
+    def _variance(self, *spent: Mapping[Cost, Number]) -> float:
         covered: list[float] = []
         small: list[tuple[OneVariance, float]] = []
-        counts: dict[Cost, float] = {}
+        counts: dict[Cost, Number] = {}
         for costs in spent:
             for cost, number in costs.items():
                 counts[cost] = counts.get(cost, 0) + number
@@ -441,11 +450,11 @@ class Variance(Metric):
             for cost, times in split_failure(Charge({whole: 1}))[0]:
                 one = _one_variance(cost)
                 if one.rho is not None:
-                    small.append((one, number * times))
+                    small.append((one, float(number * times)))
                 elif one.covering is not None:
-                    covered.append(number * times * one.covering)
+                    covered.append(float(number * times) * one.covering)
         small.sort(key=lambda pair: -(pair[0].rho or 0.0))
-        return Fraction(min(_variances(covered, small)))
+        return min(_variances(covered, small))
 
 
 @dataclass(frozen=True)

@@ -264,3 +264,9 @@ def test_a_filter_of_an_older_ledger_with_prices_is_read() -> None:
     assert 0.01 < float(price) < 0.0102
     with pytest.raises(InvalidParameter, match="knows no filter by 'later'"):
         metric_of({"name": "later"})
+
+
+def test_more_costs_than_any_float_are_beyond_every_capacity() -> None:
+    budget = Filter(Budget(1.0, 1e-6), method="variance")
+    for cost in (BoundedRange(1e-200), GaussianDP(1e-9)):
+        assert not budget.can_spend(Charge({cost: 10**700}))

@@ -44,6 +44,9 @@ MOST_MAJORANTS = 3000  # of a file: the checker takes about 5 ms for each
 LAST_PROGRAMS = 3  # x's at which the first cost is solved again, near the answer
 CLOSE = 1e-5  # relative, of ε: the answer is looked for no more closely
 
+ORDERS = (1e-2, 1e6, 4000)  # of conversions: the ends, and how many in a row of equal ratio
+CONVERTED_SPACING = 12.0  # x's to a deviation of the smallest cost, for each of which one is tried
+
 StatedMajorant = list[float | list[list[float]]]
 
 
@@ -54,7 +57,7 @@ class StatedGame(TypedDict):
     nodes: int
     left: int
     far: int
-    states: list[list[list[int] | list[list[StatedMajorant]]]]
+    states: list[list[list[int] | list[list[StatedMajorant]] | list[float]]]
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,13 @@ class CertifiedGame:
     Attributes:
         game: the costs.
         steps: of each multiset that may be left, the majorants of each class that may come first.
-        tables: V of each multiset, from these majorants alone.
+        orders: of each multiset, the orders of the Rényi conversion that are better somewhere.
+        tables: V of each multiset, from these alone.
     """
 
     game: ConcentratedGame
     steps: Mapping[Multiset, Mapping[MomentClass, Sequence[Provable]]]
+    orders: Mapping[Multiset, list[float]]
     tables: Mapping[Multiset, ValueTable]
 
     @classmethod
@@ -167,6 +172,7 @@ class CertifiedGame:
         nothing = (0,) * len(game.counts)
         tables = {nothing: ValueTable.of_nothing(game.h, upper=True)}
         steps: dict[Multiset, dict[MomentClass, list[Provable]]] = {}
+        orders: dict[Multiset, list[float]] = {}
         x = np.arange(math.ceil(game.reach / game.h) + 1) * game.h
         left_over = sorted(product(*(range(count + 1) for count in game.counts)), key=sum)
         for left in left_over[1:] if whole else left_over[1:-1]:
@@ -180,9 +186,10 @@ class CertifiedGame:
                     return None
                 steps[left][one] = kept
                 above = np.maximum(above, bounds)
+            orders[left], above = _converted(game, left, x, above)
             tables[left] = ValueTable(game.h, above, upper=True)
         number = sum(len(kept) for firsts in steps.values() for kept in firsts.values())
-        return cls(game, steps, tables) if number <= MOST_MAJORANTS else None
+        return cls(game, steps, orders, tables) if number <= MOST_MAJORANTS else None
 
     def pair(self) -> GroupPair:
         """A pair whose profile is at least V of all costs (Theorem C)."""
@@ -230,10 +237,10 @@ class CertifiedGame:
     def stated(self) -> StatedGame:
         """As a file states it."""
         kept = [each for firsts in self.steps.values() for made in firsts.values() for each in made]
-        states: list[list[list[int] | list[list[StatedMajorant]]]] = []
+        states: list[list[list[int] | list[list[StatedMajorant]] | list[float]]] = []
         for left, firsts in self.steps.items():
             made = [[each.stated() for each in firsts.get(one, ())] for one in self.game.classes]
-            states.append([list(left), made])
+            states.append([list(left), made, self.orders.get(left, [])])
         nodes = math.ceil(self.game.reach / self.game.h)
         return {
             "grid": self.game.h,
@@ -251,3 +258,23 @@ def _needed(made: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats
     bounds = np.array([each.majorant.step(x) for each in made])
     least = set(np.argmin(bounds, axis=0).tolist())
     return [each for place, each in enumerate(made) if place in least], bounds.min(axis=0)
+
+
+def _converted(
+    game: ConcentratedGame, left: Multiset, x: Floats, above: Floats
+) -> tuple[list[float], Floats]:
+    """The orders at which the Rényi conversion of a multiset is below the bounds somewhere, and the
+    least of all at each x.
+    """
+    orders = np.geomspace(*ORDERS)
+    limits = [n * one.log_moment(orders) for one, n in zip(game.classes, left, strict=True)]
+    logs = np.sum(limits, axis=0) + orders * np.log(orders) - (1 + orders) * np.log1p(orders)
+    apart = max(round(game.classes[0].deviation / CONVERTED_SPACING / game.h), 1)
+    best = {int(np.argmin(logs - orders * at)) for at in x[apart::apart].tolist()}
+    kept: list[float] = []
+    for place in sorted(best):
+        bounds = np.exp(np.minimum(logs[place] - orders[place] * x, 0.0)) * (1 + ROUNDING)
+        if (bounds < above * (1 - ROUNDING)).any():
+            kept.append(float(orders[place]))
+            above = np.minimum(above, bounds)
+    return kept, above

@@ -59,7 +59,7 @@ def accepted(checker: ModuleType, content: Content, folder: Path) -> str:
         ("ZCDP(0.0093) + ZCDP(0.016, xi=0.001)", ["Moments"]),
         ("2*CDP(0.000999, 0.0632)", ["Moments"]),
         ("ZCDP(0.01) + GDP(0.2)", ["GDP", "Moments"]),
-        ("ZCDP(0.05) + BR(0.3) + ADP(0.1, 1e-8)", ["BR", "DP", "Moments"]),
+        ("2*ZCDP(0.01) + 20*BR(0.1)", ["BR", "Moments"]),
     ],
 )
 def test_a_game_is_certified_as_it_is_composed(
@@ -78,7 +78,7 @@ def of_all(change: Callable[[list[Any]], None]) -> Callable[[Content], None]:
     """A change of every majorant."""
 
     def edit(factor: Content) -> None:
-        for _, firsts in factor["states"]:
+        for _, firsts, _ in factor["states"]:
             for made in firsts:
                 for majorant in made:
                     change(majorant)
@@ -134,6 +134,8 @@ FORGERIES: dict[str, Callable[[Content], Any]] = {
     "x further right": of_last(at(0, lambda x: x + 1e-4)),
     "nothing looked at": of_last(at(2, lambda _: 1)),
     "no node": of_last(at(1, lambda _: 10**6)),
+    "an order of 0": lambda factor: factor["states"][0].__setitem__(2, [0.0]),
+    "a negative order": lambda factor: factor["states"][0].__setitem__(2, [-0.5]),
     "nan": of_last(at(3, lambda _: math.nan)),
     "a text": of_last(at(3, str)),
     "a state left out": lambda factor: factor["states"].pop(0),
