@@ -40,6 +40,7 @@ from dptopk.accounting.setwise.concentrated_game import (
 )
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_of_layer
 from dptopk.accounting.setwise.evaluation import Evaluation
+from dptopk.accounting.setwise.game import Split
 from dptopk.accounting.setwise.moment_certificate import CertifiedGame
 from dptopk.accounting.setwise.moment_program import MomentClass
 from dptopk.accounting.setwise.optimum import SetwiseCurve, optimal_setwise
@@ -334,46 +335,75 @@ def _size(group: CostGroup, reach: float) -> tuple[float, float]:
 
 def proven(charge: Charge, delta: float, run: Evaluation, left: float) -> Certificate:
     """The run, as a file; its ε is that of ``left``, which is less than the δ of the run."""
-    game = run.game
-    reach = run.reach
-    recorded = [_recorded(group, reach) for group in run.groups]
+    recorded = [_recorded(group, run.reach) for group in run.groups]
     pairs = [pair for _, found in recorded for pair in found]
     step = run.lattice_step(pairs)
     run = replace(run, query=replace(run.query, delta=left))
-    bounds = {run.of_split(*split, pairs, step): split for split in run.splits()}
-    smoothed, together = bounds[min(bounds)]
-    played = None if run.played is None else CertifiedGame.of(run.played, whole=True)
-    if played is not None:
-        by_game = run.of_product([*game.parts, *pairs, played.pair()], step)
-        if by_game < min(bounds):
-            bounds = {by_game: (Charge(), Charge())}
-            smoothed, together = Charge(), Charge()
-        else:
-            played = None
-    groups = [] if together.of(BoundedRange) else [entry for entry, _ in recorded]
-    entries = [
-        one | _ends(one["low"] * one["step"], one["high"] * one["step"], step) for one in groups
-    ]
-    stated = Charge({cost: times for cost, times in game.rest if cost != game.stand_in})
-    gaussian = Charge(stated.of(GaussianDP))
-    others = {cost: times for cost, times in stated if cost not in gaussian.costs}
-    for cost, times in [*others.items(), *_one_gaussian(gaussian).items()]:
-        entries.append(_closed_form(cost, times, step, reach))
-    if played is not None:
-        last = played.game.reach
-        entries.append(_stated_game(played, game.concentrated) | _ends(-last, last, step))
-    small = {cost: times for cost, times in game.concentrated if cost not in together.costs}
-    entries += [_stood_for(Charge(small), found, step, reach) for found in smoothed.costs]
-    if game.stand_in is not None:
-        entries.append(_stood_for(game.small, game.stand_in, step, reach))
-    if together.costs:
-        last = run.concentrated(step, together).losses[-1]
-        entries.append(_listed("Renyi", together) | _ends(-last, last, step))
-    window = 2 * (reach + tuning.CERTIFIED_LEFT) * math.sqrt(run.variance)
+    best = Concentrated.best(run, pairs, step)
+    entries: list[Entry] = []
+    if not best.split.together.of(BoundedRange):
+        for entry, _ in recorded:
+            grid = entry["step"]
+            entries.append(entry | _ends(entry["low"] * grid, entry["high"] * grid, step))
+    entries += _closed_forms(run, step)
+    entries += best.entries(run, step)
+    window = 2 * (run.reach + tuning.CERTIFIED_LEFT) * math.sqrt(run.variance)
     width = math.ceil(window / step) + max(entry["high"] for entry in entries)
     if width > MOST_PLACES:
         raise NotCertified("the lattice has too many places")
-    return _file(charge, min(bounds) * (1 + tuning.CHECKER_ROOM / 100), delta, entries, step, width)
+    return _file(charge, best.bound * (1 + tuning.CHECKER_ROOM / 100), delta, entries, step, width)
+
+
+@dataclass(frozen=True)
+class Concentrated:
+    """The way in which the concentrated costs of a run are bounded.
+
+    Attributes:
+        bound: on what is asked.
+        split: what is one Gaussian, and what is one Rényi curve.
+        played: instead of both, their game.
+    """
+
+    bound: float
+    split: Split
+    played: CertifiedGame | None = None
+
+    @classmethod
+    def best(cls, run: Evaluation, pairs: Sequence[GroupPair], step: float) -> Concentrated:
+        """The way with the least bound; ``pairs`` are those of the ranges."""
+        found = [cls(run.of_split(*split, pairs, step), split) for split in run.splits()]
+        played = None if run.played is None else CertifiedGame.of(run.played, whole=True)
+        if played is not None:
+            by_game = run.of_product([*run.game.parts, *pairs, played.pair()], step)
+            found.append(cls(by_game, Split(Charge(), Charge()), played))
+        return min(found, key=lambda one: one.bound)
+
+    def entries(self, run: Evaluation, step: float) -> list[Entry]:
+        """As factors of a file."""
+        game = run.game
+        if self.played is not None:
+            last = self.played.game.reach
+            return [_stated_game(self.played, game.concentrated) | _ends(-last, last, step)]
+        gaussian, together = self.split
+        small = {cost: times for cost, times in game.concentrated if cost not in together.costs}
+        entries = [_stood_for(Charge(small), found, step, run.reach) for found in gaussian.costs]
+        if together.costs:
+            last = run.concentrated(step, together).losses[-1]
+            entries.append(_listed("Renyi", together) | _ends(-last, last, step))
+        return entries
+
+
+def _closed_forms(run: Evaluation, step: float) -> list[Entry]:
+    """The costs whose profile the checker knows, and the Gaussian that stands for small ones."""
+    game = run.game
+    stated = Charge({cost: times for cost, times in game.rest if cost != game.stand_in})
+    gaussian = Charge(stated.of(GaussianDP))
+    others = {cost: times for cost, times in stated if cost not in gaussian.costs}
+    listed = [*others.items(), *_one_gaussian(gaussian).items()]
+    entries = [_closed_form(cost, times, step, run.reach) for cost, times in listed]
+    if game.stand_in is not None:
+        entries.append(_stood_for(game.small, game.stand_in, step, run.reach))
+    return entries
 
 
 def _stood_for(small: Charge, gaussian: Cost, step: float, reach: float) -> Entry:

@@ -118,7 +118,7 @@ class Provable:
         first node at w = 0; the part of the moments in each tangent; and the sizes of the terms.
         """
         one = self.majorant
-        y = self.nodes * value.h - one.x
+        y = self.nodes.astype(np.float64) * value.h - one.x
         above = value.at(self.nodes)
         terms = one.terms(y[:-1] + value.h / 2)
         first = one.terms(y[:1])
@@ -173,7 +173,7 @@ class CertifiedGame:
         tables = {nothing: ValueTable.of_nothing(game.h, upper=True)}
         steps: dict[Multiset, dict[MomentClass, list[Provable]]] = {}
         orders: dict[Multiset, list[float]] = {}
-        x = np.arange(math.ceil(game.reach / game.h) + 1) * game.h
+        x = np.arange(math.ceil(game.reach / game.h) + 1.0) * game.h
         left_over = sorted(product(*(range(count + 1) for count in game.counts)), key=sum)
         for left in left_over[1:] if whole else left_over[1:-1]:
             above = np.zeros(len(x))
