@@ -42,6 +42,7 @@ from dptopk.accounting.setwise.recursion import FLOOR
 ROOM = ROUNDING / 4
 MOST_MAJORANTS = 3000  # of a file: the checker takes about 5 ms for each
 LAST_PROGRAMS = 3  # x's at which the first cost is solved again, near the answer
+SOLVED_AGAIN = 5e-4  # relative, of a bound: by how much more a program is raised before
 CLOSE = 1e-5  # relative, of ε: the answer is looked for no more closely
 
 ORDERS = (1e-2, 1e6, 4000)  # of conversions: the ends, and how many in a row of equal ratio
@@ -180,7 +181,7 @@ class CertifiedGame:
             steps[left] = {}
             for one, rest in game.firsts(left):
                 solutions = game.programs(left, one)
-                made = [Provable.of(found, one, tables[rest]) for found in solutions]
+                made = [_provable(found, one, tables[rest]) for found in solutions]
                 kept, bounds = _needed([each for each in made if each is not None], x)
                 if not kept:
                     return None
@@ -249,6 +250,21 @@ class CertifiedGame:
             "far": max(nodes + 1, *(int(each.nodes[-1]) for each in kept)),
             "states": states,
         }
+
+
+def _provable(found: ProgramSolution, one: MomentClass, value: ValueTable) -> Provable | None:
+    """A majorant from a program; solved again where what it is raised by is much, as it may be
+    since V is not quite that of the program.
+    """
+    made = Provable.of(found, one, value)
+    at = np.array([found.x])
+    before = float(Majorant.of(found, one).step(at)[0])
+    if made is not None and made.majorant.step(at)[0] <= before * (1 + SOLVED_AGAIN):
+        return made
+    again = StepProgram(one, value, found.x, [found]).solve()
+    if again is None:
+        return made
+    return Provable.of(again, one, value) or made
 
 
 def _needed(made: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:
