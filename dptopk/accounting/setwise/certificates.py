@@ -40,7 +40,7 @@ from dptopk.accounting.setwise.concentrated_game import (
 )
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_of_layer
 from dptopk.accounting.setwise.evaluation import Evaluation
-from dptopk.accounting.setwise.game import Split
+from dptopk.accounting.setwise.game import RenyiSplit
 from dptopk.accounting.setwise.moment_certificate import CertifiedGame
 from dptopk.accounting.setwise.moment_program import MomentClass
 from dptopk.accounting.setwise.optimum import SetwiseCurve, optimal_setwise
@@ -365,7 +365,7 @@ class Concentrated:
     """
 
     bound: float
-    split: Split
+    split: RenyiSplit
     played: CertifiedGame | None = None
 
     @classmethod
@@ -375,7 +375,7 @@ class Concentrated:
         played = None if run.played is None else CertifiedGame.of(run.played, whole=True)
         if played is not None:
             by_game = run.of_product([*run.game.parts, *pairs, played.pair()], step)
-            found.append(cls(by_game, Split(Charge(), Charge()), played))
+            found.append(cls(by_game, RenyiSplit(Charge(), Charge()), played))
         return min(found, key=lambda one: one.bound)
 
     def entries(self, run: Evaluation, step: float) -> list[Entry]:
