@@ -32,7 +32,8 @@ def level(alpha: float, rows: int) -> float:
     """Return the level of each of n independent intervals that jointly fail with probability at
     most alpha.
     """
-    return float(-np.expm1(np.log1p(-alpha) / max(rows, 1)))
+    log_each = np.log1p(-alpha) / max(rows, 1)
+    return float(-np.expm1(log_each))
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,14 @@ class Passed:
         is precise.
         """
         shown = self._shown(x)
-        by_rest = 1 - self._more(y - x) / shown * (1 - 2 * TAIL_ERROR)
+        more = self._more(y - x) / shown
+        by_rest = 1 - more * (1 - 2 * TAIL_ERROR)
         if x <= y:
             return by_rest
         hidden = self._shown(x, hidden=True)
-        below = self.tail(x - y - 1) - hidden * (1 - TAIL_ERROR)
-        return min(by_rest, below / shown * (1 + 2 * TAIL_ERROR))
+        surely_hidden = hidden * (1 - TAIL_ERROR)
+        below = (self.tail(x - y - 1) - surely_hidden) / shown
+        return min(by_rest, below * (1 + 2 * TAIL_ERROR))
 
     def _shown(self, x: int, *, hidden: bool = False) -> float:
         """P[a count x is shown]: above T, or at T with that chance; or, of x > T, that it is not

@@ -154,7 +154,8 @@ class Measurement:
     def from_dict(cls, plain: Mapping[str, Any]) -> Measurement:
         """The measurement that ``to_dict`` wrote."""
         laws = {name: plain[name] and law_of(plain[name]) for name in ("noise", "common")}
-        near = tuple((int(distance), int(number)) for distance, number in plain.get("near", ()))
+        pairs = plain.get("near", ())
+        near = tuple((int(distance), int(number)) for distance, number in pairs)
         return cls(**{**plain, **laws, "near": near})
 
     def to_dict(self) -> dict[str, Any]:
@@ -291,7 +292,8 @@ def _missed(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | None) -> floa
         beyond = 1.0 if start < 0 else min(2 * common.tail(start), 1.0)  # P[|Y| > start]
         missed += (here - before) * beyond
         before = here
-    return min(missed + (1.0 - before) * min(2 * common.tail(w), 1.0), 1.0)
+    outside = (1.0 - before) * min(2 * common.tail(w), 1.0)
+    return min(missed + outside, 1.0)
 
 
 def interval_table(
@@ -377,12 +379,10 @@ def _steps(values: Array, divisor: int) -> tuple[Array, int]:
     steps = np.asarray(values, dtype=np.float64) * divisor
     largest = float(np.abs(steps).max(initial=0.0))
     if largest < 2.0**62:
-        return np.rint(steps).astype(np.int64), math.ceil(
-            2 * np.spacing(largest)
-        ) if largest > 2**50 else 0
-    return np.array([int(step) for step in steps.tolist()], dtype=object), math.ceil(
-        2 * np.spacing(largest)
-    )
+        rounding = math.ceil(2 * np.spacing(largest)) if largest > 2**50 else 0
+        return np.rint(steps).astype(np.int64), rounding
+    integers = np.array([int(step) for step in steps.tolist()], dtype=object)
+    return integers, math.ceil(2 * np.spacing(largest))
 
 
 def _counts(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
@@ -391,7 +391,8 @@ def _counts(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
     """
     low = -((width - exact) // divisor)
     high = (exact + width) // divisor
-    return np.maximum(low, 0).astype(np.int64), np.maximum(high, 0).astype(np.int64)
+    low = np.maximum(low, 0).astype(np.int64)
+    return low, np.maximum(high, 0).astype(np.int64)
 
 
 def _ranks(
@@ -438,7 +439,8 @@ def _unseen(exact: Array, measurement: Measurement, width: int) -> Array | None:
     if measurement.noisy_floor:
         # Labels without a slot are at most the floor, and floor + its noise + threshold < the least
         # value shown.
-        floor = least - 1 - divisor * int(measurement.threshold or 0) + width
+        threshold = divisor * int(measurement.threshold or 0)
+        floor = least - 1 - threshold + width
         if (max(floor, 0) >= low).any():
             return None
     there = min(measurement.counted, 2**62)  # no domain is larger

@@ -161,7 +161,8 @@ class IndependentNoiseLaw(NoiseLaw):
             return None
         # One of the two is beyond its part of w.
         part = round(w * self.scale / (self.scale + common.scale))
-        apart = min(2 * self.tail(part) + 2 * common.tail(w - part), 1.0)
+        tails_apart = 2 * self.tail(part) + 2 * common.tail(w - part)
+        apart = min(tails_apart, 1.0)
         if apart < SETTLED:
             return apart
         return min(2 * self.sum_tail(common, w), apart)

@@ -191,9 +191,8 @@ class Release:
         """
         if k >= len(self):
             return self
-        counts, measured = (
-            None if column is None else column[:k] for column in (self.counts, self.measured)
-        )
+        counts = None if self.counts is None else self.counts[:k]
+        measured = None if self.measured is None else self.measured[:k]
         law = self.measurement
         if law is None or self.counts is None:
             measurement = None
@@ -309,7 +308,8 @@ class Release:
     def __str__(self) -> str:
         """The rows with their error bars, what they cost as (ε, δ), and the remarks."""
         cost = f"cost: ({format_upper(self.epsilon, 4)}, {format_upper(self.delta)})-DP"
-        return "\n".join([self.shown().to_string(index=False), cost, *self.remarks()])
+        table = self.shown().to_string(index=False)
+        return "\n".join([table, cost, *self.remarks()])
 
     def remarks(self) -> list[str]:
         """Return the footnotes of the table: the charge, the mechanism, the note, and whether a
@@ -356,10 +356,8 @@ class Release:
         note.
         """
         rows: list[dict[str, Any]] = []
-        rows += [
-            {"rank": rank, "label": to_plain(label)}
-            for rank, label in enumerate(self.labels, start=1)
-        ]
+        ranked = enumerate(self.labels, start=1)
+        rows += [{"rank": rank, "label": to_plain(label)} for rank, label in ranked]
         for name, column in (("count", self.counts), ("measured", self.measured)):
             for row, count in zip(
                 rows, () if column is None else column.tolist(), strict=column is not None
@@ -442,9 +440,8 @@ class Release:
             column = None
         if column is None:  # a column has one type: mixed labels become text
             column = pa.array([label_text(label) for label in self.labels], pa.string())
-        table = pa.Table.from_pandas(rows.drop(columns="label"), preserve_index=False).add_column(
-            1, "label", column
-        )
+        others = rows.drop(columns="label")
+        table = pa.Table.from_pandas(others, preserve_index=False).add_column(1, "label", column)
         metadata = {**(table.schema.metadata or {}), b"dptopk.charge": str(self.charge).encode()}
         return table.replace_schema_metadata(metadata)
 
@@ -499,9 +496,8 @@ def fields_to_json(value: Any) -> dict[str, Any]:
         for one in fields(value)
         if one.metadata.get("optional") and plain[one.name] is None
     }
-    return {"name": type(value).__name__} | {
-        name: part for name, part in plain.items() if name not in unset
-    }
+    said = {name: part for name, part in plain.items() if name not in unset}
+    return {"name": type(value).__name__} | said
 
 
 def to_json(value: object) -> Any:  # noqa: PLR0911

@@ -93,8 +93,28 @@ def mixture(
     [0.249952, 0.750048]
     """
     given = _smallest_delta_each(constraints)
+    epsilons, slopes = _lower_hull(given, nudge)
+    if not slopes:
+        return RandomizedResponseMixture((), (), 1.0, (), tuple(given))
+    weights = np.diff([*slopes, 1.0])
+    kept = set(epsilons)
+    active = [pair for pair in given if pair[0] in kept]
+    dropped = [pair for pair in given if pair[0] not in kept]
+    return RandomizedResponseMixture(
+        epsilons=tuple(epsilons),
+        weights=tuple(weights.tolist()),
+        atom=slopes[0],
+        active=tuple(active),
+        dropped=tuple(dropped),
+    )
+
+
+def _lower_hull(given: list[Pair], nudge: float) -> tuple[list[float], list[float]]:
+    """The ε's of the corners of the hull of d after the origin, and the slopes of the segments that
+    end in them.
+    """
     hull: list[Pair] = [(math.inf, 0.0)]  # the origin, x = 0
-    slopes: list[float] = []  # slopes[j] of the segment that ends in hull[j + 1]
+    slopes: list[float] = []
     for epsilon, delta in given:
         point = (epsilon, min(delta * (1 + nudge), 1.0))
         slope = _slope(hull[-1], point)
@@ -104,25 +124,11 @@ def mixture(
             slope = _slope(hull[-1], point)
         slopes.append(slope)
         hull.append(point)
-    while (
-        slopes and slopes[-1] >= 1
-    ):  # the line of slope 1 that ends the hull passes below this point
+    # The line of slope 1 that ends the hull passes below these points.
+    while slopes and slopes[-1] >= 1:
         hull.pop()
         slopes.pop()
-    if not slopes:
-        return RandomizedResponseMixture((), (), 1.0, (), tuple(given))
-    epsilons, _ = zip(*hull[1:], strict=True)
-    weights = np.diff([*slopes, 1.0])
-    kept = set(epsilons)
-    active = [pair for pair in given if pair[0] in kept]
-    dropped = [pair for pair in given if pair[0] not in kept]
-    return RandomizedResponseMixture(
-        epsilons=epsilons,
-        weights=tuple(weights.tolist()),
-        atom=slopes[0],
-        active=tuple(active),
-        dropped=tuple(dropped),
-    )
+    return [epsilon for epsilon, _ in hull[1:]], slopes
 
 
 @lru_cache(maxsize=64)

@@ -227,17 +227,17 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     top = float(exponents.max())
     masses = np.exp(exponents - top)  # of the losses where they are, tilted
     if side > 0:
-        total = _split_masses(masses, cell, rest, step, tilt)
+        masses = _split_masses(masses, cell, rest, step, tilt)
     else:
-        total = np.asarray(np.bincount(cell, masses * np.exp(-tilt * rest)), dtype=float)
-    kept = np.flatnonzero(total)
+        masses = np.asarray(np.bincount(cell, masses * np.exp(-tilt * rest)), dtype=float)
+    kept = np.flatnonzero(masses)
     points = np.asarray((first + kept) * step, dtype=np.float64)
-    log_total = np.log(total[kept]) + top - tilt * points
+    log_masses = np.log(masses[kept]) + top - tilt * points
     # A loss that is off moves shares between the two ends, as if it had been there: the losses keep
     # their error.
-    found = pair_of(points, log_total, log_error=_binning_error(pairs, cell, tilt))
-    rounding = 4 * EPS * float(np.abs(losses).max())
-    return replace(found, loss_error=pairs.loss_error + rounding, error=pairs.error)
+    loss_error = pairs.loss_error + 4 * EPS * float(np.abs(losses).max())
+    found = pair_of(points, log_masses, log_error=_binning_error(pairs, cell, tilt))
+    return replace(found, loss_error=loss_error, error=pairs.error)
 
 
 def _cells(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
