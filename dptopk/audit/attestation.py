@@ -201,25 +201,35 @@ def attest(
     """
     slack = validate.probability(allow_zero=False, slack=slack)
     most = validate.count(most=most)
-    if world.sensitivity.l2 is None:
-        add_remove(world.sensitivity)
-    if not isinstance(mechanism, Answers | StatesLaw):
-        raise InvalidParameter("mechanism must be a Mechanism or a plan, or have law(counts)")
-    if world.sensitivity.l2 is not None and not isinstance(mechanism, Mechanism):
-        raise InvalidParameter("l2: sums of weights are attested of a Mechanism alone")
+    pairs = _neighbours(mechanism, world)
     claimed = Claim.of(_stated_charge(mechanism, world) if claim is None else claim)
-    pairs = world.neighbours()
-    if not pairs:
-        raise InvalidParameter(
-            "world: no two of its histograms are neighbours; take a larger ``largest``, or counts "
-            "``near`` what one user adds"
-        )
     highest = math.exp(max(epsilon for epsilon, _ in claimed.points))
     growth = 1 + Fraction(math.nextafter(highest, math.inf))
     laws, rest = _laws(mechanism, world, Fraction(slack) / growth, most)
     points = tuple(_point(epsilon, delta, laws, pairs) for epsilon, delta in claimed.points)
     name = getattr(mechanism, "text", str(mechanism))  # a plan explains itself in many lines
     return Attestation(name, claimed.text, world, laws, points, round_up(rest * growth))
+
+
+def _neighbours(mechanism: object, world: World) -> list[Neighbours]:
+    """The pairs of a world on which this mechanism can be attested.
+
+    Raises:
+        InvalidParameter: where there are none.
+    """
+    if world.sensitivity.l2 is None:
+        add_remove(world.sensitivity)
+    if not isinstance(mechanism, Answers | StatesLaw):
+        raise InvalidParameter("mechanism must be a Mechanism or a plan, or have law(counts)")
+    if world.sensitivity.l2 is not None and not isinstance(mechanism, Mechanism):
+        raise InvalidParameter("l2: sums of weights are attested of a Mechanism alone")
+    pairs = world.neighbours()
+    if not pairs:
+        raise InvalidParameter(
+            "world: no two of its histograms are neighbours; take a larger ``largest``, or counts "
+            "``near`` what one user adds"
+        )
+    return pairs
 
 
 def _stated_charge(mechanism: Answers | StatesLaw, world: World) -> Charge:
