@@ -32,8 +32,6 @@ COIN_START = 0.87
 COIN_SLOPE = 0.105
 LEAST_COIN = 0.4
 COIN_SPREAD = 0.12
-# Tails of counts are longer than what a look shows: selections are taken to be as much noisier.
-CAUTION = 0.7
 # Labels and degrees are not independent: in turn the shapes take the share that a cap or weights
 # leave of a label as less, as predicted, and as more likely, by these log odds.
 LOG_ODDS = np.array([-0.3, 0.0, 0.3])
@@ -106,9 +104,7 @@ def spread(users: Array) -> Array:
 
 
 def losses(scene: Scene, ways: list[Way], mu: float) -> Array:
-    """The predicted loss of each way, shape (ways,): the root of its mean square over the shapes.
-
-    The square makes a way that fails on one of the shapes dear.
+    """The predicted loss of each way, shape (ways,): its mean over the shapes.
 
     Args:
         scene: what is known of the data.
@@ -125,8 +121,8 @@ def losses(scene: Scene, ways: list[Way], mu: float) -> Array:
     rows = shown @ scene.drawn.sizes
     cut = np.array([cut_off(scene, *each) for each in zip(ways, seen, shown, strict=True)])
     each = np.minimum(rows, 1.0) * np.hypot(noise[:, None], cut) + _missed(scene, shown)
-    typical: Array = np.sqrt((each**2).mean(axis=1))
-    return typical
+    mean: Array = each.mean(axis=1)
+    return mean
 
 
 def _missed(scene: Scene, shown: Array) -> Array:
@@ -166,7 +162,7 @@ def _rate(scene: Scene, way: Way, mu: float) -> float:
     rate = RANGE_OF_MU * mu * math.sqrt(way.share / scene.k) / scene.linf
     if way.find == "uncapped":
         return rate
-    return CAUTION * rate * math.sqrt(way.selecting)
+    return rate * math.sqrt(way.selecting)
 
 
 def _found(scene: Scene, way: Way, seen: Array, mu: float) -> Array:

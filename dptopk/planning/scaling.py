@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from dptopk._internal.choices import Effort
 from dptopk._internal.search import bisect, bracket
@@ -155,6 +155,12 @@ def affordable(request: Request, design: Design, split: Split) -> float:
     """About the largest ρ that the budget affords: that of a Gaussian, or by plain sums where costs
     are pure.
     """
+    return _affordable(replace(request, shape=None), design, split)
+
+
+# The same for every shape: a plan by a look asks what the usual plan has asked.
+@lru_cache(maxsize=2048)
+def _affordable(request: Request, design: Design, split: Split) -> float:
     assert request.epsilon is not None  # noqa: S101
     rest = design.left(request, split)
     rho = gaussian_rho(request.epsilon, rest) if rest else 0.0
