@@ -37,8 +37,10 @@ LARGEST_CAP = 2**31 - 1
 DIGITS = 12
 # Events that are looked at to choose between two plans, and the share of different pairs of a user
 # and a label among them below which these are taken first.
-SAMPLE = 2**18
+SAMPLE = 2**16
 REPEATED = 2 / 3
+# The engine's table of the texts of labels and their codes.
+NAMES = "dptopk_names"
 # Where the engine's memory is full, the users are split into at most this many parts.
 MOST_PARTS = 64
 
@@ -165,14 +167,9 @@ def both(
     """
     import ibis
 
-    found = _ranked(source, events, bounds, within)
+    found = _ranked(source, events, bounds, within, labels=weights)
     capped = found.value
-    if weights:  # the labels first: the engine sorts no column for them that is made below
-        each = _each_user(found, within)
-        if source.keep is None:
-            found = found.mutate(labels=found.count().over(ibis.window(group_by=each)))
-        else:
-            found = found.inner_join(found.group_by(each).agg(labels=found.count()), each)
+    if weights:
         under = ibis.least(
             found.labels, bounds.labels_per_user
         )  # the root of a small integer rounds to no larger one
@@ -217,9 +214,16 @@ def _counting(events: ir.Table) -> ir.Table:
     return events
 
 
-def _ranked(source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
+def _ranked(
+    source: OpenTable,
+    events: ir.Table,
+    bounds: Bounds,
+    within: Sequence[str],
+    *,
+    labels: bool = False,
+) -> ir.Table:
     """One row for each label of each user, with its ``value`` and its ``place`` in the order of
-    lots, from 0.
+    lots, from 0; perhaps with the number of the user's ``labels``.
     """
     import ibis
 
@@ -228,16 +232,43 @@ def _ranked(source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequenc
         and bounds.choose != "top"
         and source.backend.peers
         and not _digested(source, bounds)
-    ):
-        return _first_events(
-            source, events, bounds, within
-        )  # a SHA-256 of each event costs more than a grouping
-    pairs = _amounts_under(events, bounds, within)
-    order = hash_ranks(source, pairs.user, pairs.item, bounds)
-    if bounds.choose == "top":
-        order.insert(0, pairs.amount.desc())
+    ):  # a SHA-256 of each event costs more than a grouping
+        if labels and source.keep is not None:
+            return _first_and_all(source, events, bounds, within)
+        found = _first_events(source, events, bounds, within)
+    else:
+        pairs = _amounts_under(events, bounds, within)
+        order = hash_ranks(source, pairs.user, pairs.item, bounds)
+        if bounds.choose == "top":
+            order.insert(0, pairs.amount.desc())
+        each = _each_user(pairs, within)
+        found = pairs.mutate(place=ibis.row_number().over(group_by=each, order_by=order))
+    if labels:  # before all else: the engine sorts no column for them that is made later
+        each = _each_user(found, within)
+        return found.mutate(labels=found.count().over(ibis.window(group_by=each)))
+    return found
+
+
+def _first_and_all(
+    source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
+) -> ir.Table:
+    """``_first_events`` with the number of each user's labels, where different pairs are taken
+    first: one sort serves both.
+    """
+    import ibis
+
+    events = _counting(events)
+    *lots, _ = hash_ranks(source, events.user, events.item, bounds)
+    each = _each_user(events, within)
+    drawn = dict(zip(("lot0", "lot1"), lots, strict=False))
+    pairs = events.select(*each, "item", **drawn)
+    if not source.distinct:
+        pairs = pairs.distinct()
+    order = {"group_by": each, "order_by": [*drawn, "item"]}
     return pairs.mutate(
-        place=ibis.row_number().over(group_by=_each_user(pairs, within), order_by=order)
+        place=ibis.row_number().over(**order),
+        labels=pairs.count().over(ibis.window(**order, preceding=None, following=None)),
+        value=1,
     )
 
 
@@ -315,7 +346,7 @@ def label_counts(
     keys = [*within, "item"]
     if bounds.labels_per_user is not None:
         source, events = _paired(source, events, bounds, within)
-    names = None if bounds.portable else _codes(source, events, "item")
+    names = None if bounds.portable else codes(source, events, "item")
     coded = events if names is None else events.mutate(item=code(source, events.item))
     events = source.together(coded)
 
@@ -349,14 +380,14 @@ def label_counts(
 def _paired(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> tuple[OpenTable, ir.Table]:
-    """The events with users as ``_persons`` has them, each pair of a user and a label once where
+    """The events with users as ``persons`` has them, each pair of a user and a label once where
     that is less work.
     """
     pairs = _pairs(source, events, bounds, within)
     if pairs is None:
-        return source, _persons(source, events)
+        return source, persons(source, events)
     source = replace(source, distinct=True)
-    return source, _persons(source, pairs)
+    return source, persons(source, pairs)
 
 
 def _summed(rows: ir.Table, keys: Sequence[str], sums: Mapping[str, str]) -> ir.Table:
@@ -380,14 +411,14 @@ def _added_up(
         return counted(0, 1)
     done = []
     for part in range(parts):
-        done.append(_keep(source, f"dptopk_part_{part}", counted(part, parts)))
+        done.append(engine_table(source, f"dptopk_part_{part}", counted(part, parts)))
         if progress is not None:
             progress(part + 1, parts)
     total = ibis.union(*done)
     return total.group_by(keys).agg(**{name: total[name].sum() for name in sums})
 
 
-def _persons(source: OpenTable, events: ir.Table) -> ir.Table:
+def persons(source: OpenTable, events: ir.Table) -> ir.Table:
     """The events with a column ``person``, one for one with ``user``, where there is one that the
     engine sorts faster.
 
@@ -396,10 +427,10 @@ def _persons(source: OpenTable, events: ir.Table) -> ir.Table:
     if source.keep is None:
         return events
     if not events.user.type().is_integer():
-        if _codes(source, events, "user") is None:
+        if codes(source, events, "user") is None:
             return events
         return events.mutate(person=code(source, events.user))
-    (ends,) = _run(source, events.agg(low=events.user.min(), high=events.user.max())).to_pylist()
+    (ends,) = ran(source, events.agg(low=events.user.min(), high=events.user.max())).to_pylist()
     narrow = ends["low"] is not None and -(2**31) <= ends["low"] and ends["high"] < 2**31
     if narrow:
         return events.mutate(person=events.user.cast("int32"))
@@ -420,17 +451,19 @@ def _pairs(
     keys = [*within, "user", "item"]
     pair = source.mix(*(some[name] for name in keys))
     try:
-        (found,) = _run(source, some.agg(events=some.count(), pairs=pair.nunique())).to_pylist()
+        (found,) = ran(source, some.agg(events=some.count(), pairs=pair.nunique())).to_pylist()
         if found["pairs"] < REPEATED * found["events"]:
-            return _keep(source, "dptopk_pairs", _counting(events).select(keys).distinct())
+            return engine_table(source, "dptopk_pairs", _counting(events).select(keys).distinct())
     except MemoryFull:  # a part of the users may still fit
         return None
     return None
 
 
-def _codes(source: OpenTable, events: ir.Table, role: str) -> ir.Table | None:
-    """The texts of the users or items and their codes (a table: item, name), where grouping by
-    codes is faster.
+def codes(
+    source: OpenTable, events: ir.Table, role: str, *, ordered: bool = False
+) -> ir.Table | None:
+    """The texts of the users or items and their codes (a table: item, name; perhaps ``ordered`` by
+    name), where grouping by codes is faster.
 
     None where it is not, where the rows may change before they are counted, where the texts alone
     fill the memory, and where two of them share a code: then the texts themselves are grouped. The
@@ -440,13 +473,15 @@ def _codes(source: OpenTable, events: ir.Table, role: str) -> ir.Table | None:
     if source.keep is None or events[role].type().is_integer():
         return None
     texts = events.select(name=events[role]).distinct()
+    if ordered:
+        texts = texts.order_by("name")
     found = texts.mutate(item=code(source, texts["name"]))
     try:
         if role == "item":
-            found = _keep(source, "dptopk_names", found)
-        tally = _run(
-            source, found.agg(names=found.count(), codes=found.item.nunique())
-        ).to_pylist()[0]
+            found = engine_table(source, NAMES, found)
+        tally = ran(source, found.agg(names=found.count(), codes=found.item.nunique())).to_pylist()[
+            0
+        ]
     except MemoryFull:  # a part of the users may still fit
         return None
     if tally["codes"] == tally["names"]:
@@ -454,18 +489,19 @@ def _codes(source: OpenTable, events: ir.Table, role: str) -> ir.Table | None:
     return None
 
 
-def _run(source: OpenTable, expression: ir.Table) -> pa.Table:
+def ran(source: OpenTable, expression: ir.Table) -> pa.Table:
+    """The rows of an expression; an error of the engine says nothing of the data."""
     return _asked(source, partial(source.run, expression))
 
 
-def _keep(source: OpenTable, name: str, expression: ir.Table) -> ir.Table:
+def engine_table(source: OpenTable, name: str, expression: ir.Table) -> ir.Table:
     """The rows of an expression as a table: in the engine where it may keep them, else in
     memory.
     """
     import ibis
 
     if source.keep is None:
-        return ibis.memtable(_run(source, expression))
+        return ibis.memtable(ran(source, expression))
     return _asked(source, partial(source.keep, name, expression))
 
 

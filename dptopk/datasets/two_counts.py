@@ -14,6 +14,7 @@ from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import PROFILE, Bounds, Progress, both, label_counts
 from dptopk.datasets.events import in_order
 from dptopk.datasets.store import EventsStore
+from dptopk.datasets.unread_labels import unread_counts
 from dptopk.datasets.warehouse import CountedEvents, read_counted
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
@@ -21,6 +22,7 @@ from dptopk.histogram.histogram import Array, Histogram, Sensitivity
 
 if TYPE_CHECKING:
     from dptopk.datasets.backends.inputs import Condition, EventTable
+    from dptopk.histogram.stored_labels import StoredLabels
 
 
 def sums_of(*, weights: bool, profile: bool) -> dict[str, str]:
@@ -113,13 +115,17 @@ def event_counts(  # noqa: PLR0913
         source,
         events,
     ):
-        contribute = partial(both, bounds=under, weights=weights, profile=profile)
-        counted = label_counts(
-            source, events, contribute, under, top=None, sums=sums, progress=progress
-        )
-    return beside(
-        counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1
-    )
+        unread = unread_counts(source, events, under, weights=weights, sums=sums)
+        if unread is not None:
+            counted, labels = unread
+        else:
+            labels = None
+            contribute = partial(both, bounds=under, weights=weights, profile=profile)
+            counted = label_counts(
+                source, events, contribute, under, top=None, sums=sums, progress=progress
+            )
+    clipped = weight is not None or under.per_label_cap > 1
+    return beside(counted, under, weights=weights, clipped=clipped, labels=labels)
 
 
 def _of_warehouse(found: CountedEvents, cap: int, *, weights: bool, profile: bool) -> EventCounts:
@@ -137,18 +143,27 @@ def _of_warehouse(found: CountedEvents, cap: int, *, weights: bool, profile: boo
 
 
 def beside(
-    columns: dict[str, Array], under: Bounds, *, weights: bool, clipped: bool
+    columns: dict[str, Array],
+    under: Bounds,
+    *,
+    weights: bool,
+    clipped: bool,
+    labels: StoredLabels | None = None,
 ) -> EventCounts:
     """Make both histograms of the columns item, count and capped, perhaps PROFILE; ``clipped``:
-    sums were cut at linf.
+    sums were cut at linf; ``labels``: instead of item, of rows that are in order.
     """
-    columns = in_order(columns)
-    moved = Sensitivity(linf=under.per_label_cap)
     looked = list[Any]()
-    everything = Histogram(columns["item"], columns["count"], sensitivity=moved, capped=clipped)
-    finding = finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)
     if PROFILE.keys() <= columns.keys():
-        users = -np.diff([int(columns[f"above_{cell}"].sum()) for cell in CELLS], append=0)
+        above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]
+        users = -np.diff(above, append=0)
         looked.append(Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public"))
+    if labels is None:
+        columns = in_order(columns)
+    moved = Sensitivity(linf=under.per_label_cap)
+    named = columns["item"] if labels is None else labels
+    everything = Histogram(named, columns["count"], sensitivity=moved, capped=clipped)
+    finding = finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)
+    if looked:
         looked.append({cap: columns[f"under_{cap}"] for cap in NARROW})
     return EventCounts.beside(everything, everything.recounted(columns["capped"], finding), *looked)

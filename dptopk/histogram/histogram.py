@@ -26,6 +26,7 @@ from dptopk.histogram.labels import (
     label_order,
     listed,
 )
+from dptopk.histogram.stored_labels import StoredLabels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,7 +190,7 @@ class Histogram:
     limit: int | None
     capped: bool
     identity: str
-    _labels: Array | None
+    _labels: Array | StoredLabels | None
     _naming: Callable[[int], Any] | None
 
     def __init__(
@@ -211,7 +212,7 @@ class Histogram:
         if counts is None:
             labels, counts = pairs_of(labels)
         found = whole_counts(counts)
-        rows = None if labels is None else as_labels(labels)
+        rows = labels if isinstance(labels, StoredLabels | None) else as_labels(labels)
         naming: Callable[[int], Any] | None
         if rows is not None and len(rows) != len(found):
             raise InvalidParameter("labels and counts must have the same length")
@@ -227,10 +228,10 @@ class Histogram:
                     "domain: public labels are given with labels and counts of a whole histogram"
                 )
             kind = "public"
-            rows, found, naming = _within(rows, found, domain)
+            rows, found, naming = _within(np.asarray(rows), found, domain)
             size = len(rows) if naming is None else len(domain)
         for array in (found, rows):
-            if array is not None:
+            if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         self.__dict__.update(
             counts=found, sensitivity=sensitivity, domain=kind, domain_size=size,
@@ -284,8 +285,9 @@ class Histogram:
         that have some.
         """
         there = counts > 0
-        labels = self.labels if there.all() else self.labels[there]
-        labels.flags.writeable = False  # is not copied
+        labels = self.unread_labels if there.all() else self.unread_labels[there]
+        if isinstance(labels, np.ndarray):
+            labels.flags.writeable = False  # is not copied
         return Histogram(labels, counts[there], sensitivity=sensitivity, capped=True)
 
     def __len__(self) -> int:
@@ -306,7 +308,16 @@ class Histogram:
         """
         if self._labels is None:
             return np.arange(len(self.counts))
-        return self._labels
+        return np.asarray(self._labels)
+
+    @property
+    def unread_labels(self) -> Array | StoredLabels:
+        """The labels of the rows, to choose some of them: those that an engine stores are not read
+        before.
+        """
+        if isinstance(self._labels, StoredLabels):
+            return self._labels
+        return self.labels
 
     @property
     def absent(self) -> int:
@@ -390,6 +401,8 @@ class Histogram:
         labels = listed(labels)
         check_distinct(labels)
         wanted = {identity(label): place for place, label in enumerate(labels)}
+        if isinstance(self._labels, StoredLabels):
+            return self._labels.positions(labels)
         rows = np.full(len(labels), -1, dtype=np.int64)
         if self._labels is None or self._labels.dtype.kind == "i":
             asked = [label for label in wanted if type(label) is int and label in INT64]
@@ -472,7 +485,7 @@ def _unlisted(
     return size, None if numbered else absent_label
 
 
-def descending(values: Array, labels: Array | None = None) -> Array:
+def descending(values: Array, labels: Array | StoredLabels | None = None) -> Array:
     """The permutation that sorts integer values downwards, ties in label order (None: in the order
     given).
 
@@ -488,7 +501,7 @@ def descending(values: Array, labels: Array | None = None) -> Array:
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if len(tied):
         rows = order[tied]
-        rows = rows[label_order(labels[rows])]
+        rows = rows[label_order(np.asarray(labels[rows]))]
         order[tied] = rows[np.argsort(-values[rows], kind="stable")]
     return order
 

@@ -20,6 +20,7 @@ from dptopk.costs import Charge, Cost
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import identity, label_order, listed
+from dptopk.histogram.stored_labels import StoredLabels
 from dptopk.mechanisms.samplers.noise import ExactNoise
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints, Rng, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput, noisy_largest
@@ -672,7 +673,7 @@ def copies(sensitivity: Sensitivity, labels: int | None) -> int:
 
 def ordered_release(
     values: Array,
-    labels: Array,
+    labels: Array | StoredLabels,
     histogram: Histogram,
     rng: Rng,
     *,

@@ -28,6 +28,7 @@ from dptopk._internal.tails import LARGEST_OFFSET, first_offset, smallest_offset
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.stored_labels import StoredLabels
 from dptopk.mechanisms.mechanism import (
     CountingMechanism,
     IndependentNoise,
@@ -51,7 +52,7 @@ class Slots:
     below.
     """
 
-    labels: Array
+    labels: Array | StoredLabels
     counts: Array
     floor: int
     noisy_floor: bool = True
@@ -76,7 +77,7 @@ def slots(histogram: Histogram, d_bar: int) -> Slots:
     below = histogram.counts[top[d_bar:]]
     floor = int(below[0]) if len(below) else 0
     top = top[:d_bar]
-    return Slots(histogram.labels[top], histogram.counts[top], floor)
+    return Slots(histogram.unread_labels[top], histogram.counts[top], floor)
 
 
 def special_slots(sensitivity: Sensitivity, d_bar: int) -> int:
@@ -187,7 +188,7 @@ class FromData(Mechanism):
             raise InvalidParameter(
                 f"complete: {name} needs the whole histogram, this one was cut to its top rows"
             )
-        labels = histogram.labels
+        labels = histogram.unread_labels
         counts = histogram.counts
         if not counts.all():
             present = np.flatnonzero(counts)

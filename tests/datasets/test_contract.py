@@ -22,7 +22,7 @@ from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
 from dptopk.datasets.backends.opening import REGISTERED  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
-from dptopk.datasets.bounding import _codes  # noqa: E402
+from dptopk.datasets.bounding import codes  # noqa: E402
 from dptopk.datasets.text_files import TextFormat  # noqa: E402
 
 
@@ -133,7 +133,7 @@ def test_a_mutant_is_caught(duckdb, name):
 
 
 def _codes_anyway(source, events, role):
-    return _codes(
+    return codes(
         replace(source, keep=lambda _, asked: ibis.memtable(source.run(asked))), events, role
     )
 
@@ -144,7 +144,7 @@ RULES = {
         ((lambda kind: True, lambda column: column),),
     ),
     "users by their bytes": ("backends.base.OpenTable.coarse", lambda *_: False),
-    "two statements": ("bounding._codes", _codes_anyway),
+    "two statements": ("bounding.codes", _codes_anyway),
     "all relations": ("backends.rowwise._allowed", lambda node: True),
 }
 CLAUSES = (

@@ -309,7 +309,7 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
     options |= [{}, {"per_label_cap": 2}, {"choose": "top"}, {"portable": True}][seed]
     options |= {"weight": "weight"} if seed < 2 else {}
     divided = {"segment": "segment", "segments": [0, 1], "segments_per_user": 1}
-    answers, asked, codes, code = [], [], bounding._codes, bounding.code
+    answers, asked, codes, code = [], [], bounding.codes, bounding.code
 
     def coded(roles):
         def found(source, events, role):
@@ -329,7 +329,7 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
         (("user",), code),
         (("user", "item"), shared),
     ):
-        monkeypatch.setattr(bounding, "_codes", coded(roles))
+        monkeypatch.setattr(bounding, "codes", coded(roles))
         monkeypatch.setattr(bounding, "code", made)
         each = [
             events_histogram(rows, **options, top=9),
@@ -358,7 +358,7 @@ def test_users_of_32_bits_are_sorted_as_such_and_others_stay_apart(ends, monkeyp
     found = as_dict(events_histogram(frame(rows), **options, labels_per_user=2))
     assert drawn == ["int32" if -(2**31) <= ends[0] and ends[1] < 2**31 else None]
     assert sum(found.values()) == 6
-    monkeypatch.setattr(bounding, "_persons", lambda _, events: events)
+    monkeypatch.setattr(bounding, "persons", lambda _, events: events)
     assert as_dict(events_histogram(frame(rows), **options, labels_per_user=2)) == found
 
 
@@ -369,7 +369,7 @@ def test_texts_that_fill_the_memory_are_counted_without_codes(top, monkeypatch):
 
     rows = frame(random_events(np.random.default_rng(5), 300))
     options = {"user": "user", "item": "item", "labels_per_user": 2, "top": top}
-    expected, run, full = as_dict(events_histogram(rows, **options)), bounding._run, []
+    expected, run, full = as_dict(events_histogram(rows, **options)), bounding.ran, []
 
     def tight(source, expression):
         if "codes" in expression.columns:
@@ -377,7 +377,7 @@ def test_texts_that_fill_the_memory_are_counted_without_codes(top, monkeypatch):
             raise MemoryFull("table")
         return run(source, expression)
 
-    monkeypatch.setattr(bounding, "_run", tight)
+    monkeypatch.setattr(bounding, "ran", tight)
     assert as_dict(events_histogram(rows, **options)) == expected
     assert len(full) == 2
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ibis.backends import BaseBackend
 
     from dptopk.datasets.backends.inputs import Constant, IbisType
+    from dptopk.histogram.stored_labels import StoredLabels
 
 Array = np.ndarray[Any, Any]
 Result = TypeVar("Result")
@@ -119,6 +120,18 @@ class RowStream(Protocol):
         ...
 
 
+class UnreadRows(Protocol):
+    """The rows of tables of the engine's, whose labels are read when they are asked for."""
+
+    def forget(self) -> None:
+        """Drop the tables that are not needed any more."""
+        ...
+
+    def columns(self, sums: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
+        """The columns ``sums``, and the labels, which are not read; shape (rows,) each."""
+        ...
+
+
 @dataclass(frozen=True)
 class OpenTable:
     """An Ibis table and the way to run expressions on it.
@@ -139,6 +152,8 @@ class OpenTable:
         keep: takes a name and an expression, puts its rows into a temporary table of this name and
             returns that; None where the rows may change between two statements: a histogram is then
             one statement.
+        store: takes the names of tables that ``keep`` made, returns their rows, whose labels stay
+            there until they are shown; None where labels are read with the counts.
         together: takes an expression with a column ``user``, returns it with each user's rows in
             one place, where that saves the engine later shuffles.
     """
@@ -153,6 +168,7 @@ class OpenTable:
     together: Callable[[ir.Table], ir.Table] = lambda events: events
     stream: RowStream | None = None
     distinct: bool = False
+    store: Callable[..., UnreadRows] | None = None
 
     def __enter__(self) -> OpenTable:
         return self

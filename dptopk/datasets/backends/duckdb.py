@@ -24,6 +24,7 @@ from dptopk.datasets.backends.files import Files, enough, located, opened, refus
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.datasets.backends.readable import ReadableFiles
 from dptopk.datasets.backends.spill import Spill
+from dptopk.datasets.backends.stored_rows import Holder, StoredRows
 from dptopk.datasets.backends.total import GROWING
 from dptopk.errors import InvalidParameter
 
@@ -186,12 +187,15 @@ class DuckDB:
             if spill is not None:
                 spill.remove()
 
+        holder = Holder(close)
         try:
             opened_table = self._opened(connection, table, columns, table_name)
         except BaseException:
             close()
             raise
-        return replace(opened_table, close=close)
+        limited = self.memory_limit is not None
+        store = partial(StoredRows, connection, holder, limited)
+        return replace(opened_table, close=holder.close, store=store)
 
     def _spill(self) -> Spill | None:
         """A folder of the connection's own, where a place to spill to was given."""

@@ -1,0 +1,152 @@
+"""Counts and labels in a table of DuckDB's, of which Python reads the counts, and of the labels
+those of rows that are shown.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk.datasets.backends.base import Array, gathered, without_data
+from dptopk.histogram.stored_labels import StoredLabels
+
+if TYPE_CHECKING:
+    from ibis.backends.duckdb import Backend as DuckDBConnection
+
+# Memory that is left to DuckDB for a table of labels where its memory is limited; the rest of the
+# table is on disk.
+LEFT = 64
+_SIZE = re.compile(r"([0-9.]+) (bytes|[KMGT]iB)")
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_WANTED = "dptopk_wanted"
+
+
+class Holder:
+    """Closes what was opened when nobody needs it any more: each ``close`` undoes the opening or
+    one ``hold``.
+    """
+
+    def __init__(self, give_back: Callable[[], None]) -> None:
+        self._give_back, self._users, self._lock = give_back, 1, Lock()
+
+    def hold(self) -> None:
+        """One more user."""
+        with self._lock:
+            self._users += 1
+
+    def close(self) -> None:
+        """One user less."""
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            self._give_back()
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a table of a connection's own, in their order.
+
+    Attributes:
+        connection: an Ibis connection to DuckDB.
+        holder: of the connection; labels that are not read yet keep it open.
+        limited: whether DuckDB was given a limit of memory.
+        table: the temporary table; its column ``item`` has the labels, or the rows of their names.
+        names: the temporary table of names in that case, with a column ``name``.
+        drop: further temporary tables, which are not needed any more.
+    """
+
+    connection: DuckDBConnection
+    holder: Holder
+    limited: bool
+    table: str
+    names: str | None = None
+    drop: Sequence[str] = ()
+    lock: AbstractContextManager[object] = field(default_factory=Lock)
+
+    def forget(self) -> None:
+        """Drop the tables that are not needed any more."""
+        for name in self.drop:
+            self.connection.con.execute(f"DROP TABLE IF EXISTS temp.{name}").fetchall()
+
+    def columns(self, sums: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
+        """The columns ``sums``, and the labels, which are not read; shape (rows,) each."""
+        self.forget()
+        self._spare()
+        listed = ", ".join(sums)
+        columns = self._rows(f"SELECT {listed} FROM temp.{self.table}")  # noqa: S608
+        kind = self.connection.con.sql(f"SELECT item FROM {self._labelled} LIMIT 0")  # noqa: S608
+        numbers = str(kind.types[0]) == "BIGINT"
+        dtype: np.dtype[Any] = np.dtype(np.int64) if numbers else np.dtypes.StringDType()
+        size = len(columns[sums[0]])
+        labels = StoredLabels(size, dtype, self.labels, self.places)
+        self.holder.hold()
+        weakref.finalize(self, self.holder.close)
+        return columns, labels
+
+    @property
+    def _labelled(self) -> str:
+        """The rows (``row``, from 0) and their labels (``item``), as a part of a statement."""
+        if self.names is None:
+            return f"(SELECT rowid AS row, item FROM temp.{self.table})"  # noqa: S608
+        named = f"temp.{self.table} AS ranked JOIN temp.{self.names} AS named"
+        return (
+            f"(SELECT ranked.rowid AS row, named.name AS item FROM {named} "  # noqa: S608
+            "ON ranked.item = named.rowid)"
+        )
+
+    def labels(self, rows: Array | None) -> Array:
+        """The labels of rows, in their order; None = of all."""
+        if rows is None:
+            query = f"SELECT item FROM {self._labelled} ORDER BY row"  # noqa: S608
+            found = self._rows(query)["item"]
+        else:
+            joined = f"{_WANTED} JOIN {self._labelled} AS labelled ON labelled.row = wanted"
+            query = f"SELECT item FROM {joined} ORDER BY place"  # noqa: S608
+            found = self._rows(query, wanted=rows)["item"]
+        return found.astype(np.int64) if found.dtype.kind in "iu" else found
+
+    def places(self, labels: Sequence[Any]) -> Array:
+        """The row of each label; -1 where there is none."""
+        rows = np.full(len(labels), -1, dtype=np.int64)
+        joined = f"{_WANTED} JOIN {self._labelled} AS labelled ON labelled.item = wanted"
+        found = self._rows(f"SELECT place, row FROM {joined}", wanted=labels)  # noqa: S608
+        rows[found["place"]] = found["row"]
+        return rows
+
+    def _rows(self, query: str, **wanted: Sequence[Any] | Array) -> dict[str, Array]:
+        """The rows of a query, in which ``dptopk_wanted`` has the values that are looked for."""
+
+        def read() -> dict[str, Array]:
+            import pyarrow as pa
+
+            con = self.connection.con
+            with self.lock:
+                for name, values in wanted.items():
+                    place = pa.array(range(len(values)), pa.int64())
+                    con.register(_WANTED, pa.table({name: pa.array(values), "place": place}))
+                try:
+                    return gathered(pa.RecordBatchReader.from_stream(con.sql(query)))
+                finally:
+                    if wanted:
+                        con.unregister(_WANTED)
+
+        return without_data("table", "the engine could not read the labels", read)
+
+    def _spare(self) -> None:
+        """Move the table to disk where memory was limited, before Python takes memory for the
+        counts.
+        """
+        con = self.connection.con
+        ((limit,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
+        found = _SIZE.fullmatch(limit)
+        if self.limited and found and float(found[1]) * _UNITS[found[2]] > LEFT * _UNITS["MiB"]:
+            with suppress(Exception):
+                con.execute(f"SET memory_limit = '{LEFT}MiB'").fetchall()
