@@ -62,9 +62,9 @@ class _Geometry:
         self.N = N
         self.h = h
         self.E = math.exp(N * h)
+        self.tolerance = tolerance(h)
         self.slack = 1 + sign * step_slack(N, h)
         self.scale = self.slack / math.expm1(N * h)
-        self.tolerance = tolerance(h)
         offsets = np.arange(N + 1)
         t = offsets * h
         omega = np.exp(t)
@@ -93,7 +93,7 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
     N = steps
     n = values.shape[-1] - 2 * N
     rows = values.reshape(-1, values.shape[-1])
-    cells = _Cells(rows, N, h)
+    cells = _Cells(rows, _geometry(N, h, 1))
     # Cell i and offset k belong to the node at place i + k - 1; the outermost places are no nodes
     # of the answer.
     reached = np.zeros((len(rows), n + 2 * N - 2))
@@ -111,7 +111,9 @@ def _raise_to_best_chords(reached: Floats, cells: _Cells) -> None:
     in_a_row = np.arange(-1, length - N)
     places = (in_a_row + row_starts).reshape(-1)
     highest = reached.reshape(-1)
-    first = cells.first_offsets()
+    # ``first`` of all cells in one row, moved into [0, N]; N where it is NaN.
+    within = np.fmax(np.fmin(cells.first, N), 0.0)
+    first = within.reshape(-1).astype(np.intp)
     for offsets in (np.maximum(first, 1), np.minimum(first + 1, N)):
         np.maximum.at(highest, places + offsets, cells.best(offsets))
     some, offsets = cells.out_of_order()
@@ -129,29 +131,32 @@ class _Cells:
     the same.
     """
 
-    def __init__(self, rows: Floats, N: int, h: float) -> None:
-        self.geometry = _geometry(N, h, 1)
+    def __init__(self, rows: Floats, geometry: _Geometry) -> None:
+        self.geometry = geometry
+        N = geometry.N
         count = rows.shape[-1] - N - 1
         slopes = np.diff(rows)
-        slopes *= 1 / math.expm1(h)
+        slopes *= 1 / math.expm1(geometry.h)
         intercepts = rows[:, :-1] - slopes
         R = intercepts[:, :count] - intercepts[:, N:]
-        fall = self.geometry.E * slopes[:, :count]
-        S = slopes[:, N:] - fall
+        S = slopes[:, N:] - self.geometry.E * slopes[:, :count]
         self._near = rows[:, :count].reshape(-1)
         far = rows[:, N:-1]
         self._far = far.reshape(-1)
         noise = far * self.geometry.tolerance
-        self._hollow = _hollow(R, S, noise)
-        self.first = _first_inner_offsets(R, S, noise, h)
+        # Neither is positive, as it must be where the values are convex: the best may be at either
+        # end.
+        neither_positive = np.maximum(R, S) <= noise
+        one_negative = np.minimum(R, S) < -noise
+        self._hollow = np.flatnonzero(neither_positive & one_negative)
+        # The best end w = sqrt(ωR/S), ω = e^{kh}, lies beyond the first point, w = 1, from k =
+        # ln(S/R)/h on.
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratio = np.where(S > noise, S, 0.0) / np.where(R > noise, R, 0.0)
+            self.first = np.ceil(np.log(ratio) / geometry.h)
         inside = (self.first >= 0) & (self.first <= N)
         self._root_of_R = np.sqrt(np.where(inside, R, 0.0)).reshape(-1)
         self._root_of_S = np.sqrt(np.where(inside, S, 0.0)).reshape(-1)
-
-    def first_offsets(self) -> NDArray[np.intp]:
-        """``first`` of all cells in one row, moved into [0, N]; N where it is NaN."""
-        within = np.fmax(np.fmin(self.first, self.geometry.N), 0.0)
-        return within.reshape(-1).astype(np.intp)
 
     def best(self, offsets: NDArray[np.intp]) -> Floats:
         """Value of the best chord of each cell at the node of an offset."""
@@ -193,28 +198,6 @@ class _Cells:
         low = np.append(low, np.ones(len(hollow))).astype(np.intp)
         high = np.append(high, np.full(len(hollow), N))
         return _every_offset(cells, low, high)
-
-
-def _hollow(R: Floats, S: Floats, noise: Floats) -> NDArray[np.intp]:
-    """The cells, in one row, where neither R nor S is positive, as they must be where the values
-    are convex: the best chord may end at either end.
-    """
-    neither_positive = np.maximum(R, S) <= noise
-    one_negative = np.minimum(R, S) < -noise
-    return np.flatnonzero(neither_positive & one_negative)
-
-
-def _first_inner_offsets(R: Floats, S: Floats, noise: Floats, h: float) -> Floats:
-    """The first offset k at which the best chord ends beyond the first points of its cells.
-
-    The best end w = sqrt(ωR/S), ω = e^{kh}, lies beyond the first point, w = 1, from k = ln(S/R)/h
-    on.
-    """
-    rough_R = np.where(R > noise, R, 0.0)
-    rough_S = np.where(S > noise, S, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        first: Floats = np.ceil(np.log(rough_S / rough_R) / h)
-    return first
 
 
 def _every_offset(

@@ -24,7 +24,6 @@ from dptopk.accounting.setwise.cost_groups import (
 )
 from dptopk.accounting.setwise.game import RenyiSplit, SetwiseGame, log_chernoff_of, range_costs
 from dptopk.accounting.setwise.lower_bounds import (
-    Strategy,
     last_ranges,
     steps_from_below,
     strategy,
@@ -127,7 +126,10 @@ class Evaluation:
 
     def pairs(self) -> list[GroupPair]:
         """The pairs of all groups of ranges."""
-        return [pair for group in self.groups for pair in self._pairs_of(group)]
+        found: list[GroupPair] = []
+        for group in self.groups:
+            found += self._pairs_of(group)
+        return found
 
     def _pairs_of(self, group: CostGroup) -> list[GroupPair]:
         """The pairs of one group: of its parts where it is a single range."""
@@ -249,28 +251,23 @@ class Evaluation:
         # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
         # for very many ranges.
         ways = (True, False) if len(game.ranges) <= MANY_RANGES else (False,)
+        climbed = {group.largest: group.steps for group in self.groups if group.single}
         for adaptive in ways:
-            found = self._strategy(rest, adaptive=adaptive)
+            found = strategy(
+                game.ranges,
+                rest,
+                order=self.order,
+                log_chernoff=game.log_chernoff(self.order),
+                variance=self.variance,
+                tolerance=self.tolerance,
+                steps=climbed,
+                reach=self.reach,
+                adaptive=adaptive,
+            )
             best = max(best, found.answer(self.query, low, value))
             if value - best <= tuning.SETTLED * self.tolerance * value:
                 break
         return best
-
-    def _strategy(self, rest: Charge, *, adaptive: bool) -> Strategy:
-        """A strategy for all ranges and the other costs."""
-        game = self.game
-        climbed = {group.largest: group.steps for group in self.groups if group.single}
-        return strategy(
-            game.ranges,
-            rest,
-            order=self.order,
-            log_chernoff=game.log_chernoff(self.order),
-            variance=self.variance,
-            tolerance=self.tolerance,
-            steps=climbed,
-            reach=self.reach,
-            adaptive=adaptive,
-        )
 
     def _below_with_game(self, played: ConcentratedGame, value: float) -> float:
         """The lower bound if the concentrated costs are played last, by their game."""

@@ -116,11 +116,6 @@ class Rules:
             return upper_step(values, N, self.h)
         return lower_step(values, N, self.h)
 
-    def with_one_more(self, before: Layer, part: int, window: Sequence[int], top: int) -> Layer:
-        """V of what is left with one cost of a part more, which is played first."""
-        values = self.step(before, part, window)
-        return Layer(window[0], values, top, self.h, self.upper)
-
 
 def mean_loss(epsilon: float) -> float:
     """About maxkl(ε), the largest mean loss."""
@@ -440,7 +435,8 @@ def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
     layer = rules.nothing_left()
     for part, top, window in zip(parts, tops, windows, strict=True):
         check()
-        layer = rules.with_one_more(layer, part, window, top)
+        values = rules.step(layer, part, window)
+        layer = Layer(window[0], values, top, rules.h, rules.upper)
     return layer
 
 
@@ -456,16 +452,17 @@ class Ladder:
 
     def value(self, count: int) -> Layer:
         """Bounds on V of ``count`` costs."""
+        rules = self._rules
         with self._lock:
-            n = max(place for place in self._layers if place <= count)
+            n = max([place for place in self._layers if place <= count])
             layer = self._layers[n]
             further = np.arange(n + 1, count + 1)
-            windows = self._rules.windows(further[:, None]).tolist()
+            windows = rules.windows(further[:, None]).tolist()
             for window in windows:
                 check()
                 n += 1
-                top = n * self._rules.steps[0]
-                layer = self._rules.with_one_more(layer, 0, window, top)
+                values = rules.step(layer, 0, window)
+                layer = Layer(window[0], values, n * rules.steps[0], rules.h, rules.upper)
                 if n <= tuning.LADDER_HEAD or n % tuning.LADDER_PERIOD == 0:
                     self._layers[n] = layer
             self._layers[n] = layer

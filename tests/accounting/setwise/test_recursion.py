@@ -153,9 +153,9 @@ def test_a_step_that_looks_at_fewer_nodes_is_caught(monkeypatch: pytest.MonkeyPa
     assert worst_of_steps(rough) < -1e-6
     monkeypatch.setattr(bellman_step._Cells, "out_of_order", original)
 
-    def lower(self: bellman_step._Cells, rows: np.ndarray, N: int, h: float) -> None:
-        initial(self, rows, N, h)
-        self.first = self.first - 1
+    def lower(cells: bellman_step._Cells, rows: np.ndarray, geometry: Any) -> None:
+        initial(cells, rows, geometry)
+        cells.first = cells.first - 1
 
     initial = bellman_step._Cells.__init__
     monkeypatch.setattr(bellman_step._Cells, "__init__", lower)
