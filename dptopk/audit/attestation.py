@@ -151,7 +151,7 @@ class StatesLaw(Protocol):
 
 
 @runtime_checkable
-class ListsAnswers(Protocol):
+class DrawsAnswers(Protocol):
     """What answers from a histogram with the randomness that it is given: a mechanism, or a plan
     of one or more phases.
     """
@@ -164,7 +164,7 @@ class ListsAnswers(Protocol):
 
 
 def attest(
-    mechanism: ListsAnswers | StatesLaw,
+    mechanism: DrawsAnswers | StatesLaw,
     world: World,
     *,
     claim: Charge | Budget | None = None,
@@ -219,7 +219,7 @@ def _neighbours(mechanism: object, world: World) -> list[Neighbours]:
     """
     if world.sensitivity.l2 is None:
         add_remove(world.sensitivity)
-    if not isinstance(mechanism, ListsAnswers | StatesLaw):
+    if not isinstance(mechanism, DrawsAnswers | StatesLaw):
         raise InvalidParameter("mechanism must be a Mechanism or a plan, or have law(counts)")
     if world.sensitivity.l2 is not None and not isinstance(mechanism, Mechanism):
         raise InvalidParameter("l2: sums of weights are attested of a Mechanism alone")
@@ -232,7 +232,7 @@ def _neighbours(mechanism: object, world: World) -> list[Neighbours]:
     return pairs
 
 
-def _stated_charge(mechanism: ListsAnswers | StatesLaw, world: World) -> Charge:
+def _stated_charge(mechanism: DrawsAnswers | StatesLaw, world: World) -> Charge:
     charge = getattr(mechanism, "charge", None)
     if charge is None:
         raise InvalidParameter("claim must be given for what has no method charge(sensitivity)")
@@ -242,7 +242,7 @@ def _stated_charge(mechanism: ListsAnswers | StatesLaw, world: World) -> Charge:
 
 
 def _laws(
-    mechanism: ListsAnswers | StatesLaw, world: World, rest: Fraction, most: int
+    mechanism: DrawsAnswers | StatesLaw, world: World, rest: Fraction, most: int
 ) -> tuple[dict[Counts, Law], Fraction]:
     """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass
     not listed.
@@ -269,7 +269,7 @@ def _unlisted(laws: dict[Counts, Law]) -> Fraction:
     return Fraction(max(map(_rest, laws.values())), ONE)
 
 
-def _listed(mechanism: ListsAnswers, world: World, counts: Counts, least: int, most: int) -> Law:
+def _listed(mechanism: DrawsAnswers, world: World, counts: Counts, least: int, most: int) -> Law:
     adapter = from_mechanism(
         mechanism, world.sensitivity, domain="public" if world.public else "private"
     )
