@@ -46,6 +46,7 @@ WORK_PER_NODE = 4e-7
 # this many standard deviations on.
 NARROW_CELL = 1 / 250
 STRONG_TILT = 5.0
+MOST_FINER = 8.0  # at 40 standard deviations, where masses are no floats
 # Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is
 # charged as an error.
 NEGLIGIBLE = 50.0
@@ -253,7 +254,8 @@ class GaussianLoss(LossComponent):
         centre = variance * (0.5 + grid.tilt)
         step = grid.step
         # A derivative is a power of the distance to the mean, at most that of STRONG_TILT.
-        widest = min(mu, 1.0) / 4 / max(abs(grid.tilt) * mu / STRONG_TILT, 1.0)
+        finer = min(max(abs(grid.tilt) * mu / STRONG_TILT, 1.0), MOST_FINER)
+        widest = min(mu, 1.0) / 4 / finer
         losses, shares = _gauss_legendre(centre, 10 * mu, step, widest)
         z = (losses - variance / 2) / mu
         log_masses = -(z**2) / 2 + np.log(shares / (2 * mu)) - math.log(2 * math.pi) / 2
