@@ -140,9 +140,8 @@ class Charge:
         """
         if not used:
             return True
-        part = used.delta <= self.delta and all(
-            times <= self.costs.get(cost, 0) for cost, times in used
-        )
+        covered = all(times <= self.costs.get(cost, 0) for cost, times in used)
+        part = covered and used.delta <= self.delta
         return part and used.adaptive <= self.adaptive and used.neighbours == self.neighbours
 
     def minus(self, used: Charge) -> Charge:
@@ -155,10 +154,10 @@ class Charge:
         17*BR(0.1)
         """
         left = {cost: times - used.costs.get(cost, 0) for cost, times in self}
-        part = used.costs.keys() <= left.keys() and min(left.values(), default=0) >= 0
-        return Charge(
-            left if part else {}, adaptive=part and self.adaptive, neighbours=self.neighbours
-        )
+        enough = min(left.values(), default=0) >= 0
+        if enough and used.costs.keys() <= left.keys():
+            return Charge(left, adaptive=self.adaptive, neighbours=self.neighbours)
+        return Charge({}, neighbours=self.neighbours)
 
     def __str__(self) -> str:
         terms = [f"{times}*{cost}" if times > 1 else str(cost) for cost, times in self]
@@ -167,7 +166,10 @@ class Charge:
         flags = ["adaptive"] * self.adaptive
         if self.neighbours != "add_remove":
             flags.append(self.neighbours)
-        return (" + ".join(terms) or "0") + (f" [{', '.join(flags)}]" if flags else "")
+        written = " + ".join(terms) or "0"
+        if flags:
+            return f"{written} [{', '.join(flags)}]"
+        return written
 
     def __repr__(self) -> str:
         return f"Charge.parse({str(self)!r})"

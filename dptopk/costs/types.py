@@ -261,8 +261,10 @@ def checked_pairs(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, flo
     if set(map(type, chain.from_iterable(pairs))) == {float}:
         values = np.array(pairs)
         epsilon, delta = values.T
-        within = np.isfinite(epsilon) & (epsilon >= 0) & (delta >= 0) & (delta < 1)
-        if (within & ((epsilon > 0) | (delta > 0))).all():
+        finite = np.isfinite(epsilon) & (epsilon >= 0)
+        probable = (delta >= 0) & (delta < 1)
+        charged = (epsilon > 0) | (delta > 0)
+        if (finite & probable & charged).all():
             return list(map(tuple, (values + 0.0).tolist()))  # -0.0 becomes 0.0
     costs = [ApproxDP(*pair) for pair in pairs]
     return [(cost.epsilon, cost.delta) for cost in costs]
