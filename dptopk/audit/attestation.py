@@ -90,7 +90,8 @@ class Attestation:
     def __str__(self) -> str:
         """The curve as lines of text."""
         rows = [point.row() for point in self.points]
-        pairs = f"{len(self.laws)} histograms, {len(self.world.neighbours())} pairs of neighbours"
+        neighbours = self.world.neighbours()
+        pairs = f"{len(self.laws)} histograms, {len(neighbours)} pairs of neighbours"
         title = f"{'ε':>10} {'claimed δ':>13} {'exact, from':>13} {'to':>13}"
         head = f"{self.mechanism}, claimed: {self.claim}"
         lines = [head, f"{pairs}, {self.world.sensitivity}", title, *rows, self._verdict()]
@@ -247,15 +248,14 @@ def _laws(
     """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass
     not listed.
     """
+    histograms = world.histograms()
     if isinstance(mechanism, StatesLaw) and not isinstance(mechanism, Mechanism):
-        given = {counts: _given(mechanism, world, counts) for counts in world.histograms()}
+        given = {counts: _given(mechanism, world, counts) for counts in histograms}
         return given, _unlisted(given)
     rarest = rest / 2**10
     while True:
-        laws = {
-            counts: _listed(mechanism, world, counts, int(rarest * ONE), most)
-            for counts in world.histograms()
-        }
+        least = int(rarest * ONE)
+        laws = {counts: _listed(mechanism, world, counts, least, most) for counts in histograms}
         found = _unlisted(laws)
         if found <= rest:
             return laws, found
@@ -298,16 +298,23 @@ def _text(release: Release) -> str:
 def _given(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
     with told_by_type(mechanism):
         law = mechanism.law(world.named(counts))
-    units = {
-        answer: ONE if isinstance(mass, Fraction | int) else ONE - ONE // 10**12
-        for answer, mass in law.items()
-    }
-    masses = {repr(answer): int(Fraction(mass) * units[answer]) for answer, mass in law.items()}
-    if len(masses) != len(law) or min(masses.values(), default=0) < 0 or sum(masses.values()) > ONE:
+    masses = {repr(answer): _in_units(mass) for answer, mass in law.items()}
+    repeated = len(masses) != len(law)
+    negative = any(mass < 0 for mass in masses.values())
+    if repeated or negative or sum(masses.values()) > ONE:
         raise InvalidParameter(
             "mechanism: its law is not one of different answers with probabilities that sum to 1"
         )
     return masses
+
+
+def _in_units(mass: Fraction | float) -> int:
+    """A stated probability in units of 1/ONE, rounded down; a float, which may have been rounded
+    up, is first lowered by a relative 1e-12.
+    """
+    exact = isinstance(mass, Fraction | int)
+    unit = ONE if exact else ONE - ONE // 10**12
+    return int(Fraction(mass) * unit)
 
 
 def _point(epsilon: float, delta: float, laws: dict[Counts, Law], pairs: list[Neighbours]) -> Point:
@@ -315,14 +322,17 @@ def _point(epsilon: float, delta: float, laws: dict[Counts, Law], pairs: list[Ne
     low, high = _growth_ends(epsilon)
     lower, upper = 0, -1
     worst = pairs[0]
-    for pair in (*pairs, *(pair[::-1] for pair in pairs)):
+    swapped = [(other, one) for one, other in pairs]
+    for pair in (*pairs, *swapped):
         P, Q = (laws[counts] for counts in pair)
-        lower = max(lower, _excess(P, Q, high) - high * _rest(Q))
+        least = _excess(P, Q, high) - high * _rest(Q)
+        lower = max(lower, least)
         most = _excess(P, Q, low) + _rest(P) * ONE
         if most > upper:
             upper, worst = most, pair
-    least = 0.0 - round_up(-Fraction(lower, ONE**2))
-    return Point(epsilon, delta, least, round_up(Fraction(upper, ONE**2)), worst)
+    square = ONE**2
+    rounded_down = 0.0 - round_up(-Fraction(lower, square))
+    return Point(epsilon, delta, rounded_down, round_up(Fraction(upper, square)), worst)
 
 
 def _growth_ends(epsilon: float) -> tuple[int, int]:

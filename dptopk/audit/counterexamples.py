@@ -46,6 +46,7 @@ Given = (
 )
 Mechanism = Callable[[Counts], Given]
 Ends = tuple[float, float]  # of a probability, from below and above
+Drawn = tuple[Counter[Answer], Counter[Answer]]  # answers without and with the additional user
 FIRST_DRAWS = 800
 FIRST_PAIRS = 6
 FINALISTS = 3
@@ -72,6 +73,11 @@ class AuditReport:
         return f"Refuted ({looked}): {self.finding}"
 
 
+def nothing_drawn() -> Drawn:
+    """No answers yet, without and with the additional user."""
+    return Counter(), Counter()
+
+
 @dataclass
 class _Suspect:
     """A pair of data sets, draws without and with the additional user, and how these contradict the
@@ -79,12 +85,8 @@ class _Suspect:
     """
 
     pair: Pair
-    choose: tuple[Counter[Answer], Counter[Answer]] = field(
-        default_factory=lambda: (Counter(), Counter())
-    )
-    check: tuple[Counter[Answer], Counter[Answer]] = field(
-        default_factory=lambda: (Counter(), Counter())
-    )
+    choose: Drawn = field(default_factory=nothing_drawn)
+    check: Drawn = field(default_factory=nothing_drawn)
     score: float = -math.inf
     added: bool = True
     point: tuple[float, float] | None = None  # None: the range of losses
@@ -189,10 +191,9 @@ class _Audit:
 
     def over(self, share: float) -> bool:
         """Whether this share of the time or of the draws is used up."""
-        return (
-            time.monotonic() - self.start >= share * self.most_seconds
-            or self.draws >= share * self.most_draws
-        )
+        spent = time.monotonic() - self.start
+        late = spent >= share * self.most_seconds
+        return late or self.draws >= share * self.most_draws
 
     def run(self) -> AuditReport:
         """Look, race, test."""
@@ -223,9 +224,7 @@ class _Audit:
                 self._draw_both(suspect.pair, max(draws // 2, 1), counted)
             self._score(suspect)
 
-    def _draw_both(
-        self, pair: Pair, draws: int, counted: tuple[Counter[Answer], Counter[Answer]]
-    ) -> None:
+    def _draw_both(self, pair: Pair, draws: int, counted: Drawn) -> None:
         """Draw on both histograms of a pair, and add to the counted answers."""
         for histogram, seen in zip((pair.smaller, pair.larger), counted, strict=True):
             seen.update(self._draw(histogram, draws, pair))
@@ -277,9 +276,9 @@ class _Audit:
             suspects = [s for s in suspects if s.score > -math.inf]
         alpha = self.alpha / max(len(suspects), 1)
         for number, suspect in enumerate(suspects, 1):
-            share = SEARCH_SHARE + (1 - SEARCH_SHARE) * number / len(suspects)
-            fresh = (Counter[Answer](), Counter[Answer]())
-            while not self.over(share):
+            test_share = (1 - SEARCH_SHARE) * number / len(suspects)
+            fresh = nothing_drawn()
+            while not self.over(SEARCH_SHARE + test_share):
                 self._draw_both(suspect.pair, FIRST_DRAWS * 10, fresh)
             if fresh[0]:
                 finding = self._certificate(suspect, ordered(fresh, suspect.added), alpha)
@@ -289,9 +288,7 @@ class _Audit:
                 return finding
         return None
 
-    def _certificate(
-        self, suspect: _Suspect, fresh: tuple[Counter[Answer], Counter[Answer]], alpha: float
-    ) -> Counterexample | None:
+    def _certificate(self, suspect: _Suspect, fresh: Drawn, alpha: float) -> Counterexample | None:
         """Clopper-Pearson bounds on all probabilities of the chosen events, at ``alpha``
         together.
         """
@@ -312,9 +309,7 @@ class _Audit:
         return Counterexample(kind, *where, measured, claimed, 1 - self.alpha, drawn)
 
 
-def _ends_of(
-    suspect: _Suspect, fresh: tuple[Counter[Answer], Counter[Answer]], alpha: float
-) -> list[tuple[Ends, Ends]]:
+def _ends_of(suspect: _Suspect, fresh: Drawn, alpha: float) -> list[tuple[Ends, Ends]]:
     """Bounds on P and on Q of each event of the suspect, all of them right but for ``alpha``."""
     drawn = fresh[0].total()
     share = alpha / (2 * len(suspect.events))
@@ -327,20 +322,21 @@ def _ends_of(
 
 def _failure(p: Ends, q: Ends, epsilon: float) -> float:
     """P(S) - e^ε Q(S) from below, by the ends of both probabilities."""
-    return (p[0] - growth(epsilon) * q[1]) * (1 - 1e-12)
+    least = p[0] - growth(epsilon) * q[1]
+    return least * (1 - 1e-12)
 
 
 def _range_of_losses(high: tuple[Ends, Ends], low: tuple[Ends, Ends]) -> float:
     """How far the losses of two events are apart at least, by the ends of P and Q of each."""
     (high_p, high_q), (low_p, low_q) = high, low
     if min(high_p[0], low_q[0]) > 0:
-        return math.log(high_p[0] / high_q[1]) - math.log(low_p[1] / low_q[0])
+        high_loss = math.log(high_p[0] / high_q[1])
+        low_loss = math.log(low_p[1] / low_q[0])
+        return high_loss - low_loss
     return -math.inf
 
 
-def ordered(
-    laws: tuple[Counter[Answer], Counter[Answer]], added: bool
-) -> tuple[Counter[Answer], Counter[Answer]]:
+def ordered(laws: Drawn, added: bool) -> Drawn:
     """(P, Q): P is the law with the additional user when ``added``."""
     if added:
         return (laws[1], laws[0])
@@ -368,7 +364,8 @@ def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | 
         for value in {**in_p, **in_q}:
             loss, error = _loss(in_p[value], in_q[value], *drawn)
             event = Event(name, feature, frozenset([value]))
-            found.append((loss - 2 * error, loss + 2 * error, event))
+            margin = 2 * error
+            found.append((loss - margin, loss + margin, event))
     if not found:
         return None
     highest = max(found, key=lambda each: each[0])
@@ -378,8 +375,11 @@ def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | 
 
 def _loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, float]:
     """An estimate of ln P(S)/Q(S), and its standard error."""
-    ratio = (in_p + 0.5) / drawn_p * drawn_q / (in_q + 0.5)
-    variance = 1 / (in_p + 0.5) + 1 / (in_q + 0.5)
+    # Half a draw more, so that what was never drawn has a finite loss.
+    smoothed_p = in_p + 0.5
+    smoothed_q = in_q + 0.5
+    ratio = smoothed_p / drawn_p * drawn_q / smoothed_q
+    variance = 1 / smoothed_p + 1 / smoothed_q
     return math.log(ratio), math.sqrt(variance)
 
 

@@ -217,7 +217,10 @@ def bounds_of(hits: int, draws: int, alpha: float) -> tuple[float, float]:
     """
     from scipy.stats import beta
 
-    low = 0.0 if hits == 0 else float(beta.ppf(alpha, hits, draws - hits + 1))
+    if hits == 0:
+        low = 0.0
+    else:
+        low = float(beta.ppf(alpha, hits, draws - hits + 1))
     if hits == draws:
         high = 1.0
     else:

@@ -20,6 +20,11 @@ MOST = 4_000_000  # histograms, or these times changes by one user
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
+def _moved(counts: Sequence[int], move: Move) -> tuple[int, ...]:
+    """The counts after one user was added."""
+    return tuple(count + step for count, step in zip(counts, move, strict=True))
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two neighbouring histograms: label -> count; the larger one has one more user."""
@@ -91,7 +96,10 @@ class World:
         if self.sensitivity.l2 is not None:
             return self._weights(self.sensitivity.l2)
         found = {self._move(chosen) for chosen in self._touched_sets()}
-        found |= {tuple(int(i == j) for i in range(self.labels)) for j in range(self.labels)}
+        for label in range(self.labels):
+            single = [0] * self.labels
+            single[label] = 1
+            found.add(tuple(single))
         return sorted(found)
 
     def _touched_sets(self) -> Iterator[Places]:
@@ -123,10 +131,7 @@ class World:
         return tuple(move)
 
     def _pair(self, base: list[int], move: tuple[int, ...]) -> Pair:
-        return Pair(
-            self.named(base),
-            self.named([count + step for count, step in zip(base, move, strict=True)]),
-        )
+        return Pair(self.named(base), self.named(_moved(base, move)))
 
     def named(self, counts: Sequence[int]) -> Counts:
         """The histogram with these counts of the labels a, b, ..."""
@@ -143,8 +148,9 @@ class World:
             InvalidParameter: where there are too many of them, or of their neighbours.
         """
         steps = 2 if self.sensitivity.l2 is not None else 1 + self.sensitivity.linf
-        self._few((len(self.levels()) * steps) ** self.labels)
-        return list(itertools.product(self.levels(), repeat=self.labels))
+        levels = self.levels()
+        self._few((len(levels) * steps) ** self.labels)
+        return list(itertools.product(levels, repeat=self.labels))
 
     def _few(self, number: int) -> None:
         """Refuse a world that memory does not hold."""
@@ -160,9 +166,5 @@ class World:
             self.histograms()
         )  # refuses a world that is too large before its moves are listed
         moves = self._every_move()
-        moved = (
-            (one, tuple(map(sum, zip(one, move, strict=True))))
-            for one in histograms
-            for move in moves
-        )
+        moved = ((one, _moved(one, move)) for one in histograms for move in moves)
         return [(one, other) for one, other in moved if set(other) <= levels]
