@@ -65,8 +65,10 @@ class Passed:
 
         @cache
         def ends(y: int) -> tuple[int, int]:
-            above = first_true(lambda x: self.lower_tail(y, x) <= half, max(y, 1))
-            return first_true(lambda x: self._may_be(y, x, half), 1, max(y, 1)), above - 1
+            nearest = max(y, 1)
+            above = first_true(lambda x: self.lower_tail(y, x) <= half, nearest)
+            lowest = first_true(lambda x: self._may_be(y, x, half), 1, nearest)
+            return lowest, above - 1
 
         pairs = list(map(ends, values.tolist()))
         low, high = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
@@ -101,14 +103,16 @@ class Passed:
         """P[a count x is shown]: above T, or at T with that chance; or, of x > T, that it is not
         shown.
         """
+        missing = self.threshold - x
+        tie = self.at_threshold
         total = 0.0
-        for c, weight in (
-            (self.threshold - x, 1 - self.at_threshold),
-            (self.threshold - x - 1, self.at_threshold),
-        ):
-            if weight:
-                tail = self.tail(-c - 1 if c < 0 else c)
-                total += weight * (1 - tail if c < 0 and not hidden else tail)
+        for c, weight in ((missing, 1 - tie), (missing - 1, tie)):
+            if weight == 0:
+                continue
+            if hidden and c < 0:
+                total += weight * self.tail(-c - 1)
+            else:
+                total += weight * self._more(c)
         return total
 
     def _more(self, c: int) -> float:

@@ -92,7 +92,8 @@ class Measurement:
             near = len(values)
         else:
             least = values[:rows].min(initial=2**62)
-            near = int((values >= least - 4 * bound).sum())
+            reached = values >= least - 4 * bound
+            near = int(reached.sum())
         return replace(
             self,
             cut=True,
@@ -104,11 +105,14 @@ class Measurement:
         """``near`` of the first ``rows`` of all values; empty where noise is shared or cut, or not
         all values are there.
         """
-        alone = self.common is None and self.noise.independent and self.noise.bound is None
-        whole = not self.selected and self.divisor == 1 and self.counted == len(values)
-        if not (alone and whole):
+        shared = self.common is not None or not self.noise.independent
+        if shared or self.noise.bound is not None:
             return ()
-        below = np.sort(int(values[:rows].min()) - values)
+        whole = self.counted == len(values) and not self.selected
+        if not whole or self.divisor != 1:
+            return ()
+        least = int(values[:rows].min())
+        below = np.sort(least - values)
         distances = [math.ceil(self.noise.std * 2 ** (step / 4)) for step in range(NEAR_STEPS)]
         numbers = np.searchsorted(below, distances, side="right").tolist()
         return tuple(zip(distances, numbers, strict=True))
@@ -130,8 +134,9 @@ class Measurement:
         within = smallest_width(self.noise, counted, outer)
         number = max(self._candidates(within), rows)
         if kind == "fcr":
-            share = min((alpha - outer) * max(rows, 1) / number, 1.0)
-            return min(smallest_width(self.noise, 1, share), self._false_coverage(alpha, rows))
+            row_level = (alpha - outer) * max(rows, 1) / number
+            width = smallest_width(self.noise, 1, min(row_level, 1.0))
+            return min(width, self._false_coverage(alpha, rows))
 
         def missed(w: int) -> float:
             """P[one of the others is beyond w, or one of these beyond its width]."""
@@ -139,9 +144,11 @@ class Measurement:
                 others = self.noise.missed(counted - number, within)
             else:
                 others = 0.0
-            return 1 - (1 - others) * (1 - self.noise.missed(number, min(w, within)))
+            these = self.noise.missed(number, min(w, within))
+            return 1 - (1 - others) * (1 - these)
 
-        return min(first_true(lambda w: missed(w) <= alpha, 0, within), within)
+        together = first_true(lambda w: missed(w) <= alpha, 0, within)
+        return min(together, within)
 
     @property
     def by_passing(self) -> bool:
@@ -206,7 +213,8 @@ class Measurement:
             raise InvalidParameter(
                 f"kind='row' holds for {chosen}; use kind='simultaneous' or kind='fcr'"
             )
-        if kind == "fcr" and not self.noise.independent and self.threshold is not None:
+        depends = self.threshold is not None and not self.noise.independent
+        if kind == "fcr" and depends:
             kind = "simultaneous"  # dependent noise and a number of rows that depends on it
         if self.near and kind != "row":
             return self._local(alpha, kind, rows)
@@ -219,9 +227,8 @@ class Measurement:
             return bound
         if kind == "fcr" and self.selected:
             return self._false_coverage(alpha, rows)
-        return smallest_width(
-            self.noise, self._together if kind == "simultaneous" else 1, alpha, self.common
-        )
+        number = self._together if kind == "simultaneous" else 1
+        return smallest_width(self.noise, number, alpha, self.common)
 
     def rank_width(self, alpha: float) -> int:
         """The smallest proven w with which |N| <= w for all counts and the floor at once; Y moves
@@ -242,7 +249,8 @@ class Measurement:
         share = COMMON_SHARE if self.common is not None else 0.0
         among = max(self.counted or 1, 1)
         part = min(max(rows, 1) / among, 1.0)
-        own = smallest_width(self.noise, 1, (1 - share) * alpha * part)
+        row_level = (1 - share) * alpha * part
+        own = smallest_width(self.noise, 1, row_level)
         if self.common is None:
             return own
         return own + smallest_width(self.common, 1, share * alpha)
@@ -289,11 +297,16 @@ def _missed(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | None) -> floa
     for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]
         alone = min(noise.tail(w - end) + noise.tail(w + end), 1.0)
         here = max(before, tails.union(alone, n))
-        beyond = 1.0 if start < 0 else min(2 * common.tail(start), 1.0)  # P[|Y| > start]
+        beyond = 1.0 if start < 0 else _either_side(common, start)
         missed += (here - before) * beyond
         before = here
-    outside = (1.0 - before) * min(2 * common.tail(w), 1.0)
+    outside = (1.0 - before) * _either_side(common, w)
     return min(missed + outside, 1.0)
+
+
+def _either_side(law: NoiseLaw, c: int) -> float:
+    """Upper bound on P[|N| > c], c >= 0, of a symmetric law."""
+    return min(2 * law.tail(c), 1.0)
 
 
 def interval_table(
@@ -315,11 +328,8 @@ def interval_table(
     if measurement.by_passing:
         low, high, lowest, highest, among = _of_passed(scaled, measurement, alpha, chosen)
     else:
-        low, high = _counts(
-            scaled,
-            measurement.half_width(alpha, chosen, len(values)) + rounding,
-            measurement.divisor,
-        )
+        width = measurement.half_width(alpha, chosen, len(values)) + rounding
+        low, high = _counts(scaled, width, measurement.divisor)
         lowest, highest, among = _ranks(scaled, measurement, alpha, rounding)
     answer = table.assign(low=low, high=high, rank_low=lowest, rank_high=highest)
     answer.attrs.update({"confidence": confidence, "kind": chosen, "ranks": among})
@@ -339,7 +349,8 @@ def _of_passed(
                 "kind='row': of the labels that passed, these are the largest; use kind='fcr'"
             )
         kind = "simultaneous"
-    law = Passed(int(measurement.threshold or 0), measurement.noise.tail, measurement.at_threshold)
+    threshold = int(measurement.threshold or 0)
+    law = Passed(threshold, measurement.noise.tail, measurement.at_threshold)
     together = level(alpha, passed)
     # Benjamini-Yekutieli: of m counts that passed R are shown, each at level αR/m.
     levels = {"simultaneous": together, "row": alpha, "fcr": alpha * len(values) / max(passed, 1)}
@@ -427,10 +438,11 @@ def _unseen(exact: Array, measurement: Measurement, width: int) -> Array | None:
     divisor = measurement.divisor
     # A value that was not shown is at most the least one shown, or, over a fixed floor and uncut,
     # the threshold.
-    fixed = (
-        measurement.threshold is not None and not measurement.noisy_floor and not measurement.cut
-    )
-    most = (divisor * int(measurement.threshold or 0) if fixed else least) + width
+    fixed = measurement.threshold is not None and not measurement.noisy_floor
+    if fixed and not measurement.cut:
+        most = divisor * int(measurement.threshold or 0) + width
+    else:
+        most = least + width
     may_reach = max(most, 0) >= low
     if measurement.counted is None:
         if may_reach.any():

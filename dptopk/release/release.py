@@ -197,7 +197,8 @@ class Release:
         if law is None or self.counts is None:
             measurement = None
         else:
-            measurement = law.kept(self.counts, k, planned=planned and self.measured is None)
+            unfitted = self.measured is None
+            measurement = law.kept(self.counts, k, planned=planned and unfitted)
         return replace(
             self, labels=self.labels[:k], counts=counts, measured=measured, measurement=measurement
         )
@@ -342,7 +343,8 @@ class Release:
         import pandas as pd
 
         ranks = np.arange(1, len(self) + 1)
-        rows = pd.DataFrame({"rank": ranks, "label": pd.Series(self.labels, dtype=object)})
+        labels = pd.Series(self.labels, dtype=object)
+        rows = pd.DataFrame({"rank": ranks, "label": labels})
         if self.counts is None:
             return rows
         return rows.assign(count=whole(self.counts))
@@ -359,10 +361,9 @@ class Release:
         ranked = enumerate(self.labels, start=1)
         rows += [{"rank": rank, "label": to_plain(label)} for rank, label in ranked]
         for name, column in (("count", self.counts), ("measured", self.measured)):
-            for row, count in zip(
-                rows, () if column is None else column.tolist(), strict=column is not None
-            ):
-                row[name] = count
+            if column is not None:
+                for row, count in zip(rows, column.tolist(), strict=True):
+                    row[name] = count
         if self.measurement is None:
             measurement = None
         else:
@@ -491,11 +492,8 @@ def fields_to_json(value: Any) -> dict[str, Any]:
     None.
     """
     plain = {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
-    unset = {
-        one.name
-        for one in fields(value)
-        if one.metadata.get("optional") and plain[one.name] is None
-    }
+    optional = {one.name for one in fields(value) if one.metadata.get("optional")}
+    unset = {name for name in optional if plain[name] is None}
     said = {name: part for name, part in plain.items() if name not in unset}
     return {"name": type(value).__name__} | said
 
