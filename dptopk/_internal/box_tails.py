@@ -35,9 +35,11 @@ def log_power_sum(power: int, rate: float) -> float:
     but for j = 0 add at most 2ζ(power + 1)(rate/2π)^{power+1} of the first. Where that is not small
     enough, the sum is short.
     """
-    others = (power + 1) * math.log(rate / (2 * math.pi))
+    ratio = rate / (2 * math.pi)
+    others = (power + 1) * math.log(ratio)
     if others < math.log(1e-13):
-        return math.lgamma(power + 1) - (power + 1) * math.log(rate)
+        scaling = (power + 1) * math.log(rate)
+        return math.lgamma(power + 1) - scaling
     last = _last(power, rate)
     m = np.arange(1, last + 1, dtype=np.float64)
     logs = power * np.log(m) - rate * m
@@ -79,11 +81,13 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
     """The last m of blocks and upper bounds on their masses; each term is below the tangent of the
     logarithm.
     """
-    first = max(math.floor((power - 10 * math.sqrt(power)) / rate), 1)
+    least = (power - 10 * math.sqrt(power)) / rate
+    first = max(math.floor(least), 1)
     terms = _last(power, rate) - first + 1
     width = -(-terms // TERMS_AT_A_TIME)
     blocks = np.arange(-(-terms // width), dtype=np.float64)
-    middle = first + (width - 1) / 2 + width * blocks
+    half_block = (width - 1) / 2
+    middle = first + half_block + width * blocks
     slopes = np.abs(power / middle - rate)
     half = np.maximum(slopes / 2, 1e-100)
     with np.errstate(over="ignore", under="ignore"):
@@ -92,9 +96,11 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
         highest = _log_pmf(power, rate, middle) + (width - 1) * half
         mass = np.exp(highest) * ratio
         # The law grows up to there.
-        below = (first - 1) * float(np.exp(_log_pmf(power, rate, float(first))))
-    ends = middle + (width - 1) / 2
-    return np.concatenate([[max(first - 1, 1)], ends]), np.concatenate([[below], mass])
+        highest_below = float(np.exp(_log_pmf(power, rate, float(first))))
+        below = (first - 1) * highest_below
+    ends = middle + half_block
+    end_below = max(first - 1, 1)
+    return np.concatenate([[end_below], ends]), np.concatenate([[below], mass])
 
 
 def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:

@@ -79,8 +79,11 @@ def rounded_up(text: object) -> str:
     '2*GDP(0.17364) + DLap(12.3456789, 1.0) + delta(5.00001e-07)'
     """
 
+    def six_digits(number: re.Match[str]) -> str:
+        return _rounded(number[0], 6, ROUND_CEILING)
+
     def shortened(found: re.Match[str]) -> str:
-        return _LONG.sub(lambda one: _rounded(one[0], 6, ROUND_CEILING), found[0])
+        return _LONG.sub(six_digits, found[0])
 
     return _COSTLIER.sub(shortened, str(text))
 
@@ -98,7 +101,8 @@ def _rounded(value: float | str, digits: int, rounding: str) -> str:
     exact = Decimal(value)
     if not exact or not exact.is_finite():
         return f"{float(value):g}"
-    last_place = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    exponent = exact.adjusted() - digits + 1
+    last_place = Decimal(1).scaleb(exponent)
     return f"{float(exact.quantize(last_place, rounding)):.{digits}g}"
 
 
@@ -155,7 +159,8 @@ def bar(
     scale = width / largest if largest > 0 else 0.0
     filled = round(max(min(low, value), 0) * scale)
     reached = round(max(high, 0) * scale)
-    return marks[0] * filled + marks[1] * max(reached - filled, 0)
+    shaded = max(reached - filled, 0)
+    return marks[0] * filled + marks[1] * shaded
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -227,7 +232,8 @@ def html_table(
 
 def _html_row(row: Sequence[Any], raw: frozenset[int]) -> str:
     cells = [cell if place in raw else escape(cell) for place, cell in enumerate(row)]
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    row_text = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f"<tr>{row_text}</tr>"
 
 
 def html_rows(rows: pd.DataFrame) -> str:

@@ -72,7 +72,11 @@ def _smallest(
     low = smallest_offset(single, delta, "delta")
     if special == 1 or maximum(special, low) <= delta:
         return low
-    high = smallest_offset(lambda c: special * single(c), delta, "delta", low)
+
+    def union(c: int) -> float:
+        return special * single(c)
+
+    high = smallest_offset(union, delta, "delta", low)
     above = math.log(maximum(special, low) / delta)
     below = math.log(maximum(special, high) / delta)
     raised = False
@@ -112,7 +116,8 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     first = -c - reach
     last = reach
     terms = partial(_laplace_terms, rate, other, m, c)
-    far, _ = _any_of(m, np.array(laplace_tail(rate, last + c)))
+    beyond = laplace_tail(rate, last + c)
+    far, _ = _any_of(m, np.array(beyond))
     above = laplace_tail(other, last) * float(far)
     rest = laplace_tail(other, -first) + above
     return _certified(log_concave_sum(terms, first, last) + rest, union)
@@ -123,7 +128,8 @@ def _laplace_terms(rate: float, other: float, m: int, c: int, n: Array) -> tuple
     """P[N0 = n] P[max(N1, ..., Nm) > n + c], and the slope of its logarithm in n."""
     survival, hazard = _laplace_survival(rate, n + c)
     passes, elasticity = _any_of(m, survival)
-    pmf = math.tanh(other / 2) * np.exp(-other * np.abs(n))
+    weights = np.exp(-other * np.abs(n))
+    pmf = math.tanh(other / 2) * weights
     slope = -other * np.sign(n)
     return pmf * passes, slope - elasticity * hazard
 
@@ -133,7 +139,8 @@ def _laplace_survival(rate: float, x: Array) -> tuple[Array, Array]:
     two formulas meet at x = -1.
     """
     q = math.exp(-rate)
-    right = np.exp(-rate * np.maximum(x + 1, 0))
+    distance = np.maximum(x + 1, 0)
+    right = np.exp(-rate * distance)
     left = np.exp(rate * np.minimum(x, 0))
     survival = np.where(x >= -1, right, 1 + q - left)
     survival /= 1 + q
@@ -160,7 +167,8 @@ def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = No
     first = -math.ceil(likeliest) - reach
     last = reach
     sums = _gaussian_lattice_sum if scale <= SUMMED_SCALE else _gaussian_block_sum
-    far, _ = _any_of(m, np.array(gaussian_tail(scale, last + c)))
+    beyond = gaussian_tail(scale, last + c)
+    far, _ = _any_of(m, np.array(beyond))
     above = gaussian_tail(other, last) * float(far)
     rest = gaussian_tail(other, -first) + above
     return _certified(sums(scale, other, m, c, first, last) + rest, union)
@@ -191,7 +199,8 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
     from scipy.special import erfc, erfcx
 
     def terms(n: Array) -> tuple[Array, Array]:
-        z = (n + c + 0.5) / (scale * math.sqrt(2))
+        edge = n + c + 0.5
+        z = edge / (scale * math.sqrt(2))
         normal = (1 + 1 / scale**2) * erfc(z) / 2
         survival = np.minimum(normal, 1.0)
         passes, elasticity = _any_of(m, survival)
@@ -229,7 +238,8 @@ def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, l
     number = last - first + 1
     width = -(-number // CELLS_AT_A_TIME)
     blocks = np.arange(-(-number // width))
-    values, slope = terms(first + (width - 1) / 2 + float(width) * blocks)
+    first_middle = first + (width - 1) / 2
+    values, slope = terms(first_middle + float(width) * blocks)
     if width == 1:
         return float(values.sum())
     half = np.maximum(np.abs(slope) / 2, 1e-100)  # a steeper slope only adds

@@ -93,7 +93,8 @@ def bisect(
     """
     for _ in range(halvings):
         middle = math.sqrt(low * high) if geometric else (low + high) / 2
-        if high - low <= rtol * high or not low < middle < high:
+        narrow = high - low <= rtol * high
+        if narrow or not low < middle < high:
             break
         low, high = (middle, high) if below(middle) else (low, middle)
     return low, high

@@ -67,8 +67,9 @@ def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
 
     With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
     """
-    first = math.exp(-decay * (bound - width + 1))
-    edge = first * -math.expm1(-decay * width)
+    innermost = bound - width + 1
+    fall = -math.expm1(-decay * width)
+    edge = math.exp(-decay * innermost) * fall
     total = laplace_total(decay, bound)
     if total > 0:
         return tail_up(edge / total)
@@ -79,8 +80,10 @@ def laplace_total(decay: float, bound: int) -> float:
     """1 + q - 2 q^{bound + 1}, as two sums from 0 and from 1 on: of little decay the terms would
     cancel.
     """
-    from_one = math.exp(-decay) * math.expm1(-decay * bound)
-    return -math.expm1(-decay * (bound + 1)) - from_one
+    q = math.exp(-decay)
+    from_zero = -math.expm1(-decay * (bound + 1))
+    from_one = q * math.expm1(-decay * bound)
+    return from_zero - from_one
 
 
 def laplace_difference_tail(rate: float, c: int) -> float:
@@ -91,7 +94,8 @@ def laplace_difference_tail(rate: float, c: int) -> float:
     """
     q = math.exp(-rate)
     p = -math.expm1(-rate)
-    total = c + 1 + q / p + (1 + q * q) / (p * (1 + q))
+    offset = (1 + q * q) / (p * (1 + q))
+    total = c + 1 + q / p + offset
     first = math.exp(-rate * (c + 1))
     return tail_up(first * p * total / (1 + q) ** 2)
 
@@ -112,16 +116,19 @@ def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any
     from scipy.special import erfc
 
     def integral(x: Any) -> Any:
-        return scale * math.sqrt(math.pi / 2) * erfc(x / (scale * math.sqrt(2)))
+        tail = erfc(x / (scale * math.sqrt(2)))
+        return scale * math.sqrt(math.pi / 2) * tail
 
     if scale <= SUMMED_SCALE:
         terms = number + max(64, math.ceil(10 * scale))
         n = np.arange(first + 1, first + terms, dtype=np.float64)
-        beyond = density(n, scale)[::-1].cumsum()[::-1][:number]
+        from_the_end = density(n, scale)[::-1].cumsum()
+        beyond = from_the_end[::-1][:number]
         sums = beyond + integral(float(n[-1]))
     else:
         cuts = np.arange(first, first + number)
-        sums = integral(np.where(cuts >= scale, cuts + 0.5, cuts))
+        starts = np.where(cuts >= scale, cuts + 0.5, cuts)
+        sums = integral(starts)
     return tails_up(sums / theta(scale))
 
 
@@ -134,7 +141,8 @@ def tails_up(tails: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def unions(tails: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """``union`` of each."""
     with np.errstate(divide="ignore"):
-        return tails_up(-np.expm1(numbers * np.log1p(-tails)))
+        log_none = numbers * np.log1p(-tails)
+        return tails_up(-np.expm1(log_none))
 
 
 def _half_sum(scale: float, c: int) -> float:
@@ -148,8 +156,9 @@ def _half_sum(scale: float, c: int) -> float:
     if scale <= SUMMED_SCALE:
         # The terms fall, so what is left after the last one is at most the integral from it.
         terms = max(64, math.ceil(10 * scale))
-        n = np.arange(c + 1, c + 1 + terms, dtype=np.float64)
-        return float(density(n, scale).sum()) + integral(c + terms)
+        last = c + terms
+        n = np.arange(c + 1, last + 1, dtype=np.float64)
+        return float(density(n, scale).sum()) + integral(last)
     # Convex beyond one scale: each term is at most the integral over the unit interval around it.
     return integral(c + 0.5 if c >= scale else c)
 
@@ -160,8 +169,10 @@ def theta(scale: float, offset: float = 0.0) -> float:
     """
     if scale >= 1:
         damped = math.exp(-2 * (math.pi * scale) ** 2)
-        wave = 2 * math.cos(2 * math.pi * offset) * damped
-        return scale * math.sqrt(2 * math.pi) * (1 + wave)
+        angle = 2 * math.pi * offset
+        wave = 2 * math.cos(angle) * damped
+        integral = scale * math.sqrt(2 * math.pi)
+        return integral * (1 + wave)
     n = np.arange(-60.0, 61.0) + offset
     return float(density(n, scale).sum())
 
@@ -199,7 +210,8 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     """
     # The density falls, so its value at the left end bounds a whole step.
     step = -(-width // EDGE_POINTS)
-    n = np.arange(bound - width + 1, bound + 1, step, dtype=np.float64)
+    innermost = bound - width + 1
+    n = np.arange(innermost, bound + 1, step, dtype=np.float64)
     edge = step * float(density(n, scale).sum())
     outermost = float(density(np.float64(bound), scale))
     inside = theta(scale) - 2 * _half_sum(scale, bound)
@@ -210,5 +222,6 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
 def union(probability: float, n: int) -> float:
     """1 - (1-p)^n: the probability that one of n independent events of probability p happens."""
     if probability < 1:
-        return tail_up(-math.expm1(n * math.log1p(-probability)))
+        log_none = n * math.log1p(-probability)
+        return tail_up(-math.expm1(log_none))
     return 1.0

@@ -84,10 +84,10 @@ def probability(*, allow_zero: bool = True, **arguments: SupportsFloat) -> float
     """Return the one argument as a float in [0, 1), or in (0, 1) when zero is not allowed."""
     ((name, value),) = arguments.items()
     number = finite(**arguments)
-    if not (0 <= number < 1) or (number == 0 and not allow_zero):
-        raise InvalidParameter(
-            f"{name} must be in {'[' if allow_zero else '('}0, 1), got {value}", parameter=name
-        )
+    refused_zero = number == 0 and not allow_zero
+    if refused_zero or not 0 <= number < 1:
+        bracket = "[" if allow_zero else "("
+        raise InvalidParameter(f"{name} must be in {bracket}0, 1), got {value}", parameter=name)
     return number + 0.0
 
 
@@ -104,21 +104,28 @@ def count(
     if number < at_least:
         raise InvalidParameter(f"{name} must be at least {at_least}, got {number}", parameter=name)
     if at_most is not None and number > at_most:
-        most = f"2^{at_most.bit_length() - 1}" if at_most == LARGEST else at_most
+        exponent = at_most.bit_length() - 1
+        most = f"2^{exponent}" if at_most == LARGEST else at_most
         raise InvalidParameter(f"{name} must be at most {most}, got {number}", parameter=name)
     return number
 
 
 def nonnegatives(**arguments: ArrayLike) -> NDArray[np.float64]:
     """Return the one argument as an array of finite floats of at least 0."""
-    return _array(
-        arguments, lambda values: np.isfinite(values) & (values >= 0), "finite and at least 0"
-    )
+    return _array(arguments, _are_nonnegative, "finite and at least 0")
 
 
 def probabilities(**arguments: ArrayLike) -> NDArray[np.float64]:
     """Return the one argument as an array of floats in [0, 1)."""
-    return _array(arguments, lambda values: (values >= 0) & (values < 1), "in [0, 1)")
+    return _array(arguments, _are_probabilities, "in [0, 1)")
+
+
+def _are_nonnegative(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.isfinite(values) & (values >= 0)
+
+
+def _are_probabilities(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return (values >= 0) & (values < 1)
 
 
 def _array(
@@ -174,7 +181,6 @@ def parameters(made: Any, **rules: Callable[..., Any]) -> None:
     for field in fields(made):
         rule = rules.get(field.name) or RULES.get(field.name)
         value = getattr(made, field.name)
-        if rule is not None and not (
-            value is None and (field.default is None or "None" in str(field.type))
-        ):
+        may_be_none = field.default is None or "None" in str(field.type)
+        if rule is not None and not (value is None and may_be_none):
             object.__setattr__(made, field.name, rule(**{field.name: value}))
