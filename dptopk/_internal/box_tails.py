@@ -111,7 +111,7 @@ def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
         return _beyond(power, rate, (c + 1) // step + 1)
     start = int(np.searchsorted(step * ends, c + 1, side="right"))
     n = step * ends[start:]
-    masses = mass[start:] * _given(n, special, c)
+    masses = mass[start:] * _exceeded(n, special, c)
     total = float(masses.sum())
     return tail_up(total + _beyond(power, rate, last + 1))
 
@@ -128,21 +128,22 @@ def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
     return tail_up(total + _beyond(power, rate, last + 1))
 
 
-def _given(n: Array, special: int, c: int) -> Array:
-    """The same given n > c + 1: 1 - x^s averaged over x = j/n for j = c+1..n-1, and by the union
-    bound.
+def _exceeded(n: Array, special: int, c: int) -> Array:
+    """Upper bound on P[max(U_1, ..., U_special) - U_0 > c] for each n > c + 1.
 
-    The sum of j^s is at least its integral and half of both ends, for j^s is convex; exact for s =
-    1.
+    Given U_0 = j - c - 1 it is 1 - (j/n)^special, for j = c + 1 to n - 1, and 0 for larger U_0. The
+    mean of (j/n)^special is bounded below by the trapezoids over a convex function: its integral
+    and half of both ends. Exact for one special noise.
     """
     one: Array = (n - c - 1) * (n - c) / (2 * n * n)
     if special == 1:
         return one
-    x = np.log((c + 1) / n)
-    log_y = np.log1p(-1 / n)
-    low = np.exp(special * x)
-    high = np.exp(special * log_y)
-    area = (high * np.exp(log_y) - low * np.exp(x)) / (special + 1)
-    ends = (low + high) / (2 * n)
-    any_of = (n - c - 1) / n - area - ends + 1e-14
-    return np.minimum(np.minimum(special * one, any_of), 1.0)
+    log_first = np.log((c + 1) / n)
+    log_last = np.log1p(-1 / n)
+    first = np.exp(special * log_first)
+    last = np.exp(special * log_last)
+    integral = (last * np.exp(log_last) - first * np.exp(log_first)) / (special + 1)
+    ends = (first + last) / (2 * n)
+    by_trapezoids = (n - c - 1) / n - integral - ends + 1e-14  # 1e-14: more than the rounding
+    by_union = special * one
+    return np.minimum(np.minimum(by_union, by_trapezoids), 1.0)

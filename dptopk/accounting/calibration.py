@@ -232,22 +232,26 @@ def queries_affordable(
     if not query:
         raise InvalidParameter("query must be a charge that is not empty")
 
-    def ask(n: int, name: str, accuracy: float, *, lower: bool = False) -> Bound:
+    def ask(
+        n: int, name: str, accuracy: float, *, rough: bool = False, lower: bool = False
+    ) -> Bound:
+        """The bound of a name on n queries; quick work is enough where it is rough."""
         if query.delta * n >= 1:
             return Bound(math.inf, budget.delta, math.inf, "none", "", ())
-        options = {"interaction": interaction, "bound": name, "rtol": accuracy}
-        options["effort"] = "quick" if accuracy == COARSE_RTOL else effort
-        charge = query.times(n)
-        delta = budget.delta
-        return compose(charge, delta=delta, lower=lower, **options)  # type: ignore[arg-type]
+        return compose(
+            query.times(n),
+            delta=budget.delta,
+            interaction=interaction,
+            bound=name,
+            rtol=accuracy,
+            effort="quick" if rough else effort,
+            lower=lower,
+        )
 
     with within(max_seconds):
-        if bound == "best":
-            cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon)
-        else:
-            cheap = None
         start = 1
-        if cheap:
+        cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
+        if cheap:  # the count that a cheap bound affords is close, and costs little to find
             near = _most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05)
             start = max(near, 1)
         looks = _Looks(ask, bound, budget, rtol)
@@ -325,7 +329,7 @@ class _Looks:
 
     def __call__(self, n: int) -> float:
         if self.rough:
-            found = self.ask(n, self.bound, COARSE_RTOL, lower=True)
+            found = self.ask(n, self.bound, COARSE_RTOL, rough=True, lower=True)
             # About what an accurate answer would be, on the same side of the budget.
             if found.lower is None:
                 likely = math.inf

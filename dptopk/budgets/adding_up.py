@@ -204,22 +204,26 @@ class Entering:
             stated: what the question states.
             inside: whether the charge is covered without any.
         """
-        failures = self.failures
-        left = self.sums.failures_left
-        if inside:
-            delta = failures + self._extra(stated)
-        elif stated is None:
-            delta = failures + (left - failures) * UNSTATED
-        else:
-            delta = Fraction(stated.delta)
-        if failures < delta <= left:
+        delta = self._delta_to_state(stated, inside=inside)
+        if self.failures < delta <= self.sums.failures_left:
             found = self.statement(delta, stated)
             if found is not None:
                 yield found
-        if not inside:
+        if not inside:  # the last resort: as much of ε as is left
             last = self._filling(stated)
             if last is not None:
                 yield last
+
+    def _delta_to_state(self, stated: Budget | None, *, inside: bool) -> Fraction:
+        """The δ of the first statement: little beyond the failures where the charge is covered
+        without one, else that of the question, or a part of what is left.
+        """
+        if inside:
+            return self.failures + self._extra(stated)
+        if stated is not None:
+            return Fraction(stated.delta)
+        spare = self.sums.failures_left - self.failures
+        return self.failures + spare * UNSTATED
 
     def statement(self, delta: Fraction, stated: Budget | None = None) -> ApproxDP | None:
         """The (ε, δ) of all of the charge at this δ; None: no ε.

@@ -252,15 +252,17 @@ def _ranked(
 def _first_and_all(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> ir.Table:
-    """``_first_events`` with the number of each user's labels, where different pairs are taken
-    first: one sort serves both.
+    """One row for each label of each user: its ``place`` in the order of lots, and the number of
+    the user's ``labels``.
+
+    Unlike ``_first_events`` it makes the pairs distinct first, so that a count of rows is one of
+    labels. Both windows have one order: the engine sorts once.
     """
     import ibis
 
     events = _counting(events)
-    *lots, _ = hash_ranks(source, events.user, events.item, bounds)
     each = _each_user(events, within)
-    drawn = dict(zip(("lot0", "lot1"), lots, strict=False))
+    drawn = _lots(source, events, bounds)
     pairs = events.select(*each, "item", **drawn)
     if not source.distinct:
         pairs = pairs.distinct()
@@ -270,6 +272,14 @@ def _first_and_all(
         labels=pairs.count().over(ibis.window(**order, preceding=None, following=None)),
         value=1,
     )
+
+
+def _lots(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.Column]:
+    """The columns of ``hash_ranks`` before the item, by name: one, or two where codes stand for
+    texts.
+    """
+    *lots, _ = hash_ranks(source, events.user, events.item, bounds)
+    return {f"lot{number}": lot for number, lot in enumerate(lots)}
 
 
 def _first_events(
@@ -283,9 +293,8 @@ def _first_events(
     import ibis
 
     events = _counting(events)
-    *lots, _ = hash_ranks(source, events.user, events.item, bounds)
     each = _each_user(events, within)
-    drawn = dict(zip(("lot0", "lot1"), lots, strict=False))
+    drawn = _lots(source, events, bounds)
     # Nothing else is sorted, such as the users' texts.
     events = events.select(*each, "item", **drawn)
     order = {"group_by": each, "order_by": [*drawn, "item"]}

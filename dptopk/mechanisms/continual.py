@@ -224,19 +224,22 @@ class ContinualTopK:
         return plan.spread * (sensitivity.linf * self.sigma), plan.weights * off + SUM_ROUNDING
 
     def _thresholds(self, sensitivity: Sensitivity) -> Array:
-        """Return ``threshold`` for all days."""
+        """Return ``threshold`` for all days, shape (days,); its docstring has the inequality."""
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
         spread, rounding = self.total_noise(sensitivity)
         l0 = finite_l0(sensitivity, "for private labels")
-        passes = (self.delta - FAR_MASS) / (l0 * self.days) / (1 + 1e-9)
-        if passes < FAR_MASS:
+        # On one day, for each of l0 labels: what the user's totals may pass with together.
+        allowed = (self.delta - FAR_MASS) / (l0 * self.days) / (1 + 1e-9)
+        if allowed < FAR_MASS:
             raise InvalidParameter(f"delta={self.delta} is too small")
         active = self.participation.active
-        far = sensitivity.linf * active
-        others = (active - 1) * _normal_tail(_normal_point(passes) + far / spread)
-        share = np.maximum(passes - others, passes / active)
-        return np.asarray(np.ceil(far + rounding + spread * _normal_point(share)))
+        largest = sensitivity.linf * active
+        # A total of ``largest`` takes one share, and a - 1 totals of 0 the others. These pass with
+        # at most the chance that they have at the lowest threshold there could be.
+        zeros = (active - 1) * _normal_tail(_normal_point(allowed) + largest / spread)
+        one = np.maximum(allowed - zeros, allowed / active)  # at least an equal part
+        return np.asarray(np.ceil(largest + rounding + spread * _normal_point(one)))
 
     def threshold(self, sensitivity: Sensitivity, day: int) -> int:
         """The count that a total must exceed for a private label to be shown on that day, from 1

@@ -301,7 +301,7 @@ class TwoPhasePlan(TopKPlan):
         elif "count" in phases:
             labels = in_label_order(answer.labels)
             answer = phases["count"].mechanism.release(everything, rng, labels=labels)
-        note = "; ".join(filter(None, (self._told(len(found)), answer.note)))
+        note = "; ".join(filter(None, (self._how_found(len(found)), answer.note)))
         return replace(
             shown(answer, self.k, self.counted),
             charge=self.charge,
@@ -355,28 +355,23 @@ class TwoPhasePlan(TopKPlan):
             f"{numbered(self.under.l0, 'label')} of each user{weighted}."
         )
 
-    def _told(self, found: int) -> str:
-        """Describe how labels were found, and the data on which they were counted."""
-        labels = "1 label was" if found == 1 else f"{found} labels were"
-        about = "counts and error bars are about" if self.counted else "their order is that of"
+    def _how_found(self, number: int) -> str:
+        """The note of an answer: on which data labels were found, and on which counted."""
+        labels = "1 label was" if number == 1 else f"{number} labels were"
         done = "counted" if self.counted else "selected"
+        about = "counts and error bars are about" if self.counted else "their order is that of"
         if self.under.l0 is None:
             return f"{labels} found and {done} on all data: {about} the data without a cap"
+        found = f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user)"
         if self.way.counting == "capped":
-            return (
-                f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user), and "
-                "selected on all data; their counts are those under the cap"
+            return f"{found}, and selected on all data; their counts are those under the cap"
+        parts = [f"{found}, and {done} on all data: {about} the data without that cap"]
+        if self.weights:
+            parts.append(
+                "to find them, a label of a user counted less the more of them the user has"
             )
-        weights = (
-            "; to find them, a label of a user counted less the more of them the user has"
-            if self.weights
-            else ""
-        )
-        missing = "; a label that was not found is missing whatever its count"
-        return (
-            f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user), and "
-            f"{done} on all data: {about} the data without that cap{weights}{missing}"
-        )
+        parts.append("a label that was not found is missing whatever its count")
+        return "; ".join(parts)
 
     def explain(self, *, confidence: float = CONFIDENCE) -> str:
         """The plan in words."""

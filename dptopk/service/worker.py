@@ -254,22 +254,14 @@ class Service:
         self, spec: DatasetSpec, person: Person, key: str, question: PostedQuestion, job: str
     ) -> Spend:
         """Answer a question. Its line of the audit log is written before anything is charged."""
-        stage = "failed"
-        code = "internal"
-        message = "internal error"
-        written = 0
+        ending = Ending()
         detail = {"question": question.plain(), "key": key, "job": job}
         line, size = self.access.begun(person.analyst, question.action, spec.name, detail)
         try:
             spend = question.answerer(self).ask(spec, person.analyst, key, question)
-            written = len(json.dumps([spend.mechanism, self.page(spec, spend)]))
-            stage = "done"
-            code = ""
-            message = ""
+            ending = Ending.answered(len(json.dumps([spend.mechanism, self.page(spec, spend)])))
         except DptopkError as error:
-            stage = "cancelled" if isinstance(error, Cancelled) else "failed"
-            code = type(error).__name__
-            message = str(error)
+            ending = Ending.by(error)
             raise
         except Exception as error:
             # a traceback may quote data
@@ -279,17 +271,15 @@ class Service:
             return spend
         finally:
             self._hold()
-            outcome = {"done": "answered", "cancelled": "cancelled"}.get(stage, "failed")
-            outcome = "refused" if code == BudgetExceeded.__name__ else outcome
-            self.metrics.question(spec.name, outcome)
-            done: list[Any] = [self.access.ended(line, outcome)]
-            if written:
-                done.append(self.tables.add(Tables.usage, person.analyst, written))
+            self.metrics.question(spec.name, ending.outcome)
+            changes: list[Any] = [self.access.ended(line, ending.outcome)]
+            if ending.written:
+                changes.append(self.tables.add(Tables.usage, person.analyst, ending.written))
             else:
-                done.append(self.access.add_logged(person.analyst, size))
-            if stage != "cancelled":  # that is written already
-                done.append(self.jobs.end(job, stage, code, message))
-            self.tables.change(*done)
+                changes.append(self.access.add_logged(person.analyst, size))
+            if ending.stage != "cancelled":  # whoever called it off wrote that already
+                changes.append(self.jobs.end(job, ending.stage, ending.code, ending.message))
+            self.tables.change(*changes)
 
     def running(self, analyst: str, dataset: str, key: str) -> bool:
         """Whether this worker is answering a question."""
@@ -347,6 +337,41 @@ def refuse_unfit(catalog: Catalog) -> None:
         opened(catalog, tables).close()
     finally:
         tables.close()
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a question ended; by default by an error that nobody foresaw.
+
+    Attributes:
+        stage, code, message: what its job shows.
+        written: the size of the stored answer; 0: there is none, and nothing was charged.
+    """
+
+    stage: str = "failed"
+    code: str = "internal"
+    message: str = "internal error"
+    written: int = 0
+
+    @classmethod
+    def answered(cls, written: int) -> Ending:
+        """With an answer of that size."""
+        return cls("done", "", "", written)
+
+    @classmethod
+    def by(cls, error: DptopkError) -> Ending:
+        """By an error that the analyst may read."""
+        stage = "cancelled" if isinstance(error, Cancelled) else "failed"
+        return cls(stage, type(error).__name__, str(error))
+
+    @property
+    def outcome(self) -> str:
+        """Its word in the audit log and in the metrics."""
+        if self.code == BudgetExceeded.__name__:
+            return "refused"
+        if self.stage == "done":
+            return "answered"
+        return self.stage
 
 
 def place(error: BaseException) -> str:

@@ -120,7 +120,7 @@ def simulated(subject: Subject) -> Mismatches:
         return
     chosen, values = map(np.concatenate, zip(*map(draw, range(BLOCKS)), strict=True))
     answers = list(subject.releases(counts, 4, draws=max(subject.draws // 2, BLOCK_DRAWS)))
-    yield from _ranks(chosen, answers, k)
+    yield from _rows_and_ranks(chosen, answers, k)
     if answers[0].counts is not None and _ordered(answers):
         noise = values - counts[np.maximum(chosen, 0)]
         truth = {str(row): int(count) for row, count in enumerate(counts)}
@@ -132,15 +132,18 @@ def _ordered(answers: list[Release]) -> bool:
     return not any("set" in answer.note for answer in answers[:5])
 
 
-def _ranks(chosen: Array, answers: list[Release], k: int) -> Mismatches:
-    """Return how many labels are chosen, and their mean rank, where they are in order."""
-    rows = [[int(str(label)) for label in answer.labels[:k]] for answer in answers]
-    numbers = (chosen >= 0).sum(axis=1).astype(float)
-    yield from _alike("simulate", "rows", numbers, np.array(list(map(len, rows)), float), 0.1)
+def _rows_and_ranks(chosen: Array, answers: list[Release], k: int) -> Mismatches:
+    """Simulated and released answers have as many rows on average, and the same mean rank where
+    rows are in order; an answer without rows has the rank -1.
+    """
+    released = [[int(str(label)) for label in answer.labels[:k]] for answer in answers]
+    simulated_rows = (chosen >= 0).sum(axis=1).astype(float)
+    released_rows = np.array([float(len(ranks)) for ranks in released])
+    yield from _alike("simulate", "rows", simulated_rows, released_rows, 0.1)
     if _ordered(answers):
-        theirs = np.array([np.mean(row) if row else -1.0 for row in rows])
-        ours = np.where(numbers > 0, _mean_rank(chosen), -1.0)
-        yield from _alike("simulate", "mean rank", ours, theirs, 0.15)
+        released_means = np.array([np.mean(ranks) if ranks else -1.0 for ranks in released])
+        simulated_means = np.where(simulated_rows > 0, _mean_rank(chosen), -1.0)
+        yield from _alike("simulate", "mean rank", simulated_means, released_means, 0.15)
 
 
 def _falling(subject: Subject) -> Array:

@@ -30,6 +30,9 @@ TERMS = 20
 SLOPE_ERROR = (FAR**2 + 3) * (MILLS_ERROR + EPS) + TERMS * EPS
 # R(a) - R(b), b >= a + 1/4: R(a) + R(b) < (9 |a| + 11) (R(a) - R(b)).
 DIFFERENCE_ERROR = MILLS_ERROR + EPS
+# Where the difference of two ratios cancels: from here on a bound by the slope is used. There δ is
+# below e^-5e7.
+FAR_OUT = 1e4
 # How close to the largest μ a search ends, relatively.
 ROOT_TOLERANCE = 1e-13
 
@@ -55,15 +58,17 @@ def _mills_slope(x: Floats) -> Floats:
 
 
 def _log_mills_difference(a: Floats, width: float) -> Floats:
-    """Logarithm of Q(a)/φ(a) - Q(b)/φ(b), b = a + width, a >= -1; a quadrature of the slope where
-    width is small.
+    """Logarithm of R(a) - R(b), R Mills' ratio, b = a + width, a >= -1.
+
+    A difference of two ratios, or a quadrature of the slope where b is close to a; an upper bound
+    from FAR_OUT on.
     """
     if width > 0.25:
-        bulk = np.minimum(
-            a, 1e4
-        )  # far out, where the difference cancels: the slope falls, and δ is below e^-5e7
-        beyond = np.minimum(width * _mills_slope(a), _mills(a))
-        return np.log(np.where(a > 1e4, beyond, _mills(bulk) - _mills(bulk + width)))
+        near = np.minimum(a, FAR_OUT)
+        difference = _mills(near) - _mills(near + width)
+        # The slope is steepest at a, and R(b) > 0.
+        at_most = np.minimum(width * _mills_slope(a), _mills(a))
+        return np.log(np.where(a > FAR_OUT, at_most, difference))
     # R' = x R - 1, so R(a) - R(b) is the integral of 1 - x R(x) over [a, b]: Gauss-Legendre.
     points = a[:, None] + width * (1 + _NODES) / 2
     return math.log(width) + np.log(_mills_slope(points) @ (_WEIGHTS / 2))
@@ -94,7 +99,9 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
         close_to_1 = _log_delta_close_to_1(np.minimum(a, -1.0), ratio + mu / 2, moved)
     # The three terms of ``positive`` and their sums are at most a² + |positive| + 2.
     slack = (np.abs(near) + 2) * moved + 2 * EPS * (near * near + np.abs(positive) + 2)
-    slack += np.maximum(SLOPE_ERROR, (9 * np.minimum(np.abs(near), 1e4) + 11) * DIFFERENCE_ERROR)
+    slack += np.maximum(
+        SLOPE_ERROR, (9 * np.minimum(np.abs(near), FAR_OUT) + 11) * DIFFERENCE_ERROR
+    )
     return np.minimum(np.where(a > -1, positive + slack, close_to_1), 0.0).reshape(x.shape)
 
 

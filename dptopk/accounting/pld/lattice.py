@@ -123,6 +123,8 @@ class LossDistribution:
             if delta > slack:
                 return float(self._curve.epsilon(delta - slack))
             return math.inf
+        # F falls, so at the smaller ε found with the slack it may be larger than at the guess:
+        # twice the slack is room for that. Where it is not enough 0 is the bound.
         guess = float(self._curve.epsilon_lower(delta))
         slack = 2 * self.error * _exp(self.log_unit(guess))
         found = float(self._curve.epsilon_lower(min(delta + slack, 1.0)))

@@ -257,23 +257,31 @@ def _log_mgf_of_range(epsilon: float, order: float) -> float:
 
 
 def _candidates(band: _Band) -> Iterator[_Candidate]:
-    """Anchors for each top price, grid steps to it, and range that is one of the anchors itself."""
+    """Levels of the prices 1 to top, for several tops and grids that reach about the largest range.
+
+    A grid's step h is such that one of the levels is one of the ranges: that range is not rounded.
+    """
     epsilons = band.epsilons.tolist()
     largest = epsilons[-1]
+    for steps in _steps_of_levels(band):
+        last = int(steps[-1])
+        last_but_one = int(steps[-2])
+        for h in {epsilon / n for epsilon in epsilons for n in steps.tolist()}:
+            if last_but_one * h < largest <= last * h * (1 + 1e-12):
+                yield _judged(band, steps, h)
+
+
+def _steps_of_levels(band: _Band) -> Iterator[NDArray[np.int64]]:
+    """The grid steps to levels that are worth about 1, 2, ..., top parts of the largest range."""
     for top in range(2, tuning.HIGHEST_TOP + 1):
         shares = band.shares(top)
-        for N in tuning.TUNED_STEPS:
+        for steps_to_largest in tuning.TUNED_STEPS:
             # A step lower than the price is worth costs that range only; a step higher would make
             # all others dear.
-            steps = np.floor(N * shares * (1 + tuning.NEARLY)).astype(int)
+            steps = np.floor(steps_to_largest * shares * (1 + tuning.NEARLY)).astype(np.int64)
             rising = bool((np.diff(steps) > 0).all())
-            if steps[0] < 1 or not rising:
-                continue
-            last = int(steps[-1])
-            last_but_one = int(steps[-2])
-            for h in {epsilon / n for epsilon in epsilons for n in steps.tolist()}:
-                if last_but_one * h < largest <= last * h * (1 + 1e-12):
-                    yield _judged(band, steps, h)
+            if steps[0] >= 1 and rising:
+                yield steps
 
 
 class _Coins(NamedTuple):

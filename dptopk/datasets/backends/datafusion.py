@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend, builtin
-from dptopk.datasets.backends.total import attempted, divided, rounded
+from dptopk.datasets.backends.total import attempted, by_name, divided, rounded
 
 if TYPE_CHECKING:
     import ibis.expr.operations as ops
@@ -29,10 +29,8 @@ _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
-    safe = _TOTAL.get(type(operation).__name__)
-    if safe is None:
-        return None
-    return safe(operation)
+    """An operation that gives NULL where it would fail (``Backend.total``)."""
+    return by_name(_TOTAL, operation)
 
 
 # Text is compared by its bytes always, and there is no 64-bit hash of several values: lots are by

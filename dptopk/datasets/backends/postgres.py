@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend, builtin
-from dptopk.datasets.backends.total import divided, guarded, is_extraction, rounded
+from dptopk.datasets.backends.total import by_name, divided, guarded, is_extraction, rounded
 
 if TYPE_CHECKING:
     import ibis.expr.operations as ops
@@ -137,12 +137,10 @@ _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
+    """An operation that gives NULL where it would fail (``Backend.total``)."""
     if is_extraction(operation):
         return _finite(operation)
-    safe = _TOTAL.get(type(operation).__name__)
-    if safe is None:
-        return None
-    return safe(operation)
+    return by_name(_TOTAL, operation)
 
 
 POSTGRES = Backend(

@@ -19,7 +19,7 @@ from dptopk.datasets.backends.files import (
     well_formed,
 )
 from dptopk.datasets.backends.frames import library
-from dptopk.datasets.backends.total import attempted, divided, is_extraction, rounded
+from dptopk.datasets.backends.total import attempted, by_name, divided, is_extraction, rounded
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -74,12 +74,10 @@ _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
+    """An operation that gives NULL where it would fail (``Backend.total``)."""
     if is_extraction(operation):
         return operation.to_expr()
-    safe = _TOTAL.get(type(operation).__name__)
-    if safe is None:
-        return None
-    return safe(operation)
+    return by_name(_TOTAL, operation)
 
 
 SPARK = Backend(

@@ -77,7 +77,12 @@ class StoredRows:
             self.connection.con.execute(f"DROP TABLE IF EXISTS temp.{name}").fetchall()
 
     def columns(self, sums: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
-        """The columns ``sums``, and the labels, which are not read; shape (rows,) each."""
+        """The values of the columns ``sums``, and labels that are read when they are asked for.
+
+        Returns:
+            Both of shape (rows,). The labels keep the connection open as long as they live.
+        """
+        # Python is about to need the memory that DuckDB has.
         self.forget()
         self._spare()
         listed = ", ".join(sums)
@@ -87,6 +92,7 @@ class StoredRows:
         dtype: np.dtype[Any] = np.dtype(np.int64) if numbers else np.dtypes.StringDType()
         size = len(columns[sums[0]])
         labels = StoredLabels(size, dtype, self.labels, self.places)
+        # The labels refer to this object, by the two methods they were given: it goes with them.
         self.holder.hold()
         weakref.finalize(self, self.holder.close)
         return columns, labels

@@ -204,6 +204,16 @@ def divided(operation: ops.NumericBinary) -> ir.Value | None:
     return operation.copy(right=right.to_expr().nullif(0).op()).to_expr()
 
 
+def by_name(
+    table: Mapping[str, Callable[..., ir.Value | None]], operation: ops.Value
+) -> ir.Value | None:
+    """What an engine's table writes instead of an operation that may fail; None: it has nothing."""
+    safe = table.get(type(operation).__name__)
+    if safe is None:
+        return None
+    return safe(operation)
+
+
 def is_extraction(operation: ops.Value) -> bool:
     """Whether the operation gives a field of a date or time, such as its year."""
     import ibis.expr.operations as ops

@@ -157,18 +157,21 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
         pieces: n >= 1, the chords of one half.
     """
 
-    def residual(epsilons: Floats) -> Floats:
+    def slope_errors(epsilons: Floats) -> Floats:
+        """By how much ln of the slope of the chord between a vertex's neighbours is off its ε."""
         slopes = np.append(epsilons, 0.0)
-        type_1 = f.touch(slopes)
-        reached = f.delta(slopes) + np.exp(slopes) * type_1
-        type_1 = np.append(0.0, type_1)
-        reached = np.append(float(f.delta(1e6)), reached)
-        chords = (reached[2:] - reached[:-2]) / (type_1[2:] - type_1[:-2])
+        touching = f.touch(slopes)
+        # The line of slope -e^ε through (t, f(t)) meets t = 0 at 1 - δ(ε).
+        power = f.delta(slopes) + np.exp(slopes) * touching  # 1 - f(t)
+        at_0 = float(f.delta(1e6))  # 1 - f(0) = δ(∞)
+        type_1 = np.append(0.0, touching)
+        power = np.append(at_0, power)
+        chords = (power[2:] - power[:-2]) / (type_1[2:] - type_1[:-2])
         return np.asarray(np.log(chords) - epsilons)
 
     if validate.count(pieces=pieces) == 1:
         return from_above(f, [0.0])
-    return from_above(f, np.append(_solve(residual, spread_out(f, pieces - 1)), 0.0))
+    return from_above(f, np.append(_solve(slope_errors, spread_out(f, pieces - 1)), 0.0))
 
 
 def spread_out(f: TradeoffFunction, pieces: int) -> Floats:
