@@ -130,7 +130,8 @@ def contributions(
             few = ranked.place < bounds.labels_per_user
         return ranked.filter(few)
     if bounds.per_label_cap == 1:
-        return _counting(events).select(*within, "user", "item").distinct().mutate(value=1)
+        labels = _counting(events).select(*within, "user", "item")
+        return labels.distinct().mutate(value=1)
     return _amounts_under(events, bounds, within)
 
 
@@ -142,7 +143,8 @@ def _under_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.
         group_by=_each_user(ranked, within), order_by=ranked.place, preceding=None, following=0
     )
     summed = ranked.mutate(so_far=ranked.value.sum().over(so_far))
-    left = summed.mutate(left=bounds.total_per_user - (summed.so_far - summed.value))
+    before = summed.so_far - summed.value
+    left = summed.mutate(left=bounds.total_per_user - before)
     kept = left.filter(left.left > 0).mutate(value=ibis.least(left.value, left.left))
     if bounds.labels_per_user is None:
         return kept
@@ -174,7 +176,8 @@ def both(
             found.labels, bounds.labels_per_user
         )  # the root of a small integer rounds to no larger one
         capped = (ibis.literal(WEIGHT**2) // under).cast("float64").sqrt().floor().cast("int64")
-    found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, capped, 0))
+    kept = found.place < bounds.labels_per_user
+    found = found.mutate(capped=ibis.ifelse(kept, capped, 0))
     if not profile:
         return found
     return _profiled(found, within)
@@ -301,7 +304,8 @@ def _first_events(
     if source.distinct:
         return events.mutate(place=ibis.row_number().over(**order), value=1)
     if source.backend.unhashed is not None:
-        events = events.select(*each, *drawn, "item", unhashed=source.backend.unhashed()).distinct()
+        unhashed = source.backend.unhashed()
+        events = events.select(*each, *drawn, "item", unhashed=unhashed).distinct()
         # A running count, since Ibis writes row_number() - 1, at whose limit PostgreSQL does not
         # stop.
         numbered = events.mutate(
@@ -374,7 +378,8 @@ def label_counts(
                 total = _cut(total, top, within, ties=True).join(names, "item")
                 total = total.select(*within, *sums, item=total["name"])
             narrow = {name: total[name].cast("int32") for name in sums if name in PROFILE}
-            rows = _cut(total.mutate(**narrow), top, within).select(*keys, *sums)
+            narrowed = total.mutate(**narrow)
+            rows = _cut(narrowed, top, within).select(*keys, *sums)
             columns = _asked(source, partial(source.columns, rows))
             break
         except MemoryFull:
@@ -606,4 +611,5 @@ def _whole(weight: ir.NumericColumn, cap: int) -> ir.IntegerColumn:
 
     if weight.type().is_floating():
         weight = ibis.ifelse(weight.isnan(), 0.0, weight)
-    return weight.fill_null(0).clip(lower=0, upper=cap).floor().cast("int64")
+    clipped = weight.fill_null(0).clip(lower=0, upper=cap)
+    return clipped.floor().cast("int64")

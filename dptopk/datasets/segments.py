@@ -284,7 +284,8 @@ def _numbers(source: OpenTable, events: ir.Table, names: Sequence[Any]) -> ir.Ta
 
     if events.segment.type().is_integer() or source.backend.keep is None:
         return None
-    exact = [name.encode() if events.segment.type().is_binary() else name for name in names]
+    is_binary = events.segment.type().is_binary()
+    exact = [name.encode() if is_binary else name for name in names]
     return ibis.memtable(
         pa.table({"segment_name": exact, "place": pa.array(range(len(exact)), pa.int32())})
     )
@@ -320,5 +321,6 @@ def _contributions(
             group_by=visits.user, order_by=hash_ranks(source, visits.user, name, bounds)
         )  # from 0
         placed = visits.mutate(place=place)
-        events = events.semi_join(placed.filter(placed.place < s), ["user", "segment"])
+        kept = placed.filter(placed.place < s)
+        events = events.semi_join(kept, ["user", "segment"])
     return each(source, events, bounds, within=("segment",))

@@ -305,7 +305,8 @@ class EventsStore:
             day = without_data(
                 "partition", "the engine could not run the query", partial(source.run, pairs)
             )
-        kinds = [_kind(day.schema.field(name).type) for name in ("user", "item")]
+        schema = day.schema
+        kinds = [_kind(schema.field(name).type) for name in ("user", "item")]
         with self._transaction():
             self._same_types(kinds)
             without_data(

@@ -251,7 +251,8 @@ def _separator(text: str, wanted: Sequence[str], *, is_tsv: bool) -> str:
 def _cells(text: str, separator: str) -> tuple[str, ...]:
     """The cells of the first line."""
     try:
-        return tuple(next(csv.reader(io.StringIO(text, newline=""), delimiter=separator)))
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        return tuple(next(lines))
     except (csv.Error, StopIteration):
         return (text.splitlines()[0],)
 

@@ -157,7 +157,8 @@ def beside(
     if PROFILE.keys() <= columns.keys():
         above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]
         users = -np.diff(above, append=0)
-        looked.append(Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public"))
+        one_cell = Sensitivity(l0=1)
+        looked.append(Histogram(list(CELLS), users, sensitivity=one_cell, domain="public"))
     if labels is None:
         columns = in_order(columns)
     moved = Sensitivity(linf=under.per_label_cap)

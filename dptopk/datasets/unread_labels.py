@@ -95,7 +95,8 @@ def _counted(
             return None
         placed = names.select("item", place=names.rowid().cast("int32"))
         labels = labels.join(placed, "item").drop("item").rename(item="place")
-    engine_table(source, _ROWS, labels.order_by(labels["count"].desc(), labels.item.asc()))
+    ordered = labels.order_by(labels["count"].desc(), labels.item.asc())
+    engine_table(source, _ROWS, ordered)
     users = _users(source, counted) if profile else {}
     assert source.store is not None  # noqa: S101
     read = [name for name in labels.columns if name != "item"]
@@ -121,9 +122,11 @@ def _by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
         count=placed.count(), capped=placed.capped.sum().cast("int64"), **narrow
     )
     labels = labels.mutate(cell=ibis.literal(NO_CELL, "int16"))
-    labels = labels.mutate(**{name: labels[name].cast("int32") for name in narrow})
+    in_32_bits = {name: labels[name].cast("int32") for name in narrow}
+    labels = labels.mutate(**in_32_bits)
     there = placed.filter(placed.place.isin(CELLS))
-    users = there.group_by(cell=there.place.cast("int16")).agg(count=there.count())
+    cell = there.place.cast("int16")
+    users = there.group_by(cell=cell).agg(count=there.count())
     nothing = {name: ibis.literal(0, labels[name].type()) for name in ("capped", *narrow)}
     users = users.mutate(item=ibis.null(labels.item.type()), **nothing)
     return ibis.union(labels, users.select(labels.columns))
@@ -132,5 +135,6 @@ def _by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
 def _users(source: OpenTable, counted: ir.Table) -> dict[str, Array]:
     """How many users have more labels than each of CELLS, in columns of one row."""
     cells = counted.filter(counted.cell != NO_CELL).select("cell", "count")
-    found = {row["cell"]: row["count"] for row in ran(source, cells).to_pylist()}
+    rows = ran(source, cells).to_pylist()
+    found = {row["cell"]: row["count"] for row in rows}
     return {f"above_{cell}": np.array([found.get(cell, 0)], dtype=np.int64) for cell in CELLS}

@@ -268,7 +268,8 @@ def gathered(batches: pa.RecordBatchReader) -> dict[str, Array]:
 
 def _joined(parts: list[Array]) -> Array:
     """The parts as one array, each of them dropped when it is in there."""
-    joined = np.empty(sum(map(len, parts)), dtype=np.result_type(*parts))
+    size = sum(map(len, parts))
+    joined = np.empty(size, dtype=np.result_type(*parts))
     end = joined.size
     while parts:
         last = parts.pop()

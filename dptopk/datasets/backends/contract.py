@@ -140,7 +140,8 @@ def missing_values_are_dropped(tried: Tried) -> None:
     user = plain.table.u.nullif("-")
     item = plain.table.i.nullif("-")
     weight = plain.table.w.nullif(-1)
-    table = replace(plain, table=plain.table.select(u=user, i=item, w=weight))
+    columns = plain.table.select(u=user, i=item, w=weight)
+    table = replace(plain, table=columns)
     agree(tried.counts(table), {"x": 2, "": 1}, "the labels of users")
     agree(tried.counts(table, weight="w", per_label_cap=3), {"x": 2}, "sums of weights")
     agree(tried.counts(table, labels_per_user=1), {"x": 2, "": 1}, "the labels kept")
@@ -298,7 +299,8 @@ def windows_rank_as_said(tried: Tried) -> None:
         expected = [(*row[:3], 0, *row[4:]) for row in expected]
         agree(sorted(numbers), [0, 0, 1, 2, 3, 4], "row numbers")
         found = sorted((*row[:3], 0, *row[4:]) for row in found)
-    agree(found, sorted(row[: len(asked)] for row in expected), "places in windows")
+    wanted = sorted(row[: len(asked)] for row in expected)
+    agree(found, wanted, "places in windows")
 
 
 def the_cut_is_by_count_then_label(tried: Tried) -> None:
@@ -511,7 +513,8 @@ def _users_are_counted_by_labels(table: OpenTable, pairs: Sequence[tuple[str, st
     """Users of up to 6 labels are as many as there are."""
     labels = Counter(str(n) for n in Counter(user for user, _ in pairs).values() if n <= 6)
     bins = users_by_labels(table, user="u", item="i")
-    found = dict(zip(bins.labels.tolist(), bins.counts.tolist(), strict=True))
+    names = bins.labels.tolist()
+    found = dict(zip(names, bins.counts.tolist(), strict=True))
     single = {name: n for name, n in found.items() if n and len(name) == 1 and name <= "6"}
     agree(single, dict(labels), "users by labels")
 
@@ -541,7 +544,8 @@ def one_user_moves_what_was_said(tried: Tried) -> None:
     events = _events_in_segments()
     whole = _counts_in_segments(tried, events)
     for gone in ("u0", "u1", "u2"):
-        others = _counts_in_segments(tried, [event for event in events if event[0] != gone])
+        left = [event for event in events if event[0] != gone]
+        others = _counts_in_segments(tried, left)
         changes = [_change(*counts) for counts in zip(whole, others, strict=True)]
         for change in changes:
             if len(change) > 2 or not all(0 < move <= 2 for move in change.values()):

@@ -93,7 +93,8 @@ def no_value_decides(engine: Engine, folder: Path) -> None:
         write_table(pa.table({"u": numbers, "i": texts}), path, row_group_size=size)
         agree(_counts(engine, path), {"x": 2, "y": 2}, "the labels of users by numbers")
         found = events_histogram(path, user="i", item="u", labels_per_user=5, engine=engine)
-        counted = dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+        names = found.labels.tolist()
+        counted = dict(zip(names, found.counts.tolist(), strict=True))
         agree(counted, {1: 1, 2: 2, 3: 1}, "labels by numbers")
 
 

@@ -54,7 +54,8 @@ def _decode(data: ir.BinaryValue) -> ir.StringValue:
 
 
 def _hash(*columns: ir.Value) -> ir.IntegerValue:
-    return builtin("hash", tuple(column.type() for column in columns), "uint64")(*columns)
+    types = tuple(column.type() for column in columns)
+    return builtin("hash", types, "uint64")(*columns)
 
 
 def _mix(*columns: ir.Value) -> ir.IntegerValue:

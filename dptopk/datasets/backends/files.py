@@ -169,7 +169,8 @@ def located(table: EventTable) -> Files:
             f"leave behind are; rename it"
         )
     paths = (str(path),) if path.exists() else matching(str(path), path)
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+    endings = [suffix.lower() for suffix in path.suffixes]
+    suffixes = [ending for ending in endings if ending not in _COMPRESSED]
     kind = _FORMATS.get(suffixes[-1]) if suffixes else None
     if kind is None:
         refuse_workbook(path)
@@ -189,7 +190,8 @@ def refuse_differing(paths: Sequence[str]) -> None:
     types = dict[str, tuple[str, str]]()
     for path in paths if len(paths) > 1 else ():
         with ParquetFile(path) as file:
-            columns = [file.schema.column(place) for place in range(len(file.schema))]
+            schema = file.schema
+            columns = [schema.column(place) for place in range(len(schema))]
         for column in columns:
             kind = (column.physical_type, str(column.logical_type))
             if types.setdefault(column.path, kind) != kind:
@@ -203,7 +205,8 @@ def header(path: str) -> bytes:
     from pyarrow import input_stream
 
     with input_stream(path) as stream:
-        first = stream.read(_CHUNK).removeprefix(codecs.BOM_UTF8).partition(b"\n")[0].strip()
+        head = stream.read(_CHUNK).removeprefix(codecs.BOM_UTF8)
+        first = head.partition(b"\n")[0].strip()
     if not first:
         raise InvalidParameter(
             "table: the first line of a text file is empty; it must name the columns"

@@ -187,5 +187,6 @@ def _plain_columns(table: pa.Table) -> pa.Table:
                 None if value is None else str(value) for value in table.column(place).to_pylist()
             ]
             table = table.set_column(place, field.name, pa.array(texts, pa.string()))
-    kinds = pa.schema([field.with_type(plain(field.type)) for field in table.schema])
+    fields = [field.with_type(plain(field.type)) for field in table.schema]
+    kinds = pa.schema(fields)
     return readable(table.cast(kinds))

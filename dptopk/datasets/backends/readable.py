@@ -75,7 +75,8 @@ def _in_range(column: pa.TimestampArray, microseconds: int) -> pa.TimestampArray
     ticks = column.cast(pa.int64())
     above = pc.greater_equal(ticks, -largest)
     below = pc.less_equal(ticks, largest)
-    return pc.if_else(pc.and_(above, below), column, pa.scalar(None, column.type))
+    null = pa.scalar(None, column.type)
+    return pc.if_else(pc.and_(above, below), column, null)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -41,7 +41,8 @@ def _decode(data: ir.BinaryValue) -> ir.StringValue:
 
 
 def _mix(*columns: ir.Value) -> ir.IntegerValue:
-    return builtin("xxhash64", tuple(column.type() for column in columns), "int64")(*columns)
+    types = tuple(column.type() for column in columns)
+    return builtin("xxhash64", types, "int64")(*columns)
 
 
 def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
@@ -53,7 +54,8 @@ def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
             return operation.to_expr()
         if not kind.is_integer():
             return None
-        sides = [side.to_expr().cast(kind) for side in (operation.left, operation.right)]
+        operands = (operation.left, operation.right)
+        sides = [side.to_expr().cast(kind) for side in operands]
         return builtin(name, (kind, kind), kind)(*sides)
 
     return safe
@@ -171,7 +173,8 @@ class _Views:
 
     def together(self, events: ir.Table) -> ir.Table:
         """One shuffle by user here saves those of the grouping and of the ranking."""
-        return self.of(self.session.sql(self.connection.compile(events)).repartition("user"))
+        query = self.connection.compile(events)
+        return self.of(self.session.sql(query).repartition("user"))
 
     def drop(self) -> None:
         """Drop all of them."""

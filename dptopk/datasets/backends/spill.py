@@ -35,7 +35,8 @@ class Spill:
         new = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
         # Another process that looks for leftovers sees the folder when it is locked.
         self._lock = _locked(new)
-        self.folder = new.rename(parent / new.name.replace(_NEW, _PREFIX, 1))
+        name = new.name.replace(_NEW, _PREFIX, 1)
+        self.folder = new.rename(parent / name)
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""

@@ -137,7 +137,8 @@ class StoredRows:
             with self.lock:
                 for name, values in wanted.items():
                     place = pa.array(range(len(values)), pa.int64())
-                    con.register(_WANTED, pa.table({name: pa.array(values), "place": place}))
+                    listed = pa.table({name: pa.array(values), "place": place})
+                    con.register(_WANTED, listed)
                 try:
                     return gathered(pa.RecordBatchReader.from_stream(con.sql(query)))
                 finally:
