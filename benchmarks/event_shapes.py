@@ -3,21 +3,32 @@ process, on tables of several shapes.
 
     python benchmarks/event_shapes.py                       # 10^6 events
     python benchmarks/event_shapes.py --events 10000000     # a minute of processor time
+    python benchmarks/event_shapes.py --events 3000000 --csv
+    python benchmarks/event_shapes.py --events 3000000 --postgres postgresql://USER@127.0.0.1/DATABASE
+
+PostgreSQL must run on this machine (Linux) and be otherwise idle: the processor time is that of its
+connection, of the workers that ended meanwhile, and of this program. The table dptopk_shapes is
+made there and removed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pandas as pd
 
 from dptopk.datasets import DuckDB, event_counts, events_histogram
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
 
 # The columns member and article, for a number of events.
 SHAPES = {
@@ -35,40 +46,90 @@ COLUMNS = {"user": "member", "item": "article"}
 
 
 def distinct(path: Path) -> None:
-    """Count different members by the engine alone."""
+    """Count different members by DuckDB alone."""
     with duckdb.connect(config=SETTINGS) as connection:
         connection.execute(DISTINCT.format(path=path)).fetchall()
 
 
-def one_phase(path: Path) -> None:
+def one_phase(table: Path | ir.Table) -> None:
     """The histogram of one phase."""
-    events_histogram(path, **COLUMNS, labels_per_user=20, top=251, engine=DuckDB(**SETTINGS))
+    engine = DuckDB(**SETTINGS) if isinstance(table, Path) else None
+    events_histogram(table, **COLUMNS, labels_per_user=20, top=251, engine=engine)
 
 
-def two_phases(path: Path, *, profile: bool) -> None:
+def two_phases(table: Path | ir.Table, *, profile: bool) -> None:
     """The histograms of two phases; ``profile``: with those of a look."""
+    engine = DuckDB(**SETTINGS) if isinstance(table, Path) else None
     event_counts(
-        path,
-        **COLUMNS,
-        labels_per_user=100,
-        weights=True,
-        profile=profile,
-        engine=DuckDB(**SETTINGS),
+        table, **COLUMNS, labels_per_user=100, weights=True, profile=profile, engine=engine
     )
 
 
-QUERIES: dict[str, Callable[[Path], None]] = {
+QUERIES: dict[str, Callable[[Path | ir.Table], None]] = {
     "one phase": one_phase,
     "two phases": partial(two_phases, profile=False),
     "with a look": partial(two_phases, profile=True),
 }
 
 
-def seconds(query: Callable[[Path], None], path: Path) -> float:
+def seconds(query: Callable[[], None], clock: Callable[[], float]) -> float:
     """Processor time of a query."""
-    start = time.process_time()
-    query(path)
-    return time.process_time() - start
+    start = clock()
+    query()
+    return clock() - start
+
+
+class Server:
+    """A table of PostgreSQL on this machine, and the processor time of its server."""
+
+    def __init__(self, url: str) -> None:
+        import ibis
+
+        self.connection = ibis.connect(url)
+        self.client = self.connection.con.info.backend_pid
+
+    def write(self, path: Path) -> ir.Table:
+        """Put the rows of a Parquet file into the table of events."""
+        kinds = {"VARCHAR": "text", "BIGINT": "bigint"}
+        relation = duckdb.read_parquet(str(path))
+        columns = zip(relation.columns, relation.types, strict=True)
+        described = ", ".join(f"{name} {kinds[str(kind)]}" for name, kind in columns)
+        text = path.with_suffix(".csv")
+        relation.write_csv(str(text), header=False)
+        with self.connection.con.cursor() as cursor:
+            cursor.execute("DROP TABLE IF EXISTS dptopk_shapes")
+            cursor.execute(f"CREATE TABLE dptopk_shapes ({described})")
+            with text.open("rb") as file, cursor.copy("COPY dptopk_shapes FROM STDIN CSV") as copy:
+                while piece := file.read(2**20):
+                    copy.write(piece)
+            cursor.execute("ANALYZE dptopk_shapes")
+        self.connection.con.commit()
+        return self.connection.table("dptopk_shapes")
+
+    def distinct(self) -> None:
+        """Count different members by the server alone."""
+        with self.connection.con.cursor() as cursor:
+            cursor.execute(DISTINCT.format(path="dptopk_shapes").replace("'", "")).fetchall()
+        self.connection.con.commit()
+
+    def clock(self) -> float:
+        """Processor seconds of the connection, of its ended workers and of this program."""
+        own = self._fields(self.client)
+        server = self._fields(int(own[1]))
+        ticks = sum(map(int, own[11:13])) + sum(map(int, server[13:15]))
+        return ticks / os.sysconf("SC_CLK_TCK") + time.process_time()
+
+    def close(self) -> None:
+        """Remove the table."""
+        with self.connection.con.cursor() as cursor:
+            cursor.execute("DROP TABLE IF EXISTS dptopk_shapes")
+        self.connection.con.commit()
+        self.connection.disconnect()
+
+    @staticmethod
+    def _fields(process: int) -> list[str]:
+        """Fields of a process from its state on."""
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
 
 
 def main() -> None:
@@ -76,24 +137,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--csv", action="store_true", help="CSV instead of Parquet")
+    parser.add_argument("--postgres", metavar="URL", help="a server instead of DuckDB")
     options = parser.parse_args()
+    server = Server(options.postgres) if options.postgres else None
+    clock = server.clock if server else time.process_time
     events_histogram(pd.DataFrame({"u": [1], "i": [1]}), user="u", item="i", labels_per_user=1)
     print("| events | COUNT(DISTINCT), s |", " | ".join(QUERIES), "|")
     with tempfile.TemporaryDirectory() as folder:
         for name, events in SHAPES.items():
-            path = Path(folder) / "events.parquet"
+            path = Path(folder) / ("events.csv" if options.csv else "events.parquet")
             with duckdb.connect(config=SETTINGS) as connection:
                 query = events.format(events=options.events)
                 connection.execute("SELECT setseed(0.5)").fetchall()
                 connection.execute(f"COPY ({query}) TO '{path}'").fetchall()
-            plain = sorted(seconds(distinct, path) for _ in range(options.repeats))
+            table = server.write(path) if server else path
+            count = server.distinct if server else partial(distinct, path)
+            plain = sorted(seconds(count, clock) for _ in range(options.repeats))
             cells = []
             for private in QUERIES.values():
-                taken = sorted(seconds(private, path) for _ in range(options.repeats))
+                query_of = partial(private, table)
+                taken = sorted(seconds(query_of, clock) for _ in range(options.repeats))
                 low, high = taken[0] / plain[-1], taken[-1] / plain[0]
                 middle = taken[len(taken) // 2] / plain[len(plain) // 2]
                 cells.append(f"{middle:.1f} ({low:.1f} to {high:.1f})")
             print(f"| {name} | {plain[len(plain) // 2]:.2f} |", " | ".join(cells), "|", flush=True)
+    if server:
+        server.close()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,10 @@ is left in the folder of the spill after a process is interrupted or killed.
 
     python -m benchmarks.memory                        # 2 * 10^7 events, about 10^7 labels
     python -m benchmarks.memory --events 2000000       # a tenth of it
+    python -m benchmarks.memory --table zipf --limit 1GB --events 1000000 10000000
+
+Of several numbers of events, what each further event took from the smallest to the largest is
+printed, and what that makes of 10^10: extrapolated, not measured.
 
 The spill is the largest sum of the files in the folder, looked at every 20 milliseconds: a lower
 bound of what was there.
@@ -18,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,10 +30,15 @@ import duckdb
 
 from dptopk.datasets import DuckDB, event_counts, events_histogram
 
-# Members as integers, labels as text; about half as many different labels as events.
-EVENTS = """SELECT (random() * {events} / 4)::BIGINT AS member,
+# Many labels: members as integers, labels as text; about half as many different labels as events.
+# Zipf: members and labels as text, about ten events a member.
+TABLES = {
+    "many": """SELECT (random() * {events} / 4)::BIGINT AS member,
     'article ' || CASE WHEN random() < 0.5 THEN range ELSE power(random(), -1.4)::BIGINT % 50000 END
-    AS article FROM range({events})"""
+    AS article FROM range({events})""",
+    "zipf": """SELECT 'm' || (random() * {events} / 10)::BIGINT AS member,
+    'article ' || power(1 - random(), -1.4)::BIGINT AS article FROM range({events})""",
+}
 DISTINCT = """SELECT article, count(DISTINCT member) AS n FROM '{path}'
     GROUP BY article ORDER BY n DESC, article LIMIT 251"""
 COLUMNS = {"user": "member", "item": "article"}
@@ -60,6 +70,16 @@ QUERIES: dict[str, Callable[[Path, Path, str], None]] = {
     "two phases": partial(two_phases, profile=False),
     "two phases with looks": partial(two_phases, profile=True),
 }
+
+
+def write(table: str, events: int, path: Path) -> int:
+    """Write a table of made-up events, and return how many different labels it has."""
+    with duckdb.connect(config={"threads": 2}) as connection:
+        connection.execute("SELECT setseed(0.5)").fetchall()
+        connection.execute(f"COPY ({TABLES[table].format(events=events)}) TO '{path}'")
+        labels = f"SELECT count(DISTINCT article) FROM '{path}'"  # noqa: S608
+        (found,) = connection.execute(labels).fetchall()
+    return int(found[0])
 
 
 def spilled(folder: Path) -> int:
@@ -96,12 +116,22 @@ def watched(process: subprocess.Popen[str], spill: Path, *, until: float) -> int
     return largest
 
 
-def measure(path: Path, spill: Path, limit: str) -> None:
-    """Print a row for each query."""
+@dataclass(frozen=True)
+class Taken:
+    """What a query took: seconds of processor time, bytes at the peak, bytes of spill."""
+
+    seconds: float
+    peak: float
+    spill: float
+
+
+def measure(path: Path, spill: Path, limit: str) -> dict[str, Taken]:
+    """Print a row for each query, and return what those that ended took."""
+    taken = {}
     print("| query | CPU, s | peak, MiB | spill, MiB | spill / table |")
     for name in QUERIES:
         own = spill / name.replace(" ", "-")
-        own.mkdir(parents=True)
+        own.mkdir(parents=True, exist_ok=True)
         process = started(name, path, own, limit)
         largest = watched(process, own, until=float("inf"))
         output, errors = process.communicate()
@@ -110,6 +140,23 @@ def measure(path: Path, spill: Path, limit: str) -> None:
             continue
         times = largest / path.stat().st_size
         print(f"| {name} | {output.strip()} | {largest / MIB:.0f} | {times:.1f} |", flush=True)
+        seconds, most = map(float, output.split("|"))
+        taken[name] = Taken(seconds, most * MIB, largest)
+    return taken
+
+
+def slopes(small: tuple[int, dict[str, Taken]], large: tuple[int, dict[str, Taken]]) -> None:
+    """Print what each further event took between two tables, and 10^10 times that."""
+    print("| query | CPU, µs an event | peak, B | spill, B | 10^10: CPU, hours | spill, GB |")
+    further = large[0] - small[0]
+    for name in filter(large[1].__contains__, small[1]):
+        before, after = small[1][name], large[1][name]
+        each = (after.seconds - before.seconds) / further
+        spill = (after.spill - before.spill) / further
+        print(
+            f"| {name} | {each * 1e6:.2f} | {(after.peak - before.peak) / further:.1f} "
+            f"| {spill:.1f} | {each * 1e10 / 3600:.1f} | {spill * 10:.0f} |"
+        )
 
 
 def interrupt(path: Path, spill: Path, limit: str) -> None:
@@ -134,7 +181,8 @@ def interrupt(path: Path, spill: Path, limit: str) -> None:
 def main() -> None:
     """Print the table and the lines on signals, or run one query in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=20_000_000)
+    parser.add_argument("--events", type=int, nargs="+", default=[20_000_000])
+    parser.add_argument("--table", choices=TABLES, default="many")
     parser.add_argument("--limit", default="400MB")
     parser.add_argument("--query", choices=QUERIES)
     parser.add_argument("--path", type=Path)
@@ -145,17 +193,18 @@ def main() -> None:
         QUERIES[options.query](options.path, options.spill, options.limit)
         print(f"{time.process_time() - start:.1f} | {peak() / MIB:.0f}")
         return
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         path, spill = Path(folder) / "events.parquet", Path(folder) / "spill"
-        with duckdb.connect(config={"threads": 2}) as connection:
-            connection.execute("SELECT setseed(0.5)").fetchall()
-            connection.execute(f"COPY ({EVENTS.format(events=options.events)}) TO '{path}'")
-            labels = f"SELECT count(DISTINCT article) FROM '{path}'"  # noqa: S608
-            found = connection.execute(labels).fetchone()
-        size = path.stat().st_size / MIB
-        print(f"{options.events} events, {found} labels, {size:.0f} MiB, limit {options.limit}")
-        measure(path, spill, options.limit)
-        interrupt(path, spill, options.limit)
+        for events in sorted(options.events):
+            labels = write(options.table, events, path)
+            size = path.stat().st_size / MIB
+            print(f"{events} events, {labels} labels, {size:.0f} MiB, limit {options.limit}")
+            found[events] = measure(path, spill, options.limit)
+        if len(found) > 1:
+            slopes(min(found.items()), max(found.items()))
+        if options.table == "many":
+            interrupt(path, spill, options.limit)
 
 
 if __name__ == "__main__":
