@@ -4,8 +4,9 @@ tables of events.
     python -m benchmarks.caps                # one real table, k = 10, few answers
     python -m benchmarks.caps --real         # docs/notes/two-phases.md, the tables of REPORT
     python -m benchmarks.caps --made-up      # docs/notes/events-measured.md, its first four tables
-    python -m benchmarks.caps --hindsight    # docs/notes/two-phases.md, the choice by a profile, on
-    all eight python -m benchmarks.caps --coverage     # how often error bars cover the true counts
+    python -m benchmarks.caps --hindsight    # docs/notes/two-phases.md, the choice by a profile
+    python -m benchmarks.caps --small        # docs/notes/two-phases.md, what small tables pay
+    python -m benchmarks.caps --coverage     # how often error bars cover the true counts
 
 Loss: root mean square error of the shown counts against the true (uncapped) counts, plus the count
 missed per row.
@@ -43,6 +44,7 @@ DRAWS, SCREEN, ANEW = 20, 8, 100
 # Up to which k box noise is tried in hindsight, and every how many ways of the menu.
 BOXED, HINDSIGHT_STEP = 25, 2
 FIXED: tuple[int, float] = (5, 0.4)
+SMALL_RANKS = (5, 10)
 
 
 def worlds(number: int) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -207,6 +209,50 @@ def hindsight() -> None:
             )
 
 
+def small_worlds() -> Iterator[tuple[str, pd.DataFrame]]:
+    """Tables of 60 to 300 users; in the last one users of many labels have other labels."""
+    rng = np.random.default_rng(19)
+    yield "60 users", _drawn(rng, rng.geometric(1 / 8, 60), 40, 1.0)
+    yield "120 users", _drawn(rng, rng.geometric(1 / 3, 120), 200, 1.2)
+    yield "200 users", _drawn(rng, rng.geometric(1 / 10, 200), 500, 0.8)
+    light = _drawn(rng, rng.geometric(1 / 2, 240), 60, 1.0)
+    heavy = _drawn(rng, np.full(60, 40), 300, 0.5)
+    heavy = heavy.assign(user=heavy["user"] + 240, item=heavy["item"] + 30)
+    yield "300 users, 60 of them of 40 labels", pd.concat([light, heavy], ignore_index=True)
+
+
+def losses(plan: Plan, histogram: EventCounts, k: int, draws: int = DRAWS) -> np.ndarray:
+    """The loss of each answer by itself, shape (draws,)."""
+    rng, top = np.random.default_rng(draws), np.sort(histogram.counts)[::-1][:k].sum()
+    found = []
+    for _ in range(draws):
+        answer = plan.release(histogram, rng)
+        there = histogram.count_of(list(answer.labels))
+        error = np.sqrt(np.mean((answer.counts - there) ** 2)) if len(there) else 0.0
+        found.append(error + max(top - there.sum(), 0) / k)
+    return np.array(found)
+
+
+def small() -> None:
+    """What the looks cost small tables: the mean loss with them over that of the plan without."""
+    rng = np.random.default_rng(23)
+    for name, pairs in small_worlds():
+        histogram = both(pairs, 100, rng, weights=True)
+        for k in SMALL_RANKS:
+            plans = (by_profile(k), plan_two_phases(k, BUDGET))
+            told = [losses(plan, histogram, k) for plan in plans]
+            means = [float(each.mean()) for each in told]
+            errors = [float(each.std(ddof=1)) / len(each) ** 0.5 for each in told]
+            ratio = means[0] / means[1]
+            spread = ratio * float(np.hypot(errors[0] / means[0], errors[1] / means[1]))
+            largest = float(np.sort(histogram.counts)[::-1][:k].mean())
+            cells = [f"{mean:.3g} ± {se:.2g}" for mean, se in zip(means, errors, strict=True)]
+            print(
+                f"| {name}; {k} | {largest:.3g} | {' | '.join(cells)} | {ratio:.2f} ± {spread:.2f} |",
+                flush=True,
+            )
+
+
 def coverage(answers: int = 500, confidence: float = 0.95) -> None:
     """The share of answers of which all bars cover, and of rows covered by the narrower ones."""
     rng = np.random.default_rng(13)
@@ -272,7 +318,9 @@ def main(options: list[str]) -> None:
     elif options == ["--real"]:
         real(list(REPORT), RANKS, DRAWS, HINDSIGHT_STEP)
     else:
-        {"--hindsight": hindsight, "--coverage": coverage}.get(options[-1], table)()
+        {"--hindsight": hindsight, "--coverage": coverage, "--small": small}.get(
+            options[-1], table
+        )()
 
 
 if __name__ == "__main__":

@@ -102,11 +102,10 @@ class Measurement:
         )
 
     def _distances(self, values: Array, rows: int) -> tuple[tuple[int, int], ...]:
-        """``near`` of the first ``rows`` of all values; empty where noise is shared or cut, or not
-        all values are there.
+        """``near`` of the first ``rows`` of all values; empty where a common noise was added, noise
+        is cut, or not all values are there.
         """
-        shared = self.common is not None or not self.noise.independent
-        if shared or self.noise.bound is not None:
+        if self.common is not None or self.noise.bound is not None:
             return ()
         whole = self.counted == len(values) and not self.selected
         if not whole or self.divisor != 1:
@@ -133,10 +132,13 @@ class Measurement:
         outer = alpha * FAR_SHARE
         within = smallest_width(self.noise, counted, outer)
         number = max(self._candidates(within), rows)
+        everywhere = smallest_width(self.noise, counted, alpha)
         if kind == "fcr":
             row_level = (alpha - outer) * max(rows, 1) / number
-            width = smallest_width(self.noise, 1, min(row_level, 1.0))
-            return min(width, self._false_coverage(alpha, rows))
+            local = smallest_width(self.noise, 1, min(row_level, 1.0))
+            return min(local, self._false_coverage(alpha, rows), everywhere)
+        if not self.noise.independent:
+            return min(smallest_width(self.noise, number, alpha - outer), everywhere)
 
         def missed(w: int) -> float:
             """P[one of the others is beyond w, or one of these beyond its width]."""

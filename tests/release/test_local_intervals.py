@@ -13,7 +13,7 @@ import pytest
 
 from dptopk import CountMLE, Histogram, KnownGaussian, KnownLaplace, Release, Sensitivity
 from dptopk.release.intervals import Measurement, smallest_width
-from dptopk.release.noise_laws import GaussianNoise, LaplaceNoise
+from dptopk.release.noise_laws import BoxNoise, GaussianNoise, LaplaceNoise
 
 ONE = Sensitivity(l0=1)
 
@@ -53,6 +53,57 @@ def test_every_world_is_covered_exactly(kind, truth, k):
     for noise in (LaplaceNoise(1.2), GaussianNoise(1.6)):
         for alpha in (0.3, 0.05):
             assert misses(noise, truth, k, alpha, kind, reach=9) <= alpha + 1e-4
+
+
+BOX = BoxNoise(1 / 1.5, 4)  # of three labels: P(z) ∝ e^{-1.5·|z|}
+
+
+def box_misses(truth, k, alpha, kind, reach=10):
+    """The same under box noise, whose law of three noises is listed, hull by hull."""
+    axis = np.arange(-reach, reach + 1)
+    noises = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 3)
+    hulls = np.maximum(noises.max(axis=1), 0) - np.minimum(noises.min(axis=1), 0)
+    mass = np.exp(-hulls / BOX.scale)
+    statement, total = Measurement(BOX, 3, whole=True), 0.0
+    widths: dict[tuple[int, ...], int] = {}
+    for noise, weight in zip(noises, mass / mass.sum(), strict=True):
+        values = np.array(truth) + noise
+        order = np.lexsort((np.arange(3), -values))
+        gaps = tuple((values[order[0]] - values[order]).tolist())
+        if gaps not in widths:
+            widths[gaps] = statement.kept(values[order], k, planned=True).half_width(alpha, kind, k)
+        outside = np.abs(noise[order[:k]]) > widths[gaps]
+        total += float(weight) * (outside.any() if kind == "simultaneous" else outside.mean())
+    return total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["simultaneous", "fcr"])
+@pytest.mark.parametrize("truth", [(0, 0, 0), (90, 0, 0), (90, 60, 0), (30, 27, 0)])
+def test_every_world_of_box_noise_is_covered_exactly(kind, truth):
+    for k, alpha in ((1, 0.3), (2, 0.3), (1, 0.05)):
+        assert box_misses(truth, k, alpha, kind) <= alpha + 1e-4
+
+
+def test_box_noise_of_the_rows_shown_alone_does_not_cover(monkeypatch):
+    """The mutant below, on box noise of 100 equal counts: the width of one is too small."""
+    monkeypatch.setattr(Measurement, "_candidates", lambda self, within: 0)
+    noise, rng, missed = BoxNoise(0.48, 101), np.random.default_rng(5), 0
+    width = Measurement(noise, 100, whole=True).kept(FLAT[:100], 1, planned=True)
+    most = width.half_width(0.1, "simultaneous", 1)
+    for _ in range(300):
+        side = round(noise.scale * rng.gamma(noise.power + 1))
+        missed += rng.integers(side, size=100).max() - rng.integers(side) > most
+    assert missed / 300 > 0.2
+
+
+@pytest.mark.parametrize(("kind", "most"), [("simultaneous", 0.96), ("fcr", 0.85)])
+def test_bars_of_box_noise_are_narrower_where_counts_are_apart(kind, most):
+    noise = BoxNoise(0.48, 101)
+    shown = Measurement(noise, 100, whole=True).kept(APART[:100], 5, planned=True)
+    assert shown.half_width(0.05, kind, 5) <= most * smallest_width(noise, 100, 0.05)
+    flat = Measurement(noise, 100, whole=True).kept(FLAT[:100], 5, planned=True)
+    assert flat.half_width(0.05, kind, 5) == smallest_width(noise, 100, 0.05)
 
 
 def drawn(truth, k, alpha, kind, scale=6.0, draws=300):
