@@ -145,16 +145,7 @@ def plan_topk(  # noqa: PLR0913
     if times != 1:
         return _repeated(partial(again, accuracy=accuracy, delta=delta), budget, counts, times)
     if isinstance(budget, Budget) and budget.rho is not None:
-        from dptopk.planning.in_rho import plan_in_rho
-
-        if domain == "private" and not budget.delta:
-            raise InvalidParameter(
-                "budget.delta must be above 0: hiding which labels exist needs a δ"
-            )
-        # Clocks have no zCDP.
-        charged = "bounded_range" if charge_as == "auto" else charge_as
-        stated = partial(again, accuracy=accuracy, delta=delta, charge_as=charged)
-        return plan_in_rho(budget, lambda total: stated(budget=total))
+        return _in_rho(partial(again, accuracy=accuracy, delta=delta), budget, domain, charge_as)
     if domain == "public" and d_bar is not None:
         raise InvalidParameter("d_bar must be left out in a public domain: every label takes part")
     epsilon, accuracy, total = _total(budget, accuracy, delta)
@@ -175,19 +166,41 @@ def plan_topk(  # noqa: PLR0913
         charge_as=charge_as,
         users=users,
     )
-    designs = [design for design in all_designs() if not design.misfit(request)]
-    if not designs:
-        raise InvalidParameter(_nothing_fits(request))
+    designs = _fitting(request)
     validate.member(EFFORTS, effort=effort)
     with within(max_seconds):
         on_one = isinstance(request.shape, Shape) and request.epsilon is not None
         guesses = (_on_a_shape if on_one else _by_estimate)(request, designs)
-        rough = [scale_coarse(replace(guess, draws=FINAL_DRAWS)) for guess in guesses]
-        near = (1 + ROUGH) * min(found.criterion for found in rough)
+        rough = [scale_coarse(replace(found, draws=FINAL_DRAWS)) for found in guesses]
+        near = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
         best = _first([scale_exact(found, effort) for found in rough if found.criterion <= near])
         if best.bound is not None and late():
             best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
     return _plan(request, best, designs, effort)
+
+
+def _in_rho(
+    stated: Callable[..., OnePhase],
+    budget: Budget,
+    domain: Domain,
+    charge_as: ChargeAs | Literal["auto"],
+) -> OnePhase:
+    """plan_topk for a budget in ρ, by plans of totals in ε and δ."""
+    from dptopk.planning.in_rho import plan_in_rho
+
+    if domain == "private" and not budget.delta:
+        raise InvalidParameter("budget.delta must be above 0: hiding which labels exist needs a δ")
+    # Clocks have no zCDP.
+    charged = "bounded_range" if charge_as == "auto" else charge_as
+    return plan_in_rho(budget, lambda total: stated(budget=total, charge_as=charged))
+
+
+def _fitting(request: Request) -> list[Design]:
+    """The designs that fit a request, at least one."""
+    designs = [design for design in all_designs() if not design.misfit(request)]
+    if not designs:
+        raise InvalidParameter(_nothing_fits(request))
+    return designs
 
 
 def _repeated(

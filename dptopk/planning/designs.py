@@ -39,10 +39,10 @@ from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.named import registered_designs
-from dptopk.planning.request import Request, Split
+from dptopk.planning.request import Request, Split, pure_epsilon
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.shape import Shape
-from dptopk.planning.whole_answers import COUNTED_DRAWS, DRAWS, pure_epsilon, then_counts
+from dptopk.planning.whole_answers import COUNTED_DRAWS, DRAWS, then_counts
 
 Mechanisms = tuple[Mechanism, ...]
 NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]

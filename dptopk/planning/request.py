@@ -1,12 +1,16 @@
-"""A request for a plan: the validated arguments of plan_topk, and the division of the budget."""
+"""A request for a plan: the validated arguments of plan_topk, the division of the budget, and what
+a part of it affords.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts, Domain
+from dptopk._internal.rounding import floor_digits
 from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
@@ -119,6 +123,16 @@ class Request:
     def touched(self) -> int:
         """The largest number of the k labels that one user can affect."""
         return self.sensitivity.touched(self.k) or self.k
+
+
+def range_epsilon(rho: float) -> float:
+    """ε of one draw of bounded range ε, which is ε²/8-zCDP."""
+    return floor_digits(math.sqrt(8 * rho))
+
+
+def pure_epsilon(rho: float) -> float:
+    """ε of one ε-DP draw, which is ε²/2-zCDP."""
+    return floor_digits(math.sqrt(2 * rho))
 
 
 def number_of_labels(k: int) -> int:

@@ -147,20 +147,19 @@ class Candidate:
 
 def at_budget(request: Request, design: Design, split: Split) -> Candidate:
     """About at the budget, or at the accuracy."""
-    rho = (_accurate if request.epsilon is None else affordable)(request, design, split)
+    if request.epsilon is None:
+        rho = _accurate(request, design, split)
+    else:
+        # The same for every shape: a plan by a look asks what the usual plan has asked.
+        rho = affordable(replace(request, shape=None), design, split)
     return Candidate(request, design, split, rho, design.build(request, split, rho))
 
 
+@lru_cache(maxsize=2048)
 def affordable(request: Request, design: Design, split: Split) -> float:
     """About the largest ρ that the budget affords: that of a Gaussian, or by plain sums where costs
     are pure.
     """
-    return _affordable(replace(request, shape=None), design, split)
-
-
-# The same for every shape: a plan by a look asks what the usual plan has asked.
-@lru_cache(maxsize=2048)
-def _affordable(request: Request, design: Design, split: Split) -> float:
     assert request.epsilon is not None  # noqa: S101
     rest = design.left(request, split)
     rho = gaussian_rho(request.epsilon, rest) if rest else 0.0

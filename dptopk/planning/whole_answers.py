@@ -4,11 +4,9 @@ afterwards.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-from dptopk._internal.rounding import floor_digits
 from dptopk.accounting.cost_models.conversions import pure_sum
 from dptopk.costs import Charge
 from dptopk.mechanisms import (
@@ -18,21 +16,11 @@ from dptopk.mechanisms import (
     OneShotTopK,
     RoutedTopK,
 )
-from dptopk.planning.request import Request, Split
+from dptopk.planning.request import Request, Split, pure_epsilon, range_epsilon
 
 Draw = Callable[[Request, float], Any]
 # The δ of a mechanism that needs one of its own, as a share of the total.
 OWN_DELTA = 0.9
-
-
-def _range(rho: float) -> float:
-    """ε of one draw of bounded range ε, which is ε²/8-zCDP."""
-    return floor_digits(math.sqrt(8 * rho))
-
-
-def pure_epsilon(rho: float) -> float:
-    """ε of one ε-DP draw, which is ε²/2-zCDP."""
-    return floor_digits(math.sqrt(2 * rho))
 
 
 def _draw(
@@ -45,8 +33,8 @@ def _draw(
     return build
 
 
-_JOINT = _draw(JointTopK, _range)
-_CANONICAL = _draw(CanonicalTopK, _range)
+_JOINT = _draw(JointTopK, range_epsilon)
+_CANONICAL = _draw(CanonicalTopK, range_epsilon)
 _ONE_SHOT = _draw(OneShotTopK, pure_epsilon)
 # Labels alone: name, draw, and whether its noise can be told without the gaps. Of a set, in no
 # order, the first row is no better than the last.

@@ -36,7 +36,7 @@ from dptopk.planning import selections
 from dptopk.planning.designs import DESIGNS
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Shape, _averages
-from dptopk.planning.warnings import budget_warnings
+from dptopk.planning.topk_plan import budget_warnings
 
 BUDGET = Budget(1, 1e-6)
 ZIPF = np.rint(1e4 / np.arange(1, 2001))
