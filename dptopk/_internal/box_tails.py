@@ -81,13 +81,11 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
     """The last m of blocks and upper bounds on their masses; each term is below the tangent of the
     logarithm.
     """
-    least = (power - 10 * math.sqrt(power)) / rate
-    first = max(math.floor(least), 1)
+    first = max(math.floor((power - 10 * math.sqrt(power)) / rate), 1)
     terms = _last(power, rate) - first + 1
     width = -(-terms // TERMS_AT_A_TIME)
     blocks = np.arange(-(-terms // width), dtype=np.float64)
-    half_block = (width - 1) / 2
-    middle = first + half_block + width * blocks
+    middle = first + (width - 1) / 2 + width * blocks
     slopes = np.abs(power / middle - rate)
     half = np.maximum(slopes / 2, 1e-100)
     with np.errstate(over="ignore", under="ignore"):
@@ -96,11 +94,9 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
         highest = _log_pmf(power, rate, middle) + (width - 1) * half
         mass = np.exp(highest) * ratio
         # The law grows up to there.
-        highest_below = float(np.exp(_log_pmf(power, rate, float(first))))
-        below = (first - 1) * highest_below
-    ends = middle + half_block
-    end_below = max(first - 1, 1)
-    return np.concatenate([[end_below], ends]), np.concatenate([[below], mass])
+        below = (first - 1) * float(np.exp(_log_pmf(power, rate, float(first))))
+    ends = middle + (width - 1) / 2
+    return np.concatenate([[max(first - 1, 1)], ends]), np.concatenate([[below], mass])
 
 
 def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:

@@ -322,17 +322,15 @@ def _point(epsilon: float, delta: float, laws: dict[Counts, Law], pairs: list[Ne
     low, high = _growth_ends(epsilon)
     lower, upper = 0, -1
     worst = pairs[0]
-    swapped = [(other, one) for one, other in pairs]
-    for pair in (*pairs, *swapped):
+    for pair in (*pairs, *(pair[::-1] for pair in pairs)):
         P, Q = (laws[counts] for counts in pair)
         least = _excess(P, Q, high) - high * _rest(Q)
         lower = max(lower, least)
         most = _excess(P, Q, low) + _rest(P) * ONE
         if most > upper:
             upper, worst = most, pair
-    square = ONE**2
-    rounded_down = 0.0 - round_up(-Fraction(lower, square))
-    return Point(epsilon, delta, rounded_down, round_up(Fraction(upper, square)), worst)
+    rounded_down = 0.0 - round_up(-Fraction(lower, ONE**2))
+    return Point(epsilon, delta, rounded_down, round_up(Fraction(upper, ONE**2)), worst)
 
 
 def _growth_ends(epsilon: float) -> tuple[int, int]:

@@ -364,8 +364,7 @@ def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | 
         for value in {**in_p, **in_q}:
             loss, error = _loss(in_p[value], in_q[value], *drawn)
             event = Event(name, feature, frozenset([value]))
-            margin = 2 * error
-            found.append((loss - margin, loss + margin, event))
+            found.append((loss - 2 * error, loss + 2 * error, event))
     if not found:
         return None
     highest = max(found, key=lambda each: each[0])

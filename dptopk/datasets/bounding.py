@@ -378,8 +378,7 @@ def label_counts(
                 total = _cut(total, top, within, ties=True).join(names, "item")
                 total = total.select(*within, *sums, item=total["name"])
             narrow = {name: total[name].cast("int32") for name in sums if name in PROFILE}
-            narrowed = total.mutate(**narrow)
-            rows = _cut(narrowed, top, within).select(*keys, *sums)
+            rows = _cut(total.mutate(**narrow), top, within).select(*keys, *sums)
             columns = _asked(source, partial(source.columns, rows))
             break
         except MemoryFull:

@@ -153,8 +153,7 @@ def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
     total = counts @ have
     if users <= 0 or total <= 0:
         return ClippingLoss(cap, 0.0, 0.0, 1.0)
-    relative = float(counts @ lost / total)
-    share = min(max(relative, 0.0), 1.0)
+    share = min(max(float(counts @ lost / total), 0.0), 1.0)
     noise = answer.measurement.noise.std * float(np.linalg.norm(lost - share * have))
     return ClippingLoss(
         cap,

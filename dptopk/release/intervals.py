@@ -351,8 +351,7 @@ def _of_passed(
                 "kind='row': of the labels that passed, these are the largest; use kind='fcr'"
             )
         kind = "simultaneous"
-    threshold = int(measurement.threshold or 0)
-    law = Passed(threshold, measurement.noise.tail, measurement.at_threshold)
+    law = Passed(int(measurement.threshold or 0), measurement.noise.tail, measurement.at_threshold)
     together = level(alpha, passed)
     # Benjamini-Yekutieli: of m counts that passed R are shown, each at level αR/m.
     levels = {"simultaneous": together, "row": alpha, "fcr": alpha * len(values) / max(passed, 1)}
