@@ -143,11 +143,11 @@ def expected(f, rows, u, anchors):
 symmetric = lambda profile: lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
 rise = lambda x: (x.sinh() / x).log()
 # Of a cost: a bound on ln E e^(tL) for t > 0, the one of ranges being their worst pair's; a rho such that it is rho-zCDP.
-MOMENTS = {"ZCDP": lambda t, rho, xi: t * (xi + rho * (1 + t)), "CDP": lambda t, mu, tau: t * mu + (t * tau) ** 2 / 2,
+MOMENTS = {"ZCDP": lambda t, rho, xi: t * (xi + rho * (1 + t)), "CDP": lambda t, mu, tau: t * min(mu, tau**2 / 2) + (t * tau) ** 2 / 2,
            "BR": lambda t, e: (1 + t) * rise((1 + t) * e / 2) - t * rise(t * e / 2) - rise(e / 2),
            "DP": lambda t, e: (((1 + t) * e).exp() + (-t * e).exp()).log() - (1 + e.exp()).log(),
            "GDP": lambda t, mu: t * (1 + t) * mu**2 / 2, "DGauss": lambda t, scale, shift: t * (1 + t) * (shift / scale) ** 2 / 2}
-RHO = {"ZCDP": lambda rho, xi: ball(rho + xi), "CDP": lambda mu, tau: ball(max(mu, tau * tau / 2)),
+RHO = {"ZCDP": lambda rho, xi: ball(rho + xi), "CDP": lambda mu, tau: ball(tau) ** 2 / 2,
        "DP": lambda e: ball(e) * (ball(e) / 2).tanh(), "DGauss": lambda scale, shift: ball((shift / scale) ** 2 / 2),
        "BR": lambda e: (ball(e).expm1() / ball(e)).log() + ball(e) / ball(e).expm1() - 1}
 def renyi(f):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
@@ -180,7 +180,7 @@ def smoothed(f):
     return gaussian((min(variance(rho * (10 + k) / 10).upper() for k in range(71)) + exact).sqrt())
 # Of (xi, rho)-zCDP and (mu, tau)-CDP, whichever neighbour comes first: ln E e^(tL) and ln E e^(-(1+t)L) for t > 0 are at most this.
 LIMITS = {"ZCDP": lambda t, rho, xi: t * (xi + rho * (1 + t)), "CDP": lambda t, mu, tau: t * (min(mu, tau**2 / 2) + tau**2 / 2 * t)}
-interval = lambda balls: I([min(float(x.lower()), 1e308) for x in balls], [float(x.upper()) for x in balls])
+interval = lambda balls: I.out([min(float(x.lower()), 1e308) for x in balls], [float(x.upper()) for x in balls])
 def moments(f):
     """V of each multiset at the nodes 0, ..., n of a grid: for each cost that may be first the least of what its majorants F give,
     E F(e^(x-L)) <= a + b e^x + sum g e^(K(e) - e x). F, convex, is above V, convex: on each cell its tangent at the middle is above

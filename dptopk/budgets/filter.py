@@ -488,7 +488,7 @@ class Filter(Account):
     # Records and states
 
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Name the recorded prices that differ from the present ones by more than rounding, and a
+        """Name the recorded prices that are below the present ones by more than rounding, and a
         statement that would not be made today.
         """
         different = []
@@ -505,7 +505,7 @@ class Filter(Account):
                 prices: tuple[Price | None, ...] = priced_by.price(cost)
             except IncompatibleCosts:
                 prices = (None,) * len(then)
-            if any(not _close(*pair) for pair in zip(then, prices, strict=True)):
+            if any(not _covers_price(*pair) for pair in zip(then, prices, strict=True)):
                 different.append(f"{cost}: {then} then, {list(prices)} now")
         if different:
             return f"charge {charge} was priced " + "; ".join(different)
@@ -667,9 +667,10 @@ class Filter(Account):
         return f"Filter({self.budget}, remaining={self.remaining()})"
 
 
-def _close(then: Price | None, now: Price | None) -> bool:
+def _covers_price(then: Price | None, now: Price | None) -> bool:
+    """Whether a recorded price is at least the present one, up to rounding: a price may have fallen
+    since, by a theorem that came later.
+    """
     if then is None or now is None:
         return then is now
-    before = Fraction(then)
-    after = Fraction(now)
-    return abs(before - after) <= PRICE_TOLERANCE * max(before, after)
+    return Fraction(then) >= Fraction(now) * (1 - PRICE_TOLERANCE)

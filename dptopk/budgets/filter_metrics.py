@@ -226,8 +226,8 @@ class Zcdp(Metric):
 def declared_rho(cost: Cost) -> Fraction | None:
     """ξ + ρ of a cost by its decimals, exactly; None where it is no rational number.
 
-    For (μ, τ)-CDP that is max(μ, τ²/2): ξ = (μ - τ²/2)_+, ρ = τ²/2 (CR Lemma 2.2). Discrete noise
-    is drawn at the scale's float, so the smaller of the float and its decimal is taken, which
+    For (μ, τ)-CDP that is τ²/2, whatever μ (cost_models/concentrated_costs.py). Discrete noise is
+    drawn at the scale's float, so the smaller of the float and its decimal is taken, which
     covers both; a μ that is computed from noise has a margin above the decimal (docs/notes/
     notation.md, "Decimals").
     """
@@ -239,7 +239,7 @@ def declared_rho(cost: Cost) -> Fraction | None:
         case DiscreteGaussianDP():
             return (cost.shift / smaller_of(cost.scale)) ** 2 / 2
         case CDP():
-            return max(decimal(cost.mu), decimal(cost.tau) ** 2 / 2)
+            return decimal(cost.tau) ** 2 / 2
     return None
 
 
@@ -453,6 +453,8 @@ class Variance(Metric):
                     small.append((one, float(number * times)))
                 elif one.covering is not None:
                     covered.append(float(number * times) * one.covering)
+                else:  # nothing is known of it
+                    return math.inf
         small.sort(key=lambda pair: -(pair[0].rho or 0.0))
         return min(_variances(covered, small))
 

@@ -1,7 +1,7 @@
 """Classes of mechanisms without a dominating pair: (ξ, ρ)-zCDP and (μ, τ)-concentrated DP.
 
-(ξ, ρ)-zCDP: Rényi divergences D_α <= ξ + ρα (Bun-Steinke 2016). (μ, τ)-CDP: ln E[e^{λL}] <= λμ +
-λ²τ²/2 (Dwork-Rothblum 2016).
+(ξ, ρ)-zCDP: Rényi divergences D_α <= ξ + ρα (Bun-Steinke 2016). (μ, τ)-CDP: L - E[L] is
+τ-subgaussian, and E[L] <= μ, whichever neighbour comes first (Dwork-Rothblum 2016).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from dptopk._internal.rounding import outward, square_up
+from dptopk._internal.rounding import square_up
 from dptopk.accounting.cost_models.conversions import implied, plain
 from dptopk.accounting.cost_models.cost_registry import CostModel, Implied
 from dptopk.accounting.pld.log_mgf import quadratic_log_mgf, zcdp_log_mgf
@@ -42,10 +42,16 @@ def _itself(cost: ZCDP) -> tuple[float, float]:
 
 
 def _zcdp(cost: CDP) -> tuple[float, float]:
-    """CR Lemma 2.2: ξ = (μ - τ²/2)_+, ρ = τ²/2, ξ + ρ no less than μ."""
+    """ρ = τ²/2, whatever μ: 1 = E[e^{-L}] <= e^{τ²/2 - E[L]}, as L is finite in both directions, so
+    E[L] <= τ²/2, and ln E[e^{λL}] <= λτ²/2 + λ²τ²/2. CR Lemma 2.2 has ξ = (μ - τ²/2)_+ besides.
+    """
+    return 0.0, square_up(cost.tau, 2)
+
+
+def _moments(cost: CDP) -> tuple[float, float]:
+    """The largest mean, min(μ, τ²/2), and τ²/2."""
     rho = square_up(cost.tau, 2)
-    xi = float(outward(cost.mu)) - rho * (1 - 1e-12)
-    return (max(0.0, xi) if math.isfinite(rho) else 0.0), rho
+    return min(cost.mu, rho), rho
 
 
 _ZCDP_MODEL = CostModel(
@@ -63,7 +69,7 @@ _CDP_MODEL = CostModel(
     CDP,
     covers=_covers_cdp,
     implied=Implied(zcdp=_zcdp, exact_zcdp=_zcdp, cdp=lambda cost: (cost.mu, cost.tau)),
-    log_mgf=quadratic_log_mgf(lambda cost: (cost.mu, square_up(cost.tau, 2))),
+    log_mgf=quadratic_log_mgf(_moments),
     no_counterpart="CDP is a class of mechanisms without a dominating pair",
 )
 MODELS = (_ZCDP_MODEL, _CDP_MODEL)

@@ -20,7 +20,7 @@ CKS20                 |
 docs/notes/clocks.md  |
 | ZCDP(ρ, ξ)           |      |      | itself              | itself         |                  |
 |
-| CDP(μ, τ)            |      |      | (μ - τ²/2)_+, τ²/2  | the same       | itself           |
+| CDP(μ, τ)            |      |      | 0, τ²/2             | the same       | itself           |
 CR Lemma 2.2          |
 
 The exact constants are the smallest ρ for which the whole class is ρ-zCDP;

@@ -46,7 +46,8 @@ WORK_PER_NODE = 4e-7
 # this many standard deviations on.
 NARROW_CELL = 1 / 250
 STRONG_TILT = 5.0
-MOST_FINER = 8.0  # at 40 standard deviations, where masses are no floats
+MOST_FINER = 8.0
+FARTHEST_TILT = 40.0  # standard deviations, MOST_FINER times STRONG_TILT
 # Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is
 # charged as an error.
 NEGLIGIBLE = 50.0
@@ -246,8 +247,9 @@ class GaussianLoss(LossComponent):
         A cell is cut until it is at most a quarter of a standard deviation (and of 1) wide, less
         where the tilt is strong. The error of five points is below 4e-13 (cell / std)^10 times the
         tenth derivative, that of two, in cells a 250th as wide, below 3e-4 (cell / std)^4 times
-        the fourth: at most 1e-11 in total mass, for the mass and for its share at either end of the
-        cell alike.
+        the fourth: at most 1e-10 in total mass, for the mass and for its share at either end of the
+        cell alike, up to FARTHEST_TILT. No δ that is a float needs more: ln F(x) is at most -(tilt
+        μ)²/2 at the tilt of a question.
         """
         variance = self.mu_squared * (1 + grid.side * 8 * EPS)
         mu = math.sqrt(variance)
@@ -264,7 +266,8 @@ class GaussianLoss(LossComponent):
         largest = float(np.abs(losses).max())
         of_z = farthest * (farthest + largest / mu)
         rounding = 8 * EPS * (of_z + abs(math.log(step / mu)) + 8)
-        return [replace(pair_of(losses, log_masses, log_error=rounding), error=1e-10)]
+        error = 1e-10 if abs(grid.tilt) * mu <= FARTHEST_TILT else 1.0
+        return [replace(pair_of(losses, log_masses, log_error=rounding), error=error)]
 
 
 def _gauss_legendre(

@@ -59,10 +59,32 @@ def test_table_of_implications():
         assert mu == pytest.approx(0.08)
         assert tau == pytest.approx(0.4)
         assert implied(cost).pure is None
-    xi, rho = implied(CDP(0.5, 0.6)).zcdp(CDP(0.5, 0.6))
-    assert (xi, rho) == pytest.approx((0.5 - 0.18, 0.18))
-    assert xi + rho >= 0.5  # rounding may not lose any of the mean
-    assert implied(CDP(0.1, 0.6)).zcdp(CDP(0.1, 0.6))[0] == 0.0
+    for mu in (0.1, 0.5, 7.0):
+        assert implied(CDP(mu, 0.6)).zcdp(CDP(mu, 0.6)) == pytest.approx((0.0, 0.18))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_subgaussian_loss_has_a_small_mean(seed):
+    """Random pairs of three outcomes with the τ that their losses have in both directions: the mean
+    loss and each Rényi divergence are at most those of τ²/2-zCDP.
+    """
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet(np.ones(3), size=2)
+    orders = np.concatenate([-np.geomspace(1e-2, 30, 400), [-1.0], np.geomspace(1e-2, 30, 400)])
+    directions = ((p, np.log(p / q)), (q, np.log(q / p)))
+    means = [float(masses @ losses) for masses, losses in directions]
+    log_mgfs = [np.log(np.exp(np.outer(orders, losses)) @ masses) for masses, losses in directions]
+    proxies = [
+        float((2 * (log_mgf - orders * mean) / orders**2).max())
+        for log_mgf, mean in zip(log_mgfs, means, strict=True)
+    ]
+    cost = CDP(max(means), math.sqrt(max(proxies)))
+    xi, rho = implied(cost).zcdp(cost)
+    assert max(means) <= (xi + rho) * (1 + 1e-9)
+    for log_mgf in log_mgfs:
+        above = orders > 0
+        allowed = orders * (xi + rho * (1 + orders))
+        assert (log_mgf[above] <= allowed[above] * (1 + 1e-9) + 1e-12).all()
 
 
 def test_discrete_gaussian_is_concentrated_with_the_continuous_constants():
