@@ -38,7 +38,7 @@ from dptopk.ledger.entries import FORMAT, Entry, normal
 from dptopk.ledger.heads import Head, witness_at
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
-from dptopk.ledger.log_store import Store, accepted_log
+from dptopk.ledger.log_store import Store, accepted_log, refuse_own_head
 from dptopk.ledger.migrate import Migration
 from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
@@ -69,6 +69,8 @@ class Ledger(Reader):
             alone is refused.
 
     Raises:
+        InvalidParameter: when ``head_file`` is the ledger itself, or a file that SQLite keeps
+            beside it.
         LedgerError: when the database cannot be opened, is not a ledger, was written with another
             key, or lacks what a head says it held.
     """
@@ -87,6 +89,7 @@ class Ledger(Reader):
         ahead: bool = False,
     ) -> None:
         heads = [] if head is None else [Head.of(head)]
+        refuse_own_head(url, head_file)
         store = Store(
             url,
             key=secret_of(key),
@@ -280,6 +283,7 @@ class Ledger(Reader):
             LedgerError: when the log itself is damaged, or the head belongs to another ledger.
         """
         plain_text(reason=reason)
+        refuse_own_head(url, head_file)
         with (
             accepted_log(url, network) as incomplete,
             cls(url, key=key, create=False, network=network) as ledger,
@@ -320,6 +324,8 @@ class Ledger(Reader):
             InvalidParameter: when the new file is there already.
             LedgerError: when the old ledger is damaged, an old copy, or was migrated elsewhere.
         """
+        refuse_own_head(old, head_file)
+        refuse_own_head(new, head_file)
         witness = None if head_file is None else witness_at(head_file)
         migration = Migration(old, new, key=secret_of(key), witness=witness, network=network)
         return asdict(migration.run())
@@ -344,10 +350,12 @@ class Ledger(Reader):
             network: as for ``Ledger``.
 
         Raises:
-            InvalidParameter: when the ledger has a head already, or reason is empty.
+            InvalidParameter: when the ledger has a head already, reason is empty, or the place is
+                in the ledger itself.
             LedgerError: when the log is not whole, or lacks the entry of a head that is there.
         """
         plain_text(reason=reason)
+        refuse_own_head(url, head_file)
         with cls(url, key=key, create=False, network=network) as ledger:
             ledger._journal.set_witness("attach", witness_at(head_file), reason)
 
@@ -367,6 +375,7 @@ class Ledger(Reader):
         was charged later would be granted again. Arguments and errors as for ``attach_witness``.
         """
         plain_text(reason=reason)
+        refuse_own_head(url, head_file)
         with cls(url, key=key, create=False, network=network) as ledger:
             ledger._journal.set_witness("replace", witness_at(head_file), reason)
 
@@ -380,10 +389,12 @@ class Ledger(Reader):
             reason: recorded.
 
         Raises:
-            InvalidParameter: when the ledger has no head, or reason is empty.
+            InvalidParameter: when the ledger has no head, reason is empty, or the place is in the
+                ledger itself.
             LedgerError: when the head is not the present one, or cannot be written or removed.
         """
         plain_text(reason=reason)
+        refuse_own_head(self._store.url, head_file)
         self._journal.set_witness("move", witness_at(head_file), reason)
 
     def charge(  # noqa: PLR0913

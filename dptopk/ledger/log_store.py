@@ -12,19 +12,26 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, Entry
+from dptopk.ledger.heads import lock_beside
 from dptopk.ledger.postgresql import PostgreSQL
 from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
 from dptopk.ledger.sqlite_file import LedgerFile
 from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transaction
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 _leaked: list[
     Database
@@ -32,6 +39,7 @@ _leaked: list[
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _forking = threading.RLock()
 _held: list[Store] = []
+_POSTGRESQL_PORT = 5432
 _made = itertools.count()
 
 
@@ -95,6 +103,7 @@ class Store:
             raise InvalidParameter(
                 f"url must be a path or the URL of a database, got {type(url).__name__}"
             )
+        self.url = url
         self.key = key
         self.read_only = read_only
         self.made = next(_made)
@@ -279,3 +288,82 @@ def ledger_file(url: str, network: bool) -> LedgerFile | None:
     ):
         raise LedgerError("a SQLite ledger is a file: give its path, without options")
     return LedgerFile.at(path, network=network)
+
+
+def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) -> None:
+    """Refuse to store the head of a ledger in the ledger itself: an old copy would bring both back.
+
+    Nothing is opened or written.
+
+    Args:
+        url: of the ledger.
+        head_file: a path or the URL of a database; None: the ledger has no head.
+
+    Raises:
+        InvalidParameter: when it is the ledger's database, or a file that SQLite keeps beside it.
+    """
+    if head_file is None or not isinstance(url, str | Path | LedgerFile):
+        return
+    place = str(head_file)
+    file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network=False)
+    if "://" not in place:
+        lock = lock_beside(Path(place))
+        own = file is not None and (file.includes(Path(place)) or file.includes(lock))
+    elif file is None:
+        own = _is_same_server(place, str(url))
+    else:
+        path = _file_of(place)
+        own = path is not None and (file.includes(path) or LedgerFile.at(path).includes(file.path))
+    if own:
+        raise InvalidParameter(
+            "head-file: this is the ledger itself or a file of its own; whoever puts back an old "
+            "copy of the ledger would put back its head too: name another place, best on another "
+            "disk (where it is recorded already: dptopk ledger witness replace)"
+        )
+
+
+def refuse_own_file(url: str | Path, path: Path, name: str) -> None:
+    """Refuse a file to be read or written that is a file of the ledger; nothing is opened.
+
+    Raises:
+        InvalidParameter: naming the argument.
+    """
+    file = ledger_file(str(url), network=False)
+    if file is not None and file.includes(path):
+        raise InvalidParameter(f"{name}: {path.name!r} is a file of the ledger itself")
+
+
+def _address(url: str) -> URL | None:
+    """The parts of a database's URL; None when it has none."""
+    try:
+        import sqlalchemy as sa
+
+        return sa.engine.make_url(url)
+    except (ImportError, ValueError):  # whoever opens it says more
+        return None
+    except sa.exc.SQLAlchemyError:
+        return None
+
+
+def _file_of(url: str) -> Path | None:
+    """The file of a SQLite database at a URL of SQLAlchemy; None when there is none."""
+    address = _address(url)
+    if address is None or address.get_backend_name() != "sqlite" or not address.database:
+        return None
+    if address.database.startswith("file:"):  # a URI of SQLite
+        path = address.database.removeprefix("file:").partition("?")[0]
+        return Path(unquote(re.sub("^//[^/]*", "", path)))
+    return Path(address.database)
+
+
+def _is_same_server(one: str, other: str) -> bool:
+    """Whether two URLs name one database of one server, whoever asks it, by whichever driver."""
+    first = _address(one)
+    second = _address(other)
+    if first is None or second is None:
+        return False
+    if first.get_backend_name() != second.get_backend_name():
+        return False
+    ports = {first.port or _POSTGRESQL_PORT, second.port or _POSTGRESQL_PORT}
+    here = (first.host, first.database, first.query)
+    return len(ports) == 1 and here == (second.host, second.database, second.query)

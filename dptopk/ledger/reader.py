@@ -20,7 +20,7 @@ from dptopk.ledger.entries import Entry
 from dptopk.ledger.heads import Head, witness_at
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
-from dptopk.ledger.log_store import Store
+from dptopk.ledger.log_store import Store, refuse_own_head
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.replay import LedgerState
 from dptopk.ledger.spends import Spend
@@ -280,6 +280,7 @@ class Reader:
         ``head_file``: where the ledger stores its own.
         """
         heads = [] if head is None else [Head.of(head)]
+        refuse_own_head(url, head_file)
         witness = None if head_file is None else witness_at(head_file).read()
         store = Store(url, key=secret_of(key), read_only=True, create=False)
         try:

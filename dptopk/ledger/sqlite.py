@@ -168,6 +168,8 @@ class SQLite:
         if path.exists() or path.is_symlink():
             raise LedgerError(f"{path.name!r} exists already; name a new file")
         copy = LedgerFile.at(path)
+        if self._file.includes(path):
+            raise LedgerError(f"{path.name!r} is a name of SQLite's own; give another name")
         copy.make()
         source = self._connect()
         target = sqlite3.connect(copy.path)

@@ -20,7 +20,7 @@ import sqlite3
 import stat
 import struct
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -127,6 +127,13 @@ class LedgerFile:
             why = f"has {found.st_nlink} names (hard links): each would have a budget of its own"
             raise LedgerError(f"the ledger {self.path.name!r} {why}")
         return found.st_dev, found.st_ino
+
+    def includes(self, place: Path) -> bool:
+        """Whether a path leads to this file, or to one that SQLite keeps beside it, by any name.
+
+        Nothing is opened: to close it would drop the locks of this process.
+        """
+        return any(_is_same(place, Path(f"{self.path}{ending}")) for ending in ("", *SUFFIXES))
 
     def written(self) -> tuple[int, int]:
         """When the file was last changed, and its size."""
@@ -237,6 +244,17 @@ class LedgerFile:
     def _alone(self, option: str) -> sqlite3.Connection:
         """A connection that reads the file by itself, and writes nothing next to it."""
         return sqlite3.connect(f"{self.path.as_uri()}?mode=ro&{option}", uri=True)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, which need not exist yet."""
+    with suppress(OSError, ValueError):
+        if one.samefile(other):
+            return True
+    # some file systems do not tell small letters from capitals
+    with suppress(OSError, ValueError):
+        return os.path.realpath(one).casefold() == os.path.realpath(other).casefold()
+    return False
 
 
 def _is_log_header(header: bytes) -> bool:

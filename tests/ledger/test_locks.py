@@ -19,7 +19,7 @@ import pytest
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.registered_account import Accountant
 from dptopk.costs import BoundedRange, Budget, Charge
-from dptopk.errors import BudgetExceeded, InvalidParameter
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger import log_store, sqlite
 from dptopk.ledger.ledger import Ledger
 
@@ -323,3 +323,38 @@ def test_a_storm_of_readers_writers_and_forks_loses_nothing(path, ahead):
     ]
     assert len(receipts) > 20
     assert [seq for seq, key in receipts if charged.get(seq) != key] == []
+
+
+_TAKE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=0.05, isolation_level=None)
+try:
+    connection.execute("BEGIN IMMEDIATE")
+except sqlite3.OperationalError:
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "-shm"])
+def test_a_ledger_given_as_its_own_head_keeps_its_locks(path, ending):
+    """To read a head there would open the file and, closing it, drop the lock of the writer."""
+    own = path.with_name(path.name + ending)
+
+    def is_locked():
+        return subprocess.run([sys.executable, "-c", _TAKE, path], check=False).returncode == 3
+
+    with Ledger(path, ahead=bool(ending)) as ledger, ledger._store.transaction("write"):
+        assert is_locked()
+        for way in (
+            lambda: Ledger(path, head_file=own),
+            lambda: Ledger(path, head_file=own, read_only=True),
+            lambda: Ledger.attach_witness(path, own, reason="r"),
+            lambda: ledger.move_witness(own, reason="r"),
+            lambda: Ledger.inspect_file(path, head_file=own),
+            lambda: Ledger.migrate(path, path.with_name("new.db"), head_file=own),
+        ):
+            with pytest.raises(InvalidParameter):
+                way()
+        with pytest.raises(LedgerError):
+            ledger.backup(own)
+        assert is_locked()

@@ -5,6 +5,7 @@ given.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from contextlib import suppress
@@ -17,6 +18,7 @@ from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger.heads import HeadFile
 from dptopk.ledger.ledger import Ledger
+from dptopk.ledger.log_store import refuse_own_head
 
 ONE = Charge({PureDP(0.1): 1})
 TOTAL = 12
@@ -223,3 +225,80 @@ def test_rollbacks_and_lost_mounts_grant_nothing(path, head):
 @pytest.mark.slow
 def test_a_thousand_rollbacks_and_lost_mounts_grant_nothing(path, head):
     assert _random_attacks(path, head, 1000) == 0
+
+
+def own_places(path):
+    """Every name of a file that is the ledger's own, as a head may be said to lie there."""
+    folder = path.parent
+    (folder / "symbolic.db").symlink_to(path.name)
+    (folder / "through").symlink_to(folder, target_is_directory=True)
+    files = [path, folder / "symbolic.db", folder / "through" / path.name]
+    files += [folder / f"{path.name}{ending}" for ending in ("-journal", "-wal", "-shm")]
+    files.append(folder / "through" / f"{path.name}-wal")
+    urls = [f"sqlite:///{file}" for file in files]
+    urls += [f"sqlite+pysqlite:///{path}", f"sqlite:///file:{path}?mode=rw&uri=true"]
+    urls.append(f"sqlite:///{os.path.relpath(path)}")
+    return [*files, os.path.relpath(path), *urls]
+
+
+def test_a_head_in_the_ledger_itself_is_refused_before_anything_is_written(bare, tmp_path):
+    """It would go back with the ledger: what was spent was granted again."""
+    places = own_places(bare)
+    before = {file: file.read_bytes() for file in tmp_path.glob("bare*")}
+    new = tmp_path / "new.db"
+    ways = {
+        "open": lambda place: Ledger(bare, head_file=place),
+        "attach": lambda place: Ledger.attach_witness(bare, place, reason="r"),
+        "replace": lambda place: Ledger.replace_witness(bare, place, reason="r"),
+        "accept": lambda place: Ledger.accept_restore(bare, head_file=place, reason="r"),
+        "inspect": lambda place: Ledger.inspect_file(bare, head_file=place),
+        "migrate": lambda place: Ledger.migrate(bare, new, head_file=place),
+        "by URL": lambda place: Ledger(f"sqlite:///{bare}", head_file=place),
+    }
+    for place in places:
+        for way in ways.values():
+            with pytest.raises(InvalidParameter, match="the ledger itself"):
+                way(place)
+    with pytest.raises(InvalidParameter, match="the ledger itself"):
+        Ledger.migrate(bare, new, head_file=new)
+    assert {file: file.read_bytes() for file in tmp_path.glob("bare*")} == before
+    assert not new.exists()
+
+
+def test_a_head_in_a_ledger_that_is_not_there_yet_is_refused(tmp_path):
+    for place in own_places(tmp_path / "new.db"):
+        with pytest.raises(InvalidParameter, match="the ledger itself"):
+            Ledger(tmp_path / "new.db", head_file=place)
+    assert {file.name for file in tmp_path.iterdir()} == {"symbolic.db", "through"}
+
+
+def test_a_head_by_a_second_name_of_the_ledger_is_refused(bare, tmp_path):
+    (tmp_path / "second.db").hardlink_to(bare)
+    for place in (tmp_path / "second.db", f"sqlite:///{tmp_path / 'second.db'}"):
+        with pytest.raises(InvalidParameter, match="the ledger itself"):
+            Ledger.attach_witness(bare, place, reason="r")
+
+
+def test_a_head_is_not_moved_into_the_ledger(path, head):
+    with Ledger(path, head_file=head) as ledger:
+        for place in own_places(path):
+            with pytest.raises(InvalidParameter, match="the ledger itself"):
+                ledger.move_witness(place, reason="r")
+    assert grants(path, head_file=head) == TOTAL - 1
+
+
+def test_a_head_in_the_database_of_a_server_that_has_the_ledger_is_refused():
+    ledger = "postgresql+psycopg://ann@host/d"
+    for place in (ledger, "postgresql://bob:secret@host:5432/d"):
+        with pytest.raises(InvalidParameter, match="the ledger itself"):
+            refuse_own_head(ledger, place)
+    for place in ("postgresql://ann@host/heads", "postgresql://ann@other/d", "nonsense://", "h"):
+        refuse_own_head(ledger, place)
+
+
+def test_a_head_whose_lock_would_be_the_ledger_is_refused(tmp_path):
+    """The lock of a head file is opened and closed at each write."""
+    with pytest.raises(InvalidParameter, match="the ledger itself"):
+        Ledger(tmp_path / ".head.lock", head_file=tmp_path / "head")
+    with pytest.raises(InvalidParameter, match="the ledger itself"):
+        Ledger(tmp_path / "heads.db-wal", head_file=f"sqlite:///{tmp_path / 'heads.db'}")
