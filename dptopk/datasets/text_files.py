@@ -14,7 +14,7 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _HEAD = 2**20
+LONGEST_LINE = 2**28  # bytes of a row of a text file
 _LISTED = 20
 # Excel writes the separator into a line of its own before the header, LibreOffice in quotes.
 _DECLARED = re.compile('("?)sep=(.)\\1\r?\n?', re.IGNORECASE)
@@ -185,13 +186,17 @@ def text_format(
 def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
     """The rows below the header, each with one cell a column; lines without any cell are left out.
 
-    A row with a cell beyond the 131,072 characters that the csv module reads is left out as well.
+    A row whose cells have more than LONGEST_LINE bytes is left out as well. No shorter one is: an
+    engine may read the same file itself, and whether it can depends on the rows of others.
     """
+    # The csv module reads cells of 131,072 characters, with one limit for the whole process.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     with closing(_binary(path)) as stream:
         text = io.TextIOWrapper(stream, form.encoding, errors=_ODD_BYTES, newline="")
         for _ in range(form.skipped):
             text.readline()
-        reader = csv.reader(text, delimiter=form.separator)
+        lines = _as_engines_quote(text, form.separator)
+        reader = csv.reader(lines, delimiter=form.separator)
         columns = len(form.names)
         header = True
         while True:
@@ -201,9 +206,66 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
                 return
             except csv.Error:
                 continue
-            if row and not header:
+            if row and not header and not _is_too_long(row):
                 yield row[:columns] + [""] * (columns - len(row))
             header = False
+
+
+def _is_too_long(row: Sequence[str]) -> bool:
+    """Whether the cells of a row have more bytes in UTF-8 than a line may have."""
+    if 4 * sum(map(len, row)) <= LONGEST_LINE:
+        return False
+    return sum(len(cell.encode(errors="replace")) for cell in row) > LONGEST_LINE
+
+
+_OPENING = re.compile(' ?"')
+_QUOTED = re.compile('[^"]*(?:""[^"]*)*')
+_BLANKS = re.compile(" *")
+
+
+def _as_engines_quote(lines: Iterable[str], separator: str) -> Iterator[str]:
+    """The lines of a table with the quotes where the csv module reads them as DuckDB does.
+
+    DuckDB leaves out a blank before a quoted cell and all blanks after it, as in 'a, "b"', and
+    reads on in the same cell where another quote follows the blanks.
+    """
+    rest = re.compile(f"[^{re.escape(separator)}\\r\\n]*")
+    ends = separator + "\r\n"
+    is_inside = False
+    for line in lines:
+        if not is_inside and '"' not in line:
+            yield line
+            continue
+        kept = list[str]()
+        place = 0
+        while place < len(line):
+            opening = None if is_inside else _OPENING.match(line, place)
+            if opening:
+                kept.append('"')
+                place = opening.end()
+                is_inside = True
+            if is_inside:
+                end = _end(_QUOTED, line, place)
+                kept.append(line[place:end])
+                after = _end(_BLANKS, line, end + 1)
+                following = line[after : after + 1]
+                if following == '"':
+                    kept.append(line[end + 1 : after])
+                    place = after + 1
+                    continue
+                is_inside = end == len(line)
+                kept.append(line[end : end + 1])
+                place = after if following in ends else end + 1
+            end = _end(rest, line, place) + 1
+            kept.append(line[place:end])
+            place = end
+        yield "".join(kept)
+
+
+def _end(pattern: re.Pattern[str], line: str, place: int) -> int:
+    """Where a pattern that matches at any place of a line ends."""
+    found = pattern.match(line, place)
+    return place if found is None else found.end()
 
 
 def _encoding(head: bytes) -> str:
@@ -233,6 +295,20 @@ def _header_line(head: bytes) -> bytes:
     return before
 
 
+def has_lone_returns(path: str | Path) -> bool:
+    """Whether a text file in UTF-8 has a carriage return without a line feed: DuckDB may leave out
+    a blank that follows it, and the csv module does not.
+    """
+    with closing(_binary(path)) as stream:
+        last = b""
+        while chunk := stream.read(_HEAD):
+            found = last + chunk
+            last = b"\r" * found.endswith(b"\r")
+            if found.count(b"\r") - len(last) > found.count(b"\r\n"):
+                return True
+    return bool(last)
+
+
 def _is_tabbed(path: Path) -> bool:
     """Whether the name of a file says that tabs separate its cells."""
     return not set(_TABBED).isdisjoint(path.suffixes)
@@ -251,8 +327,8 @@ def _separator(text: str, wanted: Sequence[str], *, is_tsv: bool) -> str:
 def _cells(text: str, separator: str) -> tuple[str, ...]:
     """The cells of the first line."""
     try:
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-        return tuple(next(lines))
+        lines = _as_engines_quote(io.StringIO(text, newline=""), separator)
+        return tuple(next(csv.reader(lines, delimiter=separator)))
     except (csv.Error, StopIteration):
         return (text.splitlines()[0],)
 

@@ -8,10 +8,12 @@ import csv
 import gzip
 import io
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from dptopk.datasets import TextFile, columns_of, events_histogram, read_counts
+from dptopk.datasets import TextFile, columns_of, events_histogram, read_counts, text_files
+from dptopk.datasets.backends import duckdb as duckdb_files
 from dptopk.errors import InvalidParameter
 
 WORDS = ["café", "Müller, Söhne", "a;b", 'the "one"']
@@ -118,6 +120,82 @@ def test_bad_rows_follow_a_rule_and_change_no_other(tmp_path):
             for label, count in more.items():
                 expected[label] = expected.get(label, 0) + count
             assert histogram(path) == expected
+
+
+MALFORMED = 'b,y,"q"q\n'
+
+
+def histogram_of_text(path, text):
+    path.write_text(text, encoding="utf-8", newline="")
+    found = events_histogram(path, user="user", item="article", labels_per_user=9)
+    return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("row", "label"),
+    [
+        ("a,x," + "c" * 140_000, "x"),  # beyond the cells that the csv module reads of itself
+        ("a," + "x" * 140_000 + ",", "x" * 140_000),
+        ('"a" ,"x"  ,""', "x"),
+        ('a, "x",c', "x"),
+        ('a,  "x",c', '  "x"'),
+        ('a,"x" "y" ,c', "x y"),
+        ('a,"x\ny" ,"c"', "x\ny"),
+        ("a,x,c\r a,x,c", "x"),
+    ],
+)
+def test_a_malformed_row_does_not_change_what_another_row_means(tmp_path, row, label):
+    path = tmp_path / "events.csv"
+    text = f"user,article,note\n{row}\nc,z,\n"
+    expected = histogram_of_text(path, text)
+    assert expected == {label: 1, "z": 1} or "\r" in row
+    assert histogram_of_text(path, text + MALFORMED) == {**expected, "y": 1}
+
+
+@pytest.mark.slow
+def test_rows_beyond_the_longest_line_are_left_out_alone(tmp_path, monkeypatch):
+    longest = 2**18
+    monkeypatch.setattr(text_files, "LONGEST_LINE", longest)
+    monkeypatch.setattr(duckdb_files, "LONGEST_LINE", longest)
+    path = tmp_path / "events.csv"
+    text = "user,article,note\nc,z,\n"
+    just = "a,x," + "é" * (longest // 2 - 4) + "\n"
+    beyond = "b,y," + "é" * (longest // 2 + 1) + "\n"
+    assert histogram_of_text(path, text + just) == {"x": 1, "z": 1}
+    assert histogram_of_text(path, text + just + beyond) == {"x": 1, "z": 1}
+    assert histogram_of_text(path, text + just + MALFORMED) == {"x": 1, "y": 1, "z": 1}
+
+
+PIECES = ("a", '"', " ", "  ", "\t", '""', '"c""d"', '"c', 'c"', "\n", ",")
+CELLS = ('"x"', "x", '"x""y"', '""', '"x\ny"', '" x,"', '"\n , "', '""""')
+
+
+@pytest.mark.slow
+def test_rows_that_the_engine_reads_strictly_are_those_of_our_rules(tmp_path):
+    duckdb = pytest.importorskip("duckdb").connect()
+    rng = np.random.default_rng(7)
+    path = tmp_path / "rows.csv"
+    strict = (
+        f"FROM read_csv('{path}', all_varchar=true, header=true, delim=',', "
+        "quote='\"', escape='\"', skip=0, comment='')"
+    )
+    compared = 0
+    for _ in range(150):
+        odd = "".join(rng.choice(PIECES, rng.integers(5)))
+        cells = [rng.choice((" ", "", "  ")) + rng.choice(CELLS) + rng.choice((" ", "", "\t"))]
+        cells.insert(rng.integers(2), odd)
+        path.write_text(f"u,i\np,x\n{','.join(cells)}\nq,x\n", encoding="utf-8", newline="")
+        try:
+            found = duckdb.execute(strict).fetchall()
+        except Exception:  # noqa: BLE001, S112
+            continue
+        compared += 1
+        ours = text_files.rows(path, text_files.text_format(path))
+        assert sorted(tuple(cell or "" for cell in row) for row in found if any(row)) == sorted(
+            tuple(row) for row in ours if any(row)
+        ), path.read_text(encoding="utf-8")
+    assert compared > 30
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from dptopk.datasets.backends.readable import ReadableFiles
 from dptopk.datasets.backends.spill import Spill
 from dptopk.datasets.backends.stored_rows import Holder, StoredRows
 from dptopk.datasets.backends.total import GROWING
+from dptopk.datasets.text_files import LONGEST_LINE
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ _LOG = logging.getLogger(__name__)
 Taken = TypeVar("Taken")
 MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
 MOST_PASSES = 10_000  # each reads the whole table
-LONGEST_LINE = 2**28  # bytes of a row of a text file
+# Of a copy of a text file: its quotes are doubled, and each of its cells has some.
+LONGEST_COPIED_LINE = 4 * LONGEST_LINE
 
 
 def _encode(text: ir.StringValue) -> ir.BinaryValue:
@@ -275,9 +277,10 @@ def _spreadsheet(
     """The columns needed of text files of any separator and encoding, in a table of DuckDB's.
 
     Plain files are read by DuckDB itself, strictly. Where it refuses them for some row, and for all
-    other files, it reads a copy that our rules make: well-formed rows are the same in each.
+    other files, it reads a copy that our rules make. Rows that DuckDB reads strictly are the same
+    in each, so that no row decides what another one means.
     """
-    if opened(files.kind, partial(files.is_plain, columns)):
+    if opened(files.kind, partial(files.is_read_alike, columns)):
         try:
             return _once(keep, _FILES[files.kind](connection, files, None), columns)
         except MemoryFull:
@@ -287,7 +290,7 @@ def _spreadsheet(
 
     def copied() -> ir.Table:
         with files.rewritten(columns) as plain:
-            return _once(keep, _text(connection, plain, None), columns)
+            return _once(keep, _read_text(connection, plain, LONGEST_COPIED_LINE), columns)
 
     return opened(files.kind, copied)
 
@@ -312,8 +315,12 @@ def _framed(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader)
 
 
 def _text(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
+    return _read_text(connection, files, LONGEST_LINE)
+
+
+def _read_text(connection: DuckDBConnection, files: Files, longest: int) -> ir.Table:
     plain = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
-    plain["max_line_size"] = LONGEST_LINE
+    plain["max_line_size"] = longest
     return connection.read_csv(list(files.paths), all_varchar=True, header=True, **plain)
 
 

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Asked, Result, without_data
 from dptopk.datasets.backends.folders import is_hidden, matching
-from dptopk.datasets.text_files import TextFile, TextFormat, refuse_workbook, rows, text_format
+from dptopk.datasets.text_files import (
+    TextFile,
+    TextFormat,
+    has_lone_returns,
+    refuse_workbook,
+    rows,
+    text_format,
+)
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -84,6 +91,10 @@ class Files:
         """Whether the text files are as their engines expect: UTF-8, with the usual separator."""
         forms = [self.text_format(path, columns) for path in self.paths]
         return all(form.is_plain and form.separator == self.delimiter for form in forms)
+
+    def is_read_alike(self, columns: Sequence[str] | None) -> bool:
+        """Whether DuckDB, where it can read the text files, takes each row as our rules do."""
+        return self.is_plain(columns) and not any(map(has_lone_returns, self.paths))
 
     @contextmanager
     def rewritten(self, columns: Sequence[str] | None) -> Iterator[Files]:
