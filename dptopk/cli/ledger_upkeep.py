@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 from pathlib import Path
@@ -85,12 +86,12 @@ def _renamed(catalog: Path, old: str, new: Path) -> str:
     head = text.partition("\n[")[0]
     found = _NAMED.search(head)
     named = "ledger.db" if found is None else found[1][1:-1]
-    before = named if "://" in named else str((catalog.parent / named).resolve())
-    if found is not None and before == str(new.resolve()):
+    before = named if "://" in named else os.path.realpath(catalog.parent / named)
+    if found is not None and before == os.path.realpath(new):
         return text  # by a migration that is being completed
-    if found is None or before not in {old, str(Path(old).resolve())}:
+    if found is None or before not in {old, os.path.realpath(old)}:
         raise InvalidParameter(f"--catalog: {catalog.name!r} does not name this ledger in a line")
-    path = json.dumps(str(new.resolve()), ensure_ascii=False)
+    path = json.dumps(os.path.realpath(new), ensure_ascii=False)
     return text[: found.start(1)] + path + text[found.end(1) :]
 
 

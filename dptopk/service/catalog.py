@@ -4,6 +4,8 @@ what.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,15 +51,17 @@ def refuse_all(messages: Iterable[str]) -> None:
 
 
 def refuse_special(path: Path) -> Path:
-    """Return a path unless what is there is neither a file nor a folder: to read a pipe would wait
-    for whoever writes into it.
+    """Return a path unless it is a loop of links, or what is there is neither a file nor a folder:
+    to read a pipe would wait for whoever writes into it.
 
     Raises:
         InvalidParameter: then.
     """
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError):  # whoever reads it says more
+    except (OSError, ValueError) as error:  # whoever reads it says more
+        if getattr(error, "errno", None) == errno.ELOOP:
+            raise InvalidParameter(f"{path.name!r} leads to a loop of symbolic links") from None
         return path
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise InvalidParameter(f"{path.name!r} is neither a file nor a folder")
@@ -439,4 +443,4 @@ def _identity(source: str) -> str:
     """Return the canonical identity of a source."""
     if "://" in source:
         return source
-    return str(Path(source).resolve())
+    return os.path.realpath(source)  # Path.resolve fails on a loop of links

@@ -264,7 +264,11 @@ def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
 
 def _refuse_no_folder(path: Path) -> None:
     """Refuse a path at which there is something else than a folder; a missing one will be made."""
-    if path.exists() and not path.is_dir():
+    try:
+        is_other = refuse_special(path).exists() and not path.is_dir()
+    except OSError as error:
+        raise InvalidParameter(f"{path.name[:40]!r}: {error.strerror}") from None
+    if is_other:
         raise InvalidParameter(f"{path.name!r} is not a folder")
 
 

@@ -15,6 +15,7 @@ from dptopk.errors import DptopkError
 from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.heads import witness_at
 from dptopk.ledger.ledger import Ledger
+from dptopk.ledger.log_store import refuse_own_head
 from dptopk.ledger.names import canonical, plain_text
 from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.access import Access
@@ -100,6 +101,7 @@ def _files(catalog: Catalog) -> Iterator[CatalogProblem]:
 def _head(catalog: Catalog) -> Any:
     if catalog.head_file is None:
         return None
+    refuse_own_head(catalog.ledger, catalog.head_file)
     return witness_at(catalog.head_file).read()
 
 

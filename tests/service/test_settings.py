@@ -155,6 +155,40 @@ def test_a_file_is_no_folder_of_streams(tmp_path):
     assert found == ["datasets.words.streams: 'words-1.csv' is not a folder"]
 
 
+@pytest.mark.parametrize("name", ["ledger", "access", "key_file", "head_file", "streams", "source"])
+def test_a_loop_of_links_is_refused_in_words(tmp_path, name):
+    (tmp_path / "loop").symlink_to("loop")
+    text = {
+        "ledger": CATALOG.replace(LEDGER, 'ledger = "loop"'),
+        "streams": CATALOG.replace(TOTAL, TOTAL + '\nstreams = "loop"'),
+        "source": CATALOG.replace("words-{version}.csv", "loop"),
+    }.get(name, CATALOG.replace(LEDGER, f'{LEDGER}\n{name} = "loop"'))
+    found = [one.text for one in check(written(tmp_path, text)) if one.refused]
+    assert any(name in one or name == "source" for one in found), found
+    assert any("'loop' leads to a loop of symbolic links" in one for one in found), found
+    told = CliRunner().invoke(app, ["serve", str(tmp_path / "catalog.toml"), "--check"])
+    assert isinstance(told.exception, SystemExit)
+
+
+def test_a_folder_of_streams_with_a_name_too_long_is_refused_in_words(tmp_path):
+    text = CATALOG.replace(TOTAL, TOTAL + f'\nstreams = "{"x" * 5000}"')
+    with pytest.raises(InvalidParameter, match=r"datasets\.words\.streams: 'xxx"):
+        load_catalog(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("head", ["{ledger}-wal", "sqlite:///{ledger}"])
+def test_a_head_in_the_ledger_is_refused_by_a_check(tmp_path, head):
+    path = written(tmp_path, CATALOG)
+    create_app(load_catalog(path)).state.service.close()
+    ledger = tmp_path / "ledger.db"
+    before = ledger.read_bytes()
+    named = f'{LEDGER}\nhead_file = "{head.format(ledger=ledger)}"'
+    path.write_text(CATALOG.replace(LEDGER, named), encoding="utf-8")
+    found = [one.text for one in check(path) if one.refused]
+    assert any(one.startswith("head_file: ") and "the ledger itself" in one for one in found), found
+    assert ledger.read_bytes() == before
+
+
 def test_an_absurd_limit_is_named(tmp_path):
     text = CATALOG.replace(LIMIT, "limits = { bob = { epsilon = 30.0, delta = 1e-6 } }")
     found = [str(one) for one in check(written(tmp_path, text))]
