@@ -5,6 +5,7 @@ only labels that are asked for are read.
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 
 import numpy as np
@@ -126,3 +127,33 @@ def test_the_connection_and_its_spill_go_with_the_histogram(few, tmp_path):
     del found
     gc.collect()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_forked_process_closes_nothing(tmp_path):
+    """What was opened is its parent's: a child that lets it go leaves the files alone."""
+    closed = tmp_path / "closed"
+    holder = stored_rows.Holder(closed.touch)
+    child = os.fork()
+    if child == 0:
+        holder.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert not closed.exists()
+    holder.close()
+    assert closed.exists()
+
+
+def test_memory_comes_back_after_the_counts_are_read():
+    """Labels that are shown are read by joins, for which 64 MiB were too few."""
+    connection = DuckDB(memory_limit="200MB").connect()
+
+    def limit():
+        return connection.con.execute("SELECT current_setting('memory_limit')").fetchone()[0]
+
+    before = limit()
+    rows = stored_rows.StoredRows(
+        connection, stored_rows.Holder(connection.disconnect), "200MB", table="t"
+    )
+    with rows._spared():
+        assert limit() == "64.0 MiB"
+    assert limit() == before

@@ -196,8 +196,7 @@ class DuckDB:
         except BaseException:
             close()
             raise
-        limited = self.memory_limit is not None
-        store = partial(StoredRows, connection, holder, limited)
+        store = partial(StoredRows, connection, holder, self.memory_limit)
         return replace(opened_table, close=holder.close, store=store)
 
     def _spill(self) -> Spill | None:

@@ -4,10 +4,11 @@ those of rows that are shown.
 
 from __future__ import annotations
 
+import os
 import re
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,13 @@ _WANTED = "dptopk_wanted"
 
 class Holder:
     """Closes what was opened when nobody needs it any more: each ``close`` undoes the opening or
-    one ``hold``.
+    one ``hold``. A forked process closes nothing: the files are those of its parent.
     """
 
     def __init__(self, give_back: Callable[[], None]) -> None:
         self._give_back, self._users, self._lock = give_back, 1, Lock()
+        self._process = os.getpid()
+        _OPENED.add(self)
 
     def hold(self) -> None:
         """One more user."""
@@ -46,8 +49,23 @@ class Holder:
         with self._lock:
             self._users -= 1
             last = self._users == 0
-        if last:
+        if last and os.getpid() == self._process:
             self._give_back()
+
+
+_OPENED: weakref.WeakSet[Holder] = weakref.WeakSet()
+_OF_PARENT: list[Holder] = []
+
+
+def _keep_of_parent() -> None:
+    """In a forked process: let no connection of the parent be collected, which would remove its
+    files.
+    """
+    _OF_PARENT.extend(_OPENED)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_of_parent)
 
 
 @dataclass(frozen=True)
@@ -57,7 +75,7 @@ class StoredRows:
     Attributes:
         connection: an Ibis connection to DuckDB.
         holder: of the connection; labels that are not read yet keep it open.
-        limited: whether DuckDB was given a limit of memory.
+        memory_limit: of DuckDB, such as "4GB"; None: its own.
         table: the temporary table; its column ``item`` has the labels, or the rows of their names.
         names: the temporary table of names in that case, with a column ``name``.
         drop: further temporary tables, which are not needed any more.
@@ -65,7 +83,7 @@ class StoredRows:
 
     connection: DuckDBConnection
     holder: Holder
-    limited: bool
+    memory_limit: str | None
     table: str
     names: str | None = None
     drop: Sequence[str] = ()
@@ -84,9 +102,10 @@ class StoredRows:
         """
         # Python is about to need the memory that DuckDB has.
         self.forget()
-        self._spare()
         listed = ", ".join(sums)
-        columns = self._rows(f"SELECT {listed} FROM temp.{self.table}")  # noqa: S608
+        counts = f"SELECT {listed} FROM temp.{self.table}"  # noqa: S608
+        with self._spared():
+            columns = self._rows(counts)
         kind = self.connection.con.sql(f"SELECT item FROM {self._labelled} LIMIT 0")  # noqa: S608
         numbers = str(kind.types[0]) == "BIGINT"
         dtype: np.dtype[Any] = np.dtype(np.int64) if numbers else np.dtypes.StringDType()
@@ -147,13 +166,22 @@ class StoredRows:
 
         return without_data("table", "the engine could not read the labels", read)
 
-    def _spare(self) -> None:
-        """Move the table to disk where memory was limited, before Python takes memory for the
-        counts.
+    @contextmanager
+    def _spared(self) -> Iterator[None]:
+        """With the table on disk where memory was limited, as Python takes memory for the counts.
+
+        The limit comes back afterwards: labels that are shown are read by joins, which need it.
         """
         con = self.connection.con
-        ((limit,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
-        found = _SIZE.fullmatch(limit)
-        if self.limited and found and float(found[1]) * _UNITS[found[2]] > LEFT * _UNITS["MiB"]:
+        if self.memory_limit is None:
+            yield
+            return
+        ((now,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
+        found = _SIZE.fullmatch(now)
+        if found and float(found[1]) * _UNITS[found[2]] > LEFT * _UNITS["MiB"]:
             with suppress(Exception):
                 con.execute(f"SET memory_limit = '{LEFT}MiB'").fetchall()
+        try:
+            yield
+        finally:
+            con.execute(f"SET memory_limit = '{self.memory_limit}'").fetchall()
