@@ -467,7 +467,10 @@ def test_many_small_costs_are_certified_as_one_gaussian(small, tmp_path):
         ),
         ("3*BR(0.5) + 2*BR(0.3) + ZCDP(0.1)", ["Renyi"]),
         ("2*BR(0.1) + DP(0.3) + ZCDP(0.0005)", ["Renyi"]),
-        ("18*BR(0.147) + 154*DP(0.6) + 112*CDP(0.0973, 0.242) + DGauss(9, 2)", ["Renyi"]),
+        (
+            "18*BR(0.147) + 154*DP(0.6) + 112*CDP(0.0973, 0.242) + DGauss(9, 2)",
+            ["BR", "DP", "DGauss", "Smoothed"],
+        ),
     ],
 )
 def test_concentrated_costs_beside_others(charge, kinds, tmp_path):
