@@ -68,11 +68,19 @@ def log_of_iceberg(folder):
     (folder / "metadata" / "00000-a.metadata.json").write_text("{}", encoding="utf-8")
 
 
+def log_of_iceberg_packed(folder):
+    (folder / "metadata").mkdir()
+    (folder / "metadata" / "v2.metadata.json.gz").touch()
+
+
 def log_of_hudi(folder):
     (folder / ".hoodie").mkdir()
 
 
-@pytest.mark.parametrize("log", [log_of_delta, log_of_iceberg, log_of_hudi])
+LOGS = [log_of_delta, log_of_iceberg, log_of_iceberg_packed, log_of_hudi]
+
+
+@pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("asked", ["table", "table/*.parquet", ".", "*/*.parquet"])
 def test_a_table_with_a_log_is_refused_with_a_way_to_read_it(tmp_path, log, asked):
     written(tmp_path / "table" / "a.parquet")
@@ -80,6 +88,20 @@ def test_a_table_with_a_log_is_refused_with_a_way_to_read_it(tmp_path, log, aske
     log(tmp_path / "table")
     with pytest.raises(InvalidParameter, match=r"rows that were removed; give"):
         counts(tmp_path / asked)
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_a_part_of_a_table_with_a_log_is_refused_as_the_table_is(tmp_path, log, monkeypatch):
+    folder = tmp_path / "table" / "data" / "day=1"
+    written(folder / "a.parquet")
+    log(tmp_path / "table")
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "link.parquet").symlink_to(folder / "a.parquet")
+    monkeypatch.chdir(folder)
+    parts = [folder, folder / "a.parquet", folder / "*.parquet", folder.parent, "a.parquet", "."]
+    for part in [*parts, tmp_path / "link", tmp_path / "link.parquet"]:
+        with pytest.raises(InvalidParameter, match=r"'table' is .* rows that were removed; give"):
+            counts(part)
 
 
 def test_fields_that_share_a_name_are_not_of_different_types(tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Asked, Result, without_data
-from dptopk.datasets.backends.folders import is_hidden, matching
+from dptopk.datasets.backends.folders import is_hidden, matching, refuse_parts
 from dptopk.datasets.text_files import (
     TextFile,
     TextFormat,
@@ -173,6 +173,7 @@ def located(table: EventTable) -> Files:
     path = Path(table)
     if path.is_dir():
         paths = matching(escape(str(path)) + "/**/*.parquet", path)
+        refuse_parts(paths)
         return Files("parquet", paths, str(path))
     if path.exists() and is_hidden(path.name):
         raise InvalidParameter(
@@ -188,6 +189,8 @@ def located(table: EventTable) -> Files:
         raise InvalidParameter(
             f"table: the format of {path.name!r} is none of {', '.join(_FORMATS)}"
         )
+    if kind == "parquet":
+        refuse_parts(paths)
     return Files(kind, paths)
 
 

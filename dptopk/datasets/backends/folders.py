@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from glob import glob, has_magic
 from pathlib import Path
 
@@ -20,7 +20,8 @@ _ICEBERG = (
 )
 _LOGS = {
     "_delta_log": ("a Delta table", _DELTA),
-    "metadata/*.metadata.json": ("an Iceberg table", _ICEBERG),
+    "metadata/*.metadata.json*": ("an Iceberg table", _ICEBERG),
+    "metadata/version-hint.text": ("an Iceberg table", _ICEBERG),
     ".hoodie": ("a Hudi table", "give the frame spark.read.format('hudi').load(path)"),
 }
 
@@ -50,6 +51,26 @@ def matching(pattern: str, named: Path) -> tuple[str, ...]:
     if not paths:
         raise InvalidParameter(f"table: there is no file {str(named)!r}")
     return tuple(paths)
+
+
+def refuse_parts(paths: Sequence[str]) -> None:
+    """Refuse files of which one lies within a table with a log, in a folder below it too.
+
+    Raises:
+        InvalidParameter: with a way to read the table.
+    """
+    links = [path for path in paths if Path(path).is_symlink()]
+    named = [*map(Path, paths), *(Path(path).resolve() for path in links)]
+    folders = {path.parent for path in named}
+    within = {place for folder in folders for place in _places(folder)}
+    for folder in sorted(within, reverse=True):
+        _refuse_log(folder)
+
+
+def _places(folder: Path) -> set[Path]:
+    """A folder and those above it, by the way in which it is named and by its true one."""
+    ways = (folder.absolute(), folder.resolve())
+    return {place for way in ways for place in (way, *way.parents)}
 
 
 def _fixed(pattern: str) -> Path:
