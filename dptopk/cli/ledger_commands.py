@@ -192,7 +192,9 @@ def rekey(
 ) -> None:
     """Change the secret of the hash chain, after verifying all of it; stop the service first."""
     from dptopk.ledger.keys import read_key
+    from dptopk.ledger.log_store import refuse_own_file
 
+    refuse_own_file(book.url, new_key_file, "--new-key-file")
     secret = read_key(new_key_file, "new-key-file")
     with book.open() as ledger:
         ledger.rekey(secret)
@@ -283,11 +285,14 @@ def verify(
     """Check the hash chain and replay the history; says what that can and cannot detect."""
     from dptopk.ledger.heads import witness_at
     from dptopk.ledger.ledger import Ledger
+    from dptopk.ledger.log_store import refuse_own_file
 
     if head is not None and book.head_file is not None:
         raise InvalidParameter(
             "give one of --head and --head-file: an exported head, or where heads are stored"
         )
+    if head is not None:
+        refuse_own_file(book.url, head, "--head")
     known = None if head is None else witness_at(head).read()
     if head is not None and known is None:
         raise InvalidParameter(f"--head: {head.name!r} does not exist")

@@ -30,7 +30,7 @@ def migrate(
     from dptopk.ledger.ledger import Ledger
 
     text = None if catalog is None else _renamed(catalog, old, new)
-    head = Ledger.migrate(old, new, key=chain.key, head_file=chain.head_file)
+    head = Ledger.migrate(old, new, key=chain.secret(old), head_file=chain.head_file)
     typer.echo(
         f"{new} has all {head['seq']} entries, keys and answers. {old} can be read, and is never "
         "written to again."

@@ -4,6 +4,7 @@ dataclass.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from functools import wraps
@@ -200,13 +201,14 @@ class Chain:
         ),
     ] = None
 
-    @property
-    def key(self) -> bytes | None:
-        """The secret in the file, if one is named."""
+    def secret(self, url: str) -> bytes | None:
+        """The secret of a ledger in the file, if one is named."""
         from dptopk.ledger.keys import read_key
+        from dptopk.ledger.log_store import refuse_own_file
 
         if self.key_file is None:
             return None
+        refuse_own_file(url, self.key_file, "--key-file")
         return read_key(self.key_file, "key-file")
 
     def opened(
@@ -217,7 +219,7 @@ class Chain:
 
         return Ledger(
             url,
-            key=self.key,
+            key=self.secret(url),
             head_file=self.head_file,
             create=create,
             test=test,
@@ -228,11 +230,12 @@ class Chain:
         """A SQLite ledger, its journals and what it is checked with: no command may write an answer
         over them.
         """
-        return [
-            *(f"{url}{ending}" for ending in ("", "-journal", "-wal", "-shm")),
-            self.key_file,
-            self.head_file,
-        ]
+        given = [self.key_file, self.head_file]
+        if url is None:
+            return given
+        # SQLite names the files beside a ledger by the name that a link leads to
+        path = os.path.realpath(url.removeprefix("sqlite:///"))
+        return [*(f"{path}{ending}" for ending in ("", "-journal", "-wal", "-shm")), *given]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +245,11 @@ class Book(Chain):
     url: Annotated[
         str, typer.Argument(help="Path of a SQLite file, or the URL of a PostgreSQL database.")
     ]
+
+    @property
+    def key(self) -> bytes | None:
+        """Its secret, if a file with one is named."""
+        return self.secret(self.url)
 
     def open(self, *, create: bool = False, test: bool = False, read_only: bool = False) -> Ledger:
         """Open it."""

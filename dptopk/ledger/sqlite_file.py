@@ -63,7 +63,11 @@ class LedgerFile:
         """The file at a path, which need not exist yet."""
         try:
             return cls(Path(path).resolve(), network)
-        except (OSError, RuntimeError, ValueError) as error:
+        except RuntimeError:  # of Python before 3.13
+            raise LedgerError(
+                "cannot open the ledger: its path leads to a loop of symbolic links"
+            ) from None
+        except (OSError, ValueError) as error:
             raise LedgerError(f"cannot open the ledger: {type(error).__name__}") from None
 
     def make(self) -> None:

@@ -20,6 +20,7 @@ from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.keys import read_key
+from dptopk.ledger.log_store import refuse_own_file
 from dptopk.ledger.names import canonical
 from dptopk.planning.protocol import EventsReading
 
@@ -421,6 +422,8 @@ class Catalog:
         }
         own = {name: _identity(place) for name, place in files.items()}
         refuse_all([*_same(own), *_same(sources)])
+        for name in {"access", "key_file"} & files.keys():
+            refuse_own_file(self.ledger, Path(files[name]), name)
 
     @property
     def key(self) -> bytes | None:

@@ -436,6 +436,29 @@ def test_a_missing_key_file_is_named_and_not_a_traceback(ledger, tmp_path, comma
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show LEDGER --key-file",
+        "verify LEDGER --head",
+        "rekey LEDGER --new-key-file",
+        "export LEDGER --out",
+        "backup LEDGER --out",
+    ],
+)
+def test_a_file_of_the_ledger_is_taken_for_nothing_else(ledger, tmp_path, command):
+    """Reading it would drop the locks of the process, and SQLite would take it for its own."""
+    (tmp_path / "link.db").symlink_to(ledger)
+    for named in (ledger, tmp_path / "link.db"):
+        arguments = command.replace("LEDGER", str(named)).split()
+        for ending in ("-wal", "-shm", ""):
+            told = run("ledger", *arguments, f"{ledger}{ending}")
+            assert told.exit_code != 0
+            expected = "a file of the ledger|by this very command|of SQLite's own|exists already"
+            assert re.search(expected, told.output), told.output
+    assert {file.name for file in tmp_path.glob("*-[ws]*")} == set()
+
+
 def test_a_question_in_rho_takes_its_part_of_a_ledger_in_rho(tmp_path):
     """Two questions for half of ρ each are what a ledger has; their δ, where none is given, is half
     of it too.

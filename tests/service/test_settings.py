@@ -189,6 +189,14 @@ def test_a_head_in_the_ledger_is_refused_by_a_check(tmp_path, head):
     assert ledger.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["access", "key_file"])
+@pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
+def test_a_file_beside_the_ledger_is_no_place_of_the_catalog(tmp_path, name, ending):
+    text = CATALOG.replace(LEDGER, f'{LEDGER}\n{name} = "ledger.db{ending}"')
+    with pytest.raises(InvalidParameter, match=rf"{name}: .*{ending}' is a file of the ledger"):
+        load_catalog(written(tmp_path, text))
+
+
 def test_an_absurd_limit_is_named(tmp_path):
     text = CATALOG.replace(LIMIT, "limits = { bob = { epsilon = 30.0, delta = 1e-6 } }")
     found = [str(one) for one in check(written(tmp_path, text))]
