@@ -58,7 +58,7 @@ class Asking:
     phases: Callable[[Any], Phases | None] = lambda value: None  # noqa: ARG005
 
 
-def asked(default: object, asking: Asking) -> Any:
+def question_field(default: object, asking: Asking) -> Any:
     """A field with a default; a type as the default makes a new value for each question."""
     facts = {"asking": asking}
     if isinstance(default, type):
@@ -110,7 +110,7 @@ class Question:
     """
 
     k: int = field(metadata={"asking": Asking("How many labels.", at_least=1, at_most=10**6)})
-    epsilon: float | None = asked(
+    epsilon: float | None = question_field(
         None,
         Asking(
             "Total ε of the answer: smaller is more private, and noisier.",
@@ -119,7 +119,7 @@ class Question:
             shells=PLAIN_NUMBERS,
         ),
     )
-    rho: float | None = asked(
+    rho: float | None = question_field(
         None,
         Asking(
             "Instead of epsilon: the total ρ of zCDP; half of δ is for failures.",
@@ -129,7 +129,7 @@ class Question:
             shells=PLAIN_NUMBERS,
         ),
     )
-    accuracy: float | None = asked(
+    accuracy: float | None = question_field(
         None,
         Asking(
             "Instead of epsilon: the smallest ε whose noise is within ±N for 95% of the counts "
@@ -140,7 +140,7 @@ class Question:
             shells=NOT_IN_SESSIONS,
         ),
     )
-    delta: float | None = asked(
+    delta: float | None = question_field(
         None,
         Asking(
             "Total δ of the answer: the probability that the ε guarantee fails. Choose it "
@@ -152,8 +152,10 @@ class Question:
             shells=NOT_IN_SESSIONS,
         ),
     )
-    counts: Counts = asked("auto", Asking("Noise of the released counts.", phases=of_laplace))
-    users: int | None = asked(
+    counts: Counts = question_field(
+        "auto", Asking("Noise of the released counts.", phases=of_laplace)
+    )
+    users: int | None = question_field(
         None,
         Asking(
             "Number of users, if public. Gives delta its default, and warns when delta exceeds "
@@ -162,7 +164,7 @@ class Question:
             unsaid=True,
         ),
     )
-    d_bar: int | None = asked(
+    d_bar: int | None = question_field(
         None,
         Asking(
             "Only the N largest counts are considered (private labels only). Default: chosen "
@@ -172,7 +174,7 @@ class Question:
             phases=in_one,
         ),
     )
-    method: str = asked(
+    method: str = question_field(
         "auto",
         Asking(
             "How the top k are found; NAME: a design, as [bold]dptopk plan --alternatives[/bold] "
@@ -181,7 +183,7 @@ class Question:
             phases=in_one,
         ),
     )
-    fit: bool | None = asked(
+    fit: bool | None = question_field(
         None,
         Asking(
             "Adjust noisy counts so that they agree with the selected ranking.",
@@ -189,7 +191,7 @@ class Question:
             phases=of_fit,
         ),
     )
-    look: LookShare = asked(
+    look: LookShare = question_field(
         "auto",
         Asking(
             "Plan by a private look at a few ranks, for this share of ε; auto: where it is "
@@ -201,7 +203,7 @@ class Question:
             phases=of_share,
         ),
     )
-    selection_share: float | Literal["best"] | None = asked(
+    selection_share: float | Literal["best"] | None = question_field(
         None,
         Asking(
             "Share of the budget in ρ for selections that counts follow; best: the one with the "
@@ -211,7 +213,7 @@ class Question:
             phases=in_one,
         ),
     )
-    find: FindBy = asked(
+    find: FindBy = question_field(
         "auto",
         Asking(
             "How labels of events are found under the cap.",
@@ -220,7 +222,7 @@ class Question:
             phases=in_two,
         ),
     )
-    share: float | Literal["auto"] = asked(
+    share: float | Literal["auto"] = question_field(
         "auto",
         Asking(
             "Share of μ² to find labels of events; the rest counts them.",
@@ -230,7 +232,7 @@ class Question:
             phases=in_two,
         ),
     )
-    min_users: int = asked(
+    min_users: int = question_field(
         1,
         Asking(
             "Never show a label that fewer users have (in two phases).",
@@ -241,7 +243,7 @@ class Question:
             phases=in_two,
         ),
     )
-    effort: Effort = asked(
+    effort: Effort = question_field(
         "normal",
         Asking(
             "How much work each bound may take: about 0.25, 2.5 or 25 seconds of one processor.",
@@ -249,10 +251,10 @@ class Question:
             unsaid=True,
         ),
     )
-    where: Mapping[str, str] = asked(
+    where: Mapping[str, str] = question_field(
         dict, Asking("Column to value, out of the data set's public lists.", shells=OVER_HTTP)
     )
-    segments: Mapping[str, tuple[str, ...]] = asked(
+    segments: Mapping[str, tuple[str, ...]] = question_field(
         dict,
         Asking(
             "Column to values, one column at most: ask of each of these segments at once; [] "
@@ -261,7 +263,7 @@ class Question:
             unsaid=True,
         ),
     )
-    like: Any = asked(
+    like: Any = question_field(
         None,
         Asking(
             "Counts of the expected shape, public or already released.",
@@ -270,7 +272,7 @@ class Question:
             phases=in_one,
         ),
     )
-    charge_as: ChargeAs | Literal["auto"] | None = asked(
+    charge_as: ChargeAs | Literal["auto"] | None = question_field(
         None,
         Asking(
             "What selections pay for; None: what the budget takes.",
@@ -279,7 +281,7 @@ class Question:
             phases=in_one,
         ),
     )
-    max_seconds: float | None = asked(
+    max_seconds: float | None = question_field(
         None,
         Asking("A guard for the search for a plan.", shells=IN_PYTHON, unsaid=True, phases=in_one),
     )
@@ -296,7 +298,7 @@ class Question:
             if name not in here:
                 raise TypeError(f"a question got an unexpected keyword argument {name!r}")
         defaults = {name: asking_of(one).defaults for name, one in here.items()}
-        own = {name: told[shell] for name, told in defaults.items() if shell in told}
+        own = {name: by_shell[shell] for name, by_shell in defaults.items() if shell in by_shell}
         return cls(**own | stated)
 
     def with_total(self, budget: Budget) -> Self:

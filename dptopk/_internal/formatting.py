@@ -245,7 +245,10 @@ def html_rows(rows: pd.DataFrame) -> str:
 
 def html_terms(terms: Mapping[str, str]) -> str:
     """Names and what they stand for, escaped."""
-    rows = [f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in terms.items()]
+    rows = [
+        f"<dt>{escape(name)}</dt><dd>{escape(description)}</dd>"
+        for name, description in terms.items()
+    ]
     return f"<dl>{''.join(rows)}</dl>"
 
 

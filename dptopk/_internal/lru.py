@@ -35,10 +35,10 @@ class LRUCache(Generic[Value]):
                     self._making.pop(key, None)
                     self._held.move_to_end(key)
                     return self._held[key]
-            made = make()
+            value = make()
             with self._lock:
                 self._making.pop(key, None)
-                self._held[key] = made
+                self._held[key] = value
                 if len(self._held) > self._size:
                     self._held.popitem(last=False)
-            return made
+            return value

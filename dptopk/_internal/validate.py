@@ -172,15 +172,15 @@ RULES: dict[str, Callable[..., Any]] = {
 }
 
 
-def parameters(made: Any, **rules: Callable[..., Any]) -> None:
+def parameters(dataclass_instance: Any, **rules: Callable[..., Any]) -> None:
     """Validate the fields of a frozen dataclass, in its ``__post_init__``: by these rules, else by
     those of RULES.
 
     None stays None where that is the default, or the annotation has it.
     """
-    for field in fields(made):
+    for field in fields(dataclass_instance):
         rule = rules.get(field.name) or RULES.get(field.name)
-        value = getattr(made, field.name)
+        value = getattr(dataclass_instance, field.name)
         may_be_none = field.default is None or "None" in str(field.type)
         if rule is not None and not (value is None and may_be_none):
-            object.__setattr__(made, field.name, rule(**{field.name: value}))
+            object.__setattr__(dataclass_instance, field.name, rule(**{field.name: value}))

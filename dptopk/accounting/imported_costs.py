@@ -156,9 +156,9 @@ def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
     return np.linspace(0.0, high, max(points, 2))
 
 
-def _law(name: str, given: ArrayLike) -> Floats:
+def _law(name: str, law_values: ArrayLike) -> Floats:
     """Checked probabilities."""
-    law = np.asarray(validate.nonnegatives(**{name: given}), dtype=float)
+    law = np.asarray(validate.nonnegatives(**{name: law_values}), dtype=float)
     if law.ndim != 1 or not law.size:
         raise InvalidParameter(f"{name} must be one-dimensional and not empty")
     total = math.fsum(law.tolist())

@@ -85,7 +85,7 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> DpEvent:
     from dp_accounting import dp_event
 
     validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
-    taken = _taken(charge, bounded_range)
+    costs = _convertible_costs(charge, bounded_range)
     if charge.neighbours != "add_remove":
         raise IncompatibleCosts(
             f"events are for add_remove neighbours, the charge is for {charge.neighbours}"
@@ -94,7 +94,7 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> DpEvent:
         raise IncompatibleCosts(
             "there is no event for a mass of bad events (delta); to_pld takes it"
         )
-    events = [(_told(cost, "dp_event", "DpEvent"), times) for cost, times in taken]
+    events = [(_counterpart_of(cost, "dp_event", "DpEvent"), times) for cost, times in costs]
     return dp_event.ComposedDpEvent(
         [dp_event.SelfComposedDpEvent(one, times) for one, times in events]
     )
@@ -135,8 +135,10 @@ def to_pld(
     total = pld.identity(value_discretization_interval=step)
     grouped: dict[Cost, int] = {**charge.of(BoundedRange)} if bounded_range == "group" else {}
     name = "privacy loss distribution"
-    taken = _taken(charge, bounded_range)
-    parts = [(_told(cost, "pld", name, step), n) for cost, n in taken if cost not in grouped]
+    costs = _convertible_costs(charge, bounded_range)
+    parts = [
+        (_counterpart_of(cost, "pld", name, step), n) for cost, n in costs if cost not in grouped
+    ]
     if grouped:
         pairs = pairs_of_ranges(Charge(grouped), delta=GROUP_DELTA, tolerance=GROUP_TOLERANCE)
         parts += [(_of_pair(pair.on_grid(step), step), pair.count) for pair in pairs]
@@ -223,7 +225,7 @@ def to_opendp(
     return (inner, distance)
 
 
-def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
+def _convertible_costs(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
     """The costs with counts; bounded range as pure DP where that was asked for."""
     validate.instance(Charge, charge=charge)
     convert = bounded_range == "dp"
@@ -233,7 +235,7 @@ def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
     ]
 
 
-def _told(cost: Cost, counterpart: str, name: str, *arguments: float) -> Any:
+def _counterpart_of(cost: Cost, counterpart: str, name: str, *arguments: float) -> Any:
     """The counterpart of a cost that its model knows.
 
     Raises:

@@ -71,18 +71,18 @@ def profile(
         raise InvalidParameter("give exactly one of deltas and epsilons")
     engine = _Nodes(costs, interaction, effort)
     if epsilons is not None:
-        asked = np.atleast_1d(validate.nonnegatives(epsilons=epsilons)).ravel()
-        if asked.size and asked.max() > LARGEST_EPSILON:
+        points = np.atleast_1d(validate.nonnegatives(epsilons=epsilons)).ravel()
+        if points.size and points.max() > LARGEST_EPSILON:
             raise InvalidParameter(f"epsilons must be at most {LARGEST_EPSILON:g}")
-        nodes = _spread(asked, asked, FIRST_NODES)
-        if len(np.unique(asked)) > len(nodes):  # the others evenly in ln δ: chords are off by that
+        nodes = _spread(points, points, FIRST_NODES)
+        if len(np.unique(points)) > len(nodes):  # the others evenly in ln δ: chords are off by that
             first, _ = engine.deltas(nodes)
-            logs = np.interp(asked, nodes, -np.log(np.maximum(first, SMALLEST_DELTA)))
-            nodes = sorted({*nodes, *_spread(asked, logs, NODES - FIRST_NODES)})
+            logs = np.interp(points, nodes, -np.log(np.maximum(first, SMALLEST_DELTA)))
+            nodes = sorted({*nodes, *_spread(points, logs, NODES - FIRST_NODES)})
         upper, lower = engine.deltas(nodes)
-        values = _chords(asked, nodes, upper)
-        below = _continued(asked, nodes, upper, lower)
-        return Profile(costs, asked, values, below, "delta", interaction)
+        values = _chords(points, nodes, upper)
+        below = _continued(points, nodes, upper, lower)
+        return Profile(costs, points, values, below, "delta", interaction)
     levels = np.atleast_1d(validate.probabilities(deltas=[] if deltas is None else deltas)).ravel()
     if levels.size and levels.min() <= 0:
         raise InvalidParameter("deltas must be in (0, 1)")
@@ -124,11 +124,11 @@ class _Nodes:
         return Profile(self.charge, epsilons, np.array(levels), lower, "epsilon", self.interaction)
 
 
-def _spread(asked: Floats, scale: Floats, most: int) -> list[float]:
+def _spread(epsilons: Floats, scale: Floats, most: int) -> list[float]:
     """The distinct points asked for, rising; of more than ``most``, some that are evenly spread
     in ``scale``, the first and the last among them.
     """
-    points, first = np.unique(asked, return_index=True)
+    points, first = np.unique(epsilons, return_index=True)
     if len(points) <= most:
         return [float(point) for point in points]
     along = scale[first]
@@ -139,30 +139,30 @@ def _spread(asked: Floats, scale: Floats, most: int) -> list[float]:
     return [float(points[place]) for place in sorted(chosen)]
 
 
-def _chords(asked: Floats, nodes: Sequence[float], upper: Floats) -> Floats:
+def _chords(epsilons: Floats, nodes: Sequence[float], upper: Floats) -> Floats:
     """The chords in e^ε through the upper bounds at the nodes; the bounds themselves there."""
     ends = np.array(nodes)
-    right = np.clip(np.searchsorted(ends, asked), 1, max(len(ends) - 1, 1))
+    right = np.clip(np.searchsorted(ends, epsilons), 1, max(len(ends) - 1, 1))
     if len(ends) < 2:
-        return np.full(asked.shape, upper[0] if len(upper) else 1.0)
+        return np.full(epsilons.shape, upper[0] if len(upper) else 1.0)
     left = right - 1
-    share = np.expm1(asked - ends[left]) / np.expm1(ends[right] - ends[left])
+    share = np.expm1(epsilons - ends[left]) / np.expm1(ends[right] - ends[left])
     values = upper[left] + share * (upper[right] - upper[left])
     raised = np.minimum(values * (1 + ROUNDING), upper[left])
-    exact = np.searchsorted(ends, asked)
-    at_node = ends[np.minimum(exact, len(ends) - 1)] == asked
+    exact = np.searchsorted(ends, epsilons)
+    at_node = ends[np.minimum(exact, len(ends) - 1)] == epsilons
     chords: Floats = np.where(at_node, upper[np.minimum(exact, len(ends) - 1)], raised)
     return chords
 
 
-def _continued(asked: Floats, nodes: Sequence[float], upper: Floats, lower: Floats) -> Floats:
+def _continued(epsilons: Floats, nodes: Sequence[float], upper: Floats, lower: Floats) -> Floats:
     """Lower bounds: at the nodes as they are; between two, the line through the next two nodes to
     the right, by its lower and upper end, continued to the left.
     """
     ends = np.array(nodes)
     known = np.where(np.isnan(lower), 0.0, lower)
     found = []
-    for x in asked.tolist():
+    for x in epsilons.tolist():
         right = int(np.searchsorted(ends, x))
         if right >= len(ends):
             found.append(math.nan)

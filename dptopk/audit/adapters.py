@@ -15,7 +15,8 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 
 Answer = TypeVar("Answer")
 AnswerOut_co = TypeVar("AnswerOut_co", covariant=True)
-Asked = Counts | list[int]  # a hash map of counts, or the vector of those of a public domain
+# A hash map of counts, or the vector of those of a public domain.
+MeasuredInput = Counts | list[int]
 
 
 class Releasing(Protocol[AnswerOut_co]):
@@ -27,7 +28,7 @@ class Releasing(Protocol[AnswerOut_co]):
 
 
 @contextmanager
-def told_by_type(mechanism: Any) -> Iterator[None]:
+def only_types_of_errors(mechanism: Any) -> Iterator[None]:
     """Refuse a mechanism whose own code fails: its name and the type of the error, and nothing that
     it saw.
 
@@ -80,13 +81,15 @@ def from_mechanism(
 
 
 def from_opendp(
-    measurement: Callable[[Asked], Answer], *, vector: bool = False
+    measurement: Callable[[MeasuredInput], Answer], *, vector: bool = False
 ) -> Callable[[Counts], Answer]:
     """A measurement of OpenDP on a hash map of counts, or (``vector``) on the vector of counts of a
     public domain.
     """
-    return partial(_asked, measurement, vector)
+    return partial(_measurement_answer, measurement, vector)
 
 
-def _asked(measurement: Callable[[Asked], Answer], vector: bool, counts: Counts) -> Answer:
+def _measurement_answer(
+    measurement: Callable[[MeasuredInput], Answer], vector: bool, counts: Counts
+) -> Answer:
     return measurement(list(counts.values()) if vector else dict(counts))

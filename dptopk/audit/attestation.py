@@ -22,7 +22,7 @@ from numpy.random import Generator
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.rounding import round_up
-from dptopk.audit.adapters import from_mechanism, told_by_type
+from dptopk.audit.adapters import from_mechanism, only_types_of_errors
 from dptopk.audit.claims import Claim
 from dptopk.audit.worlds import World
 from dptopk.costs import Charge
@@ -250,8 +250,8 @@ def _laws(
     """
     histograms = world.histograms()
     if isinstance(mechanism, StatesLaw) and not isinstance(mechanism, Mechanism):
-        given = {counts: _given(mechanism, world, counts) for counts in histograms}
-        return given, _unlisted(given)
+        law_of_counts = {counts: _law_of(mechanism, world, counts) for counts in histograms}
+        return law_of_counts, _unlisted(law_of_counts)
     rarest = rest / 2**10
     while True:
         least = int(rarest * ONE)
@@ -278,7 +278,7 @@ def _listed(mechanism: DrawsAnswers, world: World, counts: Counts, least: int, m
     def draw(bits: Listing) -> str:
         return _text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
 
-    with told_by_type(mechanism):
+    with only_types_of_errors(mechanism):
         try:
             mechanism.check(histogram)
             return outcomes(draw, least, most)
@@ -295,8 +295,8 @@ def _text(release: Release) -> str:
     return canonical_json([rows, shown["charge"], shown["note"], fingerprint(shown)[:32]])
 
 
-def _given(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
-    with told_by_type(mechanism):
+def _law_of(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
+    with only_types_of_errors(mechanism):
         law = mechanism.law(world.named(counts))
     masses = {repr(answer): _in_units(mass) for answer, mass in law.items()}
     repeated = len(masses) != len(law)

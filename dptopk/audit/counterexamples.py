@@ -18,7 +18,7 @@ from itertools import islice
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk.audit.adapters import told_by_type
+from dptopk.audit.adapters import only_types_of_errors
 from dptopk.audit.claims import Claim
 from dptopk.audit.evidence import (
     Answer,
@@ -36,7 +36,7 @@ from dptopk.costs import Budget, Charge
 from dptopk.release.release import Release
 
 # What a mechanism under audit gives for a histogram; it may be another library's.
-Given = (
+RawAnswer = (
     Release
     | Mapping[Hashable, Hashable]
     | AbstractSet[Hashable]
@@ -44,7 +44,7 @@ Given = (
     | np.ndarray[tuple[int], np.dtype[np.generic]]
     | Hashable
 )
-Mechanism = Callable[[Counts], Given]
+Mechanism = Callable[[Counts], RawAnswer]
 Ends = tuple[float, float]  # of a probability, from below and above
 Drawn = tuple[Counter[Answer], Counter[Answer]]  # answers without and with the additional user
 FIRST_DRAWS = 800
@@ -129,7 +129,7 @@ def audit(
         rng: for the choice of pairs; the mechanism has its own randomness.
 
     Returns:
-        A AuditReport. No finding proves nothing; a finding is a proof at confidence 1 - alpha.
+        An AuditReport. No finding proves nothing; a finding is a proof at confidence 1 - alpha.
 
     Raises:
         InvalidParameter: for arguments outside their ranges; for a mechanism that fails, with the
@@ -144,7 +144,7 @@ def audit(
     return _Audit(mechanism, stated, world, rng, alpha, seconds, most).run()
 
 
-def normal(answer: Given) -> Answer:
+def normal(answer: RawAnswer) -> Answer:
     """One answer as (label, value) pairs, in its order; a set or dict of answers by label."""
     if isinstance(answer, Release):
         if answer.counts is None:
@@ -221,10 +221,10 @@ class _Audit:
             if self.flaw or (suspect.score > -math.inf and self.over(SEARCH_SHARE)):
                 return
             for counted in (suspect.choose, suspect.check):
-                self._draw_both(suspect.pair, max(draws // 2, 1), counted)
+                self._draw_pair(suspect.pair, max(draws // 2, 1), counted)
             self._score(suspect)
 
-    def _draw_both(self, pair: Pair, draws: int, counted: Drawn) -> None:
+    def _draw_pair(self, pair: Pair, draws: int, counted: Drawn) -> None:
         """Draw on both histograms of a pair, and add to the counted answers."""
         for histogram, seen in zip((pair.smaller, pair.larger), counted, strict=True):
             seen.update(self._draw(histogram, draws, pair))
@@ -233,8 +233,8 @@ class _Audit:
         """Counted answers; a malformed one ends the audit."""
         self.draws += draws
         many = getattr(self.mechanism, "many", None)
-        answers: Iterable[Given]
-        with told_by_type(self.mechanism):
+        answers: Iterable[RawAnswer]
+        with only_types_of_errors(self.mechanism):
             if many:
                 answers = many(histogram, draws)
             else:
@@ -279,7 +279,7 @@ class _Audit:
             test_share = (1 - SEARCH_SHARE) * number / len(suspects)
             fresh = nothing_drawn()
             while not self.over(SEARCH_SHARE + test_share):
-                self._draw_both(suspect.pair, FIRST_DRAWS * 10, fresh)
+                self._draw_pair(suspect.pair, FIRST_DRAWS * 10, fresh)
             if fresh[0]:
                 finding = self._certificate(suspect, ordered(fresh, suspect.added), alpha)
             else:

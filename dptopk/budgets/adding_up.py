@@ -73,14 +73,14 @@ class Sums:
             and self.totals.sums[PURE] <= self.metrics[PURE].capacity
         )
 
-    def _within(self, name: str, taken: RunningTotals) -> bool:
+    def _within(self, name: str, request: RunningTotals) -> bool:
         totals = self.totals
-        if totals.unpriced[name] or taken.unpriced[name]:
+        if totals.unpriced[name] or request.unpriced[name]:
             return False
         metric = self.metrics[name]
-        prices = totals.sums[name] + taken.sums[name]
+        prices = totals.sums[name] + request.sums[name]
         margin = 0 if self.recorded else metric.margin
-        return metric.used(prices, totals.spent, taken.spent) <= metric.capacity * (1 - margin)
+        return metric.used(prices, totals.spent, request.spent) <= metric.capacity * (1 - margin)
 
     def left(self, name: str) -> Fraction:
         """The part of a metric's capacity that is left; 0 where it covers nothing more."""
@@ -90,25 +90,25 @@ class Sums:
         used = metric.used(self.totals.sums[name], self.totals.spent)
         return max(metric.capacity - used, Fraction(0))
 
-    def added(self, taken: RunningTotals) -> bool:
+    def added(self, request: RunningTotals) -> bool:
         """Whether the charge stays within the sum of ε's."""
         return (
             self.adds_up
-            and not taken.left
-            and taken.failures <= self.failures_left
-            and self._within(PURE, taken)
+            and not request.left
+            and request.failures <= self.failures_left
+            and self._within(PURE, request)
         )
 
-    def priced(self, taken: RunningTotals) -> bool:
+    def priced(self, request: RunningTotals) -> bool:
         """Whether the charge stays within the filter's own sum."""
         others = (name for name in self.metrics if name != PURE)
-        return taken.failures <= self.failures_left and any(
-            self._within(name, taken) for name in others
+        return request.failures <= self.failures_left and any(
+            self._within(name, request) for name in others
         )
 
-    def covers(self, taken: RunningTotals) -> bool:
+    def covers(self, request: RunningTotals) -> bool:
         """Whether the charge stays within one of the sums."""
-        return self.priced(taken) or self.added(taken)
+        return self.priced(request) or self.added(request)
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ class Entering:
         plain = self._plain()
         if plain is None:
             return None
-        record, taken = self._leaving(*plain)
-        if self.sums.covers(taken):
+        record, request = self._leaving(*plain)
+        if self.sums.covers(request):
             return record
         return None
 
@@ -155,17 +155,17 @@ class Entering:
         if self.prices is None:
             return None
         record = {"prices": self.prices}
-        return record, self._taken(record)
+        return record, self._totals_of(record)
 
-    def _taken(self, record: Record) -> RunningTotals:
+    def _totals_of(self, record: Record) -> RunningTotals:
         return RunningTotals.of(self.charge, record, self.sums.metrics)
 
-    def _leaving(self, record: Record, taken: RunningTotals) -> tuple[Record, RunningTotals]:
+    def _leaving(self, record: Record, request: RunningTotals) -> tuple[Record, RunningTotals]:
         """The charge by its prices; a charge that is not in the sum of ε's closes it."""
-        if PURE not in self.sums.metrics or self.sums.totals.left or not taken.unpriced[PURE]:
-            return record, taken
+        if PURE not in self.sums.metrics or self.sums.totals.left or not request.unpriced[PURE]:
+            return record, request
         record = record | {"left": True}
-        return record, self._taken(record)
+        return record, self._totals_of(record)
 
     def _added(
         self,
@@ -183,7 +183,7 @@ class Entering:
         for found in self.statements(stated, inside=inside):
             if self.prices is not None:
                 record = {"stated": statement_record(found) | {"prices": self.prices}}
-                yield record, self._taken(record)
+                yield record, self._totals_of(record)
         if pure is not None:
             yield pure
 

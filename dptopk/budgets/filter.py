@@ -402,16 +402,16 @@ class Filter(Account):
             entered = Charge({cost_of(record["whole"]): 1})
         else:
             entered = charge
-        taken = RunningTotals.of(entered, record, self._metrics)
+        totals = RunningTotals.of(entered, record, self._metrics)
 
         def changes(times: int) -> bool:
             self._totals = before.copy()
-            self._totals.add(taken, times)
+            self._totals.add(totals, times)
             return self._entered(charge, stated) != record
 
         more = first_true(changes, 0, most - 1)
         self._totals = before.copy()
-        self._totals.add(taken, more)
+        self._totals.add(totals, more)
         return more + 1
 
     def apply(self, charge: Charge, record: Record) -> None:
@@ -424,10 +424,10 @@ class Filter(Account):
                 entered = Charge({cost_of(record["whole"]): 1})
             else:
                 entered = charge
-            taken = RunningTotals.of(entered, record, self._metrics)
-            if not replace(self._sums(), recorded=True).covers(taken):
+            totals = RunningTotals.of(entered, record, self._metrics)
+            if not replace(self._sums(), recorded=True).covers(totals):
                 raise BudgetExceeded(charge, self.remaining(), f"what fits is {self.remaining()}")
-            self._totals.add(taken)
+            self._totals.add(totals)
             self._begun |= bool(charge)
             self._wholes += "whole" in record
 
@@ -624,9 +624,9 @@ class Filter(Account):
         sums = self._sums()
         factors = [0.0]
         with suppress(IncompatibleCosts):
-            taken = self.takes(charge)
-            for name, price in taken.sums.items():
-                if name != Pure.name and price and not taken.unpriced[name]:
+            totals = self.takes(charge)
+            for name, price in totals.sums.items():
+                if name != Pure.name and price and not totals.unpriced[name]:
                     # Prices grow with the square of ε.
                     factors.append(math.sqrt(max(room(sums, name) / float(price), 0.0)))
         found = Entering(charge, sums, None).statement(sums.failures_left)

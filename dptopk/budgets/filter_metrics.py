@@ -553,15 +553,15 @@ def metric_of(terms: dict[str, Any]) -> Metric:
     """
     if terms["name"] not in _METRICS:
         raise InvalidParameter(f"this version knows no filter by {terms['name']!r}")
-    given = {name: value for name, value in terms.items() if name != "name"}
+    fields = {name: value for name, value in terms.items() if name != "name"}
     if terms["name"] == Ranges.name:
         # Once only ranges could be declared, and were stored as numbers.
         prices = [
             (cost_of(key) if isinstance(key, str) else BoundedRange(key), n)
             for key, n in terms["prices"]
         ]
-        given["prices"] = dict(prices)
-    return _METRICS[terms["name"]](**given)
+        fields["prices"] = dict(prices)
+    return _METRICS[terms["name"]](**fields)
 
 
 _METRICS: dict[str, Callable[..., Metric]] = {

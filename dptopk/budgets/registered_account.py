@@ -119,9 +119,9 @@ class Accountant(Account):
             )
         with self._here():
             if Fraction(charge.delta) > self._delta_left:
-                asked = format_upper(charge.delta)
+                delta_text = format_upper(charge.delta)
                 left = format_lower(float(self._delta_left))
-                short = f"its delta {asked} is more than the {left} that are left"
+                short = f"its delta {delta_text} is more than the {left} that are left"
                 raise BudgetExceeded(charge, self.remaining(), self._beyond(stated) + short)
             if all(times <= self._left[cost] for cost, times in charge):
                 return {"tokens": [[str(cost), str(cost), times] for cost, times in charge]}
@@ -265,12 +265,12 @@ class Accountant(Account):
                 if n
             ]
             left = {str(token): n for token, n in self._left.items()}
-            taken = {
+            counts_spent = {
                 "used": sorted(used),
                 "delta_left": str(self._delta_left),
                 "adaptive": self._adaptive,
             }
-            return {"left": left, **taken}
+            return {"left": left, **counts_spent}
 
     def restore(self, state: Record) -> None:
         """Take over a state of an account of the same registration."""

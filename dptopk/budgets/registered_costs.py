@@ -125,17 +125,17 @@ def _moved_along(
 ) -> int:
     """Move as much as an augmenting path takes, at most what is wanted, and return how much."""
     _, last = path[-1]
-    given_up = _given_up(path)
-    moved = min(wanted, free[last], *(flow[back] for back in given_up))
+    tokens_given_up = _tokens_given_up(path)
+    moved = min(wanted, free[last], *(flow[back] for back in tokens_given_up))
     for pair in path:
         flow[pair] += moved
-    for pair in given_up:
+    for pair in tokens_given_up:
         flow[pair] -= moved
     free[last] -= moved
     return moved
 
 
-def _given_up(path: list[tuple[Demand, Token]]) -> list[tuple[Demand, Token]]:
+def _tokens_given_up(path: list[tuple[Demand, Token]]) -> list[tuple[Demand, Token]]:
     """The assignments that an augmenting path d0-t0, d1-t1, ... takes back: d1 gives up t0, d2
     gives up t1, ...
     """

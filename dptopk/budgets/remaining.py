@@ -42,7 +42,7 @@ class Remaining:
     def of(
         cls,
         account: Account,
-        asked: Mapping[str, tuple[Charge, Budget | None]],
+        kinds: Mapping[str, tuple[Charge, Budget | None]],
         *,
         epsilon_left: float,
         question: str = "",
@@ -51,7 +51,7 @@ class Remaining:
 
         Args:
             account: whose.
-            asked: the maximum cost of each kind of question and the (ε, δ) that it states, by its
+            kinds: the maximum cost of each kind of question and the (ε, δ) that it states, by its
                 name.
             epsilon_left: as the attribute.
             question: as the attribute.
@@ -64,7 +64,7 @@ class Remaining:
             epsilon_left=epsilon_left,
             delta=now.delta,
             share_used=now.share,
-            fits={name: account.fits(*kind) for name, kind in asked.items()},
+            fits={name: account.fits(*kind) for name, kind in kinds.items()},
             question=question,
         )
 

@@ -76,16 +76,16 @@ class RunningTotals:
                         unpriced[name] += times
                     else:
                         sums[name] += times * metrics[name].read(_amount(price))
-            taken = cls(
+            totals = cls(
                 sums, unpriced, failures, Counter(dict(charge.costs)), delta, charge.adaptive
             )
-            taken.left = bool(record.get("left", False))
+            totals.left = bool(record.get("left", False))
             if "stated" in record:
                 stated = record["stated"]
-                taken._state(stated["epsilon"], stated["delta"], metrics)
+                totals._state(stated["epsilon"], stated["delta"], metrics)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise InvalidParameter("the record of this charge does not fit a filter") from None
-        return taken
+        return totals
 
     def _state(self, epsilon: float, delta: float, metrics: Mapping[str, Metric]) -> None:
         """Enter the statement (ε, δ) of a charge instead of the ε's and failures of its costs.
@@ -102,39 +102,39 @@ class RunningTotals:
         self.unpriced[PURE] = 0
         self.statements = 1
 
-    def add(self, taken: RunningTotals, times: int = 1) -> None:
+    def add(self, totals: RunningTotals, times: int = 1) -> None:
         """Add a charge, or several equal ones."""
-        self._move(taken, times)
-        self.failures += times * taken.failures
-        self.extra += times * taken.extra
-        self.delta += times * taken.delta
-        self.statements += times * taken.statements
-        self.adaptive |= taken.adaptive
-        self.left |= taken.left
+        self._move(totals, times)
+        self.failures += times * totals.failures
+        self.extra += times * totals.extra
+        self.delta += times * totals.delta
+        self.statements += times * totals.statements
+        self.adaptive |= totals.adaptive
+        self.left |= totals.left
 
     def ran(self, charge: Charge) -> bool:
         """Whether each cost of the charge was accepted at least that often."""
         return all(self.spent[cost] >= times for cost, times in charge)
 
-    def take_off(self, charge: Charge, taken: RunningTotals) -> None:
+    def take_off(self, charge: Charge, totals: RunningTotals) -> None:
         """Take off costs that never ran; failure masses, deltas and statements stay.
 
         Raises:
             InvalidParameter: when they are not in the sums.
         """
         more = any(
-            taken.sums[name] > self.sums[name] or taken.unpriced[name] > self.unpriced[name]
-            for name in taken.sums
+            totals.sums[name] > self.sums[name] or totals.unpriced[name] > self.unpriced[name]
+            for name in totals.sums
         )
         if more or not self.ran(charge):
             raise InvalidParameter(f"charge to refund was not spent: {charge}")
-        self._move(taken, -1)
+        self._move(totals, -1)
 
-    def _move(self, taken: RunningTotals, times: int) -> None:
+    def _move(self, totals: RunningTotals, times: int) -> None:
         for name in self.sums:
-            self.sums[name] += times * taken.sums[name]
-            self.unpriced[name] += times * taken.unpriced[name]
-        self.spent.update({cost: times * number for cost, number in taken.spent.items()})
+            self.sums[name] += times * totals.sums[name]
+            self.unpriced[name] += times * totals.unpriced[name]
+        self.spent.update({cost: times * number for cost, number in totals.spent.items()})
 
     def copy(self) -> RunningTotals:
         """Equal totals that share nothing with these."""

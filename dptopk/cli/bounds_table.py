@@ -49,7 +49,7 @@ class BoundsQuery:
         return "delta"
 
     @property
-    def given(self) -> float:
+    def fixed_number(self) -> float:
         """The number that is given."""
         if self.delta is None:
             return self.epsilon or 0.0
@@ -85,16 +85,16 @@ def write_bounds(
 
 def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: BoundsQuery) -> list[str]:
     """The smallest valid bound in words, with the best lower bound that is known."""
-    given = "delta" if wanted == "epsilon" else "epsilon"
+    fixed_name = "delta" if wanted == "epsilon" else "epsilon"
     symbol = SYMBOLS[wanted]
-    lines = [f"{charge} at {SYMBOLS[given]} = {query.given:g}, {query.interaction}:"]
+    lines = [f"{charge} at {SYMBOLS[fixed_name]} = {query.fixed_number:g}, {query.interaction}:"]
     if applicable.empty:
         return [*lines, "no bound applies"]
     best = applicable.iloc[0]
     line = f"{symbol} = {format_upper(best[wanted])} by {best['name']}"
     if not math.isnan(best["lower"]):
         line += f"; no valid one can be below {format_lower(best['lower'])}"
-    if wanted == "epsilon" and query.given < charge.delta:
+    if wanted == "epsilon" and query.fixed_number < charge.delta:
         line += f": δ is below what the charge itself may fail with, {charge.delta:g}"
     return [*lines, line]
 

@@ -45,18 +45,18 @@ def budget(
     check_target(schedule, name="schedule", inputs=[plan])
     table = _read(plan)
     with working("dividing the budget"):
-        made = divide(queries_of(table["query"]), table["epsilon"], table["delta"])
+        division = divide(queries_of(table["query"]), table["epsilon"], table["delta"])
     if registration is not None:
-        registration.write_text(f"{made.charge}\n", encoding="utf-8")
+        registration.write_text(f"{division.charge}\n", encoding="utf-8")
     if schedule is not None:
         with schedule.open("w", encoding="utf-8", newline="") as file:
             lines = csv.DictWriter(file, ["day", "query", "mechanism"])
             lines.writeheader()
-            lines.writerows(made.schedule(days))
+            lines.writerows(division.schedule(days))
     if output_format == "json":
-        typer.echo(readable_json(made.plain()), nl=False)
+        typer.echo(readable_json(division.plain()), nl=False)
     else:
-        _print(made)
+        _print(division)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _read(path: Path) -> dict[str, Any]:
     return table
 
 
-def _print(made: Division) -> None:
+def _print(division: Division) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -82,7 +82,7 @@ def _print(made: Division) -> None:
         "ε by itself",
         box=None,
     )
-    for part in made.parts:
+    for part in division.parts:
         locked = " locked" if part.query.locked is not None else ""
         cells = (
             f"{part.share:.1%}",
@@ -93,9 +93,9 @@ def _print(made: Division) -> None:
         table.add_row(Text(part.query.name), *cells)
     console = Console(highlight=False)
     console.print(table)
-    total = f"({format_upper(made.epsilon)}, {made.budget.delta:g})-DP"
-    less = 1 - made.weighted_error / made.even_error
-    even = f"an even split of the same total: {made.even_error:.5g} ({less:.1%} less)"
-    console.print(f"\nTogether: {total} at most, by {made.bound}.")
-    console.print(f"Weighted error {made.weighted_error:.5g}; {even}.")
-    console.print(f"Registration: {made.charge}")
+    total = f"({format_upper(division.epsilon)}, {division.budget.delta:g})-DP"
+    less = 1 - division.weighted_error / division.even_error
+    even = f"an even split of the same total: {division.even_error:.5g} ({less:.1%} less)"
+    console.print(f"\nTogether: {total} at most, by {division.bound}.")
+    console.print(f"Weighted error {division.weighted_error:.5g}; {even}.")
+    console.print(f"Registration: {division.charge}")

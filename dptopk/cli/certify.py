@@ -26,11 +26,13 @@ def certify(
 
     check_target(out)
     found = compose(costs_of(charge, "CHARGE"), delta=delta, certificate=True)
-    made = found.certificate
-    assert made is not None  # noqa: S101 - compose raises where there is none
-    made.write(out)
-    proven = f"({format_upper(made.epsilon, 7)}, {made.delta:g})-DP"
-    typer.echo(f"{made.charge} is {proven}, in any order: {out}, {len(made.text)} bytes.")
+    certificate = found.certificate
+    assert certificate is not None  # noqa: S101 - compose raises where there is none
+    certificate.write(out)
+    proven = f"({format_upper(certificate.epsilon, 7)}, {certificate.delta:g})-DP"
+    typer.echo(
+        f"{certificate.charge} is {proven}, in any order: {out}, {len(certificate.text)} bytes."
+    )
     typer.echo(
         f"The best bound without a certificate is ε = {format_upper(found.epsilon, 7)}, by "
         f"{found.name}."

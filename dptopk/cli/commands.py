@@ -152,7 +152,7 @@ def _for_all(question: Question, facts: Facts, times: int) -> RepeatedPlan[TopKP
 
 @app.command("plan", rich_help_panel=ASK)
 def plan_command(
-    asked: Question,
+    question_without_delta: Question,
     protected: Protected,
     per_label_cap: Cap = 1,
     confidence: Confidence = CONFIDENCE,
@@ -185,25 +185,25 @@ def plan_command(
         domain="public" if protected.known_domain else "private",
         looks=False,
     )
-    question = with_delta(asked)
+    question = with_delta(question_without_delta)
     with working("planning"):
         repeated = _for_all(question, facts, times)
-        made = plan(question, facts) if repeated is None else repeated.plan
+        design = plan(question, facts) if repeated is None else repeated.plan
     if output_format == "json":
         from dptopk.cli.output import plan_as_dict
 
-        plain = plan_as_dict(made, confidence, alternatives=alternatives)
+        plain = plan_as_dict(design, confidence, alternatives=alternatives)
         if repeated is not None:
             plain |= repeated.to_dict()
         typer.echo(readable_json(plain), nl=False)
         return
     if repeated is not None:
         typer.echo("\n".join([*repeated.lines(), "", "Each answer, with the least total:"]))
-    typer.echo(made.explain(confidence=confidence))
+    typer.echo(design.explain(confidence=confidence))
     if alternatives:
         from dptopk.cli.bounds_table import print_designs
 
-        print_designs(made.alternatives)
+        print_designs(design.alternatives)
 
 
 @app.command("compose", rich_help_panel=PROVE, epilog=COSTS)

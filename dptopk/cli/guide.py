@@ -229,8 +229,8 @@ def _show(answers: GuidedAnswers, console: Console) -> None:
     moved = Sensitivity(l0=1 if kind == "2" else cap)
     events = Events(labels_per_user=cap or "auto", profile=False)
     facts = Facts(sensitivity=moved, events=events if kind == "1" else None, looks=False)
-    made = plan(question, facts)
-    finding = made.reading.finding
+    design = plan(question, facts)
+    finding = design.reading.finding
     left_out = {
         "2": "Every row counts as one person: if somebody has several rows, the guarantee is "
         "weaker for them.",
@@ -242,11 +242,13 @@ def _show(answers: GuidedAnswers, console: Console) -> None:
             f"person), and what is found is counted on all events: the cap can hide a label, and "
             f"makes no count smaller."
         )
-    width = made.mechanisms[-1].count_width(made.sensitivity, labels=made.k, confidence=CONFIDENCE)
-    total = made.budget
+    width = design.mechanisms[-1].count_width(
+        design.sensitivity, labels=design.k, confidence=CONFIDENCE
+    )
+    total = design.budget
     console.print(f"\nThe plan: ({total.epsilon:g}, {total.delta:g})-differential privacy.")
     console.print(
         f"{percent(CONFIDENCE)} of the noise on a count is within ±{width:g}; "
-        f"{escape(made.appearing())}."
+        f"{escape(design.appearing())}."
     )
     console.print(f"{left_out[kind]}\n")

@@ -175,8 +175,8 @@ class Source(Columns):
         if form is None:
             return
         usual = "\t" if endings[-1] in {".tsv", ".tab"} else ","
-        is_told = self.separator is None and form.separator != usual
-        if is_told or (self.encoding is None and not form.is_plain):
+        is_unusual = self.separator is None and form.separator != usual
+        if is_unusual or (self.encoding is None and not form.is_plain):
             tell(f"Read by its header line: {form.described()}. --sep and --encoding change that.")
 
     def _format(self) -> TextFormat | None:
@@ -206,10 +206,10 @@ class Source(Columns):
         self._say_format()
         reading = plan.reading
         if reading.finding is not None:
-            return self._both(reading.sensitivity, asdict(reading.finding))
+            return self._event_counts(reading.sensitivity, asdict(reading.finding))
         return self.counted(reading.sensitivity, reading.top)
 
-    def _both(self, sensitivity: Sensitivity, finding: dict[str, Any]) -> Histogram:
+    def _event_counts(self, sensitivity: Sensitivity, finding: dict[str, Any]) -> Histogram:
         """The histogram that finds labels, together with that of all events."""
         if self._stored_events:
             self._alone()

@@ -104,21 +104,23 @@ def init(
             raise InvalidParameter("give exactly one of --registered, --epsilon, --rho and --query")
         repeated = planned(query, times, sensitivity, terms.delta)
         terms = replace(terms, registered=str(repeated.plan.charge.times(times)))
-    given = terms.arguments()
+    terms_stated = terms.arguments()
     if ranges is not None:
-        given["ranges"] = ranges_of(ranges)
+        terms_stated["ranges"] = ranges_of(ranges)
     if costs is not None:
-        given["costs"] = list(costs_of(costs, "--costs").costs)
+        terms_stated["costs"] = list(costs_of(costs, "--costs").costs)
     if segments is not None:
-        given["segments"] = {segment_by: listed_names(segments=segments)}
+        terms_stated["segments"] = {segment_by: listed_names(segments=segments)}
     with book.open(create=True, test=test) as ledger:
         if test and not ledger.test:
             raise InvalidParameter("--test: this ledger exists, and was not made for tests")
-        ledger.create_dataset(dataset, sensitivity=sensitivity, unit=unit, version=version, **given)
-        made = ledger.state(dataset)
-        typer.echo(f"Dataset {dataset!r}: {visible(moved(made))}. Guarantee: {guarantee(made)}")
-    if "registered" in given:
-        typer.echo(f"Registered: {given['registered']}")
+        ledger.create_dataset(
+            dataset, sensitivity=sensitivity, unit=unit, version=version, **terms_stated
+        )
+        state = ledger.state(dataset)
+        typer.echo(f"Dataset {dataset!r}: {visible(moved(state))}. Guarantee: {guarantee(state)}")
+    if "registered" in terms_stated:
+        typer.echo(f"Registered: {terms_stated['registered']}")
     if query is not None:
         _say_what_was_compared(repeated)
 
@@ -150,9 +152,9 @@ def renew(
     reason: Annotated[str, typer.Option(help="Why; it is recorded.")],
 ) -> None:
     """Open a new budget on the same data: recorded, and no reset of the lifetime spend."""
-    given = terms.arguments()
+    terms_stated = terms.arguments()
     with book.open() as ledger:
-        ledger.renew(dataset, reason=reason, **given)
+        ledger.renew(dataset, reason=reason, **terms_stated)
         typer.echo(
             f"Renewed. Spent since the dataset was created: {ledger.spent(dataset, lifetime=True)}"
         )
@@ -161,9 +163,9 @@ def renew(
 @app.command()
 def limit(book: Book, dataset: Dataset, analyst: Analyst, terms: Limit) -> None:
     """Limit one analyst inside a dataset's budget."""
-    given = terms.arguments()
+    terms_stated = terms.arguments()
     with book.open() as ledger:
-        ledger.set_limit(dataset, analyst, **given)
+        ledger.set_limit(dataset, analyst, **terms_stated)
     of_epsilon = terms.epsilon is not None
     allowed = terms.registered or (
         f"({terms.epsilon:g}, {terms.delta:g})" if of_epsilon else f"ρ = {terms.rho:g}"
@@ -337,8 +339,13 @@ def statement(
     if not all(sign for _, sign, _ in parts):
         raise InvalidParameter("--about must be NAME=TEXT")
     with book.open(read_only=True) as ledger:
-        made = stated(ledger, dataset, {name: text for name, _, text in parts})
-    typer.echo(statement_page(made) if output_format == "html" else readable_json(made), nl=False)
+        statement_terms = stated(ledger, dataset, {name: text for name, _, text in parts})
+    typer.echo(
+        statement_page(statement_terms)
+        if output_format == "html"
+        else readable_json(statement_terms),
+        nl=False,
+    )
 
 
 @app.command()

@@ -107,10 +107,10 @@ def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
     choice.
     """
     account = state.account
-    asked = Counter(_query_name(spend) for spend in spends if spend.charge)
-    if not asked or not isinstance(account, Filter) or account.budget.rho is not None:
+    queries = Counter(_query_name(spend) for spend in spends if spend.charge)
+    if not queries or not isinstance(account, Filter) or account.budget.rho is not None:
         return []
-    name, times = asked.most_common(1)[0]
+    name, times = queries.most_common(1)[0]
     if times < LONG_HISTORY:
         return []
     latest = next(spend for spend in reversed(spends) if _query_name(spend) == name)
@@ -229,9 +229,9 @@ def _analysts(state: DatasetState) -> Table:
 
 def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
     table = _table("affordable", "query", "asked", "more")
-    asked = Counter(_query_name(spend) for spend in spends)
+    queries = Counter(_query_name(spend) for spend in spends)
     for name, kind in _largest(spends).items():
-        table.add_row(plain(rounded_up(name)), str(asked[name]), str(state.account.fits(*kind)))
+        table.add_row(plain(rounded_up(name)), str(queries[name]), str(state.account.fits(*kind)))
     return table
 
 

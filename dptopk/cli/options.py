@@ -282,7 +282,7 @@ class PayingLedger(Chain):
             "--dataset: what is asked about": self.dataset,
             "--analyst: who asks": self.analyst,
         }
-        missing = [what for what, given in needed.items() if given is None]
+        missing = [what for what, value in needed.items() if value is None]
         if self.ledger is not None and missing:
             raise InvalidParameter(f"--ledger needs {', and '.join(missing)}")
 
@@ -310,12 +310,14 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**options: Any) -> None:
-        made = {name: _taken(kind, fields[name], options) for name, kind in groups.items()}
-        command(**made, **options)
+        groups_read = {
+            name: _group_of(kind, fields[name], options) for name, kind in groups.items()
+        }
+        command(**groups_read, **options)
 
     run.__annotations__ = {one.name: hints[one.name] for one in order}
-    taken = [one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name]) for one in order]
-    run.__signature__ = Signature(taken)  # type: ignore[attr-defined]
+    parameters = [one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name]) for one in order]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run
 
 
@@ -324,7 +326,7 @@ def _is_group(kind: object) -> TypeGuard[type[DataclassInstance]]:
     return isinstance(kind, type) and is_dataclass(kind)
 
 
-def _taken(kind: type[T], fields: dict[str, Parameter], options: dict[str, Any]) -> T:
+def _group_of(kind: type[T], fields: dict[str, Parameter], options: dict[str, Any]) -> T:
     """A group of the options, which are taken out of them."""
     own = {name: options.pop(name) for name in fields}
     return kind(**own)

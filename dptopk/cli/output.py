@@ -80,7 +80,7 @@ def guarantee(plan: TopKPlan) -> str:
         f"{plan.bound.name} "
         f"({plan.bound.source}), for a {plan.domain} domain; one user can affect "
         f"{describe_l0(sensitivity.l0)}, "
-        f"changing each count by at most {sensitivity.linf}. {plan.told_in_rho}"
+        f"changing each count by at most {sensitivity.linf}. {plan.summary_in_rho}"
     ).rstrip()
 
 

@@ -88,8 +88,8 @@ def _guarantee(plans: PerSegment[TopKPlan], bound: Bound) -> str:
     """The guarantee of all segments in one sentence."""
     total = f"({format_upper(bound.epsilon, 4)}, {bound.delta:g})-DP"
     segments = numbered(len(plans.plans), "segment")
-    said = (
+    guarantee = (
         f"Total: {total} at most, by {bound.name} ({bound.source}), for {segments}, a user in at "
-        f"most {plans.per_user} of them. {plans.each.told_in_rho}"
+        f"most {plans.per_user} of them. {plans.each.summary_in_rho}"
     )
-    return said.rstrip()
+    return guarantee.rstrip()

@@ -132,20 +132,20 @@ def _unparsed(error: UsageError) -> str:
             return message
         return f"{message}; {error.ctx.command_path} --help lists all options"
     option, why = found.groups()
-    told = _in_our_words(why)
-    if told is None:
+    problem = _in_our_words(why)
+    if problem is None:
         return f"{option}: {why}"
-    given: list[dict[str, object]] = getattr(error.__cause__, "errors", list)()
-    if not given:
-        return f"{option} {told}"
-    return f"{option} {told}, got {given[0]['input']!r}"
+    mistakes: list[dict[str, object]] = getattr(error.__cause__, "errors", list)()
+    if not mistakes:
+        return f"{option} {problem}"
+    return f"{option} {problem}, got {mistakes[0]['input']!r}"
 
 
 def _in_our_words(why: str) -> str | None:
     """Return what the parser says, in our words, if they are known."""
-    for said, ours in _WORDS:
-        if re.fullmatch(said, why):
-            return re.sub(f"^(?:{said})$", ours, why)
+    for pattern, ours in _WORDS:
+        if re.fullmatch(pattern, why):
+            return re.sub(f"^(?:{pattern})$", ours, why)
     return None
 
 

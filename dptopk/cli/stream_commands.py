@@ -142,17 +142,21 @@ def answer(
     validate.probability(allow_zero=False, confidence=to.confidence)
     check_target(to.out, inputs=[stream, source, *chain.files(ledger)])
     with chain.opened(ledger) as book:
-        asked = StreamSession.open(book, stream)
-        number = asked.calendar.number(day)
-        release = asked.stored(number)
+        stream_session = StreamSession.open(book, stream)
+        number = stream_session.calendar.number(day)
+        release = stream_session.stored(number)
         if release is None and source is None:
             raise InvalidParameter(
                 f"--day: day {day} was not answered yet; give the file with its data"
             )
         if release is None and source is not None:
-            release = _asked(asked, number, source, partition, columns)
+            release = _answer_of_day(stream_session, number, source, partition, columns)
         assert release is not None  # noqa: S101
-    about = {"stream": asked.name, "day": number, "date": asked.calendar.name(number)}
+    about = {
+        "stream": stream_session.name,
+        "day": number,
+        "date": stream_session.calendar.name(number),
+    }
     write_sheet(DaySheet(about, release, to.confidence), output_format, to.out)
 
 
@@ -165,22 +169,30 @@ def show(stream: File, ledger: Ledger, chain: Chain) -> None:
     from dptopk.session.stream_session import StreamSession
 
     with chain.opened(ledger) as book:
-        asked = StreamSession.open(book, stream)
+        stream_session = StreamSession.open(book, stream)
         like = Histogram(
-            {}, sensitivity=asked.sensitivity, domain=asked.public_labels() or "private"
+            {},
+            sensitivity=stream_session.sensitivity,
+            domain=stream_session.public_labels() or "private",
         )
-        lines = _about(asked.mechanism, like)
-        days = asked.answered()
+        lines = _about(stream_session.mechanism, like)
+        days = stream_session.answered()
         for day, name in days.items():
-            release = asked.stored(day)
+            release = stream_session.stored(day)
             labels = ", ".join(map(str, release.labels[:5] if release else ()))
-            lines.append(f"day {day} ({asked.calendar.name(day)}), data {name!r}: {labels}")
-    for line in (*lines, f"{len(days)} of {asked.mechanism.days} days are answered."):
+            lines.append(
+                f"day {day} ({stream_session.calendar.name(day)}), data {name!r}: {labels}"
+            )
+    for line in (*lines, f"{len(days)} of {stream_session.mechanism.days} days are answered."):
         typer.echo(visible(line))
 
 
-def _asked(
-    asked: StreamSession, number: int, source: Path, partition: str | None, columns: Columns
+def _answer_of_day(
+    stream_session: StreamSession,
+    number: int,
+    source: Path,
+    partition: str | None,
+    columns: Columns,
 ) -> Release:
     """Ask a day, of a file's histogram; public labels are the stream's, whatever type those of the
     file have.
@@ -191,14 +203,16 @@ def _asked(
 
     if source.suffix == ".store":
         with EventsStore(source) as store:
-            return asked.answer(number, store, partition=partition)
-    public = asked.public_labels()
-    given = Source(path=spooled(source), **asdict(columns), domain=public)
-    found = given.counted(asked.sensitivity)
+            return stream_session.answer(number, store, partition=partition)
+    public = stream_session.public_labels()
+    events = Source(path=spooled(source), **asdict(columns), domain=public)
+    found = events.counted(stream_session.sensitivity)
     if public is not None:
-        found = Histogram(public, found.counts, sensitivity=asked.sensitivity, domain="public")
-    return asked.answer(
-        number, found, partition=partition or f"{source.name} {given.stated()[:16]}"
+        found = Histogram(
+            public, found.counts, sensitivity=stream_session.sensitivity, domain="public"
+        )
+    return stream_session.answer(
+        number, found, partition=partition or f"{source.name} {events.stated()[:16]}"
     )
 
 

@@ -150,22 +150,22 @@ def planned(
     from dptopk.planning.choose import plan_repeated
     from dptopk.question import Facts, Question
 
-    given = dict(part.partition("=")[::2] for part in query.split())
+    terms = dict(part.partition("=")[::2] for part in query.split())
     try:
         total = {
-            name: float(given.pop(name)) for name in ("epsilon", "rho", "delta") if name in given
+            name: float(terms.pop(name)) for name in ("epsilon", "rho", "delta") if name in terms
         }
-        k = int(given.pop("k"))
+        k = int(terms.pop("k"))
     except (KeyError, ValueError):
         raise InvalidParameter(
             f"query must be such as 'k=25 epsilon=0.5 delta=1e-7', got {query!r}"
         ) from None
-    if given.keys() - {"counts", "domain"}:
+    if terms.keys() - {"counts", "domain"}:
         raise InvalidParameter(
-            f"query: k, epsilon, rho, delta, counts and domain may be given, got {', '.join(given)}"
+            f"query: k, epsilon, rho, delta, counts and domain may be given, got {', '.join(terms)}"
         )
-    counts = validate.member(COUNTS, counts=given.get("counts", "auto"))
-    domain = validate.member(DOMAINS, domain=given.get("domain", "private"))
+    counts = validate.member(COUNTS, counts=terms.get("counts", "auto"))
+    domain = validate.member(DOMAINS, domain=terms.get("domain", "private"))
     question = Question(
         k=k,
         counts=counts,

@@ -56,7 +56,7 @@ def topk(
             "row an event."
         ),
     ],
-    asked: Question,
+    question_stated: Question,
     protected: Protected,
     columns: Columns,
     output: Output,
@@ -128,11 +128,11 @@ def topk(
     if reuse and paying.ledger is None:
         raise InvalidParameter("--reuse needs --ledger")
     check_answer(output, [source, domain, *paying.files(paying.ledger)])
-    if output.plot is not None and asked.counts == "none":
+    if output.plot is not None and question_stated.counts == "none":
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
         raise InvalidParameter("--reuse: standard input is another source each time; name a file")
-    given = Source(
+    source_stated = Source(
         path=spooled(source),
         **asdict(columns),
         known_domain=protected.known_domain,
@@ -144,25 +144,25 @@ def topk(
     )
     book, state = paying.account()
     caps = caps_of(per_label_cap, _labels(protected, columns), state)
-    question = with_delta(replace(asked, delta=_delta(asked, state)))
-    facts = _facts(given, caps, state)
-    asker = _asker(paying, book, given, data_version, seed)
-    if given.segment_by is not None:
+    question = with_delta(replace(question_stated, delta=_delta(question_stated, state)))
+    facts = _facts(source_stated, caps, state)
+    asker = _asker(paying, book, source_stated, data_version, seed)
+    if source_stated.segment_by is not None:
         _check_segments(question, output, reuse=reuse)
-        _by_segment(given, question, replace(facts, looks=False), asker, output)
+        _by_segment(source_stated, question, replace(facts, looks=False), asker, output)
         return
     with working("planning"):
-        made = plan(question, facts)
-    warn(made.warnings)
+        design = plan(question, facts)
+    warn(design.warnings)
     kind = Kind(question, facts)
-    made, release, left = _answer(given, made, kind, asker, reuse=reuse)
-    about = _about(str(source), made.sensitivity, state, data_version)
-    _written(made, release, output, left, about, in_ledger=book is not None)
-    warn(given.unreadable(release.labels))
+    design, release, left = _answer(source_stated, design, kind, asker, reuse=reuse)
+    about = _about(str(source), design.sensitivity, state, data_version)
+    _written(design, release, output, left, about, in_ledger=book is not None)
+    warn(source_stated.unreadable(release.labels))
 
 
 def _asker(
-    paying: PayingLedger, book: Ledger | None, given: Source, version: str | None, seed: int | None
+    paying: PayingLedger, book: Ledger | None, events: Source, version: str | None, seed: int | None
 ) -> Asker:
     """Who asks, with where the data come from as it is before they are read."""
     import numpy as np
@@ -171,7 +171,7 @@ def _asker(
         rng = None
     else:
         rng = np.random.default_rng(validate.count(at_least=0, seed=seed))
-    source = None if book is None else given.stated()
+    source = None if book is None else events.stated()
     return Asker(book, paying.dataset, paying.analyst, version, source, rng)
 
 
@@ -216,10 +216,10 @@ PAID_AGAIN = (
 
 
 def _answer(
-    given: Source, plan: TopKPlan, kind: Kind, asker: Asker, *, reuse: bool
+    source: Source, plan: TopKPlan, kind: Kind, asker: Asker, *, reuse: bool
 ) -> tuple[TopKPlan, Release, list[str]]:
     """The plan that ran, its answer, and what is left of a ledger's budget, in lines."""
-    histogram = given.read(plan)
+    histogram = source.read(plan)
     if asker.ledger is None:
         ran, release = plan.run(histogram, asker.rng)
         return ran, release, []
@@ -275,7 +275,7 @@ def _written_on(path: Path) -> str | None:
     return f"as written on {written.date()}"
 
 
-def _delta(asked: Question, state: DatasetState | None) -> float | None:
+def _delta(stated: Question, state: DatasetState | None) -> float | None:
     """The δ of the question: as given, not above the ledger's, else all for all of ε, a share of
     half for less.
 
@@ -283,18 +283,18 @@ def _delta(asked: Question, state: DatasetState | None) -> float | None:
     half of any δ is.
     """
     if state is None:
-        return asked.delta
+        return stated.delta
     most, rho = _delta_and_rho(state)
-    if asked.delta is not None:
-        if asked.delta > most:
+    if stated.delta is not None:
+        if stated.delta > most:
             raise InvalidParameter(
-                f"--delta {asked.delta:g} is above the ledger's delta of {state.name!r}, {most:g}"
+                f"--delta {stated.delta:g} is above the ledger's delta of {state.name!r}, {most:g}"
             )
-        return asked.delta
-    if rho is not None and asked.rho is not None:
-        part = min(asked.rho / rho, 1.0)
+        return stated.delta
+    if rho is not None and stated.rho is not None:
+        part = min(stated.rho / rho, 1.0)
         return float(format_lower(most * part))
-    epsilon = asked.epsilon or math.sqrt(2 * (asked.rho or math.inf))  # ε costs ρ = ε²/2
+    epsilon = stated.epsilon or math.sqrt(2 * (stated.rho or math.inf))  # ε costs ρ = ε²/2
     share = epsilon / state.account.epsilon()
     if share >= 1:
         return float(most)
@@ -316,19 +316,19 @@ def caps_of(cap: int | None, labels: int | None, state: DatasetState | None) -> 
     if state is None:
         return Sensitivity(linf=1 if cap is None else cap, l0=labels)
     truth = state.sensitivity
-    for option, given, known in (
+    for option, value, known in (
         ("--per-label-cap", cap, truth.linf),
         ("--labels-per-user", labels, truth.l0),
     ):
-        if given is not None and given != known:
+        if value is not None and value != known:
             shown = "any number" if known is None else known
             raise InvalidParameter(
-                f"{option} {given} contradicts the ledger, whose {state.name!r} has {shown}"
+                f"{option} {value} contradicts the ledger, whose {state.name!r} has {shown}"
             )
     return truth
 
 
-def _facts(given: Source, caps: Sensitivity, state: DatasetState | None) -> Facts:
+def _facts(source: Source, caps: Sensitivity, state: DatasetState | None) -> Facts:
     """Return what the plan may depend on: the caps, where labels come from, and what pays.
 
     Registered costs are those of one phase.
@@ -340,40 +340,40 @@ def _facts(given: Source, caps: Sensitivity, state: DatasetState | None) -> Fact
     events = Events(labels_per_user=caps.l0 or "auto", per_label_cap=caps.linf)
     return Facts(
         sensitivity=caps,
-        domain=given.kind,
-        events=events if given.finds and not registered else None,
+        domain=source.kind,
+        events=events if source.finds and not registered else None,
         charge_as="auto" if state is None else selections_charged_as(state.account),
     )
 
 
-def _labels(asked: Protected, columns: Columns) -> int | None:
+def _labels(events: Protected, columns: Columns) -> int | None:
     """The cap that was asked for; where each row is one person it is 1."""
-    if columns.one_row_per_user and asked.labels_per_user not in (None, 1):
+    if columns.one_row_per_user and events.labels_per_user not in (None, 1):
         raise InvalidParameter(
             "--one-row-per-user: one person has one label; leave --labels-per-user out"
         )
     if columns.one_row_per_user:
         return 1
-    return asked.labels_per_user
+    return events.labels_per_user
 
 
 def _by_segment(
-    given: Source, question: Question, facts: Facts, asker: Asker, output: Output
+    source: Source, question: Question, facts: Facts, asker: Asker, output: Output
 ) -> None:
     """One answer for each segment; a user in at most s of them pays for s."""
     from dptopk.cli.answer_sheet import write_sheet
     from dptopk.cli.segment_answers import SegmentsSheet
     from dptopk.planning.per_segment import bound_of, within
 
-    given, asker = _declared(given, asker)
-    n = len(given.segments)
-    if given.segments_per_user is None:
+    source, asker = _declared(source, asker)
+    n = len(source.segments)
+    if source.segments_per_user is None:
         per_user = n
     else:
-        per_user = min(given.segments_per_user, n)
-    plans = within(question, facts, given.segments, per_user)
+        per_user = min(source.segments_per_user, n)
+    plans = within(question, facts, source.segments, per_user)
     warn(plans.each.warnings)
-    histograms = given.read_segments(plans.each)
+    histograms = source.read_segments(plans.each)
     left: list[str] = []
     if asker.ledger is None:
         plans.check(histograms)
@@ -388,20 +388,20 @@ def _by_segment(
     write_sheet(sheet, output.form, output.out)
 
 
-def _declared(given: Source, asker: Asker) -> tuple[Source, Asker]:
+def _declared(source: Source, asker: Asker) -> tuple[Source, Asker]:
     """The segments as a ledger has declared them, in its version of the data.
 
     The data are read from here on: a version that comes meanwhile is not theirs.
     """
     if asker.ledger is None:
-        return given, asker
+        return source, asker
     state = asker.ledger.state(str(asker.dataset))
     if not state.segments:
-        return given, asker
+        return source, asker
     asker = replace(asker, version=asker.version or state.version)
-    if state.segments["by"] == given.segment_by and given.segments_per_user is None:
-        given = replace(given, segments_per_user=1)  # as their owner says
-    return given, asker
+    if state.segments["by"] == source.segment_by and source.segments_per_user is None:
+        source = replace(source, segments_per_user=1)  # as their owner says
+    return source, asker
 
 
 def _written(

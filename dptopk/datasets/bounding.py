@@ -151,7 +151,7 @@ def _under_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.
     return kept.filter(kept.place < bounds.labels_per_user)
 
 
-def both(
+def counts_with_and_without_cap(
     source: OpenTable,
     events: ir.Table,
     bounds: Bounds,
@@ -379,7 +379,7 @@ def label_counts(
                 total = total.select(*within, *sums, item=total["name"])
             narrow = {name: total[name].cast("int32") for name in sums if name in PROFILE}
             rows = _cut(total.mutate(**narrow), top, within).select(*keys, *sums)
-            columns = _asked(source, partial(source.columns, rows))
+            columns = _answer_of(source, partial(source.columns, rows))
             break
         except MemoryFull:
             if source.passes is not None or parts >= MOST_PARTS:
@@ -504,7 +504,7 @@ def codes(
 
 def ran(source: OpenTable, expression: ir.Table) -> pa.Table:
     """The rows of an expression; an error of the engine says nothing of the data."""
-    return _asked(source, partial(source.run, expression))
+    return _answer_of(source, partial(source.run, expression))
 
 
 def engine_table(source: OpenTable, name: str, expression: ir.Table) -> ir.Table:
@@ -515,10 +515,10 @@ def engine_table(source: OpenTable, name: str, expression: ir.Table) -> ir.Table
 
     if source.keep is None:
         return ibis.memtable(ran(source, expression))
-    return _asked(source, partial(source.keep, name, expression))
+    return _answer_of(source, partial(source.keep, name, expression))
 
 
-def _asked(source: OpenTable, action: Callable[[], Result]) -> Result:
+def _answer_of(source: OpenTable, action: Callable[[], Result]) -> Result:
     return without_data(
         "table", "the engine could not run the query", action, full=source.backend.full
     )

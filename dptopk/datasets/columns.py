@@ -57,7 +57,7 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
     refuse_across_rows("table", source.table, hint=MATERIALISED)
     kept = total("table", source.table, source.backend)
     named = {role: name for role, name in columns.items() if name is not None}
-    _told_apart(
+    _refuse_alike_but_for_case(
         kept.columns,
         named if not isinstance(where, Mapping) else {**named, **{name: name for name in where}},
     )
@@ -79,7 +79,7 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
     )
 
 
-def _told_apart(present: Sequence[str], named: Mapping[str, Any]) -> None:
+def _refuse_alike_but_for_case(present: Sequence[str], named: Mapping[str, Any]) -> None:
     """Refuse a column whose name another column shares but for its case: engines then read either
     of them.
     """

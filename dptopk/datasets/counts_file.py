@@ -273,9 +273,9 @@ def read_counts(
 
 def _refuse_missing_columns(frame: pd.DataFrame, file: _File) -> None:
     """Every column that is asked for is in the file; the refusal names those that are there."""
-    asked = [("label", file.label), ("count", file.count)]
-    asked += [("where", column) for column in file.where]
-    for role, column in asked:
+    roles_and_columns = [("label", file.label), ("count", file.count)]
+    roles_and_columns += [("where", column) for column in file.where]
+    for role, column in roles_and_columns:
         if column not in frame.columns:
             present = _read(_NAMES[file.kind], file)
             listed = columns_listed(column, list(present))
@@ -335,10 +335,10 @@ def _read(reader: Callable[[_File], Rows], file: _File) -> Rows:
     except InvalidParameter:
         raise
     except UnicodeError:
-        told = (
+        advice = (
             f"{name!r} is not {file.encoding or 'UTF-8'} text; name its encoding, such as 'latin-1'"
         )
-        raise InvalidParameter(told, parameter="encoding") from None
+        raise InvalidParameter(advice, parameter="encoding") from None
     except pd.errors.EmptyDataError:
         raise InvalidParameter(
             f"source: {name!r} cannot be read as {file.kind[1:]}: it is empty"

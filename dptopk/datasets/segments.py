@@ -21,8 +21,8 @@ from dptopk.datasets.bounding import (
     Bounds,
     Contribute,
     Progress,
-    both,
     contributions,
+    counts_with_and_without_cap,
     hash_ranks,
     label_counts,
 )
@@ -177,7 +177,7 @@ def segment_histograms(  # noqa: PLR0913
     else:
         counting = _Counting(
             sums_of(weights=weights, profile=profile),
-            partial(both, weights=weights, profile=profile),
+            partial(counts_with_and_without_cap, weights=weights, profile=profile),
             partial(
                 beside,
                 under=bounds,

@@ -79,7 +79,7 @@ _FEWER_DAYS = """WHERE user NOT IN (
     SELECT user FROM days WHERE user IN (SELECT user FROM day) GROUP BY user HAVING
     count(DISTINCT place) >= {most})"""
 
-_BOTH = """
+_COUNTS_WITH_AND_WITHOUT_CAP = """
 SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN {each} ELSE 0
 END)::BIGINT AS capped{more}
 FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place,
@@ -406,7 +406,7 @@ class EventsStore:
         """Whether amounts at a label are clipped at τ; false if every user merely counts once."""
         return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
 
-    def both(
+    def counts_with_and_without_cap(
         self, labels_per_user: int, *, weights: bool = False, profile: bool = False
     ) -> tuple[Any, Bounds]:
         """All events' counts and those under a cap on labels (columns item, count, capped), and its
@@ -431,7 +431,7 @@ class EventsStore:
             return _empty("count", "capped", *(PROFILE if profile else ())), under
         each = _WEIGHT if weights else "amount"
         options = {"code": _CODE[kind[1]], "lot": _LOT[bounds.portable], "each": each}
-        query = _BOTH.format(**options, more=_PROFILE if profile else "")
+        query = _COUNTS_WITH_AND_WITHOUT_CAP.format(**options, more=_PROFILE if profile else "")
         return _columns(self._file.sql(query, params=_values(under))), under
 
     def _kinds(self) -> list[str]:

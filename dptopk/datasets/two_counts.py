@@ -11,7 +11,13 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, selected
-from dptopk.datasets.bounding import PROFILE, Bounds, Progress, both, label_counts
+from dptopk.datasets.bounding import (
+    PROFILE,
+    Bounds,
+    Progress,
+    counts_with_and_without_cap,
+    label_counts,
+)
 from dptopk.datasets.events import in_order
 from dptopk.datasets.store import EventsStore
 from dptopk.datasets.unread_labels import unread_counts
@@ -26,7 +32,9 @@ if TYPE_CHECKING:
 
 
 def sums_of(*, weights: bool, profile: bool) -> dict[str, str]:
-    """The sums of what ``bounding.both`` makes; refuses a profile without weights."""
+    """The sums of what ``bounding.counts_with_and_without_cap`` makes; refuses a profile without
+    weights.
+    """
     if profile and not weights:
         raise InvalidParameter("profile: it goes with weights=True")
     return {"count": "value", "capped": "capped"} | {name: name for name in PROFILE if profile}
@@ -86,10 +94,10 @@ def event_counts(  # noqa: PLR0913
         )
     sums = sums_of(weights=weights, profile=profile)
     if isinstance(table, EventsStore):
-        given = (weight, where, engine, table_name, progress, key or None, portable or None)
+        table_options = (weight, where, engine, table_name, progress, key or None, portable or None)
         named = (user, item) in ((None, None), table.columns)
         if (
-            any(value is not None for value in given)
+            any(value is not None for value in table_options)
             or (per_label_cap, choose) != (1, "hash")
             or not named
         ):
@@ -100,7 +108,7 @@ def event_counts(  # noqa: PLR0913
             raise InvalidParameter(
                 "weights: users add at most 1 to a label, and the store has another per_label_cap"
             )
-        counted, under = table.both(cap, weights=weights, profile=profile)
+        counted, under = table.counts_with_and_without_cap(cap, weights=weights, profile=profile)
         return beside(counted, under, weights=weights, clipped=table.clipped)
     if user is None and item is None:
         found = read_counted(table)
@@ -120,7 +128,9 @@ def event_counts(  # noqa: PLR0913
             counted, labels = unread
         else:
             labels = None
-            contribute = partial(both, bounds=under, weights=weights, profile=profile)
+            contribute = partial(
+                counts_with_and_without_cap, bounds=under, weights=weights, profile=profile
+            )
             counted = label_counts(
                 source, events, contribute, under, top=None, sums=sums, progress=progress
             )

@@ -17,9 +17,9 @@ from dptopk.datasets.bounding import (
     NAMES,
     PROFILE,
     Bounds,
-    both,
     code,
     codes,
+    counts_with_and_without_cap,
     engine_table,
     persons,
     ran,
@@ -69,8 +69,8 @@ def unread_counts(
 
 def _are_many(source: OpenTable, events: ir.Table) -> bool:
     some = events.limit(SAMPLE)
-    asked = some.agg(events=some.count(), labels=some.item.nunique())
-    (found,) = ran(source, asked).to_pylist()
+    aggregates = some.agg(events=some.count(), labels=some.item.nunique())
+    (found,) = ran(source, aggregates).to_pylist()
     return bool(found["events"] == SAMPLE and found["labels"] > MANY * SAMPLE)
 
 
@@ -85,7 +85,7 @@ def _counted(
     events = persons(source, events)
     named = bounds.portable or events.item.type().is_integer()
     coded = events if named else events.mutate(item=code(source, events.item))
-    rows = both(source, coded, bounds, weights=weights, profile=False)
+    rows = counts_with_and_without_cap(source, coded, bounds, weights=weights, profile=False)
     profile = PROFILE.keys() <= sums.keys()
     counted = engine_table(source, _COUNTS, _by_label(rows, profile=profile))
     labels = counted.filter(counted.cell == NO_CELL).drop("cell")

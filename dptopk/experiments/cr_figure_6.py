@@ -107,10 +107,10 @@ def _trial(trial: tuple[str, np.random.Generator]) -> dict[str, Any]:
     answers = {}
     for name, mechanism in mechanisms().items():
         if name in (LAPLACE, PLAIN):
-            asked = {"labels": ranking}
+            options = {"labels": ranking}
         else:
-            asked = {"ranking": ranking}
-        release = mechanism.release(histogram, rng, **asked)
+            options = {"ranking": ranking}
+        release = mechanism.release(histogram, rng, **options)
         by_word = dict(zip(release.labels, release.counts, strict=True))
         answers[name] = np.array([by_word[word] for word in ranking], dtype=float)
     return answers
@@ -194,13 +194,15 @@ def compare(data: Table) -> list[Comparison]:
     """The paper's three numbers and its statement; the same with our calibration and the table's
     counts.
     """
-    given = data.iloc[0]
+    first_row = data.iloc[0]
     lines = [
-        number("total ε at δ = 1e-6", 2.08, given["epsilon_global"], digits=2),
-        number("σ of CountMLE by Lemma 6.3", 13.1, given["sigma_zcdp"], digits=1),
+        number("total ε at δ = 1e-6", 2.08, first_row["epsilon_global"], digits=2),
+        number("σ of CountMLE by Lemma 6.3", 13.1, first_row["sigma_zcdp"], digits=1),
         Comparison("standard deviation of the Laplace noise", "", f"{math.sqrt(2) / EPSILON:.2f}"),
-        Comparison("smallest σ for the same (ε, δ), exact", "", f"{given['sigma_analytic']:.4f}"),
-        Comparison("the same, discrete", "", f"{given['sigma_discrete']:.4f}"),
+        Comparison(
+            "smallest σ for the same (ε, δ), exact", "", f"{first_row['sigma_analytic']:.4f}"
+        ),
+        Comparison("the same, discrete", "", f"{first_row['sigma_discrete']:.4f}"),
     ]
     for source, part in data.groupby("source"):
         lines += _with_counts(source, part)

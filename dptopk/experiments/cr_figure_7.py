@@ -132,11 +132,11 @@ def plot(data: Table) -> Figure:
 
 def compare(data: Table) -> list[Comparison]:
     """Against the values of the paper's figure, and what the slot lemma saves."""
-    both = data.merge(published(), left_on="l0", right_on="Delta")
-    gauss = (both[GAUSS] - both["T_TruncGauss"]).abs().max()
-    ratio = both[LAPLACE] / both["T_UnkLap"]
+    curves = data.merge(published(), left_on="l0", right_on="Delta")
+    gauss = (curves[GAUSS] - curves["T_TruncGauss"]).abs().max()
+    ratio = curves[LAPLACE] / curves["T_UnkLap"]
     laplace = (ratio - 1).abs().max()
-    saved = 1 - both[OUR_LAPLACE] / both["T_UnkLap"]
+    saved = 1 - curves[OUR_LAPLACE] / curves["T_UnkLap"]
     last = data.iloc[-1]
     at = f"Δ = {last['l0']:.0f}"
     gained = f"{last[OUR_GAUSS]:.0f} instead of {last[LAPLACE]:.0f}"

@@ -85,7 +85,7 @@ def compare(data: Table) -> list[Comparison]:
         falling = part["falling_upper"]
         first = rising.iloc[0]
         last = falling.iloc[0]
-        both = f"smaller first {first:.4f}, larger first {last:.4f}"
+        shares = f"smaller first {first:.4f}, larger first {last:.4f}"
         matters = first > last
         different = part[rising > falling]
         reach = f"up to ε_g = {different['x'].max():.2f}"
@@ -94,7 +94,7 @@ def compare(data: Table) -> list[Comparison]:
                 f"ε = {small:g}, {large:g}: the order matters at ε_g = 0",
                 "equal ε only",
                 matters,
-                both,
+                shares,
             ),
             Comparison(f"ε = {small:g}, {large:g}: proven different", "", reach),
         ]

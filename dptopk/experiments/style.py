@@ -51,8 +51,8 @@ def figure(
     from matplotlib.figure import Figure
 
     mpl.rcParams.update(_RC)
-    made = Figure(figsize=(width, height), layout="constrained")
-    return made, made.subplots(rows, columns)
+    canvas = Figure(figsize=(width, height), layout="constrained")
+    return canvas, canvas.subplots(rows, columns)
 
 
 def lines(
@@ -103,11 +103,11 @@ def panels(
     yscale: str = "linear",
 ) -> tuple[Figure, Any]:
     """A figure of panels side by side, each a title and its series."""
-    made, places = figure(1, len(parts), width=width, height=height)
+    canvas, places = figure(1, len(parts), width=width, height=height)
     for axes, (title, series) in zip(places, parts, strict=True):
         lines(axes, series)
         axes.set(title=title, xlabel=xlabel, ylabel=ylabel, yscale=yscale)
-    return made, places
+    return canvas, places
 
 
 def epsilon_panels(
@@ -126,10 +126,10 @@ def legend_beside(axes: Axes) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-def legend_below(made: Figure, axes: Axes, *, columns: int) -> None:
+def legend_below(canvas: Figure, axes: Axes, *, columns: int) -> None:
     """One legend under all panels, of the curves in one of them."""
     handles, labels = axes.get_legend_handles_labels()
-    made.legend(handles, labels, loc="outside lower center", ncols=columns)
+    canvas.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def mark(axes: Axes, text: str, at: tuple[float, float], to: tuple[float, float]) -> None:

@@ -44,11 +44,11 @@ class EventCounts(Histogram):
         """These histograms as one: of the same users' events, whole and, but for a profile,
         private.
         """
-        made = cls.__new__(cls)
-        made.__dict__.update(
+        histogram = cls.__new__(cls)
+        histogram.__dict__.update(
             everything.__dict__, under_cap=under_cap, profile=profile, narrow=narrow or {}
         )
-        return made
+        return histogram
 
     def under(self, cap: int) -> Histogram:
         """The histogram of the events under one of the narrow caps."""

@@ -405,11 +405,15 @@ class Histogram:
             return self._labels.positions(labels)
         rows = np.full(len(labels), -1, dtype=np.int64)
         if self._labels is None or self._labels.dtype.kind == "i":
-            asked = [label for label in wanted if type(label) is int and label in INT64]
+            labels_of_int64 = [label for label in wanted if type(label) is int and label in INT64]
             if self._labels is None:
-                found = [(label, label) for label in asked if 0 <= label < len(self.counts)]
+                found = [
+                    (label, label) for label in labels_of_int64 if 0 <= label < len(self.counts)
+                ]
             else:
-                at = np.flatnonzero(np.isin(self._labels, np.array(asked, dtype=np.int64)))
+                at = np.flatnonzero(
+                    np.isin(self._labels, np.array(labels_of_int64, dtype=np.int64))
+                )
                 found = list(zip(self._labels[at].tolist(), at.tolist(), strict=True))
             for label, row in found:
                 rows[wanted[label]] = row

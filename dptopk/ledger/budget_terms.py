@@ -73,13 +73,13 @@ def terms_of(
     if budget is not None:
         if not isinstance(budget, Budget) or delta is not None:
             raise InvalidParameter("budget must be a Budget, which has its own delta")
-        made = Filter(
+        account = Filter(
             budget,
             ranges=choices.get("ranges"),
             costs=choices.get("costs"),
             failure_delta=choices.get("failure_delta"),
         )
-        return {"budget": budget.terms(), "filter": made.terms()}
+        return {"budget": budget.terms(), "filter": account.terms()}
     if chosen:
         raise InvalidParameter(f"{', '.join(chosen)}: for a budget; a registration names its costs")
     return _registration(registered, delta)
@@ -139,12 +139,12 @@ def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> RecordedTerm
             parts[one] = terms_of(registered=share, delta=delta)
         else:
             parts[one] = terms_of(budget=validate.instance(Budget, shares=share))
-    made = Shares({name: account_of(terms) for name, terms in parts.items()}, delta)
-    if not math.isfinite(made.epsilon()):
+    account = Shares({name: account_of(terms) for name, terms in parts.items()}, delta)
+    if not math.isfinite(account.epsilon()):
         raise InvalidParameter(
-            f"delta {delta} is below the failure masses of the shares: {made.guarantee.note}"
+            f"delta {delta} is below the failure masses of the shares: {account.guarantee.note}"
         )
-    return {"shares": parts, "delta": made.delta, "guarantee": _recorded(made.guarantee)}
+    return {"shares": parts, "delta": account.delta, "guarantee": _recorded(account.guarantee)}
 
 
 def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None:

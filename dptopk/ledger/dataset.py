@@ -256,13 +256,13 @@ class DatasetState:
         merged = {}
         for owner, (terms, account) in self.by_owner().items():
             spent = account.spent()
-            taken: Merged = {"charge": str(spent)}
+            merge_terms: Merged = {"charge": str(spent)}
             state = account.merged() if isinstance(account, Parallel) else None
             if state is None:
-                taken["record"] = account_of(terms).quote_past(spent)
+                merge_terms["record"] = account_of(terms).quote_past(spent)
             else:
-                taken["state"] = state
-            merged[owner] = taken
+                merge_terms["state"] = state
+            merged[owner] = merge_terms
         return merged
 
     def merge(self, merged: Mapping[str, Merged]) -> None:
@@ -276,13 +276,13 @@ class DatasetState:
             raise LedgerError(
                 "a new version lacks the record of what the accounts of segments take"
             )
-        for owner, taken in merged.items():
+        for owner, merge_terms in merged.items():
             terms, account = owned[owner]
-            if "state" in taken:
-                account.restore(taken["state"])
+            if "state" in merge_terms:
+                account.restore(merge_terms["state"])
                 continue
             account.restore(account_of(terms).state())
-            account.apply(Charge.parse(taken["charge"]), taken["record"])
+            account.apply(Charge.parse(merge_terms["charge"]), merge_terms["record"])
 
     def unspent(self) -> DatasetState:
         """Return the data set with an unspent budget and no limits, to replay its charges."""

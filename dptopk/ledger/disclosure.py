@@ -139,9 +139,9 @@ def zcdp_of(terms: Mapping[str, Any]) -> dict[str, float]:
     return {}
 
 
-def statement_page(made: Mapping[str, Any]) -> str:
+def statement_page(statement_terms: Mapping[str, Any]) -> str:
     """The same as one HTML page that needs nothing from elsewhere."""
-    title = f"Privacy statement: {escape(made['basic']['dataset'])}"
+    title = f"Privacy statement: {escape(statement_terms['basic']['dataset'])}"
     page = [
         (
             f'<!DOCTYPE html>\n<html lang="en"><head><meta '
@@ -149,7 +149,7 @@ def statement_page(made: Mapping[str, Any]) -> str:
         )
     ]
     page += [f"<h1>{title}</h1>"]
-    for name, part in made.items():
+    for name, part in statement_terms.items():
         page += [f"<h2>{name}</h2>", html_table(["what", "stated"], list(_lines(part)))]
     return "\n".join([*page, "</body></html>\n"])
 

@@ -363,8 +363,8 @@ class Journal:
         """Append an entry of another log under its number and time, with a body of today's form."""
         self._appended = True
         names = (entry.kind, entry.dataset, entry.analyst)
-        made = log.append(self.state.last, *names, body, at=entry.at)
-        log.place(self.state.apply(made))
+        copied_entry = log.append(self.state.last, *names, body, at=entry.at)
+        log.place(self.state.apply(copied_entry))
 
     def rekey(self, key: bytes) -> None:
         """Chain the log by another key: all of it or, on any error, nothing of it.

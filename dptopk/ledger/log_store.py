@@ -40,7 +40,7 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _forking = threading.RLock()
 _held: list[Store] = []
 _POSTGRESQL_PORT = 5432
-_made = itertools.count()
+_serials = itertools.count()
 
 
 def _before_fork() -> None:
@@ -51,7 +51,7 @@ def _before_fork() -> None:
     opened before it.
     """
     _forking.acquire()
-    for store in sorted(_stores, key=lambda store: -store.made):
+    for store in sorted(_stores, key=lambda store: -store.serial):
         store.lock.acquire()
         _held.append(store)
 
@@ -106,7 +106,7 @@ class Store:
         self.url = url
         self.key = key
         self.read_only = read_only
-        self.made = next(_made)
+        self.serial = next(_serials)
         making = create and not read_only
         file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network)
         if not (read_only or earlier) and (file is None or file.path.exists()):

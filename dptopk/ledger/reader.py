@@ -256,7 +256,7 @@ class Reader:
         known = [*heads, *self._journal.known()]
         witness = self._journal.witness()
         exported = head is not None or self._journal.exported
-        return inspect(self._store, known, witness=witness, given=exported)
+        return inspect(self._store, known, witness=witness, head_exported=exported)
 
     def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
         """Everything that is wrong with the log: broken chain, gaps, an impossible history, a
@@ -284,7 +284,7 @@ class Reader:
         witness = None if head_file is None else witness_at(head_file).read()
         store = Store(url, key=secret_of(key), read_only=True, create=False)
         try:
-            return inspect(store, heads, witness=witness, given=head is not None)
+            return inspect(store, heads, witness=witness, head_exported=head is not None)
         finally:
             store.close()
 

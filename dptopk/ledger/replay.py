@@ -197,10 +197,10 @@ class LedgerState:
             raise LedgerError(f"entry {entry.seq} makes a dataset that exists")
         sensitivity = Sensitivity(**body["sensitivity"])
         account = account_of(body["terms"])
-        made = DatasetState(
+        dataset_state = DatasetState(
             name, body["unit"], body["version"], sensitivity, body["terms"], account
         )
-        self.datasets[name] = replace(made, segments=body.get("segments"))
+        self.datasets[name] = replace(dataset_state, segments=body.get("segments"))
 
     def _fold_limit(self, entry: Entry) -> None:
         state = self.dataset(entry.dataset)

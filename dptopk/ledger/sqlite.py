@@ -235,8 +235,8 @@ def _close(connections: list[sqlite3.Connection], file: LedgerFile, pid: int) ->
         connection.close()
         # where two closed at once, SQLite has taken in the log as the second one did
         with suppress(*ERRORS):
-            taken_in = ahead and file.path.exists() and not file.log().exists()
-            if taken_in and file.lacks_log():
+            log_was_folded = ahead and file.path.exists() and not file.log().exists()
+            if log_was_folded and file.lacks_log():
                 file.settle()
 
 

@@ -93,19 +93,19 @@ class _ChainAudit:
     def _version(self, ledger: LedgerState, entry: Entry) -> None:
         held = entry.body.get("merged", {})
         now = ledger.dataset(entry.dataset).by_owner()
-        for owner, taken in held.items():
+        for owner, merge_terms in held.items():
             spent = str(now[owner][1].spent())
-            if taken["charge"] == spent:
+            if merge_terms["charge"] == spent:
                 other = ""
             else:
-                other = f"{owner}: {taken['charge']} then, {spent} now"
+                other = f"{owner}: {merge_terms['charge']} then, {spent} now"
             self._differs(entry, other)
 
     def _charge(self, ledger: LedgerState, entry: Entry) -> None:
         self._beyond(entry)
         charge = Charge.parse(entry.body["charge"])
         self.charges[entry.seq] = (entry.dataset, entry.analyst, charge)
-        self._taken(
+        self._check_record(
             entry,
             ledger.dataset(entry.dataset).accounts(entry.analyst, entry.body.get("segments")),
             charge,
@@ -143,13 +143,13 @@ class _ChainAudit:
             raise LedgerError(
                 f"entry {entry.seq} charges less than the cost of the answer it shows"
             )
-        self._taken(
+        self._check_record(
             entry,
             ledger.dataset(entry.dataset).limits_of(entry.analyst, entry.body.get("segments")),
             charge,
         )
 
-    def _taken(self, entry: Entry, accounts: dict[str, Account], charge: Charge) -> None:
+    def _check_record(self, entry: Entry, accounts: dict[str, Account], charge: Charge) -> None:
         beyond = entry.body.get("beyond", [])
         for owner, account in accounts.items():
             if owner not in beyond:
@@ -228,7 +228,11 @@ def misplaced(log: Transaction, state: LedgerState) -> list[str]:
 
 
 def inspect(
-    store: Store, heads: Sequence[Head] = (), *, witness: Head | None = None, given: bool = False
+    store: Store,
+    heads: Sequence[Head] = (),
+    *,
+    witness: Head | None = None,
+    head_exported: bool = False,
 ) -> Inspection:
     """All that is wrong with a ledger: its database by the database's own check, its log, what
     leads to its entries, and that its end is the one that its head names.
@@ -237,12 +241,12 @@ def inspect(
         store: of the log.
         heads: exported before, or seen by this process.
         witness: the head at the place where this ledger stores it.
-        given: whether a head that was exported is among ``heads``.
+        head_exported: whether a head that was exported is among ``heads``.
     """
     known = list(heads) if witness is None else [*heads, witness]
     found, state = fold(store.entries(), store.key, known)
     problems = list(found.problems)
-    if not problems and state.witness is not None and not given:
+    if not problems and state.witness is not None and not head_exported:
         problems += filter(None, [unwitnessed(state, witness)])
     try:
         with store.transaction() as log:

@@ -199,9 +199,9 @@ class ContinualTopK:
         own = self.factorisation == "optimal" and unit == unit_of(user)
         if not own or weights.shape != (self.days, self.days) or user.energy(weights) > unit**2:
             raise InvalidParameter("state: its measurements are not those of such a mechanism")
-        made = replace(self)
-        made.__dict__["_measured"] = triangular(weights, unit)
-        return made
+        copy = replace(self)
+        copy.__dict__["_measured"] = triangular(weights, unit)
+        return copy
 
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
         """Upper bound on the standard deviation of a total's noise before rounding: on a day, or
@@ -394,19 +394,19 @@ class Stream:
         for measurement in np.flatnonzero(self._plan.measured_on == self.day).tolist():
             noise = self._noise(len(self.names))
             measured[measurement] = self._sum(measurement) + noise
-        self._days[-1] = StreamDay.of(day.given, names, rows, day.counts, measured)
+        self._days[-1] = StreamDay.of(day.histogram_identity, names, rows, day.counts, measured)
         self.day += 1
 
     def _check(self, histogram: Histogram) -> None:
         validate.instance(Histogram, histogram=histogram)
         if self.day == self.mechanism.days:
             raise InvalidParameter(f"days: all {self.mechanism.days} have been answered")
-        given = histogram.sensitivity
-        if not self.sensitivity.covers(given):
+        sensitivity = histogram.sensitivity
+        if not self.sensitivity.covers(sensitivity):
             raise InvalidParameter(
-                f"histogram has the sensitivity {given}, the stream {self.sensitivity}"
+                f"histogram has the sensitivity {sensitivity}, the stream {self.sensitivity}"
             )
-        if any(day.given == histogram.identity for day in self._days):
+        if any(day.histogram_identity == histogram.identity for day in self._days):
             raise InvalidParameter(
                 "histogram: this one was given as an earlier day; a user-day may enter once"
             )
@@ -594,12 +594,12 @@ class Stream:
             kept = list(days)
             names += [name for day in kept for name in day.names]
             stream = cls(mechanism, sensitivity, public, names, rng, len(kept))
-            made_by = (str(mechanism), str(sensitivity), stream._digest)
+            terms_of_stream = (str(mechanism), str(sensitivity), stream._digest)
             found = (header["mechanism"], header["sensitivity"], header["strategy"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
         stream._days = kept
-        if found != made_by or not stream._is_whole():
+        if found != terms_of_stream or not stream._is_whole():
             raise InvalidParameter(
                 "state: of another mechanism, or of a machine that factorises it otherwise"
             )
@@ -633,7 +633,7 @@ class Stream:
             "names": plain_names(self.names),
             "days": days,
             "measured": measured,
-            "given": [day.given for day in self._days],
+            "given": [day.histogram_identity for day in self._days],
         }
 
     @classmethod
@@ -656,10 +656,12 @@ class Stream:
             header = dict(plain)
             public = bool(plain["public"])
             if plain.get("weights") is not None:
-                made = mechanism.measured_by(plain["weights"], int(plain["unit"])).measurements
+                measurements = mechanism.measured_by(
+                    plain["weights"], int(plain["unit"])
+                ).measurements
             else:
-                made = mechanism.measurements
-            days = _days_of(plain, made.measured_on)
+                measurements = mechanism.measurements
+            days = _days_of(plain, measurements.measured_on)
             if not public and days:  # which of the days a label came on does not matter
                 header["names"] = []
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -737,13 +739,15 @@ def _days_of(plain: Mapping[str, Any], measured_on: Array) -> list[StreamDay]:
     done = np.flatnonzero(measured_on < count).tolist()
     numbers = dict(zip(done, plain["measured"], strict=True))
     days = list[StreamDay]()
-    for given, (rows, counts) in zip(plain["given"], plain["days"], strict=True):
+    for histogram_identity, (rows, counts) in zip(plain["given"], plain["days"], strict=True):
         new = names if not days and not plain["public"] else []
         measured = {
             place: _integers(numbers[place])
             for place in np.flatnonzero(measured_on == len(days)).tolist()
         }
-        days.append(StreamDay.of(str(given), new, _integers(rows), _integers(counts), measured))
+        days.append(
+            StreamDay.of(str(histogram_identity), new, _integers(rows), _integers(counts), measured)
+        )
     if len(days) != count:
         raise ValueError("the days are not as many as the state says")
     return days

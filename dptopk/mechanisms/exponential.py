@@ -130,28 +130,28 @@ def _checked(utilities: Utilities, size: int) -> Array:
         InvalidParameter: naming what does not fit, never a value.
     """
     if hasattr(utilities, "dtype"):
-        given = np.asarray(utilities)
+        array = np.asarray(utilities)
     else:
-        given = np.array(utilities, dtype=object)
-    if given.dtype == object:
-        given = _from_objects(given)
-    if given.shape != (size,):
+        array = np.array(utilities, dtype=object)
+    if array.dtype == object:
+        array = _from_objects(array)
+    if array.shape != (size,):
         raise InvalidParameter(f"utilities must have one value for each of the {size} labels")
-    if given.dtype.kind not in "iuf" or given.dtype.itemsize > 8:
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise InvalidParameter(
-            f"utilities must be integers or floats of at most 64 bits, got {given.dtype}"
+            f"utilities must be integers or floats of at most 64 bits, got {array.dtype}"
         )
-    if given.dtype.kind == "f":
-        if not np.isfinite(given).all():
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
             raise InvalidParameter("utilities must be finite: one is NaN or infinite")
-        return given.astype(np.float64)
-    if given.size and given.max() > _LARGEST_UTILITY:
+        return array.astype(np.float64)
+    if array.size and array.max() > _LARGEST_UTILITY:
         raise InvalidParameter("utilities must fit 64-bit signed integers")
-    return given.astype(np.int64)
+    return array.astype(np.int64)
 
 
-def _from_objects(given: Array) -> Array:
-    listed = given.ravel().tolist()
+def _from_objects(array: Array) -> Array:
+    listed = array.ravel().tolist()
     values = [value.item() if isinstance(value, np.generic) else value for value in listed]
     kinds = set(map(type, values))
     if not kinds <= {int, float, bool}:
@@ -159,10 +159,10 @@ def _from_objects(given: Array) -> Array:
     if float not in kinds:
         if not all(-_LARGEST_UTILITY <= value <= _LARGEST_UTILITY for value in values):
             raise InvalidParameter("utilities must fit 64-bit signed integers")
-        return np.array(values, dtype=np.int64).reshape(given.shape)
+        return np.array(values, dtype=np.int64).reshape(array.shape)
     integers = [value for value in values if type(value) is not float]
     if any(abs(value) > _LARGEST_BESIDE_FLOATS for value in integers):
         raise InvalidParameter(
             "utilities: an integer beside floats must be one that a float can hold: at most 2^53"
         )
-    return np.array(values, dtype=np.float64).reshape(given.shape)
+    return np.array(values, dtype=np.float64).reshape(array.shape)

@@ -199,10 +199,12 @@ class Mechanism(ABC):
         Raises:
             InvalidParameter: on parameters that it does not take.
         """
-        taken = {part.name: part for part in fields(cls) if part.init}  # type: ignore[arg-type]
-        if not parameters.keys() <= taken.keys():
-            raise InvalidParameter(f"mechanism: {cls.__name__} takes {', '.join(sorted(taken))}")
-        needed = {name for name, part in taken.items() if _has_no_default(part)}
+        fields_of_class = {part.name: part for part in fields(cls) if part.init}  # type: ignore[arg-type]
+        if not parameters.keys() <= fields_of_class.keys():
+            raise InvalidParameter(
+                f"mechanism: {cls.__name__} takes {', '.join(sorted(fields_of_class))}"
+            )
+        needed = {name for name, part in fields_of_class.items() if _has_no_default(part)}
         if missing := sorted(needed - parameters.keys()):
             raise InvalidParameter(f"mechanism: {cls.__name__} needs {', '.join(missing)} too")
         return cls(**parameters)
@@ -402,9 +404,9 @@ def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Mechan
             )
         return Rows(*histogram.whole())
     validate.instance(Histogram, histogram=histogram)
-    made_here = isinstance(labels, Release) and labels.made_on(histogram)
+    is_own_release = isinstance(labels, Release) and labels.made_on(histogram)
     names = list(labels.labels) if isinstance(labels, Release) else listed(labels)
-    if not histogram.complete and not made_here:
+    if not histogram.complete and not is_own_release:
         raise InvalidParameter(
             "labels: on an incomplete histogram they must be a Release made on that very histogram"
         )
@@ -437,13 +439,13 @@ def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any,
 
 def _unlisted(histogram: Histogram, size: int, bits: Bits) -> list[Any]:
     names: list[Any] = []
-    taken = set(map(identity, histogram.labels.tolist()))
+    identities = set(map(identity, histogram.labels.tolist()))
     # In a domain that is as it was promised, all tries fail with a probability below e^-100.
     tries = 100 * (size + histogram.domain_size // (histogram.absent - size + 1))
     while len(names) < size:
         name = histogram.named(int(bits.below(histogram.domain_size, 1)[0]))
-        if identity(name) not in taken:
-            taken.add(identity(name))
+        if identity(name) not in identities:
+            identities.add(identity(name))
             names.append(name)
         elif (tries := tries - 1) < 0:
             raise InvalidParameter(

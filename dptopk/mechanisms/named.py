@@ -72,8 +72,8 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
         }
     except RecursionError:
         raise InvalidParameter("mechanism: one is nested too deeply") from None
-    made: Mechanism = kind.from_dict(values)
-    return made
+    mechanism: Mechanism = kind.from_dict(values)
+    return mechanism
 
 
 def parse_mechanism(text: str) -> Mechanism:

@@ -151,21 +151,21 @@ class StabilityTopK(LabelsOnly):
             return []
         listed = np.setdiff1d(np.arange(len(histogram)), inside)
         # Unlisted labels are alike: the first ones are taken.
-        taken = sum(row >= len(histogram) for row in inside)
+        unlisted_drawn = sum(row >= len(histogram) for row in inside)
         drawn = gumbel_top_k(
             histogram.counts[listed],
             self.k - len(inside),
             epsilon=peeling_epsilon(self.k, self.epsilon, self.delta),
             linf=histogram.sensitivity.linf,
             bits=bits,
-            absent=histogram.absent - taken,
+            absent=histogram.absent - unlisted_drawn,
         )
         rows: list[int] = []
         for index in drawn.indices.tolist():
             if index < listed.size:
                 rows.append(int(listed[index]))
             else:  # unlisted labels follow, from the first one on that is not taken
-                rows.append(len(histogram) + taken + index - listed.size)
+                rows.append(len(histogram) + unlisted_drawn + index - listed.size)
         return rows
 
 

@@ -32,7 +32,7 @@ class StreamDay:
     """One day's part of the state of a stream; private, like the data.
 
     Attributes:
-        given: the identity of the day's histogram, which no other day may have.
+        histogram_identity: the identity of the day's histogram, which no other day may have.
         names: the labels that came on this day for the first time; none of a public domain.
         rows: the places of the labels with a count among all labels; a slice where they are all of
             the first ones.
@@ -41,7 +41,7 @@ class StreamDay:
             this day those of all labels so far, an earlier one those of the new labels.
     """
 
-    given: str
+    histogram_identity: str
     names: tuple[Any, ...]
     rows: Ints | slice
     counts: Ints
@@ -49,14 +49,19 @@ class StreamDay:
 
     @classmethod
     def of(
-        cls, given: str, names: list[Any], rows: Ints, counts: Ints, measured: Mapping[int, Ints]
+        cls,
+        histogram_identity: str,
+        names: list[Any],
+        rows: Ints,
+        counts: Ints,
+        measured: Mapping[int, Ints],
     ) -> StreamDay:
         """A day by arrays of any type of integers."""
         kept: Ints | slice = narrow(rows)
         if rows.size and rows[0] == 0 and np.array_equal(rows, np.arange(rows.size)):
             kept = slice(0, rows.size)
         numbers = {place: narrow(each) for place, each in measured.items()}
-        return cls(given, tuple(names), kept, narrow(counts), numbers)
+        return cls(histogram_identity, tuple(names), kept, narrow(counts), numbers)
 
     @property
     def places(self) -> Ints:
@@ -71,7 +76,7 @@ class StreamDay:
         Raises:
             InvalidParameter: for a label of a type that can only be written as its text.
         """
-        text = {"given": self.given, "names": plain_names(self.names)}
+        text = {"given": self.histogram_identity, "names": plain_names(self.names)}
         parts = {_TEXT: canonical_json(text).encode(), _COUNTS: _to_bytes(self.counts)}
         if not isinstance(self.rows, slice):
             parts[_ROWS] = _to_bytes(self.rows)

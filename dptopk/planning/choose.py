@@ -89,16 +89,16 @@ def one_phase(question: Question, facts: Facts) -> OnePhase:
         max_seconds=question.max_seconds,
         **options,
     )
-    made = with_look(question.look, planned, whole=facts.looks, **total_of(question))()
-    _refuse_unused(question, made)
-    return made
+    design = with_look(question.look, planned, whole=facts.looks, **total_of(question))()
+    _refuse_unused(question, design)
+    return design
 
 
-def _refuse_unused(question: Question, made: OnePhase) -> None:
+def _refuse_unused(question: Question, design: OnePhase) -> None:
     """Refuse what only selections that counts follow can use, where the plan has none: it would be
     ignored, and paid.
     """
-    if len(made.phases) > 1:
+    if len(design.phases) > 1:
         return
     selects = "this plan selects by the counts themselves; take the method peel, or leave"
     if question.fit:
@@ -168,9 +168,9 @@ def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
 def _two_where_covered(question: Question, facts: Facts) -> TwoPhasePlan | None:
     """The plan in two phases, if one fits and registered costs cover it."""
     with suppress(InvalidParameter):
-        made = two_phases(question, facts)
-        if facts.covers(made):
-            return made
+        design = two_phases(question, facts)
+        if facts.covers(design):
+            return design
         return None
     return None
 

@@ -103,10 +103,10 @@ def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[BudgetItem, ...]:
             )
         if "name" not in row:
             raise InvalidParameter("queries: one of them has no name")
-    made = tuple(BudgetItem(**row) for row in rows)
-    if len({query.name for query in made}) < len(made):
+    queries = tuple(BudgetItem(**row) for row in rows)
+    if len({query.name for query in queries}) < len(queries):
         raise InvalidParameter("queries: a name is used twice")
-    return made
+    return queries
 
 
 @dataclass(frozen=True)
@@ -390,8 +390,11 @@ def _largest(
     for _ in range(60):
         tried = scales(total)
         charge = Charge.join(*(design.charge(s) for design, s in zip(designs, tried, strict=True)))
-        made = _composed(charge, budget.delta, bound, effort)
-        epsilon, bound = made.epsilon, made.name if math.isfinite(made.epsilon) else "best"
+        composition = _composed(charge, budget.delta, bound, effort)
+        epsilon, bound = (
+            composition.epsilon,
+            composition.name if math.isfinite(composition.epsilon) else "best",
+        )
         if epsilon <= budget.epsilon:
             low = total
             found = tried

@@ -191,12 +191,12 @@ class _LargestEpsilon:
     def accepts(self, epsilon: float) -> bool:
         """Whether the question would be accepted at this ε; narrows the bracket."""
         found = self.planned(epsilon)
-        taken = found is not None and self.kind.paid(found, self.account)
-        if taken:
+        fits = found is not None and self.kind.paid(found, self.account)
+        if fits:
             self.low = max(self.low, epsilon)
         else:
             self.high = min(self.high, epsilon)
-        return taken
+        return fits
 
     def planned(self, epsilon: float) -> TopKPlan | None:
         """The plan at this ε; None: there is none."""

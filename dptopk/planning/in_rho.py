@@ -42,19 +42,19 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
     )
     best: P | None = None
     for _ in range(MOST_RESCALINGS):
-        made = plan(Budget(epsilon, delta))
+        found = plan(Budget(epsilon, delta))
         try:
-            taken = filter_.takes(made.charge)
+            totals = filter_.takes(found.charge)
         except IncompatibleCosts as reason:
             raise InvalidParameter(
                 f"budget: a plan in rho needs costs of zCDP: {reason}; name a method"
             ) from None
-        (exact,) = taken.sums.values()  # a budget in rho has one metric
+        (exact,) = totals.sums.values()  # a budget in rho has one metric
         used = round_up(exact)
-        failures = round_up(taken.failures)
-        if filter_.can_spend(made.charge) and (best is None or made.epsilon > best.epsilon):
+        failures = round_up(totals.failures)
+        if filter_.can_spend(found.charge) and (best is None or found.epsilon > best.epsilon):
             best = replace(
-                made, in_rho=(("rho", used), ("rho_budget", rho), ("failure_delta", failures))
+                found, in_rho=(("rho", used), ("rho_budget", rho), ("failure_delta", failures))
             )
             if used >= ENOUGH_OF_BUDGET * rho:
                 break

@@ -161,8 +161,8 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
     log_weight = log_prior + log_look - np.logaddexp(log_prior, log_look)
     tried, log_weight = tried[order := np.argsort(tried[:, 0], kind="stable")], log_weight[order]
     below = np.exp(log_weight - log_weight.max()).cumsum()
-    taken = np.searchsorted(below, below[-1] * (np.arange(number) + 0.5) / number)
-    return tried[taken]
+    rows = np.searchsorted(below, below[-1] * (np.arange(number) + 0.5) / number)
+    return tried[rows]
 
 
 def _drawn_before(most: float, rng: np.random.Generator) -> Array:

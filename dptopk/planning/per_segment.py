@@ -43,13 +43,13 @@ class PerSegment(Generic[P_co]):
     @property
     def charge(self) -> Charge:
         """The most that all of them cost one user together; with s = 1 that of one segment."""
-        each = [made.charge for made in self.plans.values()]
+        each = [design.charge for design in self.plans.values()]
         return segments_charge(each, segments_per_user=self.per_user)
 
     @property
     def stated(self) -> Budget | None:
         """The (ε, δ) that the plan of one segment states, where all cost what it costs."""
-        same = all(made.charge == self.charge for made in self.plans.values())
+        same = all(design.charge == self.charge for design in self.plans.values())
         if same:
             return self.each.stated
         return None
@@ -71,16 +71,16 @@ class PerSegment(Generic[P_co]):
         Raises:
             InvalidParameter: naming what does not fit.
         """
-        for name, made in self.plans.items():
-            made.check(data[name])
+        for name, design in self.plans.items():
+            design.check(data[name])
 
     def draw(
         self, data: Mapping[Any, Histogram], rng: Generator | None, *, average: bool = False
     ) -> dict[Any, Release]:
         """The answer of each segment; call it when the charge has been paid."""
         return {
-            name: Step(made, data[name], average=average).draw(rng)
-            for name, made in self.plans.items()
+            name: Step(design, data[name], average=average).draw(rng)
+            for name, design in self.plans.items()
         }
 
 

@@ -143,8 +143,8 @@ def cut_off(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
         return np.zeros(len(seen))
     squares = (scene.drawn.counts - seen) ** 2 + _unlike(scene, seen) ** 2
     rows = np.maximum(shown @ scene.drawn.sizes, LEAST_ROWS)
-    taken: Array = np.sqrt((shown * squares) @ scene.drawn.sizes / rows)
-    return taken
+    error: Array = np.sqrt((shown * squares) @ scene.drawn.sizes / rows)
+    return error
 
 
 def _unlike(scene: Scene, seen: Array) -> Array:

@@ -407,10 +407,10 @@ def likely_counts(
     odd = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
     weight = -odd / (spread / 10) - np.log(np.maximum(true, 0.0) + SMALL * linf).sum(axis=1)
     race = weight + np.random.default_rng(seed + 1).gumbel(size=TRIED)
-    taken = np.argsort(-race, kind="stable")[: number * finer]
+    nearest = np.argsort(-race, kind="stable")[: number * finer]
     if finer > 1:
-        taken = taken[np.argsort(true[taken, 0], kind="stable")][finer // 2 :: finer]
-    return np.array([_falling(seen - noise) for noise in noises[taken]])
+        nearest = nearest[np.argsort(true[nearest, 0], kind="stable")][finer // 2 :: finer]
+    return np.array([_falling(seen - noise) for noise in noises[nearest]])
 
 
 def _noise(mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Generator) -> Array:

@@ -172,16 +172,16 @@ def _families(plan: TwoPhasePlan, rest: Budget, mu: float) -> tuple[Counting | N
     return (min(typical, key=lambda way: deviation(way, plan.k, rest, mu)).counting,)
 
 
-def answer(plan: TwoPhasePlan, both: EventCounts, rng: np.random.Generator | None) -> Release:
+def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator | None) -> Release:
     """The looks, and the answer in the way chosen by them, at the charge that was fixed before."""
-    assert both.profile is not None  # noqa: S101
+    assert histogram.profile is not None  # noqa: S101
     assert plan.rest is not None  # noqa: S101
     users_look, counts_look = plan.looks
-    users = users_look.mechanism.release(both.profile, rng)
-    counts = counts_look.mechanism.release(mean_and_ranks(both, plan.k), rng)
+    users = users_look.mechanism.release(histogram.profile, rng)
+    counts = counts_look.mechanism.release(mean_and_ranks(histogram, plan.k), rng)
     choice = chosen(plan, users, counts, plan.rest, plan.way)
-    way = _plan_of(plan, choice.way, both)
-    released = way.draw(both, rng, average=False)
+    way = _plan_of(plan, choice.way, histogram)
+    released = way.draw(histogram, rng, average=False)
     spent = Charge.join(*(look.charge for look in plan.looks))
     named = ", ".join(looked_at(plan.k))
     note = (
@@ -195,14 +195,14 @@ def answer(plan: TwoPhasePlan, both: EventCounts, rng: np.random.Generator | Non
     )
 
 
-def _plan_of(plan: TwoPhasePlan, way: Way | None, both: EventCounts) -> TwoPhasePlan:
+def _plan_of(plan: TwoPhasePlan, way: Way | None, histogram: EventCounts) -> TwoPhasePlan:
     """The plan without looks of a way, calibrated to the rest; the usual one where it cannot be.
 
     Whether it can be depends on the question and on what was seen alone, never on the counts.
     """
     assert plan.rest is not None  # noqa: S101
     usual = replace(plan, looks=(), rest=None, budget=plan.rest)
-    if way is None or (way.find in ("coins", "threshold") and way.cap not in both.narrow):
+    if way is None or (way.find in ("coins", "threshold") and way.cap not in histogram.narrow):
         return usual
     try:
         scaled = calibrated(way, plan.k, plan.rest, under_of(way), plan.sensitivity)

@@ -100,9 +100,9 @@ class RepeatedPlan(Generic[P]):
         words = f"{self.times} answers cost at most ({self.total.epsilon:.4g}, {delta:g}) together"
         if self.plan is self.single:
             return words
-        asked = f"epsilon={self.plan.epsilon:.4g} and this noise for each answer"
+        terms = f"epsilon={self.plan.epsilon:.4g} and this noise for each answer"
         return (
-            f"{words}, by {self.plan.design} ({asked}); with the plan that is best for one answer "
+            f"{words}, by {self.plan.design} ({terms}); with the plan that is best for one answer "
             f"{self.single_total.epsilon:.4g}"
         )
 

@@ -86,12 +86,12 @@ class Candidate:
         that is not known.
         """
         request = self.request
-        asked = (self.mechanisms, request.k, request.sensitivity, request.counted)
+        arguments = (self.mechanisms, request.k, request.sensitivity, request.counted)
         if isinstance(request.shape, Shape):
-            return request.shape.outcome(*asked, self.draws)
+            return request.shape.outcome(*arguments, self.draws)
         known = self.design.additive or self.mechanisms[0].open_ended or request.shape is not None
         if known:
-            return request.mixture.outcome(*asked)
+            return request.mixture.outcome(*arguments)
         return None
 
     @property

@@ -91,9 +91,9 @@ class Shape:
                 raise InvalidParameter("like: this release has no counts")
             return cls._sorted(_continued(np.sort(np.maximum(like.counts, 0.0))[::-1]))
         try:
-            given = np.asarray(like)
-            if given.dtype.kind in "biufO":
-                counts = given.astype(np.float64)
+            array = np.asarray(like)
+            if array.dtype.kind in "biufO":
+                counts = array.astype(np.float64)
             else:
                 counts = np.empty(0)
         except (TypeError, ValueError, OverflowError):

@@ -163,8 +163,8 @@ def _takes(mechanism: Mechanism, options: Mapping[str, Any]) -> None:
     name = type(mechanism).__name__
     for option in options:
         if option not in known and not any_name:
-            taken = " and ".join(known) or "no further options"
-            raise InvalidParameter(f"{name} takes {taken}, not {option}")
+            option_names = " and ".join(known) or "no further options"
+            raise InvalidParameter(f"{name} takes {option_names}, not {option}")
     for needed, parameter in known.items():
         if parameter.default is Parameter.empty and needed not in options:
             raise InvalidParameter(f"{needed} must be given for {name}")

@@ -140,10 +140,10 @@ class TopKPlan(Plan):
             return None
         return self._bar_on(large_counts(self.k, self.sensitivity))
 
-    def _bar_on(self, made_up: Histogram) -> float | None:
+    def _bar_on(self, histogram: Histogram) -> float | None:
         """The error bar of an answer on made-up data."""
         try:
-            return bar_of(self.release(made_up))
+            return bar_of(self.release(histogram))
         except InvalidParameter:  # no such answer, as with k above the rows that take part
             return None
 
@@ -224,7 +224,7 @@ class TopKPlan(Plan):
         return self.bound.epsilon
 
     @property
-    def told_in_rho(self) -> str:
+    def summary_in_rho(self) -> str:
         """Return what a budget in ρ spends and has left, in words; empty where the budget is in
         ε.
         """
@@ -311,12 +311,12 @@ class OnePhase(TopKPlan):
         charges: dict[str, Charge] = {}
         for phase in self.phases:
             if released is None:
-                told = {}
+                options = {}
             else:
-                told = phase.mechanism.release_options(
+                options = phase.mechanism.release_options(
                     released, phase.charge, self.sensitivity, average=average
                 )
-            released = phase.mechanism.release(histogram, rng, **told)
+            released = phase.mechanism.release(histogram, rng, **options)
             # What covers every number of labels stays charged where fewer of them cost more.
             if phase.mechanism.fewer_cost_more and released.charge:
                 used = phase.charge
@@ -427,7 +427,7 @@ class OnePhase(TopKPlan):
                 f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, "
                 f"{total.delta:g})"
             ),
-            *filter(None, [self.told_in_rho]),
+            *filter(None, [self.summary_in_rho]),
         ]
         lines += [f"Warning: {doubt}" for doubt in self.warnings]
         return "\n".join(lines)

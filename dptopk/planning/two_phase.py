@@ -122,11 +122,11 @@ class TwoPhasePlan(TopKPlan):
         finding = EventsReading(cap, weights=self.weights, profile=bool(self.looks))
         return Reading(self.sensitivity, finding=finding)
 
-    def _bar_on(self, made_up: Histogram) -> float | None:
+    def _bar_on(self, histogram: Histogram) -> float | None:
         """The error bar of the usual way, on events that the cap does not cut."""
         under = large_counts(self.k, self.under)
         usual = replace(self, looks=(), rest=None)
-        return super(TwoPhasePlan, usual)._bar_on(EventCounts.beside(made_up, under))
+        return super(TwoPhasePlan, usual)._bar_on(EventCounts.beside(histogram, under))
 
     def record(self) -> dict[str, Any]:
         """Return it as of every top k, and the looks with the budget of what comes after them."""
@@ -152,15 +152,15 @@ class TwoPhasePlan(TopKPlan):
         stated = None if rest is None else [rest.epsilon, rest.delta]
         if record.get("looks", []) != looks or record.get("rest") != stated:
             raise InvalidParameter("looks: this version has others")
-        made = super().revived(record)
-        finding = made.phases[0]
+        plan = super().revived(record)
+        finding = plan.phases[0]
         if finding.mechanism.charge(self.under) != finding.charge:
             raise InvalidParameter("phases: labels were found under other caps")
-        counted = any(phase.name == "count" for phase in made.phases)
+        counted = any(phase.name == "count" for phase in plan.phases)
         way = self.way
         if counted and way.counting == "capped":
             way = replace(way, counting="gaussian")
-        return replace(made, looks=self.looks if looks else (), rest=rest, way=way)
+        return replace(plan, looks=self.looks if looks else (), rest=rest, way=way)
 
     @property
     def weights(self) -> bool:
@@ -226,34 +226,34 @@ class TwoPhasePlan(TopKPlan):
         Raises:
             InvalidParameter: naming what does not fit.
         """
-        both = validate.instance(EventCounts, histogram=histogram)
-        if not self.sensitivity.covers(both.sensitivity):
+        events = validate.instance(EventCounts, histogram=histogram)
+        if not self.sensitivity.covers(events.sensitivity):
             raise InvalidParameter(
-                f"histogram has the sensitivity {both.sensitivity}, the plan is for "
+                f"histogram has the sensitivity {events.sensitivity}, the plan is for "
                 f"{self.sensitivity}"
             )
-        if self.looks and both.profile is None:
+        if self.looks and events.profile is None:
             raise InvalidParameter(
                 "histogram has no profile of users: read the events with profile=True"
             )
-        if self.looks and not both.complete:
+        if self.looks and not events.complete:
             raise InvalidParameter("complete: looks need the whole histogram")
-        self.mechanisms[0].check(self._findable(both))
+        self.mechanisms[0].check(self._findable(events))
 
-    def _source(self, both: EventCounts) -> Histogram:
+    def _source(self, events: EventCounts) -> Histogram:
         """The histogram on which labels are found."""
         if self.under.l0 is None:
-            return both.with_sensitivity(self.sensitivity)
-        capped = both.under_cap
+            return events.with_sensitivity(self.sensitivity)
+        capped = events.under_cap
         if self.under.covers(capped.sensitivity):
             return capped
-        if self.under.l0 in both.narrow and self.under.l2 is None:
-            return both.under(self.under.l0)
+        if self.under.l0 in events.narrow and self.under.l2 is None:
+            return events.under(self.under.l0)
         raise InvalidParameter(
             f"histogram has the sensitivity {capped.sensitivity}, the plan is for {self.under}"
         )
 
-    def _findable(self, both: EventCounts) -> Histogram:
+    def _findable(self, events: EventCounts) -> Histogram:
         """The histogram that finds labels, less what ``min_users`` - 1 users may add to each count,
         and at least 0.
 
@@ -261,7 +261,7 @@ class TwoPhasePlan(TopKPlan):
         so it is a histogram of the same sensitivity. To drop the small counts, and leave the others
         as they are, would be a jump.
         """
-        found = self._source(both).with_sensitivity(self.under)
+        found = self._source(events).with_sensitivity(self.under)
         if not self._hidden:
             return found
         hidden = min(self._hidden, LARGEST_COUNT)  # no count is as large
@@ -401,7 +401,7 @@ class TwoPhasePlan(TopKPlan):
             f"Together: ({format_upper(self.bound.epsilon)}, {self.budget.delta:g})-DP by "
             f"{self.bound.name}"
         )
-        lines.extend(filter(None, [self.told_in_rho]))
+        lines.extend(filter(None, [self.summary_in_rho]))
         lines.extend(f"Warning: {doubt}" for doubt in self.warnings)
         return "\n".join(lines)
 
@@ -473,7 +473,7 @@ def plan_two_phases(
         raise InvalidParameter(
             "budget.delta must be above 0: hiding which labels exist needs a δ", parameter="delta"
         )
-    asked = _Asked.of(
+    arguments = _TwoPhaseArguments.of(
         k, budget, labels_per_user, per_label_cap, counts, find, min_users=min_users, users=users
     )
     share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
@@ -492,30 +492,30 @@ def plan_two_phases(
         )
         return plan_in_rho(budget, in_rho)
     unstated = labels_per_user == share == find == "auto" and min_users == 1
-    if not (profile and asked.weights and unstated):
-        return _first_usual(asked, find, share, budget)
+    if not (profile and arguments.weights and unstated):
+        return _first_usual(arguments, find, share, budget)
     looks = by_profile.looks(budget.epsilon)
     rest = by_profile.rest_of(budget, looks)
-    usual = _first_usual(asked, find, share, rest)
+    usual = _first_usual(arguments, find, share, rest)
     looked = replace(usual, looks=looks, rest=rest, budget=budget)
     return replace(looked, bound=compose(looked.charge, delta=budget.delta, lower=False))
 
 
 def _first_usual(
-    asked: _Asked, find: FindBy, share: float | Literal["auto"], budget: Budget
+    arguments: _TwoPhaseArguments, find: FindBy, share: float | Literal["auto"], budget: Budget
 ) -> TwoPhasePlan:
     """The plan without a look of the first way of finding labels that this budget allows."""
     refusal: InvalidParameter | None = None
-    for how in _finding_ways(find, weights=asked.weights):
+    for how in _finding_ways(find, weights=arguments.weights):
         try:
-            return _usual(asked, how, share, budget)
+            return _usual(arguments, how, share, budget)
         except InvalidParameter as error:
             refusal = refusal or error
     raise refusal or InvalidParameter("budget: it is too small for every way of finding labels")
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _TwoPhaseArguments:
     """The validated arguments of plan_two_phases that every way needs.
 
     Attributes:
@@ -543,7 +543,7 @@ class _Asked:
         *,
         min_users: int,
         users: int | None,
-    ) -> _Asked:
+    ) -> _TwoPhaseArguments:
         """The arguments of plan_two_phases, validated."""
         chosen = validate.member(FIND, find=find)
         weights = chosen == "weights" or (chosen == "auto" and per_label_cap == 1)
@@ -596,55 +596,55 @@ def _finding_ways(find: FindBy, *, weights: bool) -> Iterator[Finder]:
 
 
 def _usual(
-    asked: _Asked, how: Finder, share: float | Literal["auto"], budget: Budget
+    arguments: _TwoPhaseArguments, how: Finder, share: float | Literal["auto"], budget: Budget
 ) -> TwoPhasePlan:
     """The plan without a look of one way of finding labels, with the least noise on the counts."""
-    everything = Sensitivity(linf=asked.per_label_cap)
+    everything = Sensitivity(linf=arguments.per_label_cap)
     under = everything
     if how != "uncapped":
         weights = how == "weights"
-        under = finding_sensitivity(asked.cap, asked.per_label_cap, weights=weights)
-    divided = next((row[1:] for row in DIVISIONS if asked.k <= row[0]), BEYOND)
+        under = finding_sensitivity(arguments.cap, arguments.per_label_cap, weights=weights)
+    divided = next((row[1:] for row in DIVISIONS if arguments.k <= row[0]), BEYOND)
     own = divided[0] if share == "auto" else share
-    floor = FLOOR * asked.k if how == "uncapped" else 0
+    floor = FLOOR * arguments.k if how == "uncapped" else 0
     ways = [
         Way(how, 1.0 if family is None else own, divided[1], family, under.l0, floor)
-        for family in asked.families
+        for family in arguments.families
     ]
-    best = _first_that_fits(asked, ways, budget, under)
+    best = _first_that_fits(arguments, ways, budget, under)
     return TwoPhasePlan(
-        k=asked.k,
+        k=arguments.k,
         budget=budget,
         sensitivity=everything,
         domain="private",
         phases=best.phases,
         bound=best.bound,
         split=_split(best.way),
-        counted=asked.counted,
+        counted=arguments.counted,
         design=best.way.words,
-        users=asked.users,
+        users=arguments.users,
         under=best.under,
-        min_users=asked.min_users,
+        min_users=arguments.min_users,
         way=best.way,
-        family=None if asked.counts == "auto" else asked.families[0],
+        family=None if arguments.counts == "auto" else arguments.families[0],
     )
 
 
 def _first_that_fits(
-    asked: _Asked, ways: list[Way], budget: Budget, under: Sensitivity
+    arguments: _TwoPhaseArguments, ways: list[Way], budget: Budget, under: Sensitivity
 ) -> CalibratedWay:
     """The way with the least noise on the counts, by a closed form; the next where it has none."""
-    everything = Sensitivity(linf=asked.per_label_cap)
+    everything = Sensitivity(linf=arguments.per_label_cap)
     delta = (1 - FINDING_DELTA[ways[0].find]) * budget.delta
     whole = gaussian_mu(epsilon=budget.epsilon, delta=delta)
 
     def noise(way: Way) -> float:
-        return deviation(way, asked.k, budget, whole, asked.per_label_cap)
+        return deviation(way, arguments.k, budget, whole, arguments.per_label_cap)
 
     refusal = InvalidParameter("budget: it is too small for this way")
     for way in sorted(ways, key=noise):
         try:
-            return calibrated(way, asked.k, budget, under, everything)
+            return calibrated(way, arguments.k, budget, under, everything)
         except InvalidParameter as error:
             refusal = error
     raise refusal

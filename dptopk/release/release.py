@@ -494,8 +494,8 @@ def fields_to_json(value: Any) -> dict[str, Any]:
     plain = {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
     optional = {one.name for one in fields(value) if one.metadata.get("optional")}
     unset = {name for name in optional if plain[name] is None}
-    said = {name: part for name, part in plain.items() if name not in unset}
-    return {"name": type(value).__name__} | said
+    stated_fields = {name: part for name, part in plain.items() if name not in unset}
+    return {"name": type(value).__name__} | stated_fields
 
 
 def to_json(value: object) -> Any:  # noqa: PLR0911

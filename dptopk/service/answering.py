@@ -43,7 +43,7 @@ from dptopk.service.questions import (
     Plans,
     PostedQuestion,
     charge_of,
-    kind_asked,
+    kind_of,
     recorded,
     recorded_kind,
     revived,
@@ -139,7 +139,7 @@ class AnswerService:
         try:
             self._charges.do(charging)
         except BudgetExceeded as refused:
-            kind = kind_asked(spec, question)
+            kind = kind_of(spec, question)
             if kind is None:
                 raise
             accounts = self.ledger.state(spec.name).accounts(analyst, segments)
@@ -162,10 +162,10 @@ class AnswerService:
             if job is not None:
                 self.jobs.progress(job, done, total)
 
-        asked = spec.segmented(question.segments, question.where)
+        segmented = spec.segmented(question.segments, question.where)
         if (finding := plan.reading.finding) is not None:
-            asked = replace(asked, finding=finding)
-        return self.histograms.get(spec, version, question.where, asked, progress)
+            segmented = replace(segmented, finding=finding)
+        return self.histograms.get(spec, version, question.where, segmented, progress)
 
     def _answer(self, spec: DatasetSpec, spend: Spend) -> None:
         """Draw and store the answer to a charge, with the plan that was charged."""

@@ -34,8 +34,8 @@ def token_of(request: Request) -> str:
     """The token that a request carries, or nothing; of two tokens neither counts, since a proxy may
     have looked at the other one.
     """
-    given = request.headers.getlist("Authorization")
-    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    headers = request.headers.getlist("Authorization")
+    scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     if scheme.lower() == "bearer":
         return token.strip()
     return ""

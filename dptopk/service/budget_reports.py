@@ -194,7 +194,7 @@ class BudgetReports:
         self,
         dataset: str,
         analyst: str,
-        asked: Further | None = None,
+        further: Further | None = None,
         *,
         segments: tuple[str, ...] | None = None,
     ) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class BudgetReports:
         Args:
             dataset: whose.
             analyst: who would ask.
-            asked: what would be spent; the data set is charged nothing here.
+            further: what would be spent; the data set is charged nothing here.
             segments: declared ones that would pay; None: all data.
 
         Returns:
@@ -211,20 +211,20 @@ class BudgetReports:
             analyst; ``owner`` says whose it is: an analyst without a share draws on the reserve.
         """
         name = canonical(analyst)
-        key = ("balance", dataset, name, segments, None if asked is None else asked.key)
-        return self._now(lambda: self._balance(dataset, name, asked, segments), *key)
+        key = ("balance", dataset, name, segments, None if further is None else further.key)
+        return self._now(lambda: self._balance(dataset, name, further, segments), *key)
 
     def _balance(
-        self, dataset: str, name: str, asked: Further | None, segments: tuple[str, ...] | None
+        self, dataset: str, name: str, further: Further | None, segments: tuple[str, ...] | None
     ) -> dict[str, Any]:
         state = self.ledger.state(dataset)  # a copy: what is spent on it is spent nowhere else
         kind = kind_of(state.kind, state.account, state.sensitivity)
         parts = state.terms.get("shares")
         if parts is None:
             account = _of(state.account, segments)
-            balance = {"total": self._page(account, kind, asked, dataset, segments)}
+            balance = {"total": self._page(account, kind, further, dataset, segments)}
             for owner, held in state.limits_of(name, segments).items():
-                page = self._page(held, kind, asked, dataset, owner, segments)
+                page = self._page(held, kind, further, dataset, owner, segments)
                 balance["mine"] = {"owner": name} | page
             return balance
         owner = name if name in parts else RESERVE
@@ -232,7 +232,7 @@ class BudgetReports:
         if owner not in parts:
             return {"total": total, "mine": _no_share(name)}
         own = _of(state.account.account(name), segments)
-        page = self._page(own, kind, asked, dataset, owner, segments)
+        page = self._page(own, kind, further, dataset, owner, segments)
         return {"total": total, "mine": {"owner": owner} | page}
 
     def budget(self, dataset: str, analyst: str, *, everyone: bool = False) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class BudgetReports:
         return self.balance(dataset, analyst) | {"spent_by_me": spent, "fits": fits}
 
     def _page(
-        self, account: Account, kind: Kind, asked: Further | None, *whose: Hashable
+        self, account: Account, kind: Kind, further: Further | None, *whose: Hashable
     ) -> dict[str, Any]:
         """One budget in numbers; ``whose``: tells it from others."""
         now = account.summary()
@@ -286,7 +286,7 @@ class BudgetReports:
             "share": now.share,
             "shares": now.shares,
             "remaining": str(account.remaining()),
-            **({} if asked is None else asked.after(account)),
+            **({} if further is None else further.after(account)),
         }
 
     def spending(self, dataset: str) -> SpendingPage:

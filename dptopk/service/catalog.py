@@ -342,9 +342,9 @@ class DatasetSpec:
             return None
         if self.budget_by in where:
             return (where[self.budget_by],)
-        asked = self.segmented(segments, where)
-        if asked.column == self.budget_by:
-            return asked.values
+        segmented = self.segmented(segments, where)
+        if segmented.column == self.budget_by:
+            return segmented.values
         return None
 
     def segmented(
@@ -362,14 +362,14 @@ class DatasetSpec:
         """
         if not segments:
             return Segmented()
-        ((column, given),) = segments.items() if len(segments) == 1 else (("", ()),)
+        ((column, segment_names),) = segments.items() if len(segments) == 1 else (("", ()),)
         if column not in self.segments:
             raise InvalidParameter(
                 f"segments: one may ask by one of {', '.join(self.segments) or 'no columns'} here"
             )
         if column in where:
             raise InvalidParameter(f"segments: {column} is fixed by a condition")
-        values = tuple(given) or self.filters[column]
+        values = tuple(segment_names) or self.filters[column]
         if len(set(values)) < len(values) or not set(values) <= set(self.filters[column]):
             raise InvalidParameter(
                 f"segments: {column} must be different ones of {', '.join(self.filters[column])}"

@@ -69,17 +69,17 @@ def opened(catalog: Catalog, tables: Tables) -> Ledger:
     Raises:
         LedgerError: when the ledger says anything else than the catalog.
     """
-    made = not served_before(tables)
+    create = not served_before(tables)
     try:
         ledger = Ledger(
             catalog.ledger,
             key=catalog.key,
             head_file=catalog.head_file,
             ahead=True,
-            create=made,
+            create=create,
         )
     except LedgerError as error:
-        if made:
+        if create:
             raise
         raise LedgerError(f"{error}; {NOT_ANEW}") from None
     try:
@@ -221,8 +221,8 @@ def _terms_that_differ(spec: DatasetSpec, state: DatasetState) -> Iterator[Diffe
         if canonical(analyst) in state.limits:
             pairs.append((f"limit of {analyst!r}", state.limits[canonical(analyst)][0], terms))
     for what, there, here in pairs:
-        if _said(there) != _wanted(here):
-            yield Difference(spec.name, what, _shown(_said(there)), _shown(_wanted(here)))
+        if _plain_terms(there) != _wanted(here):
+            yield Difference(spec.name, what, _shown(_plain_terms(there)), _shown(_wanted(here)))
 
 
 def apply(catalog: Catalog, reason: str) -> list[Difference]:
@@ -295,7 +295,7 @@ def _refuse_others(spec: DatasetSpec, state: DatasetState) -> None:
 
 
 def _wanted(terms: CatalogBudget) -> dict[str, Any]:
-    """Return a budget by the catalog, in the form of ``_said``."""
+    """Return a budget by the catalog, in the form of ``_plain_terms``."""
     if terms.shares is not None:
         parts = {analyst_name(name): _part(share) for name, share in terms.shares.items()}
         return {"shares": parts, "delta": terms.delta}
@@ -308,14 +308,14 @@ def _wanted(terms: CatalogBudget) -> dict[str, Any]:
 
 def _part(part: Charge | Budget | None) -> dict[str, Any]:
     if isinstance(part, Budget):
-        return _said({"budget": part.terms()})
+        return _plain_terms({"budget": part.terms()})
     return {"registered": str(part)}
 
 
-def _said(terms: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
     """Return a budget by the ledger, without derived values (guarantees and capacities)."""
     if "shares" in terms:
-        parts = {name: _said(part) for name, part in terms["shares"].items()}
+        parts = {name: _plain_terms(part) for name, part in terms["shares"].items()}
         for part in parts.values():
             if "registered" in part:  # stated at the delta of all shares
                 part.pop("delta")
@@ -328,8 +328,8 @@ def _said(terms: Mapping[str, Any]) -> dict[str, Any]:
     return total | {"delta": delta, "failure_delta": failures}
 
 
-def _shown(said: Mapping[str, Any]) -> str:
+def _shown(terms: Mapping[str, Any]) -> str:
     """Terms for people."""
-    parts = [f"{name} ({_shown(part)})" for name, part in said.get("shares", {}).items()]
-    others = [f"{name} {value}" for name, value in said.items() if name != "shares"]
+    parts = [f"{name} ({_shown(part)})" for name, part in terms.get("shares", {}).items()]
+    others = [f"{name} {value}" for name, value in terms.items() if name != "shares"]
     return ", ".join([*parts, *others])

@@ -367,9 +367,9 @@ def _labels(path: Path, where: str) -> list[str]:
     return labels
 
 
-def _names(given: Iterable[Any], where: str) -> tuple[str, ...]:
+def _names(names_in_file: Iterable[Any], where: str) -> tuple[str, ...]:
     """Names of analysts as the ledger writes them; two spellings of one are refused."""
-    names = [analyst_name(name) for name in given]
+    names = [analyst_name(name) for name in names_in_file]
     if len(set(names)) < len(names):
         raise InvalidParameter(f"{where}: two of these names are one analyst's")
     return tuple(names)

@@ -115,8 +115,10 @@ def _dataset(spec: DatasetSpec) -> Iterator[CatalogProblem]:
     if spec.labels_per_user is None and spec.source != "macbeth":
         yield CatalogProblem(f"{where}: labels_per_user is not given: all labels of a user count")
     yield from _all(where, partial(_plain, spec))
-    for place, budget, made in terms_by_place(spec):
-        yield from _all(f"{where}.{place}", partial(_protects, f"{where}.{place}", budget, made))
+    for place, budget, account_terms in terms_by_place(spec):
+        yield from _all(
+            f"{where}.{place}", partial(_protects, f"{where}.{place}", budget, account_terms)
+        )
     for column, values in {"": ("",), **spec.filters}.items():
         reading = partial(_read, spec, {column: values[0]} if column else {})
         yield from _all(where, reading)
@@ -136,10 +138,10 @@ def _read(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[CatalogProble
 
 
 def _protects(
-    where: str, budget: CatalogBudget, made: Callable[[], RecordedTerms]
+    where: str, budget: CatalogBudget, account_terms: Callable[[], RecordedTerms]
 ) -> Iterator[CatalogProblem]:
     """Warn of a budget that limits nothing in practice."""
-    account = account_of(made())
+    account = account_of(account_terms())
     total = budget.budget
     if total is None or (total.rho is not None and total.delta):
         epsilon = account.epsilon()

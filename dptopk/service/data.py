@@ -42,7 +42,7 @@ class Histograms:
         spec: DatasetSpec,
         version: str,
         where: Mapping[str, str],
-        asked: Segmented,
+        segmented: Segmented,
         progress: Progress,
     ) -> Read:
         """The histograms of a data version under conditions; two questions at the same time read
@@ -52,12 +52,16 @@ class Histograms:
             Unreadable: when the source cannot be read.
             DptopkError: what ``progress`` raises.
         """
-        key = (spec.name, version, tuple(sorted(where.items())), asked)
-        return self._read.get(key, lambda: _read(spec, version, where, asked, progress))
+        key = (spec.name, version, tuple(sorted(where.items())), segmented)
+        return self._read.get(key, lambda: _read(spec, version, where, segmented, progress))
 
 
 def _read(
-    spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress
+    spec: DatasetSpec,
+    version: str,
+    where: Mapping[str, str],
+    segmented: Segmented,
+    progress: Progress,
 ) -> Read:
     stopped: list[DptopkError] = []
 
@@ -70,7 +74,7 @@ def _read(
 
     step(0, 1)
     try:
-        read = _source(spec, version, where, asked, step)
+        read = _source(spec, version, where, segmented, step)
         if spec.labels is not None:
             read = {name: _public(spec, histogram, spec.labels) for name, histogram in read.items()}
     except Exception as error:  # noqa: BLE001
@@ -83,9 +87,9 @@ def _read(
     return read
 
 
-def tried(spec: DatasetSpec, where: Mapping[str, str], asked: Segmented) -> None:
+def tried(spec: DatasetSpec, where: Mapping[str, str], segmented: Segmented) -> None:
     """Read the data as a question would, for an operator: errors are raised unchanged."""
-    read = _source(spec, spec.version, where, asked, lambda _done, _total: None)
+    read = _source(spec, spec.version, where, segmented, lambda _done, _total: None)
     if spec.labels is not None:
         for histogram in read.values():
             _public(spec, histogram, spec.labels)
@@ -99,7 +103,11 @@ def _public(spec: DatasetSpec, read: Histogram, labels: Sequence[Any]) -> Histog
 
 
 def _source(
-    spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress
+    spec: DatasetSpec,
+    version: str,
+    where: Mapping[str, str],
+    segmented: Segmented,
+    progress: Progress,
 ) -> Read:
     if spec.source == "macbeth":
         return {"": macbeth(sensitivity=spec.sensitivity)}
@@ -107,13 +115,13 @@ def _source(
     if "://" not in path:
         refuse_special(Path(path))
     if spec.user is None or spec.item is None:
-        return _counts(spec, path, where, asked, progress)
+        return _counts(spec, path, where, segmented, progress)
     reading = _EventsReading(spec, spec.user, spec.item, path, where, progress)
-    if asked.values:
-        return reading.segments(asked)
-    if asked.finding is None:
+    if segmented.values:
+        return reading.segments(segmented)
+    if segmented.finding is None:
         return {"": reading.capped()}
-    return {"": reading.with_and_without_cap(asked.finding)}
+    return {"": reading.with_and_without_cap(segmented.finding)}
 
 
 @dataclass(frozen=True)
@@ -165,16 +173,16 @@ class _EventsReading:
             progress=self.progress,
         )
 
-    def segments(self, asked: Segmented) -> Read:
+    def segments(self, segmented: Segmented) -> Read:
         """The histogram of each segment, under the catalog's caps or with a finding."""
-        finding = asked.finding
+        finding = segmented.finding
         return segment_histograms(
             self.path,
             user=self.user,
             item=self.item,
-            segment=asked.column,
-            segments=asked.values,
-            segments_per_user=asked.per_user,
+            segment=segmented.column,
+            segments=segmented.values,
+            segments_per_user=segmented.per_user,
             labels_per_user=finding.labels_per_user if finding else self.spec.labels_per_user,
             weights=finding is not None and finding.weights,
             profile=finding is not None and finding.profile,
@@ -188,13 +196,13 @@ class _EventsReading:
 
 
 def _counts(
-    spec: DatasetSpec, path: str, where: Mapping[str, str], asked: Segmented, progress: Progress
+    spec: DatasetSpec, path: str, where: Mapping[str, str], segmented: Segmented, progress: Progress
 ) -> Read:
     """Return the rows of a table of counts, separately for each segment."""
     read = {}
-    for place, value in enumerate(asked.values or ("",)):
-        progress(place, len(asked.values) or 1)
-        here = dict(where) | ({asked.column: value} if asked.values else {})
+    for place, value in enumerate(segmented.values or ("",)):
+        progress(place, len(segmented.values) or 1)
+        here = dict(where) | ({segmented.column: value} if segmented.values else {})
         frame = read_counts(path, label=spec.label, count=spec.count, where=here)
         read[value] = Histogram.from_pandas(
             frame, label="label", count="count", sensitivity=spec.sensitivity

@@ -55,6 +55,6 @@ def tokens(catalog: Catalog) -> dict[str, str]:
     """A token for an analyst and one for an administrator."""
     tables = Tables(catalog.access)
     access = Access(tables)
-    made = {"analyst": access.create("analyst"), "owner": access.create("owner", "admin")}
+    token_of_role = {"analyst": access.create("analyst"), "owner": access.create("owner", "admin")}
     tables.close()
-    return made
+    return token_of_role

@@ -102,8 +102,8 @@ class Turns:
         """Do what may be done now; what waits for another piece of its sender's is done by that
         one's thread.
         """
-        while (taken := self._take()) is not None:
-            who, future, work = taken
+        while (job := self._take()) is not None:
+            who, future, work = job
             if not future.set_running_or_notify_cancel():  # nobody waits for it any more
                 self._end(who)
                 continue

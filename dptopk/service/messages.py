@@ -28,7 +28,7 @@ WORDS = {  # what is said, with what pydantic says of the limit: of which kinds 
     "must be an object in JSON": "dict_type model_type model_attributes_type",
     "is no JSON": "json_invalid",
 }
-SAID = {kind: words for words, kinds in WORDS.items() for kind in kinds.split()}
+WORDS_OF_KIND = {kind: words for words, kinds in WORDS.items() for kind in kinds.split()}
 KINDS = {"TopK", "Run"}  # which a body may be: pydantic tells what is wrong with it as each of them
 
 
@@ -59,6 +59,5 @@ def _line(where: list[str], error: Mapping[str, Any]) -> str:
     name = ".".join(where[1:]) or "the body"
     if error["type"] == "json_invalid":  # which names a place in the text
         name = "the body"
-    return (
-        f"{name} {SAID.get(error['type'], 'is not what it must be').format(**error.get('ctx', {}))}"
-    )
+    words = WORDS_OF_KIND.get(error["type"], "is not what it must be")
+    return f"{name} {words.format(**error.get('ctx', {}))}"

@@ -71,11 +71,11 @@ def _family(
 ) -> list[str]:
     lines = [f"# HELP dptopk_{name} {text}\n", f"# TYPE dptopk_{name} {kind}\n"]
     for named, value in values:
-        said = [
+        sample_lines = [
             f'{key}="{_escaped(str(one))}"' for key, one in zip(labels.split(), named, strict=True)
         ]
-        if said:
-            lines.append(f"dptopk_{name}{{{','.join(said)}}} {value:g}\n")
+        if sample_lines:
+            lines.append(f"dptopk_{name}{{{','.join(sample_lines)}}} {value:g}\n")
         else:
             lines.append(f"dptopk_{name} {value}\n")
     return lines

@@ -109,13 +109,13 @@ class PostedQuestion(Body):
     def check(self, spec: DatasetSpec) -> None:
         """Refuse conditions and segments that the data set does not offer."""
         spec.checked(self.where)
-        asked = spec.segmented(self.segments, self.where)
-        if self.rows * len(asked.values) > MOST_LABELS:
+        segmented = spec.segmented(self.segments, self.where)
+        if self.rows * len(segmented.values) > MOST_LABELS:
             raise InvalidParameter(
                 f"segments: an answer may have at most {MOST_LABELS} rows in all"
             )
         for column in spec.several:
-            if column not in {asked.column, *self.where}:
+            if column not in {segmented.column, *self.where}:
                 raise InvalidParameter(
                     f"where: name one {column}, or ask by segments: a user may be in several of "
                     f"them"
@@ -157,12 +157,12 @@ def _limited(one: dataclasses.Field[Any]) -> Any:
 
 
 if TYPE_CHECKING:
-    Asked = PostedQuestion
+    QuestionBody = PostedQuestion
 else:
-    Asked = form()
+    QuestionBody = form()
 
 
-class TopK(Asked):
+class TopK(QuestionBody):
     """A question: the top k, for (epsilon, delta), for rho, or at a wanted accuracy; of segments,
     in each of them.
     """
@@ -223,7 +223,7 @@ def facts_of(spec: DatasetSpec) -> questions.Facts:
         looks=spec.top is None and spec.free,
         charge_as="bounded_range",
         registered=not spec.free,
-        covers=lambda made: spec.covers(made.charge),
+        covers=lambda plan: spec.covers(plan.charge),
     )
 
 
@@ -256,11 +256,11 @@ class Run(PostedQuestion):
     @property
     def rows(self) -> int:
         """k, the labels that are named, or the largest counts that take part."""
-        given = self.labels or self.ranking
+        labels = self.labels or self.ranking
         more = self.mechanism.model_extra or {}
         sizes = ({name: more[name]} for name in ("k", "d_bar") if more.get(name))
-        if given:
-            return len(given)
+        if labels:
+            return len(labels)
         return validate.count(**next(sizes, {"k": 1}))
 
     def prepared(self, spec: DatasetSpec) -> Single:
@@ -273,9 +273,9 @@ class Run(PostedQuestion):
         for name, most in (("k", MOST_ROWS), ("d_bar", MOST_LABELS)):
             validate.count(at_most=most, **{name: getattr(mechanism, name, None) or 1})
         options = {
-            name: [from_plain(label) for label in given]
-            for name, given in (("labels", self.labels), ("ranking", self.ranking))
-            if given is not None
+            name: [from_plain(label) for label in labels]
+            for name, labels in (("labels", self.labels), ("ranking", self.ranking))
+            if labels is not None
         }
         return Single.of(mechanism, options, spec.sensitivity, spec.domain_size)
 
@@ -322,13 +322,13 @@ def charge_of(spec: DatasetSpec, question: PostedQuestion, prepared: Plan) -> Ch
     """Return the charge of a question; for segments, that of a user in as many of them as the data
     set allows.
     """
-    asked = spec.segmented(question.segments, question.where)
-    if not asked.values:
+    segmented = spec.segmented(question.segments, question.where)
+    if not segmented.values:
         return prepared.charge
-    return alike(prepared, asked.values, asked.per_user).charge
+    return alike(prepared, segmented.values, segmented.per_user).charge
 
 
-def kind_asked(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:
+def kind_of(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:
     """The kind of a top-k question; None: of another one."""
     if not isinstance(question, TopK):
         return None
@@ -337,7 +337,7 @@ def kind_asked(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:
 
 def recorded_kind(spec: DatasetSpec, question: PostedQuestion) -> dict[str, Any]:
     """The kind of a top-k question as its charge records it, for what is left of the budget."""
-    kind = kind_asked(spec, question)
+    kind = kind_of(spec, question)
     if kind is None:
         return {}
     return {"question_kind": kind.plain()}

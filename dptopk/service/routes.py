@@ -33,7 +33,7 @@ from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.jobs import Job
 from dptopk.service.models import Divide, NewVersion, Problem
 from dptopk.service.plan_summary import plan_summary
-from dptopk.service.questions import PostedQuestion, Run, TopK, charge_of, kind_asked
+from dptopk.service.questions import PostedQuestion, Run, TopK, charge_of, kind_of
 from dptopk.service.worker import Service
 
 Responses = dict[int | str, dict[str, Any]]  # of a route, by status, as FastAPI describes them
@@ -67,9 +67,9 @@ def queued(route: Callable[..., Any]) -> Callable[..., Any]:
     """Let a route run when it is its sender's turn."""
 
     @wraps(route)
-    async def waiting(*, service: Service, person: Person, **given: Any) -> Any:
+    async def waiting(*, service: Service, person: Person, **parameters: Any) -> Any:
         return await wrap_future(
-            service.work.submit(person.analyst, partial(route, service, person, **given))
+            service.work.submit(person.analyst, partial(route, service, person, **parameters))
         )
 
     return waiting
@@ -164,7 +164,7 @@ def _plan(
     charge = charge_of(spec, question, prepared)
     paying = spec.paying(question.segments, question.where)
     stated = prepared.stated if prepared.charge == charge else None
-    further = Further(charge, stated, kind_asked(spec, question))
+    further = Further(charge, stated, kind_of(spec, question))
     balance = service.reports.balance(spec.name, person.analyst, further, segments=paying)
     delta = float(balance["total"]["delta"])
     promised = service.pages.get(
@@ -180,20 +180,20 @@ SPENDS = CONFLICT | {202: {"description": "Not done yet: see the job."}}
 
 @router.post("/datasets/{dataset}/topk", responses=SPENDS)
 async def topk(
-    service: Worker, person: Spending, spec: Dataset, key: Key, asked: TopK, wait: Wait = 30.0
+    service: Worker, person: Spending, spec: Dataset, key: Key, question: TopK, wait: Wait = 30.0
 ) -> Response:
     """Ask: plan, charge durably, answer. The same key gives the same answer again and is charged
     once.
     """
-    return await answered(service, person, spec, key, asked, wait)
+    return await answered(service, person, spec, key, question, wait)
 
 
 @router.post("/datasets/{dataset}/run", responses=SPENDS)
 async def run(
-    service: Worker, person: Spending, spec: Dataset, key: Key, asked: Run, wait: Wait = 30.0
+    service: Worker, person: Spending, spec: Dataset, key: Key, question: Run, wait: Wait = 30.0
 ) -> Response:
     """Run one mechanism: charge durably, answer; as exactly once as `topk`."""
-    return await answered(service, person, spec, key, asked, wait)
+    return await answered(service, person, spec, key, question, wait)
 
 
 async def answered(
@@ -205,8 +205,8 @@ async def answered(
     wait: float,
 ) -> Response:
     """Return what comes of a question that spends, or where it stands after ``wait`` seconds."""
-    asked = spec.segmented(question.segments, question.where)
-    pay(service, person, question.rows * max(1, len(asked.values)) / STORED, spends=True)
+    segmented = spec.segmented(question.segments, question.where)
+    pay(service, person, question.rows * max(1, len(segmented.values)) / STORED, spends=True)
     begin = partial(service.begin, spec, person, key, question)
     begun = await wrap_future(service.work.submit(person.analyst, begin))
     if isinstance(begun, Future):
@@ -345,8 +345,8 @@ async def division(service: Worker, person: Asking, wanted: Annotated[Divide, Bo
     """
     pay(service, person, DIVIDE * len(wanted.queries))
     queries = queries_of([query.model_dump() for query in wanted.queries])
-    made = partial(divide, queries, wanted.epsilon, wanted.delta, effort="quick")
-    divided = await wrap_future(service.planning.submit(person.analyst, made))
+    divide_budget = partial(divide, queries, wanted.epsilon, wanted.delta, effort="quick")
+    divided = await wrap_future(service.planning.submit(person.analyst, divide_budget))
     return reply(divided.plain())
 
 

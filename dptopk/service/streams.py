@@ -191,8 +191,8 @@ async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedS
     question = NewStream(**wanted.model_dump() | {"stream": "price"})
     question.check(spec)
     pay(service, person, routes.PLAN + wanted.days / DAYS)
-    told = partial(_price, service, person, spec, question)
-    return routes.reply(await wrap_future(service.planning.submit(person.analyst, told)))
+    price = partial(_price, service, person, spec, question)
+    return routes.reply(await wrap_future(service.planning.submit(person.analyst, price)))
 
 
 def _price(
@@ -257,7 +257,7 @@ async def ask(
     person: Spending,
     spec: Dataset,
     stream: Name,
-    asked: AskedDay,
+    day_question: AskedDay,
     wait: Wait = 30.0,
 ) -> Response:
     """The top k of all days up to this one: drawn once, given again to whoever asks again; nothing
@@ -266,7 +266,7 @@ async def ask(
     find = partial(_mine, service, person, spec, stream)
     charged = await wrap_future(service.work.submit(person.analyst, find))
     terms = charged.mechanism["stream"]
-    day = Calendar(**terms["calendar"]).number(asked.day)
+    day = Calendar(**terms["calendar"]).number(day_question.day)
     if day > terms["mechanism"]["days"]:
         raise HTTPException(404, "No such day")
     question = StreamDayQuestion(stream=stream, day=day, k=terms["mechanism"]["k"])

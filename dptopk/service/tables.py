@@ -29,11 +29,11 @@ TIME = sa.String(40)
 def _table(name: str, /, *empty: str, **columns: Kind) -> sa.Table:
     """A table by its columns: the first is the key, those named in ``empty`` may be empty."""
     key = next(iter(columns))
-    made = (
+    all_columns = (
         sa.Column(one, kind, primary_key=one == key, nullable=one in empty)
         for one, kind in columns.items()
     )
-    return sa.Table(name, _META, *made)
+    return sa.Table(name, _META, *all_columns)
 
 
 SECRET: dict[str, Kind] = {"salt": sa.String(64), "hash": sa.String(128)}

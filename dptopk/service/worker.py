@@ -186,8 +186,8 @@ class Service:
         """
         job = job_of(person.analyst, spec.name, key)
         with self._lock:
-            asked, running = self._running.get(job, (question, None))
-            if not question.is_that(asked.plain()):
+            first_question, running = self._running.get(job, (question, None))
+            if not question.is_that(first_question.plain()):
                 raise KeyUsed("this idempotency key is in use for another question: take a new one")
             if running is None:
                 self.questions.refuse_more(person.analyst)

@@ -291,9 +291,9 @@ class LedgerBudget:
         one: an answer from the old data would be paid for by nobody.
         """
         self._version = self._first_version
-        made = copy.copy(self)
-        made._segments = names  # noqa: SLF001
-        return made
+        backend = copy.copy(self)
+        backend._segments = names  # noqa: SLF001
+        return backend
 
 
 def _for_each(segments: Segments, account: Account) -> Parallel:
@@ -302,7 +302,7 @@ def _for_each(segments: Segments, account: Account) -> Parallel:
     return Parallel({name: own.copy_of_terms() for name in segments})
 
 
-def covers_both(account: Account, first: Plan, then: Plan) -> bool:
+def covers_in_turn(account: Account, first: Plan, then: Plan) -> bool:
     """Whether an account covers one plan and then another; nothing is spent."""
     if not isinstance(account, Filter):
         return account.can_spend(Charge.join(first.charge, then.charge))

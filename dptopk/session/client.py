@@ -143,9 +143,9 @@ class Client:
         """
         segments = _segments(options.pop("segments")) if "segments" in options else {}
         if isinstance(k, Mechanism):
-            given = {name: options.get(name) for name in ("labels", "ranking", "where")}
-            return self._about("POST", "/plan", _run(k, **given) | segments)
-        return self._about("POST", "/plan", _asked(k, budget, accuracy, options) | segments)
+            fields = {name: options.get(name) for name in ("labels", "ranking", "where")}
+            return self._about("POST", "/plan", _run(k, **fields) | segments)
+        return self._about("POST", "/plan", _question_body(k, budget, accuracy, options) | segments)
 
     def top_k(
         self,
@@ -187,7 +187,7 @@ class Client:
             ServiceError: any other refusal.
         """
         options = {"delta": delta, "counts": counts, "look": look, "where": where, **stated}
-        return self._one("/topk", _asked(k, budget, accuracy, options), key)
+        return self._one("/topk", _question_body(k, budget, accuracy, options), key)
 
     def top_k_each(
         self,
@@ -210,7 +210,9 @@ class Client:
             key: as for ``top_k``.
             options: further arguments of ``top_k``.
         """
-        return self._each("/topk", _asked(k, budget, accuracy, options) | _segments(segments), key)
+        return self._each(
+            "/topk", _question_body(k, budget, accuracy, options) | _segments(segments), key
+        )
 
     def run(
         self,
@@ -324,15 +326,15 @@ class Client:
         if key is not None:
             return self._answer(path, body, _sent(key=key))
         question = canonical_json([path, body])
-        made = self._open.setdefault(question, f"client-{secrets.token_hex(16)}")
+        token = self._open.setdefault(question, f"client-{secrets.token_hex(16)}")
         try:
-            answer = self._answer(path, body, made)
+            answer = self._answer(path, body, token)
         except DptopkError as error:
             if _final(error):
                 del self._open[question]
             else:
                 error.add_note(
-                    f"It may have been charged: ask the same again, or give key={made!r}, to "
+                    f"It may have been charged: ask the same again, or give key={token!r}, to "
                     f"pay once."
                 )
             raise
@@ -440,8 +442,8 @@ class ClientStream:
             ServiceError: any other refusal, such as that the day's data are not there (503).
         """
         # made by it
-        asked = self._client._answer(self._path, {"day": str(day)}, "stream")  # noqa: SLF001
-        return Release.from_dict(asked["release"])
+        reply = self._client._answer(self._path, {"day": str(day)}, "stream")  # noqa: SLF001
+        return Release.from_dict(reply["release"])
 
     def answered(self) -> dict[int, Release]:
         """The answers so far, by day; free."""
@@ -497,7 +499,7 @@ def _run(
     where: Mapping[str, str] | None,
 ) -> dict[str, Any]:
     """A mechanism and the labels that it counts, as JSON."""
-    given = {
+    options = {
         name: [
             to_plain(label)
             for label in (value.labels if isinstance(value, Release) else listed(value))
@@ -509,7 +511,7 @@ def _run(
         raise InvalidParameter("mechanism must be one of dptopk.mechanisms")
     return {
         "mechanism": mechanism.to_dict(),
-        **given,
+        **options,
         **({} if where is None else {"where": dict(where)}),
     }
 
@@ -521,20 +523,20 @@ def _number(value: float | None) -> float:
     return float(value)
 
 
-def _asked(
+def _question_body(
     k: int, budget: Budget | None, accuracy: float | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A question as JSON; what is None is left to the service, but for the counts: None is none."""
     if (budget is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of budget and accuracy")
-    asked = {name: value for name, value in options.items() if value is not None}
-    asked["counts"] = options.get("counts", "auto") or "none"
-    Question.of("client", k=k, **asked)  # refuses what is no field
+    fields = {name: value for name, value in options.items() if value is not None}
+    fields["counts"] = options.get("counts", "auto") or "none"
+    Question.of("client", k=k, **fields)  # refuses what is no field
     if budget is not None:
-        if "delta" in asked:
+        if "delta" in fields:
             raise InvalidParameter("delta is for accuracy=; a budget has its own delta")
-        return {"k": k, **asked, **_part(budget)}
-    return {"k": k, **asked, "accuracy": accuracy}
+        return {"k": k, **fields, **_part(budget)}
+    return {"k": k, **fields, "accuracy": accuracy}
 
 
 def _part(budget: Budget) -> dict[str, Any]:
@@ -549,9 +551,9 @@ def _part(budget: Budget) -> dict[str, Any]:
 def _refusal(status: int, text: bytes) -> DptopkError:
     """A refusal as the error that a Session would raise."""
     try:
-        told = json.loads(text)
-        code = str(told["error"])
-        message = str(told["message"])
+        refusal = json.loads(text)
+        code = str(refusal["error"])
+        message = str(refusal["message"])
     except (ValueError, KeyError, TypeError):
         code = "unknown"
         message = f"the service answered {status}"
@@ -560,10 +562,12 @@ def _refusal(status: int, text: bytes) -> DptopkError:
     if code == "ledger":
         return LedgerError(message)
     if code == "budget_exceeded":
-        said, _, remaining = message.partition("; remaining ")
-        why, _, requested = said.partition(": requested ")
+        sentence, _, remaining = message.partition("; remaining ")
+        why, _, requested = sentence.partition(": requested ")
         return BudgetExceeded(
-            _told(requested), remaining, why.removeprefix("budget exceeded").strip(" ()")
+            _requested_charge(requested),
+            remaining,
+            why.removeprefix("budget exceeded").strip(" ()"),
         )
     return ServiceError(status, code, message)
 
@@ -578,7 +582,7 @@ def _sent(**arguments: str) -> str:
     return str(value)
 
 
-def _told(requested: str) -> Charge:
+def _requested_charge(requested: str) -> Charge:
     """The charge that a refusal names."""
     try:
         return Charge.parse(requested)

@@ -16,7 +16,7 @@ from dptopk.histogram.histogram import Histogram
 from dptopk.planning.gauge import Kind
 from dptopk.planning.protocol import Plan, Step
 from dptopk.release.release import Release
-from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget, covers_both
+from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget, covers_in_turn
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -50,7 +50,7 @@ class SessionPaying:
         accounts = self.book.accounts()
         if not then:
             return all(account.can_spend(first.charge, first.stated) for account in accounts)
-        return all(covers_both(account, first, *then) for account in accounts)
+        return all(covers_in_turn(account, first, *then) for account in accounts)
 
     def refuse(self, *charges: Charge) -> BudgetExceeded:
         """The refusal of these charges together."""
@@ -103,6 +103,6 @@ class SessionPaying:
         else:
             origin = ["histogram", data.identity]
         if step.about:
-            taken = [self.source or self.histogram.identity, *step.about]
-            origin = ["source", canonical_json(taken)]
+            source_and_step = [self.source or self.histogram.identity, *step.about]
+            origin = ["source", canonical_json(source_and_step)]
         return fingerprint([step.text, str(step.charge), planned, options, about, origin])

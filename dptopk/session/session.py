@@ -205,7 +205,7 @@ class Session:
         self._pid = os.getpid()
         self._book = book
         self._answered: list[dict[str, Any]] = []
-        self._asked: dict[str, tuple[Charge, Budget | None]] = {}
+        self._kinds_charged: dict[str, tuple[Charge, Budget | None]] = {}
         self._kind: Kind | None = None  # of the last question
 
     @property
@@ -272,10 +272,10 @@ class Session:
         self._remember(step.text, (step.charge, step.stated), release.charge, len(release))
 
     def _remember(
-        self, what: str, asked: tuple[Charge, Budget | None], used: Charge, rows: int
+        self, what: str, kind: tuple[Charge, Budget | None], used: Charge, rows: int
     ) -> None:
         self._answered.append({"mechanism": what, "charge": used, "rows": rows})
-        self._asked[what] = asked
+        self._kinds_charged[what] = kind
 
     def segments(self, segments: Segments) -> dict[Any, Session]:
         """Declare disjoint segments of the data set: a session for each, with its own questions, at
@@ -318,17 +318,17 @@ class Session:
             )
         self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
         self._book.declare(segments)
-        made = {}
+        sessions = {}
         for name, histogram in segments.items():
-            made[name] = object.__new__(Session)
+            sessions[name] = object.__new__(Session)
             source = (
                 None
                 if self._source is None
                 else canonical_json([self._source, segments.by, str(name)])
             )
             # a Session too
-            made[name]._begin(histogram, self._book.only(name), source, self._rng)  # noqa: SLF001
-        return made
+            sessions[name]._begin(histogram, self._book.only(name), source, self._rng)  # noqa: SLF001
+        return sessions
 
     def run_each(self, segments: Segments, mechanism: Mechanism | Plan) -> dict[Any, Release]:
         """Charge and run one question on every segment of a public list, together: segments compose
@@ -421,12 +421,12 @@ class Session:
         self, k: int, budget: Budget | None, stated: Mapping[str, Any], *, reuse: bool
     ) -> Release:
         """Plan and answer a question of this session's data."""
-        told = {name: value for name, value in stated.items() if name != "counts"}
+        options = {name: value for name, value in stated.items() if name != "counts"}
         counts = "none" if stated["counts"] is None else stated["counts"]
-        question = Question.of("session", k=k, counts=counts, **told)
+        question = Question.of("session", k=k, counts=counts, **options)
         question = question.with_total(self._total_of(budget, question))
-        made = self._planned(question, reuse=reuse)
-        return self.run_plan(made, reuse=reuse, kind=self._kind_of(question))[1]
+        plan = self._planned(question, reuse=reuse)
+        return self.run_plan(plan, reuse=reuse, kind=self._kind_of(question))[1]
 
     def _total_of(self, budget: Budget | None, question: Question) -> Budget:
         """The budget of a question: the one stated, or all that is left of the session's own.
@@ -443,13 +443,13 @@ class Session:
                 parameter="budget",
             )
         own = self._book.own
-        if own is None or (self._asked and own.rho is not None):
+        if own is None or (self._kinds_charged and own.rho is not None):
             raise InvalidParameter(
                 "budget: name Budget(epsilon, delta) of this answer; all that is left is asked for "
                 "only of an (epsilon, delta) that is the session's own",
                 parameter="budget",
             )
-        if self._asked:
+        if self._kinds_charged:
             return self._all_left(own, question)
         return own
 
@@ -458,8 +458,8 @@ class Session:
         accounts = self._book.accounts()
         totals = []
         for delta in dict.fromkeys(share * own.delta for share in DELTA_SHARES):
-            asked = replace(question, delta=delta)
-            _, epsilon = least_left(accounts, self._kind_of(asked))
+            with_delta = replace(question, delta=delta)
+            _, epsilon = least_left(accounts, self._kind_of(with_delta))
             if epsilon > 0:
                 totals.append(Budget(epsilon, delta))
         if not totals:
@@ -470,9 +470,9 @@ class Session:
         """The plan of a question, by what is public about the data and the budget."""
         paying = self._paying(reuse=reuse)
 
-        def covers(made: Plan) -> bool:
-            stored = reuse and paying.has(made.first(self._histogram))
-            return stored or paying.covers(made)
+        def covers(plan: Plan) -> bool:
+            stored = reuse and paying.has(plan.first(self._histogram))
+            return stored or paying.covers(plan)
 
         return plan(question, replace(self._facts(), covers=covers))
 
@@ -609,7 +609,7 @@ class Session:
         usual = Kind.usual(accounts[0], facts_of(self._histogram))
         kind = self._book.kind() or self._kind or usual
         account, left = least_left(accounts, kind)
-        return Remaining.of(account, self._asked, epsilon_left=left, question=str(kind))
+        return Remaining.of(account, self._kinds_charged, epsilon_left=left, question=str(kind))
 
     def report(self) -> pd.DataFrame:
         """The answers of this session, a row each: mechanism, charge (what was used), rows

@@ -102,16 +102,16 @@ def check_mechanism(
     validate.instance(Mechanism, mechanism=mechanism)
     number = validate.count(draws=draws, at_least=100)
     tried = SENSITIVITIES if sensitivities is None else tuple(sensitivities)
-    taken = tuple(each for each in tried if _accepted(mechanism, each))
-    if not taken:
+    sensitivities_accepted = tuple(each for each in tried if _accepted(mechanism, each))
+    if not sensitivities_accepted:
         raise InvalidParameter("sensitivities: the mechanism refuses all of them")
     found: dict[str, Mismatch] = {}
-    for sensitivity in taken:
+    for sensitivity in sensitivities_accepted:
         subject = Subject(mechanism, sensitivity, number, seed)
         for check in CHECKS:
             for finding in check(subject):
                 found.setdefault(finding.statement, finding)
-    return ConformanceReport(str(mechanism), taken, tuple(found.values()))
+    return ConformanceReport(str(mechanism), sensitivities_accepted, tuple(found.values()))
 
 
 def _accepted(mechanism: Mechanism, sensitivity: Sensitivity) -> bool:

@@ -264,14 +264,14 @@ def test_a_profile_is_summed_from_few_rows_of_each_label_and_is_exact_at_the_end
     degrees = sorted({max(at + step, 1) for at in (*CELLS, *NARROW) for step in (-1, 0, 1)} | {260})
     pairs = [(user, item) for user, degree in enumerate(degrees) for item in range(degree)]
     frame, rows = pd.DataFrame(pairs, columns=["user", "item"]), []
-    made = two_counts.both
+    made = two_counts.counts_with_and_without_cap
 
     def counted(source, *rest, **options):
         found = made(source, *rest, **options)
         rows.extend(source.run(found.group_by("item").agg(rows=found.count()))["rows"].to_pylist())
         return found
 
-    monkeypatch.setattr(two_counts, "both", counted)
+    monkeypatch.setattr(two_counts, "counts_with_and_without_cap", counted)
     found = event_counts(frame, **COLUMNS, labels_per_user=20, weights=True, profile=True)
     cells, totals = profiled(frame)
     assert found.profile.counts.tolist() == cells

@@ -287,7 +287,7 @@ def test_a_plan_in_rho_says_what_it_takes_of_its_budget():
     assert failing == plan.charge.delta
     assert f"In ρ: {math.ceil(spent * 1e4) / 1e4}-zCDP" in plan.explain()
     assert "failures of at most 5e-07; of the budget's ρ = 0.5 this leaves 0.000" in plan.explain()
-    assert plan_topk(2, Budget(1.0, 1e-6), sensitivity=Sensitivity(l0=1)).told_in_rho == ""
+    assert plan_topk(2, Budget(1.0, 1e-6), sensitivity=Sensitivity(l0=1)).summary_in_rho == ""
 
 
 def test_a_plan_in_rho_tells_the_failures_inside_of_its_costs():
@@ -304,7 +304,7 @@ def test_a_plan_in_rho_tells_the_failures_inside_of_its_costs():
     assert (
         plan.charge.delta == 0 < account.summary().delta * 1e-3 < failing <= account.failure_delta
     )
-    assert f"-zCDP but for failures of at most {format_upper(failing)};" in plan.told_in_rho
+    assert f"-zCDP but for failures of at most {format_upper(failing)};" in plan.summary_in_rho
     account = Filter(budget, failure_delta=failing)
     assert account.can_spend(plan.charge)
     assert not Filter(budget, failure_delta=failing * (1 - 1e-9)).can_spend(plan.charge)

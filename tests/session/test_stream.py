@@ -495,8 +495,8 @@ def test_a_fork_waits_for_the_files_of_streams_before_the_ledger(session, path):
     ledger_store._before_fork()
     try:
         assert ledger_store._held[0] is file._store
-        assert [store.made for store in ledger_store._held] == sorted(
-            (store.made for store in ledger_store._held), reverse=True
+        assert [store.serial for store in ledger_store._held] == sorted(
+            (store.serial for store in ledger_store._held), reverse=True
         )
     finally:
         ledger_store._after_fork()

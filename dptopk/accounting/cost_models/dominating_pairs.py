@@ -345,8 +345,10 @@ class BracketCurve(Curve):
         if (
             query.epsilon is None and query.delta <= 0
         ):  # the largest loss has a positive mass, however small
-            told = self.attained and self.largest < math.inf and query.delta_below <= 0
-            return Answer(self.largest, self.largest * (1 - 4 * EPS) if told else None, self.note)
+            is_reached = self.attained and self.largest < math.inf and query.delta_below <= 0
+            return Answer(
+                self.largest, self.largest * (1 - 4 * EPS) if is_reached else None, self.note
+            )
         if query.epsilon is not None and query.epsilon >= self.largest:
             return Answer(0.0, 0.0, self.note)
         found = certified_bracket(self.charge, query)

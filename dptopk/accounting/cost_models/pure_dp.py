@@ -35,8 +35,8 @@ def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
     # δ' = (δ - a) / (1 - a), rounded up; the largest ε that reaches the atom keeps δ' = 0.
     reduced = []
     for epsilon, delta in cost.constraints:
-        given_none = (delta - atom) / (1 - atom) * (1 + 4e-16)
-        reduced.append((epsilon, min(given_none, delta) if delta > atom else 0.0))
+        conditional = (delta - atom) / (1 - atom) * (1 + 4e-16)
+        reduced.append((epsilon, min(conditional, delta) if delta > atom else 0.0))
     if (0.0, 0.0) in reduced:
         return None, atom
     return (PureDP(reduced[0][0]) if len(reduced) == 1 else MultiDP(tuple(reduced))), atom

@@ -102,7 +102,7 @@ def multi_dp_bracket(
     x = validate.nonnegatives(at_epsilon=at_epsilon)
     exact = MixtureCurve({MultiDP(tuple(constraints)): count})
     bounds = []
-    for side, rest in zip((-1, 1), _given_none_fails(exact, x.ravel(), rtol), strict=True):
+    for side, rest in zip((-1, 1), _bracket_without_failure(exact, x.ravel(), rtol), strict=True):
         atom = mixture(constraints, nudge=side * PERTURBATION).atom
         log_survival = count * math.log1p(-atom) if atom < 1 else -math.inf
         deltas = -math.expm1(log_survival) + math.exp(log_survival) * rest
@@ -110,7 +110,7 @@ def multi_dp_bracket(
     return bounds[0] * (1 - 1e-13), np.minimum(outward(bounds[1]), 1.0)
 
 
-def _given_none_fails(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floats, Floats]:
+def _bracket_without_failure(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floats, Floats]:
     """Lower and upper bounds on δ given that all losses are finite."""
     ((below, _),), ((above, _),) = exact.parts(-PERTURBATION), exact.parts(PERTURBATION)
     if not above:

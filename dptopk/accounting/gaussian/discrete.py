@@ -138,8 +138,8 @@ def _single(scale: float) -> Power:
     masses = masses[masses >= LEAST_MASS]
     # Left out: masses below LEAST_MASS, and all beyond ``half``, together less than 1e-312
     # (_WIDTH).
-    both_sides = np.concatenate([masses[:0:-1], masses])
-    return Power(both_sides, 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1))
+    symmetric_masses = np.concatenate([masses[:0:-1], masses])
+    return Power(symmetric_masses, 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1))
 
 
 def discrete_gaussian_curve(

@@ -61,8 +61,8 @@ def log_binomial_pmf(
     >>> float(np.exp(log_binomial_pmf(3, 10, 0.25, 0.75)).round(12))
     0.250282287598
     """
-    given = (successes, trials, success, failure)
-    i, n, p, q = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in given))
+    arguments = (successes, trials, success, failure)
+    i, n, p, q = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in arguments))
     p = p + 0.0  # no negative zeros
     q = q + 0.0
     rest = n - i

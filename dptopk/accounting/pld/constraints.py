@@ -92,14 +92,14 @@ def mixture(
     >>> [round(weight, 6) for weight in worst.weights]
     [0.249952, 0.750048]
     """
-    given = _smallest_delta_each(constraints)
-    epsilons, slopes = _lower_hull(given, nudge)
+    smallest_deltas = _smallest_delta_each(constraints)
+    epsilons, slopes = _lower_hull(smallest_deltas, nudge)
     if not slopes:
-        return RandomizedResponseMixture((), (), 1.0, (), tuple(given))
+        return RandomizedResponseMixture((), (), 1.0, (), tuple(smallest_deltas))
     weights = np.diff([*slopes, 1.0])
     kept = set(epsilons)
-    active = [pair for pair in given if pair[0] in kept]
-    dropped = [pair for pair in given if pair[0] not in kept]
+    active = [pair for pair in smallest_deltas if pair[0] in kept]
+    dropped = [pair for pair in smallest_deltas if pair[0] not in kept]
     return RandomizedResponseMixture(
         epsilons=tuple(epsilons),
         weights=tuple(weights.tolist()),
@@ -109,13 +109,13 @@ def mixture(
     )
 
 
-def _lower_hull(given: list[Pair], nudge: float) -> tuple[list[float], list[float]]:
+def _lower_hull(pairs: list[Pair], nudge: float) -> tuple[list[float], list[float]]:
     """The ε's of the corners of the hull of d after the origin, and the slopes of the segments that
     end in them.
     """
     hull: list[Pair] = [(math.inf, 0.0)]  # the origin, x = 0
     slopes: list[float] = []
-    for epsilon, delta in given:
+    for epsilon, delta in pairs:
         point = (epsilon, min(delta * (1 + nudge), 1.0))
         slope = _slope(hull[-1], point)
         while slopes and slopes[-1] >= slope:

@@ -74,12 +74,12 @@ class Provable:
         cannot be raised so far.
         """
         nodes = far_nodes(moments, value, found.x)
-        made = cls(Majorant.of(found, moments), nodes)
+        provable = cls(Majorant.of(found, moments), nodes)
         reach = float(np.abs(nodes[[0, -1]] * value.h - found.x).max())
-        largest = float(np.abs(made.majorant.exponents).max(initial=0.0))
+        largest = float(np.abs(provable.majorant.exponents).max(initial=0.0))
         if largest * reach > LARGEST_EXPONENT:
             return None
-        raised = made.rising(value.h).raised(value).rising(value.h)
+        raised = provable.rising(value.h).raised(value).rising(value.h)
         return raised if raised.is_proven(value) else None
 
     def rising(self, h: float) -> Provable:
@@ -181,8 +181,8 @@ class CertifiedGame:
             steps[left] = {}
             for one, rest in game.firsts(left):
                 solutions = game.programs(left, one)
-                made = [_provable(found, one, tables[rest]) for found in solutions]
-                kept, bounds = _needed([each for each in made if each is not None], x)
+                provables = [_provable(found, one, tables[rest]) for found in solutions]
+                kept, bounds = _needed([each for each in provables if each is not None], x)
                 if not kept:
                     return None
                 steps[left][one] = kept
@@ -209,8 +209,8 @@ class CertifiedGame:
             found = list(self._near(one, self.tables[rest], delta, start))
             if not found:
                 return None
-            best, made = min(found, key=lambda pair: pair[0])
-            last[one] = [made]
+            best, provable = min(found, key=lambda pair: pair[0])
+            last[one] = [provable]
             epsilon = max(epsilon, best)
         return replace(self, steps={**self.steps, self.game.counts: last}), epsilon
 
@@ -222,26 +222,31 @@ class CertifiedGame:
         near: list[ProgramSolution] = []
         for _ in range(LAST_PROGRAMS):
             found = StepProgram(one, value, x, near).solve()
-            made = None if found is None else Provable.of(found, one, value)
-            if found is None or made is None:
+            provable = None if found is None else Provable.of(found, one, value)
+            if found is None or provable is None:
                 return
             near = [found]
             points = np.linspace(max(x - one.deviation, 0.0), x + one.deviation / 4, 20_001)
-            low_enough = np.flatnonzero(made.majorant.step(points) <= delta)
+            low_enough = np.flatnonzero(provable.majorant.step(points) <= delta)
             if not low_enough.size:
                 return
             before, x = x, float(points[low_enough[0]])
-            yield x, made
+            yield x, provable
             if abs(before - x) <= CLOSE * x:
                 return
 
     def stated(self) -> StatedGame:
         """As a file states it."""
-        kept = [each for firsts in self.steps.values() for made in firsts.values() for each in made]
+        kept = [
+            each
+            for firsts in self.steps.values()
+            for provable in firsts.values()
+            for each in provable
+        ]
         states: list[list[list[int] | list[list[StatedMajorant]] | list[float]]] = []
         for left, firsts in self.steps.items():
-            made = [[each.stated() for each in firsts.get(one, ())] for one in self.game.classes]
-            states.append([list(left), made, self.orders.get(left, [])])
+            steps = [[each.stated() for each in firsts.get(one, ())] for one in self.game.classes]
+            states.append([list(left), steps, self.orders.get(left, [])])
         nodes = math.ceil(self.game.reach / self.game.h)
         return {
             "grid": self.game.h,
@@ -256,24 +261,24 @@ def _provable(found: ProgramSolution, one: MomentClass, value: ValueTable) -> Pr
     """A majorant from a program; solved again where what it is raised by is much, as it may be
     since V is not quite that of the program.
     """
-    made = Provable.of(found, one, value)
+    provable = Provable.of(found, one, value)
     at = np.array([found.x])
     before = float(Majorant.of(found, one).step(at)[0])
-    if made is not None and made.majorant.step(at)[0] <= before * (1 + SOLVED_AGAIN):
-        return made
+    if provable is not None and provable.majorant.step(at)[0] <= before * (1 + SOLVED_AGAIN):
+        return provable
     again = StepProgram(one, value, found.x, [found]).solve()
     if again is None:
-        return made
-    return Provable.of(again, one, value) or made
+        return provable
+    return Provable.of(again, one, value) or provable
 
 
-def _needed(made: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:
+def _needed(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:
     """The majorants that are the least somewhere, and the least of all at each x."""
-    if not made:
+    if not provables:
         return [], np.ones(len(x))
-    bounds = np.array([each.majorant.step(x) for each in made])
+    bounds = np.array([each.majorant.step(x) for each in provables])
     least = set(np.argmin(bounds, axis=0).tolist())
-    return [each for place, each in enumerate(made) if place in least], bounds.min(axis=0)
+    return [each for place, each in enumerate(provables) if place in least], bounds.min(axis=0)
 
 
 def _converted(

@@ -232,7 +232,7 @@ class Refinement:
             for group in planned.groups
         )
         most = tuning.REDUCED_SHARE * room
-        taken = 0.0
+        total_work = 0.0
         for reduction in self.game.reductions:
             evaluation = Evaluation(
                 reduction.game, self.query, self.order, self.wanted, most, self.value
@@ -241,14 +241,14 @@ class Refinement:
             share = tuning.REDUCED_SHARE if better else tuning.CHEAP_SHARE
             if evaluation.work > share * room or not self.query.work.take(evaluation.work):
                 continue
-            taken += evaluation.work
+            total_work += evaluation.work
             try:
                 above = evaluation.above()
             except OutOfTime:
                 break
             self.done.append((above, evaluation))
             self.value = min(self.value, above)
-        return taken
+        return total_work
 
     def _play(self, room: float) -> float:
         """At the start of a stage, the game of the concentrated costs, if it fits; return the work

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Result = TypeVar("Result")
-Asked = ParamSpec("Asked")
+Arguments = ParamSpec("Arguments")
 _LOG = logging.getLogger(__name__)
 # Rows that are Python objects at one time.
 BATCH = 2**16
@@ -207,12 +207,12 @@ class OpenTable:
         if not self.collated or not self.table[name].type().is_string():
             return False
         none = self.table.filter(ibis.literal(False))
-        asked = {
+        aggregates = {
             f"p{n}": ibis.coalesce(none[name].max(), one) == other
             for n, (one, other) in enumerate(ALIKE)
         }
         answer = without_data(
-            "table", "the engine could not compare texts", lambda: self.run(none.agg(**asked))
+            "table", "the engine could not compare texts", lambda: self.run(none.agg(**aggregates))
         )
         return any(value is None or value for value in answer.to_pylist()[0].values())
 
@@ -357,11 +357,11 @@ def _failure(error: Exception) -> str:
         return ""
     import ibis.expr.operations as ops
 
-    asked = dict.fromkeys(
+    queries = dict.fromkeys(
         word for word in re.findall(r"\w+", str(error)) if word[:1].isupper() and hasattr(ops, word)
     )
-    if asked:
-        return f": it has no {'/'.join(asked)}"
+    if queries:
+        return f": it has no {'/'.join(queries)}"
     return ""
 
 

@@ -284,8 +284,8 @@ def windows_rank_as_said(tried: Tried) -> None:
         rank=ibis.rank().over(window),
     )
     ranked = ranked.mutate(new=ranked.number == ranked["rank"])
-    asked = ["g", "k", "t", "number", *(("dense", "rank", "new") if tried.backend.peers else ())]
-    found = sorted(tuple(row.values()) for row in table.run(ranked.select(*asked)).to_pylist())
+    columns = ["g", "k", "t", "number", *(("dense", "rank", "new") if tried.backend.peers else ())]
+    found = sorted(tuple(row.values()) for row in table.run(ranked.select(*columns)).to_pylist())
     expected = [
         ("a", 1, 4, 0, 0, 0, True),
         ("a", 1, 5, 1, 1, 1, True),
@@ -299,7 +299,7 @@ def windows_rank_as_said(tried: Tried) -> None:
         expected = [(*row[:3], 0, *row[4:]) for row in expected]
         agree(sorted(numbers), [0, 0, 1, 2, 3, 4], "row numbers")
         found = sorted((*row[:3], 0, *row[4:]) for row in found)
-    wanted = sorted(row[: len(asked)] for row in expected)
+    wanted = sorted(row[: len(columns)] for row in expected)
     agree(found, wanted, "places in windows")
 
 
@@ -431,8 +431,8 @@ def answers_are_of_one_state(tried: Tried) -> None:
             expression: ir.Table, change: int = change, places: Iterator[int] = places
         ) -> pa.Table:
             now = before if next(places) < change else after
-            asked = expression.op().replace({before.table.op(): now.table.op()}).to_expr()
-            return tried.connection.to_pyarrow(asked)
+            expression_now = expression.op().replace({before.table.op(): now.table.op()}).to_expr()
+            return tried.connection.to_pyarrow(expression_now)
 
         found = tried.counts(replace(before, run=run, keep=None))
         if found not in states:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Keep = Callable[[str, ir.Table], ir.Table]
 
 _LOG = logging.getLogger(__name__)
-Taken = TypeVar("Taken")
+StreamResult = TypeVar("StreamResult")
 MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
 MOST_PASSES = 10_000  # each reads the whole table
 # Of a copy of a text file: its quotes are doubled, and each of its cells has some.
@@ -75,8 +75,8 @@ def _keep(connection: DuckDBConnection, name: str, expression: ir.Table) -> ir.T
 def _stream(
     connection: DuckDBConnection,
     expression: ir.Table,
-    take: Callable[[pa.RecordBatchReader], Taken],
-) -> Taken:
+    take: Callable[[pa.RecordBatchReader], StreamResult],
+) -> StreamResult:
     """A query gives its rows as it finds them; a result would be there twice, in DuckDB and in
     Arrow.
     """

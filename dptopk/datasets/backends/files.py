@@ -12,7 +12,7 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dptopk.datasets.backends.base import Asked, Result, without_data
+from dptopk.datasets.backends.base import Arguments, Result, without_data
 from dptopk.datasets.backends.folders import is_hidden, matching, refuse_parts
 from dptopk.datasets.text_files import (
     TextFile,
@@ -121,13 +121,13 @@ class Files:
                         f"table: {Path(path).name!r} has two columns {name!r}; rename one of them"
                     )
 
-    def steady(self, run: Callable[Asked, Result]) -> Callable[Asked, Result]:
+    def steady(self, run: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         """The function ``run``, refused after a change of the files: so that all its answers are of
         one state.
         """
 
-        def checked(*asked: Asked.args, **options: Asked.kwargs) -> Result:
-            answer = run(*asked, **options)
+        def checked(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+            answer = run(*arguments, **options)
             if _state(self.paths) != self._seen:
                 raise InvalidParameter(
                     "table: its files changed while they were read; ask again when they are whole"

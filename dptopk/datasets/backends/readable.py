@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dptopk.datasets.backends.base import Asked, Result
+from dptopk.datasets.backends.base import Arguments, Result
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,12 +138,12 @@ class ReadableFiles:
     paths: Sequence[str]
     columns: Sequence[str] | None
 
-    def tolerant(self, action: Callable[Asked, Result]) -> Callable[Asked, Result]:
+    def tolerant(self, action: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         """The action on expressions of the view, run again on what is readable where a value is
         not: nothing that it gave before changes.
         """
 
-        def run(*arguments: Asked.args, **options: Asked.kwargs) -> Result:
+        def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
             try:
                 return action(*arguments, **options)
             except Exception as error:

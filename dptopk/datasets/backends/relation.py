@@ -124,8 +124,8 @@ def _refuse_collation(relation: DuckDBPyRelation, name: str) -> None:
     is read: the largest of none is NULL, and is compared as values of the column are.
     """
     largest = f"(SELECT max({_quoted(name)}) FROM {_NAME} WHERE false)"  # noqa: S608
-    asked = [f"coalesce({largest}, {_text(one)}) = {_text(other)}" for one, other in ALIKE]
-    query = f"SELECT {', '.join(asked)}"
+    comparisons = [f"coalesce({largest}, {_text(one)}) = {_text(other)}" for one, other in ALIKE]
+    query = f"SELECT {', '.join(comparisons)}"
     compared = without_data(
         "table", "the engine could not compare texts", lambda: relation.query(_NAME, query)
     )

@@ -155,12 +155,12 @@ def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
     taken, and at first name themselves.
     """
     moved: dict[int, int] = {}
-    taken = []
+    positions = []
     for place, end in enumerate(ends, start):
         chosen = place + uniform_below(end - place, bits)
-        taken.append(moved.get(chosen, chosen))
+        positions.append(moved.get(chosen, chosen))
         moved[chosen] = moved.get(place, place)
-    return taken
+    return positions
 
 
 def _in_block(rate: Fraction, short: int, width: int) -> Decimal:

@@ -385,8 +385,8 @@ def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits
 
 def _as_values(**arguments: npt.ArrayLike) -> Array:
     """Return the one argument as a contiguous array of int64 or, for real numbers, float64."""
-    ((name, given),) = arguments.items()
-    values = np.ascontiguousarray(given)
+    ((name, array),) = arguments.items()
+    values = np.ascontiguousarray(array)
     if values.ndim != 1 or (values.dtype.kind not in "iuf" and values.size):
         raise InvalidParameter(f"{name} must be a one-dimensional array of numbers")
     if values.dtype == np.uint64 and values.size and values.max() >= 1 << 63:

@@ -120,13 +120,15 @@ def heterogeneous_region(
 
     Source: Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1.
     """
-    given = (
+    epsilon_counts = (
         (validate.nonnegative(epsilon1=epsilon1), validate.count(count1=count1, at_least=0)),
         (validate.nonnegative(epsilon2=epsilon2), validate.count(count2=count2, at_least=0)),
     )
     validate.count(count=count1 + count2)
     return _region(
-        composition_law([(mixture([(epsilon, 0.0)]), times) for epsilon, times in given if times])
+        composition_law(
+            [(mixture([(epsilon, 0.0)]), times) for epsilon, times in epsilon_counts if times]
+        )
     )
 
 
