@@ -232,12 +232,38 @@ def test_unreadable_values_within_values_are_missing(tmp_path, name):
         assert counts(table, where=where) == dict.fromkeys(expected, 1)
 
 
-@pytest.mark.parametrize("cell", [b'"\\ud800"', b'"\xff"', b'"x'])
-def test_json_that_breaks_its_rules_is_refused_whole(tmp_path, cell):
+ODD_LINES = {
+    b'{"u":"b","i":"\\ud800"}': {},
+    b'{"u":"b","i":"\xff"}': {},
+    b'{"u":"b","i":"x': {},
+    b"[1, 2]": {},
+    b'{"U":"b","i":"y"}': {},
+    b'{"u":"b","u":"c","i":"y"}': {"y": 1},
+    b'{"u":"b","i":"y","":1}': {"y": 1},
+    b'{"u":"b","i":"y","z":' + b"[" * 5_000 + b"]" * 5_000 + b"}": {"y": 1},
+}
+
+
+@pytest.mark.parametrize("line", ODD_LINES)
+def test_no_line_of_json_decides_about_the_others(tmp_path, line):
     path = tmp_path / "events.jsonl"
-    path.write_bytes(b'{"u":"a","i":"x"}\n{"u":"b","i":' + cell + b"}\n")
-    with pytest.raises(InvalidParameter, match="json file could not be read"):
+    others = b'{"u":"a","i":"x"}\n{"u":"d","i":"x"}\n'
+    for text in (line + b"\n" + others, others + line + b"\n"):
+        path.write_bytes(text)
+        assert counts(path) == {"x": 2, **ODD_LINES[line]}
+
+
+def test_an_array_over_many_lines_is_no_json_lines(tmp_path):
+    path = tmp_path / "events.json"
+    path.write_text('[\n{"u":"a","i":"x"},\n{"u":"b","i":"x"}\n]\n', encoding="utf-8")
+    with pytest.raises(InvalidParameter, match="write one object a line"):
         counts(path)
+
+
+def test_keys_of_json_may_have_any_letters(tmp_path):
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"a/~1\\"b\'":"a","i":null}\n{"a/~1\\"b\'":"b","i":"x"}\n')
+    assert counts(path, user="a/~1\"b'") == {"x": 1}
 
 
 WRITERS = {"parquet": parquet, "csv": csv, "json": lines_of_json}

@@ -20,7 +20,14 @@ from dptopk.datasets.backends.base import (
     imported,
     without_data,
 )
-from dptopk.datasets.backends.files import Files, enough, located, opened, refuse_differing
+from dptopk.datasets.backends.files import (
+    Files,
+    enough,
+    located,
+    opened,
+    refuse_array,
+    refuse_differing,
+)
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.datasets.backends.readable import ReadableFiles
 from dptopk.datasets.backends.spill import Spill
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 StreamResult = TypeVar("StreamResult")
 MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
+_FIRST_LINES = 20_000  # of JSON: their keys are the columns
 MOST_PASSES = 10_000  # each reads the whole table
 # Of a copy of a text file: its quotes are doubled, and each of its cells has some.
 LONGEST_COPIED_LINE = 4 * LONGEST_LINE
@@ -324,11 +332,38 @@ def _read_text(connection: DuckDBConnection, files: Files, longest: int) -> ir.T
 
 
 def _json(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
-    paths = list(files.paths)
-    names = connection.read_json(paths, format="newline_delimited").columns
-    return connection.read_json(
-        paths, format="newline_delimited", columns=dict.fromkeys(names, "VARCHAR")
-    )
+    """Each line by itself: one that is no JSON object has no value in any column."""
+    refuse_array(files.paths)
+    run = connection.con.execute
+    paths = ", ".join(_literal(path) for path in files.paths)
+    lines = f"FROM read_ndjson_objects([{paths}], ignore_errors=true)"
+    keys = "SELECT unnest(json_keys(json)) AS key"
+    first = f"FROM (SELECT json {lines} LIMIT {_FIRST_LINES}) WHERE json_type(json) = 'OBJECT'"
+    counted = f"SELECT key, count(*) AS n FROM ({keys} {first}) WHERE key <> '' GROUP BY key"  # noqa: S608
+    names = [name for name, _ in run(f"{counted} ORDER BY n DESC, key").fetchall()]
+    distinct = {name.casefold(): name for name in reversed(names)}
+    cells = [
+        f"json_extract_string(json, {_pointer(name)}) AS {_quoted(name)}"
+        for name in sorted(distinct.values(), key=names.index)
+    ]
+    chosen = ", ".join(cells) or "json"
+    run(f"CREATE OR REPLACE TEMP VIEW dptopk_json AS SELECT {chosen} {lines}").fetchall()
+    return connection.table("dptopk_json")
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'"
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _pointer(key: str) -> str:
+    """A JSON pointer to the value of a key, as SQL."""
+    return _literal("/" + key.replace("~", "~0").replace("/", "~1"))
 
 
 def _database(connection: DuckDBConnection, files: Files, table_name: str | None) -> ir.Table:

@@ -228,6 +228,21 @@ def header(path: str) -> bytes:
     return bytes(first)
 
 
+def refuse_array(paths: Sequence[str]) -> None:
+    """Refuse files of JSON that begin with a bracket in a line of its own: one array over many
+    lines, of which few would be JSON by themselves.
+    """
+    from pyarrow import input_stream
+
+    for path in paths:
+        with input_stream(path) as stream:
+            first = stream.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
+        if first.strip() == b"[":
+            raise InvalidParameter(
+                f"table: {Path(path).name!r} is one JSON array; write one object a line"
+            )
+
+
 def well_formed(path: str) -> None:
     """Refuse a text file that is not UTF-8, or whose lines do not all end alike: Spark reads such
     files as others.
