@@ -293,6 +293,14 @@ def test_times_beyond_microseconds_are_missing(tmp_path):
         assert counts(table, where=lambda t: t.t.isnull()) == {"x": 2}
 
 
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_durations_beyond_microseconds_are_missing(unit):
+    lengths = pa.array([2**62, 0, -(2**62), None], pa.int64()).view(pa.duration(unit))
+    events = pa.table({"u": [1, 2, 3, 4], "i": ["x", "y", "x", "x"], "t": lengths})
+    assert counts(events, where=lambda t: t.t.notnull()) == {"y": 1}
+    assert counts(events, where=lambda t: t.t.isnull()) == {"x": 3}
+
+
 CONDITIONS = {
     "isnull": lambda text: text.isnull(),
     "notnull": lambda text: text.notnull(),

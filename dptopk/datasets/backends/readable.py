@@ -1,6 +1,6 @@
 """Values that an engine cannot read count as missing, in Parquet files and Arrow data: text that is
-not UTF-8, and times beyond 64 bits of microseconds, also in the fields of structures. A list or map
-that holds such text is missing as a whole.
+not UTF-8, and times and durations beyond 64 bits of microseconds, also in the fields of structures.
+A list or map that holds such text is missing as a whole.
 
 Writers need not check what they write. An engine that meets such a value refuses the whole table:
 one user's value would decide whether there is an answer.
@@ -48,7 +48,8 @@ def _readable_values(values: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     kind = values.type
-    if pa.types.is_timestamp(kind) and kind.unit in _MICROSECONDS:
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    if is_time and kind.unit in _MICROSECONDS:
         return _in_range(values, _MICROSECONDS[kind.unit])
     if pa.types.is_struct(kind) and kind.num_fields:
         return _readable_fields(values)
@@ -66,8 +67,8 @@ def _readable_fields(values: pa.StructArray) -> pa.StructArray:
     return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
 
 
-def _in_range(column: pa.TimestampArray, microseconds: int) -> pa.TimestampArray:
-    """A column of times of a coarser unit, NULL where they are too large for microseconds."""
+def _in_range(column: pa.Array, microseconds: int) -> pa.Array:
+    """Times or durations of a coarser unit, NULL where they are too large for microseconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -76,7 +77,10 @@ def _in_range(column: pa.TimestampArray, microseconds: int) -> pa.TimestampArray
     above = pc.greater_equal(ticks, -largest)
     below = pc.less_equal(ticks, largest)
     null = pa.scalar(None, column.type)
-    return pc.if_else(pc.and_(above, below), column, null)
+    is_in_range = pc.fill_null(pc.and_(above, below), False)
+    # DuckDB converts what is stored below a NULL of a duration as well.
+    stored = pc.if_else(is_in_range, ticks, 0).cast(column.type)
+    return pc.if_else(is_in_range, stored, null)
 
 
 def _is_text(kind: pa.DataType) -> bool:
