@@ -320,8 +320,11 @@ def _filters() -> Iterator[Number]:
         ) -> float:
             return Accountant.filter(budget, failure_delta=0.0, ranges=ranges).fits(query)
 
+        def by_renyi(query: Charge = query, budget: Budget = budget) -> float:
+            return Accountant.filter(budget, failure_delta=0.0, method="renyi").fits(query)
+
         ranges = (largest, largest / 2)
-        yield Number(f"filter-{name}-renyi", accepted, 0, how.format(""))
+        yield Number(f"filter-{name}-renyi", by_renyi, 0, how.format(', method="renyi"'))
         yield Number(
             f"filter-{name}-prices",
             partial(accepted, ranges=ranges),
