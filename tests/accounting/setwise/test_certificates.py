@@ -484,7 +484,9 @@ def test_concentrated_costs_beside_others(charge, kinds, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [0, 1, 3, 5, 6, *(pytest.param(seed, marks=pytest.mark.study) for seed in (2, 4, 7))]
+)
 def test_a_random_charge_with_zcdp_costs_is_certified_as_it_is_composed(seed, tmp_path):
     rng = np.random.default_rng(1000 + seed)
     rhos = [float(f"{rho:.3g}") for rho in 10 ** rng.uniform(-4, -1, rng.integers(1, 4))]
