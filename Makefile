@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run test test-slow test-studies test-all lowest lowest-ready dbt lint types check browser service-torture deploy-check figures figures-quick caps-quick doc-figures proofs measure bench docs docs-check \
+.PHONY: run test test-slow test-studies test-all lowest lowest-ready dbt dbt-ready lint types check browser service-torture deploy-check figures figures-quick caps-quick doc-figures proofs measure bench docs docs-check \
   contrib-check paper paper-numbers package-check clean
 
 run: $(VENV)/.run-ready
@@ -52,6 +52,7 @@ build/lowest/.ready: pyproject.toml
 dbt: $(VENV)/.test-ready build/dbt/.ready
 	$(BIN)/python -m pytest -q -n 0 tests/test_dbt.py
 
+dbt-ready: build/dbt/.ready
 build/dbt/.ready: pyproject.toml
 	rm -rf build/dbt
 	$(PYTHON) -m venv build/dbt

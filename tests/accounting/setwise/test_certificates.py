@@ -68,7 +68,15 @@ def test_a_charge_of_every_kind_is_certified_near_the_best_bound(mixed, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("charge", ["25*DP(0.1)", "30*BR(0.1)", "ZCDP(0.125)", "9*CDP(0.01, 0.2)"])
+@pytest.mark.parametrize(
+    "charge",
+    [
+        "25*DP(0.1)",
+        "30*BR(0.1)",
+        "ZCDP(0.125)",
+        pytest.param("9*CDP(0.01, 0.2)", marks=pytest.mark.study),
+    ],
+)
 def test_one_kind_alone(charge, tmp_path):
     """KOV's number, a group of selections, one zCDP cost: as compose has them, to a thousandth; a
     coarse game of nine costs to two.
