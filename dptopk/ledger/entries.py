@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ from dptopk.errors import InvalidParameter, LedgerError
 # another number, and adds to ``earlier_formats`` how entries of the number before are read.
 FORMAT = 3
 GENESIS = "0" * 64
+# Of objects and lists inside one another. Python reads JSON by recursion: a body that is written
+# near its limit cannot be read by whoever has more calls under way.
+DEEPEST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +110,27 @@ def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
             json.dumps(dict(body or {}), allow_nan=False), object_pairs_hook=_distinct
         )
         canonical_json(read)
+        too_deep = _is_deeper(read, DEEPEST)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidParameter(
             f"{name} cannot be written as JSON: {type(error).__name__}"
         ) from None
+    if too_deep:
+        raise InvalidParameter(
+            f"{name} cannot be written: it is nested more than {DEEPEST} levels deep"
+        )
     return dict(read)
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether objects and lists lie inside one another on more than so many levels."""
+    if isinstance(value, dict):
+        parts: Iterable[object] = value.values()
+    elif isinstance(value, list):
+        parts = value
+    else:
+        return False
+    return levels == 0 or any(_is_deeper(part, levels - 1) for part in parts)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,12 +22,14 @@ from typing import Any
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.recorded import HeadPlace
+from dptopk.ledger.sqlite_file import LedgerFile
 
 if sys.platform != "win32":  # there heads are replaced without a lock
     import fcntl
 
 
 _MAX_SEQ = 2**63 - 1  # of an integer in SQLite and PostgreSQL
+_MAX_BYTES = 10_000  # of a head file; one that is written here has 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,12 @@ class HeadFile:
     """A head in a file.
 
     Args:
-        path: where it is.
+        path: where it is; a link to it stays one.
+        ledger: the file of the ledger whose head it is, which is never opened here.
     """
 
     path: Path
+    ledger: LedgerFile | None = None
 
     def read(self) -> Head | None:
         """The head; None when there is no file.
@@ -88,6 +93,7 @@ class HeadFile:
             InvalidParameter: when the file holds no head.
         """
         try:
+            self._refuse_what_is_no_head()
             return Head.of(json.loads(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
@@ -100,6 +106,24 @@ class HeadFile:
                 f"head: {self.path.name!r} is not an exported head; {hint}"
             ) from None
 
+    def _refuse_what_is_no_head(self) -> None:
+        """Refuse a pipe or a device, whose reading may never end, and the ledger, whose locks would
+        be dropped when it is closed.
+
+        Raises:
+            OSError: when there is no file.
+            ValueError: when what is there now is none that may be read.
+        """
+        found = self.path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
+            raise ValueError("no file of a head")
+        if self.ledger is not None and self.ledger.is_one_of_its_files(found):
+            raise ValueError("a file of the ledger")
+
+    def _where(self) -> Path:
+        """The file itself: a link to another disk must not become a file on this one."""
+        return Path(os.path.realpath(self.path))
+
     def place(self) -> HeadPlace:
         """Return how a ledger records where this is."""
         return {"kind": "file", "name": self.path.name}
@@ -110,9 +134,10 @@ class HeadFile:
         Raises:
             LedgerError: when it cannot be removed.
         """
+        where = self._where()
         try:
-            with _held(lock_beside(self.path)):
-                self.path.unlink(missing_ok=True)
+            with _held(lock_beside(where)):
+                where.unlink(missing_ok=True)
         except OSError as error:
             raise LedgerError(
                 f"the head in {self.path.name!r} cannot be removed: {error.strerror}"
@@ -124,22 +149,15 @@ class HeadFile:
         Raises:
             LedgerError: when it cannot be written; the entry itself is in the ledger.
         """
-        beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+        where = self._where()
+        beside = where.with_name(f".{where.name}.{secrets.token_hex(8)}")
         try:
-            with _held(lock_beside(self.path)):
+            with _held(lock_beside(where)):
                 if self.read() != old:
                     return False
-                file = os.open(
-                    beside,
-                    os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0),
-                    0o600,
-                )
-                try:
-                    os.write(file, (canonical_json(asdict(new)) + "\n").encode())
-                    os.fsync(file)
-                finally:
-                    os.close(file)
-                beside.replace(self.path)
+                _write_durably(beside, canonical_json(asdict(new)) + "\n")
+                beside.replace(where)
+                _sync_folder(where.parent)
         except OSError as error:
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
@@ -147,6 +165,32 @@ class HeadFile:
                 f"the head could not be written to {self.path.name!r}: {error.strerror}"
             ) from None
         return True
+
+
+def _write_durably(path: Path, text: str) -> None:
+    """Write a new file that only its owner can read, all of it.
+
+    Raises:
+        OSError: when it is there already, or the disk does not take all of it.
+    """
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(text.encode())  # again until all of it is written
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a file's new name in a folder durable: else a crash of the machine brings back the
+    former head, which the log knows to be an old one.
+    """
+    if sys.platform == "win32":  # where a folder cannot be opened
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def lock_beside(path: Path) -> Path:
@@ -162,7 +206,7 @@ def _held(path: Path) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # closing it gives the lock back
         yield
@@ -230,8 +274,10 @@ class HeadTable:
             raise LedgerError(f"the database of the head refused: {reason[0]}") from None
 
 
-def witness_at(place: str | Path) -> HeadFile | HeadTable:
-    """Return the storage of a head at a path or a database URL."""
+def witness_at(place: str | Path, ledger: LedgerFile | None = None) -> HeadFile | HeadTable:
+    """Return the storage of a head at a path or a database URL; ``ledger``: the file of its ledger,
+    if that is one.
+    """
     if "://" in str(place):
         return HeadTable(str(place))
-    return HeadFile(Path(place))
+    return HeadFile(Path(place), ledger)

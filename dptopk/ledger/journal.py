@@ -333,7 +333,7 @@ class Journal:
                     pass
                 self._confirm(log, [*self.known(), *kept])
                 kept = self._grantable(kept)
-                self._head_seen = kept[0].seq if kept else 0
+                self._head_seen = self.state.last_named_by(kept[0]) if kept else 0
                 self._writing = log
                 yield log
                 self._finish(log)

@@ -35,10 +35,10 @@ from dptopk.ledger.budget_terms import (
     terms_of,
 )
 from dptopk.ledger.entries import FORMAT, Entry, normal
-from dptopk.ledger.heads import Head, witness_at
+from dptopk.ledger.heads import Head
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
-from dptopk.ledger.log_store import Store, accepted_log, refuse_own_head
+from dptopk.ledger.log_store import Store, accepted_log, head_of, refuse_own_head
 from dptopk.ledger.migrate import Migration
 from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
@@ -98,9 +98,8 @@ class Ledger(Reader):
             network=network,
             ahead=ahead,
         )
-        super().__init__(
-            store, Journal(store, None if head_file is None else witness_at(head_file))
-        )
+        witness = None if head_file is None else head_of(url, head_file)
+        super().__init__(store, Journal(store, witness))
         first = {
             "format": FORMAT,
             "id": uuid.uuid4().hex,
@@ -288,7 +287,7 @@ class Ledger(Reader):
             accepted_log(url, network) as incomplete,
             cls(url, key=key, create=False, network=network) as ledger,
         ):
-            witness = None if head_file is None else witness_at(head_file)
+            witness = None if head_file is None else head_of(url, head_file)
             lost = ledger._journal.accept_restore(witness, reason, incomplete=incomplete)
         if lost is None:
             return None
@@ -326,7 +325,7 @@ class Ledger(Reader):
         """
         refuse_own_head(old, head_file)
         refuse_own_head(new, head_file)
-        witness = None if head_file is None else witness_at(head_file)
+        witness = None if head_file is None else head_of(old, head_file)
         migration = Migration(old, new, key=secret_of(key), witness=witness, network=network)
         return asdict(migration.run())
 
@@ -357,7 +356,7 @@ class Ledger(Reader):
         plain_text(reason=reason)
         refuse_own_head(url, head_file)
         with cls(url, key=key, create=False, network=network) as ledger:
-            ledger._journal.set_witness("attach", witness_at(head_file), reason)
+            ledger._journal.set_witness("attach", head_of(url, head_file), reason)
 
     @classmethod
     def replace_witness(
@@ -377,7 +376,7 @@ class Ledger(Reader):
         plain_text(reason=reason)
         refuse_own_head(url, head_file)
         with cls(url, key=key, create=False, network=network) as ledger:
-            ledger._journal.set_witness("replace", witness_at(head_file), reason)
+            ledger._journal.set_witness("replace", head_of(url, head_file), reason)
 
     def move_witness(self, head_file: str | Path, *, reason: str) -> None:
         """Store the head of this ledger, which was opened with it, at another place: recorded.
@@ -395,7 +394,7 @@ class Ledger(Reader):
         """
         plain_text(reason=reason)
         refuse_own_head(self._store.url, head_file)
-        self._journal.set_witness("move", witness_at(head_file), reason)
+        self._journal.set_witness("move", head_of(self._store.url, head_file), reason)
 
     def charge(  # noqa: PLR0913
         self,
@@ -508,6 +507,10 @@ class Ledger(Reader):
             ):
                 raise InvalidParameter(
                     "receipt: this charge was already settled, or is not in this ledger"
+                )
+            if not self._journal.genuine(charged):
+                raise LedgerError(
+                    f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
                 )
             charge = Charge.parse(charged.body["charge"])
             if not is_part(used, charge):

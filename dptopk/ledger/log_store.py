@@ -17,14 +17,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, Entry
-from dptopk.ledger.heads import lock_beside
+from dptopk.ledger.heads import HeadFile, HeadTable, lock_beside, witness_at
 from dptopk.ledger.postgresql import PostgreSQL
 from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
 from dptopk.ledger.sqlite_file import LedgerFile
@@ -43,6 +43,13 @@ _POSTGRESQL_PORT = 5432
 _serials = itertools.count()
 
 
+def _living() -> list[Store]:
+    """All stores of this process, also where another thread opens one meanwhile."""
+    while True:
+        with suppress(RuntimeError):  # the set changed while it was read
+            return list(_stores)
+
+
 def _before_fork() -> None:
     """Wait until no transaction is under way: SQLite in the child would believe that it holds the
     parent's locks.
@@ -51,7 +58,7 @@ def _before_fork() -> None:
     opened before it.
     """
     _forking.acquire()
-    for store in sorted(_stores, key=lambda store: -store.serial):
+    for store in sorted(_living(), key=lambda store: -store.serial):
         store.lock.acquire()
         _held.append(store)
 
@@ -307,7 +314,7 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
     place = str(head_file)
     file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network=False)
     if "://" not in place:
-        lock = lock_beside(Path(place))
+        lock = lock_beside(Path(os.path.realpath(place)))
         own = file is not None and (file.includes(Path(place)) or file.includes(lock))
     elif file is None:
         own = _is_same_server(place, str(url))
@@ -320,6 +327,14 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
             "copy of the ledger would put back its head too: name another place, best on another "
             "disk (where it is recorded already: dptopk ledger witness replace)"
         )
+
+
+def head_of(url: str | Path | LedgerFile, head_file: str | Path) -> HeadFile | HeadTable:
+    """The place where the head of a ledger is stored, which is not the ledger itself
+    (``refuse_own_head``).
+    """
+    file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network=False)
+    return witness_at(head_file, file)
 
 
 def refuse_own_file(url: str | Path, path: Path, name: str) -> None:

@@ -73,10 +73,11 @@ class Migration:
             if state.retired is None:
                 self._refuse_existing()
                 head = self._copy(log, state)
+                self._refuse_no_links(state.about.get("id"))
                 log.append(state.last, "retired", "", "", normal(retired={"to": asdict(head)}))
         with self._locked() as (_, state):
             retired = Head.of(state.retired or {})
-            self._complete(retired, Head(*state.last, state.about.get("id")))
+            self._complete(retired, state)
         return retired
 
     @contextmanager
@@ -132,6 +133,21 @@ class Migration:
                 f"NEW: no file can be made there ({error.strerror}); give a shorter name or another"
             ) from None
 
+    def _refuse_no_links(self, ledger: str | None) -> None:
+        """Refuse a file system on which the new file could not get its name by a link."""
+        file = self._unfinished(ledger).path
+        link = Path(f"{file}-shm")  # a name that is removed with the file
+        link.unlink(missing_ok=True)
+        try:
+            os.link(file, link)
+        except OSError as error:
+            _remove(self._unfinished(ledger))
+            raise InvalidParameter(
+                f"NEW: no links can be made there ({error.strerror}); name a file on another file "
+                "system, and move it once it is made"
+            ) from None
+        link.unlink()
+
     def _refuse_existing(self) -> None:
         if self._new.path.exists() or self._new.path.is_symlink():
             raise InvalidParameter(f"NEW: {self._new.path.name!r} exists already; name a new file")
@@ -167,12 +183,12 @@ class Migration:
         store.close()
         return head
 
-    def _complete(self, retired: Head, old: Head) -> None:
+    def _complete(self, retired: Head, old: LedgerState) -> None:
         """Give the new file its mark, its head and its name, as far as that was not done."""
-        file = self._unfinished(old.ledger)
+        file = self._unfinished(old.about.get("id"))
         if file.path.exists() and not self._new.path.exists():
-            _refuse_another(file, self._key, retired)
-            self._move_head(retired)
+            new = _refuse_another(file, self._key, retired)
+            self._move_head(retired, old, new)
             file.set_mark(COMPLETE)
             # a link, which replaces nothing, and then one name again
             os.link(file.path, self._new.path)
@@ -187,12 +203,21 @@ class Migration:
         for ending in SUFFIXES:
             Path(f"{file.path}{ending}").unlink(missing_ok=True)
 
-    def _move_head(self, retired: Head) -> None:
-        """Store the head of the new ledger where that of the old one is."""
+    def _move_head(self, retired: Head, old: LedgerState, new: LedgerState) -> None:
+        """Store the head of the new ledger where that of the old one is.
+
+        Raises:
+            LedgerError: when that place is not given, is empty, or has the head of a third ledger.
+        """
+        there = None if self._witness is None else self._witness.read()
+        must_be_given = new if self._witness is None else old
+        if there is None and must_be_given.witness is not None:
+            raise LedgerError(unwitnessed(must_be_given, None))
         if self._witness is None:
             return
-        there = self._witness.read()
         while there is None or there.ledger != retired.ledger:
+            if there is not None and there.ledger not in {None, old.about.get("id")}:
+                raise LedgerError("the head belongs to another ledger")
             if self._witness.swap(there, retired):
                 return
             there = self._witness.read()
@@ -221,19 +246,20 @@ def _refuse_difference(old: LedgerState, new: LedgerState) -> None:
         raise LedgerError("the migration would change what is spent or stored: nothing was done")
 
 
-def _refuse_another(file: LedgerFile, key: bytes | None, head: Head) -> None:
-    """Refuse a file that does not hold the new ledger."""
+def _refuse_another(file: LedgerFile, key: bytes | None, head: Head) -> LedgerState:
+    """Refuse a file that does not hold the new ledger; its state."""
     store = Store(file, key=key, read_only=True, create=False)
     try:
         with store.transaction() as log:
             state = LedgerState(key)
-            for entry in log.entries(0, 1):
+            for entry in log.every_entry():
                 state.apply(entry)
             problem = head.problem(state.about.get("id"), log.hash_of(head.seq))
     finally:
         store.close()
     if problem:
         raise LedgerError(f"{file.path.name!r} is not the ledger that was made: {problem}")
+    return state
 
 
 def _remove(file: LedgerFile) -> None:

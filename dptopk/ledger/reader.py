@@ -17,10 +17,10 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.entries import Entry
-from dptopk.ledger.heads import Head, witness_at
+from dptopk.ledger.heads import Head
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
-from dptopk.ledger.log_store import Store, refuse_own_head
+from dptopk.ledger.log_store import Store, head_of, refuse_own_head
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.replay import LedgerState
 from dptopk.ledger.spends import Spend
@@ -281,7 +281,7 @@ class Reader:
         """
         heads = [] if head is None else [Head.of(head)]
         refuse_own_head(url, head_file)
-        witness = None if head_file is None else witness_at(head_file).read()
+        witness = None if head_file is None else head_of(url, head_file).read()
         store = Store(url, key=secret_of(key), read_only=True, create=False)
         try:
             return inspect(store, heads, witness=witness, head_exported=head is not None)

@@ -116,7 +116,7 @@ class RecordedLedger(TypedDict):
     about: About
     datasets: dict[str, RecordedData]
     index: dict[str, str]
-    replaced: list[tuple[int, str]]
+    replaced: list[tuple[int, str, int]]
     witness: HeadPlace | None
     witnessed: int
     retired: RecordedHead | None

@@ -21,12 +21,13 @@ from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.dataset import DatasetState, Total, owner_of
 from dptopk.ledger.earlier_formats import EarlierFormats
 from dptopk.ledger.entries import FORMAT, GENESIS, Entry
+from dptopk.ledger.heads import Head
 from dptopk.ledger.index import Index, Place
 from dptopk.ledger.recorded import About, HeadPlace, RecordedHead, RecordedLedger
 
 # of the text of a state; a snapshot of another one is not read, and the log is folded from its
 # beginning
-LAYOUT = 7
+LAYOUT = 8
 
 
 class LedgerState:
@@ -54,8 +55,9 @@ class LedgerState:
         self.about: About = {}
         self.datasets: dict[str, DatasetState] = {}
         self.index = Index()
-        # heads (number, hash) that an operator gave up: rekeyed, or restored over
-        self.replaced: list[tuple[int, str]] = []
+        # heads (number, hash) that an operator gave up, rekeyed or restored over, and the entry
+        # that did so
+        self.replaced: dict[tuple[int, str], int] = {}
         self.checkpoint = 0
         self.folded: Entry | None = None
         self.earlier = EarlierFormats()
@@ -101,6 +103,15 @@ class LedgerState:
         self.folded = today
         return places
 
+    def last_named_by(self, head: Head) -> int:
+        """The number of the last entry that a stored head vouches for: of one that was given up,
+        the last before the entry that did so.
+        """
+        by = self.replaced.get((head.seq, head.hash))
+        if by is None:
+            return head.seq
+        return by - 1
+
     @property
     def is_earlier(self) -> bool:
         """Whether the log began with an earlier format: then it can be read, and migrated."""
@@ -125,7 +136,7 @@ class LedgerState:
             "about": self.about,
             "datasets": {name: state.state() for name, state in self.datasets.items()},
             "index": dict(self.index.chains),
-            "replaced": list(self.replaced),
+            "replaced": [(*head, by) for head, by in self.replaced.items()],
             "witness": self.witness,
             "witnessed": self.witnessed,
             "retired": self.retired,
@@ -138,7 +149,7 @@ class LedgerState:
             name: DatasetState.restored(name, held) for name, held in state["datasets"].items()
         }
         self.index.chains = dict(state["index"])
-        self.replaced = [(seq, hash_) for seq, hash_ in state["replaced"]]
+        self.replaced = {(seq, hash_): by for seq, hash_, by in state["replaced"]}
         self.witness = state["witness"]
         self.witnessed = state["witnessed"]
         self.retired = state["retired"]
@@ -160,12 +171,12 @@ class LedgerState:
 
     def _fold_rekey(self, entry: Entry) -> None:
         """All entries before this one were chained anew; it keeps the head that they had."""
-        self._replace(entry.body["before"])
+        self._replace(entry.body["before"], entry.seq)
 
     def _fold_restore(self, entry: Entry) -> None:
         """An operator continues with an older copy of the log; the lost head no longer counts."""
         if entry.body["lost"] is not None:
-            self._replace(entry.body["lost"])
+            self._replace(entry.body["lost"], entry.seq)
         self.witnessed = 0
 
     def _fold_witness(self, entry: Entry) -> None:
@@ -187,8 +198,8 @@ class LedgerState:
                 name: DatasetState.restored(name, held) for name, held in datasets.items()
             }
 
-    def _replace(self, head: RecordedHead) -> None:
-        self.replaced.append((head["seq"], head["hash"]))
+    def _replace(self, head: RecordedHead, by: int) -> None:
+        self.replaced[head["seq"], head["hash"]] = by
 
     def _fold_dataset(self, entry: Entry) -> None:
         body = entry.body

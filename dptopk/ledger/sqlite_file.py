@@ -139,6 +139,14 @@ class LedgerFile:
         """
         return any(_is_same(place, Path(f"{self.path}{ending}")) for ending in ("", *SUFFIXES))
 
+    def is_one_of_its_files(self, found: os.stat_result) -> bool:
+        """Whether what was found at some path is this file, or one that SQLite keeps beside it."""
+        for ending in ("", *SUFFIXES):
+            with suppress(OSError):
+                if os.path.samestat(found, Path(f"{self.path}{ending}").stat()):
+                    return True
+        return False
+
     def written(self) -> tuple[int, int]:
         """When the file was last changed, and its size."""
         found = self.path.stat()

@@ -202,9 +202,10 @@ def unwitnessed(state: LedgerState, head: Head | None) -> str:
             "ledger is an old copy. Is its disk mounted, and --head-file given? If it is lost for "
             "good: dptopk ledger witness replace"
         )
-    if head.seq < state.witnessed:
+    reached = state.last_named_by(head)
+    if reached < state.witnessed:
         return (
-            f"the head of this ledger ({place}) is an old copy: it names entry {head.seq}, and "
+            f"the head of this ledger ({place}) is an old copy: it names entry {reached}, and "
             f"named entry {state.witnessed} before. Put the present one back; if it is lost for "
             "good: dptopk ledger witness replace"
         )

@@ -389,3 +389,55 @@ def test_a_head_with_a_number_of_no_entry_is_refused(tmp_path, seq):
     head.write_text(json.dumps({"seq": seq, "hash": "00", "ledger": None}))
     with pytest.raises(InvalidParameter, match="head"):
         Ledger.migrate(path, tmp_path / "new.db", key=KEY, head_file=head)
+
+
+def _two_with_heads(folder):
+    for name in ("old", "third"):
+        with Ledger(folder / f"{name}.db", head_file=folder / f"{name}.json") as ledger:
+            ledger.create_dataset("d", registered=ONE.times(9), delta=1e-6)
+            ledger.charge("d", "ann", ONE)
+
+
+def _interrupted(folder, monkeypatch):
+    """A migration that was killed once OLD was retired."""
+    with monkeypatch.context() as patched:
+        killed = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # noqa: E731
+        patched.setattr(migrate.Migration, "_complete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Ledger.migrate(folder / "old.db", folder / "new.db", head_file=folder / "old.json")
+
+
+@pytest.mark.parametrize("given", ["third", "gone", None])
+def test_a_migration_is_completed_with_the_head_of_its_own_ledger(tmp_path, monkeypatch, given):
+    """Another one took the head of a third ledger; without one the new ledger never granted."""
+    _two_with_heads(tmp_path)
+    _interrupted(tmp_path, monkeypatch)
+    third = (tmp_path / "third.json").read_text()
+    head = None if given is None else tmp_path / f"{given}.json"
+    with pytest.raises(LedgerError, match=r"belongs to another|is missing"):
+        Ledger.migrate(tmp_path / "old.db", tmp_path / "new.db", head_file=head)
+    assert (tmp_path / "third.json").read_text() == third
+    assert not (tmp_path / "new.db").exists()
+    Ledger.migrate(tmp_path / "old.db", tmp_path / "new.db", head_file=tmp_path / "old.json")
+    with Ledger(tmp_path / "new.db", head_file=tmp_path / "old.json") as ledger:
+        ledger.charge("d", "ann", ONE)
+
+
+def test_a_file_system_without_links_is_refused_before_the_old_ledger_is_retired(
+    tmp_path, monkeypatch
+):
+    _two_with_heads(tmp_path)
+    files = {file.name for file in tmp_path.iterdir()}
+
+    def link(*_arguments, **_options):
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", link)
+        with pytest.raises(InvalidParameter, match="no links can be made"):
+            Ledger.migrate(
+                tmp_path / "old.db", tmp_path / "new.db", head_file=tmp_path / "old.json"
+            )
+    assert {file.name for file in tmp_path.iterdir()} == files
+    with Ledger(tmp_path / "old.db", head_file=tmp_path / "old.json") as ledger:
+        ledger.charge("d", "ann", ONE)

@@ -4,9 +4,11 @@ ledger.
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -316,3 +318,45 @@ def test_a_refusal_names_the_kind_that_is_missing(ledger):
         match=r"3\*DP\(0\.1\) asked for, 2 left; DGauss\(20\.0, 1\) is not registered",
     ):
         ledger.charge("d", "ann", Charge({DiscreteGaussianDP(20.0, 1): 5, PureDP(0.1): 3}))
+
+
+def test_what_nests_too_deep_to_be_read_again_is_refused(path, ledger):
+    """Python reads JSON by recursion: with more calls under way a deep body was "damaged"."""
+    body = {}
+    for _ in range(900):
+        body = {"a": body}
+
+    def charged():
+        with Ledger(path) as other:
+            other.charge("d", "ann", ONE, mechanism=body)
+
+    with pytest.raises(InvalidParameter, match=r"levels deep|RecursionError"):
+        charged()
+
+    def opened(calls):
+        return opened(calls - 1) if calls else Ledger(path).verify()
+
+    assert opened(300)
+
+
+def test_a_receipt_whose_charge_was_changed_returns_nothing(tmp_path):
+    """A larger charge would give back what was never taken."""
+    path = tmp_path / "keyed.db"
+    with Ledger(path, key="secret") as ledger:
+        ledger.create_dataset("d", registered=ONE.times(30), delta=1e-6)
+        for _ in range(29):
+            ledger.charge("d", "ann", ONE)
+        receipt = ledger.charge("d", "ann", ONE)
+        with closing(sqlite3.connect(path)) as file:
+            file.execute("DROP TRIGGER entries_no_update")
+            query = "SELECT body FROM entries WHERE seq = ?"
+            body = json.loads(file.execute(query, (receipt.seq,)).fetchone()[0])
+            body["charge"] = str(ONE.times(20))
+            body["records"]["dataset"]["tokens"][0][2] = 20
+            changed = (json.dumps(body), receipt.seq)
+            file.execute("UPDATE entries SET body = ? WHERE seq = ?", changed)
+            file.commit()
+        with pytest.raises(LedgerError, match="wrong hash"):
+            ledger.finalize(receipt, Charge())
+        with pytest.raises((BudgetExceeded, LedgerError)):
+            ledger.charge("d", "ann", ONE)

@@ -358,3 +358,37 @@ def test_a_ledger_given_as_its_own_head_keeps_its_locks(path, ending):
         with pytest.raises(LedgerError):
             ledger.backup(own)
         assert is_locked()
+
+
+@pytest.mark.parametrize("ending", ["", "-journal"])
+def test_a_head_that_becomes_a_link_to_the_ledger_keeps_its_locks(tmp_path, ending):
+    """Whoever reads the head meanwhile must not close the file of the ledger."""
+    path = tmp_path / "ledger.db"
+    head = tmp_path / "head.json"
+    with Ledger(path, head_file=head) as ledger:
+        ledger.create_dataset("d", registered=ONE.times(9), delta=1e-6)
+        head.unlink()
+        head.symlink_to(f"{path}{ending}")
+        with Ledger(path, read_only=True) as other, other._store.transaction():
+            OPENED.clear()
+            WATCHING.set()
+            with pytest.raises(LedgerError, match="not an exported head"):
+                ledger.charge("d", "ann", ONE)
+            WATCHING.clear()
+    assert [name for name in OPENED if "head.json" in name] == []
+
+
+def test_a_store_that_is_opened_while_a_process_forks_hides_no_other(monkeypatch):
+    """Python refuses to go through a set that grows; then the child got no lock of the parent's."""
+
+    class Growing:
+        calls = 0
+
+        def __iter__(self):
+            self.calls += 1
+            if self.calls < 3:
+                raise RuntimeError("Set changed size during iteration")
+            return iter(["a store"])
+
+    monkeypatch.setattr(log_store, "_stores", Growing())
+    assert log_store._living() == ["a store"]

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import stat
 from contextlib import suppress
 
 import pytest
@@ -302,3 +303,91 @@ def test_a_head_whose_lock_would_be_the_ledger_is_refused(tmp_path):
         Ledger(tmp_path / ".head.lock", head_file=tmp_path / "head")
     with pytest.raises(InvalidParameter, match="the ledger itself"):
         Ledger(tmp_path / "heads.db-wal", head_file=f"sqlite:///{tmp_path / 'heads.db'}")
+
+
+def _killed_before_the_head(monkeypatch, act):
+    with monkeypatch.context() as patched:
+        patched.setattr(HeadFile, "swap", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            act()
+
+
+def _restored(path, head):
+    """An older copy of a ledger is in its place; the head that it lacks."""
+    shutil.copy(path, path.with_name("older.db"))
+    with Ledger(path, head_file=head) as ledger:
+        for _ in range(5):
+            ledger.charge("d", "ann", ONE)
+    lost = head.read_text()
+    shutil.copy(path.with_name("older.db"), path)
+    return lost
+
+
+def test_a_restore_that_was_killed_before_its_head_was_written_goes_on(path, head, monkeypatch):
+    """The head that was given up has a later number than all that follows."""
+    _restored(path, head)
+    _killed_before_the_head(
+        monkeypatch, lambda: Ledger.accept_restore(path, head_file=head, reason="r")
+    )
+    assert grants(path, head_file=head) == TOTAL - 1
+
+
+def test_a_head_that_was_given_up_vouches_for_nothing_later(path, head):
+    """Neither of two old copies, of the ledger and of the head, is from before the other's."""
+    lost = _restored(path, head)
+    Ledger.accept_restore(path, head_file=head, reason="r")
+    with Ledger(path, head_file=head) as ledger:
+        ledger.charge("d", "ann", ONE)
+        ledger.charge("d", "ann", ONE)
+    shutil.copy(path, path.with_name("later.db"))
+    assert grants(path, head_file=head) == TOTAL - 3
+    shutil.copy(path.with_name("later.db"), path)
+    head.write_text(lost)
+    assert grants(path, head_file=head) == 0
+
+
+def test_a_head_is_written_whole_or_not_at_all(path, head, monkeypatch):
+    """A disk that is nearly full takes the first bytes, and says so by their number alone."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:60]))
+    with Ledger(path, head_file=head) as ledger:
+        ledger.charge("d", "ann", ONE)
+        assert json.loads(head.read_text()) == ledger.head()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders cannot be opened there")
+def test_the_name_of_a_head_is_durable(path, head, monkeypatch):
+    """Else a crash of the machine brings back the head before, which is refused as an old copy."""
+    synced = []
+    fsync = os.fsync
+
+    def noting(file):
+        synced.append(stat.S_ISDIR(os.fstat(file).st_mode))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    with Ledger(path, head_file=head) as ledger:
+        ledger.charge("d", "ann", ONE)
+    assert synced == [False, True]
+
+
+def test_a_link_to_a_head_on_another_disk_stays_a_link(path, head):
+    link = path.with_name("head.json")
+    link.symlink_to(head)
+    with Ledger(path, head_file=link) as ledger:
+        ledger.charge("d", "ann", ONE)
+        assert json.loads(head.read_text()) == ledger.head()
+    assert link.is_symlink()
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "long"])
+def test_what_is_no_head_is_not_read_to_its_end(path, head, what):
+    head.unlink()
+    if what == "pipe":
+        os.mkfifo(head)
+    elif what == "device":
+        head.symlink_to("/dev/zero")
+    else:
+        head.write_text(" " * 20_000 + "{}")
+    with pytest.raises(InvalidParameter, match="not an exported head"):
+        Ledger(path, head_file=head)
