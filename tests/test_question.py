@@ -82,7 +82,7 @@ told["http"] = [usual.plain(), body.plain(), question_of(body.plain()).question.
 
 sent = []
 client = Client("https://example.org", "token")
-client._one = lambda path, body, key: sent.append(body)
+client._one_answer = lambda path, body, key: sent.append(body)
 client.top_k(2, budget=Budget(1.0, 1e-6), colour="pink")
 told["client"] = sent[0]["colour"]
 

@@ -26,6 +26,7 @@ Days = Annotated[
 
 
 def _access(catalog: Path) -> Access:
+    """Return the table of tokens in the database of a service's catalog."""
     from dptopk.service.access import Access
     from dptopk.service.catalog_file import load
     from dptopk.service.tables import Tables

@@ -35,7 +35,10 @@ ENDINGS: dict[str, Format] = {
 
 
 class AnswerSheet(ABC):
-    """An answer, and all that is written beside it, in each of the formats that it can have."""
+    """An answer, and all that is written beside it, in each of the formats that it can have.
+
+    A format that an answer does not have raises InvalidParameter.
+    """
 
     @abstractmethod
     def print_to(self, console: Console) -> None:
@@ -43,26 +46,26 @@ class AnswerSheet(ABC):
 
     @abstractmethod
     def cells(self) -> pd.DataFrame:
-        """The rows for a spreadsheet; no label starts a formula."""
+        """Return the rows for a spreadsheet; labels that look like formulas are marked as text."""
 
     @abstractmethod
     def plain(self) -> dict[str, object]:
-        """The answer as JSON holds it."""
+        """Return the answer as a JSON-safe dictionary."""
 
     def remarks(self) -> list[str]:
-        """The lines that go to standard error where the format has room for rows alone."""
+        """Return the lines that go to standard error where the format has room for rows alone."""
         return []
 
     def page(self) -> str:
-        """The answer as an HTML page."""
+        """Return the answer as an HTML page."""
         raise InvalidParameter(NO_PAGE)
 
     def markdown(self) -> str:
-        """The answer as Markdown."""
+        """Return the answer as Markdown."""
         raise InvalidParameter(NO_PAGE)
 
     def arrow(self) -> pa.Table:
-        """The rows as an Arrow table."""
+        """Return the rows as an Arrow table."""
         raise InvalidParameter(NO_PAGE)
 
 
@@ -70,39 +73,46 @@ NO_PAGE = "--format: this answer is written as table, csv or json"
 
 
 def write_sheet(sheet: AnswerSheet, form: Format, out: Path | None) -> None:
-    """Write an answer in a format, to a file or to standard output."""
+    """Write an answer in a format to the file ``out``, or to standard output if that is None."""
     SHEET_WRITERS[form](sheet, out)
 
 
 def _write_table(sheet: AnswerSheet, out: Path | None) -> None:
+    """Write the answer as a table for people."""
     with opened(out) as file:
         sheet.print_to(Console(file=file, highlight=False))
 
 
 def _write_csv(sheet: AnswerSheet, out: Path | None) -> None:
-    """The rows; what is said about them goes to standard error, so that no pipe loses it."""
+    """Write the rows as CSV; the remarks go to standard error, so that a pipe does not lose
+    them.
+    """
     write(sheet.cells().to_csv(index=False), out)
     for line in sheet.remarks():
         tell(line)
 
 
 def _write_json(sheet: AnswerSheet, out: Path | None) -> None:
+    """Write the answer as JSON."""
     write(readable_json(sheet.plain()), out)
 
 
 def _write_html(sheet: AnswerSheet, out: Path | None) -> None:
+    """Write the answer as an HTML page."""
     write(sheet.page(), out)
 
 
 def _write_markdown(sheet: AnswerSheet, out: Path | None) -> None:
+    """Write the answer as Markdown."""
     write(sheet.markdown(), out)
 
 
 def _write_parquet(sheet: AnswerSheet, out: Path | None) -> None:
+    """Write the rows as a Parquet file; ``out`` is not None, as ``check_answer`` made sure."""
     import pyarrow.parquet as pq
 
     table = sheet.arrow()
-    assert out is not None  # noqa: S101 - refused beforehand
+    assert out is not None  # noqa: S101
     with replacing(out) as temporary:
         pq.write_table(table, temporary)
 

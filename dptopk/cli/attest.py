@@ -46,7 +46,7 @@ def attest(
     Exit code 0: the charge holds there; 1: it does not; 2: a wrong argument, or a law that cannot
     be listed.
     """
-    from dptopk.audit.attestation import attest as attested
+    from dptopk.audit.attestation import attest as attest_laws
     from dptopk.audit.worlds import World
     from dptopk.cli.target import check_target
     from dptopk.cli.terms import costs_of
@@ -54,12 +54,16 @@ def attest(
     from dptopk.mechanisms.named import parse_mechanism
 
     check_target(out)
-    named = parse_mechanism(mechanism) if "(" in mechanism else load(mechanism)
+    if "(" in mechanism:
+        mechanism_object = parse_mechanism(mechanism)
+    else:
+        mechanism_object = load(mechanism)
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
     world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
-    found = attested(named, world, claim=None if claim is None else costs_of(claim, "--claim"))
-    typer.echo(str(found))
+    claimed = None if claim is None else costs_of(claim, "--claim")
+    attestation = attest_laws(mechanism_object, world, claim=claimed)
+    typer.echo(str(attestation))
     if out is not None:
-        found.write(out)
+        attestation.write(out)
         typer.echo(f"Check it with: python check_attestation.py {out}")
-    raise typer.Exit(0 if found.holds else 1)
+    raise typer.Exit(0 if attestation.holds else 1)

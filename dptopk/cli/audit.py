@@ -56,12 +56,16 @@ def audit(
     from dptopk.audit.counterexamples import audit as search
     from dptopk.audit.worlds import World
     from dptopk.cli.terms import costs_of
-    from dptopk.costs import Budget
+    from dptopk.costs import Budget, Charge
     from dptopk.histogram.histogram import Sensitivity
 
     if (claim is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of --claim and --epsilon")
-    stated = Budget(epsilon, delta) if epsilon is not None else costs_of(claim or "", "--claim")
+    claimed: Budget | Charge
+    if epsilon is not None:
+        claimed = Budget(epsilon, delta)
+    else:
+        claimed = costs_of(claim or "", "--claim")
     world = World(
         Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain
     )
@@ -70,16 +74,19 @@ def audit(
         raise InvalidParameter(
             "mechanism: an audit takes a function of a dict of counts, dptopk attest a mechanism"
         )
-    report = search(audited, stated, world=world, seconds=seconds)
-    typer.echo(readable_json(asdict(report)) if as_json else f"{report}\n", nl=False)
+    report = search(audited, claimed, world=world, seconds=seconds)
+    if as_json:
+        typer.echo(readable_json(asdict(report)), nl=False)
+    else:
+        typer.echo(str(report))
     raise typer.Exit(1 if report.finding else 0)
 
 
 def load(place: str) -> Any:
-    """The object that "module:name" or "file.py:name" names.
+    """Return the object that "module:name" or "file.py:name" names.
 
     Raises:
-        InvalidParameter: when there is none.
+        InvalidParameter: when it cannot be imported, or does not exist.
     """
     home, _, name = place.rpartition(":")
     if not home or not name:

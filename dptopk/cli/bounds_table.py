@@ -30,11 +30,11 @@ SYMBOLS = {"epsilon": "ε", "delta": "δ"}
 
 @dataclass(frozen=True)
 class BoundsQuery:
-    """The question about a charge: ε at a δ, or δ at an ε.
+    """The question about a charge: its ε at a given δ, or its δ at a given ε.
 
     Attributes:
-        delta, epsilon: one of them is given, the other is None.
-        interaction: who chooses the costs, and when.
+        delta, epsilon: the number that is given; the other is None.
+        interaction: who chooses the costs, and when (a word of INTERACTIONS).
     """
 
     delta: float | None
@@ -43,7 +43,7 @@ class BoundsQuery:
 
     @property
     def wanted(self) -> str:
-        """The name of the number that is asked for."""
+        """The name of the number that is asked for: "epsilon" or "delta"."""
         if self.epsilon is None:
             return "epsilon"
         return "delta"
@@ -59,7 +59,14 @@ class BoundsQuery:
 def write_bounds(
     charge: Charge, rows: pd.DataFrame, output_format: str, query: BoundsQuery
 ) -> None:
-    """Write the table of bounds; the smallest one that applies is marked with an arrow."""
+    """Print the table of bounds; the smallest one that applies is marked with an arrow.
+
+    Args:
+        charge: the charge that was composed.
+        rows: a row for each bound, as ``bounds.table`` gives them.
+        output_format: "table", "csv" or "json".
+        query: the question.
+    """
     wanted = query.wanted
     applicable = rows[rows["applies"]].sort_values(wanted, kind="stable")
     best = None if applicable.empty else str(applicable["name"].iloc[0])
@@ -69,8 +76,8 @@ def write_bounds(
     if output_format == "json":
         question = {key: value for key, value in asdict(query).items() if value is not None}
         records = list(map(_plain_row, rows.to_dict("records")))
-        text = {"charge": str(charge), **question, "best": best, "bounds": records}
-        write(readable_json(text), None)
+        answer = {"charge": str(charge), **question, "best": best, "bounds": records}
+        write(readable_json(answer), None)
         return
     console = Console(highlight=False)
     for line in _answer(charge, applicable, wanted, query):
@@ -84,7 +91,15 @@ def write_bounds(
 
 
 def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: BoundsQuery) -> list[str]:
-    """The smallest valid bound in words, with the best lower bound that is known."""
+    """Return lines with the smallest valid bound, rounded up, and the best lower bound that is
+    known.
+
+    Args:
+        charge: the charge that was composed.
+        applicable: the bounds that apply, the smallest first.
+        wanted: the name of the number that is asked for.
+        query: the question.
+    """
     fixed_name = "delta" if wanted == "epsilon" else "epsilon"
     symbol = SYMBOLS[wanted]
     lines = [f"{charge} at {SYMBOLS[fixed_name]} = {query.fixed_number:g}, {query.interaction}:"]
@@ -100,21 +115,15 @@ def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: Bounds
 
 
 def _table(rows: pd.DataFrame, wanted: str, best: str | None) -> Table:
-    """The bounds that have a value: first those that are valid here, smallest first, then the
-    others, dim.
+    """Return the table of bounds that have a value: first those that are valid here, smallest
+    first, then the others, dim.
     """
     table = Table(box=box.SIMPLE_HEAD)
-    for column in (
-        "",
-        "bound",
-        SYMBOLS[wanted],
-        "valid in",
-        "source, or why it does not apply",
-    ):
-        table.add_column(
-            column, justify="right" if column in {"ε", "δ"} else "left", overflow="fold"
-        )
-    table.columns[1].no_wrap = True
+    table.add_column("", overflow="fold")
+    table.add_column("bound", no_wrap=True, overflow="fold")
+    table.add_column(SYMBOLS[wanted], justify="right", overflow="fold")
+    table.add_column("valid in", overflow="fold")
+    table.add_column("source, or why it does not apply", overflow="fold")
     for row in rows.to_dict("records"):
         mark = ""
         style = "dim"
@@ -130,7 +139,9 @@ def _table(rows: pd.DataFrame, wanted: str, best: str | None) -> Table:
 
 
 def _valid_in(row: dict[Hashable, Any]) -> str:
-    """The models that a bound is valid in, from the weakest to the strongest analyst."""
+    """Return the interaction models that a bound is valid in, such as "batch-setwise": the weakest
+    and the strongest analyst.
+    """
     models = [model for model in INTERACTIONS if row[model]]
     if len(models) > 1:
         return f"{models[0]}-{models[-1]}"
@@ -138,11 +149,14 @@ def _valid_in(row: dict[Hashable, Any]) -> str:
 
 
 def _plain_row(row: dict[Hashable, Any]) -> dict[Hashable, Any]:
+    """Return a row whose values JSON can hold."""
     return {key: _plain(value) for key, value in row.items()}
 
 
 def print_designs(designs: pd.DataFrame) -> None:
-    """Print what each design delivers, best first; the planned one is marked with an arrow."""
+    """Print a table of what each design delivers, best first; the planned one is marked with an
+    arrow.
+    """
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("")
     table.add_column("design", no_wrap=True)
@@ -150,9 +164,11 @@ def print_designs(designs: pd.DataFrame) -> None:
         table.add_column(column, justify="right")
     known = designs[["noise_std", "appears_at_half"]].astype(float)
     for (_, numbers), row in zip(known.iterrows(), designs.to_dict("records"), strict=True):
-        shown = ["-" if math.isnan(number) else f"{number:.4g}" for number in numbers]
-        mark, style = ("->", "bold") if row["chosen"] else ("", "")
-        add_row(table, mark, row["design"], *shown, style=style)
+        cells = ["-" if math.isnan(number) else f"{number:.4g}" for number in numbers]
+        if row["chosen"]:
+            add_row(table, "->", row["design"], *cells, style="bold")
+        else:
+            add_row(table, "", row["design"], *cells)
     console = Console(highlight=False)
     console.print(table)
     console.print(
@@ -163,6 +179,9 @@ def print_designs(designs: pd.DataFrame) -> None:
 
 
 def _plain(value: float | str | bool | np.generic | None) -> float | str | bool | None:
+    """Return a value that JSON can hold: None for NaN, "inf" for infinity, and NumPy's numbers as
+    Python's.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
             return None

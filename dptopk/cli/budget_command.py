@@ -60,6 +60,11 @@ def budget(
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file of wanted queries.
+
+    Raises:
+        InvalidParameter: unless it is TOML and has exactly epsilon, delta and [[query]] tables.
+    """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -70,6 +75,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _print(division: Division) -> None:
+    """Print a table of the queries with their shares and errors, and what they cost together."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -25,8 +25,8 @@ def certify(
     from dptopk.cli.terms import costs_of
 
     check_target(out)
-    found = compose(costs_of(charge, "CHARGE"), delta=delta, certificate=True)
-    certificate = found.certificate
+    bound = compose(costs_of(charge, "CHARGE"), delta=delta, certificate=True)
+    certificate = bound.certificate
     assert certificate is not None  # noqa: S101 - compose raises where there is none
     certificate.write(out)
     proven = f"({format_upper(certificate.epsilon, 7)}, {certificate.delta:g})-DP"
@@ -34,7 +34,7 @@ def certify(
         f"{certificate.charge} is {proven}, in any order: {out}, {len(certificate.text)} bytes."
     )
     typer.echo(
-        f"The best bound without a certificate is ε = {format_upper(found.epsilon, 7)}, by "
-        f"{found.name}."
+        f"The best bound without a certificate is ε = {format_upper(bound.epsilon, 7)}, by "
+        f"{bound.name}."
     )
     typer.echo(f"Check it with: python check_certificate.py {out}")

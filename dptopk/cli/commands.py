@@ -64,6 +64,7 @@ ledger_commands.app.add_typer(analyst_commands.app, name="analyst")
 
 
 def _version(wanted: bool) -> None:
+    """Print the version and exit, if ``--version`` was given."""
     if wanted:
         from importlib.metadata import version
 
@@ -108,7 +109,7 @@ INTERACTION = (
     "filter: free choice."
 )
 
-# The δ of many answers together is at most this.
+# The δ of many answers together is capped at this: a guarantee that fails more often is none.
 MOST_DELTA = 0.5
 DEMO = "The 25 most frequent words of Macbeth; one user is one occurrence of a word."
 NEXT = """
@@ -142,12 +143,16 @@ def demo(seed: Seed = None) -> None:
 
 
 def _for_all(question: Question, facts: Facts, times: int) -> RepeatedPlan[TopKPlan] | None:
-    """The plan with the least total for a number of answers; None for one."""
+    """Return the plan of ``times`` equal answers with the least total; None for a single answer.
+
+    The δ of all answers together is ``times`` times the question's, but at most MOST_DELTA.
+    """
     from dptopk.planning.choose import plan_repeated
 
     if times == 1:
         return None
-    return plan_repeated(question, facts, times, min(times * (question.delta or 0.0), MOST_DELTA))
+    total_delta = min(times * (question.delta or 0.0), MOST_DELTA)
+    return plan_repeated(question, facts, times, total_delta)
 
 
 @app.command("plan", rich_help_panel=ASK)
@@ -266,12 +271,11 @@ for group in (app, ledger_commands.app, datasets_commands.app, analyst_commands.
 
 
 def main() -> None:
-    """Entry point of the ``dptopk`` command."""
+    """Run the ``dptopk`` command; this is its entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a label never stops an answer that was paid for
+            # A label that the terminal cannot show must not stop an answer that was paid for.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except BrokenPipeError:  # the reader of our output closed it

@@ -14,52 +14,62 @@ from dptopk.question import Question, asking_of, default_of, offered
 
 
 def question_parameters(kind: type[Question] = Question) -> list[Parameter]:
-    """A keyword parameter with its option for each field that the command line offers."""
-    hints = get_type_hints(kind)
-    return [_parameter(one, hints[one.name]) for one in offered("cli", kind)]
-
-
-def _parameter(one: Field[Any], hint: Any) -> Parameter:
-    required = one.default is MISSING and one.default_factory is MISSING
-    default = Parameter.empty if required else default_of(one, "cli")
-    annotation = _option(one, hint)
-    return Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _option(one: Field[Any], hint: Any) -> Any:
-    """The type of an option: that of the field, or text that is read where it is a number or a
-    word.
+    """Return a keyword parameter, annotated with its option, for each field that the command line
+    offers.
     """
-    asking = asking_of(one)
+    hints = get_type_hints(kind)
+    return [_parameter(field, hints[field.name]) for field in offered("cli", kind)]
+
+
+def _parameter(field: Field[Any], hint: Any) -> Parameter:
+    """Return the keyword parameter of a field, with its default on the command line."""
+    required = field.default is MISSING and field.default_factory is MISSING
+    default = Parameter.empty if required else default_of(field, "cli")
+    annotation = _option(field, hint)
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _option(field: Field[Any], hint: Any) -> Any:
+    """Return the annotated type of a field's option.
+
+    typer can read every type of a field but "a number or one of these words"; an option of that
+    kind is read by a function of ours.
+    """
+    asking = asking_of(field)
     words = _words(hint)
-    names = _flag(one.name) if bool in _parts(hint) else []
-    read = _reader(words) if words and float in _parts(hint) else None
+    names = _flag(field.name) if bool in _parts(hint) else []
+    parser = _reader(words) if words and float in _parts(hint) else None
     option = typer.Option(
         *names,
         help=asking.help,
         metavar=asking.metavar,
         rich_help_panel=asking.panel,
-        parser=read,
-        autocompletion=_designs if one.name == "method" else None,
+        parser=parser,
+        autocompletion=_designs if field.name == "method" else None,
     )
-    return Annotated[Any if read else hint, option]
+    return Annotated[Any if parser else hint, option]
 
 
 def _flag(name: str) -> list[str]:
-    """The two names of an option that is true or false."""
+    """Return the two names of a true-or-false option: --fit/--no-fit for "fit"."""
     word = name.replace("_", "-")
     return [f"--{word}/--no-{word}"]
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
-    if get_origin(hint) in (Union, UnionType):
-        return tuple(part for each in get_args(hint) for part in _parts(each))
-    return (hint,)
+    """Return the types that a union consists of, nested unions taken apart; else the type alone."""
+    if get_origin(hint) not in (Union, UnionType):
+        return (hint,)
+    parts: list[Any] = []
+    for member in get_args(hint):
+        parts += _parts(member)
+    return tuple(parts)
 
 
 def _words(hint: Any) -> list[str]:
-    """The words that a value may be; "none" stands for None beside other words."""
+    """Return the words that a value may be: those of its ``Literal`` types, and "none" if it may be
+    None too.
+    """
     words = [
         word for part in _parts(hint) if get_origin(part) is Literal for word in get_args(part)
     ]
@@ -69,7 +79,9 @@ def _words(hint: Any) -> list[str]:
 
 
 def _reader(words: list[str]) -> Callable[[str], float | str | None]:
-    """Return what reads a number, or one of the words."""
+    """Return a parser for an option that takes a number or one of the words; "none" stands for
+    None.
+    """
 
     def read(text: str) -> float | str | None:
         if text in words:
@@ -85,6 +97,7 @@ def _reader(words: list[str]) -> Callable[[str], float | str | None]:
 
 
 def _designs() -> list[str]:
+    """Return the names that --method accepts, for completion in a shell."""
     from dptopk.planning.designs import method_names
 
     return list(method_names())

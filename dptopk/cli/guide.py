@@ -1,4 +1,4 @@
-"""``dptopk topk FILE`` on a terminal: asks what is needed, shows the plan, and gives the options
+"""``dptopk topk FILE`` on a terminal: ask what is needed, show the plan, and return the options
 that say the same.
 """
 
@@ -64,10 +64,10 @@ class GuidedAnswers:
 
     Attributes:
         kind: what a row is, a key of ROWS.
-        columns: options -> columns of the file.
-        k: how many labels.
+        columns: option -> column of the file.
+        k: how many labels are wanted.
         cap: the most labels of one person; None: not limited, or chosen by the plan.
-        epsilon, delta: the total.
+        epsilon, delta: the total of the answer.
     """
 
     kind: str
@@ -78,7 +78,7 @@ class GuidedAnswers:
     delta: float
 
     def arguments(self) -> list[str]:
-        """The options as they are typed."""
+        """Return the command-line arguments that say the same."""
         typed = ["--one-row-per-user"] if self.kind == "2" else []
         for option, column in self.columns.items():
             typed += [option, column]
@@ -89,12 +89,17 @@ class GuidedAnswers:
 
 
 def guided(file: str, params: list[Parameter]) -> list[str]:
-    """The options of ``dptopk topk`` that were answered; the file's column names are read, and
-    nothing else of it.
+    """Ask for what is needed, show the plan, and return the arguments of ``dptopk topk`` beside the
+    file.
+
+    Of the file only the names of its columns are read.
+
+    Args:
+        file: the file's path.
+        params: the parameters of the command, which tell the options that it has.
 
     Raises:
-        InvalidParameter: when the file cannot be read.
-        typer.Exit: when the plan is not wanted.
+        InvalidParameter: when the file cannot be read. typer.Exit: when the plan is declined.
     """
     from dptopk.datasets import columns_of
     from dptopk.planning.request import number_of_labels
@@ -119,7 +124,7 @@ def guided(file: str, params: list[Parameter]) -> list[str]:
 
 
 def _kind_of_row(columns: list[str], params: list[Parameter], console: Console) -> str:
-    """Which of ROWS was answered, of those that the command has options for."""
+    """Ask what a row is, of the kinds that the command has options for; return the key of ROWS."""
     rows_are_people = any("--one-row-per-user" in param.opts for param in params)
     kinds = [kind for kind in ROWS if kind != "2" or rows_are_people]
     for kind in kinds:
@@ -129,20 +134,24 @@ def _kind_of_row(columns: list[str], params: list[Parameter], console: Console) 
 
 
 def _format(file: str) -> str:
-    """Return how a text file is read, and how to change that; nothing for other files."""
+    """Return a sentence on how a text file is read, and how to change that; empty for other
+    files.
+    """
     from dptopk.datasets.text_files import TEXT_ENDINGS, text_format
 
     if set(Path(file).suffixes).isdisjoint(TEXT_ENDINGS):
         return ""
-    form = text_format(file)
+    text = text_format(file)
     return (
-        f"It is read with {form.described()}, by its header line. If that is wrong, leave here "
+        f"It is read with {text.described()}, by its header line. If that is wrong, leave here "
         "(Ctrl-C) and add --sep or --encoding."
     )
 
 
 def _total(console: Console) -> tuple[float, float]:
-    """ε and δ as they were answered."""
+    """Ask for ε and δ, and return them; the number of people, if it is known, gives δ its
+    default.
+    """
     console.print(f"\n{EPSILON}")
     epsilon = _ask(console, "ε", "1", lambda text: validate.positive(epsilon=float(text)))
     console.print(f"\n{DELTA}")
@@ -163,17 +172,21 @@ def _total(console: Console) -> tuple[float, float]:
 
 
 def _guess(columns: list[str], kinds: list[str]) -> str:
-    """Return what a row is, by what the columns are called."""
+    """Return the likely kind of a row, a key of ROWS, by the names of the columns."""
     names = [name.lower() for name in columns]
     if any(name in COUNTS for name in names):
         return "3"
     if any(name.startswith(PEOPLE) or name.endswith(PEOPLE) for name in names):
         return "1"
-    return kinds[1]
+    return kinds[1]  # a row is a person, where the command has that kind
 
 
 def _columns(kind: str, columns: list[str], console: Console) -> dict[str, str]:
-    """The options that say what the columns mean."""
+    """Ask which column holds what; return option -> column of the file.
+
+    Raises:
+        InvalidParameter: if the file has fewer columns than are needed.
+    """
     options = {}
     left = list(columns)
     for option, question in COLUMNS[kind].items():
@@ -188,14 +201,17 @@ def _columns(kind: str, columns: list[str], console: Console) -> dict[str, str]:
 
 
 def _likely(columns: list[str], beginnings: tuple[str, ...]) -> str:
-    """The first column with one of these beginnings, else the first of all."""
-    fitting = (name for name in columns if name.lower().startswith(beginnings))
-    found = next(fitting, columns[0]) if beginnings else columns[0]
-    return found.strip()
+    """Return the first column whose name has one of these beginnings, else the first column."""
+    for name in columns:
+        if beginnings and name.lower().startswith(beginnings):
+            return name.strip()
+    return columns[0].strip()
 
 
 def _ask(console: Console, question: str, usual: str, read: Callable[[str], T]) -> T:
-    """An answer that ``read`` takes; what it refuses is told, and asked again."""
+    """Ask until ``read`` accepts the answer, and return what ``read`` makes of it; what it refuses
+    is explained.
+    """
     while True:
         try:
             return read(Prompt.ask(question, default=usual, console=console).strip())
@@ -206,12 +222,14 @@ def _ask(console: Console, question: str, usual: str, read: Callable[[str], T]) 
 
 
 def _cap(text: str) -> int | None:
+    """Return the stated number of labels of one person; None for "any" and "auto"."""
     if text in {"any", "auto"}:
         return None
     return validate.count(labels_per_user=int(text))
 
 
 def _people(text: str) -> int | None:
+    """Return the stated number of people; None for "unknown"."""
     if text == "unknown":
         return None
     return validate.count(users=int(text.replace(",", "")))
@@ -226,9 +244,11 @@ def _show(answers: GuidedAnswers, console: Console) -> None:
     kind = answers.kind
     cap = answers.cap
     question = Question(k=answers.k, epsilon=answers.epsilon, delta=answers.delta)
-    moved = Sensitivity(l0=1 if kind == "2" else cap)
-    events = Events(labels_per_user=cap or "auto", profile=False)
-    facts = Facts(sensitivity=moved, events=events if kind == "1" else None, looks=False)
+    sensitivity = Sensitivity(l0=1 if kind == "2" else cap)
+    events = None
+    if kind == "1":
+        events = Events(labels_per_user=cap or "auto", profile=False)
+    facts = Facts(sensitivity=sensitivity, events=events, looks=False)
     design = plan(question, facts)
     finding = design.reading.finding
     left_out = {
@@ -245,8 +265,8 @@ def _show(answers: GuidedAnswers, console: Console) -> None:
     width = design.mechanisms[-1].count_width(
         design.sensitivity, labels=design.k, confidence=CONFIDENCE
     )
-    total = design.budget
-    console.print(f"\nThe plan: ({total.epsilon:g}, {total.delta:g})-differential privacy.")
+    budget = design.budget
+    console.print(f"\nThe plan: ({budget.epsilon:g}, {budget.delta:g})-differential privacy.")
     console.print(
         f"{percent(CONFIDENCE)} of the noise on a count is within ±{width:g}; "
         f"{escape(design.appearing())}."

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 def spooled(path: Path) -> Path:
-    """The file to read: for "-" what standard input holds, as CSV, kept for the life of this
-    process alone.
+    """Return the file to read: the path itself or, for "-", a private copy of standard input as
+    CSV.
 
-    The copy lies in a folder that only its owner can read; segments and public labels need more
-    than one look at it.
+    The copy is deleted when the process ends, and lies in a folder that only its owner can read. It
+    is needed because segments and public labels read the data more than once.
     """
     if str(path) != "-":
         return path
@@ -117,6 +117,12 @@ class Source(Columns):
             raise InvalidParameter("--segments: a segment is named twice")
 
     def _check_users(self) -> None:
+        """Refuse columns of users and labels that do not go together.
+
+        Raises:
+            InvalidParameter: unless a table of events names both columns, or only that of labels
+                where each row is one person.
+        """
         if self.one_row_per_user and (
             self.item is None or self.user is not None or self.segment_by is not None
         ):
@@ -132,7 +138,11 @@ class Source(Columns):
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The conditions on rows: column -> value."""
+        """The conditions of --where, as a mapping from column to the value it must have.
+
+        Raises:
+            InvalidParameter: if a condition is not COLUMN=VALUE, or a column is named twice.
+        """
         pairs = [condition.partition("=") for condition in self.where or ()]
         if any(not column or not equals for column, equals, _ in pairs):
             raise InvalidParameter("--where takes COLUMN=VALUE")
@@ -142,14 +152,20 @@ class Source(Columns):
 
     @property
     def kind(self) -> Domain:
-        """Whether the labels are "public" or "private"."""
+        """The domain of the labels: "public" if they were listed or declared public, else
+        "private".
+        """
         if self.known_domain or self.domain is not None:
             return "public"
         return "private"
 
     @property
     def finds(self) -> bool:
-        """Whether private labels of events are to be found under a cap, and counted on all data."""
+        """Whether labels can be found under a cap on each user and then counted on all events.
+
+        This is so for private labels of events, unless --count-capped asks for counts under the
+        cap, or a store of events has a cap of its own.
+        """
         if self.kind != "private" or self.count_capped:
             return False
         if self._counted_elsewhere:
@@ -161,26 +177,29 @@ class Source(Columns):
 
     @property
     def _table(self) -> Path | TextFile:
-        """The table of events, with what is stated of its text."""
+        """The path of the table of events, with its separator and encoding if they are stated."""
         if self.separator is None and self.encoding is None:
             return self.path
         return TextFile(self.path, self.separator, self.encoding)
 
     def _say_format(self) -> None:
-        """Say how a text file is read, unless it is UTF-8 with commas."""
+        """Tell the user how a text file is read, unless it is UTF-8 with the usual separator."""
         endings = [suffix for suffix in self.path.suffixes if suffix in TEXT_ENDINGS]
         if not endings or not self.path.is_file():
             return
-        form = self._format()
-        if form is None:
+        text = self._format()
+        if text is None:
             return
-        usual = "\t" if endings[-1] in {".tsv", ".tab"} else ","
-        is_unusual = self.separator is None and form.separator != usual
-        if is_unusual or (self.encoding is None and not form.is_plain):
-            tell(f"Read by its header line: {form.described()}. --sep and --encoding change that.")
+        usual_separator = "\t" if endings[-1] in {".tsv", ".tab"} else ","
+        separator_is_unusual = self.separator is None and text.separator != usual_separator
+        encoding_is_unusual = self.encoding is None and not text.is_plain
+        if separator_is_unusual or encoding_is_unusual:
+            tell(f"Read by its header line: {text.described()}. --sep and --encoding change that.")
 
     def _format(self) -> TextFormat | None:
-        """Return how the text file is read; None where it cannot be, which its reader refuses."""
+        """Return the separator and encoding of the text file; None if they cannot be found, since
+        reading the file then explains why.
+        """
         columns = [self.label, self.count] if self.item is None else [self.user, self.item]
         wanted = [name for name in columns if name is not None]
         separator = known_separator(self.separator)
@@ -192,17 +211,16 @@ class Source(Columns):
 
     @property
     def _stored_events(self) -> bool:
+        """Whether the file is a store of events, as ``dptopk refresh`` makes it."""
         return self.path.suffix == ".store"
 
     @property
     def _counted_elsewhere(self) -> bool:
-        """Whether the file is the result of a statement of ``dptopk events-sql``."""
+        """Whether the file holds the result of a statement of ``dptopk events-sql``."""
         return self.item is None and is_counted_file(self.path)
 
     def read(self, plan: Plan) -> Histogram:
-        """The histogram that a plan runs on: of a private domain no more rows than the plan looks
-        at.
-        """
+        """Return the histogram that the plan runs on, with no more rows than the plan reads."""
         self._say_format()
         reading = plan.reading
         if reading.finding is not None:
@@ -210,9 +228,14 @@ class Source(Columns):
         return self.counted(reading.sensitivity, reading.top)
 
     def _event_counts(self, sensitivity: Sensitivity, finding: dict[str, Any]) -> Histogram:
-        """The histogram that finds labels, together with that of all events."""
+        """Return the histogram for finding labels together with the counts of all events.
+
+        Args:
+            sensitivity: the caps under which labels are found.
+            finding: the keyword arguments of ``datasets.event_counts`` from the plan's reading.
+        """
         if self._stored_events:
-            self._alone()
+            self._check_store()
             with EventsStore(self.path) as store:
                 return datasets.event_counts(store, **finding)
         if self._counted_elsewhere:
@@ -225,43 +248,54 @@ class Source(Columns):
             return datasets.event_counts(self._table, **bounds, progress=report)
 
     def counted(self, sensitivity: Sensitivity, top: int | None = None) -> Histogram:
-        """The histogram of the file under these caps; ``top``: at most this many rows."""
+        """Return the histogram of the file under these caps, over the public labels if there are
+        any.
+
+        Args:
+            sensitivity: the caps on what one user adds.
+            top: only this many of the largest counts are read; None: all.
+        """
         if self._stored_events:
-            found = self._stored(sensitivity, top)
+            histogram = self._stored(sensitivity, top)
         elif self.item is not None:
             with working("bounding contributions") as report:
-                found = datasets.events_histogram(
+                histogram = datasets.events_histogram(
                     self._table, **self._bounds(sensitivity, top), progress=report
                 )
         else:
-            found = self._counts(sensitivity, self.conditions)
-        return self._domain(found, sensitivity)
+            histogram = self._counts(sensitivity, self.conditions)
+        return self._domain(histogram, sensitivity)
 
     def read_segments(self, plan: Plan) -> Segments:
-        """The histogram of every segment that is listed."""
+        """Return the histogram of each segment that is listed, with the number of segments one user
+        is in.
+        """
         self._say_format()
         names = list(self.segments)
-        if self.user is not None:
-            found = self._event_segments(plan, names)
-            domains = {name: self._domain(found[name], plan.reading.sensitivity) for name in names}
-            return Segments(domains, found.segments_per_user, by=str(self.segment_by))
+        caps = plan.reading.sensitivity
         column = str(self.segment_by)
+        if self.user is not None:
+            segments = self._event_segments(plan, names)
+            histograms = {name: self._domain(segments[name], caps) for name in names}
+            return Segments(histograms, segments.segments_per_user, by=column)
         if column in self.conditions:
             raise InvalidParameter("--where: the column of --segment-by is given by --segments")
-        caps = plan.reading.sensitivity
-        counted = {name: self._counts(caps, self.conditions | {column: name}) for name in names}
-        most = (
-            len(names)
-            if self.segments_per_user is None
-            else min(self.segments_per_user, len(names))
-        )
-        return Segments(
-            {name: self._domain(each, plan.reading.sensitivity) for name, each in counted.items()},
-            most,
-            by=column,
-        )
+        histograms = {}
+        for name in names:
+            histogram = self._counts(caps, self.conditions | {column: name})
+            histograms[name] = self._domain(histogram, caps)
+        segments_per_user = len(names)
+        if self.segments_per_user is not None:
+            segments_per_user = min(self.segments_per_user, segments_per_user)
+        return Segments(histograms, segments_per_user, by=column)
 
     def _counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
+        """Return the histogram of a table of counts, of the rows that meet the conditions.
+
+        Raises:
+            InvalidParameter: naming the option that is meant and, where a column is missing or
+                unreadable, the option that may help.
+        """
         try:
             frame = read_counts(
                 self.path,
@@ -280,7 +314,9 @@ class Source(Columns):
             if error.parameter not in {"label", "count"}:
                 raise
             if error.parameter == "count" and "has no column" not in str(error):
-                raise InvalidParameter(f"{error}{self._marks()}", parameter="count") from None
+                raise InvalidParameter(
+                    f"{error}{self._decimal_hint()}", parameter="count"
+                ) from None
             stated = (self.label, self.count) != ("label", "count")
             if stated or "has no column" not in str(error):
                 raise
@@ -288,16 +324,20 @@ class Source(Columns):
             raise InvalidParameter(f"{error}; {hint}", parameter=error.parameter) from None
         return Histogram(frame["label"], frame["count"], sensitivity=sensitivity, domain=self.kind)
 
-    def _marks(self) -> str:
-        """Return what helps where counts of a text file cannot be read; nothing here depends on
-        them.
+    def _decimal_hint(self) -> str:
+        """Return a hint for an error about counts that cannot be read: to add --decimal.
+
+        It depends on the options and the name of the file alone, never on the counts. It is empty
+        where the option would not help.
         """
         if set(self.path.suffixes).isdisjoint(TEXT_ENDINGS) or self.decimal == ",":
             return ""
         return ". If they are written with decimal commas (7,0), add --decimal ,"
 
     def unreadable(self, labels: Sequence[object]) -> list[str]:
-        """Return what to do about labels that were released with bytes that are no text."""
+        """Return a warning about --encoding if a released label holds bytes that no encoding could
+        read; else an empty list.
+        """
         if self.encoding is not None or set(self.path.suffixes).isdisjoint(TEXT_ENDINGS):
             return []
         if not any("\ufffd" in str(label) for label in labels):
@@ -308,29 +348,32 @@ class Source(Columns):
         )
         return [hint]
 
-    def _domain(self, whole: Histogram, sensitivity: Sensitivity) -> Histogram:
-        """The same counts over the public labels, where there are such."""
+    def _domain(self, histogram: Histogram, sensitivity: Sensitivity) -> Histogram:
+        """Return the same counts over the public labels; the histogram itself where labels are
+        private.
+        """
         if self.kind == "private":
-            return whole
+            return histogram
         labels = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
-        json_lines = self.user is None and not {".jsonl", ".ndjson", ".json"}.isdisjoint(
-            self.path.suffixes
-        )
-        public = (
-            "public"
-            if labels is None
-            else _public_names(labels, whole.labels, json_lines=json_lines)
-        )
+        public: Literal["public"] | list[Any] = "public"  # the labels of the file itself
+        if labels is not None:
+            is_json = not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
+            json_lines = is_json and self.user is None
+            public = _public_names(labels, histogram.labels, json_lines=json_lines)
         return Histogram(
-            whole.labels, whole.counts, sensitivity=sensitivity, domain=public, capped=whole.capped
+            histogram.labels,
+            histogram.counts,
+            sensitivity=sensitivity,
+            domain=public,
+            capped=histogram.capped,
         )
 
     def stated(self) -> str:
-        """Return what tells stored answers of one source from those of another: names, columns and
-        times of writing.
+        """Return a fingerprint of what is read: the files, their times of writing, and the columns.
 
-        Nothing here is computed from the data: that an answer comes again free of charge must not
-        tell that the data are still the same.
+        A stored answer is given again only for the same fingerprint. Nothing in it is computed from
+        the data: that an answer comes again free of charge must not tell that the data are still
+        the same.
         """
         columns: list[Any] = [
             self.label,
@@ -347,12 +390,17 @@ class Source(Columns):
             *self.segments,
             self.segments_per_user,
         ]
-        files = [_states(path) for path in (self.path, self.domain) if isinstance(path, Path)]
+        paths = [path for path in (self.path, self.domain) if isinstance(path, Path)]
+        files = [_file_states(path) for path in paths]
         return fingerprint([files, columns, self.kind])
 
     def _stored(self, sensitivity: Sensitivity, top: int | None) -> Histogram:
-        """Return the histogram of a store of events, whose caps are those it was made with."""
-        self._alone()
+        """Return the histogram of a store of events, whose caps are those that it was made with.
+
+        Raises:
+            InvalidParameter: if other caps are asked for.
+        """
+        self._check_store()
         with EventsStore(self.path) as store:
             if sensitivity != store.bounds.sensitivity:
                 bounds = store.bounds
@@ -362,8 +410,10 @@ class Source(Columns):
                 )
             return store.histogram(top=top)
 
-    def _alone(self) -> None:
-        """Refuse a store together with columns, and a store that does not exist."""
+    def _check_store(self) -> None:
+        """Refuse options for columns and rows beside a store of events, and a store that does not
+        exist.
+        """
         if self.user is not None or self.where or self.segment_by is not None:
             raise InvalidParameter(
                 "a store of events has its columns and holds no others: no --user-col, --where, ..."
@@ -374,6 +424,9 @@ class Source(Columns):
             )
 
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
+        """Return the histograms of the listed segments of a table of events, under the caps of the
+        plan.
+        """
         reading = plan.reading
         bounds = self._bounds(reading.sensitivity, reading.top)
         if reading.finding is not None:
@@ -389,7 +442,9 @@ class Source(Columns):
             )
 
     def _bounds(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
-        """Return how events are bounded: the caps, and at most ``top`` rows."""
+        """Return the keyword arguments with which events are bounded: columns, conditions, caps and
+        engine.
+        """
         engine = None
         if self.memory_limit is not None or self.passes is not None:
             engine = datasets.DuckDB(memory_limit=self.memory_limit, passes=self.passes)
@@ -405,12 +460,16 @@ class Source(Columns):
 
 
 def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines: bool) -> list[Any]:
-    """The labels that the lines of a domain file stand for: decided by the lines and by the type of
-    the column.
+    """Return the public labels, in the types that the labels of the data have.
 
-    A text column holds texts, an integer column integers. In JSON lines every label has a type of
-    its own: there a line is the integer or the quoted text that it spells in JSON, or else the text
-    itself.
+    The lines and the type of the label column decide alone, so that nothing private is told: a text
+    column holds texts, an integer column integers. In JSON lines every label has a type of its own:
+    there a line is the integer or the quoted text that it spells in JSON, or else the text itself.
+
+    Args:
+        lines: the lines of the file of public labels.
+        labels: the labels of the data, for their type.
+        json_lines: whether the data are JSON lines.
     """
     if json_lines:
         return [_json_label(line) for line in lines]
@@ -423,6 +482,7 @@ def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines:
 
 
 def _json_label(line: str) -> Any:
+    """Return the integer or the text that a line spells in JSON, else the line itself."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -432,12 +492,18 @@ def _json_label(line: str) -> Any:
     return line
 
 
-def _states(path: Path) -> list[list[Any]]:
-    """Return where a file or folder is, and when it was last written: never what it holds, nor how
-    large it is.
+def _file_states(path: Path) -> list[list[Any]]:
+    """Return the path, inode and times of a file, or of each file in a folder.
+
+    What the files hold, and how large they are, is private and is left out.
     """
-    files = (
-        sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
-    )
-    seen = [(str(file.absolute()), file.stat()) for file in files if file.exists()]
-    return [[name, about.st_ino, about.st_mtime_ns, about.st_ctime_ns] for name, about in seen]
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+    states: list[list[Any]] = []
+    for file in files:
+        if file.exists():
+            status = file.stat()
+            name = str(file.absolute())
+            states.append([name, status.st_ino, status.st_mtime_ns, status.st_ctime_ns])
+    return states

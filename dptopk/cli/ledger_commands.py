@@ -126,7 +126,9 @@ def init(
 
 
 def _say_what_was_compared(repeated: RepeatedPlan[TopKPlan]) -> None:
-    """Say what all answers cost with each kind of noise, and how to ask for what was registered."""
+    """Print what all answers cost with each kind of noise, and the options that ask for the
+    registered one.
+    """
     for line in repeated.lines():
         typer.echo(line)
     if repeated.plan is repeated.single:
@@ -166,10 +168,12 @@ def limit(book: Book, dataset: Dataset, analyst: Analyst, terms: Limit) -> None:
     terms_stated = terms.arguments()
     with book.open() as ledger:
         ledger.set_limit(dataset, analyst, **terms_stated)
-    of_epsilon = terms.epsilon is not None
-    allowed = terms.registered or (
-        f"({terms.epsilon:g}, {terms.delta:g})" if of_epsilon else f"ρ = {terms.rho:g}"
-    )
+    if terms.registered:
+        allowed = terms.registered
+    elif terms.epsilon is not None:
+        allowed = f"({terms.epsilon:g}, {terms.delta:g})"
+    else:
+        allowed = f"ρ = {terms.rho:g}"
     typer.echo(f"{analyst!r} may spend {allowed} of {dataset!r}.")
 
 
@@ -295,24 +299,27 @@ def verify(
         )
     if head is not None:
         refuse_own_file(book.url, head, "--head")
-    known = None if head is None else witness_at(head).read()
-    if head is not None and known is None:
+    exported = None if head is None else witness_at(head).read()
+    if head is not None and exported is None:
         raise InvalidParameter(f"--head: {head.name!r} does not exist")
-    found = Ledger.inspect_file(
+    inspection = Ledger.inspect_file(
         book.url,
         key=book.key,
-        head=None if head is None or known is None else asdict(known),
+        head=None if exported is None else asdict(exported),
         head_file=book.head_file,
     )
-    missing = book.head_file is not None and witness_at(book.head_file).read() is None
-    if book.head_file is not None and missing and not found.problems:
-        raise InvalidParameter(f"--head-file: {Path(book.head_file).name!r} does not exist")
-    whole = f"{found.entries} entries: the chain is whole."
-    typer.echo("\n".join(visible(line) for line in found.problems) or whole)
-    for line in found.warnings:
+    if book.head_file is not None and not inspection.problems:
+        stored_head = witness_at(book.head_file).read()
+        if stored_head is None:
+            raise InvalidParameter(f"--head-file: {Path(book.head_file).name!r} does not exist")
+    for problem in inspection.problems:
+        typer.echo(visible(problem))
+    if not inspection.problems:
+        typer.echo(f"{inspection.entries} entries: the chain is whole.")
+    for line in inspection.warnings:
         typer.echo(f"Warning: {visible(line)}")
     typer.echo(f"\n{CAN_DETECT}{CAN_NOT_DETECT[book.key_file is not None]}")
-    if found.problems:
+    if inspection.problems:
         raise typer.Exit(1)
 
 
@@ -333,19 +340,18 @@ def statement(
     """State for auditors what is guaranteed, for which unit, by which mechanisms and theorem, and
     what is not.
     """
-    from dptopk.ledger.disclosure import statement as stated, statement_page
+    from dptopk.ledger.disclosure import statement as disclosure_statement, statement_page
 
     parts = [text.partition("=") for text in about or []]
     if not all(sign for _, sign, _ in parts):
         raise InvalidParameter("--about must be NAME=TEXT")
+    facts = {name: text for name, _, text in parts}
     with book.open(read_only=True) as ledger:
-        statement_terms = stated(ledger, dataset, {name: text for name, _, text in parts})
-    typer.echo(
-        statement_page(statement_terms)
-        if output_format == "html"
-        else readable_json(statement_terms),
-        nl=False,
-    )
+        statement_of_dataset = disclosure_statement(ledger, dataset, facts)
+    if output_format == "html":
+        typer.echo(statement_page(statement_of_dataset), nl=False)
+    else:
+        typer.echo(readable_json(statement_of_dataset), nl=False)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""``dptopk ledger migrate`` and ``witness``: a ledger or its head goes to another place."""
+"""``dptopk ledger migrate`` and ``witness``: move a ledger, or its head, to another place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def migrate(
     """Make a ledger of today's format with all that OLD holds; OLD is retired. Stop its users."""
     from dptopk.ledger.ledger import Ledger
 
-    text = None if catalog is None else _renamed(catalog, old, new)
+    text = None if catalog is None else _with_new_ledger(catalog, old, new)
     head = Ledger.migrate(old, new, key=chain.secret(old), head_file=chain.head_file)
     typer.echo(
         f"{new} has all {head['seq']} entries, keys and answers. {old} can be read, and is never "
@@ -73,35 +73,45 @@ def witness(
     typer.echo("Recorded. From here on nothing is granted without the head at that place.")
 
 
-def _renamed(catalog: Path, old: str, new: Path) -> str:
-    """The text of a catalog with the path of another ledger.
+def _with_new_ledger(catalog: Path, old: str, new: Path) -> str:
+    """Return the text of a catalog in which the path of the old ledger is replaced by the new one.
+
+    A catalog that names the new ledger already is returned as it is: a migration that was
+    interrupted is being completed.
 
     Raises:
-        InvalidParameter: when it does not name the old one.
+        InvalidParameter: when the catalog cannot be read, or does not name the old ledger.
     """
     try:
         text = catalog.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InvalidParameter(f"--catalog: cannot read {catalog.name!r}") from error
-    head = text.partition("\n[")[0]
-    found = _NAMED.search(head)
-    named = "ledger.db" if found is None else found[1][1:-1]
-    before = named if "://" in named else os.path.realpath(catalog.parent / named)
-    if found is not None and before == os.path.realpath(new):
-        return text  # by a migration that is being completed
-    if found is None or before not in {old, os.path.realpath(old)}:
+    before_tables, _, _ = text.partition("\n[")
+    line = _NAMED.search(before_tables)
+    if line is None:
         raise InvalidParameter(f"--catalog: {catalog.name!r} does not name this ledger in a line")
-    path = json.dumps(os.path.realpath(new), ensure_ascii=False)
-    return text[: found.start(1)] + path + text[found.end(1) :]
+    ledger = line[1][1:-1]  # without its quotes
+    if "://" not in ledger:
+        ledger = os.path.realpath(catalog.parent / ledger)
+    if ledger == os.path.realpath(new):
+        return text
+    if ledger not in {old, os.path.realpath(old)}:
+        raise InvalidParameter(f"--catalog: {catalog.name!r} does not name this ledger in a line")
+    quoted_path = json.dumps(os.path.realpath(new), ensure_ascii=False)
+    return text[: line.start(1)] + quoted_path + text[line.end(1) :]
 
 
 def _replace(catalog: Path, text: str) -> None:
-    """Write a catalog anew, whole or not at all."""
-    beside = catalog.with_name(f".{catalog.name}.{secrets.token_hex(8)}")
+    """Replace the text of a catalog, completely or not at all, and keep the file's permissions.
+
+    Raises:
+        InvalidParameter: if it cannot be written.
+    """
+    temporary = catalog.with_name(f".{catalog.name}.{secrets.token_hex(8)}")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.chmod(catalog.stat().st_mode & 0o777)
-        beside.replace(catalog.resolve())
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(catalog.stat().st_mode & 0o777)
+        temporary.replace(catalog.resolve())
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise InvalidParameter(f"--catalog: {catalog.name!r}: {error.strerror}") from None

@@ -1,6 +1,4 @@
-"""This module says how ``dptopk ledger show`` looks: numbers, tables, bars and a plot of what is
-spent over time.
-"""
+"""What ``dptopk ledger show`` prints of a data set: numbers, tables, bars and a plot over time."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -34,35 +33,50 @@ from dptopk.planning.gauge import Kind, epsilon_left, kind_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from matplotlib.axes import Axes
+    from matplotlib.typing import ColorType
+
     from dptopk.costs import Budget
     from dptopk.ledger.dataset import DatasetState
     from dptopk.ledger.spends import Spend
 
 
 RECENT_ROWS = 10
-MOST_KINDS = 5  # of queries, of which it is counted how many more fit
-LONG_HISTORY = 10  # equal questions: from here on a registration is spoken of
-MORE = 1.1  # times as many questions: where a registration is worth a word
-# They leave room for margins.
+MOST_KINDS = 5  # only for the latest kinds of query it is counted how many more fit
+LONG_HISTORY = 10  # a registration is suggested from so many equal questions on
+WORTH_A_HINT = 1.1  # and only if it would fit at least so many times as many of them
+# A plot's times are cut to these years: matplotlib's dates need room for margins.
 EARLIEST = datetime(1000, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 def plain(text: object) -> Text:
-    """Text as it is: no markup, and control characters are shown, not obeyed."""
+    """Return the text without markup, and with control characters made visible."""
     return Text(visible(str(text)))
 
 
 def show(state: DatasetState, spends: list[Spend]) -> None:
-    """Print one dataset: guarantee, balance, analysts, affordable queries and the latest charges.
+    """Print one data set: guarantee, balance, analysts, affordable queries and the latest charges.
 
     Args:
-        state: of the dataset.
+        state: the state of the data set.
         spends: its latest charges, in order.
     """
     console = Console(highlight=False)
-    summary = state.account.summary()
     console.rule(plain(f"dataset {state.name}"), align="left")
+    for line in (*_state_lines(state), *registration_hint(state, spends)):
+        console.print(plain(line))
+    console.print(_balance(state))
+    if state.now:
+        console.print(_analysts(state))
+    if spends:
+        console.print(_affordable(state, spends))
+        console.print(_latest(spends))
+
+
+def _state_lines(state: DatasetState) -> list[str]:
+    """Return lines on what is protected, guaranteed, spent and left of a data set."""
+    summary = state.account.summary()
     lines = [f"{moved(state)}; data version {state.version}; {state.sensitivity.neighbours}"]
     if state.segments:
         names = ", ".join(state.segments["names"])
@@ -81,30 +95,27 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         f"spent:     {rounded_up(state.spent())}",
     ]
     if state.renewals:
-        renewed = numbered(state.renewals, "renewal")
-        lines.append(f"lifetime:  {rounded_up(state.spent(lifetime=True))} ({renewed})")
-    lines += registration_hint(state, spends)
-    for line in lines:
-        console.print(plain(line))
-    console.print(_balance(state))
-    if state.now:
-        console.print(_analysts(state))
-    if spends:
-        console.print(_affordable(state, spends))
-        console.print(_latest(spends))
+        renewals = numbered(state.renewals, "renewal")
+        lines.append(f"lifetime:  {rounded_up(state.spent(lifetime=True))} ({renewals})")
+    return lines
 
 
 def registered_left(left: Charge | str) -> list[str]:
-    """A line about the registered costs that are left; none for budgets of free choice."""
+    """Return a line on the registered costs that are left.
+
+    A filter has no registered costs: what it says is left is a text, and there is no line.
+    """
     if isinstance(left, Charge):
         return [f"remaining: {left}"]
     return []
 
 
 def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
-    """A line where a registration of the question that was asked most would have fitted more of it,
-    as it was asked or with Gaussian noise on its counts; for long histories of a budget of free
-    choice.
+    """Return a line that suggests to register the most frequent question, if that would fit more of
+    it.
+
+    The registration is tried as the question was asked, and with Gaussian noise on its counts. Only
+    a filter in ε with a long history of equal questions gets a hint; else the list is empty.
     """
     account = state.account
     queries = Counter(_query_name(spend) for spend in spends if spend.charge)
@@ -114,25 +125,27 @@ def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
     if times < LONG_HISTORY:
         return []
     latest = next(spend for spend in reversed(spends) if _query_name(spend) == name)
-    in_all = times + account.fits(latest.charge, latest.stated)
-    ways = {"": latest.charge}
+    fit_as_filter = times + account.fits(latest.charge, latest.stated)
+    charges = {"": latest.charge}
     gaussian = _with_gaussian_noise(latest)
     if gaussian is not None:
-        ways[' with counts="gaussian"'] = gaussian
-    would = []
-    for way, charge in ways.items():
-        registered = queries_affordable(charge, account.budget, effort="quick")
-        if registered >= MORE * in_all:
-            would.append(f"{int(registered)}{way}")
-    if not would:
+        charges[' with counts="gaussian"'] = gaussian
+    numbers = []
+    for noise, charge in charges.items():
+        fit_as_registered = queries_affordable(charge, account.budget, effort="quick")
+        if fit_as_registered >= WORTH_A_HINT * fit_as_filter:
+            numbers.append(f"{int(fit_as_registered)}{noise}")
+    if not numbers:
         return []
-    fits = f"{' or '.join(would)} of {rounded_up(name)} would fit, not {in_all}"
+    fits = f"{' or '.join(numbers)} of {rounded_up(name)} would fit, not {fit_as_filter}"
     return [f"note:      registered beforehand, {fits}"]
 
 
 def _with_gaussian_noise(spend: Spend) -> Charge | None:
-    """The charge of a recorded question with Gaussian noise on its counts, at the same (ε, δ);
-    None: it has none, or cannot have it.
+    """Return the charge of a recorded question, planned again with Gaussian noise on its counts and
+    the same (ε, δ).
+
+    It is None if the spend was no question with counts, or if no such plan fits its budget.
     """
     record = spend.mechanism.get("question_kind")
     if record is None or spend.stated is None:
@@ -148,21 +161,27 @@ def _with_gaussian_noise(spend: Spend) -> Charge | None:
 
 
 def _table(title: str, *columns: str) -> Table:
+    """Return an empty table with a title and no lines."""
     return Table(*columns, title=title, title_justify="left", box=None)
 
 
 def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
-    """One dataset as JSON can hold it: what is spent and left, by analyst, and how many more of
-    each query fit.
+    """Return a JSON-safe dictionary of what is spent and left of a data set, by analyst, and how
+    many more of each query fit.
+
+    Args:
+        state: the state of the data set.
+        spends: its latest charges, in order.
     """
+    neighbours = state.sensitivity.neighbours
     analysts = {
-        analyst: {
-            "queries": total.queries,
-            "spent": str(total.charge(state.sensitivity.neighbours)),
-        }
+        analyst: {"queries": total.queries, "spent": str(total.charge(neighbours))}
         for analyst, total in state.now.items()
     }
-    return {name: getattr(state, name) for name in ("unit", "version", "segments")} | {
+    return {
+        "unit": state.unit,
+        "version": state.version,
+        "segments": state.segments,
         "dataset": state.name,
         "sensitivity": {"linf": state.sensitivity.linf, "l0": state.sensitivity.l0},
         "spent": str(state.spent()),
@@ -173,7 +192,9 @@ def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
 
 
 def remaining(state: DatasetState, spends: list[Spend]) -> Remaining:
-    """The remaining budget of a dataset, for questions like its last one."""
+    """Return the remaining budget of a data set, with the largest ε of a further question of the
+    kind that was asked last.
+    """
     kind = kind_of(state.kind, state.account, state.sensitivity)
     return Remaining.of(
         state.account,
@@ -184,6 +205,7 @@ def remaining(state: DatasetState, spends: list[Spend]) -> Remaining:
 
 
 def _balance(state: DatasetState) -> Table:
+    """Return a table with a bar for the used share of each part of the budget."""
     table = _table("used")
     for name, share in state.account.summary().shares.items():
         table.add_row(
@@ -193,7 +215,7 @@ def _balance(state: DatasetState) -> Table:
 
 
 def moved(state: DatasetState) -> str:
-    """Return what one unit can move, in words."""
+    """Return in words which change of the data one unit can make."""
     return (
         f"one {state.unit} moves {describe_l0(state.sensitivity.l0)}, each by at most "
         f"{state.sensitivity.linf}"
@@ -201,15 +223,17 @@ def moved(state: DatasetState) -> str:
 
 
 def guarantee(state: DatasetState) -> str:
-    """Return what holds of all answers together, in words."""
+    """Return in words the (ε, δ) of all answers together, after its ρ where the budget is stated in
+    ρ.
+    """
     from dptopk.ledger.disclosure import zcdp_of
 
     summary = state.account.summary()
-    zcdp = [format_upper(each) for each in zcdp_of(state.terms).values()]
+    in_rho = ""
+    zcdp = zcdp_of(state.terms)
     if zcdp:
-        in_rho = "{}-zCDP but for failures of at most {}; ".format(*zcdp)
-    else:
-        in_rho = ""
+        rho, failures = (format_upper(number) for number in zcdp.values())
+        in_rho = f"{rho}-zCDP but for failures of at most {failures}; "
     return (
         f"{in_rho}({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for "
         f"all answers together, at any time"
@@ -217,6 +241,9 @@ def guarantee(state: DatasetState) -> str:
 
 
 def _analysts(state: DatasetState) -> Table:
+    """Return a table of how many queries each analyst asked, what they spent and what their limit
+    leaves.
+    """
     table = _table("by analyst", "analyst", "queries", "spent", "limit")
     for analyst, total in state.now.items():
         left = "; ".join(
@@ -228,34 +255,48 @@ def _analysts(state: DatasetState) -> Table:
 
 
 def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
+    """Return a table of how often each of the latest kinds of query was asked, and how many more
+    fit.
+    """
     table = _table("affordable", "query", "asked", "more")
     queries = Counter(_query_name(spend) for spend in spends)
-    for name, kind in _largest(spends).items():
-        table.add_row(plain(rounded_up(name)), str(queries[name]), str(state.account.fits(*kind)))
+    for name, (charge, budget) in _largest(spends).items():
+        more = state.account.fits(charge, budget)
+        table.add_row(plain(rounded_up(name)), str(queries[name]), str(more))
     return table
 
 
 def _largest(spends: list[Spend]) -> dict[str, tuple[Charge, Budget | None]]:
-    """The largest charge of each of the latest kinds of query, with what was stated for it; the
-    days of a stream, which was paid for at once, cost nothing.
+    """Return the largest charge of each of the latest kinds of query, by the query's name, with its
+    stated budget.
+
+    The largest charge is that with most costs. Days of a stream charge nothing and are left out.
     """
     largest: dict[str, tuple[Charge, Budget | None]] = {}
-    for spend in (spend for spend in spends if spend.charge):
+    for spend in spends:
+        if not spend.charge:
+            continue
         name = _query_name(spend)
-        before = largest.pop(name, None)
-        if before is None or spend.charge.count > before[0].count:
-            largest[name] = (spend.charge, spend.stated)
-        else:
-            largest[name] = before
+        charge, stated = spend.charge, spend.stated
+        if name in largest:
+            # Taken out and put back, so that the order is that of the latest spends.
+            earlier_charge, earlier_stated = largest.pop(name)
+            if earlier_charge.count >= charge.count:
+                charge, stated = earlier_charge, earlier_stated
+        largest[name] = (charge, stated)
     latest = list(largest)[-MOST_KINDS:]
     return {name: largest[name] for name in latest}
 
 
 def _query_name(spend: Spend) -> str:
+    """Return the name of a spend's query: its text if there is one, else its mechanism's name or
+    its charge.
+    """
     return str(spend.mechanism.get("text") or spend.mechanism.get("name") or spend.charge)
 
 
 def _latest(spends: list[Spend]) -> Table:
+    """Return a table of the latest charges, and whether each was answered."""
     table = _table("latest", "entry", "time (UTC)", "analyst", "charge", "status")
     for spend in spends[-RECENT_ROWS:]:
         if "stream" in spend.mechanism:
@@ -269,8 +310,13 @@ def _latest(spends: list[Spend]) -> Table:
 
 
 def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str) -> None:
-    """Draw what share of the budget each charge left used, over time, in total and by analyst, as
-    PNG or SVG.
+    """Draw the share of the budget that was used after each charge, in total and by analyst.
+
+    Args:
+        state: the state of the data set.
+        spends: all its charges, in order; those of earlier budgets are left out.
+        file: the file to write.
+        file_format: "png" or "svg".
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -283,11 +329,8 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
         ["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False
     ):
         points = _used_over_time(state, current, analyst)
-        when, used = zip(*points, strict=True) if points else ((), ())
-        label = "everyone" if analyst is None else plain(analyst).plain
-        axes.step(
-            when, used, where="post", label=label.replace("$", r"\$"), color=colour, marker="."
-        )
+        name = "everyone" if analyst is None else plain(analyst).plain
+        _draw_steps(axes, points, name, colour)
     axes.axhline(100, linestyle="--", color="grey", label="budget")
     axes.set(xlabel="time (UTC)", ylabel="share of the budget used, %")
     axes.set_title(f"Spent of {plain(state.name).plain}".replace("$", r"\$"))
@@ -296,16 +339,33 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
     figure.savefig(file, dpi=150, format=file_format)
 
 
+def _draw_steps(
+    axes: Axes, points: list[tuple[datetime, float]], name: str, colour: ColorType
+) -> None:
+    """Draw a line that steps up at each of the times, with a name in the legend."""
+    times = np.array([time for time, _ in points])
+    percentages = [percentage for _, percentage in points]
+    label = name.replace("$", r"\$")  # a dollar sign would begin a formula
+    axes.step(times, percentages, where="post", label=label, color=colour, marker=".")
+
+
 def _used_over_time(
     state: DatasetState, spends: list[Spend], analyst: str | None
 ) -> list[tuple[datetime, float]]:
-    """When one analyst (None: anyone) spent, and what percentage of the budget was used then."""
+    """Return the times at which an analyst spent (None: anyone), each with the percentage of the
+    budget that was used afterwards.
+
+    Only this analyst's charges are replayed on an account with nothing spent; those it refuses are
+    left out.
+    """
     replayed = state.unspent()
     points = list[tuple[datetime, float]]()
     for spend in spends:
-        part = replayed.accounts(spend.analyst, spend.segments)["dataset"]
-        if analyst in {None, spend.analyst} and part.can_spend(spend.charge, spend.stated):
-            part.spend(spend.charge, stated=spend.stated)
-            at = min(max(datetime.fromisoformat(spend.at), EARLIEST), LATEST)
-            points.append((at, 100 * replayed.account.share()))
+        if analyst not in {None, spend.analyst}:
+            continue
+        account = replayed.accounts(spend.analyst, spend.segments)["dataset"]
+        if account.can_spend(spend.charge, spend.stated):
+            account.spend(spend.charge, stated=spend.stated)
+            time = min(max(datetime.fromisoformat(spend.at), EARLIEST), LATEST)
+            points.append((time, 100 * replayed.account.share()))
     return points

@@ -88,10 +88,13 @@ class Protected:
 
 
 def with_delta(question: Question) -> Question:
-    """The question with a δ of 1/(10 users), which is said, where the users alone were given.
+    """Return the question with its δ filled in: 1/(10 users), if only the number of users was
+    given.
+
+    The δ that is filled in is told on standard error.
 
     Raises:
-        InvalidParameter: unless one total is given.
+        InvalidParameter: unless exactly one total (ε, ρ or accuracy) is given.
     """
     question.check_total(mark="--")
     if question.delta is not None or question.users is None:
@@ -172,12 +175,16 @@ class Output(Written):
 
     @property
     def form(self) -> Format:
-        """The format stated, or that which the name of the file tells."""
+        """The format of the answer: the one stated, else the one that the file's name ends in, else
+        a table.
+        """
         return self.output_format or ENDINGS.get(self.ending, "table")
 
     @property
     def ending(self) -> str:
-        """The ending of the file's name, or nothing."""
+        """The ending of the output file's name in lower case, such as ".csv"; empty if no file is
+        named.
+        """
         if self.out is None:
             return ""
         return self.out.suffix.lower()
@@ -202,7 +209,12 @@ class Chain:
     ] = None
 
     def secret(self, url: str) -> bytes | None:
-        """The secret of a ledger in the file, if one is named."""
+        """Return the secret in --key-file that keys the hash chain of the ledger at ``url``; None
+        without the option.
+
+        Raises:
+            InvalidParameter: if the key file is the ledger itself, or cannot be read.
+        """
         from dptopk.ledger.keys import read_key
         from dptopk.ledger.log_store import refuse_own_file
 
@@ -214,7 +226,15 @@ class Chain:
     def opened(
         self, url: str, *, create: bool = False, test: bool = False, read_only: bool = False
     ) -> Ledger:
-        """Open a ledger; only ``ledger init`` makes one that is not there."""
+        """Return an open ledger, checked with these options; only ``ledger init`` creates one that
+        does not exist.
+
+        Args:
+            url: path of a SQLite file, or URL of a database.
+            create: whether the ledger is made if it does not exist.
+            test: whether a new ledger accepts fixed seeds.
+            read_only: whether nothing can be written to it.
+        """
         from dptopk.ledger.ledger import Ledger
 
         return Ledger(
@@ -227,20 +247,24 @@ class Chain:
         )
 
     def files(self, url: str | None) -> list[str | Path | None]:
-        """A SQLite ledger, its journals and what it is checked with: no command may write an answer
-        over them.
+        """Return the files that no command may write an answer over: a SQLite ledger, its journals,
+        the key and the head.
+
+        Args:
+            url: path or URL of the ledger; None: only the key and the head.
         """
-        given = [self.key_file, self.head_file]
+        evidence = [self.key_file, self.head_file]
         if url is None:
-            return given
+            return evidence
         # SQLite names the files beside a ledger by the name that a link leads to
         path = os.path.realpath(url.removeprefix("sqlite:///"))
-        return [*(f"{path}{ending}" for ending in ("", "-journal", "-wal", "-shm")), *given]
+        journals = [f"{path}{ending}" for ending in ("-journal", "-wal", "-shm")]
+        return [path, *journals, *evidence]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Book(Chain):
-    """A ledger that a command is about."""
+    """The ledger that a command reads or changes, with the options that check its hash chain."""
 
     url: Annotated[
         str, typer.Argument(help="Path of a SQLite file, or the URL of a PostgreSQL database.")
@@ -248,11 +272,11 @@ class Book(Chain):
 
     @property
     def key(self) -> bytes | None:
-        """Its secret, if a file with one is named."""
+        """The secret that keys this ledger's hash chain; None if no key file is named."""
         return self.secret(self.url)
 
     def open(self, *, create: bool = False, test: bool = False, read_only: bool = False) -> Ledger:
-        """Open it."""
+        """Return this ledger, open; the options are those of ``Chain.opened``."""
         return self.opened(self.url, create=create, test=test, read_only=read_only)
 
 
@@ -273,10 +297,8 @@ class PayingLedger(Chain):
     analyst: Annotated[str | None, typer.Option(help="Who asks.", rich_help_panel=LEDGER)] = None
 
     def __post_init__(self) -> None:
-        if (
-            self.ledger is None
-            and (self.dataset, self.analyst, self.key_file, self.head_file) != (None,) * 4
-        ):
+        options = (self.dataset, self.analyst, self.key_file, self.head_file)
+        if self.ledger is None and any(option is not None for option in options):
             raise InvalidParameter("--key-file, --head-file, --dataset and --analyst need --ledger")
         needed = {
             "--dataset: what is asked about": self.dataset,
@@ -287,7 +309,9 @@ class PayingLedger(Chain):
             raise InvalidParameter(f"--ledger needs {', and '.join(missing)}")
 
     def account(self) -> tuple[Ledger | None, DatasetState | None]:
-        """The ledger, open, and what it says of the data set."""
+        """Return the open ledger and the state of the data set in it; None and None without
+        --ledger.
+        """
         if self.ledger is None:
             return None, None
         book = self.opened(self.ledger)
@@ -295,55 +319,60 @@ class PayingLedger(Chain):
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the fields of each dataclass among its parameters as options of their
-    own; of a question, those that the command line offers.
+    """Return the command with a flat list of options, as typer needs them.
+
+    A parameter whose type is a dataclass is replaced by the fields of that dataclass; of
+    ``Question`` only the fields that the command line offers. When the new command is called it
+    makes the dataclasses from the options and calls the old one.
     """
     hints = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in hints.items() if _is_group(kind)}
-    own = signature(command).parameters
     fields = {name: _options_of(kind) for name, kind in groups.items()}
-    order: list[Parameter] = []
-    for name, parameter in own.items():
-        order += fields[name].values() if name in groups else [parameter]
+    flat: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        flat += fields[name].values() if name in groups else [parameter]
     for options in fields.values():
-        hints |= {one.name: one.annotation for one in options.values()}
+        hints |= {option.name: option.annotation for option in options.values()}
 
     @wraps(command)
     def run(**options: Any) -> None:
-        groups_read = {
-            name: _group_of(kind, fields[name], options) for name, kind in groups.items()
-        }
-        command(**groups_read, **options)
+        values = {name: _group_of(kind, fields[name], options) for name, kind in groups.items()}
+        command(**values, **options)
 
-    run.__annotations__ = {one.name: hints[one.name] for one in order}
-    parameters = [one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name]) for one in order]
+    # typer asks a function for its annotations and its signature.
+    run.__annotations__ = {option.name: hints[option.name] for option in flat}
+    parameters = [
+        option.replace(kind=option.KEYWORD_ONLY, annotation=hints[option.name]) for option in flat
+    ]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run
 
 
 def _is_group(kind: object) -> TypeGuard[type[DataclassInstance]]:
-    """Whether the type of a parameter is a dataclass, whose fields are options."""
+    """Return whether a parameter's type is a dataclass, whose fields are options of the command."""
     return isinstance(kind, type) and is_dataclass(kind)
 
 
 def _group_of(kind: type[T], fields: dict[str, Parameter], options: dict[str, Any]) -> T:
-    """A group of the options, which are taken out of them."""
-    own = {name: options.pop(name) for name in fields}
-    return kind(**own)
+    """Return a dataclass made from its options; these are removed from ``options``."""
+    values = {name: options.pop(name) for name in fields}
+    return kind(**values)
 
 
 def _options_of(kind: type) -> dict[str, Parameter]:
-    """The fields of a dataclass as parameters, with their options."""
+    """Return the parameters of a dataclass by name, each annotated with its option."""
     if issubclass(kind, Question):
-        return {one.name: one for one in question_parameters(kind)}
+        return {parameter.name: parameter for parameter in question_parameters(kind)}
     hints = get_type_hints(kind, include_extras=True)
-    parameters = signature(kind).parameters.values()
-    return {one.name: one.replace(annotation=hints[one.name]) for one in parameters}
+    parameters = signature(kind).parameters
+    return {name: parameters[name].replace(annotation=hints[name]) for name in parameters}
 
 
 def listed_names(**arguments: str) -> list[str]:
-    """The names of an option such as 'eu,us'; none of them empty, nor with blanks around it that
-    were not meant.
+    """Return the names in a list such as 'eu,us'; an empty name, or blanks around one, is refused.
+
+    Args:
+        arguments: one keyword, the option's name for messages, with the text that was given.
     """
     ((option, text),) = arguments.items()
     names = text.split(",")

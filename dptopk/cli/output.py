@@ -1,4 +1,4 @@
-"""This module says what the command line prints: answers with their error bars and charges."""
+"""How the command line prints an answer: its rows with error bars, its charge and its guarantee."""
 
 from __future__ import annotations
 
@@ -45,7 +45,15 @@ if TYPE_CHECKING:
 
 
 def check_answer(to: Output, inputs: list[Path | str | None]) -> None:
-    """Refuse what cannot be written, before any budget is spent."""
+    """Refuse an answer that could not be written, before any budget is spent.
+
+    Args:
+        to: the options for format, file and plot.
+        inputs: the files that are read or must survive; an answer over one of them is refused.
+
+    Raises:
+        InvalidParameter: naming the option.
+    """
     validate.probability(allow_zero=False, confidence=to.confidence)
     meant = ENDINGS.get(to.ending, to.form)
     if meant != to.form:
@@ -67,13 +75,15 @@ def check_answer(to: Output, inputs: list[Path | str | None]) -> None:
 
 
 def check_picture(plot: Path) -> None:
-    """Refuse a picture that is neither PNG nor SVG."""
+    """Refuse the file of a plot that is neither PNG nor SVG."""
     if plot.suffix.lower() not in {".png", ".svg"}:
         raise InvalidParameter(f"--plot: must end in .png or .svg, got {plot.name!r}")
 
 
 def guarantee(plan: TopKPlan) -> str:
-    """Return what the answer of a plan promises, in one sentence."""
+    """Return one sentence on the (ε, δ), by which bound, and for what change of one user it
+    holds.
+    """
     sensitivity = plan.sensitivity
     return (
         f"Total: ({format_upper(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-DP at most, by "
@@ -86,15 +96,15 @@ def guarantee(plan: TopKPlan) -> str:
 
 @dataclass(frozen=True)
 class TopKSheet(AnswerSheet):
-    """The answer of a plan.
+    """The answer of a plan, as it is written in each format.
 
     Attributes:
-        plan: what was planned.
-        release: what came out.
-        confidence: of the error bars, in (0, 1).
+        plan: the plan that ran.
+        release: its answer.
+        confidence: the confidence of the error bars, in (0, 1).
         rows: ranks, labels, and counts with their error bars, as ``Release.shown`` gives them.
-        left: what is left of the budget, in lines.
-        about: the title block, of formats that have room for one.
+        left: lines on what is left of the budget; empty where nothing pays.
+        about: the title block, heading to text, for formats that have room for one.
     """
 
     plan: TopKPlan
@@ -113,7 +123,7 @@ class TopKSheet(AnswerSheet):
         left: Sequence[str] = (),
         about: Mapping[str, str] | None = None,
     ) -> Self:
-        """The sheet of an answer, with error bars of this confidence."""
+        """Return the sheet of an answer whose error bars have this confidence."""
         rows = release.shown(confidence=confidence)
         return cls(plan, release, confidence, rows, left, about or {})
 
@@ -123,19 +133,23 @@ class TopKSheet(AnswerSheet):
         return notes(self.plan, self.release, self.rows)
 
     def remarks(self) -> list[str]:
-        """The guarantee, the notes and the technical note."""
+        """Return the guarantee, what a reader of the rows must know, and the technical note, as
+        lines.
+        """
         return [guarantee(self.plan), *self.notes, *details(self.release)]
 
     def cells(self) -> pd.DataFrame:
-        """The rows with labels that no spreadsheet takes for formulas."""
+        """Return the rows for a spreadsheet; labels that look like formulas are marked as text."""
         return spreadsheet_rows(self.rows)
 
     def plain(self) -> dict[str, object]:
-        """The title block, the rows with their intervals, and the guarantee."""
+        """Return a JSON-safe dictionary of the title block, the rows with their intervals, and the
+        guarantee.
+        """
         return {"about": self.about} | as_dict(self.plan, self.release, self.confidence)
 
     def markdown(self) -> str:
-        """A table between its title block and its remarks."""
+        """Return the answer as Markdown: the title block, the table and the remarks."""
         lines = [*self.notes, *details(self.release), guarantee(self.plan), *self.left]
         remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
         title = "".join(f"* {name}: {markdown(text)}\n" for name, text in self.about.items())
@@ -143,7 +157,7 @@ class TopKSheet(AnswerSheet):
         return f"{title}\n{table}\n{remarks}"
 
     def page(self) -> str:
-        """A page that needs nothing from elsewhere."""
+        """Return the answer as an HTML page that loads nothing from elsewhere."""
         return answer_page(
             self.plan,
             self.release,
@@ -154,7 +168,7 @@ class TopKSheet(AnswerSheet):
         )
 
     def arrow(self) -> pa.Table:
-        """The rows, whose metadata hold the charge."""
+        """Return the rows as an Arrow table whose metadata hold the charge."""
         return self.release.to_arrow()
 
     def print_rows(self, console: Console) -> None:
@@ -164,7 +178,7 @@ class TopKSheet(AnswerSheet):
             console.print(Text(visible(rounded_up(line))))
 
     def print_answer(self, console: Console) -> None:
-        """Print the rows with all that is not technical."""
+        """Print the rows, what a reader of them must know, and what the answer costs."""
         self.print_rows(console)
         console.print(Text(cost(self.plan)))
 
@@ -175,7 +189,9 @@ class TopKSheet(AnswerSheet):
             return
         self.print_answer(console)
         console.print("\nWhat it cost")
-        for number, (name, run) in enumerate(_runs(self.plan, self.release).items(), start=1):
+        for number, (name, run) in enumerate(
+            _phases_in_words(self.plan, self.release).items(), start=1
+        ):
             console.print(Text(visible(rounded_up(f"{number}. {name}: {run}"))))
             paid = rounded_up(f"charged {self.release.phases.get(name, 'already paid')}")
             console.print(Padding(Text(visible(paid)), (0, 0, 0, 3)))
@@ -185,20 +201,27 @@ class TopKSheet(AnswerSheet):
 
 
 def spreadsheet_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of an answer, with labels that no spreadsheet takes for formulas."""
+    """Return the rows with each label that a spreadsheet could take for a formula marked as
+    text.
+    """
     return rows.assign(label=[spreadsheet(label) for label in rows["label"]])
 
 
-# What of a plan is written as it is.
+# The attributes of a plan that ``plan_as_dict`` writes as they are.
 PLANNED = ("k", "domain", "design", "why", "epsilon", "noise_std", "threshold", "warnings")
 
 
 def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> dict[str, object]:
-    """Return what a plan costs and delivers, JSON-safe; with the other designs at the same budget,
-    where they are wanted.
+    """Return a JSON-safe dictionary of what a plan costs and delivers.
+
+    Args:
+        plan: the plan.
+        confidence: the confidence of half_width, in (0, 1), and the second probability of
+            appears_at if it is above one half.
+        alternatives: whether the other designs at the same budget are listed too.
     """
-    high = max(confidence, 0.5)
-    appears = {"0.5": plan.appears_at(0.5), f"{high:g}": plan.appears_at(high)}
+    probability = max(confidence, 0.5)
+    appears = {"0.5": plan.appears_at(0.5), f"{probability:g}": plan.appears_at(probability)}
     phases = [{"name": phase.name, "mechanism": to_json(phase.mechanism)} for phase in plan.phases]
     plain = {name: getattr(plan, name) for name in PLANNED}
     plain |= {
@@ -223,7 +246,7 @@ def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> di
 
 
 def as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[str, object]:
-    """An answer with its intervals and its guarantee, JSON-safe."""
+    """Return a JSON-safe dictionary of an answer with its intervals and its guarantee."""
     guarantee = {
         "epsilon": plan.bound.epsilon,
         "delta": plan.budget.delta,
@@ -233,18 +256,21 @@ def as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[str, ob
 
 
 def with_intervals(release: Release, confidence: float) -> dict[str, object]:
-    """An answer with its intervals, JSON-safe."""
+    """Return a JSON-safe dictionary of an answer, whose rows have low, high, rank_low and rank_high
+    where counts have error bars.
+    """
     answer = release.to_dict()
     if release.counts is not None and release.measurement is not None:
         table = release.intervals(confidence=confidence)
-        for row, bounds in zip(answer["rows"], table.to_dict("records"), strict=True):
-            row |= {name: int(bounds[name]) for name in ("low", "high", "rank_low", "rank_high")}
+        ends = ("low", "high", "rank_low", "rank_high")
+        for row, interval in zip(answer["rows"], table.to_dict("records"), strict=True):
+            row |= {name: int(interval[name]) for name in ends}
         answer["intervals"] = dict(table.attrs)
     return answer
 
 
-def _runs(plan: TopKPlan, release: Release) -> dict[str, str]:
-    """The phases that ran, by name, in words: looks first."""
+def _phases_in_words(plan: TopKPlan, release: Release) -> dict[str, str]:
+    """Return what ran in each phase, in words, by the phase's name; private looks come first."""
     chosen = {"answer": "as the looks chose, at the charge of every choice"}
     if plan.fixed:
         chosen = {phase.name: str(phase.mechanism) for phase in plan.phases}
@@ -253,8 +279,11 @@ def _runs(plan: TopKPlan, release: Release) -> dict[str, str]:
 
 
 def rows_table(rows: pd.DataFrame, console: Console) -> Table:
-    """Ranks and labels; where there are counts, these with their error bars, as numbers and
+    """Return a table of ranks and labels and, if there are counts, their error bars as numbers and
     drawn.
+
+    The drawn bars take the width of the console that the rest of a row leaves, within 8 to 24
+    characters.
     """
     marks = "█░" if "utf" in console.encoding.lower() else "#-"
     width = max(8, min(24, console.width - 64))
@@ -273,14 +302,15 @@ def rows_table(rows: pd.DataFrame, console: Console) -> Table:
 
 
 def add_row(table: Table, *cells: str, style: str = "") -> None:
-    """Add cells as plain text: a label such as "[b]" is no markup, and control characters are
-    shown, not obeyed.
+    """Add a row of cells as plain text.
+
+    A label such as "[b]" is not taken for markup, and control characters are made visible.
     """
     table.add_row(*(Text(visible(cell)) for cell in cells), style=style)
 
 
 def write_plot(release: Release, plot: Path, confidence: float) -> None:
-    """Draw the answer into a PNG or SVG file."""
+    """Draw the answer's counts and error bars into the PNG or SVG file ``plot``."""
     figure = release.plot(confidence=confidence).get_figure(root=True)
     assert figure is not None  # noqa: S101 - new Axes have one
     with replacing(plot) as temporary:

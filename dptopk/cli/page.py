@@ -52,15 +52,15 @@ def answer_page(
     rows: pd.DataFrame,
     about: Mapping[str, str],
 ) -> str:
-    """The page; everything that comes from data or users is escaped.
+    """Return the HTML page of an answer; everything that comes from data or users is escaped.
 
     Args:
-        plan: what was planned.
-        release: what came out.
-        guarantee: in one sentence.
-        left: of the budget, in lines.
-        rows: as ``Release.shown`` gives them.
-        about: the title block: what the data are, the date, who is protected.
+        plan: the plan that ran.
+        release: its answer.
+        guarantee: the guarantee, in one sentence.
+        left: lines on what is left of the budget; empty where nothing pays.
+        rows: the rows with their intervals, as ``Release.shown`` gives them.
+        about: the title block, heading to text: what the data are, the date, who is protected.
     """
     from importlib.metadata import version
 
@@ -72,15 +72,18 @@ def answer_page(
         (phase.name, phase.mechanism, release.phases.get(phase.name, "already paid"))
         for phase in plan.phases
     ]
-    promise = {
-        "Guarantee": f"({format_upper(plan.bound.epsilon, 4)}, "
-        f"{plan.budget.delta:g})-differential privacy"
-    }
-    title = f"The top {plan.k}" + (f" of {about['Data set']}" if "Data set" in about else "")
+    epsilon = format_upper(plan.bound.epsilon, 4)
+    promise = {"Guarantee": f"({epsilon}, {plan.budget.delta:g})-differential privacy"}
+    title = f"The top {plan.k}"
+    if "Data set" in about:
+        title += f" of {about['Data set']}"
+    remarks = notes(plan, release, rows)
+    if "low" in rows:
+        remarks.insert(0, BARS)
     sections = [
         html_terms({**about, **promise}),
         table,
-        html_lines([BARS] * ("low" in rows) + notes(plan, release, rows)),
+        html_lines(remarks),
         _what_is_left(left),
         "<details><summary>How this was computed</summary>",
         html_table(["phase", "mechanism", "charge"], phases),
@@ -93,14 +96,14 @@ def answer_page(
 
 
 def _what_is_left(left: Sequence[str]) -> str:
-    """The section on the budget; empty where nothing pays."""
+    """Return the HTML section on what is left of the budget; empty where nothing pays."""
     if not left:
         return ""
     return f"<h2>What is left</h2>\n{html_lines(left)}"
 
 
 def _meaning(plan: TopKPlan, release: Release) -> str:
-    """Return what the numbers count, in one sentence."""
+    """Return one sentence on what the numbers count, and whether caps made them smaller."""
     count = "a label's count"
     if release.capped:
         count += f" on data with {describe_l0(plan.sensitivity.l0)} of one user"
@@ -108,38 +111,42 @@ def _meaning(plan: TopKPlan, release: Release) -> str:
 
 
 def _how_sure(release: Release, rows: pd.DataFrame) -> str:
-    """Return what the intervals promise, in one sentence or two."""
+    """Return one or two sentences on what the intervals in ``rows`` promise, and with what
+    confidence.
+    """
     confidence = percent(rows.attrs["confidence"])
-    sure = f"With {confidence} confidence, every interval above contains its "
+    promise = f"With {confidence} confidence, every interval above contains its "
     if release.capped:
-        sure += "count after that limit; true counts can only be larger."
+        promise += "count after that limit; true counts can only be larger."
     elif rows.attrs["ranks"] == "rows":
-        sure += "true count; a label that is not shown may have a larger one."
+        promise += "true count; a label that is not shown may have a larger one."
     else:
-        sure += "true count."
+        promise += "true count."
     if rows["low"].min() <= 1:
-        sure += (
+        promise += (
             " An interval that begins at 0 or 1 says only how large the count can be at most: the "
             "noise may be as large as the count."
         )
-    return sure
+    return promise
 
 
 def cost(plan: TopKPlan) -> str:
-    """Return what the whole answer cost, in one sentence."""
+    """Return one sentence with the (ε, δ) of the whole answer; ε is an upper bound, rounded up."""
     epsilon = format_upper(plan.bound.epsilon, 4)
     return f"The answer costs at most ε = {epsilon}, δ = {plan.budget.delta:g} of privacy."
 
 
 def details(release: Release) -> list[str]:
-    """Return how the answer was found, for readers who know the methods."""
+    """Return the technical note of an answer as a list of at most one line."""
     if release.note:
         return [f"Note: {release.note}."]
     return []
 
 
 def notes(plan: TopKPlan, release: Release, rows: pd.DataFrame) -> list[str]:
-    """Return what a reader of the rows must know."""
+    """Return the sentences that a reader of the rows must know: labels that were hidden, what the
+    numbers count, what the intervals promise, and what is missing.
+    """
     lines = []
     if len(release) < plan.k:
         if plan.threshold is None:

@@ -61,14 +61,14 @@ def refresh(
     """
     from dptopk.datasets import EventsStore
 
-    alone = (ledger is None) != (dataset is None)
-    if alone or (ledger is None and chain != Chain()):
+    one_is_missing = (ledger is None) != (dataset is None)
+    if one_is_missing or (ledger is None and chain != Chain()):
         raise InvalidParameter(
             "--ledger and --dataset go together; --key-file and --head-file need both"
         )
-    numbers = (labels_per_user, per_label_cap, days_per_user)
-    bounded = portable or partitions or numbers != (None,) * 3
-    if bounded and user is None:
+    caps = (labels_per_user, per_label_cap, days_per_user)
+    bounds_are_stated = portable or partitions or any(cap is not None for cap in caps)
+    if bounds_are_stated and user is None:
         raise InvalidParameter(
             "bounds are fixed when a store is made, with --user-col and --item-col; leave them out"
         )

@@ -60,11 +60,13 @@ def reproduce(
 
 
 def _verdict(comparisons: Sequence[Comparison]) -> str:
-    """In one line: how many statements hold, and which do not."""
-    holding = sum(line.agrees is True for line in comparisons)
-    failing = [line.quantity for line in comparisons if line.agrees is False]
-    if holding:
-        parts = [f"{holding} {'statement holds' if holding == 1 else 'statements hold'}"]
-    else:
-        parts = []
-    return "; ".join(parts + [f"does not hold: {quantity}" for quantity in failing])
+    """Return one line on how many of the paper's statements hold, and which do not."""
+    holding = [line for line in comparisons if line.agrees is True]
+    failing = [line for line in comparisons if line.agrees is False]
+    parts = []
+    if len(holding) == 1:
+        parts.append("1 statement holds")
+    elif holding:
+        parts.append(f"{len(holding)} statements hold")
+    parts += [f"does not hold: {line.quantity}" for line in failing]
+    return "; ".join(parts)

@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SegmentsSheet(AnswerSheet):
-    """The answers of all segments: a table each, rows with a column of segments, or JSON.
+    """The answers of all segments, as they are written in each format.
+
+    As a table for people each segment has a table of its own; in CSV there is a column of
+    segments.
 
     Attributes:
-        plans: of the segments.
-        answers: by segment, in the order of the list.
-        bound: the guarantee of all of them.
-        confidence: of the error bars, in (0, 1).
-        left: what is left of the budget, in lines.
+        plans: the plan of each segment.
+        answers: the answer of each segment, by its name, in the order of the list.
+        bound: the ε and δ of all answers together.
+        confidence: the confidence of the error bars, in (0, 1).
+        left: lines on what is left of the budget; empty where nothing pays.
     """
 
     plans: PerSegment[TopKPlan]
@@ -43,17 +46,17 @@ class SegmentsSheet(AnswerSheet):
 
     @property
     def sheets(self) -> dict[str, TopKSheet]:
-        """The answer of each segment."""
+        """The sheet of each segment's answer, by the segment's name."""
         plan = self.plans.each
         answers = self.answers.items()
         return {name: TopKSheet.of(plan, answer, self.confidence) for name, answer in answers}
 
     def remarks(self) -> list[str]:
-        """The guarantee of all segments."""
+        """Return the sentence that states the guarantee of all segments together."""
         return [_guarantee(self.plans, self.bound)]
 
     def cells(self) -> pd.DataFrame:
-        """The rows of all segments, with a column that names them."""
+        """Return the rows of all segments in one table, with a column that names the segment."""
         import pandas as pd
 
         parts = [sheet.cells() for sheet in self.sheets.values()]
@@ -62,7 +65,9 @@ class SegmentsSheet(AnswerSheet):
         return together.reset_index(level=0)
 
     def plain(self) -> dict[str, object]:
-        """The answers by segment, and the guarantee of all of them."""
+        """Return a JSON-safe dictionary of the answers by segment and the guarantee of all
+        of them.
+        """
         plan = self.plans.each
         segments = {
             name: as_dict(plan, answer, self.confidence) for name, answer in self.answers.items()
@@ -73,7 +78,7 @@ class SegmentsSheet(AnswerSheet):
         return {"segments": segments, "guarantee": total, "segments_per_user": per_user}
 
     def print_to(self, console: Console) -> None:
-        """Print a table for each segment, and the guarantee of all of them."""
+        """Print a table for each segment, then the guarantee of all of them together."""
         for name, sheet in self.sheets.items():
             console.rule(Text(visible(name)), align="left")
             sheet.print_rows(console)
@@ -85,7 +90,7 @@ class SegmentsSheet(AnswerSheet):
 
 
 def _guarantee(plans: PerSegment[TopKPlan], bound: Bound) -> str:
-    """The guarantee of all segments in one sentence."""
+    """Return one sentence on the guarantee of all segments together; its ε is an upper bound."""
     total = f"({format_upper(bound.epsilon, 4)}, {bound.delta:g})-DP"
     segments = numbered(len(plans.plans), "segment")
     guarantee = (

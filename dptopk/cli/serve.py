@@ -65,12 +65,12 @@ def serve(
             f"warning: --host {host}: tokens and answers travel unencrypted: put TLS before it",
             err=True,
         )
-    _free(host, port)
+    _refuse_taken_address(host, port)
     if catalog is not None:
         _run(load_catalog(catalog), host, port, workers)
         return
     # uvicorn ends by the signal that it was sent: the folder goes first.
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     with tempfile.TemporaryDirectory(prefix="dptopk-demo-") as folder:
         from dptopk.service.demo import demo_catalog, tokens
 
@@ -79,14 +79,18 @@ def serve(
         _run(served, host, port, workers)
 
 
-def _leave(number: int, _frame: object) -> None:
-    """Leave as a program that was ended by a signal does."""
+def _exit_on_signal(number: int, _frame: object) -> None:
+    """Exit with the code of a program that a signal has ended, 128 plus the signal's number."""
     raise SystemExit(128 + number)
 
 
 def _operate(catalog: Path, reason: str | None, *, reload: bool) -> None:
-    """Apply the catalog's terms where a reason is given; then say what is wrong, and let the
-    workers read it again.
+    """Check a catalog without serving it, and exit with code 1 if it is refused.
+
+    Args:
+        catalog: the catalog's file.
+        reason: why the ledger's terms are changed to the catalog's first; None: they are not.
+        reload: whether the workers that run are told to read the catalog again.
     """
     from dptopk.service import catalog_changes, check
     from dptopk.service.tables import RELOAD, Tables
@@ -94,25 +98,25 @@ def _operate(catalog: Path, reason: str | None, *, reload: bool) -> None:
     if reason is not None:
         for changed in catalog_changes.apply(load_catalog(catalog), reason):
             typer.echo(f"changed: {changed}")
-    found = check.check(catalog)
-    for one in found:
-        typer.echo(str(one))
-    if any(one.refused for one in found):
+    findings = check.check(catalog)
+    for finding in findings:
+        typer.echo(str(finding))
+    if any(finding.refused for finding in findings):
         raise typer.Exit(1)
-    if reload:
-        tables = Tables(load_catalog(catalog).access)
-        tables.change(tables.add(Tables.settings, RELOAD, 1), durable=True)
-        tables.close()
-    typer.echo(
-        "The workers will read it within some seconds." if reload else "The catalog can be served."
-    )
+    if not reload:
+        typer.echo("The catalog can be served.")
+        return
+    tables = Tables(load_catalog(catalog).access)
+    tables.change(tables.add(Tables.settings, RELOAD, 1), durable=True)
+    tables.close()
+    typer.echo("The workers will read it within some seconds.")
 
 
 def _run(catalog: Catalog, host: str, port: int, workers: int) -> None:
-    """Serve a catalog until the process is told to end.
+    """Serve a catalog until the process is asked to end.
 
     Raises:
-        DptopkError: when it is refused, before any worker begins.
+        DptopkError: when the catalog is refused, before any worker begins.
     """
     import uvicorn
 
@@ -134,8 +138,12 @@ def _run(catalog: Catalog, host: str, port: int, workers: int) -> None:
             raise LedgerError(f"a worker did not begin: {refused.read_text(encoding='utf-8')}")
 
 
-def _free(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened at, before anything is promised about it."""
+def _refuse_taken_address(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened at, before anything is promised about it.
+
+    Raises:
+        InvalidParameter: naming the options and the reason.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -146,6 +154,7 @@ def _free(host: str, port: int) -> None:
 
 
 def _greet(host: str, port: int, tokens: dict[str, str]) -> None:
+    """Print the address of the demo and its tokens."""
     typer.echo(f"Serving at http://{host}:{port}/  (stop with Ctrl-C; nothing is kept)")
     for analyst, token in tokens.items():
         typer.echo(f"token of {analyst}: {token}")

@@ -49,57 +49,59 @@ EXTRAS["serve"] = "fastapi uvicorn starlette pydantic"
 
 
 def in_options(error: InvalidParameter, options: dict[str, str]) -> str:
-    """The message of the library with the option that is meant instead of the argument's name.
+    """Return the message of an error with the option that is meant instead of the argument's name.
 
     Args:
-        error: what the library raised.
-        options: of the command, such as "--label-col", by the names of the parameters that they
-            set.
+        error: the error that the library raised.
+        options: the options of the command, such as "--label-col", by the names of the parameters
+            that they set.
     """
     message = str(error)
-    found = NAMED.match(message)
-    named = error.parameter or (found[1] if found else "")
-    wanted = OPTIONS_OF.get(named, (named.replace("-", "_"),))
-    option = next((options[name] for name in wanted if name in options), "")
-    if found is None or found[1] != named:
+    beginning = NAMED.match(message)
+    argument = error.parameter or (beginning[1] if beginning else "")
+    candidates = OPTIONS_OF.get(argument, (argument.replace("-", "_"),))
+    option = next((options[name] for name in candidates if name in options), "")
+    if beginning is None or beginning[1] != argument:
         if option:
             return f"{option}: {message}"
         return message
-    rest = message[found.end() :]
-    sign = found[2]
-    if named in FILES:
-        if sign == ": ":
-            return rest
-        return f"the file{sign}{rest}"
+    problem = message[beginning.end() :]
+    separator = beginning[2]
+    if argument in FILES:
+        if separator == ": ":
+            return problem
+        return f"the file{separator}{problem}"
     for name, other in options.items():
-        rest = re.sub(rf"\b{name}=", f"{other} ", rest)
+        problem = re.sub(rf"\b{name}=", f"{other} ", problem)
     if option:
-        return f"{option}{sign.replace('=', ' ')}{rest}"
+        return f"{option}{separator.replace('=', ' ')}{problem}"
     return message
 
 
 def be_quiet(wanted: bool) -> bool:
-    """Return what ``--quiet`` does: nothing but the answer, and what is refused, is written."""
+    """Set whether ``--quiet`` was given: then only the answer and refusals are written. Return the
+    flag, as typer's callbacks do.
+    """
     QUIET.set(wanted)
     return wanted
 
 
 def tell(line: str, colour: str | None = None) -> None:
-    """Say something that is not part of the answer, on standard error, unless the command is
-    quiet.
-    """
+    """Write a line that is not part of the answer to standard error, unless --quiet was given."""
     if not QUIET.get():
         typer.secho(visible(line), fg=colour, err=True)
 
 
 def warn(warnings: list[str]) -> None:
-    """Say on standard error what is doubtful; nothing is refused."""
+    """Write each warning to standard error; nothing is refused."""
     for warning in warnings:
         tell(f"Warning: {warning}", typer.colors.YELLOW)
 
 
 def fail(message: str, code: int = 2) -> typer.Exit:
-    """Say what is wrong on standard error; raise what this returns."""
+    """Write an error to standard error, and return the exception that ends the command with this
+    exit code; the caller raises it.
+    """
     typer.secho(f"Error: {visible(message)}", fg=typer.colors.RED, err=True)
     return typer.Exit(code)
 
@@ -124,14 +126,16 @@ INTERRUPTED = 130
 
 
 def _unparsed(error: UsageError) -> str:
-    """One sentence on what the parser refused: it names the option and what was given."""
+    """Return one sentence on what the parser refused, with the option's name and the value that was
+    given.
+    """
     message = error.format_message().rstrip(".")
-    found = _INVALID.fullmatch(message)
-    if found is None:
+    invalid_value = _INVALID.fullmatch(message)
+    if invalid_value is None:
         if error.ctx is None:
             return message
         return f"{message}; {error.ctx.command_path} --help lists all options"
-    option, why = found.groups()
+    option, why = invalid_value.groups()
     problem = _in_our_words(why)
     if problem is None:
         return f"{option}: {why}"
@@ -142,7 +146,9 @@ def _unparsed(error: UsageError) -> str:
 
 
 def _in_our_words(why: str) -> str | None:
-    """Return what the parser says, in our words, if they are known."""
+    """Return the parser's reason in the words of this package; None if the reason is not among
+    _WORDS.
+    """
     for pattern, ours in _WORDS:
         if re.fullmatch(pattern, why):
             return re.sub(f"^(?:{pattern})$", ours, why)
@@ -154,13 +160,13 @@ EXIT_CODES: dict[type[DptopkError], int] = {BudgetExceeded: 3, LedgerError: 4}
 
 
 class _PlainFlags:
-    """Help without noise: a flag takes no value, so that none is named; what most need comes
-    first.
-    """
+    """Commands whose help names no value for flags, and shows the most used options first."""
 
     def get_params(self, ctx: Context) -> list[Parameter]:
-        """The options, flags with an empty metavar; of a question those that most need, and a panel
-        of the others.
+        """Return the options of a command as its help shows them.
+
+        A flag has an empty metavar. Of a command that asks a question, the options that few need
+        are moved to a panel "Advanced".
         """
         params: list[Parameter] = super().get_params(ctx)  # type: ignore[misc]
         question = any(param.name == "k" for param in params)
@@ -175,7 +181,9 @@ class _PlainFlags:
 
 
 class Group(_PlainFlags, typer.core.TyperGroup):
-    """Turns errors into one line on standard error and an exit code: no traceback, no data."""
+    """The root command: it turns every error into one line on standard error and an exit code,
+    without a traceback and without data.
+    """
 
     def main(
         self,
@@ -186,8 +194,8 @@ class Group(_PlainFlags, typer.core.TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        """Run the command line; what cannot be parsed is told in one line too, and an interrupt
-        exits with 130.
+        """Run the command line and exit; input that cannot be parsed is refused in one line, and an
+        interrupt exits with 130.
         """
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
@@ -201,7 +209,9 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             raise SystemExit(INTERRUPTED) from None
 
     def invoke(self, ctx: Context) -> Any:
-        """Run the command."""
+        """Run the command, and turn an error of the library, of an import or of a file into one
+        line.
+        """
         try:
             return super().invoke(ctx)
         except BudgetExceeded as error:
@@ -237,26 +247,28 @@ class Group(_PlainFlags, typer.core.TyperGroup):
 
 
 class Subgroup(_PlainFlags, typer.core.TyperGroup):
-    """A group within the group: its help is shown like the others'."""
+    """A group of commands below the root, such as ``dptopk ledger``, whose help is shown like the
+    root's.
+    """
 
 
 class Command(_PlainFlags, typer.core.TyperCommand):
-    """A command whose flags are shown without a type, and whose errors name the option that is
-    meant.
+    """A command whose flags are shown without a type, and whose errors name options instead of
+    arguments.
     """
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Parse, and remember which options there are, for errors."""
+        """Parse the arguments, and store the names of the options for ``in_options``."""
         named = [param for param in self.params if param.opts[0].startswith("--")]
         ctx.meta["options"] = {param.name: param.opts[0] for param in named}
         return super().parse_args(ctx, args)
 
 
 class Guided(Command):
-    """A command that asks, where it is given a file and nothing else, by somebody at a terminal."""
+    """A command that asks questions at a terminal if it is given a file and no options."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Take the options from the command line, or from what is answered."""
+        """Parse the arguments; if there is only a file, first ask for the options."""
         file_alone = len(args) == 1 and not args[0].startswith("-")
         if file_alone and sys.stdin.isatty() and sys.stdout.isatty():
             from dptopk.cli.guide import guided
@@ -269,7 +281,9 @@ class Guided(Command):
 
 @contextmanager
 def progress() -> Iterator[Any]:
-    """Bars on standard error while something is done; on a terminal only, and gone when it is."""
+    """Give progress bars on standard error; they are shown on a terminal only, and removed at the
+    end.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -282,14 +296,16 @@ def progress() -> Iterator[Any]:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[int, int], None]]:
-    """One such bar; gives what tells it how much is done, of how much."""
+    """Show one progress bar named ``what``; the function given sets how much is done, and of what
+    total.
+    """
     with progress() as bars:
         task = bars.add_task(what, total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def log_to_stderr() -> None:
-    """Write what the package does, step by step, to standard error."""
+    """Write the package's log, step by step, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("dptopk")

@@ -101,7 +101,7 @@ def create(
         labels=None if domain is None else len(public),
         days_per_user=days_per_user, days_apart=days_apart,
     )  # fmt: skip
-    lines = _about(mechanism, like, delta)
+    lines = _stream_facts(mechanism, like, delta)
     if book is not None:
         session = Session(
             like, ledger=book, dataset=paying.dataset, analyst=paying.analyst, unit=unit
@@ -175,7 +175,7 @@ def show(stream: File, ledger: Ledger, chain: Chain) -> None:
             sensitivity=stream_session.sensitivity,
             domain=stream_session.public_labels() or "private",
         )
-        lines = _about(stream_session.mechanism, like)
+        lines = _stream_facts(stream_session.mechanism, like)
         days = stream_session.answered()
         for day, name in days.items():
             release = stream_session.stored(day)
@@ -194,8 +194,17 @@ def _answer_of_day(
     partition: str | None,
     columns: Columns,
 ) -> Release:
-    """Ask a day, of a file's histogram; public labels are the stream's, whatever type those of the
-    file have.
+    """Return the answer of a day, from the events of a store or the histogram of a file.
+
+    Public labels are those of the stream, whatever type the labels of the file have.
+
+    Args:
+        stream_session: the open stream.
+        number: the day's number, from 1.
+        source: a store of events, or a file as for ``dptopk topk``.
+        partition: the name of the day's data; None: of a store the day's date, of a file its name
+            and state.
+        columns: the options that say what the file's columns mean.
     """
     from dptopk.cli.input import Source, spooled
     from dptopk.datasets import EventsStore
@@ -205,45 +214,47 @@ def _answer_of_day(
         with EventsStore(source) as store:
             return stream_session.answer(number, store, partition=partition)
     public = stream_session.public_labels()
-    events = Source(path=spooled(source), **asdict(columns), domain=public)
-    found = events.counted(stream_session.sensitivity)
+    day_source = Source(path=spooled(source), **asdict(columns), domain=public)
+    histogram = day_source.counted(stream_session.sensitivity)
     if public is not None:
-        found = Histogram(
-            public, found.counts, sensitivity=stream_session.sensitivity, domain="public"
+        histogram = Histogram(
+            public, histogram.counts, sensitivity=stream_session.sensitivity, domain="public"
         )
-    return stream_session.answer(
-        number, found, partition=partition or f"{source.name} {events.stated()[:16]}"
-    )
+    name_and_state = f"{source.name} {day_source.stated()[:16]}"
+    return stream_session.answer(number, histogram, partition=partition or name_and_state)
 
 
-def _about(mechanism: ContinualTopK, like: Histogram, delta: float | None = None) -> list[str]:
-    """Return what a stream promises and delivers, in lines; at a δ."""
+def _stream_facts(
+    mechanism: ContinualTopK, like: Histogram, delta: float | None = None
+) -> list[str]:
+    """Return lines for people on what a stream promises and how exact it is.
+
+    Args:
+        mechanism: the stream's mechanism.
+        like: an empty histogram with the caps of one day and the domain of the labels.
+        delta: the δ at which the ε of all days together is stated; None: it is left out.
+    """
     from dptopk.accounting.bounds import compose
 
-    one = like.sensitivity
-    n = mechanism.days_per_user or mechanism.days
-    charge = mechanism.charge(one, labels=like.domain_size if like.domain == "public" else None)
-    who = (
-        "on one day" if n == 1 else "on all days" if n >= mechanism.days else f"on at most {n} days"
-    )
-    if n > 1 and mechanism.days_apart > 1:
-        apart = f" that are at least {mechanism.days_apart} apart"
-    else:
-        apart = ""
+    caps = like.sensitivity
+    labels = like.domain_size if like.domain == "public" else None
+    charge = mechanism.charge(caps, labels=labels)
+    noise_std = mechanism.noise_std(caps)
     lines = [
         f"Top {mechanism.k} of all days so far, on each of {mechanism.days} days.",
         (
-            f"Protected: what one user adds {who}{apart}, {describe_l0(one.l0)} a day, each by at "
-            f"most {one.linf}."
+            f"Protected: what one user adds {_protected_days(mechanism)}, "
+            f"{describe_l0(caps.l0)} a day, each by at most {caps.linf}."
         ),
         f"Charged at once: {charge}",
-        f"Standard deviation of a total: at most {mechanism.noise_std(one):.4g} on the worst day.",
+        f"Standard deviation of a total: at most {noise_std:.4g} on the worst day.",
     ]
     if delta is not None:
-        most = format_upper(compose(charge, delta=delta).epsilon, 4)
-        lines.insert(2, f"All days together: ({most}, {delta:g})-DP at most.")
+        epsilon = format_upper(compose(charge, delta=delta).epsilon, 4)
+        lines.insert(2, f"All days together: ({epsilon}, {delta:g})-DP at most.")
     if like.domain == "private":
-        first, last = (mechanism.threshold(one, number) for number in (1, mechanism.days))
+        first = mechanism.threshold(caps, 1)
+        last = mechanism.threshold(caps, mechanism.days)
         lines.append(
             f"A label is shown while its total is above a threshold: {first} on day 1, {last} "
             f"on the last."
@@ -251,14 +262,28 @@ def _about(mechanism: ContinualTopK, like: Histogram, delta: float | None = None
     return lines
 
 
+def _protected_days(mechanism: ContinualTopK) -> str:
+    """Return the days on which what one user adds is protected, such as "on at most 3 days"."""
+    days = mechanism.days_per_user or mechanism.days
+    if days == 1:
+        return "on one day"
+    if days >= mechanism.days:
+        protected = "on all days"
+    else:
+        protected = f"on at most {days} days"
+    if mechanism.days_apart > 1:
+        protected += f" that are at least {mechanism.days_apart} apart"
+    return protected
+
+
 @dataclass(frozen=True)
 class DaySheet(AnswerSheet):
-    """The answer of a day of a stream.
+    """The answer of one day of a stream, as it is written in each format.
 
     Attributes:
-        about: the stream, the number of the day and its date.
+        about: the stream's name, the number of the day and its date.
         release: the answer.
-        confidence: of the error bars, in (0, 1).
+        confidence: the confidence of the error bars, in (0, 1).
     """
 
     about: Mapping[str, object]
@@ -266,13 +291,13 @@ class DaySheet(AnswerSheet):
     confidence: float
 
     def cells(self) -> pd.DataFrame:
-        """The rows with labels that no spreadsheet takes for formulas."""
+        """Return the rows for a spreadsheet; labels that look like formulas are marked as text."""
         from dptopk.cli.output import spreadsheet_rows
 
         return spreadsheet_rows(self.release.shown(confidence=self.confidence))
 
     def plain(self) -> dict[str, object]:
-        """The day, and the rows with their intervals."""
+        """Return a JSON-safe dictionary of the day and the rows with their intervals."""
         from dptopk.cli.output import with_intervals
 
         return dict(self.about) | with_intervals(self.release, self.confidence)

@@ -1,6 +1,4 @@
-"""This module says where answers go: standard output, or a file that appears only when it was
-written whole.
-"""
+"""Where answers are written: to standard output, or to a file that appears when it is complete."""
 
 from __future__ import annotations
 
@@ -19,12 +17,11 @@ from dptopk.errors import InvalidParameter
 def check_target(
     out: Path | None, *, name: str = "out", inputs: Iterable[Path | str | None] = ()
 ) -> None:
-    """Refuse a target that cannot be written, or that holds something else, before any budget is
-    spent.
+    """Refuse a file that cannot be written, or that must not be lost, before any budget is spent.
 
     Args:
-        out: the file to write; None = standard output.
-        name: of the option, for messages.
+        out: the file to write; None: standard output.
+        name: the option that names it, for messages.
         inputs: files that are read or kept, such as the data and the ledger; none of them may be
             the target.
 
@@ -43,35 +40,39 @@ def check_target(
                 f"--{name}: {str(out)!r} is a device or a pipe, not a file; leave --{name} out"
             )
     for path in inputs:
-        if path is not None and _same(out, Path(str(path).removeprefix("sqlite:///"))):
+        if path is not None and _is_same_file(out, Path(str(path).removeprefix("sqlite:///"))):
             raise InvalidParameter(
                 f"--{name}: {str(out)!r} is read by this very command, and would be lost"
             )
     from dptopk.ledger.heads import lock_beside
 
+    lock = lock_beside(out)
     # Path.exists fails where a name is too long
-    if os.path.exists(lock := lock_beside(out)):  # noqa: PTH110
+    if os.path.exists(lock):  # noqa: PTH110
         raise InvalidParameter(
             f"--{name}: {str(out)!r} is the head file of a ledger ({lock.name!r} is beside it)"
         )
     try:
-        with _beside(out):
+        with _temporary_file(out):
             pass
     except OSError:
         raise InvalidParameter(f"--{name}: {str(out)!r} cannot be written") from None
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_file(path: Path, other: Path) -> bool:
+    """Return whether two paths are the same file, links followed; compared as text where one does
+    not exist.
+    """
     try:
-        return one.samefile(other)
+        return path.samefile(other)
     except (OSError, ValueError):
-        return one.absolute() == other.absolute()
+        return path.absolute() == other.absolute()
 
 
 @contextmanager
-def _beside(out: Path) -> Iterator[Path]:
-    """A new, empty file in the folder of ``out``, under a name nobody can have prepared; it is gone
-    in the end.
+def _temporary_file(out: Path) -> Iterator[Path]:
+    """Give a new, empty file in the folder of ``out``, with an unpredictable name; it is deleted at
+    the end.
     """
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(8)}.part")
     no_link = getattr(os, "O_NOFOLLOW", 0)
@@ -85,16 +86,18 @@ def _beside(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(out: Path) -> Iterator[Path]:
-    """A new file in the folder of ``out`` that takes its place when all is written."""
-    with _beside(out) as temporary:
+    """Give a new file in the folder of ``out`` that replaces ``out`` when the block ends without an
+    error.
+    """
+    with _temporary_file(out) as temporary:
         yield temporary
         temporary.replace(out)
 
 
 @contextmanager
 def opened(out: Path | None) -> Iterator[IO[str]]:
-    """A text file to write to: standard output, or the file ``out``, which appears when all is
-    written.
+    """Give a text file to write to: standard output, or a file that appears as ``out`` when the
+    block ends without an error.
     """
     if out is None:
         yield sys.stdout
@@ -109,6 +112,6 @@ def opened(out: Path | None) -> Iterator[IO[str]]:
 
 
 def write(text: str, out: Path | None) -> None:
-    """Write a text."""
+    """Write a text to the file ``out``, or to standard output if that is None."""
     with opened(out) as file:
         file.write(text)

@@ -1,5 +1,5 @@
-"""This module says what a budget is made of, by the options of ``dptopk ledger``: costs, a total,
-shares, or a planned question.
+"""The options of ``dptopk ledger`` that state a budget: registered costs, a total in ε or ρ, shares
+of analysts, or a planned question.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ class Limit:
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of ``Ledger.create_dataset``, ``renew`` and ``set_limit`` that say what the
-        budget is.
+        """Return the keyword arguments that state this budget to ``Ledger.create_dataset``,
+        ``renew`` and ``set_limit``.
 
         Raises:
             InvalidParameter: when the options do not go together, naming them.
         """
         from dptopk.costs import Budget
 
-        if self.failure_delta is not None and self.epsilon is None is self.rho:
+        is_registration = self.epsilon is None and self.rho is None
+        if self.failure_delta is not None and is_registration:
             raise InvalidParameter(
                 "--failure-delta is for --epsilon and --rho: a registration says what its costs "
                 "need"
@@ -84,10 +85,16 @@ class Terms(Limit):
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """The same, of shares too."""
+        """Return the keyword arguments that state this budget, or these shares, to
+        ``Ledger.create_dataset`` and ``renew``.
+
+        Raises:
+            InvalidParameter: when the options do not go together, naming them.
+        """
         if not self.share:
             return super().arguments()
-        if (self.registered, self.epsilon, self.rho, self.failure_delta) != (None,) * 4:
+        others = (self.registered, self.epsilon, self.rho, self.failure_delta)
+        if any(other is not None for other in others):
             raise InvalidParameter(
                 "give --share alone, without --registered, --epsilon, --rho and --failure-delta"
             )
@@ -95,7 +102,7 @@ class Terms(Limit):
 
 
 def costs_of(text: str, option: str) -> Charge:
-    """The costs that an option, or an argument, says.
+    """Return the charge that an option or argument states as text.
 
     Raises:
         InvalidParameter: naming the option, for what cannot be read, and for no costs at all.
@@ -114,7 +121,9 @@ def costs_of(text: str, option: str) -> Charge:
 
 
 def _share(text: str) -> tuple[str, Any]:
-    """An analyst's name and share, of NAME=COSTS or NAME=EPSILON,DELTA."""
+    """Return the analyst's name and their share of a text NAME=COSTS (a charge) or
+    NAME=EPSILON,DELTA (a budget).
+    """
     from dptopk.costs import Budget
 
     name, _, share = text.partition("=")
@@ -130,10 +139,10 @@ def _share(text: str) -> tuple[str, Any]:
 
 
 def ranges_of(text: str) -> list[float]:
-    """The numbers of ``--ranges``.
+    """Return the numbers of the option ``--ranges``.
 
     Raises:
-        InvalidParameter: when one is none.
+        InvalidParameter: when one of them is not a number.
     """
     try:
         return [float(part) for part in text.split(",")]
@@ -144,17 +153,30 @@ def ranges_of(text: str) -> list[float]:
 def planned(
     query: str, times: int, sensitivity: Sensitivity, delta: float
 ) -> RepeatedPlan[TopKPlan]:
-    """Return what n answers to a planned question cost with each kind of noise, at the δ of the
-    ledger.
+    """Return the plan of a number of answers to a question, with the noise that has the least
+    total.
+
+    Args:
+        query: the question as text, such as 'k=25 epsilon=0.5 delta=1e-7'.
+        times: the number of answers.
+        sensitivity: the caps on one user's contribution.
+        delta: the δ of all answers together.
+
+    Raises:
+        InvalidParameter: if the text is no such question.
     """
     from dptopk.planning.choose import plan_repeated
     from dptopk.question import Facts, Question
 
-    terms = dict(part.partition("=")[::2] for part in query.split())
+    terms: dict[str, str] = {}
+    for part in query.split():
+        name, _, value = part.partition("=")
+        terms[name] = value
+    total: dict[str, float] = {}
     try:
-        total = {
-            name: float(terms.pop(name)) for name in ("epsilon", "rho", "delta") if name in terms
-        }
+        for name in ("epsilon", "rho", "delta"):
+            if name in terms:
+                total[name] = float(terms.pop(name))
         k = int(terms.pop("k"))
     except (KeyError, ValueError):
         raise InvalidParameter(

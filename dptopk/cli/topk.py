@@ -143,10 +143,12 @@ def topk(
         segments_per_user=segments_per_user,
     )
     book, state = paying.account()
-    caps = caps_of(per_label_cap, _labels(protected, columns), state)
-    question = with_delta(replace(question_stated, delta=_delta(question_stated, state)))
+    caps = caps_of(per_label_cap, _stated_labels_per_user(protected, columns), state)
+    question = with_delta(
+        replace(question_stated, delta=_delta_of_question(question_stated, state))
+    )
     facts = _facts(source_stated, caps, state)
-    asker = _asker(paying, book, source_stated, data_version, seed)
+    asker = _asker_of(paying, book, source_stated, data_version, seed)
     if source_stated.segment_by is not None:
         _check_segments(question, output, reuse=reuse)
         _by_segment(source_stated, question, replace(facts, looks=False), asker, output)
@@ -156,35 +158,42 @@ def topk(
     warn(design.warnings)
     kind = Kind(question, facts)
     design, release, left = _answer(source_stated, design, kind, asker, reuse=reuse)
-    about = _about(str(source), design.sensitivity, state, data_version)
-    _written(design, release, output, left, about, in_ledger=book is not None)
+    about = _title_block(str(source), design.sensitivity, state, data_version)
+    _write_answer(design, release, output, left, about, in_ledger=book is not None)
     warn(source_stated.unreadable(release.labels))
 
 
-def _asker(
-    paying: PayingLedger, book: Ledger | None, events: Source, version: str | None, seed: int | None
+def _asker_of(
+    paying: PayingLedger,
+    ledger: Ledger | None,
+    events: Source,
+    version: str | None,
+    seed: int | None,
 ) -> Asker:
-    """Who asks, with where the data come from as it is before they are read."""
+    """Return who asks and what pays, together with the fingerprint of the source taken before its
+    data are read.
+    """
     import numpy as np
 
     if seed is None:
         rng = None
     else:
         rng = np.random.default_rng(validate.count(at_least=0, seed=seed))
-    source = None if book is None else events.stated()
-    return Asker(book, paying.dataset, paying.analyst, version, source, rng)
+    source = None if ledger is None else events.stated()
+    return Asker(ledger, paying.dataset, paying.analyst, version, source, rng)
 
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks, and what pays: an account of a ledger, or nothing.
+    """The analyst who asks, the ledger account that pays (or no account), and the noise source.
 
     Attributes:
-        ledger: that pays; None: nobody charges.
-        dataset, analyst: of the ledger.
-        version: of the data; None: the ledger's.
-        source: where the data come from, as it was before they were read.
-        rng: None for secure noise.
+        ledger: the ledger that pays; None: nothing is charged.
+        dataset, analyst: the account in that ledger.
+        version: the version of the data as stated; None: the ledger's current version.
+        source: a fingerprint of where the data come from, taken before they are read; the ledger
+            stores it so that --reuse finds the answer again. None without a ledger.
+        rng: a seeded generator; None: cryptographically secure noise.
     """
 
     ledger: Ledger | None
@@ -195,7 +204,7 @@ class Asker:
     rng: Generator | None
 
     def session(self, histogram: Histogram) -> Session:
-        """A session on the histogram that the ledger pays for."""
+        """Return a session on the histogram whose questions are charged to this asker's account."""
         from dptopk.session.session import Session
 
         return Session(
@@ -218,7 +227,12 @@ PAID_AGAIN = (
 def _answer(
     source: Source, plan: TopKPlan, kind: Kind, asker: Asker, *, reuse: bool
 ) -> tuple[TopKPlan, Release, list[str]]:
-    """The plan that ran, its answer, and what is left of a ledger's budget, in lines."""
+    """Answer the plan and charge the ledger, if there is one.
+
+    Returns:
+        the plan that ran (a private look may have replaced the one given), its answer, and
+        lines for people on what is left of the ledger's budget (empty without a ledger).
+    """
     histogram = source.read(plan)
     if asker.ledger is None:
         ran, release = plan.run(histogram, asker.rng)
@@ -231,21 +245,25 @@ def _answer(
 
 
 def _check_segments(question: Question, output: Output, *, reuse: bool) -> None:
-    """Refuse what answers by segment do not have."""
-    looked = isinstance(question.look, float)
-    sized = question.accuracy is not None
-    form = output.form not in BY_SEGMENT
-    if output.plot or reuse or looked or sized or form:
+    """Refuse the options that answers by segment do not support: other formats, --plot, --reuse,
+    --accuracy and a stated share for --look.
+    """
+    look_is_stated = isinstance(question.look, float)
+    accuracy_is_stated = question.accuracy is not None
+    wrong_format = output.form not in BY_SEGMENT
+    if output.plot or reuse or look_is_stated or accuracy_is_stated or wrong_format:
         raise InvalidParameter(
             "--segment-by takes table, csv or json, no --plot, --reuse, --accuracy or --look SHARE"
         )
 
 
-def _about(
+def _title_block(
     source: str, caps: Sensitivity, state: DatasetState | None, version: str | None
 ) -> dict[str, str]:
-    """The title block of an answer: what the data are, the date, who is protected, which state of
-    the data.
+    """Return the title block of an answer, as a mapping from heading to text.
+
+    It says what the data are, the date, who is protected and, where it is known, the version of the
+    data. With a ledger the name, unit and version are the ledger's; ``caps`` are those of the plan.
     """
     if state is not None:
         name = state.name
@@ -255,11 +273,11 @@ def _about(
         name = "standard input" if source == "-" else Path(source).name
         unit = "user"
         version = _written_on(Path(source))
-    moved = describe_l0(caps.l0)
+    labels_moved = describe_l0(caps.l0)
     about = {
         "Data set": name,
         "Date": datetime.now().astimezone().date().isoformat(),
-        "Protected": f"one {unit}, who can affect {moved}, changing each count by at most "
+        "Protected": f"one {unit}, who can affect {labels_moved}, changing each count by at most "
         f"{caps.linf}",
     }
     if version is not None:
@@ -268,70 +286,96 @@ def _about(
 
 
 def _written_on(path: Path) -> str | None:
-    """The day on which a file was written, in words."""
+    """Return the day on which a file was last written, such as "as written on 2026-11-01"; None if
+    the path is no file.
+    """
     if not path.is_file():
         return None
     written = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
     return f"as written on {written.date()}"
 
 
-def _delta(stated: Question, state: DatasetState | None) -> float | None:
-    """The δ of the question: as given, not above the ledger's, else all for all of ε, a share of
-    half for less.
+def _delta_of_question(stated: Question, state: DatasetState | None) -> float | None:
+    """Return the δ of the question, or None if neither the options nor a ledger determine it.
 
-    Half of the ledger's δ is for failures, where the first question does not take all of ε; in ρ
-    half of any δ is.
+    A stated δ is used as it is, and refused if it is above the ledger's. Otherwise the δ is a share
+    of the ledger's: all of it for a question that takes the whole ε. For a question that takes only
+    a part of ε, the ledger reserves half of its δ for failures of the filter, so the share is of
+    the other half. In a budget in ρ half of every δ is for failures, so the share is of the whole
+    δ.
+
+    Raises:
+        InvalidParameter: if the stated δ is above the ledger's.
     """
     if state is None:
         return stated.delta
-    most, rho = _delta_and_rho(state)
+    ledger_delta, ledger_rho = _delta_and_rho(state)
     if stated.delta is not None:
-        if stated.delta > most:
+        if stated.delta > ledger_delta:
             raise InvalidParameter(
-                f"--delta {stated.delta:g} is above the ledger's delta of {state.name!r}, {most:g}"
+                f"--delta {stated.delta:g} is above the ledger's delta of {state.name!r}, "
+                f"{ledger_delta:g}"
             )
         return stated.delta
-    if rho is not None and stated.rho is not None:
-        part = min(stated.rho / rho, 1.0)
-        return float(format_lower(most * part))
+    if ledger_rho is not None and stated.rho is not None:
+        share_of_rho = min(stated.rho / ledger_rho, 1.0)
+        return float(format_lower(ledger_delta * share_of_rho))
     epsilon = stated.epsilon or math.sqrt(2 * (stated.rho or math.inf))  # ε costs ρ = ε²/2
-    share = epsilon / state.account.epsilon()
-    if share >= 1:
-        return float(most)
-    return float(most * share / 2)
+    share_of_epsilon = epsilon / state.account.epsilon()
+    if share_of_epsilon >= 1:
+        return float(ledger_delta)
+    return float(ledger_delta * share_of_epsilon / 2)
 
 
 def _delta_and_rho(state: DatasetState) -> tuple[float, float | None]:
-    """The δ of a ledger's budget, and its ρ where it has one."""
+    """Return the δ of a ledger's budget, and its ρ; ρ is None unless the budget is stated in ρ."""
     if "budget" not in state.terms:
         return state.terms["delta"], None
-    _, delta, *rho = state.terms["budget"]
-    return delta, (rho[0] if rho else None)
+    budget = state.terms["budget"]  # [ε, δ], or [ε, δ, ρ] where it is stated in ρ
+    delta = budget[1]
+    if len(budget) == 2:
+        return delta, None
+    return delta, budget[2]
 
 
-def caps_of(cap: int | None, labels: int | None, state: DatasetState | None) -> Sensitivity:
-    """The caps as given, else the ledger's; others than the ledger's are refused."""
+def caps_of(
+    per_label_cap: int | None, labels_per_user: int | None, state: DatasetState | None
+) -> Sensitivity:
+    """Return the caps on one user's contribution: the ledger's where there is a ledger, else the
+    stated ones.
+
+    Args:
+        per_label_cap: τ as stated, the most that one user adds to one label; None: 1, or the
+            ledger's.
+        labels_per_user: Δ as stated, the most labels of one user; None: unlimited, or the ledger's.
+        state: the data set in the ledger; None without a ledger.
+
+    Raises:
+        InvalidParameter: if a stated cap differs from the ledger's.
+    """
     from dptopk.histogram.histogram import Sensitivity
 
     if state is None:
-        return Sensitivity(linf=1 if cap is None else cap, l0=labels)
-    truth = state.sensitivity
-    for option, value, known in (
-        ("--per-label-cap", cap, truth.linf),
-        ("--labels-per-user", labels, truth.l0),
+        return Sensitivity(linf=1 if per_label_cap is None else per_label_cap, l0=labels_per_user)
+    ledger_caps = state.sensitivity
+    for option, value, ledger_value in (
+        ("--per-label-cap", per_label_cap, ledger_caps.linf),
+        ("--labels-per-user", labels_per_user, ledger_caps.l0),
     ):
-        if value is not None and value != known:
-            shown = "any number" if known is None else known
+        if value is not None and value != ledger_value:
+            shown = "any number" if ledger_value is None else ledger_value
             raise InvalidParameter(
                 f"{option} {value} contradicts the ledger, whose {state.name!r} has {shown}"
             )
-    return truth
+    return ledger_caps
 
 
 def _facts(source: Source, caps: Sensitivity, state: DatasetState | None) -> Facts:
-    """Return what the plan may depend on: the caps, where labels come from, and what pays.
+    """Return the public facts that the plan may depend on: the caps, where labels come from, and
+    what pays.
 
-    Registered costs are those of one phase.
+    Two phases are not offered to a ledger with registered costs: what was registered there are the
+    costs of one phase.
     """
     from dptopk.question import Events, Facts
     from dptopk.session.session import selections_charged_as
@@ -346,31 +390,39 @@ def _facts(source: Source, caps: Sensitivity, state: DatasetState | None) -> Fac
     )
 
 
-def _labels(events: Protected, columns: Columns) -> int | None:
-    """The cap that was asked for; where each row is one person it is 1."""
-    if columns.one_row_per_user and events.labels_per_user not in (None, 1):
+def _stated_labels_per_user(protected: Protected, columns: Columns) -> int | None:
+    """Return the stated cap on labels per user, which is 1 where each row is one person; None if
+    none is stated.
+
+    Raises:
+        InvalidParameter: if another cap is stated for data in which each row is one person.
+    """
+    if columns.one_row_per_user and protected.labels_per_user not in (None, 1):
         raise InvalidParameter(
             "--one-row-per-user: one person has one label; leave --labels-per-user out"
         )
     if columns.one_row_per_user:
         return 1
-    return events.labels_per_user
+    return protected.labels_per_user
 
 
 def _by_segment(
     source: Source, question: Question, facts: Facts, asker: Asker, output: Output
 ) -> None:
-    """One answer for each segment; a user in at most s of them pays for s."""
+    """Answer the question for each segment and write one sheet with all answers.
+
+    A user who is in at most s segments is charged the cost of s answers.
+    """
     from dptopk.cli.answer_sheet import write_sheet
     from dptopk.cli.segment_answers import SegmentsSheet
     from dptopk.planning.per_segment import bound_of, within
 
-    source, asker = _declared(source, asker)
-    n = len(source.segments)
+    source, asker = _with_declared_segments(source, asker)
+    number_of_segments = len(source.segments)
     if source.segments_per_user is None:
-        per_user = n
+        per_user = number_of_segments
     else:
-        per_user = min(source.segments_per_user, n)
+        per_user = min(source.segments_per_user, number_of_segments)
     plans = within(question, facts, source.segments, per_user)
     warn(plans.each.warnings)
     histograms = source.read_segments(plans.each)
@@ -388,10 +440,12 @@ def _by_segment(
     write_sheet(sheet, output.form, output.out)
 
 
-def _declared(source: Source, asker: Asker) -> tuple[Source, Asker]:
-    """The segments as a ledger has declared them, in its version of the data.
+def _with_declared_segments(source: Source, asker: Asker) -> tuple[Source, Asker]:
+    """Return the source and the asker, completed by what the ledger has declared about segments.
 
-    The data are read from here on: a version that comes meanwhile is not theirs.
+    If the ledger says that its users are in at most one of these segments, that cap is used unless
+    another one is stated. The version of the data is fixed to the ledger's current one, so that a
+    version which is set while the data are being read is refused rather than charged.
     """
     if asker.ledger is None:
         return source, asker
@@ -404,24 +458,39 @@ def _declared(source: Source, asker: Asker) -> tuple[Source, Asker]:
     return source, asker
 
 
-def _written(
+def _write_answer(
     plan: TopKPlan,
     release: Release,
-    to: Output,
+    output: Output,
     left: list[str],
     about: dict[str, str],
     *,
     in_ledger: bool,
 ) -> None:
-    """Write the answer; it is paid for, so that a full disk must not lose it."""
+    """Write the answer of a plan to its file or to standard output, and draw the plot.
+
+    The answer was charged already, so it must not be lost: if writing fails, the error says how to
+    get it again, or the answer is printed as a table.
+
+    Args:
+        plan: the plan that ran.
+        release: the answer.
+        output: the options for format, file and plot.
+        left: lines on what is left of the budget.
+        about: the title block.
+        in_ledger: whether a ledger stores the answer.
+
+    Raises:
+        typer.Exit: if the answer could not be written.
+    """
     from dptopk.cli.answer_sheet import write_sheet
     from dptopk.cli.output import TopKSheet, write_plot
 
-    sheet = TopKSheet.of(plan, release, to.confidence, left, about)
+    sheet = TopKSheet.of(plan, release, output.confidence, left, about)
     try:
-        write_sheet(sheet, to.form, to.out)
-        if to.plot is not None:
-            write_plot(release, to.plot, to.confidence)
+        write_sheet(sheet, output.form, output.out)
+        if output.plot is not None:
+            write_plot(release, output.plot, output.confidence)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -432,7 +501,7 @@ def _written(
                 f"free",
                 1,
             ) from None
-        if to.out is not None or to.plot is not None:
+        if output.out is not None or output.plot is not None:
             write_sheet(sheet, "table", None)
             raise fail(f"{trouble}. Here it is", 1) from None
         raise fail(f"{trouble}. Without a ledger it is lost", 1) from None

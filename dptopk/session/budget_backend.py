@@ -29,25 +29,34 @@ if TYPE_CHECKING:
     from dptopk.ledger.spends import Receipt, Spend
 
 
-MOST_STORED = (
-    2**22
-    # characters of an answer that a ledger keeps: a thousand labels of a thousand letters, four
-    # times
-)
+# An answer with more characters of JSON than this is not stored in a ledger. It has room for a
+# thousand labels of a thousand letters, four times over.
+MOST_STORED = 2**22
 
-# An Accountant may serve several sessions and threads: a check and the spend that follows must not
-# be torn apart.
+# An Accountant may serve several sessions and threads: no other spend may come between a check and
+# the spend that follows it.
 _SPENDING = threading.RLock()
 
 
 class InMemoryBudget:
-    """The budget of a session without a ledger."""
+    """The budget of a session without a ledger: an account in the memory of this process.
+
+    Attributes:
+        own: the budget that the session was given, if the account was made of it, so that nobody
+            else spends from it; else None.
+
+    Args:
+        budget: a Budget, of which an account is made, or an account that others may use too.
+
+    Raises:
+        InvalidParameter: if it is neither.
+    """
 
     def __init__(self, budget: Budget | Account | None) -> None:
-        self._own = isinstance(budget, Budget)  # then nobody else spends from the account
-        self.own = budget if isinstance(budget, Budget) else None
+        self.own: Budget | None = None
         self._segments: Segments | None = None
         if isinstance(budget, Budget):
+            self.own = budget
             self._account: Account = Accountant.filter(budget)
         elif isinstance(budget, Account):
             self._account = budget
@@ -57,15 +66,15 @@ class InMemoryBudget:
             )
 
     def stored(self, query: str) -> Release | None:  # noqa: ARG002
-        """Nothing is stored without a ledger."""
+        """Return None: nothing is stored without a ledger."""
         return None
 
     def has_answer(self, query: str) -> bool:  # noqa: ARG002
-        """Nothing is stored without a ledger."""
+        """Return False: nothing is stored without a ledger."""
         return False
 
     def fits(self, *sensitivities: Sensitivity) -> None:
-        """Nothing is known of the data but the histograms."""
+        """Accept every sensitivity: without a ledger nobody has stated that of the data."""
 
     def charge(
         self,
@@ -76,38 +85,54 @@ class InMemoryBudget:
         stated: Budget | None = None,
         kind: Kind | None = None,  # noqa: ARG002
     ) -> tuple[Charge, Record]:
-        """Spend it; ``stated``: the (ε, δ) that the question states for it."""
+        """Spend a charge, and return the receipt that ``finalize`` takes.
+
+        Args:
+            charge: the costs to spend.
+            query: what a ledger would store the answer under; not used.
+            mechanism: what a ledger would record; not used.
+            stated: the (ε, δ) that the question states for the charge; None: none.
+            kind: what a ledger would record; not used.
+
+        Raises:
+            BudgetExceeded: if it does not fit; nothing was spent.
+        """
         with _SPENDING:
             return charge, self._account.spend(charge, stated=stated)
 
     def finalize(self, receipt: tuple[Charge, Record], release: Release) -> Release:
-        """Take back what was not used."""
+        """Take back the part of the charge that the answer did not use; return the answer.
+
+        If there is no sound way to take it back, it stays charged.
+        """
         charge, record = receipt
         unused = charge.minus(release.charge)
         if unused:
-            with (
-                _SPENDING,
-                suppress(InvalidParameter),
-            ):  # no sound way to take it back: it stays charged
+            with _SPENDING, suppress(InvalidParameter):
                 self._account.revert(unused, self._account.quote_refund(unused, record))
         return release
 
     def account(self) -> Account:
-        """The account that is charged."""
+        """Return the account that is charged."""
         return self._account
 
     def accounts(self) -> tuple[Account, ...]:
-        """All accounts that a question has to be paid from: this one."""
+        """Return all accounts that a question has to be paid from, of which there is one."""
         return (self._account,)
 
     def kind(self) -> Kind | None:
-        """The kind of the last question of others: not known without a ledger."""
+        """Return None: without a ledger the last question of others is not known."""
         return None
 
     def declare(self, segments: Segments) -> None:
-        """Let each segment have what is left of the budget."""
+        """Give each segment a separate account with what is left of the budget.
+
+        Raises:
+            InvalidParameter: if other segments were declared before, or others may spend from this
+                account.
+        """
         with _SPENDING:
-            if self._own and self._segments is None:
+            if self.own is not None and self._segments is None:
                 self._account = _for_each(segments, self._account)
                 self._segments = segments
         if not self.declared(segments):
@@ -118,14 +143,15 @@ class InMemoryBudget:
             )
 
     def declared(self, segments: Segments) -> bool:
-        """Whether these segments have separate accounts."""
-        if self._own:
+        """Return whether each of these segments has a separate account."""
+        if self.own is not None:
             return self._segments is segments
-        parts = self._account.parts if isinstance(self._account, Parallel) else {}
-        return segments.segments_per_user == 1 and segments.keys() <= parts.keys()
+        if not isinstance(self._account, Parallel):
+            return False
+        return segments.segments_per_user == 1 and segments.keys() <= self._account.parts.keys()
 
     def only(self, *names: Hashable) -> InMemoryBudget:
-        """The book of some of the segments."""
+        """Return the budget of some of the segments, by their names."""
         account = self._account
         if not isinstance(account, Parallel):
             raise InvalidParameter("segments: none were declared")
@@ -133,7 +159,21 @@ class InMemoryBudget:
 
 
 class LedgerBudget:
-    """A dataset's account in a ledger, as one analyst sees it."""
+    """The account of a data set in a ledger, as one analyst uses it.
+
+    Attributes:
+        own: None; others may spend from this account.
+        owner: the names of the data set and of the analyst.
+        unit: the privacy unit that the session states; None: not stated.
+
+    Args:
+        ledger: the ledger.
+        dataset, analyst: the account.
+        histogram: the session's histogram, whose sensitivity is checked against the data set's.
+        version: the version of the data as stated; None: not checked.
+        unit: the privacy unit as stated; None: not checked.
+        seeded: whether noise is drawn with a fixed seed, which only a ledger for tests accepts.
+    """
 
     def __init__(
         self,
@@ -159,8 +199,11 @@ class LedgerBudget:
         self.unit = unit
 
     def stored(self, query: str) -> Release | None:
-        """The stored answer to an identical question on the same data version, free of charge to
-        the data set.
+        """Return the stored answer to an identical question on the same version of the data, at no
+        charge; None if there is none.
+
+        Args:
+            query: the name of the question, as ``SessionPaying.name`` makes it.
         """
         answer = self._ledger.reuse(
             self._dataset,
@@ -174,25 +217,29 @@ class LedgerBudget:
             return None
         release = Release.from_dict(answer)
         free = Charge(neighbours=release.charge.neighbours)
-        again = "given again from the ledger: no further charge"
-        note = f"{release.note}; {again}" if release.note else again
-        return replace(
-            release, charge=free, phases={}, mechanism=_rebuilt(release.mechanism), note=note
-        )
+        note = "given again from the ledger: no further charge"
+        if release.note:
+            note = f"{release.note}; {note}"
+        mechanism = _rebuilt(release.mechanism)
+        return replace(release, charge=free, phases={}, mechanism=mechanism, note=note)
 
     def has_answer(self, query: str) -> bool:
-        """Whether an identical question on the same data version has a stored answer; nothing is
-        charged.
+        """Return whether an identical question on the same version of the data has a stored answer;
+        nothing is charged.
         """
         return self._ledger.stored_answer(self._dataset, query) is not None
 
     def fits(self, *sensitivities: Sensitivity) -> None:
-        """Refuse what was made for users who move less than those of the dataset do."""
-        truth = self._ledger.state(self._dataset).sensitivity
-        for claimed in sensitivities:
-            if not claimed.covers(truth):
+        """Refuse histograms made for users who can change less than those of the data set can.
+
+        Raises:
+            InvalidParameter: naming the sensitivities.
+        """
+        declared = self._ledger.state(self._dataset).sensitivity
+        for sensitivity in sensitivities:
+            if not sensitivity.covers(declared):
                 raise InvalidParameter(
-                    f"sensitivity: a segment is made for {claimed}, the dataset has {truth}"
+                    f"sensitivity: a segment is made for {sensitivity}, the dataset has {declared}"
                 )
 
     def charge(
@@ -206,69 +253,96 @@ class LedgerBudget:
         once: str = "",
         **about: Any,
     ) -> Receipt:
-        """Write the charge down; ``once``: where it was under this key, it is not charged again;
-        ``stated``: the (ε, δ) that the question states for it; ``kind``: of the question.
+        """Write a charge to the ledger, and return its receipt.
+
+        Args:
+            charge: the costs to spend.
+            query: the name of the question, under which its answer is stored; "" stores it under
+                none.
+            mechanism: what runs, in words.
+            stated: the (ε, δ) that the question states for the charge; None: none.
+            kind: the kind of the question, for the record; None: unknown.
+            once: a key under which the charge is made once; a second call returns the first one's
+                receipt. "": each call charges.
+            about: further facts for the record.
+
+        Raises:
+            BudgetExceeded: if it does not fit; nothing was charged.
         """
-        described = {"text": mechanism} | about
+        record = {"text": mechanism} | about
         if kind is not None:
-            described["question_kind"] = kind.plain()
-        fits = bool(charge) or not once
+            record["question_kind"] = kind.plain()
+        # The free record of a stream's day is not checked against the data set: the stream was.
+        is_checked = bool(charge) or not once
         return self._ledger.charge(
-            self._dataset, self._analyst, charge, query=query, mechanism=described,
+            self._dataset, self._analyst, charge, query=query, mechanism=record,
             seeded=self._seeded, once=once, stated=stated,
             segments=self._segments,
-            sensitivity=self._sensitivity if fits else None,
-            version=self._version if fits else None,
-            unit=self._unit if fits else None,
+            sensitivity=self._sensitivity if is_checked else None,
+            version=self._version if is_checked else None,
+            unit=self._unit if is_checked else None,
         )  # fmt: skip
 
     def asked(self, key: str) -> Spend | None:
-        """Return the charge under a key, and its state."""
+        """Return the charge that was made once under a key, and whether it was answered; None if
+        there is none.
+        """
         return self._ledger.asked(self._dataset, self._analyst, key)
 
     def finalize(self, receipt: Receipt, release: Release) -> Release:
-        """Record the answer. It is already charged: if it cannot be stored it is returned
-        nevertheless, with a note.
+        """Record the answer of a charge, and return it.
+
+        The answer is paid for: if it cannot be stored it is returned nevertheless, with a note.
         """
-        written = release.to_dict()
-        lost = ""
-        if len(canonical_json(written)) > MOST_STORED:  # labels are as long as users make them
-            answer = None
-            lost = "not stored in the ledger: it is too long"
-        else:
-            answer = written
+        answer = release.to_dict()
+        problem = ""
+        too_long = len(canonical_json(answer)) > MOST_STORED  # labels are as long as users like
+        if too_long:
+            problem = "not stored in the ledger: it is too long"
         try:
-            self._ledger.finalize(receipt, release.charge, answer=answer)
+            self._ledger.finalize(receipt, release.charge, answer=None if too_long else answer)
         except LedgerError as error:
-            lost = f"not stored in the ledger ({error}): entry {receipt.seq} stays charged in full"
-        return replace(release, note="; ".join(filter(None, (release.note, lost))))
+            problem = (
+                f"not stored in the ledger ({error}): entry {receipt.seq} stays charged in full"
+            )
+        notes = [note for note in (release.note, problem) if note]
+        return replace(release, note="; ".join(notes))
 
     def account(self) -> Account:
-        """The analyst's account of the data set as it is now: a copy that spends nothing."""
+        """Return the account that pays for this analyst's questions, as it is now; it is a copy,
+        which spends nothing.
+        """
         account = self._ledger.state(self._dataset).account
-        with suppress(BudgetExceeded):  # who has no share can have stored answers
+        # An analyst without a share cannot spend, but can have stored answers.
+        with suppress(BudgetExceeded):
             account = account.account(self._analyst)
         if self._segments and isinstance(account, Parallel):
             return account.only(*self._segments)
         return account
 
     def accounts(self) -> tuple[Account, ...]:
-        """All accounts that a question of this analyst has to be paid from: that of the data set,
-        and the analyst's limit; copies that spend nothing.
+        """Return all accounts that a question of this analyst has to be paid from: the data set's,
+        and the analyst's limits.
+
+        They are copies as of now, which spend nothing.
         """
         state = self._ledger.state(self._dataset)
         limits = state.limits_of(self._analyst, self._segments)
         return (self.account(), *limits.values())
 
     def kind(self) -> Kind | None:
-        """The kind of the data set's last question, whoever asked it."""
+        """Return the kind of the data set's last question, whoever asked it; None if there was
+        none.
+        """
         state = self._ledger.state(self._dataset)
         if state.kind is None:
             return None
         return kind_of(state.kind, state.account, state.sensitivity)
 
     def declare(self, segments: Segments) -> None:
-        """Refuse segments that the ledger does not know: who owns the data declares them."""
+        """Refuse segments that the ledger does not know: only the owner of the data can declare
+        them.
+        """
         if not self.declared(segments):
             raise InvalidParameter(
                 f"segments: the ledger has no such segments by {segments.by!r} of the dataset "
@@ -277,46 +351,51 @@ class LedgerBudget:
             )
 
     def declared(self, segments: Segments) -> bool:
-        """Whether the ledger has a separate account for each of these segments."""
-        known = self._ledger.state(self._dataset).segments
-        if known is None or segments.segments_per_user > 1 or self._segments is not None:
+        """Return whether the ledger has a separate account for each of these segments."""
+        in_ledger = self._ledger.state(self._dataset).segments
+        if in_ledger is None or segments.segments_per_user > 1 or self._segments is not None:
             return False
-        return known["by"] == segments.by and set(segments) <= set(known["names"])
+        return in_ledger["by"] == segments.by and set(segments) <= set(in_ledger["names"])
 
     def only(self, *names: str) -> LedgerBudget:
-        """The book of some of the segments, in the version of the data that there was when the
+        """Return the budget of some of the segments, for the version of the data at which the
         session began.
 
-        With the next version a user may be in another segment, and its account is that of the new
-        one: an answer from the old data would be paid for by nobody.
+        In the next version a user may be in another segment, whose account would pay for new
+        questions: an answer from the old data would then be paid for by nobody.
         """
         self._version = self._first_version
-        backend = copy.copy(self)
-        backend._segments = names  # noqa: SLF001
-        return backend
+        of_segments = copy.copy(self)
+        of_segments._segments = names  # noqa: SLF001
+        return of_segments
 
 
 def _for_each(segments: Segments, account: Account) -> Parallel:
-    """Accounts for all segments, each as a session's own filter is now."""
-    own = validate.instance(Filter, budget=account)
-    return Parallel({name: own.copy_of_terms() for name in segments})
+    """Return an account with a part for each segment; each part has the terms and the spends of a
+    session's own filter.
+    """
+    filter_ = validate.instance(Filter, budget=account)
+    return Parallel({name: filter_.copy_of_terms() for name in segments})
 
 
-def covers_in_turn(account: Account, first: Plan, then: Plan) -> bool:
-    """Whether an account covers one plan and then another; nothing is spent."""
+def covers_in_turn(account: Account, first: Plan, second: Plan) -> bool:
+    """Return whether an account covers one plan and then another; nothing is spent."""
     if not isinstance(account, Filter):
-        return account.can_spend(Charge.join(first.charge, then.charge))
+        return account.can_spend(Charge.join(first.charge, second.charge))
     with suppress(BudgetExceeded, IncompatibleCosts):
         trial = account.copy_of_terms()
         trial.spend(first.charge, stated=first.stated)
-        return trial.can_spend(then.charge, then.stated)
+        return trial.can_spend(second.charge, second.stated)
     return False
 
 
 def _rebuilt(plain: object) -> Any:
-    """The mechanism of a stored answer; what no mechanism has written stays as it is."""
-    with suppress(InvalidParameter):
-        if isinstance(plain, Mapping):
-            return mechanism_of(plain)
+    """Return the mechanism of a stored answer; text, and a record that no known mechanism has
+    written, is returned as it is.
+    """
+    if not isinstance(plain, Mapping):
         return plain
-    return plain
+    try:
+        return mechanism_of(plain)
+    except InvalidParameter:
+        return plain

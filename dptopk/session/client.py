@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class ServiceError(DptopkError):
-    """The service refused, or cannot be reached.
+    """The service refused a call, or cannot be reached.
 
     Attributes:
-        status: of HTTP; 0 when there was no answer.
-        code: the service's word for the reason.
+        status: the HTTP status; 0 when there was no answer.
+        code: the service's word for the reason, such as "unauthorized".
     """
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -44,28 +44,31 @@ class ServiceError(DptopkError):
         super().__init__(message)
 
 
-class _Nowhere(HTTPRedirectHandler):
-    """Follows no redirect: it would take the token to wherever an answer points."""
+class _NoRedirects(HTTPRedirectHandler):
+    """A handler that follows no redirect, since that would send the token to wherever an answer
+    points.
+    """
 
     def redirect_request(self, *_: object) -> None:
-        """None: the redirect becomes an error with its status."""
+        """Return no request, so that the redirect becomes an error with its status."""
 
 
-_OPENER = build_opener(_Nowhere)
+_OPENER = build_opener(_NoRedirects)
 
 
 class Client:
-    """A data set of a service, asked as a Session is.
+    """A data set of a service, with the calls that a Session has.
 
     A question that spends carries its own key and is sent again after a broken connection, or when
-    the service failed or is overloaded: it is charged once, and the answer is the same. Was it
-    given up before its outcome was known, the same call of this client goes on with its key.
+    the service failed or is overloaded: it is charged once, and the answer is the same. If a
+    question was given up before its outcome was known, the same call of this client uses its key
+    again.
 
     Args:
-        url: of the service, such as "https://topk.example.org".
-        token: from ``dptopk ledger analyst add``.
-        dataset: which to ask; None = the only one there is.
-        patience: seconds for which a question is sent again.
+        url: the address of the service, such as "https://topk.example.org".
+        token: the analyst's token, from ``dptopk ledger analyst add``.
+        dataset: the data set to ask; None: the only one there is.
+        patience: the number of seconds for which a question is sent again.
 
     Raises:
         InvalidParameter: on a URL that is not http or https, or a token that no header can carry.
@@ -77,52 +80,52 @@ class Client:
         if urlsplit(validate.text(url=url)).scheme not in {"http", "https"}:
             raise InvalidParameter("url must begin with https:// or http://")
         self._url = url.rstrip("/")
-        self._token = _sent(token=token)
+        self._token = _header_value(token=token)
         self._dataset = dataset
         self._patience = validate.positive(patience=patience)
         self._answered: list[dict[str, Any]] = []
-        self._open: dict[
-            str, str
-        ] = {}  # questions whose outcome is not known, and the keys that were made for them
+        # The keys of questions whose outcome is not known, by the question as JSON.
+        self._unresolved_keys: dict[str, str] = {}
 
     def datasets(self) -> pd.DataFrame:
-        """The data sets that may be asked about, a row each: never data."""
+        """Return a table of the data sets that may be asked about, a row each, without any data."""
         import pandas as pd
 
         return pd.DataFrame(self._call("GET", "/datasets"))
 
     def schema(self) -> dict[str, Any]:
-        """Return what is known about the data set without reading it."""
-        return self._about("GET", "")
+        """Return what is known about the data set without reading it: columns, caps, unit and
+        offers.
+        """
+        return self._dataset_call("GET", "")
 
     def budget(self) -> dict[str, Any]:
-        """The data set's budget and one's own part in numbers, and how often earlier questions
-        still fit.
+        """Return the budget of the data set and one's own part of it, and how often earlier
+        questions still fit.
         """
-        return self._about("GET", "/budget")
+        return self._dataset_call("GET", "/budget")
 
     def remaining(self) -> Remaining:
-        """Return the remaining part that is used up first: the analyst's own, if one was allotted
-        and has no more left than all of the data set.
+        """Return what is left for this analyst.
+
+        Of the data set's budget and the analyst's own part of it, if there is one, it is the
+        budget in which less ε is left.
         """
-        balance = self.budget()
-        part = balance["total"]
-        own = balance.get("mine", part)
-        if _number(own["epsilon_left"]) <= _number(part["epsilon_left"]):
-            part = own
-        fits = {str(one["text"]): int(one["fits"]) for one in balance["fits"]}
-        spent = _number(part["epsilon_spent"])
-        total = _number(part["epsilon"])
-        left = _number(part["epsilon_left"])
+        budgets = self.budget()
+        scarcer = budgets["total"]
+        own = budgets.get("mine", scarcer)
+        if _number(own["epsilon_left"]) <= _number(scarcer["epsilon_left"]):
+            scarcer = own
+        fits = {str(query["text"]): int(query["fits"]) for query in budgets["fits"]}
         return Remaining(
-            part["remaining"],
-            spent,
-            total,
-            left,
-            part["delta"],
-            part["share"],
+            scarcer["remaining"],
+            _number(scarcer["epsilon_spent"]),
+            _number(scarcer["epsilon"]),
+            _number(scarcer["epsilon_left"]),
+            scarcer["delta"],
+            scarcer["share"],
             fits,
-            part.get("question", ""),
+            scarcer.get("question", ""),
         )
 
     def plan(
@@ -136,16 +139,24 @@ class Client:
         """Return the cost and accuracy of a question and the budget it would leave; free.
 
         Args:
-            k: how many labels; or a mechanism.
-            budget: as for ``top_k``.
-            accuracy: as for ``top_k``.
+            k: the number of labels, or a mechanism that is planned instead of a top k.
+            budget: the total of the answer, as for ``top_k``.
+            accuracy: the half-width instead of a budget, as for ``top_k``.
             options: further arguments of ``top_k`` or ``run``; ``segments`` as for ``top_k_each``.
         """
-        segments = _segments(options.pop("segments")) if "segments" in options else {}
+        segments = {}
+        if "segments" in options:
+            segments = _segments(options.pop("segments"))
         if isinstance(k, Mechanism):
-            fields = {name: options.get(name) for name in ("labels", "ranking", "where")}
-            return self._about("POST", "/plan", _run(k, **fields) | segments)
-        return self._about("POST", "/plan", _question_body(k, budget, accuracy, options) | segments)
+            body = _run_body(
+                k,
+                labels=options.get("labels"),
+                ranking=options.get("ranking"),
+                where=options.get("where"),
+            )
+        else:
+            body = _question_body(k, budget, accuracy, options)
+        return self._dataset_call("POST", "/plan", body | segments)
 
     def top_k(
         self,
@@ -160,21 +171,21 @@ class Client:
         key: str | None = None,
         **stated: Unpack[Stated],
     ) -> Release:
-        """Ask for the top k.
+        """Ask for the top k; return the answer.
 
         Args:
-            k: how many labels.
+            k: how many labels are asked for.
             budget: the (ε, δ) or ρ of this answer.
-            accuracy: instead, with ``delta``: 95% of the noise on a count within ± this many.
-            delta: that goes with ``accuracy``.
+            accuracy: a half-width instead of a budget: 95% of the noise on a count is within it.
+            delta: the δ of the answer; only with ``accuracy``.
             counts: "auto", "gaussian", "laplace" or "box" for noisy counts, as ``Session.top_k``;
                 None for labels alone.
             look: as for ``Session.top_k``, but None unless it is asked for: one charge of the whole
                 (ε, δ) then covers the look and whatever plan it leads to, and several such answers
                 cost the sum of their ε's and δ's.
             where: column -> value, out of the data set's public lists.
-            key: names the question: a later call with the same key, from anywhere, gives the same
-                answer and costs nothing. None = a new one, or that of the same question when its
+            key: a name of the question: a later call with the same key, from anywhere, gives the
+                same answer and costs nothing. None: a new key, or that of the same question if its
                 outcome is not known.
             stated: further fields of ``dptopk.question.Question``: method, d_bar, fit,
                 selection_share, users; of events find, share, min_users.
@@ -183,11 +194,11 @@ class Client:
             BudgetExceeded: nothing was charged.
             InvalidParameter: the question does not fit; nothing was charged.
             LedgerError: the service could not store an answer for as long as ``patience``; ask
-            again with the same key.
+                again with the same key.
             ServiceError: any other refusal.
         """
         options = {"delta": delta, "counts": counts, "look": look, "where": where, **stated}
-        return self._one("/topk", _question_body(k, budget, accuracy, options), key)
+        return self._one_answer("/topk", _question_body(k, budget, accuracy, options), key)
 
     def top_k_each(
         self,
@@ -199,20 +210,22 @@ class Client:
         key: str | None = None,
         **options: Any,
     ) -> dict[str, Release]:
-        """Ask for the top k of every segment at once; charged in parallel, as ``run_each`` is.
+        """Ask for the top k of every segment at once; return the answers by segment.
+
+        Segments are charged in parallel, as ``run_each`` does: all together cost one segment's
+        charge times the number of segments that one user can be in.
 
         Args:
             segments: a column that the data set offers (all its values), or that column -> some of
                 them.
-            k: how many labels of each.
+            k: how many labels of each segment are asked for.
             budget: the (ε, δ) of one segment's answer.
-            accuracy: as for ``top_k``.
-            key: as for ``top_k``.
+            accuracy: the half-width instead of a budget, as for ``top_k``.
+            key: the name of the question, as for ``top_k``.
             options: further arguments of ``top_k``.
         """
-        return self._each(
-            "/topk", _question_body(k, budget, accuracy, options) | _segments(segments), key
-        )
+        body = _question_body(k, budget, accuracy, options) | _segments(segments)
+        return self._answers_by_segment("/topk", body, key)
 
     def run(
         self,
@@ -223,23 +236,23 @@ class Client:
         where: Mapping[str, str] | None = None,
         key: str | None = None,
     ) -> Release:
-        """Charge and run one mechanism.
+        """Charge and run one mechanism; return its answer.
 
         Args:
             mechanism: one of ``dptopk.mechanisms``.
-            labels: for counts of public labels, or of labels that were released before; or a
-                Release.
-            ranking: the same for CountMLE, the first label first.
-            where: as for ``top_k``.
-            key: as for ``top_k``.
+            labels: the labels to count, which are public or were released before, or their Release;
+                None: those that the mechanism chooses.
+            ranking: for CountMLE, the labels in their released order, or their Release.
+            where: column -> value, as for ``top_k``.
+            key: the name of the question, as for ``top_k``.
 
         Raises:
             BudgetExceeded: nothing was charged.
             InvalidParameter: the question does not fit; nothing was charged.
-            LedgerError: as for ``top_k``.
+            LedgerError: the service could not store an answer, as for ``top_k``.
             ServiceError: any other refusal.
         """
-        return self._one("/run", _run(mechanism, labels, ranking, where), key)
+        return self._one_answer("/run", _run_body(mechanism, labels, ranking, where), key)
 
     def run_each(
         self,
@@ -249,33 +262,40 @@ class Client:
         where: Mapping[str, str] | None = None,
         key: str | None = None,
     ) -> dict[str, Release]:
-        """Charge and run one mechanism on every segment, together: segments compose in parallel.
+        """Charge and run one mechanism on every segment; return the answers by segment.
+
+        The charge is that of one segment times the number of segments that one user can be in:
+        segments compose in parallel.
 
         Args:
             segments: a column that the data set offers (all its values), or that column -> some of
                 them.
             mechanism: one of ``dptopk.mechanisms``; it runs on each segment with its own noise.
-            where: as for ``top_k``.
-            key: as for ``top_k``.
+            where: column -> value, as for ``top_k``.
+            key: the name of the question, as for ``top_k``.
         """
-        return self._each("/run", _run(mechanism, None, None, where) | _segments(segments), key)
+        body = _run_body(mechanism, None, None, where) | _segments(segments)
+        return self._answers_by_segment("/run", body, key)
 
     def stream_price(self, k: int, days: int, *, budget: Budget, **calendar: str) -> dict[str, Any]:
-        """Return what ``stream`` would cost: charge, ε, balance; and how exact the totals of each
-        day would be. Free.
+        """Return what ``stream`` would cost, what it would leave, and how exact each day would be;
+        free.
+
+        The arguments are those of ``stream``.
         """
-        return self._about("POST", "/streams/price", _stream(k, days, budget, calendar))
+        return self._dataset_call("POST", "/streams/price", _stream(k, days, budget, calendar))
 
     def stream(
         self, name: str, k: int, days: int, *, budget: Budget, **calendar: str
     ) -> ClientStream:
-        """Charge a top k of all days so far, on each of these days; or open it: the same terms are
-        charged once.
+        """Charge a top k of all days so far, on each of these days, and return the open stream.
+
+        A stream of the same name and terms is charged once; a later call opens it.
 
         Args:
-            name: of the stream: letters, digits, ".", "_", "-".
-            k: labels in each answer.
-            days: how many days; fixed now.
+            name: the stream's name: letters, digits, ".", "_", "-".
+            k: how many labels are in each answer.
+            days: how many days there will be; the number cannot be changed later.
             budget: the (ε, δ) of all days together, for one user of as many days as the data set
                 says.
             calendar: first_day, the date of day 1 as 2026-11-01 (without it days have numbers
@@ -284,97 +304,118 @@ class Client:
         Raises:
             BudgetExceeded: nothing was charged.
             InvalidParameter: the data set has no streams, or this name stands for other terms;
-            nothing was charged.
+                nothing was charged.
             LedgerError: as for ``top_k``; call again with the same terms.
             ServiceError: any other refusal.
         """
-        self._answer(
-            "/streams", {"stream": name} | _stream(k, days, budget, calendar), _sent(name=name)
-        )
+        body = {"stream": name} | _stream(k, days, budget, calendar)
+        self._answer("/streams", body, _header_value(name=name))
         return ClientStream(self, name)
 
     def streams(self) -> list[dict[str, Any]]:
-        """One's streams of the data set, with their terms; free."""
+        """Return this analyst's streams of the data set, with their terms; free."""
         return list(self._call("GET", self._path("/streams")))
 
-    def _one(self, path: str, body: dict[str, Any], key: str | None) -> Release:
+    def _one_answer(self, path: str, body: dict[str, Any], key: str | None) -> Release:
+        """Ask a question that spends, and return its single answer.
+
+        Args:
+            path: the path of the question under the data set.
+            body: the question as JSON.
+            key: the name of the question; None: a new one.
+        """
         answer = self._spend(path, body, key)
         release = Release.from_dict(answer["release"])
         self._note(answer, str(release.mechanism), len(release))
         return release
 
-    def _each(self, path: str, body: dict[str, Any], key: str | None) -> dict[str, Release]:
+    def _answers_by_segment(
+        self, path: str, body: dict[str, Any], key: str | None
+    ) -> dict[str, Release]:
+        """Ask a question of several segments that spends, and return the answers by segment;
+        arguments as for ``_one_answer``.
+        """
         answer = self._spend(path, body, key)
-        releases = _released(answer)
+        releases = _releases_by_segment(answer)
         first = next(iter(releases.values()))
-        self._note(
-            answer,
-            f"{first.mechanism} in each of {len(releases)} segments",
-            sum(map(len, releases.values())),
-        )
+        rows = sum(len(release) for release in releases.values())
+        self._note(answer, f"{first.mechanism} in each of {len(releases)} segments", rows)
         return releases
 
-    def _note(self, answer: Mapping[str, Any], what: str, rows: int) -> None:
+    def _note(self, answer: Mapping[str, Any], mechanism: str, rows: int) -> None:
+        """Add an answer to those that ``report`` lists."""
+        entry = answer["entry"]
+        charge = answer["charge"]
         self._answered.append(
-            {"entry": answer["entry"], "mechanism": what, "charge": answer["charge"], "rows": rows}
+            {"entry": entry, "mechanism": mechanism, "charge": charge, "rows": rows}
         )
 
     def _spend(self, path: str, body: dict[str, Any], key: str | None) -> dict[str, Any]:
-        """Ask under a key; one that was made here stays with the question until its outcome is
-        known.
+        """Ask a question under its key, or under a new one, and return the service's answer.
+
+        A new key is remembered until the outcome of the question is known, so that the same
+        question asked again is not charged again.
         """
         if key is not None:
-            return self._answer(path, body, _sent(key=key))
+            return self._answer(path, body, _header_value(key=key))
         question = canonical_json([path, body])
-        token = self._open.setdefault(question, f"client-{secrets.token_hex(16)}")
+        token = self._unresolved_keys.setdefault(question, f"client-{secrets.token_hex(16)}")
         try:
             answer = self._answer(path, body, token)
         except DptopkError as error:
-            if _final(error):
-                del self._open[question]
+            if _is_final(error):
+                del self._unresolved_keys[question]
             else:
                 error.add_note(
                     f"It may have been charged: ask the same again, or give key={token!r}, to "
                     f"pay once."
                 )
             raise
-        del self._open[question]
+        del self._unresolved_keys[question]
         return answer
 
     def _answer(self, path: str, body: dict[str, Any], key: str) -> dict[str, Any]:
-        """Ask until there is an answer, always with the same key."""
+        """Send a question with the same key until the service has an answer, or ``patience`` is
+        over; return the answer.
+        """
         end = time.monotonic() + self._patience
         pause = 0.1
         while True:
             try:
-                answer = self._about("POST", f"{path}?wait=10", body, {"Idempotency-Key": key})
+                answer = self._dataset_call(
+                    "POST", f"{path}?wait=10", body, {"Idempotency-Key": key}
+                )
                 if "entry" in answer:
                     return answer
                 pause = 0.1
             except (ServiceError, LedgerError) as error:
-                if not _passing(error) or time.monotonic() + pause > end:
+                if not _may_pass(error) or time.monotonic() + pause > end:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
 
     def releases(self) -> list[Release | dict[str, Release]]:
-        """One's earlier answers, newest first; free. An answer for segments is a dictionary."""
-        found = self._call("GET", self._path("/releases?limit=100"))
-        return [
-            _released(one) if "segments" in one else Release.from_dict(one["release"])
-            for one in found
-        ]
+        """Return this analyst's earlier answers, newest first; free. An answer for segments is a
+        dictionary.
+        """
+        releases: list[Release | dict[str, Release]] = []
+        for answer in self._call("GET", self._path("/releases?limit=100")):
+            if "segments" in answer:
+                releases.append(_releases_by_segment(answer))
+            else:
+                releases.append(Release.from_dict(answer["release"]))
+        return releases
 
     def report(self) -> pd.DataFrame:
-        """The answers of this client, a row each: entry of the ledger, mechanism, charge, rows
-        released.
+        """Return a table of this client's answers, a row each: entry in the ledger, mechanism,
+        charge, rows released.
         """
         import pandas as pd
 
         return pd.DataFrame(self._answered, columns=["entry", "mechanism", "charge", "rows"])
 
     def _repr_html_(self) -> str:
-        """For notebooks: what was asked, and what is left."""
+        """Return a table for notebooks of what was asked, and what is left of the budget."""
         rows = self.report()
         return (
             html_table(list(rows.columns), rows.itertuples(index=False))
@@ -382,20 +423,26 @@ class Client:
         )
 
     def _path(self, path: str) -> str:
+        """Return a path under the data set; a data set that was not named is looked up first.
+
+        Raises:
+            InvalidParameter: if none was named and the service does not have exactly one.
+        """
         if self._dataset is None:
-            names = [one["name"] for one in self._call("GET", "/datasets")]
+            names = [dataset["name"] for dataset in self._call("GET", "/datasets")]
             if len(names) != 1:
                 raise InvalidParameter(f"dataset: name one of {', '.join(names)}")
             self._dataset = names[0]
         return f"/datasets/{quote(self._dataset, safe='')}{path}"
 
-    def _about(
+    def _dataset_call(
         self,
         method: str,
         path: str,
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
+        """Call a path under the data set, and return the service's JSON."""
         return self._call(method, self._path(path), body, headers)
 
     def _call(
@@ -405,15 +452,26 @@ class Client:
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
+        """Send one request to the service, and return its JSON.
+
+        Args:
+            method: the HTTP method.
+            path: the path after /v1.
+            body: what is sent as JSON; None: nothing.
+            headers: further headers.
+
+        Raises:
+            DptopkError: the refusal of the service, or ServiceError if it cannot be reached.
+        """
         data = None if body is None else canonical_json(body).encode()
-        sent = {
+        all_headers = {
             "Authorization": f"Bearer {self._token}",
             "Content-Type": "application/json",
             **(headers or {}),
         }
-        # checked above
         url = f"{self._url}/v1{path}"
-        request = Request(url, data=data, headers=sent, method=method)  # noqa: S310
+        # __init__ has checked that the URL is http or https.
+        request = Request(url, data=data, headers=all_headers, method=method)  # noqa: S310
         try:
             with _OPENER.open(request, timeout=self._patience) as answer:
                 return json.loads(answer.read())
@@ -427,97 +485,126 @@ class Client:
 
 
 class ClientStream:
-    """A stream of a service, as ``StreamSession`` is one of a ledger; made by ``Client.stream``."""
+    """An open stream of a service; ``Client.stream`` makes it, and it has the calls of
+    ``StreamSession``.
+    """
 
     def __init__(self, client: Client, name: str) -> None:
         self._client, self._path = client, f"/streams/{quote(name, safe='')}/days"
 
     def answer(self, day: int | str | date) -> Release:
-        """The answer of a day, by number or date, from the service's data: drawn once, and given
-        again ever after.
+        """Return the answer of a day, which is drawn once from the service's data and then
+        repeated.
+
+        Args:
+            day: the day's number from 1, or its date.
 
         Raises:
             InvalidParameter: for a day after the next one.
-            LedgerError: as for ``Client.top_k``; ask again.
+            LedgerError: the service could not store the answer; ask again.
             ServiceError: any other refusal, such as that the day's data are not there (503).
         """
-        # made by it
+        # The client makes this object, which may use its calls.
         reply = self._client._answer(self._path, {"day": str(day)}, "stream")  # noqa: SLF001
         return Release.from_dict(reply["release"])
 
     def answered(self) -> dict[int, Release]:
-        """The answers so far, by day; free."""
-        found: dict[int, Release] = {}
-        while page := self._about(len(found) + 1)["answers"]:
-            found |= {one["day"]: Release.from_dict(one["release"]) for one in page}
-        return found
+        """Return the answers so far by the day's number; free."""
+        answers: dict[int, Release] = {}
+        while True:
+            page = self._about(len(answers) + 1)["answers"]
+            if not page:
+                return answers
+            for answer in page:
+                answers[answer["day"]] = Release.from_dict(answer["release"])
 
     def half_widths(self) -> list[int]:
-        """Within ± how much 95% of the noise on a total is, on each day; free."""
+        """Return for each day the half-width of a total: 95% of its noise is within it; free."""
         return list(self._about(1)["half_width"])
 
     def _about(self, first: int) -> dict[str, Any]:
-        # made by it
-        return self._client._about("GET", f"{self._path}?first={first}")  # noqa: SLF001
+        """Return the service's facts on the stream, with a page of answers from day
+        ``first`` on.
+        """
+        return self._client._dataset_call("GET", f"{self._path}?first={first}")  # noqa: SLF001
 
 
 def _stream(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict[str, Any]:
-    """A stream as JSON."""
-    total = {"epsilon": validate.instance(Budget, budget=budget).epsilon, "delta": budget.delta}
-    return {"k": k, "days": days, **total, **calendar}
+    """Return the terms of a stream as JSON; the arguments are those of ``Client.stream``."""
+    budget = validate.instance(Budget, budget=budget)
+    return {
+        "k": k,
+        "days": days,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        **calendar,
+    }
 
 
-def _passing(error: DptopkError) -> bool:
-    """Whether a retry with the same key may succeed."""
-    return isinstance(error, LedgerError) or (
-        isinstance(error, ServiceError) and (error.status in {0, 429} or error.status >= 500)
-    )
+def _may_pass(error: DptopkError) -> bool:
+    """Return whether a retry with the same key may succeed.
 
-
-def _final(error: DptopkError) -> bool:
-    """Whether a question is refused permanently, so that its key is void; false if only the token
-    is unknown.
+    That is so if the ledger is busy, the service was not reached (status 0), asks to wait (429) or
+    failed (500 and above).
     """
-    return not (_passing(error) or (isinstance(error, ServiceError) and error.status < 402))
+    if isinstance(error, LedgerError):
+        return True
+    if isinstance(error, ServiceError):
+        return error.status in {0, 429} or error.status >= 500
+    return False
 
 
-def _released(answer: Mapping[str, Any]) -> dict[str, Release]:
-    return {one["segment"]: Release.from_dict(one["release"]) for one in answer["segments"]}
+def _is_final(error: DptopkError) -> bool:
+    """Return whether a question is refused permanently, so that its key is not needed again.
+
+    A refusal of the request or of the token (status 400 or 401) says nothing about the question.
+    """
+    if _may_pass(error):
+        return False
+    return not (isinstance(error, ServiceError) and error.status < 402)
+
+
+def _releases_by_segment(answer: Mapping[str, Any]) -> dict[str, Release]:
+    """Return the answers of an answer for segments, by segment."""
+    parts = answer["segments"]
+    return {part["segment"]: Release.from_dict(part["release"]) for part in parts}
 
 
 def _segments(segments: str | Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Encode the segments as JSON: a column, or a column -> values."""
+    """Return the field "segments" of a question as JSON: column -> values, [] for all of them."""
     if isinstance(segments, str):
         return {"segments": {segments: []}}
     return {"segments": {column: list(values) for column, values in segments.items()}}
 
 
-def _run(
+def _run_body(
     mechanism: Mechanism,
     labels: Release | Sequence[Hashable] | None,
     ranking: Release | Sequence[Hashable] | None,
     where: Mapping[str, str] | None,
 ) -> dict[str, Any]:
-    """A mechanism and the labels that it counts, as JSON."""
-    options = {
-        name: [
-            to_plain(label)
-            for label in (value.labels if isinstance(value, Release) else listed(value))
-        ]
-        for name, value in (("labels", labels), ("ranking", ranking))
-        if value is not None
-    }
+    """Return the body of a request to run a mechanism, of the arguments of ``Client.run``."""
     if not isinstance(mechanism, Mechanism):
         raise InvalidParameter("mechanism must be one of dptopk.mechanisms")
-    return {
-        "mechanism": mechanism.to_dict(),
-        **options,
-        **({} if where is None else {"where": dict(where)}),
-    }
+    body: dict[str, object] = {"mechanism": mechanism.to_dict()}
+    if labels is not None:
+        body["labels"] = _plain_labels(labels)
+    if ranking is not None:
+        body["ranking"] = _plain_labels(ranking)
+    if where is not None:
+        body["where"] = dict(where)
+    return body
+
+
+def _plain_labels(labels: Release | Sequence[Hashable]) -> list[Any]:
+    """Return labels, or those of a release, as JSON holds them."""
+    if isinstance(labels, Release):
+        return [to_plain(label) for label in labels.labels]
+    return [to_plain(label) for label in listed(labels)]
 
 
 def _number(value: float | None) -> float:
-    """A number of the service's, which writes null for what is not finite."""
+    """Return a number from the service, which writes null for infinity."""
     if value is None:
         return math.inf
     return float(value)
@@ -526,7 +613,22 @@ def _number(value: float | None) -> float:
 def _question_body(
     k: int, budget: Budget | None, accuracy: float | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A question as JSON; what is None is left to the service, but for the counts: None is none."""
+    """Return the body of a question.
+
+    Fields that are None are left out, and the service takes its defaults; ``counts=None`` is sent
+    as "none".
+
+    Args:
+        k: the number of labels.
+        budget: the total; None with an accuracy.
+        accuracy: the half-width instead of a budget.
+        options: further fields of the question.
+
+    Raises:
+        InvalidParameter: unless exactly one of budget and accuracy is given, or if delta is given
+            with a budget.
+        TypeError: for an option that is no field of a question.
+    """
     if (budget is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of budget and accuracy")
     fields = {name: value for name, value in options.items() if value is not None}
@@ -535,21 +637,25 @@ def _question_body(
     if budget is not None:
         if "delta" in fields:
             raise InvalidParameter("delta is for accuracy=; a budget has its own delta")
-        return {"k": k, **fields, **_part(budget)}
+        return {"k": k, **fields, **_plain_budget(budget)}
     return {"k": k, **fields, "accuracy": accuracy}
 
 
-def _part(budget: Budget) -> dict[str, Any]:
-    """A budget as JSON."""
-    if validate.instance(Budget, budget=budget).rho is None:
-        kind = "epsilon"
-    else:
-        kind = "rho"
-    return {kind: getattr(budget, kind), "delta": budget.delta}
+def _plain_budget(budget: Budget) -> dict[str, Any]:
+    """Return a budget as JSON: its δ, and its ε or its ρ, whichever it is stated in."""
+    budget = validate.instance(Budget, budget=budget)
+    if budget.rho is None:
+        return {"epsilon": budget.epsilon, "delta": budget.delta}
+    return {"rho": budget.rho, "delta": budget.delta}
 
 
 def _refusal(status: int, text: bytes) -> DptopkError:
-    """A refusal as the error that a Session would raise."""
+    """Return a refusal of the service as the error that a Session would raise.
+
+    Args:
+        status: the HTTP status.
+        text: the body of the answer, JSON with "error" and "message".
+    """
     try:
         refusal = json.loads(text)
         code = str(refusal["error"])
@@ -562,19 +668,21 @@ def _refusal(status: int, text: bytes) -> DptopkError:
     if code == "ledger":
         return LedgerError(message)
     if code == "budget_exceeded":
+        # The message is "budget exceeded (why): requested CHARGE; remaining WHAT IS LEFT".
         sentence, _, remaining = message.partition("; remaining ")
-        why, _, requested = sentence.partition(": requested ")
-        return BudgetExceeded(
-            _requested_charge(requested),
-            remaining,
-            why.removeprefix("budget exceeded").strip(" ()"),
-        )
+        beginning, _, requested = sentence.partition(": requested ")
+        why = beginning.removeprefix("budget exceeded").strip(" ()")
+        return BudgetExceeded(_requested_charge(requested), remaining, why)
     return ServiceError(status, code, message)
 
 
-def _sent(**arguments: str) -> str:
-    """The one argument, if a header of HTTP can carry it; what it cannot would look like a broken
-    connection.
+def _header_value(**arguments: str) -> str:
+    """Return the value of the one keyword argument, if an HTTP header can carry it.
+
+    Any other value would fail while it is sent, which looks like a broken connection.
+
+    Raises:
+        InvalidParameter: naming the argument.
     """
     ((name, value),) = arguments.items()
     if not (validate.text(**arguments).isascii() and value.isprintable()):
@@ -583,7 +691,7 @@ def _sent(**arguments: str) -> str:
 
 
 def _requested_charge(requested: str) -> Charge:
-    """The charge that a refusal names."""
+    """Return the charge that a refusal names; an empty charge if it cannot be read."""
     try:
         return Charge.parse(requested)
     except DptopkError:

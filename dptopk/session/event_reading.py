@@ -1,6 +1,4 @@
-"""Questions about raw events: labels are found under a cap, and counted without one
-(docs/notes/two-phases.md).
-"""
+"""How a session reads raw events, for two phases or as one histogram (docs/notes/two-phases.md)."""
 
 from __future__ import annotations
 
@@ -28,28 +26,35 @@ def read_events(
     dataset: str | None,
     options: dict[str, Any],
 ) -> Histogram:
-    """The histogram that a session on these events is about: an EventCounts where two phases ask
-    it.
+    """Return the histogram that a session on these events is about.
+
+    It is an EventCounts where labels are found under a cap and then counted without it; else a
+    histogram under the cap.
+
+    Args:
+        table: the events, or a store of them.
+        labels_per_user: the cap; "auto": the ledger's, or the usual one; None: no cap, in one
+            phase.
+        count_capped: whether the counts are of the capped data, in one phase.
+        weights: whether labels are found by sums of weights; "auto": if one user adds at most 1 to
+            a label.
+        ledger: the ledger that pays; None: a budget in memory.
+        dataset: the name of the data set in the ledger.
+        options: the options of ``datasets.events_histogram``, such as the columns.
+
+    Raises:
+        InvalidParameter: for options that do not go together.
     """
     if labels_per_user == "auto" and ledger is not None and dataset is not None:
         labels_per_user = ledger.state(dataset).sensitivity.l0 or "auto"
     if weights not in ("auto", True, False):
         raise InvalidParameter(f"weights must be 'auto', True or False, got {weights!r}")
-    alone = options.get("user", "") is None and labels_per_user in ("auto", 1)
-    if alone and not isinstance(table, EventsStore):  # each row is one person
+    # user=None was given on purpose: each row is one person
+    one_row_per_user = options.get("user", "") is None and labels_per_user in ("auto", 1)
+    if one_row_per_user and not isinstance(table, EventsStore):
         return events_histogram(table, labels_per_user=1, **options)
     if not count_capped and labels_per_user is not None:
-        most: int
-        if isinstance(table, EventsStore):
-            most = table.bounds.per_label_cap
-        else:
-            most = options.get("per_label_cap", 1)
-        weighted = most == 1 if weights == "auto" else weights
-        profile = weighted and labels_per_user == "auto"
-        cap = CAPS[weighted] if labels_per_user == "auto" else labels_per_user
-        return event_counts(
-            table, labels_per_user=cap, weights=weighted, profile=profile, **options
-        )
+        return _counted_without_cap(table, labels_per_user, weights, options)
     if weights is True:
         raise InvalidParameter(
             "weights: of two phases alone, where labels_per_user is a number or 'auto'"
@@ -65,3 +70,33 @@ def read_events(
             "labels_per_user must be given with count_capped=True: a number, or None for all labels"
         )
     return events_histogram(table, labels_per_user=labels_per_user, **options)
+
+
+def _counted_without_cap(
+    table: EventTable | EventsStore,
+    labels_per_user: int | Literal["auto"],
+    weights: bool | Literal["auto"],
+    options: dict[str, Any],
+) -> Histogram:
+    """Return the EventCounts for two phases; the arguments are those of ``read_events``.
+
+    If the cap is "auto" and labels are found by weights, users are counted by their number of
+    labels too, so that a private look at that profile can choose the cap.
+    """
+    per_label_cap: int
+    if isinstance(table, EventsStore):
+        per_label_cap = table.bounds.per_label_cap
+    else:
+        per_label_cap = options.get("per_label_cap", 1)
+    weighted = per_label_cap == 1 if weights == "auto" else weights
+    if labels_per_user == "auto":
+        return event_counts(
+            table,
+            labels_per_user=CAPS[weighted],
+            weights=weighted,
+            profile=weighted,
+            **options,
+        )
+    return event_counts(
+        table, labels_per_user=labels_per_user, weights=weighted, profile=False, **options
+    )

@@ -37,30 +37,30 @@ def top_k(  # noqa: PLR0913 - the options of a question
     """Answer "what are the top k?" once, with a privacy budget of its own.
 
     Calls know nothing of one another: the ε of several calls on data of the same people add up, and
-    so do their δ. A Session keeps that account, and often needs less than the sum.
+    so do their δ. A Session accounts for several questions, and often needs less than the sum.
 
     Args:
         data: events, where ``user`` and ``item`` name columns (a path, a frame, an Arrow or an Ibis
             table); else counts: a Histogram, a dict from label to count, pairs, value counts, or a
             frame of two columns, as ``Histogram(data)`` takes them.
-        k: how many labels, at least 1.
-        epsilon: ε of the whole answer, above 0.
-        delta: δ of the whole answer, in [0, 1). It must be above 0 where labels are private, and is
-            best well below 1 over the number of users.
-        user: column of the people who are protected; only for events.
-        item: column of the labels; only for events.
-        labels_per_user: counts: how many labels one user has at most, "auto" and None: any number.
-            Events: the cap under which labels are found, as for ``Session.from_events``.
-        per_label_cap: how far one user can move one count.
-        domain: counts: "public" where the labels are known to all, whatever the data.
+        k: how many labels are asked for, at least 1.
+        epsilon: the ε of the whole answer, above 0.
+        delta: the δ of the whole answer, in [0, 1). It must be above 0 if labels are private, and
+            is best well below 1 over the number of users.
+        user: the column of the people who are protected; only for events.
+        item: the column of the labels; only for events.
+        labels_per_user: for counts: the most labels of one user; "auto" and None: any number.
+            For events: the cap under which labels are found, as for ``Session.from_events``.
+        per_label_cap: the most by which one user can change one count.
+        domain: for counts: "public" if the labels are known to all, whatever the data.
         counts: "auto", "gaussian", "laplace" or "box" noise on the counts shown; None: labels
             alone.
-        look: counts: a private look first, as for ``Session.top_k``.
-        where: events: a condition on rows, as for ``datasets.events_histogram``.
+        look: for counts: whether a private look comes first, as for ``Session.top_k``.
+        where: for events: a condition on rows, as for ``datasets.events_histogram``.
         rng: None draws from a cryptographically secure source; a generator is for tests.
 
     Returns:
-        Release: its ``charge`` is what the answer has cost, within (epsilon, delta).
+        Release: the answer; its ``charge`` is what it has cost, within (epsilon, delta).
 
     Raises:
         InvalidParameter: naming the argument; before the data are read where that can be known.
@@ -102,7 +102,12 @@ def top_k(  # noqa: PLR0913 - the options of a question
 def _histogram(
     data: Any, labels_per_user: int | Literal["auto"] | None, per_label_cap: int, domain: Domain
 ) -> Histogram:
-    """Return counts as a histogram with the sensitivity that was stated."""
+    """Return the data as a histogram with the stated sensitivity; the arguments are those of
+    ``top_k``.
+
+    Raises:
+        InvalidParameter: if the data are a Histogram and its sensitivity or domain is stated again.
+    """
     if isinstance(data, Histogram):
         if (labels_per_user, per_label_cap, domain) != ("auto", 1, "private"):
             raise InvalidParameter(

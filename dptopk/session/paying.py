@@ -1,6 +1,4 @@
-"""This module says what pays for the plans of a session: its budget, and the answers that a ledger
-has stored.
-"""
+"""What pays for the plans of a session: its budget, or an answer that the ledger has stored."""
 
 from __future__ import annotations
 
@@ -26,15 +24,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SessionPaying:
-    """Pays for the steps of a plan out of a session's budget.
+    """The budget of a session as a plan sees it: it charges each step before it is drawn.
 
     Attributes:
-        book: the budget.
-        histogram: of the session.
-        source: where it comes from, in words; None: this very histogram.
+        book: the budget that is charged.
+        histogram: the session's histogram.
+        source: where the histogram comes from, in words; None: this very histogram.
         reuse: whether a stored answer to an identical step is given again, free.
-        remember: told each step that was paid for, and its answer.
-        kind: of the question that the steps answer, for the record; None: unknown.
+        remember: a function that is called with each step that was paid for, and its answer.
+        kind: the kind of the question that the steps answer, for the record; None: unknown.
     """
 
     book: InMemoryBudget | LedgerBudget
@@ -45,29 +43,35 @@ class SessionPaying:
     kind: Kind | None = None
 
     def covers(self, *plans: Plan) -> bool:
-        """Whether the accounts, as they are now, pay for one plan, or for one and then another."""
-        first, *then = plans
+        """Return whether the accounts, as they are now, pay for one plan, or for two in turn."""
+        first, *others = plans
         accounts = self.book.accounts()
-        if not then:
+        if not others:
             return all(account.can_spend(first.charge, first.stated) for account in accounts)
-        return all(covers_in_turn(account, first, *then) for account in accounts)
+        (second,) = others
+        return all(covers_in_turn(account, first, second) for account in accounts)
 
     def refuse(self, *charges: Charge) -> BudgetExceeded:
-        """The refusal of these charges together."""
+        """Return the error that refuses these charges together; the caller raises it."""
         return BudgetExceeded(Charge.join(*charges), self.book.account().remaining())
 
     def has(self, step: Step) -> bool:
-        """Whether the ledger has an answer to this step."""
+        """Return whether the ledger has an answer to this step."""
         return self.book.has_answer(self.name(step))
 
     def known(self, step: Step) -> Release | None:
-        """The stored answer to this step, where it may be given again."""
+        """Return the stored answer to this step; None if there is none, or stored answers are not
+        given again.
+        """
         if self.reuse:
             return self.book.stored(self.name(step))
         return None
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
-        """Give a stored answer again; or charge, draw, and take back what was not used."""
+        """Return the answer to a step: a stored one, or one that is charged and then drawn.
+
+        The part of the charge that the answer did not use is taken back.
+        """
         stored = self.known(step)
         if stored is not None:
             _LOG.info("giving a stored answer again")
@@ -79,30 +83,30 @@ class SessionPaying:
             step.charge, self.name(step), step.text, stated=step.stated, kind=self.kind
         )
         _LOG.info("drawing")
-        # each book takes the receipts that it gave
+        # The types of receipts differ, but each budget gets those that it gave.
         release = self.book.finalize(receipt, step.draw(rng))  # type: ignore[arg-type]
         self.remember(step, release)
         return release
 
     def name(self, step: Step) -> str:
-        """A hash of everything that defines a step, apart from the data; '' for one that is made
-        of data.
+        """Return a hash of everything that defines a step, apart from the data; "" for a step that
+        is made from data.
 
-        The histogram stands here as what was stated about it and where it comes from, not as what
-        it holds: whether it equals an earlier one must not show.
+        The histogram enters by what was stated about it and where it comes from, not by what it
+        holds: whether it equals an earlier one must not show.
         """
         identity = step.plan.identity
         if identity is None:
             return ""
-        planned, options = identity
+        mechanism, options = identity
         data = step.data
         size = data.domain_size if data.domain == "public" else None
-        about = [str(data.sensitivity), data.domain, size, data.complete, data.limit]
-        if self.source:
-            origin = ["source", self.source]
-        else:
-            origin = ["histogram", data.identity]
+        stated = [str(data.sensitivity), data.domain, size, data.complete, data.limit]
         if step.about:
             source_and_step = [self.source or self.histogram.identity, *step.about]
             origin = ["source", canonical_json(source_and_step)]
-        return fingerprint([step.text, str(step.charge), planned, options, about, origin])
+        elif self.source:
+            origin = ["source", self.source]
+        else:
+            origin = ["histogram", data.identity]
+        return fingerprint([step.text, str(step.charge), mechanism, options, stated, origin])

@@ -52,9 +52,10 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
-# What of the options of from_events is for the session, not for reading the events.
+# The options of from_events that are for the session, not for reading the events.
 SESSION_OPTIONS = ("dataset", "analyst", "version", "unit", "source", "rng")
-# Of the session's δ, for a question that asks for all that is left.
+# A question that asks for all that is left is tried with these shares of the session's δ. A share
+# of 1 would leave nothing for the failures of a filter that has been charged already.
 DELTA_SHARES = (0.9, 0.5, 0.1)
 
 
@@ -67,23 +68,23 @@ class Session:
     pickles and forked processes are refused, because each would spend the same budget again.
 
     Args:
-        histogram: what is asked about.
-        budget: without a ledger: a Budget (a fully adaptive filter on that total; where it does not
-            cover the first question, but the total does, the δ is split by what that question
-            needs, or it is all that is asked), or an Accountant with registered costs (set-wise:
-            the same total answers more questions).
-        ledger: a Ledger; then ``dataset`` and ``analyst`` name the account that pays.
+        histogram: the counts that questions are about.
+        budget: without a ledger: a Budget, or an Accountant with registered costs. A Budget becomes
+            a fully adaptive filter on that total. If the filter does not cover the first question
+            but the total does, δ is split as that question needs, or the question takes everything.
+            An Accountant is set-wise: the same total answers more questions.
+        ledger: the ledger that pays; then ``dataset`` and ``analyst`` name the account.
         dataset: the ledger's dataset that this histogram was made of.
-        analyst: who asks.
-        version: of the data the histogram was made of; when given it must be the ledger's. None:
-            not checked, but for declared segments, which are taken to be of the ledger's version at
-            this moment.
-        unit: the privacy unit the histogram was made for; when given it must be the ledger's.
+        analyst: the name of the analyst who asks.
+        version: the version of the data that the histogram was made of; if it is given it must be
+            the ledger's. None: it is not checked, except that declared segments are taken to be of
+            the ledger's version at this moment.
+        unit: the privacy unit the histogram was made for; if it is given it must be the ledger's.
         source: where the histogram comes from, in words (a file and its columns, a query, a filter,
             the domain), for ``reuse``: a stored answer is given again only to a question with the
             same source. It must not be computed from the data (a hash of them, say): whether an
-            answer comes free of charge would tell whether they changed. None = this very Histogram.
-        rng: a generator for tests and experiments; None = a secure source.
+            answer comes free of charge would tell whether they changed. None: this very Histogram.
+        rng: a generator for tests and experiments; None: a cryptographically secure source.
 
     Raises:
         InvalidParameter: unless exactly one of budget and ledger is given.
@@ -114,7 +115,7 @@ class Session:
             raise InvalidParameter("give exactly one of budget and ledger")
         if ledger is not None and (dataset is None or analyst is None):
             raise InvalidParameter("dataset and analyst must be given with a ledger")
-        random_bits(rng)  # refuses what is no generator before anything is charged
+        random_bits(rng)  # refuses an rng that is no generator before anything is charged
         if source is not None and (not isinstance(source, str) or not source):
             raise InvalidParameter("source must be non-empty text")
         book: InMemoryBudget | LedgerBudget
@@ -141,8 +142,8 @@ class Session:
         ledger: Ledger | None = None,
         **options: Any,
     ) -> Session:
-        """A session on raw events: ``top_k`` finds labels under a cap, and counts what it found on
-        all events.
+        """Return a session on raw events: ``top_k`` finds labels under a cap, and counts those it
+        found on all events.
 
         A cap on labels per user is needed to find labels that nobody knows beforehand, and for
         nothing else: the labels found are public, and are counted without the cap. So counts and
@@ -154,19 +155,19 @@ class Session:
                 cap.
             labels_per_user: the cap under which labels are found; "auto": the ledger's, or 100 with
                 weights and 10 without; None: no cap at all, in one phase.
-            count_capped: count the capped data too, in one phase, as Session(events_histogram(...))
-                does.
+            count_capped: whether the counts are of the capped data too, in one phase, as
+                Session(events_histogram(...)) does.
             weights: whether labels are found by sums of weights, isqrt(100² // d) for each of the d
                 labels of a user, instead of counts; "auto": where per_label_cap is 1.
-            budget: as for Session.
-            ledger: as for Session.
-            options: those of ``datasets.events_histogram`` (user, item, per_label_cap, weight,
-                where, ...; a store has its own) and of Session (dataset, analyst, version, unit,
-                source, rng).
+            budget: the budget in memory, as for Session.
+            ledger: the ledger that pays, as for Session.
+            options: the options of ``datasets.events_histogram`` (user, item, per_label_cap,
+                weight, where, ...; a store has its own) and of Session (dataset, analyst, version,
+                unit, source, rng).
 
         Raises:
             InvalidParameter: as Session and events_histogram; for a store that kept a part of each
-            user's labels only.
+                user's labels only.
 
         >>> import pandas as pd
         >>> from dptopk import Budget
@@ -189,8 +190,9 @@ class Session:
             dataset=paying.get("dataset"),
             options=options,
         )
-        kind = Session if facts_of(histogram).events is None else EventsSession
-        return kind(histogram, budget=budget, ledger=ledger, **paying)
+        if facts_of(histogram).events is None:
+            return Session(histogram, budget=budget, ledger=ledger, **paying)
+        return EventsSession(histogram, budget=budget, ledger=ledger, **paying)
 
     def _begin(
         self,
@@ -199,6 +201,11 @@ class Session:
         source: str | None,
         rng: Generator | None,
     ) -> None:
+        """Set the attributes of a session on a histogram.
+
+        ``__init__`` calls it and, for the session of a segment, ``segments``; ``book`` is the
+        budget that pays.
+        """
         self._histogram = histogram
         self._source = source
         self._rng = rng
@@ -206,7 +213,7 @@ class Session:
         self._book = book
         self._answered: list[dict[str, Any]] = []
         self._kinds_charged: dict[str, tuple[Charge, Budget | None]] = {}
-        self._kind: Kind | None = None  # of the last question
+        self._kind: Kind | None = None  # the kind of the last question
 
     @property
     def histogram(self) -> Histogram:
@@ -224,25 +231,25 @@ class Session:
         average: bool = False,
         **options: Any,
     ) -> Release:
-        """Charge and run one mechanism.
+        """Charge and run one mechanism or plan; return its answer.
 
         Args:
             mechanism: one of ``dptopk.mechanisms``, or a Plan.
-            reuse: with a ledger: give a stored answer again, free, if the question is identical:
+            reuse: whether a ledger gives a stored answer again, free, if the question is identical:
                 mechanism, charge, labels, sensitivity, domain, source, and the version and unit of
                 the data.
-            average: of a Plan whose labels do not all appear: spend what was set aside for their
-                counts on better counts of the others, instead of taking it back (Plan.release).
-            options: for the mechanism's release: ``labels=`` or ``ranking=``.
+            average: for a Plan: whether the budget set aside for the counts of labels that do not
+                appear is spent on better counts of the others, instead of being taken back.
+            options: the labels that the mechanism counts, as ``labels=`` or ``ranking=``.
 
         Raises:
             BudgetExceeded: nothing was charged or drawn.
             InvalidParameter: when the question does not fit the histogram; nothing was charged or
-            drawn.
+                drawn.
             ReleaseWithheld: when the answer costs more than was charged, which no mechanism of this
                 package does; the answer is lost, the charge stays.
         """
-        self._here()
+        self._refuse_fork()
         plan = planned(mechanism, self._histogram, options)
         if average and not plan.averages:
             raise InvalidParameter("average: only the counts of a Plan can be averaged")
@@ -250,48 +257,63 @@ class Session:
         return plan.release(self._histogram, self._rng, average=average, paying=paying)
 
     def answered(self, mechanism: Mechanism | Plan, **options: Any) -> bool:
-        """Whether the ledger has an answer to this question, which ``run(..., reuse=True)`` returns
-        free of charge.
+        """Return whether the ledger has an answer to this question, which ``run(..., reuse=True)``
+        gives free of charge.
+
+        Without a ledger it is False. For a plan that looks first it says whether the look's answer
+        is stored.
 
         Args:
-            mechanism: as for ``run``.
-            options: as for ``run``; False without a ledger. Of a plan after a look, whether it has
-                that of the look.
+            mechanism: one of ``dptopk.mechanisms``, or a Plan.
+            options: the labels that the mechanism counts, as for ``run``.
         """
         plan = planned(mechanism, self._histogram, options)
         plan.check(self._histogram)
         return self._paying(reuse=True).has(plan.first(self._histogram))
 
     def _paying(self, *, reuse: bool, kind: Kind | None = None) -> SessionPaying:
-        """Return what pays for the plans of this session."""
+        """Return what pays for the plans of this session.
+
+        Args:
+            reuse: whether stored answers are given again.
+            kind: the kind of the question, which the ledger records; None: unknown.
+        """
         return SessionPaying(
             self._book, self._histogram, self._source, reuse, self._remember_step, kind
         )
 
     def _remember_step(self, step: Step, release: Release) -> None:
+        """Add the answer of a step to ``report``, and its charge to what ``remaining`` counts."""
         self._remember(step.text, (step.charge, step.stated), release.charge, len(release))
 
     def _remember(
-        self, what: str, kind: tuple[Charge, Budget | None], used: Charge, rows: int
+        self, text: str, charged: tuple[Charge, Budget | None], used: Charge, rows: int
     ) -> None:
-        self._answered.append({"mechanism": what, "charge": used, "rows": rows})
-        self._kinds_charged[what] = kind
-
-    def segments(self, segments: Segments) -> dict[Any, Session]:
-        """Declare disjoint segments of the data set: a session for each, with its own questions, at
-        any time.
-
-        Each segment has the whole budget that is left now, and pays for what is asked of it and,
-        from now on, of all data. All that is ever answered has the guarantee of one budget, however
-        many segments there are, since every user pays in one (docs/ledger.md, Segments).
+        """Add an answer to ``report``, and its charge to what ``remaining`` counts.
 
         Args:
-            segments: disjoint by user: with ``segments_per_user`` 1, as segment_histograms
-                enforces. For a ledger they must be declared there, under the name of what they are
-                ``by``: their owner promises that a user is in one of them in all data and under all
-                filters, which no single query can enforce. From now on the session is one for the
-                version of the data that the ledger had when it was made, as if ``version`` had said
-                so.
+            text: the question in words, by which equal questions are counted together.
+            charged: the charge, and the budget stated for it.
+            used: the part of the charge that was used.
+            rows: how many rows were released.
+        """
+        self._answered.append({"mechanism": text, "charge": used, "rows": rows})
+        self._kinds_charged[text] = charged
+
+    def segments(self, segments: Segments) -> dict[Any, Session]:
+        """Declare disjoint segments of the data set; return a session for each of them, by name.
+
+        Each segment has the whole budget that is left now, and pays for what is asked of it and,
+        from now on, of all data. All answers together have the guarantee of one budget, however
+        many segments there are, since every user is in one of them (docs/ledger.md, Segments).
+
+        Args:
+            segments: the histograms of segments that are disjoint by user (``segments_per_user``
+                is 1, as segment_histograms enforces). For a ledger they must be declared there,
+                under the name of their column (``by``): the owner of the data promises that a user
+                is in one of them in all data and under all filters, which no single query can
+                enforce. From now on the session is for the version of the data that the ledger had
+                when the session was made, as if ``version`` had been given.
 
         Raises:
             InvalidParameter: for segments that a user may share; for other segments than were
@@ -308,7 +330,7 @@ class Session:
         >>> print(session.remaining().epsilon_spent)
         0.75
         """
-        self._here()
+        self._refuse_fork()
         validate.instance(Segments, segments=segments)
         if segments.segments_per_user > 1:
             raise InvalidParameter(
@@ -320,24 +342,22 @@ class Session:
         self._book.declare(segments)
         sessions = {}
         for name, histogram in segments.items():
-            sessions[name] = object.__new__(Session)
-            source = (
-                None
-                if self._source is None
-                else canonical_json([self._source, segments.by, str(name)])
-            )
-            # a Session too
-            sessions[name]._begin(histogram, self._book.only(name), source, self._rng)  # noqa: SLF001
+            source = None
+            if self._source is not None:
+                source = canonical_json([self._source, segments.by, str(name)])
+            session = object.__new__(Session)  # without __init__, which would open a new budget
+            session._begin(histogram, self._book.only(name), source, self._rng)
+            sessions[name] = session
         return sessions
 
     def run_each(self, segments: Segments, mechanism: Mechanism | Plan) -> dict[Any, Release]:
-        """Charge and run one question on every segment of a public list, together: segments compose
-        in parallel.
+        """Charge and run one question on every segment of a public list; return the answers.
 
-        A user is in at most ``segments.segments_per_user`` of them, so that this multiple of the
-        charge of one segment covers all; with 1, a hundred segments cost as much as one. Declared
-        segments (``segments``, or in the ledger) pay each from its own account. The charge stays in
-        full: what a segment did not use is not given back.
+        Segments compose in parallel: a user is in at most ``segments.segments_per_user`` of them,
+        so that this multiple of the charge of one segment covers all; with 1, a hundred segments
+        cost as much as one. Segments that were declared (by ``segments``, or in the ledger) pay
+        from an account each. The charge stays in full: what a segment did not use is not given
+        back.
 
         Args:
             segments: histograms of the data set that this session is about, from
@@ -351,18 +371,20 @@ class Session:
         Raises:
             BudgetExceeded: nothing was charged or drawn.
             InvalidParameter: when the question does not fit one of the histograms; nothing was
-            charged or drawn.
+                charged or drawn.
         """
-        self._here()
+        self._refuse_fork()
         validate.instance(Segments, segments=segments)
-        each = {name: planned(mechanism, histogram, {}) for name, histogram in segments.items()}
-        plans = PerSegment(each, segments.segments_per_user)
+        plan_of = {name: planned(mechanism, histogram, {}) for name, histogram in segments.items()}
+        plans = PerSegment(plan_of, segments.segments_per_user)
         plans.check(segments)
         self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
         charge = plans.charge
         stated = plans.stated
         text = plans.text
-        book = self._book.only(*segments) if self._book.declared(segments) else self._book
+        book = self._book
+        if book.declared(segments):
+            book = book.only(*segments)
         _LOG.info("charging %s for %s", charge, text)
         receipt = book.charge(charge, "", text, stated=stated)
         _LOG.info("drawing")
@@ -372,8 +394,8 @@ class Session:
         self._remember(text, (charge, stated), charge, len(together))
         return answers
 
-    def _here(self) -> None:
-        """Refuse a forked process."""
+    def _refuse_fork(self) -> None:
+        """Refuse a forked process, which would spend the same budget a second time."""
         if os.getpid() != self._pid:
             raise InvalidParameter(
                 "a Session belongs to the process that made it: a fork would be a second budget"
@@ -392,17 +414,17 @@ class Session:
         """Plan and answer "what are the top k?" for a part of the budget.
 
         Args:
-            k: how many labels.
+            k: how many labels are asked for.
             budget: the (ε, δ) of this answer; what is charged are the costs of its plan. None: all
                 that is left of the session's own Budget, never of a ledger or of an account that
                 others may spend from.
             counts: "auto" for whichever noisy counts are best, "gaussian", "laplace" or "box", as
                 for plan_topk; None for labels alone, so that all of the budget finds labels.
-            look: a share of ε, in (0, 1), for a private look at the counts of a few ranks, by which
-                the rest is planned; the ε's add up to the budget's. "auto": such a look where what
-                is public says that it is worth its price. None: no look. With ``like=`` the look
-                checks the shape.
-            reuse: as for ``run``.
+            look: the share of ε, in (0, 1), for a private look at the counts of a few ranks, by
+                which the rest is planned; look and rest together cost the budget. "auto": a look
+                if public facts say that it is worth its price. None: no look. With ``like=`` the
+                look checks the shape.
+            reuse: whether a stored answer is given again, as for ``run``.
             stated: further fields of ``dptopk.question.Question``: d_bar, method, fit, like,
                 selection_share, charge_as, users, effort, max_seconds.
 
@@ -420,19 +442,29 @@ class Session:
     def _top_k(
         self, k: int, budget: Budget | None, stated: Mapping[str, Any], *, reuse: bool
     ) -> Release:
-        """Plan and answer a question of this session's data."""
+        """Plan and answer a question about this session's data.
+
+        Args:
+            k: how many labels are asked for.
+            budget: the total of the answer; None: all that is left.
+            stated: the other fields of the question; counts is None for labels alone.
+            reuse: whether a stored answer is given again.
+        """
         options = {name: value for name, value in stated.items() if name != "counts"}
         counts = "none" if stated["counts"] is None else stated["counts"]
         question = Question.of("session", k=k, counts=counts, **options)
         question = question.with_total(self._total_of(budget, question))
         plan = self._planned(question, reuse=reuse)
-        return self.run_plan(plan, reuse=reuse, kind=self._kind_of(question))[1]
+        _, release = self.run_plan(plan, reuse=reuse, kind=self._kind_of(question))
+        return release
 
     def _total_of(self, budget: Budget | None, question: Question) -> Budget:
-        """The budget of a question: the one stated, or all that is left of the session's own.
+        """Return the budget of a question: the one stated, or all that is left of the session's
+        own.
 
         Raises:
-            InvalidParameter: when it is no Budget, or when nobody but others knows what is left.
+            InvalidParameter: when it is no Budget, or when it is None and the session's account is
+                one that others may spend from.
             BudgetExceeded: when no question of this kind fits any more.
         """
         if isinstance(budget, Budget):
@@ -454,7 +486,15 @@ class Session:
         return own
 
     def _all_left(self, own: Budget, question: Question) -> Budget:
-        """The largest ε at which the question is accepted, of several shares of δ."""
+        """Return the largest budget at which the account still accepts the question.
+
+        Args:
+            own: the session's budget; the δ is one of a few shares of its δ.
+            question: the question; its total is not used.
+
+        Raises:
+            BudgetExceeded: when it fits at none of them.
+        """
         accounts = self._book.accounts()
         totals = []
         for delta in dict.fromkeys(share * own.delta for share in DELTA_SHARES):
@@ -467,7 +507,10 @@ class Session:
         return max(totals, key=lambda total: total.epsilon)
 
     def _planned(self, question: Question, *, reuse: bool) -> TopKPlan:
-        """The plan of a question, by what is public about the data and the budget."""
+        """Return the plan of a question, chosen by what is public about the data and the budget.
+
+        With ``reuse`` a plan whose answer the ledger has stored counts as paid.
+        """
         paying = self._paying(reuse=reuse)
 
         def covers(plan: Plan) -> bool:
@@ -477,36 +520,41 @@ class Session:
         return plan(question, replace(self._facts(), covers=covers))
 
     def _facts(self) -> Facts:
-        """Return what plans may depend on: what is public about the data and the budget."""
+        """Return the public facts about the data and the budget that a plan may depend on."""
         charge_as = selections_charged_as(self._book.account())
         return facts_of(self._histogram, charge_as=charge_as)
 
     def _kind_of(self, question: Question) -> Kind:
+        """Return the kind of a question: the question with the public facts that its plan depends
+        on.
+        """
         return Kind(question, self._facts())
 
     def run_plan(
         self, plan: TopKPlan, *, reuse: bool = False, kind: Kind | None = None
     ) -> tuple[TopKPlan, Release]:
-        """The plan that ran and its answer; a look before it and the plan by it are charged one
-        after the other.
+        """Charge and run a plan; return the plan that ran and its answer.
 
-        A plan that the account covers for certain is made before the look is charged.
+        A plan that looks first runs another plan afterwards, which is then the one returned. Look
+        and plan are charged one after the other; a plan that the account surely covers is made
+        before the look is charged.
 
         Args:
-            plan: what is to run.
-            reuse: as for ``run``.
-            kind: of the question that it answers, for what ``remaining`` says and for the ledger.
+            plan: the plan of a top k.
+            reuse: whether a stored answer is given again, as for ``run``.
+            kind: the kind of the question that it answers, which ``remaining`` and the ledger
+                refer to; None: unknown.
         """
-        self._here()
+        self._refuse_fork()
         paying = self._paying(reuse=reuse, kind=kind)
         try:
-            answered = plan.run(self._histogram, self._rng, average=False, paying=paying)
-        except BudgetExceeded as refused:
+            ran, release = plan.run(self._histogram, self._rng, average=False, paying=paying)
+        except BudgetExceeded as refusal:
             if kind is None:
                 raise
-            raise advised(refused, self._book.accounts(), kind) from None
+            raise advised(refusal, self._book.accounts(), kind) from None
         self._kind = kind or self._kind
-        return answered
+        return ran, release
 
     def stream(
         self,
@@ -516,21 +564,21 @@ class Session:
         path: str | Path,
         calendar: Calendar | None = None,
     ) -> StreamSession:
-        """Spend what a top k on each of many days costs, at once; then ask day by day
-        (docs/continual.md).
+        """Charge a top k on each of many days at once, and return the stream that answers day by
+        day (docs/continual.md).
 
         It takes a ledger, which lasts as long as the stream. The same call opens the stream again,
         in this process or another, and charges nothing more, as ``StreamSession.open`` does. The
-        session's histogram says what those of the days look like: their sensitivity, and whether
-        the labels are public.
+        session's histogram stands for those of the days: they have its sensitivity, and their
+        labels are public if its labels are.
 
         Args:
-            name: of the stream, for this analyst and data set.
-            mechanism: what ``plan_continual`` returns.
+            name: the stream's name, for this analyst and data set.
+            mechanism: the mechanism that ``plan_continual`` returns.
             path: the stream's file, made on first use and as private as the data. It holds what the
-                next day needs; lost, the stream cannot go on.
-            calendar: what the days are, recorded with the stream; None: ``Calendar()``, numbers
-                alone.
+                next day needs; if it is lost, the stream cannot go on.
+            calendar: the dates of the days, recorded with the stream; None: ``Calendar()``, whose
+                days have numbers alone.
 
         Raises:
             BudgetExceeded: nothing was charged.
@@ -555,7 +603,7 @@ class Session:
         """
         from dptopk.session.stream_session import Calendar, StreamSession
 
-        self._here()
+        self._refuse_fork()
         book = self._book
         days = calendar or Calendar()
         if isinstance(book, InMemoryBudget):
@@ -567,43 +615,47 @@ class Session:
     def other(
         self, shown: Release, *, epsilon: float, name: str = "(other)", reuse: bool = False
     ) -> Release:
-        """The noisy total of all counts that an answer did not show, as a separate row.
+        """Return the noisy total of all counts that an answer did not show, as a separate row.
 
         One user moves that total by at most τΔ: discrete Laplace noise of scale τΔ/epsilon is
         charged as such, in addition to what the answer cost.
 
         Args:
             shown: an answer of this session.
-            epsilon: what the total may cost.
-            name: of the row.
-            reuse: as for ``run``.
+            epsilon: the ε that the total costs, above 0.
+            name: the label of the row.
+            reuse: whether a stored answer is given again, as for ``run``.
 
         Raises:
             InvalidParameter: where Δ is unrestricted, or the histogram was cut to its top rows.
         """
-        self._here()
+        self._refuse_fork()
         histogram = self._histogram
-        most = finite_l0(self._histogram.sensitivity, "for the total of all other labels")
+        labels_per_user = finite_l0(histogram.sensitivity, "for the total of all other labels")
         if not histogram.complete:
             raise InvalidParameter(
                 "complete: the total of all other labels needs the whole histogram"
             )
-        counted = histogram.count_of(list(shown.labels))
-        total = sum(histogram.counts.tolist()) - sum(counted.tolist())
-        moved = Sensitivity(linf=histogram.sensitivity.linf * most, l0=1)
-        total = min(total, validate.LARGEST - 1)  # moves by no more than the total does
-        rest = Histogram(
-            [name], [total], sensitivity=moved, domain="public", capped=histogram.capped
+        counts_shown = histogram.count_of(list(shown.labels))
+        # Python's integers do not overflow.
+        total = sum(histogram.counts.tolist()) - sum(counts_shown.tolist())
+        # A minimum with a constant moves by no more than the total does.
+        total = min(total, validate.LARGEST - 1)
+        sensitivity = Sensitivity(linf=histogram.sensitivity.linf * labels_per_user, l0=1)
+        others = Histogram(
+            [name], [total], sensitivity=sensitivity, domain="public", capped=histogram.capped
         )
-        plan = Single.on(KnownLaplace(epsilon=epsilon), rest, {})
-        plan.check(rest)
-        step = Step(plan, rest, ("other", *map(to_plain, shown.labels)))
+        plan = Single.on(KnownLaplace(epsilon=epsilon), others, {})
+        plan.check(others)
+        step = Step(plan, others, ("other", *map(to_plain, shown.labels)))
         return self._paying(reuse=reuse).answer(step, self._rng)
 
     def remaining(self) -> Remaining:
         """Return what is left of the budget: in ε, per cent, costs, and how many more of each
-        question asked here fit. Where a ledger limits the analyst besides, it is that of whichever
-        of the two budgets has less left.
+        question asked here fit.
+
+        If a ledger limits the analyst within the data set's budget, it is what is left of the one
+        of the two that allows less.
         """
         accounts = self._book.accounts()
         usual = Kind.usual(accounts[0], facts_of(self._histogram))
@@ -612,8 +664,8 @@ class Session:
         return Remaining.of(account, self._kinds_charged, epsilon_left=left, question=str(kind))
 
     def report(self) -> pd.DataFrame:
-        """The answers of this session, a row each: mechanism, charge (what was used), rows
-        released.
+        """Return a table of this session's answers, a row each: mechanism, charge (the part that
+        was used), rows released.
         """
         import pandas as pd
 
@@ -621,7 +673,7 @@ class Session:
         return table.assign(charge=table["charge"].map(str))
 
     def _repr_html_(self) -> str:
-        """For notebooks: what was asked, and what is left."""
+        """Return a table for notebooks of what was asked, and what is left of the budget."""
         rows = self.report()
         return (
             html_table(list(rows.columns), rows.itertuples(index=False))
@@ -630,8 +682,8 @@ class Session:
 
 
 class EventsSession(Session):
-    """A Session on an EventCounts: ``histogram`` is that of all events, its ``under_cap`` finds
-    labels.
+    """A Session on events: its histogram holds the counts of all events, and ``under_cap`` of that
+    histogram is for finding labels.
     """
 
     def top_k(
@@ -652,39 +704,43 @@ class EventsSession(Session):
                 is left of the session's own Budget.
             counts: "auto", "gaussian" or "box"; None for labels alone, in the order of noisy
                 counts.
-            look: "auto": two private looks where they are worth their cost; None: none.
-            reuse: as for ``run``.
+            look: "auto": two private looks if they are worth their cost; None: no look.
+            reuse: whether a stored answer is given again, as for ``run``.
             stated: further fields of ``dptopk.question.Question``: share, find, min_users,
-                users. What is for one phase is refused.
+                users. Fields for one phase are refused.
 
         Returns:
-            Release: its note says what was found under which cap, ``phases`` what each phase cost;
-            counts and error bars are about all events.
+            Release: its note says how labels were found and under which cap, ``phases`` what each
+                phase cost; counts and error bars are about all events.
         """
         question = {"counts": counts, "look": look, **stated}
         return self._top_k(k, budget, question, reuse=reuse)
 
 
 def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
-    """Decide how a plan charges its selections to an account: as clocks only if clocks are
-    registered.
+    """Return how a plan charges its selections to an account: "auto" if the account has registered
+    clocks, else "bounded_range".
 
-    A filter has no price for them (docs/notes/clocks.md), and tokens of other types do not cover
-    them.
+    A filter has no price for clocks (docs/notes/clocks.md), and registered costs of other types do
+    not cover them.
     """
-    registered = account.registered.costs if isinstance(account, Accountant) else ()
-    if any(isinstance(cost, ExponentialClockDP) for cost in registered):
-        return "auto"
+    if isinstance(account, Accountant):
+        costs = account.registered.costs
+        if any(isinstance(cost, ExponentialClockDP) for cost in costs):
+            return "auto"
     return "bounded_range"
 
 
 def _together(
     answers: Mapping[Any, Release], plans: PerSegment[Plan], histogram: Histogram
 ) -> Release:
-    """The answers of all segments as one, for the record: rows labelled (segment, label)."""
+    """Return the answers of all segments as one release, for the ledger's record; rows are labelled
+    (segment, label).
+    """
+    labels = [(name, label) for name, answer in answers.items() for label in answer.labels]
     counts = [answer.counts for answer in answers.values() if answer.counts is not None]
     return Release(
-        labels=tuple((name, label) for name, answer in answers.items() for label in answer.labels),
+        labels=tuple(labels),
         counts=np.concatenate(counts) if counts else None,
         charge=plans.charge,
         mechanism=plans.each.text,

@@ -1,9 +1,8 @@
-"""This module says what a stream needs from one day to the next, in a file that is as private as
-the data.
+"""The file of a stream: what each day adds to the state that the next day needs.
 
-It holds counts: sums of days that are not measured yet have no noise. So it lies with the data, for
-its owner alone, and nothing of it goes into the ledger but released answers, and for each day a
-random token that says which copy of the file gave the answer.
+The file is as private as the data. It holds sums of days that are not measured yet, which have no
+noise. So it lies with the data, for its owner alone; only released answers go from it into the
+ledger and, for each day, a random token that identifies the copy of the file that gave the answer.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dptopk.ledger.log_store import Store
 from dptopk.ledger.sqlite_file import LedgerFile
 from dptopk.mechanisms.stream_day import StreamDay
 
-# The parts of a day (``StreamDay.to_parts``), which are written once.
+# The parts of a day (``StreamDay.to_parts``); a part is written once and never changed.
 _PARTS = (
     "CREATE TABLE IF NOT EXISTS parts (day INTEGER, part INTEGER, content BLOB NOT NULL, "
     "PRIMARY KEY (day, part))"
@@ -37,76 +36,89 @@ _TABLES = (
 
 
 class Turn:
-    """One transaction on the file of a stream, which nobody else has open meanwhile.
+    """One transaction on the file of a stream; no other process can write to it meanwhile.
 
     Args:
-        run: runs a statement, with its values, and reads all rows.
+        run: the function that runs a statement with its values and returns all rows.
     """
 
     def __init__(self, run: Callable[..., list[tuple[Any, ...]]]) -> None:
         self._run = run
 
     def terms(self) -> dict[str, Any] | None:
-        """Return what the stream was created with; None in a new file.
+        """Return the terms that the stream was created with; None in a new file.
 
         Raises:
             InvalidParameter: for a file that holds something else.
         """
-        tables = {
-            name for (name,) in self._run("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
-        if tables and not {"stream", "days"} <= tables:
+        names = self._run("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {name for (name,) in names}
+        if not tables:
+            return None
+        if not {"stream", "days"} <= tables:
             raise InvalidParameter("path: this is not the file of a stream")
-        rows = self._run("SELECT terms FROM stream") if tables else []
-        if rows:
-            return dict(json.loads(rows[0][0]))
+        return self._json("SELECT terms FROM stream")
+
+    def _json(self, query: str, *values: object) -> dict[str, Any] | None:
+        """Return the JSON object in the first row of a query for one column; None without rows."""
+        for (text,) in self._run(query, *values):
+            return dict(json.loads(text))
         return None
 
     def begin(self, terms: dict[str, Any], header: dict[str, Any]) -> None:
-        """Write the terms and the state before the first day."""
+        """Make the tables, and write the terms and the state before the first day (``header``)."""
         for statement in _TABLES:
             self._run(statement)
         self._run("INSERT INTO stream VALUES (?, ?)", canonical_json(terms), canonical_json(header))
 
     def header(self) -> dict[str, Any]:
-        """The state before the first day; of a file of an earlier version, after the last one."""
+        """Return the state before the first day; a file of an earlier version has the state after
+        the last day there.
+        """
         ((header,),) = self._run("SELECT state FROM stream")
         return dict(json.loads(header))
 
     def states(self) -> Iterator[StreamDay]:
-        """Return what each day has added to the state, in order; one day is in memory at a time."""
+        """Yield what each day has added to the state, in order; one day is in memory at a time."""
         for day in self.days():
-            yield StreamDay.from_parts(
-                dict(self._run("SELECT part, content FROM parts WHERE day = ?", day))
-            )
+            rows = self._run("SELECT part, content FROM parts WHERE day = ?", day)
+            yield StreamDay.from_parts(dict(rows))
 
     def rewrite(self, header: dict[str, Any], days: Sequence[StreamDay]) -> None:
-        """Bring a file of an earlier version into today's form."""
+        """Bring a file of an earlier version into today's form: the state before the first day, and
+        what each day adds to it.
+        """
         self._run(_PARTS)
         self._run("UPDATE stream SET state = ?", canonical_json(header))
         for number, day in enumerate(days, 1):
             self._add(number, day)
 
     def _add(self, number: int, day: StreamDay) -> None:
+        """Write what a day adds to the state."""
         for part, content in day.to_parts().items():
             self._run("INSERT INTO parts VALUES (?, ?, ?)", number, part, content)
 
     def days(self) -> dict[int, tuple[str, str]]:
-        """The days that were answered, each with the name of its data and its token."""
+        """Return the days that were answered, in order: number -> (name of its data, token)."""
         rows = self._run("SELECT day, partition, token FROM days ORDER BY day")
         return {day: (partition, token) for day, partition, token in rows}
 
     def answer(self, day: int) -> dict[str, Any] | None:
-        """The answer of a day; None when it was not answered."""
-        rows = self._run("SELECT answer FROM days WHERE day = ?", day)
-        if rows:
-            return dict(json.loads(rows[0][0]))
-        return None
+        """Return the answer of a day; None if it was not answered."""
+        return self._json("SELECT answer FROM days WHERE day = ?", day)
 
     def append(
         self, day: int, partition: str, token: str, answer: dict[str, Any], state: StreamDay
     ) -> None:
-        """Write a day's answer together with what it adds to the state."""
+        """Write the answer of a day together with what the day adds to the state.
+
+        Args:
+            day: the day's number, from 1.
+            partition: the name of the day's data.
+            token: a random text that identifies this copy of the file in the ledger.
+            answer: the release as JSON.
+            state: what the day adds to the state.
+        """
         self._run(
             "INSERT INTO days VALUES (?, ?, ?, ?)", day, partition, token, canonical_json(answer)
         )
@@ -114,11 +126,11 @@ class Turn:
 
 
 class StreamFile:
-    """A SQLite file, as durable as a ledger's, and refused where that would be.
+    """A SQLite file that is as durable as a ledger's, and refused wherever a ledger's would be.
 
     Args:
-        path: of the file.
-        create: whether to make it where there is none, for its owner alone.
+        path: the path of the file.
+        create: whether a file that does not exist is made, for its owner alone.
 
     Raises:
         LedgerError: when it cannot be opened, or lies where locks may not hold.
@@ -135,8 +147,8 @@ class StreamFile:
 
     @contextmanager
     def turn(self) -> Iterator[Turn]:
-        """One transaction: what is written in it is durable when it ends, or, after any error, not
-        there at all.
+        """Give one transaction: what is written in it is durable when it ends, and after an error
+        nothing of it is there.
         """
         with self._store.transaction("write") as log:
             yield Turn(log.run)

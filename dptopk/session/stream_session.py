@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from dptopk.ledger.ledger import Ledger
 
-# Where events go that arrive when their day has been answered; recorded, and seen to by whoever
-# makes the histograms.
+# What becomes of events that arrive when their day has been answered. The stream records it; who
+# makes the histograms of the days must act on it.
 LATE = ("counted when they arrive", "left out")
 
 
@@ -43,8 +43,8 @@ class Calendar:
 
     Args:
         first_day: the date of day 1, as 2026-11-01; None: days have numbers alone.
-        time_zone: whose midnight parts two days, in words.
-        late: where events go that arrive when their day has been answered.
+        time_zone: the time zone whose midnight separates two days, in words.
+        late: what becomes of events that arrive when their day has been answered, one of LATE.
     """
 
     first_day: str | None = None
@@ -58,15 +58,22 @@ class Calendar:
             _date(first_day=self.first_day)
 
     def number(self, day: int | str | date) -> int:
-        """The number of a day, from 1."""
+        """Return the number of a day, from 1.
+
+        Args:
+            day: its number, or its date.
+
+        Raises:
+            InvalidParameter: for a date before day 1, or in a stream without dates.
+        """
         if str(day).isdecimal():
             return validate.count(day=int(str(day)))
         if self.first_day is None:
             raise InvalidParameter(
                 f"day={day!r}: this stream has no first_day, so its days have only numbers"
             )
-        passed = _date(day=day) - _date(first_day=self.first_day)
-        number = passed.days + 1
+        since_first = _date(day=day) - _date(first_day=self.first_day)
+        number = since_first.days + 1
         if number < 1:
             raise InvalidParameter(
                 f"day {day} is before day 1 of the stream, {self.first_day}", parameter="day"
@@ -74,7 +81,7 @@ class Calendar:
         return number
 
     def name(self, number: int) -> str:
-        """The date of a day, or its number."""
+        """Return the date of a day as text, or its number in a stream without dates."""
         if self.first_day is None:
             return str(number)
         first = _date(first_day=self.first_day).toordinal()
@@ -82,18 +89,23 @@ class Calendar:
 
 
 def _date(**arguments: str | int | date) -> date:
-    ((label, value),) = arguments.items()
+    """Return the date that the one keyword argument states.
+
+    Raises:
+        InvalidParameter: naming the argument.
+    """
+    ((name, value),) = arguments.items()
     try:
         return date.fromisoformat(str(value))
     except ValueError:
         raise InvalidParameter(
-            f"{label} must be a date like 2026-11-01, got {value!r:.40}", parameter=label
+            f"{name} must be a date like 2026-11-01, got {value!r:.40}", parameter=name
         ) from None
 
 
 class StreamSession:
-    """A stream whose whole charge has been spent; made by ``Session.stream`` and
-    ``StreamSession.open``.
+    """A stream whose whole charge has been spent; ``Session.stream`` and ``StreamSession.open``
+    make it.
 
     A day's answer and the state after it are written durably before the ledger has the answer, and
     the ledger has it before the caller does. So noise is drawn once for each day, whatever fails in
@@ -101,11 +113,11 @@ class StreamSession:
     gives the answer that was written, or was never drawn.
 
     Attributes:
-        name: of the stream.
-        mechanism: what runs.
-        sensitivity: of one user-day.
-        calendar: what its days are.
-        rng: None for secure noise.
+        name: the name of the stream.
+        mechanism: the mechanism that answers the days.
+        sensitivity: the caps on what one user adds on one day.
+        calendar: the dates of its days.
+        rng: a seeded generator; None: cryptographically secure noise.
     """
 
     def __init__(self, book: LedgerBudget, file: StreamFile, terms: dict[str, Any]) -> None:
@@ -119,7 +131,7 @@ class StreamSession:
 
     @classmethod
     def open(cls, ledger: Ledger, path: str | Path) -> StreamSession:
-        """The stream of a file, to go on with; nothing is charged.
+        """Return the stream of a file, to go on with; nothing is charged.
 
         Raises:
             InvalidParameter: when the file is not of a stream that this ledger has.
@@ -134,7 +146,7 @@ class StreamSession:
         book = LedgerBudget(
             ledger, terms["dataset"], terms["analyst"], like, None, None, seeded=False
         )
-        if _charged(book, terms["stream"]) != terms:
+        if _charged_terms(book, terms["stream"]) != terms:
             raise InvalidParameter(f"path: this ledger has no such stream {terms['stream']!r}")
         return cls(book, file, terms)
 
@@ -148,21 +160,32 @@ class StreamSession:
         path: str | Path,
         days: Calendar,
     ) -> StreamSession:
-        """Charge a stream and make its file, or open what was made before on the same terms; see
-        ``Session.stream``.
+        """Charge a stream and make its file, or open the stream that was charged before on the same
+        terms.
+
+        Args:
+            book: the account that pays.
+            like: a histogram with the sensitivity and the domain of a day's.
+            name: the stream's name.
+            mechanism: the mechanism that answers the days.
+            path: the stream's file.
+            days: the dates of the days.
+
+        Raises:
+            BudgetExceeded: if it does not fit; nothing was charged.
+            InvalidParameter: as ``Session.stream``.
         """
         terms = _terms(validate.text(name=name), mechanism, like, days) | book.owner
         public = like.labels.tolist() if like.domain == "public" else None
-        first = mechanism.stream(like.sensitivity, labels=public)  # whatever cannot be, fails here
+        # The state before day 1: a mechanism that cannot run fails here, before it is charged.
+        start = mechanism.stream(like.sensitivity, labels=public)
         if isinstance(book.account(), Parallel):
             raise InvalidParameter(
                 "name: streams cannot have segments, since users may change segments between days"
             )
-        whole = (
-            mechanism.days_apart == 1
-            and (mechanism.days_per_user or mechanism.days) >= mechanism.days
-        )
-        if book.unit is None and not whole:
+        days_per_user = mechanism.days_per_user or mechanism.days
+        all_days_protected = mechanism.days_apart == 1 and days_per_user >= mechanism.days
+        if book.unit is None and not all_days_protected:
             raise InvalidParameter(
                 "unit: this stream protects some days of a user, not all; state the data set's "
                 "unit, such as "
@@ -171,27 +194,26 @@ class StreamSession:
             )
         file = StreamFile(path, create=True)
         with file.turn() as turn:
-            _same(terms, turn.terms(), "path: the file's stream")
-        if _charged(book, name) is None:
-            book.charge(first.charge, "", f"stream {name!r}", once=stream_key(name), stream=terms)
-        _same(
-            terms, _charged(book, name), "name: the stream"
-        )  # another process may have been faster
+            _refuse_other_terms(terms, turn.terms(), "path: the file's stream")
+        if _charged_terms(book, name) is None:
+            book.charge(start.charge, "", f"stream {name!r}", once=stream_key(name), stream=terms)
+        # Another process may have charged the name first, with other terms.
+        _refuse_other_terms(terms, _charged_terms(book, name), "name: the stream")
         with file.turn() as turn:
             if turn.terms() is None:
-                turn.begin(terms, first.header())
+                turn.begin(terms, start.header())
         return cls(book, file, terms)
 
     def answer(
         self, day: int | str | date, data: Histogram | EventsStore, *, partition: str | None = None
     ) -> Release:
-        """The answer of a day: drawn if it is the next one, given again if it was answered before.
+        """Return the answer of a day: drawn if it is the next one, repeated if it was answered.
 
         Args:
-            day: its number from 1, or its date. A day that was answered gives that answer, whatever
-                ``data`` holds now.
+            day: the day's number from 1, or its date. A day that was answered gives that answer,
+                whatever ``data`` holds now.
             data: the counts of this day alone; or a store of events made with ``partitions=True``,
-                where users may be active on days in a row.
+                if users may be active on days in a row.
             partition: the name of the data; default: the day's date or number. One that an earlier
                 day had is refused. Of a store, the version under which the day was appended.
 
@@ -200,7 +222,7 @@ class StreamSession:
                 histogram), a partition that was counted before, or data that do not fit; nothing
                 has changed.
             LedgerError: when the file is an old copy, the budget was renewed, or a database refuses
-            (then ask again).
+                (then ask again).
         """
         number = self.calendar.number(day)
         latest = None
@@ -208,12 +230,12 @@ class StreamSession:
             if turn.answer(number) is None:
                 name = self.calendar.name(number) if partition is None else partition
                 latest = self._draw(turn, number, data, name)
-        if latest is not None:  # the file has the day now
+        if latest is not None:  # set after the transaction: the file has the day now
             self._latest = latest
         return cast("Release", self.stored(number))
 
     def stored(self, day: int | str | date) -> Release | None:
-        """The answer of a day that was answered before, or None; nothing is drawn."""
+        """Return the answer of a day that was answered before, or None; nothing is drawn."""
         with self._turn() as turn:
             answer = turn.answer(self.calendar.number(day))
         if answer is None:
@@ -221,12 +243,12 @@ class StreamSession:
         return replace(Release.from_dict(answer), mechanism=self.mechanism)
 
     def answered(self) -> dict[int, str]:
-        """The days that were answered, in order, each with the name of its data."""
+        """Return the days that were answered, in order: number -> name of its data."""
         with self._turn() as turn:
             return {day: partition for day, (partition, _) in turn.days().items()}
 
     def public_labels(self) -> list[Any] | None:
-        """The labels of a public domain, in their order; None where labels are private."""
+        """Return the labels of a public domain, in their order; None if labels are private."""
         with self._turn() as turn:
             header = turn.header()
         if header["public"]:
@@ -235,8 +257,15 @@ class StreamSession:
 
     @contextmanager
     def _turn(self) -> Iterator[Turn]:
-        """A transaction on the file, when the ledger has every day that the file has, and no
-        other.
+        """Give a transaction on the file, in which the file and the ledger have the answers of the
+        same days.
+
+        A day that the file has and the ledger does not, because a process was cut off in between,
+        is recorded in the ledger first.
+
+        Raises:
+            LedgerError: if the ledger has a day that the file lacks, since the file is then an old
+                copy.
         """
         if os.getpid() != self._pid:
             raise InvalidParameter("a stream cannot be used in a forked process; open it there")
@@ -248,14 +277,23 @@ class StreamSession:
                     f"{self.name!r}, its file lacks it: "
                     "put the newest file back; an old copy would draw the noise of that day anew"
                 )
+            # Days are recorded in order, so that all days before a recorded one are recorded too.
             for day in reversed(days):
-                if self._recorded(day, days[day][1], turn):
+                _, token = days[day]
+                if self._recorded(day, token, turn):
                     break
             yield turn
 
     def _recorded(self, day: int, token: str, turn: Turn) -> bool:
-        """Let the ledger have the answer of a day, from this copy of the file; whether it had
-        it.
+        """Record the answer of a day in the ledger, unless it has it; return whether it had it.
+
+        Args:
+            day: the day's number.
+            token: the token that this copy of the file has for the day.
+            turn: the transaction on the file.
+
+        Raises:
+            LedgerError: if another copy of the file has answered the day.
         """
         key = stream_key(self.name, day)
         receipt = None
@@ -271,21 +309,25 @@ class StreamSession:
                 f"another copy of the file of the stream {self.name!r} has answered day {day}: "
                 f"use it"
             )
-        if receipt is not None:
-            self._book.finalize(
-                receipt, replace(Release.from_dict(turn.answer(day) or {}), charge=receipt.charge)
-            )
-        return receipt is None
+        if receipt is None:
+            return True
+        answer = Release.from_dict(turn.answer(day) or {})
+        self._book.finalize(receipt, replace(answer, charge=receipt.charge))
+        return False
 
     def _state(self, turn: Turn) -> Stream:
-        """The state after the last day: what this process has of it, where the file has the same
-        days, else what the file has.
+        """Return the state of the mechanism after the last day.
+
+        It is the one in this process's memory if it is of the last day in the file; else the
+        file's. A file of an earlier version is rewritten.
         """
         latest = self._latest
-        self._latest = _Latest("", None)  # a day that fails may leave it changed
+        self._latest = _Latest("", None)  # a day that fails may leave the state half changed
         days = turn.days()
-        last = days[len(days)][1] if days else ""
-        if latest.stream is not None and latest.token == last:
+        token = ""
+        if days:
+            _, token = days[len(days)]
+        if latest.stream is not None and latest.token == token:
             latest.stream.rng = self.rng
             return latest.stream
         header = turn.header()
@@ -298,7 +340,15 @@ class StreamSession:
     def _draw(
         self, turn: Turn, number: int, data: Histogram | EventsStore, partition: str
     ) -> _Latest:
-        """Answer the next day, and write down the answer and what it adds to the state."""
+        """Answer the next day, write the answer and what the day adds to the state, and return the
+        state.
+
+        Args:
+            turn: the transaction on the file.
+            number: the day's number, from 1.
+            data: the day's counts, or a store with a partition for each day.
+            partition: the name of the day's data.
+        """
         days = turn.days()
         if number != len(days) + 1:
             after = self.calendar.name(len(days) + 1)
@@ -313,28 +363,18 @@ class StreamSession:
                     f"partition: {partition!r} was counted on day {earlier}, and counts only once"
                 )
         spend = self._book.asked(stream_key(self.name))
-        if spend is None or not spend.current:  # the data of now are for another budget
+        if spend is None or not spend.current:
             raise LedgerError(
                 "the budget charged for this stream was renewed: create another stream"
             )
         if isinstance(data, EventsStore):
-            user = self.mechanism.participation
-            if user.apart > 1:
-                raise InvalidParameter(
-                    f"data: a store sees to no days_apart={user.apart}; give the day's histogram"
-                )
-            if 1 < user.most < user.days and (data.days_per_user or user.days) > user.most:
-                raise InvalidParameter(
-                    f"data: {user.most} days of a user are protected; make a store of "
-                    f"days_per_user={user.most}"
-                )
+            self._check_store(data)
             data = data.histogram(partition=partition)
         stream = self._state(turn)
-        # With measurements of the file, which another version's solver may have found after the
-        # charge.
-        if stream.mechanism is not self.mechanism and _mu(stream.charge) > _mu(spend.charge) * (
-            1 + 1e-9
-        ):
+        # A file written by another version may hold measurements that its solver found after the
+        # charge. The factor allows for rounding in the text of the charge.
+        charged = _mu(spend.charge) * (1 + 1e-9)
+        if stream.mechanism is not self.mechanism and _mu(stream.charge) > charged:
             raise LedgerError(
                 "the measurements in the stream's file cost more than was charged: create "
                 "another stream"
@@ -343,6 +383,23 @@ class StreamSession:
         token = secrets.token_hex(16)
         turn.append(number, partition, token, release.to_dict(), stream.last_day)
         return _Latest(token, stream)
+
+    def _check_store(self, store: EventsStore) -> None:
+        """Refuse a store that does not limit on how many days a user counts as this stream needs.
+
+        A user who is active on one day only is protected whatever the store does, and so is one who
+        may be active on all days.
+        """
+        user = self.mechanism.participation
+        if user.apart > 1:
+            raise InvalidParameter(
+                f"data: a store sees to no days_apart={user.apart}; give the day's histogram"
+            )
+        if 1 < user.most < user.days and (store.days_per_user or user.days) > user.most:
+            raise InvalidParameter(
+                f"data: {user.most} days of a user are protected; make a store of "
+                f"days_per_user={user.most}"
+            )
 
 
 @dataclass(frozen=True)
@@ -354,38 +411,57 @@ class _Latest:
 
 
 def _mu(charge: Charge) -> float:
+    """Return the largest μ of the Gaussian costs in a charge; 0 if there are none."""
     return max((cost.mu for cost in charge.of(GaussianDP)), default=0.0)
 
 
 def mechanism_in(terms: dict[str, Any]) -> ContinualTopK:
-    """The mechanism that a stream's terms name."""
+    """Return the mechanism that a stream's terms name."""
     settings = {name: value for name, value in terms["mechanism"].items() if name != "name"}
     return ContinualTopK(**settings)
 
 
 def stream_key(name: str, *day: int) -> str:
-    """The key in the ledger of a stream's charge, or of the record of one of its days."""
+    """Return the key in the ledger of a stream's charge or, with a day's number, of the record of
+    that day.
+    """
     return fingerprint(["stream", name, *day])
 
 
-def _charged(book: LedgerBudget, name: str) -> dict[str, Any] | None:
-    """The terms of the stream that the ledger has under a name."""
+def _charged_terms(book: LedgerBudget, name: str) -> dict[str, Any] | None:
+    """Return the terms of the stream that was charged under a name; None if there is none."""
     spend = book.asked(stream_key(name))
     if spend is None:
         return None
     return dict(spend.mechanism.get("stream", {}))
 
 
-def _same(terms: dict[str, Any], there: dict[str, Any] | None, where: str) -> None:
-    if there is not None and there != terms:
-        other = ", ".join(term for term, value in terms.items() if there.get(term) != value)
-        raise InvalidParameter(f"{where} {there.get('stream')!r} has other terms ({other})")
+def _refuse_other_terms(terms: dict[str, Any], existing: dict[str, Any] | None, place: str) -> None:
+    """Refuse terms that differ from those of a stream that exists.
+
+    Args:
+        terms: the terms that are asked for.
+        existing: the terms of the stream; None: there is none, and all terms are fine.
+        place: the beginning of the message: where the stream was found.
+    """
+    if existing is not None and existing != terms:
+        changed = [term for term, value in terms.items() if existing.get(term) != value]
+        raise InvalidParameter(
+            f"{place} {existing.get('stream')!r} has other terms ({', '.join(changed)})"
+        )
 
 
 def _terms(
     name: str, mechanism: ContinualTopK, like: Histogram, calendar: Calendar
 ) -> dict[str, Any]:
-    """Return what a stream is, as JSON holds it; nothing of it depends on the data."""
+    """Return the terms of a stream as JSON holds them; nothing in them depends on the data.
+
+    Args:
+        name: the stream's name.
+        mechanism: its mechanism.
+        like: a histogram with the sensitivity and the domain of a day's.
+        calendar: the dates of its days.
+    """
     validate.instance(ContinualTopK, mechanism=mechanism)
     labels = None
     if like.domain == "public":

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from dptopk import Histogram, Session, compose, plan_topk
 from dptopk.cli import app
-from dptopk.cli.topk import _delta
+from dptopk.cli.topk import _delta_of_question
 from dptopk.costs import BoundedRange, Budget, Charge, PureDP
 from dptopk.datasets import macbeth_counts
 from dptopk.histogram.histogram import Sensitivity
@@ -534,13 +534,13 @@ def test_a_question_in_rho_leaves_delta_to_later_ones_of_a_ledger_in_epsilon(tmp
         )
         state = ledger.state("d")
         assert (
-            _delta(Question(k=2, rho=0.045), state)
-            == _delta(Question(k=2, epsilon=0.3), state)
+            _delta_of_question(Question(k=2, rho=0.045), state)
+            == _delta_of_question(Question(k=2, epsilon=0.3), state)
             == pytest.approx(5e-7)
         )
         assert (
-            _delta(Question(k=2, accuracy=9.0), state)
-            == _delta(Question(k=2, rho=9.0), state)
+            _delta_of_question(Question(k=2, accuracy=9.0), state)
+            == _delta_of_question(Question(k=2, rho=9.0), state)
             == 1e-5
         )
 
