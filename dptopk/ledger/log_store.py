@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, Entry
 from dptopk.ledger.heads import HeadFile, HeadTable, lock_beside, witness_at
-from dptopk.ledger.postgresql import PostgreSQL
+from dptopk.ledger.postgresql import PostgreSQL, lead_to_one_database
 from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
 from dptopk.ledger.sqlite_file import LedgerFile
 from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transaction
@@ -300,7 +300,7 @@ def ledger_file(url: str, network: bool) -> LedgerFile | None:
 def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) -> None:
     """Refuse to store the head of a ledger in the ledger itself: an old copy would bring both back.
 
-    Nothing is opened or written.
+    Nothing is written, and no file opened. A server is asked whether it is the other one.
 
     Args:
         url: of the ledger.
@@ -317,7 +317,7 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
         lock = lock_beside(Path(os.path.realpath(place)))
         own = file is not None and (file.includes(Path(place)) or file.includes(lock))
     elif file is None:
-        own = _is_same_server(place, str(url))
+        own = _is_same_server(place, str(url)) or lead_to_one_database(place, str(url))
     else:
         path = _file_of(place)
         own = path is not None and (file.includes(path) or LedgerFile.at(path).includes(file.path))

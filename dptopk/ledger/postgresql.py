@@ -6,6 +6,7 @@ synchronously. A writer takes an exclusive lock of the table of entries.
 
 from __future__ import annotations
 
+import secrets
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,28 @@ class PostgreSQL:
 
     def unmoved(self) -> None:
         """Do nothing: a server's database stays where it is."""
+
+
+def lead_to_one_database(one: str, other: str) -> bool:
+    """Whether two URLs lead to one database of one server, by whatever names: a lock that is taken
+    through one is then held for the other. Nothing is written.
+
+    Returns:
+        False also where one of them cannot be asked, which whoever opens it is told.
+    """
+    import sqlalchemy as sa
+
+    key = secrets.randbits(62)  # of a lock that nobody else takes
+    try:
+        first, second = (sa.create_engine(url, poolclass=sa.NullPool) for url in (one, other))
+        if {first.dialect.name, second.dialect.name} != {"postgresql"}:
+            return False
+        with first.connect() as holder, second.connect() as asker:
+            holder.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+            taken = sa.text("SELECT pg_try_advisory_xact_lock(:key)")
+            return asker.execute(taken, {"key": key}).scalar() is False
+    except (sa.exc.SQLAlchemyError, ImportError, ValueError):
+        return False
 
 
 def _engine(url: str) -> Engine:

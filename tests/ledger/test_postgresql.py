@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from dptopk.costs import BoundedRange, Charge
-from dptopk.errors import BudgetExceeded, LedgerError
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger.heads import HeadTable
 from dptopk.ledger.ledger import Ledger
 
@@ -337,3 +337,26 @@ def test_a_database_that_cannot_hold_every_name_is_refused(url):
         )
     with pytest.raises(LedgerError, match="encoding UTF8"):
         Ledger(url.replace("/postgres", "/narrow"))
+
+
+def test_a_head_in_the_database_of_the_ledger_by_another_name_is_refused(url):
+    """An old copy of the database would bring back both."""
+    import sqlalchemy as sa
+
+    cluster = CLUSTERS[url]
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for name in ("own", "elsewhere"):
+            connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    own, elsewhere = (url.removesuffix("postgres") + name for name in ("own", "elsewhere"))
+    names = [
+        own.replace("127.0.0.1", "localhost"),
+        f"postgresql+psycopg://dptopk@/own?host={cluster.folder}&port={cluster.port}",
+        f"{own}?application_name=heads",
+    ]
+    for name in names:
+        with pytest.raises(InvalidParameter, match="the ledger itself"):
+            Ledger(own, head_file=name)
+    with Ledger(own, head_file=elsewhere.replace("127.0.0.1", "localhost")) as ledger:
+        assert ledger.verify()

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from dptopk.cli.commands import app
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.ledger import log_store
 from dptopk.ledger.heads import HeadFile
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.log_store import refuse_own_head
@@ -288,7 +289,9 @@ def test_a_head_is_not_moved_into_the_ledger(path, head):
     assert grants(path, head_file=head) == TOTAL - 1
 
 
-def test_a_head_in_the_database_of_a_server_that_has_the_ledger_is_refused():
+def test_a_head_in_the_database_of_a_server_that_has_the_ledger_is_refused(monkeypatch):
+    """By its address; servers are asked in test_postgresql.py."""
+    monkeypatch.setattr(log_store, "lead_to_one_database", lambda *_: False)
     ledger = "postgresql+psycopg://ann@host/d"
     for place in (ledger, "postgresql://bob:secret@host:5432/d"):
         with pytest.raises(InvalidParameter, match="the ledger itself"):
