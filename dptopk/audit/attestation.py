@@ -1,5 +1,5 @@
-"""Attestations: the exact laws of a mechanism on all small histograms, its charge, in a file that
-others can check.
+"""Attestations: the exact laws of a mechanism on all small histograms, or tables of events, with
+its charge, in a file that others can check.
 
 The mechanism's own ``release`` is run, once for each path of the discrete choices of its samplers
 (mechanisms/samplers/listing.py). Masses are lower bounds; what they lack to 1 is bounded by
@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,8 +23,9 @@ from numpy.random import Generator
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.rounding import round_up
-from dptopk.audit.adapters import from_mechanism, only_types_of_errors
+from dptopk.audit.adapters import only_types_of_errors
 from dptopk.audit.claims import Claim
+from dptopk.audit.event_worlds import EventsWorld
 from dptopk.audit.worlds import World
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -36,7 +38,6 @@ from dptopk.mechanisms.samplers.random import LISTING_BITS
 from dptopk.release.release import Release
 
 ONE = 1 << LISTING_BITS
-FORMAT = "dptopk attestation 1"
 Law = dict[str, int]
 Counts = tuple[int, ...]
 Neighbours = tuple[Counts, Counts]
@@ -66,8 +67,8 @@ class Attestation:
 
     Attributes:
         mechanism, claim: as a reader knows them.
-        world: all histograms that were looked at.
-        laws: for each histogram the answers and lower bounds of their probabilities, in units of
+        world: all histograms, or tables of events, that were looked at.
+        laws: for each of them the answers and lower bounds of their probabilities, in units of
             2**-LISTING_BITS.
         points: of the curve, for the points of the claim.
         slack: bounds by how much ``upper`` can exceed the exact δ.
@@ -75,7 +76,7 @@ class Attestation:
 
     mechanism: str
     claim: str
-    world: World
+    world: World | EventsWorld
     laws: dict[Counts, Law]
     points: tuple[Point, ...]
     slack: float
@@ -90,11 +91,9 @@ class Attestation:
     def __str__(self) -> str:
         """The curve as lines of text."""
         rows = [point.row() for point in self.points]
-        neighbours = self.world.neighbours()
-        pairs = f"{len(self.laws)} histograms, {len(neighbours)} pairs of neighbours"
         title = f"{'ε':>10} {'claimed δ':>13} {'exact, from':>13} {'to':>13}"
         head = f"{self.mechanism}, claimed: {self.claim}"
-        lines = [head, f"{pairs}, {self.world.sensitivity}", title, *rows, self._verdict()]
+        lines = [head, self.world.size(), title, *rows, self._verdict()]
         return "\n".join(lines)
 
     def _verdict(self) -> str:
@@ -109,19 +108,10 @@ class Attestation:
     def to_dict(self) -> dict[str, Any]:
         """All that checker/check_attestation.py reads."""
         names = sorted({answer for law in self.laws.values() for answer in law})
-        sensitivity = self.world.sensitivity
-        caps = {"l1": sensitivity.l1, "l2": sensitivity.l2}
-        capped = {name: cap for name, cap in caps.items() if cap is not None}
-        return capped | {
-            "format": FORMAT,
+        return self.world.stated() | {
             "dptopk": version("dptopk"),
             "mechanism": self.mechanism,
             "claim": self.claim,
-            "linf": sensitivity.linf,
-            "l0": sensitivity.l0,
-            "labels": self.world.labels,
-            "levels": self.world.levels(),
-            "domain": "public" if self.world.public else "private",
             "points": [[p.epsilon, p.claimed, p.lower, p.upper] for p in self.points],
             "slack": self.slack,
             "bits": LISTING_BITS,
@@ -166,7 +156,7 @@ class DrawsAnswers(Protocol):
 
 def attest(
     mechanism: DrawsAnswers | StatesLaw,
-    world: World,
+    world: World | EventsWorld,
     *,
     claim: Charge | Budget | None = None,
     slack: float = 1e-9,
@@ -176,12 +166,13 @@ def attest(
     claims.
 
     Args:
-        mechanism: a Mechanism or a plan (as ``plan_topk`` makes it: all its phases are one law),
+        mechanism: a Mechanism or a plan (of ``plan_topk`` or ``plan_two_phases``: all its phases
+            are one law),
             which takes all its randomness from the source that ``release`` is given; or anything
             with ``law(counts)``, a dict answer -> probability for a dict label
             -> count, where the answers are text or tuples: Fractions are exact, floats taken as
             right to a relative 1e-12.
-        world: the histograms.
+        world: the histograms; or an EventsWorld, whose tables are read as the plan needs it.
         claim: None: ``mechanism.charge(sensitivity)``, or the ``charge`` of a plan. Of a Charge,
             points of the profile that ``compose`` bounds.
         slack: by how much the upper end of δ may exceed it; paths that are rare enough for that are
@@ -192,8 +183,8 @@ def attest(
         An Attestation; ``holds`` says whether the claim does, ``write`` makes the file.
 
     Raises:
-        InvalidParameter: where laws cannot be listed: noise of a scale from 16 on, OneShotTopK on
-            many labels, mechanisms that need more than a histogram, more than ``most`` paths.
+        InvalidParameter: where laws cannot be listed: OneShotTopK on many labels, mechanisms that
+            need more than a histogram, more than ``most`` paths, as where noise is wide.
 
     >>> from dptopk import KnownLaplace
     >>> world = World(labels=1, largest=1, public=True)
@@ -212,7 +203,7 @@ def attest(
     return Attestation(name, claimed.text, world, laws, points, round_up(rest * growth))
 
 
-def _neighbours(mechanism: object, world: World) -> list[Neighbours]:
+def _neighbours(mechanism: object, world: World | EventsWorld) -> list[Neighbours]:
     """The pairs of a world on which this mechanism can be attested.
 
     Raises:
@@ -221,9 +212,18 @@ def _neighbours(mechanism: object, world: World) -> list[Neighbours]:
     if world.sensitivity.l2 is None:
         add_remove(world.sensitivity)
     if not isinstance(mechanism, DrawsAnswers | StatesLaw):
-        raise InvalidParameter("mechanism must be a Mechanism or a plan, or have law(counts)")
+        raise InvalidParameter(
+            "mechanism must be a Mechanism or a plan, or have law(counts); what answers day by day "
+            "has no law of one histogram"
+        )
     if world.sensitivity.l2 is not None and not isinstance(mechanism, Mechanism):
         raise InvalidParameter("l2: sums of weights are attested of a Mechanism alone")
+    needed = _needed(mechanism)
+    if needed:
+        raise InvalidParameter(
+            f"mechanism: {type(mechanism).__name__} needs {', '.join(needed)}= besides a "
+            "histogram, an answer of another mechanism: attest a plan of both"
+        )
     pairs = world.neighbours()
     if not pairs:
         raise InvalidParameter(
@@ -233,7 +233,17 @@ def _neighbours(mechanism: object, world: World) -> list[Neighbours]:
     return pairs
 
 
-def _stated_charge(mechanism: DrawsAnswers | StatesLaw, world: World) -> Charge:
+def _needed(mechanism: object) -> list[str]:
+    """The names of what a release needs besides a histogram and a source."""
+    release = getattr(mechanism, "release", None)
+    if release is None:
+        return []
+    options = signature(release).parameters.values()
+    stated = [option for option in options if option.kind is Parameter.KEYWORD_ONLY]
+    return [option.name for option in stated if option.default is Parameter.empty]
+
+
+def _stated_charge(mechanism: DrawsAnswers | StatesLaw, world: World | EventsWorld) -> Charge:
     charge = getattr(mechanism, "charge", None)
     if charge is None:
         raise InvalidParameter("claim must be given for what has no method charge(sensitivity)")
@@ -243,19 +253,25 @@ def _stated_charge(mechanism: DrawsAnswers | StatesLaw, world: World) -> Charge:
 
 
 def _laws(
-    mechanism: DrawsAnswers | StatesLaw, world: World, rest: Fraction, most: int
+    mechanism: DrawsAnswers | StatesLaw, world: World | EventsWorld, rest: Fraction, most: int
 ) -> tuple[dict[Counts, Law], Fraction]:
     """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass
     not listed.
     """
-    histograms = world.histograms()
     if isinstance(mechanism, StatesLaw) and not isinstance(mechanism, Mechanism):
-        law_of_counts = {counts: _law_of(mechanism, world, counts) for counts in histograms}
-        return law_of_counts, _unlisted(law_of_counts)
+        if not isinstance(world, World):
+            raise InvalidParameter("world: law(counts) is of histograms, not of tables of events")
+        stated = {counts: _law_of(mechanism, world, counts) for counts in world.histograms()}
+        return stated, _unlisted(stated)
+    read = world.reader(mechanism)
+    histograms = {counts: read(counts) for counts in world.histograms()}
     rarest = rest / 2**10
     while True:
         least = int(rarest * ONE)
-        laws = {counts: _listed(mechanism, world, counts, least, most) for counts in histograms}
+        laws = {
+            counts: _listed(mechanism, histogram, least, most)
+            for counts, histogram in histograms.items()
+        }
         found = _unlisted(laws)
         if found <= rest:
             return laws, found
@@ -269,12 +285,7 @@ def _unlisted(laws: dict[Counts, Law]) -> Fraction:
     return Fraction(max(map(_rest, laws.values())), ONE)
 
 
-def _listed(mechanism: DrawsAnswers, world: World, counts: Counts, least: int, most: int) -> Law:
-    adapter = from_mechanism(
-        mechanism, world.sensitivity, domain="public" if world.public else "private"
-    )
-    histogram = adapter.histogram(world.named(counts))
-
+def _listed(mechanism: DrawsAnswers, histogram: Histogram, least: int, most: int) -> Law:
     def draw(bits: Listing) -> str:
         return _text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
 

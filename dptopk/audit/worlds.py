@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import Domain
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.planning.protocol import Plan
 
 Counts = dict[str, int]
 Places = tuple[int, ...]  # labels by their numbers
@@ -151,6 +154,45 @@ class World:
         levels = self.levels()
         self._few((len(levels) * steps) ** self.labels)
         return list(itertools.product(levels, repeat=self.labels))
+
+    def reader(self, mechanism: object) -> Callable[[Sequence[int]], Histogram]:
+        """Return what makes the histogram of these counts, the same for every mechanism.
+
+        Raises:
+            InvalidParameter: for a plan that reads events twice.
+        """
+        if isinstance(mechanism, Plan) and mechanism.reading.finding is not None:
+            raise InvalidParameter(
+                "world: the plan finds and counts labels of events in two phases; attest it on an "
+                "EventsWorld"
+            )
+        domain: Domain = "public" if self.public else "private"
+
+        def read(counts: Sequence[int]) -> Histogram:
+            named = self.named(counts)
+            labels, values = list(named), list(named.values())
+            return Histogram(labels, values, sensitivity=self.sensitivity, domain=domain)
+
+        return read
+
+    def size(self) -> str:
+        """How much is looked at, in words."""
+        histograms = len(self.histograms())
+        pairs = len(self.neighbours())
+        return f"{histograms} histograms, {pairs} pairs of neighbours, {self.sensitivity}"
+
+    def stated(self) -> dict[str, Any]:
+        """The fields of an attestation's file that say which histograms are listed."""
+        caps = {"l1": self.sensitivity.l1, "l2": self.sensitivity.l2}
+        capped = {name: cap for name, cap in caps.items() if cap is not None}
+        return capped | {
+            "format": "dptopk attestation 1",
+            "linf": self.sensitivity.linf,
+            "l0": self.sensitivity.l0,
+            "labels": self.labels,
+            "levels": self.levels(),
+            "domain": "public" if self.public else "private",
+        }
 
     def _few(self, number: int) -> None:
         """Refuse a world that memory does not hold."""

@@ -5,12 +5,20 @@ can check.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dptopk._internal.choices import Counts, FindBy
 from dptopk.cli.audit import Labels, Listed, Touched, load
 from dptopk.cli.options import Cap
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.planning.two_phase import TwoPhasePlan
+
+
+EVENTS = "events"
 
 
 def attest(
@@ -18,7 +26,8 @@ def attest(
         str,
         typer.Argument(
             metavar="MECHANISM",
-            help='Such as "TruncatedLaplace(epsilon=1, delta=0.01)", or file.py:name.',
+            help='Such as "TruncatedLaplace(epsilon=1, delta=0.01)", or file.py:name; or "events": '
+            "finding and counting labels of a table of events, with --epsilon and --delta.",
         ),
     ],
     labels_per_user: Touched = 1,
@@ -35,6 +44,15 @@ def attest(
         str | None,
         typer.Option(help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".'),
     ] = None,
+    slack: Annotated[float, typer.Option(help="By how much δ may seem larger than it is.")] = 1e-9,
+    users: Annotated[
+        int | None, typer.Option(help='Of "events": users in the small tables.')
+    ] = None,
+    k: Annotated[int, typer.Option("--k", "-k", help='Of "events": how many labels.')] = 1,
+    epsilon: Annotated[float | None, typer.Option(help='Of "events": the total ε.')] = None,
+    delta: Annotated[float | None, typer.Option(help='Of "events": the total δ.')] = None,
+    find: Annotated[FindBy, typer.Option(help='Of "events": how labels are found.')] = "coins",
+    counts: Annotated[Counts, typer.Option(help='Of "events": the noise on counts.')] = "box",
     out: Annotated[
         Path | None,
         typer.Option(help="Write the laws here; checker/check_attestation.py checks the file."),
@@ -47,6 +65,7 @@ def attest(
     be listed.
     """
     from dptopk.audit.attestation import attest as attest_laws
+    from dptopk.audit.event_worlds import EventsWorld
     from dptopk.audit.worlds import World
     from dptopk.cli.target import check_target
     from dptopk.cli.terms import costs_of
@@ -54,16 +73,48 @@ def attest(
     from dptopk.mechanisms.named import parse_mechanism
 
     check_target(out)
-    if "(" in mechanism:
-        mechanism_object = parse_mechanism(mechanism)
-    else:
-        mechanism_object = load(mechanism)
-    sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
-    world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
     claimed = None if claim is None else costs_of(claim, "--claim")
-    attestation = attest_laws(mechanism_object, world, claim=claimed)
+    if mechanism == EVENTS:
+        plan = _two_phases(k, epsilon, delta, labels_per_user, per_label_cap, find, counts)
+        tables = EventsWorld(users=users or 1, labels=labels)
+        attestation = attest_laws(plan, tables, claim=claimed, slack=slack)
+    elif (users, epsilon, delta) != (None, None, None):
+        raise InvalidParameter('--users, --epsilon and --delta go with "events" alone')
+    else:
+        if "(" in mechanism:
+            mechanism_object = parse_mechanism(mechanism)
+        else:
+            mechanism_object = load(mechanism)
+        sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
+        world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
+        attestation = attest_laws(mechanism_object, world, claim=claimed, slack=slack)
     typer.echo(str(attestation))
     if out is not None:
         attestation.write(out)
         typer.echo(f"Check it with: python check_attestation.py {out}")
     raise typer.Exit(0 if attestation.holds else 1)
+
+
+def _two_phases(
+    k: int,
+    epsilon: float | None,
+    delta: float | None,
+    labels_per_user: int | None,
+    per_label_cap: int,
+    find: FindBy,
+    counts: Counts,
+) -> TwoPhasePlan:
+    """The plan that finds labels of events and counts them."""
+    from dptopk.costs import Budget
+    from dptopk.planning.two_phase import plan_two_phases
+
+    if epsilon is None or delta is None:
+        raise InvalidParameter("attest events: give --epsilon and --delta")
+    return plan_two_phases(
+        k,
+        Budget(epsilon, delta),
+        labels_per_user=labels_per_user or 1,
+        per_label_cap=per_label_cap,
+        find=find,
+        counts=None if counts == "none" else counts,
+    )

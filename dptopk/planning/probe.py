@@ -19,12 +19,14 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import LookShare
+from dptopk._internal.json_text import canonical_json
 from dptopk._internal.rounding import decimal, floor_digits, round_down, sum_up
 from dptopk.costs import ApproxDP, Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
 from dptopk.mechanisms.mechanism import add_remove
+from dptopk.mechanisms.samplers.random import narrow
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.protocol import Paying, PaysAll, Reading, Step
 from dptopk.planning.single import Single
@@ -264,6 +266,7 @@ class LookedPlan(OnePhase):
             seen = account.answer(looking, rng)
             then = self.look.plan(seen, self.sensitivity, self.planned, rest)
             then = then if account.covers(then) else before
+            narrow(rng, lambda: canonical_json(then.record()))
         answer = account.answer(Step(then, data, average=average), rng)
         return self.look.total(then), self.look.on(answer, seen.charge)
 

@@ -23,6 +23,7 @@ from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import KnownGumbel
 from dptopk.mechanisms.mechanism import in_label_order
+from dptopk.mechanisms.samplers.random import narrow
 from dptopk.planning import profile as by_profile
 from dptopk.planning.in_rho import plan_in_rho
 from dptopk.planning.preview import large_counts
@@ -294,6 +295,8 @@ class TwoPhasePlan(TopKPlan):
         found = finding.mechanism.release(self._findable(histogram), rng)
         if not finding.charge.includes(found.charge):
             raise ReleaseWithheld(finding.charge, found.charge)
+        if self.way.counting != "capped":
+            narrow(rng, lambda: tuple(in_label_order(found.labels)))
         everything = histogram.with_sensitivity(self.sensitivity)
         answer = self._chosen(found, everything, rng)
         if self.way.counting == "capped":

@@ -3,12 +3,15 @@
 A mechanism runs unchanged on a `Listing`, once for each path of discrete choices: cells of a noise
 table, coins, uniform numbers, winners of a race. Each choice names lower bounds of its
 probabilities, so the listed masses are lower bounds too, and what they lack to 1 bounds all that is
-not listed: paths that are too rare, and rounding.
+not listed: paths that are too rare, and rounding. Where a plan says that of all that was drawn only
+a state matters for what follows (``narrow``), such as which labels were found, the paths that come
+to one state go on as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from math import lcm
@@ -27,6 +30,27 @@ class _TooRareError(Exception):
     """All continuations of a path are too rare."""
 
 
+class _NarrowedError(Exception):
+    """A path has come to a state on which alone all that follows depends."""
+
+    def __init__(self, state: Hashable) -> None:
+        super().__init__()
+        self.state = state
+
+
+@dataclass
+class _Start:
+    """Where paths begin that have come to one state.
+
+    Attributes:
+        options: of the choices of one path that comes there.
+        mass: of all paths that do.
+    """
+
+    options: list[int]
+    mass: int
+
+
 class Listing(Bits):
     """A source that takes each path of choices in turn; its masses are in units of
     2**-LISTING_BITS.
@@ -39,6 +63,12 @@ class Listing(Bits):
 
     def __init__(self, least: int) -> None:
         self._least = max(least, 1)
+        self.go_on(_Start([], 1 << LISTING_BITS), 0)
+
+    def go_on(self, start: _Start, narrowed: int) -> None:
+        """List the paths from a start, which comes after this many states."""
+        self._start = start
+        self._narrowed = narrowed
         self._open: list[
             list[tuple[int, int]]
         ] = []  # at each choice of the path the options that are left
@@ -46,12 +76,17 @@ class Listing(Bits):
 
     def begin(self) -> Self:
         """Go back to the first choice."""
+        self._repeated = 0
+        self._passed = 0
         self._depth = 0
-        self.mass = 1 << LISTING_BITS
+        self.mass = self._start.mass
         return self
 
     def choose(self, masses: Callable[[], Sequence[int]]) -> int:
         """The number of an option, where ``masses`` returns lower bounds of their probabilities."""
+        if self._repeated < len(self._start.options):
+            self._repeated += 1
+            return self._start.options[self._repeated - 1]
         if self._depth == len(self._open):
             likely = [
                 (i, m)
@@ -66,6 +101,16 @@ class Listing(Bits):
         self._depth = self._depth + 1
         self.mass = self.mass * mass >> LISTING_BITS
         return option
+
+    def narrow(self, state: Callable[[], Hashable]) -> None:
+        """Stop here, to go on from this state once for all paths that come to it."""
+        if self._passed == self._narrowed:
+            raise _NarrowedError(state())
+        self._passed += 1
+
+    def options(self) -> list[int]:
+        """The choices of this path, from the first one of all."""
+        return [*self._start.options, *(left[-1][0] for left in self._open[: self._depth])]
 
     def advance(self) -> bool:
         """Turn to the next path; False after the last."""
@@ -113,21 +158,69 @@ def outcomes(draw: Callable[[Listing], Answer], least: int, most: int) -> dict[A
     """
     bits = Listing(least)
     found: dict[Answer, int] = {}
-    for path in range(most):
-        try:
-            answer = draw(bits.begin())
-            found[answer] = found.get(answer, 0) + bits.mass
-            if not path and draw(bits.begin()) != answer:
+    starts = [_Start([], 1 << LISTING_BITS)]
+    narrowed = 0
+    left = most
+    while starts:
+        states: dict[Hashable, _Start] = {}
+        for start in starts:
+            bits.go_on(start, narrowed)
+            left = _listed_from(bits, draw, found, states, left)
+            if not left:
                 raise InvalidParameter(
-                    "mechanism: it does not take all its randomness from the source it is given"
+                    f"mechanism: more than {most} paths; take fewer labels, less noise or more "
+                    "slack"
                 )
-        except _TooRareError:
-            pass
+        starts = list(states.values())
+        narrowed += 1
+    return found
+
+
+def _listed_from(
+    bits: Listing,
+    draw: Callable[[Listing], Answer],
+    found: dict[Answer, int],
+    states: dict[Hashable, _Start],
+    most: int,
+) -> int:
+    """Add the paths from one start to the answers, or to the states to which they come.
+
+    Returns:
+        How many paths may still be taken; 0 where there are more.
+    """
+    for path in range(most):
+        answer = _end_of(bits, draw)
+        if isinstance(answer, _NarrowedError):
+            start = states.setdefault(answer.state, _Start(bits.options(), 0))
+            start.mass += bits.mass
+        elif not isinstance(answer, _TooRareError):
+            found[answer] = found.get(answer, 0) + bits.mass
+        if not path and not _same(answer, _end_of(bits, draw)):
+            raise InvalidParameter(
+                "mechanism: it does not take all its randomness from the source it is given"
+            )
         if not bits.advance():
-            return found
-    raise InvalidParameter(
-        f"mechanism: more than {most} paths; take fewer labels, less noise or more slack"
-    )
+            return most - path
+    return 0
+
+
+def _end_of(
+    bits: Listing, draw: Callable[[Listing], Answer]
+) -> Answer | _NarrowedError | _TooRareError:
+    """The answer at the end of a path, or why it ends before."""
+    try:
+        return draw(bits.begin())
+    except (_NarrowedError, _TooRareError) as end:
+        return end
+
+
+def _same(one: Hashable, other: Hashable) -> bool:
+    """Whether two runs of one path came to the same end."""
+    if isinstance(one, _NarrowedError) and isinstance(other, _NarrowedError):
+        return one.state == other.state
+    if isinstance(one, _TooRareError):
+        return isinstance(other, _TooRareError)
+    return one == other
 
 
 def peeled(heights: list[Fraction], rate: Fraction, need: int, end: int, bits: Bits) -> list[int]:

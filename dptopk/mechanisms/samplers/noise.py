@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,8 @@ _FEW_DRAWS = 1 << 12
 _LOG2 = 0.6932  # a little more than the logarithm of 2
 # Beyond it, a draw could leave int64 with a probability that is not absurdly small.
 _LARGEST_SCALE = 2.0**48
+# Of noise whose values are listed one by one.
+_LARGEST_LISTED = 4096
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,12 @@ class ExactNoise:
         The weight of a block is the number of its integers times the largest of their e^{-f}; the
         list ends where all that is left weighs at most one unit.
         """
-        width = 1 << self.width_bits
-        units = bits + self.width_bits
+        return self._weights_of_blocks(bits, self.width_bits)
+
+    def _weights_of_blocks(self, bits: int, width_bits: int) -> list[int]:
+        """The same for blocks of 2**width_bits integers."""
+        width = 1 << width_bits
+        units = bits + width_bits
         common = math.lcm(self.linear.denominator, self.square.denominator)
         linear = int(self.linear * common)
         square = int(self.square * common)
@@ -148,8 +154,24 @@ class ExactNoise:
     def _cells(self) -> Cells:
         return Cells(self.weights)
 
+    @cached_property
+    def _numbers(self) -> Cells:
+        """Cells of one integer each, for a list of outcomes.
+
+        Raises:
+            InvalidParameter: for a law with too many of them.
+        """
+        if self.scale > _LARGEST_LISTED:
+            raise InvalidParameter(
+                f"mechanism: noise of a scale above {_LARGEST_LISTED} cannot be listed"
+            )
+        return Cells(partial(self._weights_of_blocks, width_bits=0))
+
     def sample(self, size: int, bits: Bits) -> Ints:
         """Return ``size`` independent draws as int64, the law being exact.
+
+        Where outcomes are listed, each integer has its probability by the formula; that blocks and
+        rejection have the same law is proven in docs/notes/exact-sampling.md.
 
         Args:
             size: number of draws.
@@ -160,6 +182,8 @@ class ExactNoise:
         dtype('int64')
         """
         drawn = np.empty(_validate.count(size=size, at_least=0), dtype=np.int64)
+        if bits.listing and self.width_bits:
+            return _signed(self._numbers.draw(size, bits))
         filled = 0
         while filled < size:
             some = self._candidates(min(size - filled, _CHUNK), bits)
@@ -183,9 +207,9 @@ class ExactNoise:
 
     def _candidates(self, size: int, bits: Bits) -> Ints:
         cells = self._cells.draw(size, bits)
-        sign = ((cells & 1) << 1) - 1
         if not self.width_bits:
-            return ((cells + 1) >> 1) * sign
+            return _signed(cells)
+        sign = ((cells & 1) << 1) - 1
         first = (((cells - 1) >> 1) << self.width_bits) + 1
         offset = bits.low_bits(size, self.width_bits)
         zero = cells == 0
@@ -247,6 +271,12 @@ def gaussian_law(scale: float, bound: int | None = None) -> ExactNoise:
     if bound is not None:
         bound = _validate.count(bound=bound, at_least=0)
     return _checked(ExactNoise(Fraction(0), 1 / (2 * Fraction(scale) ** 2), bound))
+
+
+def _signed(cells: Ints) -> Ints:
+    """The integers 0, 1, -1, 2, -2, ... of the cells 0, 1, 2, 3, 4, ..."""
+    sign = ((cells & 1) << 1) - 1
+    return ((cells + 1) >> 1) * sign
 
 
 def _checked(law: ExactNoise) -> ExactNoise:

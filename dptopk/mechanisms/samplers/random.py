@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any
 
@@ -39,8 +39,8 @@ class Bits(ABC):
 
     #: Whether the words are fit for a release that must withstand an adversary.
     secure: bool = False
-    # : Whether outcomes are listed (listing.py): samplers then ask ``choose`` instead of reading
-    # words.
+    #: Whether outcomes are listed (listing.py): samplers then ask ``choose`` instead of reading
+    #: words.
     listing: bool = False
 
     def choose(self, masses: Callable[[], Sequence[int]]) -> int:
@@ -48,6 +48,11 @@ class Bits(ABC):
         2**-LISTING_BITS.
         """
         raise NotImplementedError
+
+    def narrow(self, state: Callable[[], Hashable]) -> None:  # noqa: B027
+        """Say that of all that was drawn only this state matters for what follows; a list of
+        outcomes goes on once for each state.
+        """
 
     @abstractmethod
     def words(self, size: int, word: Word) -> Array:
@@ -138,3 +143,9 @@ def random_bits(rng: np.random.Generator | Bits | None = None) -> Bits:
     raise InvalidParameter(
         f"rng must be a numpy.random.Generator or None, got {type(rng).__name__}"
     )
+
+
+def narrow(rng: np.random.Generator | Bits | None, state: Callable[[], Hashable]) -> None:
+    """Say that of all that was drawn from ``rng`` only this state matters for what follows."""
+    if isinstance(rng, Bits):
+        rng.narrow(state)

@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from dptopk.mechanisms.one_shot import _FlipRace
 from dptopk.mechanisms.samplers.exponential_race import STOP, Arrivals, ArrivalTime, Race
 from dptopk.mechanisms.samplers.random import random_bits
 
@@ -155,6 +156,44 @@ def test_order_against_eighty_digits(rate, height):
     assert (
         bits.read == level.size
     )  # the first words decide, once floats are taken from a nearer origin
+
+
+class Written:
+    """A source whose further bits of a clock follow from those that were read of it."""
+
+    def __init__(self, numbers):
+        self.first = words(*(number >> 64 for number in numbers))
+        self.further = {number >> 64: number for number in numbers}
+
+    def uint64(self, size):
+        return self.first[:size]
+
+    def more(self, value):
+        return self.further[value]
+
+
+@pytest.mark.parametrize("kind", [Race, _FlipRace])
+@pytest.mark.parametrize("rate", [Fraction(1, 10), Fraction(3)])
+@pytest.mark.parametrize("gap", [1, 7])
+def test_the_order_turns_within_two_to_the_minus_96_of_the_formula(kind, rate, gap):
+    """Of two clocks the uniform number of one is given to 128 bits. At the other's, E = e^{rate gap}
+    E' by the formula, the order turns: 2^-96 above it and below it the order is already right.
+    """
+    rng = np.random.default_rng(11)
+    one = mpmath.mpf(2) ** 128
+    for _ in range(40):
+        number = int(rng.integers(1 << 60, 1 << 63)) << 64 | int(rng.integers(1 << 62))
+        uniform = (number + mpmath.mpf("0.5")) / one
+        factor = mpmath.exp(mp(rate) * gap)
+        turn = uniform**factor if kind is Race else uniform / factor
+        if turn * one < mpmath.mpf(2) ** 100:  # of so early a number 2^-96 is a large part
+            continue
+        for step, order in ((1 << 32, [1, 0]), (-(1 << 32), [0, 1])):
+            other = int(turn * one) + (step if kind is Race else -step)
+            race = kind(rate, None, Written([number, other]))
+            levels = np.array([0, gap]) if kind is Race else np.array([gap, 0])
+            arrivals = race.clocks(np.arange(2), levels, gap)
+            assert race.exact_order(arrivals).tolist() == order
 
 
 @pytest.mark.parametrize("rate", [Fraction(1), Fraction(1, 3)])
