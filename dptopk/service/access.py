@@ -1,12 +1,12 @@
 """Tokens, which are stored as hashes, their roles, and the audit log.
 
-A token is ``dptopk_ID_SECRET``: the id finds the row, the secret is 256 random bits. What is stored
-is SHA-256 of a salt and the secret: whoever reads the table cannot ask, since no such secret can be
-searched for, and a wrong token costs no more than a right one. Older versions stored scrypt hashes,
-which take 40 ms of processor time; each is replaced when its token is first seen again.
+A token is ``dptopk_ID_SECRET``: the id finds the row, the secret is 256 random bits. The row holds
+SHA-256 of a salt and the secret: somebody who reads the table cannot ask, since no search finds
+such a secret, and a wrong token costs no more time than a right one. Older versions stored scrypt
+hashes, which take 40 ms of processor time; each is replaced when its token is first used again.
 
-All valid rows are held in memory as they were at one moment. A worker reads them again where that
-moment is too long ago (``senders``).
+All valid rows are in memory as they were at one moment. A worker reads them again when that moment
+is too long ago (``senders``).
 """
 
 from __future__ import annotations
@@ -31,32 +31,44 @@ from dptopk.errors import InvalidParameter
 from dptopk.ledger.names import analyst_name
 from dptopk.service.tables import Tables
 
-Role = Literal[
-    "reader", "analyst", "admin"
-]  # who sees and plans; who also asks; who also sees what all do
+# A reader sees and plans; an analyst also asks; an admin also sees what all do.
+Role = Literal["reader", "analyst", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
-DAYS = 365.0  # for which a token holds
-BEGUN = "begun"  # the outcome of a question while it is being answered, or whose worker was killed
-LINE_BYTES = 200  # of a line of the audit log beside its question
-PAGE_BYTES = 1_000_000  # of lines that are shown at a time
+DAYS = 365.0  # a token is valid for so many days unless another number is given
+BEGUN = "begun"  # the outcome of a question that is being answered, or whose worker was killed
+LINE_BYTES = 200  # the estimated size of a line of the audit log without its question
+PAGE_BYTES = 1_000_000  # at most so many bytes of lines are sent at a time
 _TOKEN = re.compile(r"dptopk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26, "dklen": 32}
-_FAST = "sha256:"  # what a stored hash begins with, unless it is one of scrypt
+_FAST = "sha256:"  # a stored hash begins with it, unless it is one of scrypt
 
 
 @dataclass(frozen=True)
 class Person:
-    """The sender of a request."""
+    """The sender of a request.
+
+    Attributes:
+        analyst: the analyst's name.
+        role: what they may do.
+        token: the id of their token, which is no secret.
+    """
 
     analyst: str
     role: Role
-    token: str  # its id, which is no secret
+    token: str
 
 
 @dataclass(frozen=True)
-class _Stored:
-    """A valid token as it is stored."""
+class _StoredToken:
+    """A valid token as it is stored.
+
+    Attributes:
+        person: the person whose token it is.
+        salt: random bytes in hexadecimal, hashed together with the secret.
+        hash: the hash of salt and secret.
+        expires: the time at which it ends, as text that sorts; None: never.
+    """
 
     person: Person
     salt: str
@@ -65,32 +77,37 @@ class _Stored:
 
     @property
     def slow(self) -> bool:
-        """Whether its hash takes long."""
+        """Whether its hash is one of scrypt, which takes long to compute."""
         return not self.hash.startswith(_FAST)
 
     def fits(self, secret: str) -> bool:
-        """Whether this is its secret, today."""
-        hashed = (_slowly_hashed if self.slow else _hashed)(secret, self.salt)
-        valid = self.expires is None or self.expires > _now()
-        return hmac.compare_digest(hashed, self.hash) and valid
+        """Return whether this is the token's secret, and the token has not ended."""
+        if self.slow:
+            computed = _slow_hash(secret, self.salt)
+        else:
+            computed = _fast_hash(secret, self.salt)
+        is_valid = self.expires is None or self.expires > _now()
+        return hmac.compare_digest(computed, self.hash) and is_valid
 
 
 class Access:
-    """Tokens and the audit log in a database.
+    """Tokens and the audit log in the service's database.
 
     Args:
-        tables: of the service.
-        clock: seconds that never go back.
+        tables: the tables of the service.
+        clock: a function that returns seconds that never go back.
     """
 
     def __init__(self, tables: Tables, clock: Callable[[], float] = time.monotonic) -> None:
         self._tables = tables
-        self._stored: dict[str, _Stored] = {}  # by id
+        self._stored: dict[str, _StoredToken] = {}  # by id
         self.clock = clock
         self.read_at = -math.inf  # the moment as of which the rows are held
 
     def create(self, analyst: str, role: Role = "analyst", *, days: float = DAYS) -> str:
-        """A new token for an analyst, valid for n days; shown only once, and stored as a hash."""
+        """Create a token for an analyst, valid for a number of days, and return it; only its hash
+        is stored.
+        """
         role = validate.member(ROLES, role=role)
         expires = _now(validate.positive(days=days))
         name = analyst_name(analyst)
@@ -102,42 +119,47 @@ class Access:
             "analyst": name,
             "role": role,
             "salt": salt,
-            "hash": _hashed(secret, salt),
+            "hash": _fast_hash(secret, salt),
         }
         row = sa.insert(Tables.tokens).values(made=_now(), expires=expires, **values)
         self._tables.change(row, durable=True)
         return f"dptopk_{ident}_{secret}"
 
     def rotate(self, analyst: str, *, days: float = DAYS) -> str:
-        """A new token of the same role, valid for n days; all earlier ones of the analyst end.
+        """Create a token of the role of the analyst's latest one and return it; all earlier ones
+        end.
+
+        Args:
+            analyst: the name of the analyst.
+            days: how long the new token is valid.
 
         Raises:
             InvalidParameter: when the analyst has none.
         """
-        held = [
-            row
-            for row in self.people()
-            if row["analyst"] == analyst_name(analyst) and not row["ended"]
+        name = analyst_name(analyst)
+        roles = [
+            row["role"] for row in self.people() if row["analyst"] == name and not row["ended"]
         ]
-        if not held:
+        if not roles:
             raise InvalidParameter(f"analyst: {analyst!r} has no token")
-        token = self.create(analyst, held[-1]["role"], days=days)
-        self.revoke(analyst, keep=token.split("_")[1])
+        token = self.create(analyst, roles[-1], days=days)
+        self.revoke(analyst, keep=token_id(token))
         return token
 
     def revoke(self, analyst: str, *, keep: str = "") -> int:
-        """End all tokens of an analyst; how many there were."""
+        """End all tokens of an analyst except the one whose id is ``keep``; return how many
+        ended.
+        """
         table = Tables.tokens
-        mine = (
-            (table.c.analyst == analyst_name(analyst))
-            & table.c.ended.is_(None)
-            & (table.c.id != keep)
-        )
-        ended = sa.update(table).where(mine).values(ended=_now())
-        return self._tables.change(ended, durable=True)
+        belongs = table.c.analyst == analyst_name(analyst)
+        is_valid = table.c.ended.is_(None)
+        ending = sa.update(table).where(belongs, is_valid, table.c.id != keep)
+        return self._tables.change(ending.values(ended=_now()), durable=True)
 
     def people(self) -> list[dict[str, Any]]:
-        """All tokens, oldest first: id, analyst, role, made, expires, ended; never a hash."""
+        """Return all tokens, oldest first, with the columns id, analyst, role, made, expires and
+        ended; hashes are left out.
+        """
         table = Tables.tokens
         columns = (
             table.c.id,
@@ -151,44 +173,50 @@ class Access:
         return [dict(row._mapping) for row in rows]  # noqa: SLF001
 
     def read(self) -> None:
-        """Hold the valid rows as of now."""
+        """Read the valid tokens into memory."""
         began = self.clock()
         table = Tables.tokens
         valid = table.c.ended.is_(None) & (table.c.expires.is_(None) | (table.c.expires > _now()))
-        stored: dict[str, _Stored] = {}
+        stored: dict[str, _StoredToken] = {}
         for row in self._tables.rows(sa.select(table).where(valid)):
             person = Person(row.analyst, row.role, row.id)
-            stored[row.id] = _Stored(person, row.salt, row.hash, row.expires)
+            stored[row.id] = _StoredToken(person, row.salt, row.hash, row.expires)
         self._stored = stored
         self.read_at = began
 
     def held(self, token: str) -> bool:
-        """Whether there is a row for the id of a token, as of the last reading."""
+        """Return whether a token's id was among the valid ones at the last reading."""
         return token_id(token) in self._stored
 
     def slow(self, token: str) -> bool:
-        """Whether ``person`` takes long for a token."""
+        """Return whether ``person`` would take long for a token, since its hash is one of
+        scrypt.
+        """
         stored = self._stored.get(token_id(token))
         return stored is not None and stored.slow
 
     def person(self, token: str) -> Person | None:
-        """Whose token this is, or None, as of the last reading."""
+        """Return the person whose token this is, as of the last reading; None for a token that is
+        not valid.
+        """
         match = _TOKEN.fullmatch(token)
-        stored = None if match is None else self._stored.get(match[1])
-        if match is None or stored is None or not stored.fits(match[2]):
+        if match is None:
+            return None
+        ident, secret = match.groups()
+        stored = self._stored.get(ident)
+        if stored is None or not stored.fits(secret):
             return None
         if stored.slow:
-            self._store_fast(stored, match[2])
+            self._store_fast(stored, secret)
         return stored.person
 
-    def _store_fast(self, stored: _Stored, secret: str) -> None:
-        """Replace a hash of scrypt by a fast one."""
+    def _store_fast(self, stored: _StoredToken, secret: str) -> None:
+        """Replace the scrypt hash of a token by a fast one, in the database and in memory."""
         ident = stored.person.token
-        fast = replace(stored, hash=_hashed(secret, stored.salt))
+        fast = replace(stored, hash=_fast_hash(secret, stored.salt))
         table = Tables.tokens
-        same = (table.c.id == ident) & (table.c.hash == stored.hash)
-        replaced = sa.update(table).where(same).values(hash=fast.hash)
-        self._tables.change(replaced)
+        is_unchanged = (table.c.id == ident) & (table.c.hash == stored.hash)
+        self._tables.change(sa.update(table).where(is_unchanged).values(hash=fast.hash))
         if ident in self._stored:
             self._stored[ident] = fast
 
@@ -197,7 +225,16 @@ class Access:
     def note(
         self, analyst: str, action: str, dataset: str, outcome: str, detail: Mapping[str, Any]
     ) -> sa.Insert:
-        """The statement that writes a line of the audit log: parameters, never data."""
+        """Return the statement that writes a line of the audit log, with the parameters of what was
+        asked and never data.
+
+        Args:
+            analyst: the name of the sender.
+            action: what was asked for, such as "topk".
+            dataset: the name of the data set.
+            outcome: how it ended, or BEGUN.
+            detail: the parameters, as JSON can hold them.
+        """
         return sa.insert(Tables.audit).values(
             at=_now(),
             analyst=analyst,
@@ -210,31 +247,32 @@ class Access:
     def begun(
         self, analyst: str, action: str, dataset: str, detail: Mapping[str, Any]
     ) -> tuple[int, int]:
-        """Write the line of a question before anything can be charged for it; the number of the
-        line, and how many bytes it takes.
+        """Write the line of a question, before anything can be charged for it; return the line's
+        number and its size in bytes.
         """
         line = self.note(analyst, action, dataset, BEGUN, detail)
         size = len(canonical_json(dict(detail))) + LINE_BYTES
         return self._tables.insert(line), size
 
     def ended(self, line: int, outcome: str) -> sa.Update:
-        """The statement that writes what came of the question of a line."""
+        """Return the statement that writes the outcome of a question into its line."""
         table = Tables.audit
-        here = table.c.number == line
-        return sa.update(table).where(here).values(outcome=outcome)
+        return sa.update(table).where(table.c.number == line).values(outcome=outcome)
 
     def logged(self, analyst: str) -> int:
-        """Return how many bytes the lines of an analyst's questions of today take for which nothing
-        was charged.
+        """Return how many bytes the audit log holds of an analyst's questions of today for which
+        nothing was charged.
         """
         return self._tables.value(Tables.logged, _today(analyst))
 
     def add_logged(self, analyst: str, size: int) -> sa.TextClause:
-        """The statement that counts such a line."""
+        """Return the statement that counts the size of one more such question to ``logged``."""
         return self._tables.add(Tables.logged, _today(analyst), size)
 
     def sweep(self, days: float) -> None:
-        """Delete lines of the audit log that are older than a number of days."""
+        """Delete lines of the audit log that are older than a number of days, and old counts of
+        ``logged``.
+        """
         table = Tables.audit
         counted = Tables.logged
         self._tables.change(
@@ -243,8 +281,12 @@ class Access:
         )
 
     def notes(self, *, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
-        """Lines of the audit log, newest first: at most a number, and PAGE_BYTES of them unless the
-        first one is longer.
+        """Return lines of the audit log, newest first.
+
+        Args:
+            before: only lines with a smaller number; None: all.
+            limit: at most this many lines. They have at most PAGE_BYTES, unless the first one is
+                longer.
         """
         table = Tables.audit
         sizes = sa.select(table.c.number, sa.func.length(table.c.detail))
@@ -263,7 +305,9 @@ class Access:
         return self._lines(sa.select(table).where(wanted).order_by(newest))
 
     def lines(self, since: str = "") -> Iterator[dict[str, Any]]:
-        """All lines of the audit log from a time on, oldest first."""
+        """Yield all lines of the audit log from a time on (text such as "2026-11-01"), oldest
+        first.
+        """
         table = Tables.audit
         last = 0
         while True:
@@ -275,6 +319,7 @@ class Access:
             last = page[-1]["number"]
 
     def _lines(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+        """Return the lines that a query finds, as dictionaries."""
         # SQLAlchemy's public name
         rows = [dict(row._mapping) for row in self._tables.rows(query)]  # noqa: SLF001
         for row in rows:
@@ -284,27 +329,33 @@ class Access:
 
 
 def token_id(token: str) -> str:
-    """The id in a token, which is no secret; empty where there is none."""
+    """Return the id in a token, which is no secret; "" if the text is no token."""
     match = _TOKEN.fullmatch(token)
     if match:
         return match[1]
     return ""
 
 
-def _hashed(secret: str, salt: str) -> str:
+def _fast_hash(secret: str, salt: str) -> str:
+    """Return the hash that is stored of a secret: "sha256:" and SHA-256 of the salt and the
+    secret.
+    """
     salted = bytes.fromhex(salt) + secret.encode()
     return _FAST + hashlib.sha256(salted).hexdigest()
 
 
-def _slowly_hashed(secret: str, salt: str) -> str:
+def _slow_hash(secret: str, salt: str) -> str:
+    """Return the hash that older versions stored of a secret, by scrypt."""
     return hashlib.scrypt(secret.encode(), salt=bytes.fromhex(salt), **_SCRYPT).hex()
 
 
 def _now(days: float = 0.0) -> str:
-    """The time n days from now, as text that sorts."""
-    away = timedelta(days=max(-36_500.0, min(days, 36_500.0)))
-    return (datetime.now(UTC) + away).isoformat(timespec="microseconds")
+    """Return the time a number of days from now (UTC), as text that sorts."""
+    # A century is more than any token or log lasts, and a date that Python can write.
+    offset = timedelta(days=max(-36_500.0, min(days, 36_500.0)))
+    return (datetime.now(UTC) + offset).isoformat(timespec="microseconds")
 
 
 def _today(analyst: str) -> str:
+    """Return the key under which today's lines of an analyst are counted."""
     return f"{_now()[:10]} {analyst}"

@@ -1,20 +1,21 @@
 """Answering exactly once: despite failures and retries, one key is charged once and has one answer.
 
-1. If the ledger holds a charge under the analyst's key, nothing more is charged. Is its answer
-   stored, it is given again. Is it not (the process was killed, or another one is at it), the
-   answer is drawn with the plan that the charge remembers, and stored; the ledger takes one answer
-   for a charge, so of two that are drawn one is never seen.
+1. If the ledger holds a charge under the analyst's key, nothing more is charged. If its answer is
+   stored, that answer is given again. If not (the process was killed, or another one is drawing
+   it), the answer is drawn with the plan that the charge remembers, and stored; the ledger takes
+   one answer for a charge, so if two are drawn, one of them is never seen.
 2. Else: plan, read the data, move the job to "charging" (from where it cannot be called off, see
    ``jobs``), charge (one transaction that looks for the key and the version again), wait until the
    charge is durable, draw, store.
 
-Nothing leaves before it is stored: an answer that was given is the one that is given again. Killed
-at any instant, charged >= released.
+No answer leaves before it is stored, so that an answer that was given is the one that is given
+again. Wherever the process is killed, what was charged covers what was released.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -51,20 +52,27 @@ from dptopk.service.questions import (
 
 
 class KeyUsed(DptopkError):
-    """The idempotency key was used for another question, or is of a budget or of data that were
-    renewed since.
+    """The idempotency key was used for another question, or its charge belongs to a budget or to
+    data that have been renewed since.
     """
 
 
 def job_of(analyst: str, dataset: str, key: str) -> str:
-    """The name of the job of a question: the same for every retry."""
+    """Return the name of a question's job, a hash that is the same for every retry with the same
+    key.
+    """
     return fingerprint([analyst_name(analyst), dataset, key])[:32]
 
 
 @dataclass
 class AnswerService:
-    """Everything that asking needs; charges share durable commits with charges alone, so that no
-    answer undoes one.
+    """The service that charges and answers questions, once for each key.
+
+    Attributes:
+        ledger: the ledger that is charged.
+        histograms: the cache of histograms.
+        plans: the cache of plans.
+        jobs: the status of each question.
     """
 
     ledger: Ledger
@@ -73,12 +81,15 @@ class AnswerService:
     jobs: Jobs
 
     def __post_init__(self) -> None:
-        self._charges, self._answers = Commits(self.ledger), Commits(self.ledger)
+        # Writes of one kind share durable commits. Charges and answers do not share them, so that
+        # an answer that fails cannot undo a charge.
+        self._charges = Commits(self.ledger)
+        self._answers = Commits(self.ledger)
 
     def known(
         self, spec: DatasetSpec, analyst: str, key: str, question: PostedQuestion
     ) -> Spend | None:
-        """The charge under a key, if there is one.
+        """Return the charge under a key, or None if there is none.
 
         Raises:
             KeyUsed: when it was for another question.
@@ -89,31 +100,42 @@ class AnswerService:
         return spend
 
     def ask(self, spec: DatasetSpec, analyst: str, key: str, question: PostedQuestion) -> Spend:
-        """Charge and answer a question, or find what was done before; the charge whose answer is
-        stored.
+        """Charge and answer a question, unless that was done before; return the charge, whose
+        answer is stored.
+
+        Args:
+            spec: the data set.
+            analyst: the name of the analyst who asks.
+            key: the idempotency key.
+            question: the question.
 
         Raises:
             BudgetExceeded: nothing was charged.
             Cancelled: the job was called off; nothing was charged, nor will be under this key.
             LedgerError: the ledger refuses; a retry with the same key goes on from where this
-            ended.
+                ended.
         """
-        analyst, job = analyst_name(analyst), job_of(analyst, spec.name, key)
-        while (spend := self.known(spec, analyst, key, question)) is None:
+        analyst = analyst_name(analyst)
+        job = job_of(analyst, spec.name, key)
+        spend = self.known(spec, analyst, key, question)
+        while spend is None:
             self._charge(spec, analyst, key, question, job)
+            spend = self.known(spec, analyst, key, question)
         if spend.answer is None:
             self._answer(spec, spend)
-        done = self.known(spec, analyst, key, question)
-        if done is None or done.answer is None:
+        answered = self.known(spec, analyst, key, question)
+        if answered is None or answered.answer is None:
             raise LedgerError("the answer was not stored; ask again with the same key")
-        return done
+        return answered
 
     def _charge(
         self, spec: DatasetSpec, analyst: str, key: str, question: PostedQuestion, job: str
     ) -> None:
-        """Read the data, then charge: a question that fails before costs nothing.
+        """Read the data and check that they fit the plan, then charge.
 
-        Nothing is charged here when the data changed meanwhile, or another worker was faster.
+        A question that fails before the charge costs nothing. If the data changed meanwhile, or
+        another worker charged the key first, nothing is charged here and the caller looks again.
+        The arguments are those of ``ask``; ``job`` is the name of the question's job.
         """
         plan = self.plans.get(spec, question)
         version = self.ledger.state(spec.name).version
@@ -138,24 +160,32 @@ class AnswerService:
         )
         try:
             self._charges.do(charging)
-        except BudgetExceeded as refused:
+        except BudgetExceeded as refusal:
             kind = kind_of(spec, question)
             if kind is None:
                 raise
             accounts = self.ledger.state(spec.name).accounts(analyst, segments)
-            raise advised(refused, accounts.values(), kind) from None
+            raise advised(refusal, accounts.values(), kind) from None
         except InvalidParameter:
-            charged = (
-                self.known(spec, analyst, key, question) is not None
-            )  # by another worker, for an earlier version
-            if not charged and self.ledger.state(spec.name).version == version:
+            # The ledger refuses a key that another worker has charged, and an old version.
+            charged_elsewhere = self.known(spec, analyst, key, question) is not None
+            data_changed = self.ledger.state(spec.name).version != version
+            if not charged_elsewhere and not data_changed:
                 raise
 
     def _read(
         self, spec: DatasetSpec, version: str, question: PostedQuestion, plan: Plan, job: str | None
     ) -> Mapping[str, Histogram]:
-        """Return the histograms of a question, cached or read now; ``job`` is informed of the
-        progress.
+        """Return the histograms of a question by segment, cached or read now.
+
+        A question without segments has one histogram, under the name "".
+
+        Args:
+            spec: the data set.
+            version: the version of the data.
+            question: the question, for its conditions and segments.
+            plan: the plan that says what is read.
+            job: the job whose progress is noted; None: no progress is noted.
         """
 
         def progress(done: int, total: int) -> None:
@@ -163,24 +193,30 @@ class AnswerService:
                 self.jobs.progress(job, done, total)
 
         segmented = spec.segmented(question.segments, question.where)
-        if (finding := plan.reading.finding) is not None:
-            segmented = replace(segmented, finding=finding)
+        if plan.reading.finding is not None:
+            segmented = replace(segmented, finding=plan.reading.finding)
         return self.histograms.get(spec, version, question.where, segmented, progress)
 
     def _answer(self, spec: DatasetSpec, spend: Spend) -> None:
-        """Draw and store the answer to a charge, with the plan that was charged."""
+        """Draw the answer to a charge with the plan that was charged, and store it.
+
+        If another worker has stored its answer first, that one counts and this one is never seen.
+
+        Raises:
+            KeyUsed: if the budget, or the data of segments, were renewed since the charge.
+            LedgerError: if the data have changed and no longer fit the plan.
+            ReleaseWithheld: if the answer costs more than was charged.
+        """
         receipt = Receipt(spend.seq, spec.name, spend.analyst, spend.charge)
         question, plan = revived(spec, spend.mechanism, spend.charge)
         state = self.ledger.state(spec.name)
-        if (
-            spend.segments is not None and spend.seq < state.versioned
-        ):  # users may be in other segments of the new data
+        # In the new data users may be in other segments, whose accounts were not charged.
+        if spend.segments is not None and spend.seq < state.versioned:
             raise KeyUsed(
                 "the data changed before this question was answered: take a new idempotency key"
             )
-        if (
-            spend.seq <= state.renewed
-        ):  # what is drawn now would be about data that the budget of now is for
+        # An answer drawn now would be about data that only the new budget may pay for.
+        if spend.seq <= state.renewed:
             raise KeyUsed(
                 "the budget was renewed before this question was answered: take a new "
                 "idempotency key"
@@ -188,73 +224,84 @@ class AnswerService:
         releases = {}
         for segment, histogram in self._read(spec, state.version, question, plan, None).items():
             try:
-                release = releases[segment] = plan.release(histogram)
-            except (
-                InvalidParameter
-            ) as error:  # the data changed since the charge, and no longer suits it
+                release = plan.release(histogram)
+            except InvalidParameter as error:
                 raise LedgerError(
                     f"the answer to what was charged cannot be drawn now ({error})"
                 ) from None
             if not plan.charge.includes(release.charge):
                 raise ReleaseWithheld(plan.charge, release.charge)
+            releases[segment] = release
         answer = _stored(question, releases) | {"version": state.version}
         # What a segment did not use is not given back: another one may have used it.
         used = spend.charge if question.segments else releases[""].charge
-        try:
+        with suppress(InvalidParameter):  # raised if another worker has stored an answer
             self._answers.do(partial(self.ledger.finalize, receipt, used, answer=answer))
-        except (
-            InvalidParameter
-        ):  # another one was faster: its answer counts, and this one is never seen
-            return
 
 
 def _stored(question: PostedQuestion, releases: Mapping[str, Release]) -> dict[str, Any]:
-    """The answer as the ledger stores it: the release, or those of each segment."""
+    """Return the answer as the ledger stores it: the release, or a list with that of each
+    segment.
+    """
     if not question.segments:
         return releases[""].to_dict()
-    each = [{"segment": segment} | one.to_dict() for segment, one in releases.items()]
-    return {"segments": each}
+    parts = [{"segment": segment} | release.to_dict() for segment, release in releases.items()]
+    return {"segments": parts}
 
 
 def shown(
     spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = CONFIDENCE
 ) -> dict[str, Any]:
-    """A stored answer as it leaves: the release with its intervals, or those of each segment;
-    question and cost.
+    """Return a stored answer as the service sends it: question, cost, and releases with intervals.
+
+    Args:
+        spend: the charge.
+        answer: its answer, as ``_stored`` writes it.
+        dataset: the name of the data set.
+        confidence: the confidence of the intervals, in (0, 1).
     """
-    about = _charged(spend, dataset) | {
+    sent = _charge_facts(spend, dataset) | {
         "version": answer.get("version", ""),
         "confidence": confidence,
+        "question": spend.mechanism.get("question"),
     }
-    about["question"] = spend.mechanism.get("question")
     if "segments" not in answer:
-        return about | _with_intervals(answer, confidence)
-    each = [
-        {"segment": one["segment"]} | _with_intervals(one, confidence) for one in answer["segments"]
+        return sent | _with_intervals(answer, confidence)
+    parts = [
+        {"segment": part["segment"]} | _with_intervals(part, confidence)
+        for part in answer["segments"]
     ]
-    return about | {"segments": each}
+    return sent | {"segments": parts}
 
 
-def _charged(spend: Spend, dataset: str) -> dict[str, Any]:
+def _charge_facts(spend: Spend, dataset: str) -> dict[str, Any]:
+    """Return the ledger's entry, the time, the data set and the charge, as the service
+    sends them.
+    """
     return {"entry": spend.seq, "at": spend.at, "dataset": dataset, "charge": str(spend.charge)}
 
 
 def begun(spend: Spend, dataset: str) -> dict[str, Any]:
-    """The charge of a stream as it leaves."""
+    """Return the charge of a stream, with the stream's terms, as the service sends it."""
     terms = spend.mechanism["stream"]
     mechanism = {name: terms["mechanism"][name] for name in ("k", "days", "days_per_user")}
-    return _charged(spend, dataset) | {"stream": terms["stream"], **terms["calendar"], **mechanism}
+    stream = {"stream": terms["stream"], **terms["calendar"], **mechanism}
+    return _charge_facts(spend, dataset) | stream
 
 
 def _with_intervals(stored: Mapping[str, Any], confidence: float) -> dict[str, Any]:
-    """One release, and intervals that hold for all of its rows at once."""
+    """Return a stored release, and intervals that hold for all of its rows at once with this
+    confidence.
+    """
     release = Release.from_dict(stored)
     plain = {name: value for name, value in stored.items() if name not in {"version", "segment"}}
     return {"release": plain, "intervals": _intervals(release, confidence)}
 
 
 def _intervals(release: Release, confidence: float) -> list[dict[str, int]] | None:
-    """Return what counts and ranks may be, row by row; None: of an answer without counts."""
+    """Return for each row its rank and the ends of its count and of its rank; None for an answer
+    without counts.
+    """
     if release.counts is None or release.measurement is None:
         return None
     table = release.intervals(confidence=confidence)

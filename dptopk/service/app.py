@@ -1,4 +1,4 @@
-"""The application: routes, who may call them, how they fail."""
+"""The HTTP application: its routes, its limits on requests, and how errors are answered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from dptopk.service.worker import Service, place
 
 LOG = logging.getLogger("dptopk.service")
 
-# The library's errors as HTTP says them; the first that fits.
+# The status and the word for each error of the library; the first class that fits counts.
 STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
     (KeyUsed, 409, "key_used"),
     (Cancelled, 409, "cancelled"),
@@ -49,9 +49,9 @@ STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
     (errors.LedgerError, 503, "ledger"),
     (Busy, 429, "busy"),
 )
-REFUSED = "DPTOPK_REFUSED"  # names the file in which a worker says why it did not begin
-MOST_BYTES = 65_536  # of a request's body
-BODY_SECONDS = 20.0  # in which it must be sent
+REFUSED = "DPTOPK_REFUSED"  # names the file in which a worker writes why it did not begin
+MOST_BYTES = 65_536  # the longest body of a request
+BODY_SECONDS = 20.0  # a body must come within this time
 SCRIPTS = (
     "page.js",
     "common.js",
@@ -86,16 +86,17 @@ def create_app(
     wall: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> FastAPI:
-    """The service for a catalog.
+    """Return the HTTP application that serves a catalog.
 
     Args:
-        catalog: what is served.
-        wall: the time that answers keep to, in seconds.
-        sleep: how to wait for it.
+        catalog: the catalog that is served.
+        wall: the function that returns the time by which answers are sent on a schedule, in
+            seconds.
+        sleep: the function that waits for a number of seconds.
 
     Raises:
         LedgerError: when the ledger cannot be opened, does not fit the catalog, or lacks what its
-        head says it held.
+            head says it held.
     """
     service = Service(catalog, wall=wall, sleep=sleep)
 
@@ -128,10 +129,11 @@ def create_app(
 
 
 def from_environment() -> FastAPI:
-    """The application of one of several workers: the catalog's path is in DPTOPK_CATALOG.
+    """Return the application of one of several workers; the path of the catalog is in
+    DPTOPK_CATALOG.
 
-    A catalog that is refused ends the worker and the process that would start another one for it,
-    which finds the reason in the file that REFUSED names.
+    If the catalog is refused, the worker writes the reason into the file that REFUSED names and
+    ends, together with its parent process, which would start another worker for it.
     """
     try:
         return create_app(load_catalog(os.environ["DPTOPK_CATALOG"]))
@@ -142,15 +144,19 @@ def from_environment() -> FastAPI:
 
 
 async def _health(service: Service) -> Response:
-    """Whether the ledger and the access database can be read; checked at most once a second for all
-    callers, who wait for one check together.
+    """Return whether the ledger and the access database can be read, as status 200 or 503.
+
+    They are checked at most once a second; all callers wait for one check together.
     """
-    well = await service.health()
-    return JSONResponse({"status": "ok" if well else "failing"}, status_code=200 if well else 503)
+    if await service.health():
+        return JSONResponse({"status": "ok"}, status_code=200)
+    return JSONResponse({"status": "failing"}, status_code=503)
 
 
 def _page(name: str) -> Callable[[], Response]:
-    kind = KINDS[name.rpartition(".")[2]]
+    """Return the route of a file of the web page."""
+    _, _, ending = name.rpartition(".")
+    kind = KINDS[ending]
 
     def page() -> Response:
         text = files("dptopk.service").joinpath("page", name).read_text(encoding="utf-8")
@@ -160,11 +166,12 @@ def _page(name: str) -> Callable[[], Response]:
 
 
 def problem(status: int, error: str, message: str) -> JSONResponse:
-    """A refusal."""
+    """Return a refusal: its status, a word for the reason and a message."""
     return JSONResponse({"error": error, "message": message}, status_code=status)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
+    """Return the refusal for an error of the library."""
     for kind, status, name in STATUS:
         if isinstance(error, kind):
             return problem(status, name, str(error))
@@ -172,14 +179,17 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 async def _not_understood(_: Request, error: Exception) -> Response:
-    """Describe what is wrong with a request, without its values."""
-    # what the handler is registered for
+    """Return the refusal of a request that does not fit its model; values of the request are not
+    repeated.
+    """
+    # The handler is registered for this error alone.
     assert isinstance(error, RequestValidationError)  # noqa: S101
     words = in_words(error.errors())[:2000]
     return problem(422, "invalid", words.encode("utf-8", "replace").decode())
 
 
 async def _not_served(_: Request, error: Exception) -> Response:
+    """Return the refusal for an HTTPException; its word is its message in lower case."""
     assert isinstance(error, HTTPException)  # noqa: S101
     detail = str(error.detail)
     refusal = problem(error.status_code, detail.lower().replace(" ", "_"), detail)
@@ -187,9 +197,13 @@ async def _not_served(_: Request, error: Exception) -> Response:
     return refusal
 
 
-class _Body:
-    """The body of a request, which is read when its sender is known, in limited time and up to a
-    limited length.
+class _LimitedBody:
+    """The body of a request, which is read only when its sender is known, in limited time and up to
+    a limited length.
+
+    Args:
+        request: the request.
+        receive: the function that receives its messages.
     """
 
     def __init__(self, request: Request, receive: Receive) -> None:
@@ -201,8 +215,13 @@ class _Body:
         self._more = True
 
     async def receive(self) -> Message:
-        """The next piece; after the last one, that the sender has gone, for which there is no limit
-        of time.
+        """Return the next message of the request: a piece of its body or, after the last one, that
+        the sender has gone.
+
+        There is no limit of time for the latter.
+
+        Raises:
+            HTTPException: with status 401, 408, 413, 429 or 503.
         """
         try:
             if self._request.method != "GET":
@@ -211,7 +230,9 @@ class _Body:
             raise HTTPException(429, "Busy") from None
         except LedgerError:
             raise HTTPException(503, "The access database cannot be read") from None
-        seconds = max(0.0, self._until - self._clock()) if self._more else None
+        seconds = None
+        if self._more:
+            seconds = max(0.0, self._until - self._clock())
         try:
             message = await asyncio.wait_for(self._receive(), seconds)
         except TimeoutError:
@@ -224,11 +245,15 @@ class _Body:
 
 
 class _Outermost:
-    """Counts requests, adds headers, reads short bodies of people it knows, and turns what nobody
-    expected into a 500.
+    """The outermost layer of the application.
 
-    A body is read when the application asks for it, which FastAPI does before anything else. The
-    plain 500 has no message and no traceback.
+    It counts requests, adds headers, limits bodies, and answers an unforeseen error with a plain
+    500, which has no message and no traceback. A body is read when the application asks for it,
+    which FastAPI does before anything else.
+
+    Args:
+        app: the application inside.
+        service: the worker.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -250,7 +275,7 @@ class _Outermost:
             await send(message)
 
         try:
-            await self.app(scope, _Body(request, receive).receive, sending)
+            await self.app(scope, _LimitedBody(request, receive).receive, sending)
         except Exception as error:  # noqa: BLE001
             connection = getattr(request.state, "connection", None)
             if connection is not None and connection.gone:  # it left before it was answered

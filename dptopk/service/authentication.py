@@ -1,8 +1,7 @@
-"""Who may do what: the sender of a request, found before its body is read, and what a route asks of
-the sender.
+"""The sender of a request, who is found before its body is read, and the role that a route needs.
 
-A role is a dependency of the routes that need it (``Asking``, ``Spending``, ``Admin``), and hangs
-on nothing else that a request carries: neither its path nor its Host.
+A role is a dependency of the routes that need it (``Asking``, ``Spending``, ``Admin``). It depends
+on the token alone, and on nothing else of a request such as its path or its Host.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from dptopk.service.catalog import DatasetSpec
 from dptopk.service.worker import Service
 
 _bearer = HTTPBearer(auto_error=False, description="A token from `dptopk ledger analyst add`.")
-MOST_REQUESTS = 64  # of one analyst, open at a time
+MOST_REQUESTS = 64  # one analyst may have so many requests open at a time
 
 
 async def service_of(request: Request) -> Service:
-    """The worker's state."""
+    """Return the worker that answers a request."""
     service: Service = request.app.state.service
     return service
 
@@ -31,23 +30,31 @@ Worker = Annotated[Service, Depends(service_of)]
 
 
 def token_of(request: Request) -> str:
-    """The token that a request carries, or nothing; of two tokens neither counts, since a proxy may
-    have looked at the other one.
+    """Return the bearer token of a request, or "".
+
+    If there are two, neither counts: a proxy before the service may have checked the other one.
     """
     headers = request.headers.getlist("Authorization")
-    scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+    if len(headers) != 1:
+        return ""
+    scheme, _, token = headers[0].partition(" ")
     if scheme.lower() == "bearer":
         return token.strip()
     return ""
 
 
 async def authenticated(request: Request) -> Person:
-    """Return the sender of a request, found once; refuses unknown or too frequent ones before the
-    body is read.
+    """Return the sender of a request; unknown and too frequent senders are refused.
+
+    The sender is looked up once for each request, before its body is read.
+
+    Raises:
+        HTTPException: with status 401 or 429.
+        Busy: when too many requests of the sender are open.
     """
-    found: Person | None = getattr(request.state, "person", None)
-    if found is not None:
-        return found
+    known: Person | None = getattr(request.state, "person", None)
+    if known is not None:
+        return known
     service = await service_of(request)
     person = await service.senders.find(token_of(request))
     if person is None:
@@ -62,23 +69,36 @@ async def authenticated(request: Request) -> Person:
 
 
 def pay(service: Service, person: Person, cost: float = 1.0, *, spends: bool = False) -> None:
-    """Take the units of a request out of what its sender may ask for each second; 429 when there
-    are none.
+    """Take the units that a request costs from the rate of its sender's token.
+
+    Args:
+        service: the worker.
+        person: the sender.
+        cost: how many units the request costs; 0: none.
+        spends: whether they are of the rate of requests that spend, or of the free ones.
+
+    Raises:
+        HTTPException: with status 429, if the rate is used up.
     """
-    catalog = service.catalog
-    kind, rate = (
-        ("spend", catalog.spending_per_second) if spends else ("free", catalog.free_per_second)
-    )
-    if cost:
-        seconds = service.rates.wait(f"{kind} {person.token}", rate, cost)
+    if not cost:
+        return
+    if spends:
+        bucket = f"spend {person.token}"
+        rate = service.catalog.spending_per_second
     else:
-        seconds = 0.0
+        bucket = f"free {person.token}"
+        rate = service.catalog.free_per_second
+    seconds = service.rates.wait(bucket, rate, cost)
     if seconds:
         raise HTTPException(429, "Too many requests", {"Retry-After": str(math.ceil(seconds))})
 
 
 def hold(service: Service, request: Request, name: str, at_most: int) -> None:
-    """Count what is open, until the end of the request."""
+    """Count a request as open under a name, until it ends.
+
+    Raises:
+        Busy: when ``at_most`` are open under this name.
+    """
     service.open.enter(name, at_most)
     request.state.held = [*getattr(request.state, "held", ()), name]
 
@@ -95,26 +115,26 @@ Asking = Annotated[Person, Depends(person_of)]
 
 async def spender_of(request: Request, service: Worker, _: Asking) -> Person:
     """Return the sender of a request that spends, whose token is valid now."""
-    now = await service.senders.find(token_of(request), now=True)
-    if now is None:
+    person = await service.senders.find(token_of(request), now=True)
+    if person is None:
         raise _unknown()
-    if now.role == "reader":
+    if person.role == "reader":
         raise HTTPException(403, "This token asks nothing that is charged")
-    pay(service, now, spends=True)
-    return now
+    pay(service, person, spends=True)
+    return person
 
 
 Spending = Annotated[Person, Depends(spender_of)]
 
 
 async def admin_of(request: Request, service: Worker, _: Asking) -> Person:
-    """Return the sender of the request, if an administrator whose token is valid now."""
-    now = await service.senders.find(token_of(request), now=True)
-    if now is None:
+    """Return the sender of a request for administrators, whose token is valid now."""
+    person = await service.senders.find(token_of(request), now=True)
+    if person is None:
         raise _unknown()
-    if now.role != "admin":
+    if person.role != "admin":
         raise HTTPException(403, "For administrators")
-    return now
+    return person
 
 
 Admin = Annotated[Person, Depends(admin_of)]
@@ -123,7 +143,9 @@ Admin = Annotated[Person, Depends(admin_of)]
 async def dataset_of(
     service: Worker, person: Asking, dataset: Annotated[str, Path(max_length=64)]
 ) -> DatasetSpec:
-    """The data set of an address; one that the analyst may not see is not there."""
+    """Return the data set of an address; one that the sender may not see is treated as missing
+    (status 404).
+    """
     spec = service.catalog.datasets.get(dataset)
     if spec is None or not (person.role == "admin" or spec.may_ask(person.analyst)):
         raise HTTPException(404, "No such data set")
@@ -134,4 +156,5 @@ Dataset = Annotated[DatasetSpec, Depends(dataset_of)]
 
 
 def _unknown() -> HTTPException:
+    """Return the refusal of a request without a valid token; the caller raises it."""
     return HTTPException(401, "Token needed", {"WWW-Authenticate": "Bearer"})

@@ -1,4 +1,6 @@
-"""The ledger as the service sees it: what each analyst asked and got, and what stays."""
+"""What the service reports of the ledger: what was spent, what is left, and what a question
+takes.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,21 @@ from dptopk.ledger.names import canonical
 from dptopk.ledger.spends import Spend
 from dptopk.planning.gauge import Kind, epsilon_left, kind_of
 
-CACHED_PAGES = 512  # pages of the books
-RECENT_CHARGES = 20  # charges among which earlier kinds of questions are looked for
-MOST_SPENDING_POINTS = 100  # of the line of spending over time
+CACHED_PAGES = 512  # so many reports are cached
+RECENT_CHARGES = 20  # earlier kinds of questions are looked for among so many charges
+MOST_KINDS = 5  # so many of them are reported
+MOST_SPENDING_POINTS = 100  # the line of spending over time has at most so many points
 
 
 @dataclass(frozen=True)
 class Further:
-    """A further question, as a budget sees it.
+    """A further question that a budget may have to pay for.
 
     Attributes:
-        charge: what it would spend.
+        charge: the costs that it would spend.
         stated: the (ε, δ) that it states for all of its charge.
-        kind: all of a top-k question but its ε, to say which ε would fit; None: of another one.
+        kind: all of a top-k question but its ε, to find the ε that would fit; None for other
+            questions.
     """
 
     charge: Charge
@@ -44,30 +48,31 @@ class Further:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return what its effect on a budget is a function of."""
+        """The texts that determine what the question does to a budget, for a cache."""
         kind = "" if self.kind is None else canonical_json(self.kind.plain())
         return str(self.charge), str(self.stated), kind
 
     def after(self, account: Account) -> AfterQuestion:
-        """Return what it would leave, and how often it fits; the account is a copy and is spent,
-        unless it refuses.
+        """Return the budget that the question would leave, and how often it fits.
+
+        The account must be a copy: the question is spent on it, unless it is refused.
         """
         fits = account.fits(self.charge, self.stated)
-        refused = ""
+        refusal = ""
         why = ""
-        largest = None
+        largest_epsilon = None
         try:
             account.spend(self.charge, stated=self.stated)
         except DptopkError as error:
-            refused = str(error)
+            refusal = str(error)
             why = getattr(error, "reason", "")
             if self.kind is not None:
-                largest = epsilon_left(account, self.kind)
+                largest_epsilon = epsilon_left(account, self.kind)
         return {
             "fits": fits,
-            "refused": refused,
+            "refused": refusal,
             "why": why,
-            "largest_epsilon": largest,
+            "largest_epsilon": largest_epsilon,
             "share_after": account.share(),
             "shares_after": account.shares(),
         }
@@ -77,10 +82,12 @@ class AfterQuestion(TypedDict):
     """The budget that a further question would leave.
 
     Attributes:
-        fits: how many times it fits.
-        refused, why: the refusal, and what is missing; empty where it fits.
-        largest_epsilon: where it does not fit, the largest ε at which one of its kind does.
-        share_after, shares_after: used shares with it.
+        fits: how many times the question fits.
+        refused: the message of the refusal; empty if it fits.
+        why: what is missing; empty if it fits.
+        largest_epsilon: if it does not fit, the largest ε at which a question of its kind does.
+        share_after: the used share of the budget with the question.
+        shares_after: the used share of each part of the budget with the question.
     """
 
     fits: int
@@ -92,7 +99,14 @@ class AfterQuestion(TypedDict):
 
 
 class SpendingPoint(TypedDict, total=False):
-    """A charge, and the used share of the budget after it."""
+    """A charge, and the used share of the budget after it.
+
+    Attributes:
+        entry: the charge's number in the ledger.
+        at: its time.
+        analyst: who was charged.
+        share: the used share; missing for older charges.
+    """
 
     entry: int
     at: str
@@ -104,11 +118,11 @@ class SpendingPage(TypedDict):
     """The report for the owner of a data set.
 
     Attributes:
-        over_time: entry, time, analyst and used share of each charge since the last renewal.
-        analysts: of each, how many questions, and what they were charged.
-        limits: used share of each limit or part.
-        renewals: how many there were.
-        shares: used shares of the data set's budget.
+        over_time: the latest charges since the last renewal, each with the used share after it.
+        analysts: for each analyst the number of questions, and what they were charged.
+        limits: the used share of each limit or share of an analyst.
+        renewals: how many renewals there were.
+        shares: the used share of each part of the data set's budget.
         lifetime: what was charged since the data set was made.
     """
 
@@ -123,10 +137,15 @@ class SpendingPage(TypedDict):
 class SpendingLine:
     """The share of a data set's budget that was used after each charge since the last renewal.
 
-    Entries are followed once, by what they recorded; only new ones are read for the next look.
+    Each entry of the ledger is read once: a later call reads only the entries that are new.
 
     Args:
-        state: of the data set, as of now.
+        state: the present state of the data set.
+
+    Attributes:
+        renewed: the number of the entry of the last renewal.
+        last: the number of the last entry that was read.
+        points: the latest charges, oldest first.
     """
 
     def __init__(self, state: DatasetState) -> None:
@@ -138,46 +157,55 @@ class SpendingLine:
         self.points: deque[SpendingPoint] = deque(maxlen=MOST_SPENDING_POINTS)
 
     def follow(self, entries: Iterable[Entry], latest: int) -> None:
-        """Go on with the entries after the last one, up to ``latest``; a reading takes time, and is
-        taken at the latest entries alone.
+        """Read the entries after the last one.
+
+        Args:
+            entries: these entries, in order.
+            latest: the number of the ledger's last entry. Shares take time to compute, and are
+                computed only for entries close to it.
         """
         self._shown_from = latest - 4 * MOST_SPENDING_POINTS
         for entry in entries:
             self.last = entry.seq
             if entry.dataset != self._dataset:
                 continue
-            # written under other rules: the account's own share is shown beside the line
+            # An entry that an earlier version wrote under other rules may not fit, and is left out.
             with suppress(DptopkError, KeyError):
                 self._follow(entry)
 
     def _follow(self, entry: Entry) -> None:
+        """Apply an entry to the replayed account and, if it changes what is used, add or update a
+        point.
+        """
         body = entry.body
-        if "merged" in body:  # users may have moved between segments
+        if "merged" in body:  # a new version of the data: users may be in other segments
             self._replayed.merge(self._replayed.merged())
         elif entry.kind == "charge":
             charge = Charge.parse(body["charge"])
             self._account(entry).apply(charge, body["records"]["dataset"])
             self.points.append({"entry": entry.seq, "at": entry.at, "analyst": entry.analyst})
-            self._show()
+            self._set_share()
         elif entry.kind == "release" and "dataset" in body["returned"]:
             unused = Charge.parse(body["unused"])
             self._account(entry).revert(unused, body["returned"]["dataset"])
             if self.points and self.points[-1]["entry"] == body["charge"]:
-                self._show()
+                self._set_share()
 
     def _account(self, entry: Entry) -> Account:
+        """Return the replayed account that an entry's charge is paid from."""
         return self._replayed.accounts(entry.analyst, entry.body.get("segments"))["dataset"]
 
-    def _show(self) -> None:
+    def _set_share(self) -> None:
+        """Set the share of the last point to what is used now, if the entry is recent enough."""
         if self.last > self._shown_from:
             self.points[-1]["share"] = self._replayed.account.share()
 
 
 class BudgetReports:
-    """Reads of the ledger; what is a function of its last entry is computed once.
+    """Reports on the budgets of a ledger; each is computed once for each last entry of the ledger.
 
     Args:
-        ledger: open.
+        ledger: the open ledger.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -186,9 +214,14 @@ class BudgetReports:
         self._lines: dict[str, SpendingLine] = {}  # by data set
         self._lock = threading.Lock()
 
-    def _now(self, make: Callable[[], Any], *key: Hashable) -> Any:
-        """A page of the books as of the ledger's last entry: made once for each entry."""
-        return self._pages.get((self.ledger.head()["hash"], *key), make)
+    def _cached(self, compute: Callable[[], Any], *key: Hashable) -> Any:
+        """Return a report, which is computed again only when the ledger has a new entry.
+
+        Args:
+            compute: the function that computes it.
+            key: the name of the report.
+        """
+        return self._pages.get((self.ledger.head()["hash"], *key), compute)
 
     def balance(
         self,
@@ -198,105 +231,115 @@ class BudgetReports:
         *,
         segments: tuple[str, ...] | None = None,
     ) -> dict[str, Any]:
-        """The budgets that an analyst's question must fit, each before and after a further charge.
+        """Return the budgets that an analyst's question must fit, before and after the question.
 
         Args:
-            dataset: whose.
-            analyst: who would ask.
-            further: what would be spent; the data set is charged nothing here.
-            segments: declared ones that would pay; None: all data.
+            dataset: the name of the data set.
+            analyst: the analyst who would ask.
+            further: the question that would be charged; nothing is charged here. None: no question.
+            segments: the declared segments that would pay; None: all data.
 
         Returns:
-            "total": of the data set. "mine": the share or the limit that was allotted to the
-            analyst; ``owner`` says whose it is: an analyst without a share draws on the reserve.
+            "total" is the budget of the data set. "mine" is the share or the limit of the analyst,
+            if there is one; its "owner" is the reserve for an analyst without a share.
         """
         name = canonical(analyst)
         key = ("balance", dataset, name, segments, None if further is None else further.key)
-        return self._now(lambda: self._balance(dataset, name, further, segments), *key)
+        return self._cached(lambda: self._balance(dataset, name, further, segments), *key)
 
     def _balance(
         self, dataset: str, name: str, further: Further | None, segments: tuple[str, ...] | None
     ) -> dict[str, Any]:
-        state = self.ledger.state(dataset)  # a copy: what is spent on it is spent nowhere else
+        """Compute the report of ``balance``, for the analyst's name as the ledger writes it."""
+        state = self.ledger.state(dataset)  # a copy, on which the question can be tried
         kind = kind_of(state.kind, state.account, state.sensitivity)
-        parts = state.terms.get("shares")
-        if parts is None:
-            account = _of(state.account, segments)
+        shares = state.terms.get("shares")
+        if shares is None:
+            account = _account_of(state.account, segments)
             balance = {"total": self._page(account, kind, further, dataset, segments)}
-            for owner, held in state.limits_of(name, segments).items():
-                page = self._page(held, kind, further, dataset, owner, segments)
+            for owner, limit in state.limits_of(name, segments).items():
+                page = self._page(limit, kind, further, dataset, owner, segments)
                 balance["mine"] = {"owner": name} | page
             return balance
-        owner = name if name in parts else RESERVE
+        owner = name if name in shares else RESERVE
         total = self._page(state.account, kind, None, dataset)
-        if owner not in parts:
+        if owner not in shares:
             return {"total": total, "mine": _no_share(name)}
-        own = _of(state.account.account(name), segments)
+        own = _account_of(state.account.account(name), segments)
         page = self._page(own, kind, further, dataset, owner, segments)
         return {"total": total, "mine": {"owner": owner} | page}
 
     def budget(self, dataset: str, analyst: str, *, everyone: bool = False) -> dict[str, Any]:
-        """The balance, what the analyst was charged, and how often earlier kinds of questions still
-        fit.
+        """Return the balance, what the analyst was charged, and how often earlier kinds of
+        questions still fit.
 
         Args:
-            dataset: whose.
-            analyst: for whom.
-            everyone: whether questions of others are named too.
+            dataset: the name of the data set.
+            analyst: the analyst for whom it is.
+            everyone: whether earlier questions of others are named too.
         """
-        return self._now(
+        return self._cached(
             lambda: self._budget(dataset, analyst, everyone), "budget", dataset, analyst, everyone
         )
 
     def _budget(self, dataset: str, analyst: str, everyone: bool) -> dict[str, Any]:
-        kinds: dict[str, Spend] = {}
-        whose = None if everyone else analyst
-        for spend in self.ledger.recent(
-            dataset, analyst=whose, at_most=RECENT_CHARGES, outcomes=False
-        ):
+        """Compute the report of ``budget``."""
+        latest_of_kind: dict[str, Spend] = {}  # the newest kind first
+        spends = self.ledger.recent(
+            dataset,
+            analyst=None if everyone else analyst,
+            at_most=RECENT_CHARGES,
+            outcomes=False,
+        )
+        for spend in spends:
             if spend.charge:  # a day of a stream costs nothing
-                kinds.setdefault(str(spend.mechanism.get("text", "")), spend)
+                latest_of_kind.setdefault(str(spend.mechanism.get("text", "")), spend)
         state = self.ledger.state(dataset)
-
-        def fitting(spend: Spend) -> int:
-            try:
-                accounts = state.accounts(analyst, spend.segments).values()
-            except BudgetExceeded:  # no share and no reserve
-                return 0
-            return min(account.fits(spend.charge, spend.stated) for account in accounts)
-
+        kinds = list(latest_of_kind.items())[:MOST_KINDS]
         fits = [
-            {"question": spend.mechanism.get("question"), "text": text, "fits": fitting(spend)}
-            for text, spend in list(kinds.items())[4::-1]
+            {
+                "question": spend.mechanism.get("question"),
+                "text": text,
+                "fits": _times_that_fit(state, analyst, spend),
+            }
+            for text, spend in reversed(kinds)
         ]
         spent = str(state.spent(analyst=analyst))
         return self.balance(dataset, analyst) | {"spent_by_me": spent, "fits": fits}
 
     def _page(
-        self, account: Account, kind: Kind, further: Further | None, *whose: Hashable
+        self, account: Account, kind: Kind, further: Further | None, *owner: Hashable
     ) -> dict[str, Any]:
-        """One budget in numbers; ``whose``: tells it from others."""
-        now = account.summary()
-        return {
-            "epsilon": now.epsilon_total,
-            "epsilon_spent": now.epsilon_spent,
-            "epsilon_left": self._now(lambda: epsilon_left(account, kind), "left", *whose),
+        """Return one budget in numbers.
+
+        Args:
+            account: a copy of its account, on which the question is tried.
+            kind: the kind of question for which epsilon_left is stated.
+            further: the question; None: no question.
+            owner: the names that tell this budget from others, for the cache.
+        """
+        summary = account.summary()
+        page = {
+            "epsilon": summary.epsilon_total,
+            "epsilon_spent": summary.epsilon_spent,
+            "epsilon_left": self._cached(lambda: epsilon_left(account, kind), "left", *owner),
             "question": str(kind),
-            "delta": now.delta,
-            "share": now.share,
-            "shares": now.shares,
+            "delta": summary.delta,
+            "share": summary.share,
+            "shares": summary.shares,
             "remaining": str(account.remaining()),
-            **({} if further is None else further.after(account)),
         }
+        if further is not None:
+            page |= further.after(account)
+        return page
 
     def spending(self, dataset: str) -> SpendingPage:
-        """For who owns the data: the share of the budget used after each charge, and what each
-        analyst spent.
-        """
-        page: SpendingPage = self._now(lambda: self._spending(dataset), "spending", dataset)
+        """Return the report for the owner of a data set."""
+        page: SpendingPage = self._cached(lambda: self._spending(dataset), "spending", dataset)
         return page
 
     def _spending(self, dataset: str) -> SpendingPage:
+        """Compute the report of ``spending``."""
         state = self.ledger.state(dataset)
         with self._lock:
             line = self._lines.get(dataset)
@@ -304,16 +347,16 @@ class BudgetReports:
                 line = self._lines[dataset] = SpendingLine(state)
             line.follow(self.ledger.entries(line.last), self.ledger.head()["seq"])
             points = [point for point in line.points if "share" in point]
-        people = {
+        analysts = {
             name: {"queries": total.queries, "spent": str(state.spent(analyst=name))}
             for name, total in state.now.items()
         }
-        limits = {name: held.share() for name, (_, held) in state.limits.items()}
+        limits = {name: account.share() for name, (_, account) in state.limits.items()}
         if "shares" in state.terms:
             limits |= state.account.shares()
         return {
             "over_time": points,
-            "analysts": people,
+            "analysts": analysts,
             "limits": limits,
             "renewals": state.renewals,
             "shares": state.account.shares(),
@@ -321,22 +364,31 @@ class BudgetReports:
         }
 
     def shares(self, dataset: str) -> dict[str, float]:
-        """Return the used shares of a data set's budget."""
+        """Return the used share of each part of a data set's budget."""
         return self.ledger.state(dataset).account.shares()
 
     def version(self, dataset: str) -> str:
-        """The data version that the ledger says."""
+        """Return the present version of a data set's data, by the ledger."""
 
         def read() -> str:
             return str(self.ledger.state(dataset).version)
 
-        version: str = self._now(read, "version", dataset)
+        version: str = self._cached(read, "version", dataset)
         return version
 
 
+def _times_that_fit(state: DatasetState, analyst: str, spend: Spend) -> int:
+    """Return how many more times an analyst could ask a question that was charged before."""
+    try:
+        accounts = state.accounts(analyst, spend.segments).values()
+    except BudgetExceeded:  # there is neither a share of the analyst nor a reserve
+        return 0
+    return min(account.fits(spend.charge, spend.stated) for account in accounts)
+
+
 def _no_share(analyst: str) -> dict[str, Any]:
-    """The part of an analyst for whom nothing was set aside."""
-    nothing = "there is neither a share of this analyst nor a reserve"
+    """Return the numbers of ``_page`` for an analyst who has no share, when there is no reserve."""
+    reason = "there is neither a share of this analyst nor a reserve"
     return {
         "owner": analyst,
         "epsilon": 0.0,
@@ -345,9 +397,9 @@ def _no_share(analyst: str) -> dict[str, Any]:
         "delta": 0.0,
         "share": 1.0,
         "shares": {},
-        "remaining": f"nothing: {nothing}",
-        "refused": nothing,
-        "why": nothing,
+        "remaining": f"nothing: {reason}",
+        "refused": reason,
+        "why": reason,
         "largest_epsilon": 0.0,
         "fits": 0,
         "share_after": 1.0,
@@ -355,8 +407,8 @@ def _no_share(analyst: str) -> dict[str, Any]:
     }
 
 
-def _of(account: Account, segments: tuple[str, ...] | None) -> Account:
-    """The account of these segments; None: of all data."""
+def _account_of(account: Account, segments: tuple[str, ...] | None) -> Account:
+    """Return the account of these segments; None stands for all data."""
     if segments is not None and isinstance(account, Parallel):
         return account.only(*segments)
     return account

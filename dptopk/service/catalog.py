@@ -1,6 +1,4 @@
-"""The catalog: which data sets are served, out of which files, within which budgets, and who may do
-what.
-"""
+"""The catalog: which data sets are served, from which files, within which budgets, and to whom."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class CatalogRefused(InvalidParameter):
-    """All that is wrong with a catalog.
+    """The refusal of a catalog, with all that is wrong with it.
 
     Attributes:
         messages: one for each mistake.
@@ -44,23 +42,24 @@ def refuse_all(messages: Iterable[str]) -> None:
     """Refuse a catalog if there is anything wrong with it.
 
     Raises:
-        CatalogRefused: with all of it.
+        CatalogRefused: with each message once.
     """
-    found = tuple(dict.fromkeys(messages))
-    if found:
-        raise CatalogRefused(found)
+    mistakes = tuple(dict.fromkeys(messages))
+    if mistakes:
+        raise CatalogRefused(mistakes)
 
 
 def refuse_special(path: Path) -> Path:
-    """Return a path unless it is a loop of links, or what is there is neither a file nor a folder:
-    to read a pipe would wait for whoever writes into it.
+    """Return a path, unless it is a loop of links, or what is there is neither a file nor a folder.
+
+    To read a pipe would wait until somebody writes into it. A path with nothing there is returned.
 
     Raises:
-        InvalidParameter: then.
+        InvalidParameter: naming the problem.
     """
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError) as error:  # whoever reads it says more
+    except (OSError, ValueError) as error:  # reading the file will say more
         if getattr(error, "errno", None) == errno.ELOOP:
             raise InvalidParameter(f"{path.name!r} leads to a loop of symbolic links") from None
         return path
@@ -75,47 +74,51 @@ def valid_name(**arguments: object) -> str:
     Raises:
         InvalidParameter: otherwise; a name never leads to another directory.
     """
-    ((label, value),) = arguments.items()
+    ((name, value),) = arguments.items()
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise InvalidParameter(
-            f"{label} must be 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter"
+            f"{name} must be 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter"
         )
     return value
 
 
 @dataclass(frozen=True)
 class CatalogBudget:
-    """A budget: a total (ε, δ) to spend freely, registered costs, or the shares of several
-    analysts, with their δ.
+    """A budget as the catalog states it: a total, registered costs, or the shares of several
+    analysts.
+
+    Attributes:
+        budget: a total in ε or ρ that is spent freely; None: there is none.
+        registered: costs that may be spent in any order.
+        shares: analyst, or "reserve" -> their own costs or total.
+        delta: the δ of registered costs, or of all shares.
+        failure_delta: the part of a total's δ for failures; None: half of it.
     """
 
     budget: Budget | None = None
     registered: Charge | None = None
     shares: Mapping[str, Charge | Budget] | None = None
     delta: float | None = None
-    failure_delta: float | None = (
-        None  # of a budget's δ: for the deltas of charges; None: half of it
-    )
+    failure_delta: float | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of ``Ledger.create_dataset``, ``Ledger.renew`` and
         ``Ledger.set_limit``.
         """
-        stated = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in stated.items() if value is not None}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Segmented:
-    """Which segments a question is put to, none: to the data set as a whole; and on what
-    histograms.
+    """The segments that a question is about, and how their data are read.
 
     Attributes:
-        column: that says which segment a row belongs to.
-        values: the segments.
+        column: the column that says which segment a row belongs to; "" without segments.
+        values: the segments; empty: the question is about the data set as a whole.
         per_user: in how many of them one user counts.
-        finding: EventCounts, made with these options of ``event_counts``; None: histograms under
-            the catalog's caps.
+        finding: how events are read if labels are found first; None: histograms under the catalog's
+            caps.
     """
 
     column: str = ""
@@ -129,37 +132,38 @@ class DatasetSpec:
     """One data set of the catalog.
 
     Attributes:
-        name: in addresses and in the ledger.
-        source: path of a table; ``{version}`` in it stands for the data version. "macbeth": the
+        name: its name in addresses and in the ledger.
+        source: the path of a table; ``{version}`` in it stands for the data version. "macbeth": the
             table that is shipped.
         terms: its budget, written to the ledger when the data set is new there.
-        label, count: columns of a table of counts.
-        user, item: columns of a table of events instead; the caps below are then enforced.
-        labels_per_user, per_label_cap: Δ and τ: of a table of counts for the sums over all rows of
-            a label (within one value of each column of which ``segments`` says that a user is in
-            several).
+        label, count: the columns of a table of counts.
+        user, item: the columns of a table of events instead; the caps below are then enforced.
+        labels_per_user, per_label_cap: Δ and τ, the caps on one user. For a table of counts they
+            are taken as given, for the sums over all rows of a label. (If ``segments`` says that a
+            user is in several values of a column, they are for the rows with one value of it.)
         unit, version: the privacy unit in words; the version when the data set is new.
         domain: "private", or "public" with ``labels``.
-        labels: the public labels; None = labels come from the data, and are private.
-        count_capped: of events with private labels: answer in one phase, and count what the cap
-            leaves. Else Δ is the cap under which labels are found, and what was found is counted
-            without it.
-        top: rows that are brought back from events, which are then answered in one phase; None =
-            all.
-        engine: of events: "duckdb" or "spark".
-        filters: column -> public list of values that a question may ask for.
-        segments: columns of these whose values may all be asked at once -> in how many of them one
-            user counts; of events this is enforced, of a table of counts it is taken as given.
-        budget_by: one of these columns, whose values are disjoint segments by nature, declared in
-            the ledger when the data set is new there: each has the whole budget, and pays for what
+        labels: the public labels; None: labels come from the data, and are private.
+        count_capped: for events with private labels: whether they are answered in one phase, with
+            counts under the cap. Else Δ is the cap under which labels are found, and the labels
+            that were found are counted without it.
+        top: the number of rows that are read from events, which are then answered in one phase;
+            None: all.
+        engine: for events: "duckdb" or "spark".
+        filters: column -> the public list of values that a question may ask for.
+        segments: column of ``filters`` whose values may all be asked at once -> in how many of them
+            one user counts. For events this is enforced, for a table of counts taken as given.
+        budget_by: a column of ``filters`` whose values are disjoint segments, which are declared in
+            the ledger when the data set is new there. Each has the whole budget, and pays for what
             is asked of it and of all data.
-        streams: folder for the files of streams, as private as the data; None = no streams. Each
+        streams: the folder for the files of streams, as private as the data; None: no streams. Each
             version is then the data of one day alone, named by its date or number.
         days_per_user: on how many days of a stream one user adds something at most, taken as given;
-            None = on all.
-        limits: analyst -> part of the budget, allotted when the analyst has none.
-        analysts: who may ask; None = every analyst.
-        description: for people.
+            None: on all.
+        limits: analyst -> a limit within the budget, set in the ledger if there is none.
+        analysts: the analysts who may ask; None: every analyst.
+        description: a sentence for people.
+        sensitivity: the caps as a Sensitivity.
     """
 
     name: str
@@ -199,7 +203,9 @@ class DatasetSpec:
         )
 
     def _mistakes(self) -> Iterator[tuple[Any, str]]:
-        """Return what does not go together: whether it is so, and what is then said."""
+        """Yield each rule about options that do not go together: whether it is broken, and the
+        message.
+        """
         by = self.budget_by
         events = self.user is not None
         yield (self.user is None) != (self.item is None), "user and item go together"
@@ -216,11 +222,9 @@ class DatasetSpec:
         yield capped, "count_capped is for private labels of events"
         divided = self.terms.shares is not None
         yield divided and self.limits, "limits are for a budget that is not divided into shares"
-        strangers = (
-            {}
-            if self.analysts is None
-            else {canonical(name) for name in self.limits} - set(self.analysts)
-        )
+        strangers: set[str] = set()
+        if self.analysts is not None:
+            strangers = {canonical(name) for name in self.limits} - set(self.analysts)
         yield strangers, f"limits for {', '.join(strangers)}, not among its analysts"
         needed = (
             "streams need a source with {version} for the day, and neither top nor "
@@ -245,12 +249,12 @@ class DatasetSpec:
 
     @property
     def identity(self) -> str:
-        """The canonical identity of the source."""
+        """The canonical identity of the source: equal for all paths that lead to the same file."""
         return _identity(self.source)
 
     @property
     def domain(self) -> Domain:
-        """Whether the labels are public."""
+        """The domain of the labels: "public" if they are listed, else "private"."""
         if self.labels is None:
             return "private"
         return "public"
@@ -272,42 +276,42 @@ class DatasetSpec:
         )
 
     def covers(self, charge: Charge) -> bool:
-        """Whether an unspent budget pays for a charge by its kind: it is spent freely, or such
-        costs are registered.
+        """Return whether the budget, before anything is spent, pays for this kind of charge.
+
+        A budget that is spent freely pays for every kind; registered costs pay for costs that they
+        cover.
         """
+        if self.free:
+            return True
         registered = self.terms.registered
         delta = self.terms.delta or 0.0
-        return self.free or (
-            registered is not None and Accountant(registered, delta).can_spend(charge)
-        )
+        return registered is not None and Accountant(registered, delta).can_spend(charge)
 
     @property
     def free(self) -> bool:
-        """Whether the budget is spent freely, and not on registered costs."""
-        shares = [self.terms] if self.terms.shares is None else self.terms.shares.values()
-        return not any(
-            isinstance(share, Charge) or getattr(share, "registered", None) for share in shares
-        )
+        """Whether the budget and all its shares are spent freely, and not on registered costs."""
+        if self.terms.shares is None:
+            return not self.terms.registered
+        return not any(isinstance(share, Charge) for share in self.terms.shares.values())
 
     @property
     def several(self) -> tuple[str, ...]:
-        """Columns of a table of counts of which one user may be in several values.
+        """The columns of a table of counts of which one user may be in several values.
 
-        The caps are declared for each value, and not for the sums of rows over several of them: no
-        question is put to these. Of events the engine enforces the caps of each question.
+        The caps are declared for each value, and not for the sums of rows over several values, so
+        that no question may be about such sums. For events there are none: the engine enforces the
+        caps of each question.
         """
-        return tuple(
-            column
-            for column, per_user in self.segments.items()
-            if self.user is None and per_user > 1
-        )
+        if self.user is not None:
+            return ()
+        return tuple(column for column, per_user in self.segments.items() if per_user > 1)
 
     def may_ask(self, analyst: str) -> bool:
-        """Whether an analyst may ask about this data set."""
+        """Return whether an analyst may ask about this data set."""
         return self.analysts is None or analyst in self.analysts
 
     def checked(self, where: Mapping[str, str]) -> dict[str, str]:
-        """The conditions of a question, in the order of their columns.
+        """Return the conditions of a question, in the order of their columns.
 
         Raises:
             InvalidParameter: for a column or a value that is not in the public list.
@@ -325,8 +329,8 @@ class DatasetSpec:
 
     @property
     def declared(self) -> dict[str, tuple[str, ...]] | None:
-        """The disjoint segments that have a budget each, as ``Ledger.create_dataset`` takes
-        them.
+        """The disjoint segments that have a budget each, column -> names, as
+        ``Ledger.create_dataset`` takes them; None without such.
         """
         if self.budget_by is None:
             return None
@@ -335,8 +339,10 @@ class DatasetSpec:
     def paying(
         self, segments: Mapping[str, Sequence[str]], where: Mapping[str, str]
     ) -> tuple[str, ...] | None:
-        """The declared segments that a question is about, each of which pays; None: all data, and
-        all of them.
+        """Return the declared segments that a question is about, each of which pays for it.
+
+        It is None if there are no declared segments, or the question is about all data and all of
+        them pay.
         """
         if self.budget_by is None:
             return None
@@ -350,7 +356,7 @@ class DatasetSpec:
     def segmented(
         self, segments: Mapping[str, Sequence[str]], where: Mapping[str, str]
     ) -> Segmented:
-        """The segments that a question is about.
+        """Return the segments that a question is about.
 
         Args:
             segments: column -> values, or no values for the whole public list; at most one column.
@@ -358,18 +364,20 @@ class DatasetSpec:
 
         Raises:
             InvalidParameter: for a column or a value that is not offered, or a column that
-            ``where`` fixes.
+                ``where`` fixes.
         """
         if not segments:
             return Segmented()
-        ((column, segment_names),) = segments.items() if len(segments) == 1 else (("", ()),)
+        column: str = ""
+        if len(segments) == 1:
+            (column,) = segments
         if column not in self.segments:
             raise InvalidParameter(
                 f"segments: one may ask by one of {', '.join(self.segments) or 'no columns'} here"
             )
         if column in where:
             raise InvalidParameter(f"segments: {column} is fixed by a condition")
-        values = tuple(segment_names) or self.filters[column]
+        values = tuple(segments[column]) or self.filters[column]
         if len(set(values)) < len(values) or not set(values) <= set(self.filters[column]):
             raise InvalidParameter(
                 f"segments: {column} must be different ones of {', '.join(self.filters[column])}"
@@ -382,21 +390,21 @@ class Catalog:
     """The configuration of the service.
 
     Attributes:
-        datasets: by name.
-        ledger: path of a SQLite file, or the URL of a PostgreSQL database.
-        access: the same, for tokens, jobs and the audit log; default: next to the ledger.
-        key_file: file with the secret of the ledger's hash chain.
-        head_file: file, best on another disk, or database URL that keeps the ledger's head, for
-            checks at every write.
-        answers_every: seconds; answers to spending requests leave at whole multiples of it, so that
-            the time they took does not show. 0 = at once.
-        free_per_second, spending_per_second: units of work that one token may ask for, in each
+        datasets: the data sets by name.
+        ledger: the path of a SQLite file, or the URL of a PostgreSQL database.
+        access: the path or URL of the database of tokens, jobs and the audit log.
+        key_file: the file with the secret of the ledger's hash chain.
+        head_file: the file, best on another disk, or database URL that stores the ledger's head,
+            which is checked at every write.
+        answers_every: a number of seconds: answers to requests that spend are sent at whole
+            multiples of it, so that the time they took does not show. 0: at once.
+        free_per_second, spending_per_second: the units of work that one token may ask for in each
             worker; a simple request is one.
-        audit_days: for which the audit log keeps a line.
-        audit_bytes: that the lines of one analyst's questions of a day may take for which nothing
-            was charged.
-        storage: bytes that the questions and answers of one analyst may take in the ledger.
-        path: of its file.
+        audit_days: the number of days after which a line of the audit log is deleted.
+        audit_bytes: the bytes that one analyst's questions of a day may take in the audit log if
+            nothing was charged for them.
+        storage: the bytes that the questions and answers of one analyst may take in the ledger.
+        path: the path of the catalog's file; None: it was not read from one.
     """
 
     datasets: Mapping[str, DatasetSpec]
@@ -420,30 +428,32 @@ class Catalog:
             for name, spec in self.datasets.items()
             if spec.source != "macbeth"
         }
-        own = {name: _identity(place) for name, place in files.items()}
-        refuse_all([*_same(own), *_same(sources)])
+        file_identities = {name: _identity(place) for name, place in files.items()}
+        refuse_all([*_repeated(file_identities), *_repeated(sources)])
         for name in {"access", "key_file"} & files.keys():
             refuse_own_file(self.ledger, Path(files[name]), name)
 
     @property
     def key(self) -> bytes | None:
-        """The secret of the ledger's hash chain."""
+        """The secret of the ledger's hash chain; None if the chain has no key."""
         if self.key_file is None:
             return None
         return read_key(refuse_special(self.key_file))
 
 
-def _same(places: Mapping[str, str]) -> Iterator[str]:
-    """Return what is wrong where two names are of one file."""
-    seen: dict[str, str] = {}
+def _repeated(places: Mapping[str, str]) -> Iterator[str]:
+    """Yield a message for each file that has two names in the catalog; ``places`` is name
+    -> file.
+    """
+    first_name: dict[str, str] = {}
     for name, place in places.items():
-        if place in seen:
-            yield f"catalog: {name} and {seen[place]} are the same file"
-        seen.setdefault(place, name)
+        if place in first_name:
+            yield f"catalog: {name} and {first_name[place]} are the same file"
+        first_name.setdefault(place, name)
 
 
 def _identity(source: str) -> str:
-    """Return the canonical identity of a source."""
+    """Return a URL as it is, and the path that a file's path leads to, links followed."""
     if "://" in source:
         return source
     return os.path.realpath(source)  # Path.resolve fails on a loop of links

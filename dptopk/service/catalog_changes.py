@@ -1,9 +1,9 @@
-"""The catalog against the ledger: what is new there, what differs, and how an operator changes it.
+"""The catalog compared with the ledger: what is new, what differs, and how an operator changes it.
 
-The ledger's terms hold. A catalog that says anything else is refused, with both, until an operator
-applies it: a budget is renewed, a limit set anew, each with a reason that the log keeps. A source
-belongs to one data set of the ledger, whatever the catalog calls it: under a new name it would have
-its whole budget once more.
+The ledger's terms hold. A catalog with other terms is refused, and the message states both, until
+an operator applies the catalog: a budget is renewed, a limit is set again, each with a reason that
+the log records. A source belongs to one data set of the ledger, whatever the catalog calls it:
+under a new name it would have its whole budget once more.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ class Difference:
     """A difference between the catalog and the ledger.
 
     Attributes:
-        dataset: of the catalog.
-        what: "budget", the name of an analyst whose limit it is, "source", or "ledger" where the
-            ledger knows nothing of data that were served before.
-        ledger, catalog: what each says.
+        dataset: the name of the data set in the catalog.
+        what: "budget", "limit of 'NAME'", "source", or "ledger" if the ledger knows nothing of data
+            that were served before.
+        ledger: what the ledger says.
+        catalog: what the catalog says.
     """
 
     dataset: str
@@ -64,7 +65,9 @@ class Difference:
 
 
 def opened(catalog: Catalog, tables: Tables) -> Ledger:
-    """The catalog's ledger, with an account for each of its data sets and each limit.
+    """Return the catalog's ledger, open, with an account for each of its data sets and each limit.
+
+    A new ledger is made only if no data were served before.
 
     Raises:
         LedgerError: when the ledger says anything else than the catalog.
@@ -91,14 +94,15 @@ def opened(catalog: Catalog, tables: Tables) -> Ledger:
 
 
 def agree(catalog: Catalog, ledger: Ledger, tables: Tables) -> None:
-    """Write what is new in a catalog to its ledger, after all of it was compared.
+    """Write data sets and limits that are new in a catalog to its ledger, after everything was
+    compared.
 
     Raises:
         LedgerError: when the ledger says anything else than the catalog; nothing was written.
     """
-    found = list(differences(catalog, ledger, tables))
-    if found:
-        raise LedgerError(f"{'; '.join(map(str, found))}; {HOW}")
+    differing = [str(difference) for difference in differences(catalog, ledger, tables)]
+    if differing:
+        raise LedgerError(f"{'; '.join(differing)}; {HOW}")
     for spec in catalog.datasets.values():
         create(ledger, spec)
         _bind(tables, spec)
@@ -107,17 +111,23 @@ def agree(catalog: Catalog, ledger: Ledger, tables: Tables) -> None:
 def terms_by_place(
     spec: DatasetSpec,
 ) -> Iterator[tuple[str, CatalogBudget, Callable[[], RecordedTerms]]]:
-    """The budget of a data set and each limit, by place in the catalog, with what makes its terms
-    as the ledger writes them; no ledger is needed.
+    """Yield the budget of a data set and each limit: its place in the catalog, the budget, and a
+    function that returns its terms as the ledger would record them.
+
+    No ledger is needed.
     """
-    terms = partial(shared_terms_of, **spec.terms.arguments())
-    yield "budget", spec.terms, lambda: by_segment(terms(), segments_of(spec.declared))
+
+    def budget_terms() -> RecordedTerms:
+        terms = shared_terms_of(**spec.terms.arguments())
+        return by_segment(terms, segments_of(spec.declared))
+
+    yield "budget", spec.terms, budget_terms
     for analyst, limit in spec.limits.items():
         yield f"limits.{analyst}", limit, partial(shared_terms_of, **limit.arguments())
 
 
 def create(ledger: Ledger, spec: DatasetSpec) -> None:
-    """Write a data set and its limits to the ledger where they are not there."""
+    """Write a data set and its limits to the ledger, unless they are there."""
     if spec.name not in ledger.datasets():
         try:
             ledger.create_dataset(
@@ -129,7 +139,7 @@ def create(ledger: Ledger, spec: DatasetSpec) -> None:
                 **spec.terms.arguments(),
             )
         except InvalidParameter:
-            if spec.name not in ledger.datasets():  # not another worker's
+            if spec.name not in ledger.datasets():  # else another worker was first
                 raise
     for analyst, terms in spec.limits.items():
         if not ledger.state(spec.name).limits_of(canonical(analyst)):
@@ -137,54 +147,61 @@ def create(ledger: Ledger, spec: DatasetSpec) -> None:
 
 
 def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iterator[Difference]:
-    """Return the differences between a catalog and its ledger; nothing is written.
+    """Yield the differences between a catalog and its ledger; nothing is written.
 
     Raises:
         LedgerError: when a data set's unit, sensitivity or segments differ: these never change.
     """
-    bound = _Sources() if tables is None else _Sources.read(tables)
-    there = ledger.datasets()
+    sources = _Sources() if tables is None else _Sources.read(tables)
+    in_ledger = ledger.datasets()
     for spec in catalog.datasets.values():
-        owner = bound.owners.get(spec.identity, spec.name)
-        before = bound.before(spec)
+        owner = sources.owners.get(spec.identity, spec.name)
+        before = sources.before(spec)
         if owner != spec.name:
             yield Difference(
                 spec.name, "source", f"that it is the data of {owner!r}", "the same source"
             )
-        elif spec.name in there and not _same_source(before, spec.identity, catalog):
+        elif spec.name in in_ledger and not _same_source(before, spec.identity, catalog):
             yield Difference(
                 spec.name, "source", f"that it is {_name_of(before)}", _name_of(spec.identity)
             )
-        if spec.name in there:
+        if spec.name in in_ledger:
             state = ledger.state(spec.name)
-            _refuse_others(spec, state)
+            _refuse_fixed_differences(spec, state)
             yield from _terms_that_differ(spec, state)
-        elif bound.owners.get(spec.identity) == spec.name:
+        elif sources.owners.get(spec.identity) == spec.name:
             yield Difference(spec.name, "ledger", "nothing of it", "data that were served before")
 
 
 def _same_source(before: str, now: str, catalog: Catalog) -> bool:
-    """Return whether a data set still has its source. Hosts that share an access database on a
-    server may each keep a file in a folder of their own: there the name of the file decides.
+    """Return whether a data set still has its source.
+
+    Hosts that share an access database on a server may each have the file in a folder of their own:
+    then only the names of the files are compared.
+
+    Args:
+        before: the identity of the source that it had.
+        now: that of the source in the catalog.
+        catalog: the catalog, for the place of the access database.
     """
-    files = "://" not in before and "://" not in now
-    if files and "://" in str(catalog.access):
+    both_are_files = "://" not in before and "://" not in now
+    if both_are_files and "://" in str(catalog.access):
         return Path(before).name == Path(now).name
     return before == now
 
 
 def served_before(tables: Tables) -> dict[str, str]:
-    """The sources that were served, each with the data set whose budget paid for them."""
+    """Return the sources that were served: source -> the data set whose budget paid for them."""
     return {row.source: row.dataset for row in tables.rows(sa.select(Tables.sources))}
 
 
 @dataclass(frozen=True)
 class _Sources:
-    """Which source belongs to which data set.
+    """The sources of data sets, as the access database records them.
 
     Attributes:
         owners: source -> the data set whose budget it has, for every source that was ever read.
-        current: data set -> its source of now.
+        current: data set -> its present source.
     """
 
     owners: Mapping[str, str] = field(default_factory=dict)
@@ -192,41 +209,57 @@ class _Sources:
 
     @classmethod
     def read(cls, tables: Tables) -> _Sources:
+        """Return what the access database records."""
         owners = served_before(tables)
         current = {row.dataset: row.source for row in tables.rows(sa.select(Tables.current))}
         return cls(owners, current)
 
     def before(self, spec: DatasetSpec) -> str:
-        """The source that a data set has had. A database of an older version knows all that it ever
-        had; without any the catalog's is the first one.
+        """Return the source that a data set had until now; if it is new, that of the catalog.
+
+        A database of an older version records all sources that a data set ever had, but not which
+        is the present one: it is the catalog's if that is among them, else the last one.
         """
         if spec.name in self.current:
             return self.current[spec.name]
-        ever = [source for source, dataset in self.owners.items() if dataset == spec.name]
-        if spec.identity in ever:
+        recorded = [source for source, dataset in self.owners.items() if dataset == spec.name]
+        if not recorded or spec.identity in recorded:
             return spec.identity
-        return (ever or [spec.identity])[-1]
+        return recorded[-1]
 
 
 def _name_of(source: str) -> str:
-    """A source for people: of a file its name, of a database no password."""
+    """Return the name of a source for messages: of a URL without its host and password."""
     if "://" not in source:
         return repr(Path(source).name)
-    return repr(source.partition("://")[0] + " database " + source.rpartition("/")[2])
+    scheme, _, _ = source.partition("://")
+    _, _, database = source.rpartition("/")
+    return repr(f"{scheme} database {database}")
 
 
 def _terms_that_differ(spec: DatasetSpec, state: DatasetState) -> Iterator[Difference]:
+    """Yield the budget and the limits of a data set that differ between catalog and ledger."""
     pairs = [("budget", state.terms, spec.terms)]
     for analyst, terms in spec.limits.items():
         if canonical(analyst) in state.limits:
-            pairs.append((f"limit of {analyst!r}", state.limits[canonical(analyst)][0], terms))
-    for what, there, here in pairs:
-        if _plain_terms(there) != _wanted(here):
-            yield Difference(spec.name, what, _shown(_plain_terms(there)), _shown(_wanted(here)))
+            ledger_terms, _ = state.limits[canonical(analyst)]
+            pairs.append((f"limit of {analyst!r}", ledger_terms, terms))
+    for what, ledger_terms, catalog_terms in pairs:
+        in_ledger = _plain_terms(ledger_terms)
+        in_catalog = _plain_terms_of_catalog(catalog_terms)
+        if in_ledger != in_catalog:
+            yield Difference(spec.name, what, _in_words(in_ledger), _in_words(in_catalog))
 
 
 def apply(catalog: Catalog, reason: str) -> list[Difference]:
-    """Change the ledger's terms to the catalog's, each as an entry of the log; what was changed.
+    """Change the ledger's terms to the catalog's, each as an entry of the log.
+
+    Args:
+        catalog: the catalog.
+        reason: why the terms change; the log records it.
+
+    Returns:
+        the differences that there were.
 
     Raises:
         InvalidParameter: without a reason.
@@ -237,28 +270,37 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
     tables = Tables(catalog.access)
     try:
         with Ledger(catalog.ledger, key=catalog.key, head_file=catalog.head_file) as ledger:
-            found = list(differences(catalog, ledger, tables))
-            for one in found:
-                spec = catalog.datasets[one.dataset]
-                if one.what == "ledger":
+            changes = list(differences(catalog, ledger, tables))
+            for change in changes:
+                spec = catalog.datasets[change.dataset]
+                if change.what == "ledger":
                     create(ledger, spec)
-                if one.what in {"budget", "ledger"}:
+                if change.what in {"budget", "ledger"}:
                     ledger.renew(spec.name, reason=reason, **spec.terms.arguments())
-                elif one.what == "source":
-                    create(ledger, spec)  # an account of its own, before it is said to have one
+                elif change.what == "source":
+                    # The account is made before the source is recorded as paid from it.
+                    create(ledger, spec)
                     _bind(tables, spec)
                 else:
-                    name = next(name for name in spec.limits if one.what == f"limit of {name!r}")
-                    ledger.set_limit(spec.name, name, **spec.limits[name].arguments())
+                    _set_limit(ledger, spec, change)
             agree(catalog, ledger, tables)
     finally:
         tables.close()
-    return found
+    return changes
+
+
+def _set_limit(ledger: Ledger, spec: DatasetSpec, difference: Difference) -> None:
+    """Set the limit that a difference is about to the catalog's."""
+    for analyst, terms in spec.limits.items():
+        if difference.what == f"limit of {analyst!r}":
+            ledger.set_limit(spec.name, analyst, **terms.arguments())
+            return
 
 
 def _bind(tables: Tables, spec: DatasetSpec) -> None:
-    """From here on a source is the data of this data set; the table that is shipped, which is
-    public, of any.
+    """Record that a source is the data of this data set from now on.
+
+    The shipped table is public, and may be the source of any number of data sets.
     """
     current = (
         "INSERT INTO service_current (dataset, source) VALUES (:dataset, :source) "
@@ -268,14 +310,20 @@ def _bind(tables: Tables, spec: DatasetSpec) -> None:
         "INSERT INTO service_sources (source, dataset) VALUES (:source, :dataset) "
         "ON CONFLICT (source) DO UPDATE SET dataset = :dataset"
     )
-    texts = [current] if spec.source == "macbeth" else [current, owner]
-    here = {"source": spec.identity, "dataset": spec.name}
-    statements = [sa.text(text).bindparams(**here) for text in texts]
+    texts = [current]
+    if spec.source != "macbeth":
+        texts.append(owner)
+    values = {"source": spec.identity, "dataset": spec.name}
+    statements = [sa.text(text).bindparams(**values) for text in texts]
     tables.change(*statements, durable=True)
 
 
-def _refuse_others(spec: DatasetSpec, state: DatasetState) -> None:
-    """Refuse what no renewal changes."""
+def _refuse_fixed_differences(spec: DatasetSpec, state: DatasetState) -> None:
+    """Refuse a catalog whose unit, sensitivity or segments differ from the ledger's.
+
+    Raises:
+        LedgerError: with what both say; no renewal changes these.
+    """
     if (state.unit, state.sensitivity) != (spec.unit, spec.sensitivity):
         raise LedgerError(
             f"dataset {spec.name!r}: the ledger says {state.unit!r} and {state.sensitivity}, "
@@ -283,37 +331,44 @@ def _refuse_others(spec: DatasetSpec, state: DatasetState) -> None:
             f"and {spec.sensitivity}"
         )
     for column, values in (spec.declared or {}).items():
-        there = state.segments or {"by": "nothing", "names": ()}
-        if there["by"] != column or not set(values) <= set(there["names"]):
+        declared = state.segments or {"by": "nothing", "names": ()}
+        if declared["by"] != column or not set(values) <= set(declared["names"]):
+            in_ledger = str(declared["by"])
+            if declared["names"]:
+                in_ledger += f": {', '.join(declared['names'])}"
             raise LedgerError(
                 f"dataset {spec.name!r}: the catalog has a budget for each {column}, the ledger "
-                f"for each "
-                f"{there['by']}{': ' if there['names'] else ''}{', '.join(there['names'])}; "
-                f"they are declared once, "
-                "when the data set is new there"
+                f"for each {in_ledger}; they are declared once, when the data set is new there"
             )
 
 
-def _wanted(terms: CatalogBudget) -> dict[str, Any]:
-    """Return a budget by the catalog, in the form of ``_plain_terms``."""
+def _plain_terms_of_catalog(terms: CatalogBudget) -> dict[str, Any]:
+    """Return a budget of the catalog in the form of ``_plain_terms``, so that both can be
+    compared.
+    """
     if terms.shares is not None:
-        parts = {analyst_name(name): _part(share) for name, share in terms.shares.items()}
-        return {"shares": parts, "delta": terms.delta}
+        shares = {analyst_name(name): _plain_share(part) for name, part in terms.shares.items()}
+        return {"shares": shares, "delta": terms.delta}
     if terms.registered is not None:
-        return _part(terms.registered) | {"delta": terms.delta}
-    return _part(terms.budget) | (
-        {} if terms.failure_delta is None else {"failure_delta": terms.failure_delta}
-    )
+        return _plain_share(terms.registered) | {"delta": terms.delta}
+    plain = _plain_share(terms.budget)
+    if terms.failure_delta is not None:
+        plain["failure_delta"] = terms.failure_delta
+    return plain
 
 
-def _part(part: Charge | Budget | None) -> dict[str, Any]:
+def _plain_share(part: Charge | Budget | None) -> dict[str, Any]:
+    """Return a budget, or registered costs, in the form of ``_plain_terms``."""
     if isinstance(part, Budget):
         return _plain_terms({"budget": part.terms()})
     return {"registered": str(part)}
 
 
 def _plain_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a budget by the ledger, without derived values (guarantees and capacities)."""
+    """Return the terms of a budget in the ledger without values that are derived from them.
+
+    They are "shares", "registered", or "epsilon" or "rho" with "failure_delta"; and "delta".
+    """
     if "shares" in terms:
         parts = {name: _plain_terms(part) for name, part in terms["shares"].items()}
         for part in parts.values():
@@ -322,14 +377,17 @@ def _plain_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
         return {"shares": parts, "delta": terms["delta"]}
     if "registered" in terms:
         return {"registered": terms["registered"], "delta": terms["delta"]}
-    epsilon, delta, *rho = terms["budget"]
+    budget = terms["budget"]  # [ε, δ], or [ε, δ, ρ] where it is stated in ρ
+    delta = budget[1]
+    total = {"epsilon": budget[0]}
+    if len(budget) == 3:
+        total = {"rho": budget[2]}
     failures = terms.get("filter", {}).get("failure_delta", delta / 2)
-    total = {"rho": rho[0]} if rho else {"epsilon": epsilon}
     return total | {"delta": delta, "failure_delta": failures}
 
 
-def _shown(terms: Mapping[str, Any]) -> str:
-    """Terms for people."""
-    parts = [f"{name} ({_shown(part)})" for name, part in terms.get("shares", {}).items()]
+def _in_words(terms: Mapping[str, Any]) -> str:
+    """Return the terms of ``_plain_terms`` for messages."""
+    parts = [f"{name} ({_in_words(part)})" for name, part in terms.get("shares", {}).items()]
     others = [f"{name} {value}" for name, value in terms.items() if name != "shares"]
     return ", ".join([*parts, *others])

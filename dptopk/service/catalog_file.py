@@ -1,4 +1,4 @@
-"""The catalog's file: every value is of its kind and within its range, and all mistakes are named
+"""How a catalog is read from its TOML file: values are checked, and all mistakes are named
 at once.
 """
 
@@ -29,24 +29,33 @@ from dptopk.service.catalog import (
     refuse_special,
 )
 
-LARGEST = 2**53  # of whole numbers: they pass through JSON as they are
-LARGEST_EPSILON = 1e9  # of a budget; filters do not calculate with much more
-LONGEST_WAIT = 3600.0  # of answers_every, in seconds
+LARGEST = 2**53  # the largest whole number that every reader of JSON holds exactly
+LARGEST_EPSILON = 1e9  # the largest ε of a budget; the numbers of a filter overflow far above it
+LONGEST_WAIT = 3600.0  # the largest answers_every, in seconds
 
 
-# What a TOML file holds.
+# A value that a TOML file can hold.
 Toml: TypeAlias = str | int | float | date | time | list["Toml"] | dict[str, "Toml"]
 
 
 @dataclass
 class Mistakes:
-    """All that is wrong with a catalog, as far as it was read."""
+    """All mistakes of a catalog that were found so far.
+
+    Attributes:
+        messages: one sentence for each.
+    """
 
     messages: list[str] = field(default_factory=list)
 
     @contextmanager
     def under(self, where: str) -> Iterator[None]:
-        """Note a mistake in a part of the catalog, and go on."""
+        """Catch an error that is raised in the block, and add it to the mistakes of a part of the
+        catalog.
+
+        Args:
+            where: the part, with which the message begins.
+        """
         try:
             yield
         except CatalogRefused as error:
@@ -58,8 +67,14 @@ class Mistakes:
             self.messages.append(f"{where}: a value is too large or too long")
 
     def fitting(self, table: Toml, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
-        """The values of a table that are of their kind; the others are mistakes, and so are unknown
-        keys.
+        """Return the entries of a table whose values have the right kind; others, and unknown keys,
+        are added to the mistakes.
+
+        Args:
+            table: the table as TOML holds it.
+            kinds: a kind, a key of _KINDS -> the names of the keys of that kind, separated by
+                blanks.
+            where: the part of the catalog, for messages.
         """
         if not isinstance(table, dict):
             self.messages.append(f"{where} must be a table")
@@ -67,51 +82,65 @@ class Mistakes:
         kind_of = {name: kind for kind, names in kinds.items() for name in names.split()}
         with self.under(where):
             refuse_others(table, set(kind_of), where)
-        fitting = set()
+        fitting = {}
         for name, value in table.items():
             if name not in kind_of:
                 continue
             fits, words = _KINDS[kind_of[name]]
             if fits(value):
-                fitting.add(name)
+                fitting[name] = value
             else:
                 self.messages.append(f"{where}: {name} must be {words}")
-        return {name: value for name, value in table.items() if name in fitting}
+        return fitting
 
 
 def _is_text(value: Toml) -> bool:
+    """Return whether this is a text that is not blank and holds no NUL, which no file name may."""
     return isinstance(value, str) and bool(value.strip()) and "\0" not in value
 
 
 def _is_count(value: Toml) -> bool:
+    """Return whether this is a whole number from 1 to LARGEST; true and false are none."""
     return type(value) is int and 1 <= value <= LARGEST
 
 
 def _is_list(value: Toml) -> bool:
-    """Whether this is a non-empty list of distinct texts or integers."""
+    """Return whether this is a non-empty list of distinct texts or integers."""
     if not isinstance(value, list) or not value:
         return False
-    known = all(_is_text(one) or (type(one) is int and abs(one) <= LARGEST) for one in value)
-    return known and len(set(map(str, value))) == len(value)
+    for entry in value:
+        is_integer = type(entry) is int and abs(entry) <= LARGEST
+        if not is_integer and not _is_text(entry):
+            return False
+    return len(set(map(str, value))) == len(value)
 
 
 def _table_of(fits: Callable[[Toml], bool]) -> Callable[[Toml], bool]:
-    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+    """Return a check that a value is a table whose values all pass the check ``fits``."""
+
+    def table_fits(value: Toml) -> bool:
+        return isinstance(value, dict) and all(fits(entry) for entry in value.values())
+
+    return table_fits
 
 
 def _number(least: float, most: float) -> Callable[[Toml], bool]:
+    """Return a check that a value is a number from ``least`` to ``most``."""
+
     def fits(value: Toml) -> bool:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
-        return least <= value <= most  # NaN is neither
+        return least <= value <= most  # NaN is not
 
     return fits
 
 
 def _is_table(value: Toml) -> bool:
+    """Return whether this is a table."""
     return isinstance(value, dict)
 
 
+# A kind of value -> the check for it, and the words of a message about another value.
 _KINDS: dict[str, tuple[Callable[[Toml], bool], str]] = {
     "text": (_is_text, "a text"),
     "count": (_is_count, "a whole number from 1 to 2^53"),
@@ -125,6 +154,7 @@ _KINDS: dict[str, tuple[Callable[[Toml], bool], str]] = {
     "counts": (_table_of(_is_count), "a table of counts"),
     "tables": (_table_of(_is_table), "a table of tables"),
 }
+# The keys of each table, by the kind of their values (``Mistakes.fitting``).
 _DATASET_KEYS = {
     "text": "source label count user item unit version labels engine budget_by description streams",
     "count": "labels_per_user per_label_cap top days_per_user",
@@ -144,11 +174,12 @@ _KEYS = {
 }
 _RATES = {"rate": "free spending"}
 _AUDIT = {"days": "days", "count": "bytes"}
+# The keys of a data set whose values are changed before DatasetSpec takes them.
 _NOT_AS_THEY_ARE = {"source", "labels", "analysts", "filters", "limits", "budget", "streams"}
 
 
 def load(path: str | Path) -> Catalog:
-    """The catalog in a TOML file; paths in it are relative to its directory.
+    """Return the catalog in a TOML file; paths in it are relative to its directory.
 
     Raises:
         CatalogRefused: naming all that is missing, unknown or out of range.
@@ -168,7 +199,7 @@ def load(path: str | Path) -> Catalog:
 
 
 def read(table: dict[str, Toml], base: Path) -> Catalog:
-    """The catalog in a table, with paths relative to ``base``.
+    """Return the catalog in a table, with paths relative to ``base``.
 
     Raises:
         CatalogRefused: naming all mistakes.
@@ -180,7 +211,7 @@ def read(table: dict[str, Toml], base: Path) -> Catalog:
     places = {name: _located(values[name], base) for name in PLACES if name in values}
     for name, place in places.items():
         with mistakes.under(name):
-            _refuse_no_place(place)
+            _refuse_bad_place(place)
     datasets: dict[str, DatasetSpec] = {}
     for name, entry in values.get("datasets", {}).items():
         with mistakes.under(f"datasets.{name}"):
@@ -218,7 +249,12 @@ class _DatasetParts:
 
 
 def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
-    """One data set.
+    """Return one data set of the catalog.
+
+    Args:
+        name: its name.
+        table: its table, as TOML holds it.
+        base: the folder that paths in it are relative to.
 
     Raises:
         CatalogRefused: naming all mistakes.
@@ -263,7 +299,9 @@ def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
 
 
 def _refuse_no_folder(path: Path) -> None:
-    """Refuse a path at which there is something else than a folder; a missing one will be made."""
+    """Refuse a path that is something else than a folder; a folder that does not exist will be
+    made.
+    """
     try:
         is_other = refuse_special(path).exists() and not path.is_dir()
     except OSError as error:
@@ -273,7 +311,9 @@ def _refuse_no_folder(path: Path) -> None:
 
 
 def _limits(table: Mapping[str, Any], where: str, mistakes: Mistakes) -> dict[str, CatalogBudget]:
-    """The limits that are right; what is wrong with the others is noted."""
+    """Return the limits of analysts that have no mistake; the mistakes of the others are added to
+    ``mistakes``.
+    """
     limits: dict[str, CatalogBudget] = {}
     for analyst, part in table.items():
         with mistakes.under(f"{where}.{analyst}"):
@@ -284,19 +324,22 @@ def _limits(table: Mapping[str, Any], where: str, mistakes: Mistakes) -> dict[st
 
 
 def budget_in(table: Toml, where: str) -> CatalogBudget:
-    """The budget in a table of the catalog: ``epsilon``, ``rho``, ``registered`` or ``shares``,
-    with ``delta``.
+    """Return the budget in a table of the catalog: ``epsilon``, ``rho``, ``registered`` or
+    ``shares``, with ``delta``.
 
     Raises:
-        InvalidParameter: when it is none.
+        InvalidParameter: when it is no budget.
     """
     kinds = {"epsilon", "rho", "registered", "shares"}
     if not isinstance(table, dict) or len(kinds & table.keys()) != 1:
         raise InvalidParameter(
             f"{where}: give exactly one of epsilon, rho, registered and shares, with delta"
         )
-    free = not {"epsilon", "rho"}.isdisjoint(table)
-    refuse_others(table, kinds | ({"delta", "failure_delta"} if free else {"delta"}), where)
+    is_filter = "epsilon" in table or "rho" in table
+    known = kinds | {"delta"}
+    if is_filter:
+        known.add("failure_delta")
+    refuse_others(table, known, where)
     mistakes = Mistakes()
     numbers: dict[str, float] = {}
     for name in ("epsilon", "rho", "delta", "failure_delta"):
@@ -305,7 +348,7 @@ def budget_in(table: Toml, where: str) -> CatalogBudget:
                 numbers[name] = _number_in(name, table[name])
     refuse_all(mistakes.messages)
     delta = numbers.get("delta", 0.0)
-    if free:
+    if is_filter:
         budget = Budget(numbers.get("epsilon"), delta, rho=numbers.get("rho"))
         return CatalogBudget(budget=budget, failure_delta=numbers.get("failure_delta"))
     if "shares" in table:
@@ -317,10 +360,14 @@ def budget_in(table: Toml, where: str) -> CatalogBudget:
 
 
 def _number_in(name: str, value: Toml) -> float:
-    """A number of a budget.
+    """Return a number of a budget.
+
+    Args:
+        name: the key: "epsilon", "rho", "delta" or "failure_delta".
+        value: its value, as TOML holds it.
 
     Raises:
-        InvalidParameter: when it is none, or out of range.
+        InvalidParameter: when it is no number, or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidParameter(f"{name} must be a real number, got {value!r:.40}")
@@ -335,8 +382,9 @@ def _number_in(name: str, value: Toml) -> float:
 
 
 def _shares(table: Toml, where: str) -> dict[str, Charge | Budget]:
-    """Analyst, or "reserve", -> a registration or a filter; the δ of a registration is the whole
-    budget's.
+    """Return the shares of a budget: analyst, or "reserve" -> registered costs, or a budget in ε.
+
+    The δ of registered costs is that of the whole budget.
     """
     if not isinstance(table, dict) or not table:
         raise InvalidParameter(f"{where}: there is none")
@@ -350,6 +398,12 @@ def _shares(table: Toml, where: str) -> dict[str, Charge | Budget]:
 
 
 def _share(part: Any, where: str) -> Charge | Budget:
+    """Return the share of one analyst: registered costs, or a budget in ε.
+
+    Raises:
+        InvalidParameter: if it states a δ for failures, or shares again, or a δ of its own for
+            registered costs.
+    """
     terms = budget_in(part, where)
     own_delta = "registered" in part and "delta" in part
     if terms.shares is not None or own_delta or "failure_delta" in part:
@@ -360,7 +414,11 @@ def _share(part: Any, where: str) -> Charge | Budget:
 
 
 def _labels(path: Path, where: str) -> list[str]:
-    """The public labels in a file."""
+    """Return the public labels in a file.
+
+    Raises:
+        InvalidParameter: if it holds none.
+    """
     labels = read_labels(refuse_special(path))
     if not labels:
         raise InvalidParameter(f"{where}: the file holds none")
@@ -368,7 +426,7 @@ def _labels(path: Path, where: str) -> list[str]:
 
 
 def _names(names_in_file: Iterable[Any], where: str) -> tuple[str, ...]:
-    """Names of analysts as the ledger writes them; two spellings of one are refused."""
+    """Return names of analysts as the ledger writes them; two spellings of one name are refused."""
     names = [analyst_name(name) for name in names_in_file]
     if len(set(names)) < len(names):
         raise InvalidParameter(f"{where}: two of these names are one analyst's")
@@ -376,7 +434,11 @@ def _names(names_in_file: Iterable[Any], where: str) -> tuple[str, ...]:
 
 
 def refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None:
-    """Refuse keys that are not known."""
+    """Refuse keys of a table that are not known.
+
+    Raises:
+        InvalidParameter: naming them.
+    """
     unknown = sorted(set(table) - known)
     if unknown:
         raise InvalidParameter(
@@ -384,9 +446,10 @@ def refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None
         )
 
 
-def _refuse_no_place(place: str) -> None:
-    """Refuse a pipe, and what looks like the address of a database and is none; it may hold a
-    password, so it is not shown.
+def _refuse_bad_place(place: str) -> None:
+    """Refuse a pipe or device, and a URL that is no address of a database.
+
+    The URL is not shown, since it may hold a password.
     """
     if "://" not in place:
         refuse_special(Path(place))
@@ -398,13 +461,14 @@ def _refuse_no_place(place: str) -> None:
 
 
 def _located(url: str, base: Path) -> str:
+    """Return a URL as it is, and a path relative to ``base``."""
     if "://" in url:
         return url
     return str(base / url)
 
 
 def _beside(ledger: str) -> str:
-    """Return the default place of tokens: the same server, or a file next to the ledger's."""
+    """Return the default place of the access database: the ledger's server, or a file beside it."""
     if "://" in ledger:
         return ledger
     return f"{ledger}.access"

@@ -28,27 +28,34 @@ from dptopk.service.catalog_changes import (
     terms_by_place,
 )
 from dptopk.service.catalog_file import load as load_catalog
-from dptopk.service.data import tried
+from dptopk.service.data import read_once
 from dptopk.service.tables import Tables
 
-LARGE_EPSILON = 20.0  # above it a budget protects nobody in practice
-STATED_DELTA = 1e-6  # at which the epsilon of a budget in rho without a delta is judged
-LARGE_DELTA = 1e-4  # the share of users who may be shown entirely
+LARGE_EPSILON = 20.0  # above it a budget protects nobody in practice: odds may change by e^20
+STATED_DELTA = 1e-6  # the delta at which a budget in rho without a delta is judged by its epsilon
+LARGE_DELTA = 1e-4  # delta allows this share of users to be shown entirely: more draws a warning
 
 
 @dataclass(frozen=True)
 class CatalogProblem:
-    """One thing that is wrong; ``refused``: the service would not start, or not answer."""
+    """One thing that is wrong with a catalog.
+
+    Attributes:
+        text: the problem, in words.
+        refused: whether the service would not start or not answer; else it is a warning.
+    """
 
     text: str
     refused: bool = False
 
     def __str__(self) -> str:
-        return f"{'refused' if self.refused else 'warning'}: {self.text}"
+        if self.refused:
+            return f"refused: {self.text}"
+        return f"warning: {self.text}"
 
 
 def check(path: str | Path) -> list[CatalogProblem]:
-    """Everything that is wrong with a catalog, its data, its ledger and its access database;
+    """Return everything that is wrong with a catalog, its data, its ledger and its access database;
     nothing is written.
     """
     try:
@@ -57,21 +64,25 @@ def check(path: str | Path) -> list[CatalogProblem]:
         return [CatalogProblem(message, refused=True) for message in error.messages]
     except DptopkError as error:
         return [CatalogProblem(str(error), refused=True)]
-    parts: list[tuple[str, Callable[[], Iterator[CatalogProblem]]]] = [
-        ("catalog", partial(_files, catalog)),
-        *((f"datasets.{name}", partial(_dataset, spec)) for name, spec in catalog.datasets.items()),
-        ("ledger", partial(_ledger, catalog)),
-        ("access", partial(_people, catalog)),
-    ]
-    return [problem for where, part in parts for problem in _all(where, part)]
+    problems = list(_guarded("catalog", partial(_files, catalog)))
+    for name, spec in catalog.datasets.items():
+        problems += _guarded(f"datasets.{name}", partial(_dataset, spec))
+    problems += _guarded("ledger", partial(_ledger, catalog))
+    problems += _guarded("access", partial(_people, catalog))
+    return problems
 
 
-def _all(where: str, part: Callable[[], Iterator[CatalogProblem]]) -> Iterator[CatalogProblem]:
-    """Return what one part of the check finds; whatever stops it is a finding too, without a
-    traceback.
+def _guarded(
+    where: str, checking: Callable[[], Iterator[CatalogProblem]]
+) -> Iterator[CatalogProblem]:
+    """Yield the problems that a check finds; an error that stops it is a problem too.
+
+    Args:
+        where: the part of the catalog, for the message of such an error.
+        checking: the check.
     """
     try:
-        yield from part()
+        yield from checking()
     except DptopkError as error:
         yield CatalogProblem(f"{where}: {error}", refused=True)
     # whatever a file, a driver or a parser says
@@ -80,7 +91,12 @@ def _all(where: str, part: Callable[[], Iterator[CatalogProblem]]) -> Iterator[C
 
 
 def _files(catalog: Catalog) -> Iterator[CatalogProblem]:
-    for name, read in (("key_file", lambda: catalog.key), ("head_file", lambda: _head(catalog))):
+    """Yield the problems with the key, the head and the folders that a catalog names."""
+    readers: dict[str, Callable[[], Any]] = {
+        "key_file": lambda: catalog.key,
+        "head_file": lambda: _head(catalog),
+    }
+    for name, read in readers.items():
         try:
             read()
         except DptopkError as error:
@@ -99,6 +115,11 @@ def _files(catalog: Catalog) -> Iterator[CatalogProblem]:
 
 
 def _head(catalog: Catalog) -> Any:
+    """Return the stored head of the ledger's chain; None if the catalog names no place for it.
+
+    Raises:
+        DptopkError: if it cannot be read, or its place is the ledger itself.
+    """
     if catalog.head_file is None:
         return None
     refuse_own_head(catalog.ledger, catalog.head_file)
@@ -106,6 +127,9 @@ def _head(catalog: Catalog) -> Any:
 
 
 def _dataset(spec: DatasetSpec) -> Iterator[CatalogProblem]:
+    """Yield the problems with a data set: its budgets, shares and caps, and whether its data can be
+    read.
+    """
     where = f"datasets.{spec.name}"
     yield from _budgets(spec, where)
     if spec.analysts is not None and spec.terms.shares is not None:
@@ -114,33 +138,40 @@ def _dataset(spec: DatasetSpec) -> Iterator[CatalogProblem]:
             yield CatalogProblem(f"{where}: shares of {', '.join(others)}, who may not ask")
     if spec.labels_per_user is None and spec.source != "macbeth":
         yield CatalogProblem(f"{where}: labels_per_user is not given: all labels of a user count")
-    yield from _all(where, partial(_plain, spec))
+    yield from _guarded(where, partial(_plain, spec))
     for place, budget, account_terms in terms_by_place(spec):
-        yield from _all(
-            f"{where}.{place}", partial(_protects, f"{where}.{place}", budget, account_terms)
-        )
-    for column, values in {"": ("",), **spec.filters}.items():
-        reading = partial(_read, spec, {column: values[0]} if column else {})
-        yield from _all(where, reading)
+        part = f"{where}.{place}"
+        yield from _guarded(part, partial(_protects, part, budget, account_terms))
+    # The data are read once as a whole, and once under one condition of each column.
+    conditions: list[dict[str, str]] = [{}]
+    conditions += [{column: values[0]} for column, values in spec.filters.items()]
+    for condition in conditions:
+        yield from _guarded(where, partial(_read, spec, condition))
 
 
 def _plain(spec: DatasetSpec) -> Iterator[CatalogProblem]:
-    """Refuse what the ledger takes for no text."""
+    """Refuse a unit and a version that the ledger would refuse as text; yield nothing."""
     plain_text(unit=spec.unit)
     plain_text(version=spec.version)
     yield from ()
 
 
 def _read(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[CatalogProblem]:
-    """Read the data once."""
-    tried(spec, where, Segmented())
+    """Read the data once, under the conditions ``where``, so that an error shows; yield nothing."""
+    read_once(spec, where, Segmented())
     yield from ()
 
 
 def _protects(
     where: str, budget: CatalogBudget, account_terms: Callable[[], RecordedTerms]
 ) -> Iterator[CatalogProblem]:
-    """Warn of a budget that limits nothing in practice."""
+    """Yield a warning if a budget's ε is so large that it limits nothing in practice.
+
+    Args:
+        where: the place of the budget in the catalog.
+        budget: the budget as the catalog states it.
+        account_terms: the function that returns its terms as the ledger records them.
+    """
     account = account_of(account_terms())
     total = budget.budget
     if total is None or (total.rho is not None and total.delta):
@@ -154,32 +185,36 @@ def _protects(
 
 
 def _budgets(spec: DatasetSpec, where: str) -> Iterator[CatalogProblem]:
+    """Yield warnings about a δ that is too large, and about limits and shares above the whole
+    budget.
+    """
     total = spec.terms.budget
-    budgets = {"budget": total} | {
-        f"limits.{name}": terms.budget for name, terms in spec.limits.items()
-    }
-    budgets |= {
-        f"shares.{name}": part
-        for name, part in (spec.terms.shares or {}).items()
-        if isinstance(part, Budget)
-    }
-    for name, one in budgets.items():
-        if one is None:
+    budgets = {"budget": total}
+    for name, terms in spec.limits.items():
+        budgets[f"limits.{name}"] = terms.budget
+    for name, share in (spec.terms.shares or {}).items():
+        if isinstance(share, Budget):
+            budgets[f"shares.{name}"] = share
+    for name, budget in budgets.items():
+        if budget is None:
             continue
-        kind = "epsilon" if one.rho is None else "rho"
-        if one.delta > LARGE_DELTA:
-            yield CatalogProblem(f"{where}.{name}: delta {one.delta} should be far below 1 / users")
-        if total is None or (total.rho is None) != (one.rho is None):
-            continue
-        if getattr(one, kind) > getattr(total, kind) or one.delta > total.delta:
+        if budget.delta > LARGE_DELTA:
+            yield CatalogProblem(
+                f"{where}.{name}: delta {budget.delta} should be far below 1 / users"
+            )
+        if total is None or (total.rho is None) != (budget.rho is None):
+            continue  # ε and ρ cannot be compared
+        unit = "epsilon" if budget.rho is None else "rho"
+        if getattr(budget, unit) > getattr(total, unit) or budget.delta > total.delta:
             yield CatalogProblem(f"{where}.{name} is above the whole budget, and limits nothing")
 
 
 def _ledger(catalog: Catalog) -> Iterator[CatalogProblem]:
-    if not _there(catalog.ledger):
+    """Yield the problems with the ledger: that it refuses charges, or differs from the catalog."""
+    if not _exists(catalog.ledger):
         yield _no_ledger(catalog)
         return
-    if _there(catalog.access):
+    if _exists(catalog.access):
         tables = Tables(catalog.access, read_only=True)
     else:
         tables = None
@@ -193,8 +228,8 @@ def _ledger(catalog: Catalog) -> Iterator[CatalogProblem]:
         ) as ledger:
             if ledger.refusal():
                 yield CatalogProblem(f"ledger: {ledger.refusal()}", refused=True)
-            for one in differences(catalog, ledger, tables):
-                yield CatalogProblem(f"{one}; {HOW}", refused=True)
+            for difference in differences(catalog, ledger, tables):
+                yield CatalogProblem(f"{difference}; {HOW}", refused=True)
             for name in ledger.datasets():
                 if name not in catalog.datasets:
                     yield CatalogProblem(f"ledger: its data set {name!r} is not in the catalog")
@@ -210,8 +245,10 @@ def _ledger(catalog: Catalog) -> Iterator[CatalogProblem]:
 
 
 def _no_ledger(catalog: Catalog) -> CatalogProblem:
-    """Whether a ledger may be made where there is none: not for data that were served before."""
-    if not _there(catalog.access):
+    """Return the problem that there is no ledger: a warning, or a refusal if the data were served
+    before.
+    """
+    if not _exists(catalog.access):
         return CatalogProblem("ledger: there is none yet; it will be made, with nothing spent")
     with closing(Tables(catalog.access, read_only=True)) as tables:
         if served_before(tables):
@@ -224,17 +261,18 @@ def _no_ledger(catalog: Catalog) -> CatalogProblem:
 
 
 def _people(catalog: Catalog) -> Iterator[CatalogProblem]:
-    held = set()
-    if _there(catalog.access):
+    """Yield a warning for each analyst of the catalog who has no token."""
+    with_token = set()
+    if _exists(catalog.access):
         with closing(Tables(catalog.access, read_only=True)) as tables:
-            held = {row["analyst"] for row in Access(tables).people() if row["ended"] is None}
-    if not held:
+            with_token = {row["analyst"] for row in Access(tables).people() if row["ended"] is None}
+    if not with_token:
         yield CatalogProblem("access: nobody has a token: dptopk ledger analyst add")
     for spec in catalog.datasets.values():
-        for analyst in set(spec.analysts or ()) - held:
+        for analyst in set(spec.analysts or ()) - with_token:
             yield CatalogProblem(f"datasets.{spec.name}: {analyst!r} may ask and has no token")
 
 
-def _there(place: str) -> bool:
-    """Whether a database exists; assumed true for a server."""
+def _exists(place: str) -> bool:
+    """Return whether a database exists; one on a server, named by a URL, is assumed to."""
     return "://" in place or Path(place).exists()

@@ -1,10 +1,10 @@
-"""The open connections of a worker, and which of them ends where there are too many.
+"""The open connections of a worker, and which of them ends if there are too many.
 
-A connection is a stranger's until a request on it shows a valid token. Strangers have fewer places
-than there are, so that holders of a token always find one; each address and each analyst has a
-limit of its own. Where one more comes, the connection that has been idle longest ends first, and
-then the one whose request has been incomplete longest. A connection whose request is complete never
-ends for another one.
+A connection is a stranger's until a request on it shows a valid token. Strangers may have fewer
+connections than there may be in all, so that holders of a token always find room; each address and
+each analyst has a limit of its own. If there is one connection too many, the one that has been idle
+longest ends first, then the one whose request has been incomplete longest. A connection whose
+request is complete never ends for another one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Place(Protocol):
     """A connection as its limits see it.
 
     Attributes:
-        address: of the other end.
-        analyst: whose valid token it has shown last; None: a stranger's.
-        phase: what it is at.
+        address: the address of the other end.
+        analyst: the analyst whose valid token it has shown last; None: it is a stranger's.
+        phase: what the connection is doing.
         since: when it came to this phase, in seconds.
     """
 
@@ -39,18 +39,18 @@ class Place(Protocol):
     since: float
 
     def end(self) -> None:
-        """End it now."""
+        """End the connection now."""
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """The numbers of open connections of one worker.
+    """The largest numbers of open connections of one worker.
 
     Attributes:
-        total: of all.
-        strangers: of those that have shown no valid token.
-        of_address: of strangers from one address.
-        of_analyst: of one analyst.
+        total: all connections.
+        strangers: connections that have shown no valid token.
+        of_address: strangers' connections from one address.
+        of_analyst: connections of one analyst.
     """
 
     total: int = 800
@@ -60,8 +60,10 @@ class ConnectionLimits:
 
     @classmethod
     def within(cls, files: int) -> ConnectionLimits:
-        """The usual limits, or smaller ones in the same proportion for a process that may open
-        fewer than 1,024 files, of which 224 are not for connections.
+        """Return the usual limits or, for a process that may open fewer than 1,024 files, smaller
+        ones in the same proportion.
+
+        224 files are left for databases and data.
         """
         total = min(cls.total, max(16, files - 224))
         return cls(
@@ -73,10 +75,10 @@ class ConnectionLimits:
 
 
 class Connections:
-    """The open connections of a worker; used by its event loop alone.
+    """The open connections of a worker; only the thread of its event loop uses this.
 
     Args:
-        limits: how many there may be.
+        limits: the largest numbers of connections.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -87,8 +89,8 @@ class Connections:
         self._number = 0
 
     def enter(self, place: Place) -> None:
-        """One more connection, of a stranger; another one ends where there is no room, or this
-        one.
+        """Count a new connection, which is a stranger's; if there is no room, another one or this
+        one ends.
         """
         self._add(place)
         limits = self._limits
@@ -101,12 +103,14 @@ class Connections:
             self._end_one_of_all()
 
     def _end_one_of_all(self) -> None:
-        """End a stranger's connection, or where strangers have few one of the analyst who has most:
-        whoever comes is a stranger at first.
+        """End one connection, since there are too many in all.
+
+        It is a stranger's or, if strangers have few, one of the analyst who has most: an analyst's
+        new connection is a stranger's at first, and must find room.
         """
         analyst = max(self._known, key=lambda name: len(self._known[name]), default="")
-        most = self._known.get(analyst, {})
-        groups: list[Iterable[Place]] = [self._all_strangers(), most]
+        connections_of_analyst = self._known.get(analyst, {})
+        groups: list[Iterable[Place]] = [self._all_strangers(), connections_of_analyst]
         if self._number_of_strangers <= self._limits.strangers // 8:
             groups.reverse()
         for group in groups:
@@ -114,18 +118,18 @@ class Connections:
                 return
 
     def identify(self, place: Place, analyst: str) -> None:
-        """The connection has shown a valid token of an analyst."""
+        """Record that a connection has shown a valid token of an analyst."""
         if place.analyst == analyst:
             return
         self.leave(place)
         place.analyst = analyst
         self._add(place)
-        mine = self._known[analyst]
-        if len(mine) > self._limits.of_analyst:
-            self._end_one(mine)
+        connections_of_analyst = self._known[analyst]
+        if len(connections_of_analyst) > self._limits.of_analyst:
+            self._end_one(connections_of_analyst)
 
     def leave(self, place: Place) -> None:
-        """One less, if it was there."""
+        """Count one connection less, if it was counted."""
         group, name = self._group(place)
         members = group.get(name, {})
         if place not in members:
@@ -134,28 +138,35 @@ class Connections:
         if not members:
             del group[name]
         self._number -= 1
-        self._number_of_strangers -= place.analyst is None
+        if place.analyst is None:
+            self._number_of_strangers -= 1
 
     def _group(self, place: Place) -> tuple[dict[str, dict[Place, None]], str]:
+        """Return the table that a connection is counted in, by address or by analyst, and its key
+        there.
+        """
         if place.analyst is None:
             return self._strangers, place.address
         return self._known, place.analyst
 
     def _add(self, place: Place) -> None:
+        """Count a connection in its group."""
         group, name = self._group(place)
         group.setdefault(name, {})[place] = None
         self._number += 1
-        self._number_of_strangers += place.analyst is None
+        if place.analyst is None:
+            self._number_of_strangers += 1
 
     def _all_strangers(self) -> Iterable[Place]:
+        """Return all connections of strangers."""
         return (place for group in self._strangers.values() for place in group)
 
     def _end_one(self, places: Iterable[Place]) -> bool:
-        """End the first of these that may end; whether there was one."""
+        """End the connection among these that has waited longest; return False if none may end."""
         candidates = [place for place in places if place.phase is not ConnectionPhase.ANSWERING]
         if not candidates:
             return False
-        first = min(candidates, key=lambda place: (place.phase, place.since))
-        self.leave(first)
-        first.end()
+        longest_idle = min(candidates, key=lambda place: (place.phase, place.since))
+        self.leave(longest_idle)
+        longest_idle.end()
         return True

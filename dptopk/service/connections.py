@@ -1,10 +1,11 @@
-"""One connection: how long its sender may take, how long the head of a request may be, and what
-ends it.
+"""One connection, with limits on the time its sender may take and on the length of a request's
+head.
 
-uvicorn reads a head of any length, waits for one for ever, and keeps a connection open whose
-request never ends. What its parser costs grows with the square of a head, so the length is counted
-before the parser sees the bytes. All bytes of a request that are not its body count as its head:
-the request line, names and values, sizes and extensions of chunks, and trailers, which are dropped.
+uvicorn reads a head of any length, waits for one for ever, and leaves a connection open whose
+request never ends. The time its parser takes grows with the square of a head's length, so the
+length is counted before the parser gets the bytes. All bytes of a request that are not its body
+count as its head: the request line, names and values, sizes and extensions of chunks, and trailers,
+which are dropped.
 """
 
 from __future__ import annotations
@@ -22,108 +23,120 @@ from uvicorn.server import ServerState
 
 from dptopk.service.connection_limits import ConnectionLimits, ConnectionPhase, Connections
 
-HEAD_SECONDS = 10.0  # in which the head of a request must come
-MESSAGE_SECONDS = 30.0  # in which the rest of the request must come
-IDLE_SECONDS = 5.0  # between two requests
-SEND_SECONDS = 30.0  # in which some of an answer must be fetched
-LINGER_SECONDS = 2.0  # for which the rest of a request that was refused is dropped
-LINGER_BYTES = 1_000_000  # of it, at most
+HEAD_SECONDS = 10.0  # the head of a request must come within this time
+MESSAGE_SECONDS = 30.0  # the body of a request must come within this time
+IDLE_SECONDS = 5.0  # the next request must begin within this time
+SEND_SECONDS = 30.0  # some of an answer must be fetched within this time
+LINGER_SECONDS = 2.0  # the rest of a request that was refused is read and dropped for so long,
+LINGER_BYTES = 1_000_000  # and at most so much of it
 
 MOST_HEAD_BYTES = 65_536
 MOST_HEADERS = 100
-MOST_PIPELINED = 16  # requests that wait for the answer to the one before
-PIECE = 4096  # bytes that the parser sees at a time
+MOST_PIPELINED = 16  # so many requests may wait for the answer to the one before
+PIECE = 4096  # the parser gets so many bytes at a time
 
 _OPEN: WeakKeyDictionary[ServerState, Connections] = WeakKeyDictionary()
 
 
 def open_connections(state: ServerState) -> Connections:
-    """The open connections of a worker, by uvicorn's record of it."""
+    """Return the open connections of a worker, by uvicorn's record of the worker."""
     if state not in _OPEN:
         _OPEN[state] = Connections(ConnectionLimits.within(_files()))
     return _OPEN[state]
 
 
 def configured(app: FastAPI, host: str, port: int) -> uvicorn.Config:
-    """Uvicorn's configuration for one worker, which serves through limited connections."""
+    """Return uvicorn's configuration for one worker, whose connections are limited."""
     return uvicorn.Config(app, host=host, port=port, **SETTINGS)
 
 
 def _files() -> int:
-    """Return how many files this process may open."""
+    """Return how many files this process may have open; 1024 on a system that does not say."""
     try:
         import resource
     except ImportError:  # another system than Unix
         return 1024
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft_limit
 
 
 class LimitedConnection(HttpToolsProtocol):
-    """uvicorn's connection with limits of time and length, among a limited number of others."""
+    """uvicorn's connection with limits of time and length, one of a limited number.
+
+    Attributes:
+        address: the address of the other end.
+        analyst: the analyst whose valid token it has shown last; None: nobody's.
+        phase: what the connection is doing.
+        since: when it came to this phase, in seconds of the event loop's clock.
+    """
 
     address = ""
     analyst: str | None = None
     phase = ConnectionPhase.RECEIVING
     since = 0.0
 
-    _deadline: asyncio.TimerHandle | None = None  # of the phase
-    _unfetched: asyncio.TimerHandle | None = None  # of an answer that waits to be fetched
-    _head_bytes = 0  # of this request, as far as it has come
-    _body_bytes = 0  # of the piece that the parser sees now
-    _in_head = True  # of a request, or between two
+    _deadline: asyncio.TimerHandle | None = None  # ends the connection if the phase lasts too long
+    _unfetched: asyncio.TimerHandle | None = None  # ends it if an answer is not fetched
+    _head_bytes = 0  # the bytes of this request's head that have come
+    _body_bytes = 0  # the bytes of a body in the piece that the parser gets now
+    _in_head = True  # whether the next byte is of a head, or begins one
     _in_request = False
-    _completed = False  # whether a request ended in the piece that the parser sees now
+    _completed = False  # whether a request ended in the piece that the parser gets now
     _too_large = False
-    _dropped: int | None = None  # bytes of a request whose rest is not read
+    _dropped: int | None = None  # the bytes that were dropped; None: bytes are still read
 
-    # What the transport says
+    # The transport calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a place, and wait for the first request."""
+        """Count the connection, and wait for the first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.address = self.client[0] if self.client else ""
         self._come_to(ConnectionPhase.RECEIVING, HEAD_SECONDS)
         self._connections.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
+        """Count one connection less, and stop its timers."""
         super().connection_lost(exc)
         self._connections.leave(self)
         self._cancel()
         self._fetched()
 
     def eof_received(self) -> None:
-        """The other end sends nothing more, which ends the connection: nobody is answered."""
+        """End the connection when the other end sends nothing more; requests under way are not
+        answered.
+        """
         self._forget()
 
     def data_received(self, data: bytes) -> None:
-        """Let the parser see the bytes piece by piece, while the request is short enough."""
+        """Give the bytes to the parser in small pieces, as long as the request is short enough."""
         self._unset_keepalive_if_required()
-        rest = memoryview(data)
-        while rest and self._dropped is None and not self.transport.is_closing():
+        unread = memoryview(data)
+        while unread and self._dropped is None and not self.transport.is_closing():
             if self._in_head:
                 size = min(PIECE, MOST_HEAD_BYTES - self._head_bytes)
             else:
                 size = PIECE
-            self._feed(bytes(rest[:size]))
-            rest = rest[size:]
-        if rest and self._dropped is not None:
-            self._drop(len(rest))
+            self._feed(bytes(unread[:size]))
+            unread = unread[size:]
+        if unread and self._dropped is not None:
+            self._drop(len(unread))
 
     def pause_writing(self) -> None:
-        """The answer waits to be fetched."""
+        """Limit the time in which some of an answer must be fetched; the transport's buffer is
+        full.
+        """
         super().pause_writing()
         self._unfetched = self.loop.call_later(SEND_SECONDS, self._abort)
 
     def resume_writing(self) -> None:
-        """Some of the answer was fetched."""
+        """End that limit: some of the answer was fetched."""
         super().resume_writing()
         self._fetched()
 
-    # What the parser says
+    # The parser calls these.
 
     def on_message_begin(self) -> None:
-        """The first byte of a request has come."""
+        """Limit the time of the request's head: its first byte has come."""
         super().on_message_begin()
         self._in_request = True
         self.scope["state"]["connection"] = self
@@ -131,8 +144,9 @@ class LimitedConnection(HttpToolsProtocol):
             self._come_to(ConnectionPhase.RECEIVING, HEAD_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which would otherwise be added to the headers of a request that
-        is being answered.
+        """Add a header to the request; refuse too many, and drop trailers.
+
+        uvicorn would add a trailer to the headers of a request that is being answered.
         """
         if not self._in_head:
             return
@@ -142,31 +156,31 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head has come."""
+        """Limit the time of the request's body: its head has come."""
         super().on_headers_complete()
         self._in_head = False
         if self.phase is ConnectionPhase.RECEIVING:
             self._arm(MESSAGE_SECONDS, self.end)
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body, which is no part of the head."""
+        """Count a part of the body, which is no part of the head."""
         super().on_body(body)
         self._body_bytes += len(body)
 
     def on_message_complete(self) -> None:
-        """The request has come."""
+        """Let the request be answered without a limit of time: all of it has come."""
         super().on_message_complete()
         self._in_head = True
         self._in_request = False
         self._completed = True
-        if self.cycle.response_complete:  # an answer that was given before the request had ended
+        if self.cycle.response_complete:  # it was answered before its end had come
             return
         self._come_to(ConnectionPhase.ANSWERING)
 
-    # What uvicorn says
+    # uvicorn calls this.
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; where this one has not ended, its rest is not waited for."""
+        """Wait for the next request; if this one has not ended, drop the rest of it."""
         pipelined = bool(self.pipeline)
         super().on_response_complete()
         self._unset_keepalive_if_required()
@@ -182,19 +196,19 @@ class LimitedConnection(HttpToolsProtocol):
             unsent = self.transport.get_write_buffer_size()
             self._come_to(ConnectionPhase.IDLE, SEND_SECONDS if unsent else IDLE_SECONDS)
 
-    # What the service says
+    # The service calls these.
 
     def identify(self, analyst: str) -> None:
-        """A request on this connection has shown a valid token of an analyst."""
+        """Record that a request on this connection has shown a valid token of an analyst."""
         self._connections.identify(self, analyst)
 
     @property
     def gone(self) -> bool:
-        """Whether nobody can be answered any more."""
+        """Whether the connection is closing, so that nobody can be answered."""
         return self.transport.is_closing()
 
     def end(self) -> None:
-        """End now."""
+        """End the connection now; an answer that was not sent yet is lost."""
         self._forget()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -203,11 +217,12 @@ class LimitedConnection(HttpToolsProtocol):
 
     @property
     def _connections(self) -> Connections:
+        """The open connections of this worker."""
         return open_connections(self.server_state)
 
     def _feed(self, piece: bytes) -> None:
-        """Let the parser see some bytes, and refuse a request that it cannot read or that is too
-        long.
+        """Give some bytes to the parser; refuse a request that it cannot read or that is
+        too long.
         """
         self._body_bytes = 0
         self._completed = False
@@ -225,25 +240,28 @@ class LimitedConnection(HttpToolsProtocol):
         elif len(self.pipeline) >= MOST_PIPELINED:
             self._answer_and_close()
 
-    def _count(self, outside: int) -> None:
-        """Count bytes that are not a body's. Of a piece in which one request ends and another
-        begins all of them count for the second one, which is an upper bound.
+    def _count(self, head_bytes: int) -> None:
+        """Count bytes of a piece that are not a body's towards the head of the request.
+
+        If one request ends in the piece and another begins, all of them count for the second one,
+        which is an upper bound.
         """
         if self._completed:
-            self._head_bytes = outside if self._in_request else 0
+            self._head_bytes = head_bytes if self._in_request else 0
         else:
-            self._head_bytes += outside
+            self._head_bytes += head_bytes
 
     def _refuse(self, status: int) -> None:
-        """Answer that a request is not read, unless an answer of an earlier one is under way, after
-        which the connection then ends.
+        """Answer with a status that the request is not read, and end the connection.
+
+        If an earlier request is being answered, its answer is sent instead.
         """
         cycle = self.cycle
         answering = cycle is not None and not cycle.response_complete
         if answering and (self.pipeline or self._in_head or cycle.response_started):
             self._answer_and_close()
             return
-        if answering:  # this request, before it has ended: its own answer is never sent
+        if answering:  # this very request, before its end has come: the service's answer is dropped
             cycle.disconnected = True
             cycle.message_event.set()
         text = b'{"error":"%d","message":"The head of the request is not read"}' % status
@@ -252,7 +270,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._linger()
 
     def _answer_and_close(self) -> None:
-        """Read nothing more; the connection ends after the answers that are under way."""
+        """Read nothing more, and end the connection after the answers that are under way."""
         self._dropped = 0
         if self.cycle is None or self.cycle.response_complete:
             self._linger()
@@ -260,8 +278,10 @@ class LimitedConnection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _linger(self) -> None:
-        """Say that nothing more will be sent, and drop for a moment what still comes: to close at
-        once would take back an answer that has not been read.
+        """Send nothing more, and drop for a moment what still comes.
+
+        To close at once would reset the connection, and the other end would lose an answer it has
+        not read.
         """
         self._dropped = 0
         self._come_to(ConnectionPhase.IDLE, LINGER_SECONDS, self._abort)
@@ -270,11 +290,12 @@ class LimitedConnection(HttpToolsProtocol):
             self.transport.write_eof()
 
     def _drop(self, size: int) -> None:
+        """Count bytes that are dropped; end the connection if they are too many."""
         self._dropped = (self._dropped or 0) + size
         if self._dropped > LINGER_BYTES:
             self._abort()
 
-    # Time
+    # Timers.
 
     def _come_to(
         self,
@@ -282,7 +303,13 @@ class LimitedConnection(HttpToolsProtocol):
         seconds: float | None = None,
         act: Callable[[], Any] | None = None,
     ) -> None:
-        """Come to a phase, which may take a number of seconds; None: any time."""
+        """Begin a phase, which may take a number of seconds.
+
+        Args:
+            phase: the phase.
+            seconds: the limit; None: it may take any time.
+            act: the function that is called at the limit; None: the connection ends.
+        """
         self.phase = phase
         self.since = self.loop.time()
         if seconds is None:
@@ -291,35 +318,50 @@ class LimitedConnection(HttpToolsProtocol):
             self._arm(seconds, act or self.end)
 
     def _arm(self, seconds: float, act: Callable[[], Any]) -> None:
+        """Call a function after a number of seconds, unless the phase ends before."""
         self._cancel()
         self._deadline = self.loop.call_later(seconds, act)
 
     def _cancel(self) -> None:
+        """Stop the timer of the phase."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _fetched(self) -> None:
+        """Stop the timer of an answer that is not fetched."""
         if self._unfetched is not None:
             self._unfetched.cancel()
             self._unfetched = None
 
     def _forget(self) -> None:
-        """Let what is being answered find nobody: to write to a connection that has ended is an
-        error of each request.
+        """Tell the application that the other end has gone, for each request that is being
+        answered.
+
+        Otherwise it would write to a connection that has ended, which logs an error for each
+        request.
         """
-        for cycle in (self.cycle, *(cycle for cycle, _ in self.pipeline)):
+        waiting = [cycle for cycle, _ in self.pipeline]
+        for cycle in (self.cycle, *waiting):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
 
     def _abort(self) -> None:
+        """End the connection at once, whatever is still to be sent."""
         self._forget()
         self.transport.abort()
 
 
 class UvicornSettings(TypedDict):
-    """The settings of uvicorn that the service makes, apart from the address."""
+    """The settings of uvicorn that the service makes, apart from the address.
+
+    Attributes:
+        http: the class of connections.
+        ws: "none": there are no web sockets.
+        log_level, access_log: what uvicorn logs.
+        server_header: whether answers name uvicorn.
+    """
 
     http: type[asyncio.Protocol]
     ws: Literal["none"]

@@ -1,4 +1,7 @@
-"""The private state: histograms, read once for each data version and condition, and never shown."""
+"""The histograms of the service's data sets: each is read once for a version and its conditions.
+
+They are private: nothing of them leaves but through a mechanism.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,8 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.opening import Engine
 
 Progress = Callable[[int, int], None]
-Read = Mapping[
-    str, Histogram
-]  # segment -> histogram; "" -> that of everything, where no segments are asked for
+# Segment -> histogram; a question without segments has one histogram, under the name "".
+HistogramOfSegment = Mapping[str, Histogram]
 
 
 class Unreadable(DptopkError):
@@ -28,14 +30,14 @@ class Unreadable(DptopkError):
 
 
 class Histograms:
-    """Histograms of the catalog's data sets, the most recently used ones in memory.
+    """The histograms of the catalog's data sets; the most recently used ones stay in memory.
 
     Args:
-        size: how many stay in memory.
+        size: how many readings stay in memory.
     """
 
     def __init__(self, size: int = 32) -> None:
-        self._read: LRUCache[Read] = LRUCache(size)
+        self._read: LRUCache[HistogramOfSegment] = LRUCache(size)
 
     def get(
         self,
@@ -44,13 +46,20 @@ class Histograms:
         where: Mapping[str, str],
         segmented: Segmented,
         progress: Progress,
-    ) -> Read:
-        """The histograms of a data version under conditions; two questions at the same time read
-        them once.
+    ) -> HistogramOfSegment:
+        """Return the histograms of a version of the data, by segment; two questions at the same
+        time read them once.
+
+        Args:
+            spec: the data set.
+            version: the version of its data.
+            where: column -> the value that rows must have.
+            segmented: the segments, and how the data are read.
+            progress: a function that is called with the passes that are done, and all of them.
 
         Raises:
             Unreadable: when the source cannot be read.
-            DptopkError: what ``progress`` raises.
+            DptopkError: the error that ``progress`` raises.
         """
         key = (spec.name, version, tuple(sorted(where.items())), segmented)
         return self._read.get(key, lambda: _read(spec, version, where, segmented, progress))
@@ -62,53 +71,71 @@ def _read(
     where: Mapping[str, str],
     segmented: Segmented,
     progress: Progress,
-) -> Read:
-    stopped: list[DptopkError] = []
+) -> HistogramOfSegment:
+    """Read the histograms of a version of the data, over the public labels if there are any;
+    arguments as for ``Histograms.get``.
 
-    def step(done: int, total: int) -> None:
+    An error of ``progress`` is raised unchanged; any other becomes Unreadable, whose message tells
+    an analyst no more than its type.
+    """
+    errors_of_progress: list[DptopkError] = []
+
+    def report(done: int, total: int) -> None:
         try:
             progress(done, total)
         except DptopkError as error:
-            stopped.append(error)
+            errors_of_progress.append(error)
             raise
 
-    step(0, 1)
+    report(0, 1)
     try:
-        read = _source(spec, version, where, segmented, step)
+        histograms = _read_source(spec, version, where, segmented, report)
         if spec.labels is not None:
-            read = {name: _public(spec, histogram, spec.labels) for name, histogram in read.items()}
+            histograms = {
+                segment: _public(spec, histogram, spec.labels)
+                for segment, histogram in histograms.items()
+            }
     except Exception as error:  # noqa: BLE001
-        if stopped:
-            raise stopped[0] from None
+        # An engine may have wrapped the error of ``progress`` in one of its own.
+        if errors_of_progress:
+            raise errors_of_progress[0] from None
         raise Unreadable(
             f"the data of {spec.name!r} cannot be read now ({type(error).__name__})"
         ) from None
-    step(1, 1)
-    return read
+    report(1, 1)
+    return histograms
 
 
-def tried(spec: DatasetSpec, where: Mapping[str, str], segmented: Segmented) -> None:
+def read_once(spec: DatasetSpec, where: Mapping[str, str], segmented: Segmented) -> None:
     """Read the data as a question would, for an operator: errors are raised unchanged."""
-    read = _source(spec, spec.version, where, segmented, lambda _done, _total: None)
+    histograms = _read_source(spec, spec.version, where, segmented, lambda _done, _total: None)
     if spec.labels is not None:
-        for histogram in read.values():
+        for histogram in histograms.values():
             _public(spec, histogram, spec.labels)
 
 
-def _public(spec: DatasetSpec, read: Histogram, labels: Sequence[Any]) -> Histogram:
-    """The histogram over the public labels."""
+def _public(spec: DatasetSpec, histogram: Histogram, labels: Sequence[Any]) -> Histogram:
+    """Return the same counts over the public labels."""
     return Histogram(
-        read.labels, read.counts, sensitivity=spec.sensitivity, domain=labels, capped=read.capped
+        histogram.labels,
+        histogram.counts,
+        sensitivity=spec.sensitivity,
+        domain=labels,
+        capped=histogram.capped,
     )
 
 
-def _source(
+def _read_source(
     spec: DatasetSpec,
     version: str,
     where: Mapping[str, str],
     segmented: Segmented,
     progress: Progress,
-) -> Read:
+) -> HistogramOfSegment:
+    """Read the histograms of a data set's source: the shipped table, a table of counts, or events.
+
+    The arguments are those of ``Histograms.get``.
+    """
     if spec.source == "macbeth":
         return {"": macbeth(sensitivity=spec.sensitivity)}
     path = spec.source.replace("{version}", version)
@@ -126,7 +153,15 @@ def _source(
 
 @dataclass(frozen=True)
 class _EventsReading:
-    """The settings with which the events of a data set are read."""
+    """The settings with which the events of a data set are read.
+
+    Attributes:
+        spec: the data set.
+        user, item: the columns.
+        path: the path or URL of the events.
+        where: column -> the value that rows must have.
+        progress: a function that is called with the passes that are done, and all of them.
+    """
 
     spec: DatasetSpec
     user: str
@@ -137,7 +172,7 @@ class _EventsReading:
 
     @property
     def engine(self) -> Engine | None:
-        """Return what reads them; None: what fits the file."""
+        """The engine that reads the events; None: the one that fits the file."""
         if self.spec.engine != "spark":
             return None
         from dptopk.datasets import Spark
@@ -145,7 +180,7 @@ class _EventsReading:
         return Spark()
 
     def capped(self) -> Histogram:
-        """The histogram under the catalog's caps."""
+        """Return the histogram under the catalog's caps."""
         return events_histogram(
             self.path,
             user=self.user,
@@ -159,7 +194,9 @@ class _EventsReading:
         )
 
     def with_and_without_cap(self, finding: EventsReading) -> Histogram:
-        """All events, and those under the cap of a finding."""
+        """Return the counts of all events together with those under the cap with which labels are
+        found.
+        """
         return event_counts(
             self.path,
             user=self.user,
@@ -173,8 +210,10 @@ class _EventsReading:
             progress=self.progress,
         )
 
-    def segments(self, segmented: Segmented) -> Read:
-        """The histogram of each segment, under the catalog's caps or with a finding."""
+    def segments(self, segmented: Segmented) -> HistogramOfSegment:
+        """Return the histogram of each segment: under the catalog's caps, or with both counts if
+        labels are found first.
+        """
         finding = segmented.finding
         return segment_histograms(
             self.path,
@@ -197,14 +236,19 @@ class _EventsReading:
 
 def _counts(
     spec: DatasetSpec, path: str, where: Mapping[str, str], segmented: Segmented, progress: Progress
-) -> Read:
-    """Return the rows of a table of counts, separately for each segment."""
-    read = {}
-    for place, value in enumerate(segmented.values or ("",)):
-        progress(place, len(segmented.values) or 1)
-        here = dict(where) | ({segmented.column: value} if segmented.values else {})
-        frame = read_counts(path, label=spec.label, count=spec.count, where=here)
-        read[value] = Histogram.from_pandas(
+) -> HistogramOfSegment:
+    """Return the histogram of each segment of a table of counts; "" -> that of all rows.
+
+    The arguments are those of ``_read_source``, with the path of the table.
+    """
+    histograms = {}
+    for done, value in enumerate(segmented.values or ("",)):
+        progress(done, len(segmented.values) or 1)
+        conditions = dict(where)
+        if segmented.values:
+            conditions[segmented.column] = value
+        frame = read_counts(path, label=spec.label, count=spec.count, where=conditions)
+        histograms[value] = Histogram.from_pandas(
             frame, label="label", count="count", sensitivity=spec.sensitivity
         )
-    return read
+    return histograms

@@ -52,7 +52,9 @@ def demo_catalog(folder: Path) -> Catalog:
 
 
 def tokens(catalog: Catalog) -> dict[str, str]:
-    """A token for an analyst and one for an administrator."""
+    """Create a token for an analyst and one for an administrator; return analyst's name ->
+    token.
+    """
     tables = Tables(catalog.access)
     access = Access(tables)
     token_of_role = {"analyst": access.create("analyst"), "owner": access.create("owner", "admin")}

@@ -1,10 +1,10 @@
-"""Status of each question, visible to every worker, and its cancellation before it is charged.
+"""The status of each question, visible to every worker, and its cancellation before it is charged.
 
 A job is a row, one for each key of an analyst; all workers that are asked under a key share its
-row. MOVES says from which stages a row comes to another, and each move is one conditional update. A
-worker charges only after it has moved the row to "charging", and nothing leads back from there to
-"reading", the only stage that can be called off. So what is "cancelled" was not charged, and never
-is: its key is used up. Whether a question was charged the ledger alone says.
+row. MOVES says from which stages a row can move to another, and each move is one conditional
+update. A worker charges only after it has moved the row to "charging", and no move leads back from
+there to "reading", the only stage that can be called off. So a question that is "cancelled" was not
+charged and never will be: its key is used up. Only the ledger says whether a question was charged.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ import sqlalchemy as sa
 from dptopk.errors import DptopkError, LedgerError
 from dptopk.service.tables import Tables
 
-PROGRESS_SECONDS = 0.2  # seconds between two lines of progress
-HEARTBEAT_SECONDS = 5.0  # seconds between two signs of life of a job
-LOST_SECONDS = 60.0  # seconds without one after which the worker counts as killed
-KEPT_SECONDS = 86_400.0  # of a finished job; one that was called off stays, as its key is used up
+PROGRESS_SECONDS = 0.2  # progress is written at most so often
+HEARTBEAT_SECONDS = 5.0  # a worker writes so often that it still answers a question
+LOST_SECONDS = 60.0  # a worker that has not written for so long counts as killed
+# A finished job is deleted after a day. A job that was called off stays, as its key is used up.
+KEPT_SECONDS = 86_400.0
 
 OPEN = ("reading", "charging")
 OVER = ("failed", "done")
 NOT_CALLED_OFF = (*OPEN, *OVER)
-MOVES = {  # to -> from
+# A stage -> the stages from which a job can move to it.
+MOVES = {
     "reading": ("reading",),
     "charging": NOT_CALLED_OFF,
     "cancelled": ("reading",),
@@ -37,7 +39,7 @@ MOVES = {  # to -> from
 
 
 class JobColumns(TypedDict, total=False):
-    """Columns of a job's row that change."""
+    """The columns of a job's row that change; see ``Job``."""
 
     stage: str
     done: int
@@ -58,10 +60,15 @@ class Job:
     """The status of a question.
 
     Attributes:
-        stage: "reading" (the data), "charging" (it may be charged at any moment, or is; what failed
-            and is asked again begins here), "done", "cancelled" or "failed".
-        done, total: passes over the data.
-        code, message: of the error of a failed job.
+        id: the job's name, as ``answering.job_of`` makes it.
+        analyst: the name of the analyst who asks.
+        dataset: the name of the data set.
+        stage: "reading" (the data), "charging" (it may be charged at any moment, or is; a failed
+            job that is asked again begins here), "done", "cancelled" or "failed".
+        done: how many passes over the data are done.
+        total: how many passes there are.
+        code: the type of the error of a failed job.
+        message: the message of that error.
     """
 
     id: str
@@ -83,10 +90,10 @@ class Jobs:
     """The jobs of all workers, in a table.
 
     Args:
-        tables: of the service.
-        visible: whether progress is written down; where answers keep to a schedule, how long the
-            data took is hidden.
-        clock: seconds that all workers count alike.
+        tables: the tables of the service.
+        visible: whether progress is written. It is not if answers are sent on a schedule, which
+            hides how long reading the data took.
+        clock: a function that returns seconds by a clock that all workers share.
     """
 
     def __init__(
@@ -99,36 +106,39 @@ class Jobs:
         self._swept = 0.0
 
     def start(self, ident: str, analyst: str, dataset: str, *, charged: bool = False) -> None:
-        """A worker begins with a question: the first one, one more, or again after a failure.
+        """Write that a worker begins to answer a question, for the first time or again.
+
+        Several workers may answer one question, and a failed one can be asked again. Finished jobs
+        are deleted on the way.
 
         Args:
-            ident: of the job.
-            analyst: who asks.
-            dataset: of what.
-            charged: whether the ledger held the charge before this call: then there is nothing to
-                call off.
+            ident: the name of the job.
+            analyst: the name of the analyst who asks.
+            dataset: the name of the data set.
+            charged: whether the question was charged before, and so can no longer be called off.
 
         Raises:
             Cancelled: when the question was called off.
         """
         table = Tables.jobs
         now = self._clock()
-        if now - self._swept > KEPT_SECONDS / 24:
-            old = table.c.updated < now - KEPT_SECONDS
-            self._tables.change(sa.delete(table).where(old & _among(OVER)))
+        if now - self._swept > KEPT_SECONDS / 24:  # once an hour
+            is_old = table.c.updated < now - KEPT_SECONDS
+            self._tables.change(sa.delete(table).where(is_old & _among(OVER)))
             self._swept = now
         stage = "charging" if charged else "reading"
         row = {"id": ident, "analyst": analyst, "dataset": dataset, "stage": stage, "updated": now}
         try:
             self._tables.change(sa.insert(table).values(row | FRESH))
-        except sa.exc.IntegrityError:  # it was begun before, by this worker or another
+        except sa.exc.IntegrityError:  # the job was begun before, by this worker or another
             if charged:
                 self._update(table.c.id == ident, FRESH | {"stage": stage})
             elif not self._move(ident, "reading"):
-                self._must(ident, self._move(ident, "charging", FRESH))
+                moved = self._move(ident, "charging", FRESH)
+                self._refuse_unmoved(ident, moved)
 
     def progress(self, ident: str, done: int, total: int) -> None:
-        """Note progress, not too often.
+        """Write how many passes over the data are done, at most every PROGRESS_SECONDS.
 
         Raises:
             Cancelled: when the job was called off.
@@ -137,62 +147,78 @@ class Jobs:
         if now - self._shown.get(ident, -PROGRESS_SECONDS) < PROGRESS_SECONDS and done < total:
             return
         self._shown[ident] = now
-        shown: JobColumns = {}
+        columns: JobColumns = {}
         if self._visible:
-            shown = {"done": done, "total": total}
-        alive = (Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF)
-        self._must(ident, self._update(alive, shown))
+            columns = {"done": done, "total": total}
+        not_called_off = (Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF)
+        self._refuse_unmoved(ident, self._update(not_called_off, columns))
 
     def charging(self, ident: str) -> None:
-        """From here on the job cannot be cancelled.
+        """Write that a job may be charged from now on, so that it can no longer be called off.
 
         Raises:
-            Cancelled: when it was before.
+            Cancelled: when it was called off before.
             LedgerError: when the job is gone.
         """
-        self._must(ident, self._move(ident, "charging"))
+        self._refuse_unmoved(ident, self._move(ident, "charging"))
 
     def end(self, ident: str, stage: str, code: str = "", message: str = "") -> sa.Update:
-        """The statement with which a worker ends a job: "done", or "failed" unless another worker
-        is done.
+        """Return the statement that ends a job as "done", or as "failed" unless another worker has
+        done it.
         """
         self._shown.pop(ident, None)
         return self._moving(ident, stage, {"code": code, "message": message})
 
     def cancel(self, ident: str) -> bool:
-        """Call a job off, unless it has come to the charge; whether it is called off."""
+        """Call a job off, unless it may have been charged; return whether it is called off."""
         return bool(self._tables.change(self._moving(ident, "cancelled", {}), durable=True))
 
     def beat(self, idents: Sequence[str]) -> None:
-        """A sign of life of the jobs that a worker is at."""
+        """Write that a worker still answers these jobs."""
         self._update(Tables.jobs.c.id.in_(idents) & _among(OPEN), {})
 
     def _move(self, ident: str, stage: str, values: JobColumns | None = None) -> bool:
-        """Bring a job to a stage, if one may from where it stands; whether it is there."""
+        """Move a job to a stage and set further columns; return False if no move leads there from
+        its stage.
+        """
         return bool(self._tables.change(self._moving(ident, stage, values or {})))
 
     def _moving(self, ident: str, stage: str, values: JobColumns) -> sa.Update:
-        there = (Tables.jobs.c.id == ident) & _among(MOVES[stage])
-        return self._updating(there, values | {"stage": stage})
+        """Return the statement of ``_move``, which changes no row if no move leads to the stage."""
+        may_move = (Tables.jobs.c.id == ident) & _among(MOVES[stage])
+        return self._updating(may_move, values | {"stage": stage})
 
     def _update(self, where: sa.ColumnElement[bool], values: JobColumns) -> bool:
+        """Set columns, and the time, of the rows that meet a condition; return whether
+        there are any.
+        """
         return bool(self._tables.change(self._updating(where, values)))
 
     def _updating(self, where: sa.ColumnElement[bool], values: JobColumns) -> sa.Update:
-        changed = sa.update(Tables.jobs).where(where)
-        return changed.values(values | {"updated": self._clock()})
+        """Return the statement of ``_update``."""
+        update = sa.update(Tables.jobs).where(where)
+        return update.values(values | {"updated": self._clock()})
 
-    def _must(self, ident: str, moved: bool) -> None:
-        if not moved:
-            job = self.find(ident)
-            if job is not None and job.stage == "cancelled":
-                raise Cancelled(
-                    "the question was called off and never charged; to ask it again take a new key"
-                )
-            raise LedgerError("the job is gone; ask again with the same key")
+    def _refuse_unmoved(self, ident: str, moved: bool) -> None:
+        """Raise the error that explains why a job could not be moved; do nothing if it was.
+
+        Raises:
+            Cancelled: the job was called off.
+            LedgerError: the job is gone.
+        """
+        if moved:
+            return
+        job = self.find(ident)
+        if job is not None and job.stage == "cancelled":
+            raise Cancelled(
+                "the question was called off and never charged; to ask it again take a new key"
+            )
+        raise LedgerError("the job is gone; ask again with the same key")
 
     def find(self, ident: str) -> Job | None:
-        """Return the status of a job; a job whose worker was killed has failed."""
+        """Return the status of a job, None if there is none; a job whose worker was killed shows as
+        failed.
+        """
         rows = self._tables.rows(sa.select(Tables.jobs).filter_by(id=ident))
         if not rows:
             return None
@@ -207,7 +233,7 @@ class Jobs:
         return Job(**row)
 
     def running(self) -> int:
-        """The number of running jobs."""
+        """Return how many jobs are being answered by any worker."""
         alive = _among(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST_SECONDS)
         counted = sa.select(sa.func.count()).select_from(Tables.jobs).where(alive)
         ((number,),) = self._tables.rows(counted)
@@ -215,4 +241,5 @@ class Jobs:
 
 
 def _among(stages: Sequence[str]) -> sa.ColumnElement[bool]:
+    """Return the condition that a job's stage is one of these."""
     return Tables.jobs.c.stage.in_(stages)

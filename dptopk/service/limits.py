@@ -1,4 +1,4 @@
-"""Limits for one person: requests per second, threads in turn, concurrent requests and streams."""
+"""Limits for one person: requests per second, threads, and how many requests are open at once."""
 
 from __future__ import annotations
 
@@ -12,81 +12,90 @@ from typing import Any
 from dptopk._internal.lru import LRUCache
 from dptopk.errors import DptopkError
 
-MOST_BUCKETS = 10_000  # buckets that are remembered
+# So many names are remembered. A name that is forgotten begins with a full bucket, as a new one.
+MOST_BUCKETS = 10_000
 
 
 class Busy(DptopkError):
-    """The sender has as much under way as one person may have; what is asked again later is
-    taken.
+    """The sender has as many requests under way as one person may have; the same request can be
+    sent again later.
     """
 
 
 class Rates:
-    """Token buckets by name, refilled in units per second; the burst capacity is BURST seconds of
+    """Token buckets, one for each name: so many units a second, and a burst of BURST seconds of
     units.
 
     Args:
-        clock: seconds that never go back.
+        clock: a function that returns seconds that never go back.
     """
 
-    BURST = 4.0
+    BURST = 4.0  # seconds: a page that sends a dozen requests at once is not slowed down
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: LRUCache[list[float]] = LRUCache(MOST_BUCKETS)  # name -> units left, when
+        # name -> [units that were left, the time at which they were]
+        self._buckets: LRUCache[list[float]] = LRUCache(MOST_BUCKETS)
         self._lock = threading.Lock()
 
     def wait(self, name: str, per_second: float, cost: float = 1.0) -> float:
-        """Take units out of a bucket: 0, or the seconds until one will be there, and nothing is
-        taken.
+        """Take units out of a bucket and return 0; if less than one unit is left, take nothing and
+        return the seconds until there will be one.
 
-        What costs more than is left leaves a debt, which the bucket fills first.
+        A request that costs more than is left is allowed, and leaves a debt to be filled first.
+
+        Args:
+            name: the name of the bucket.
+            per_second: how many units it gains in a second.
+            cost: how many units the request takes.
         """
         full = max(1.0, per_second * self.BURST)
         with self._lock:
             now = self._clock()
             bucket = self._buckets.get(name, lambda: [full, now])
-            left = min(full, bucket[0] + (now - bucket[1]) * per_second)
-            allowed = left >= 1
-            bucket[:] = left - cost if allowed else left, now
-        if allowed:
-            return 0.0
-        return (1 - left) / per_second
+            units, filled_at = bucket
+            units = min(full, units + (now - filled_at) * per_second)
+            if units >= 1:
+                bucket[:] = [units - cost, now]
+                return 0.0
+            bucket[:] = [units, now]
+        return (1 - units) / per_second
 
 
-Piece = tuple[Future[Any], Callable[[], Any]]  # of work: what becomes of it, and what to do
+Piece = tuple[Future[Any], Callable[[], Any]]  # a piece of work: its result to come, and the work
 
 
 class Turns:
-    """Threads that several people share: who waits longest is next, however much anybody else asks
-    for.
+    """Threads that several people share: the person who has waited longest is next, however much
+    anybody else asks for.
 
     Args:
-        threads: how many.
-        each: of them that one person may have at a time.
-        at_most: pieces of work of one person, those that wait and those that run.
+        threads: how many threads there are.
+        each: how many of them one person may have at a time.
+        at_most: how many pieces of work of one person may wait or run.
     """
 
     def __init__(self, threads: int, *, each: int, at_most: int) -> None:
         self._each = each
         self._at_most = at_most
-        self._waiting: OrderedDict[str, deque[Piece]] = OrderedDict()  # next one first
+        # person -> their pieces of work; the person whose turn is next comes first
+        self._waiting: OrderedDict[str, deque[Piece]] = OrderedDict()
         self._running: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._pool = ThreadPoolExecutor(threads)
 
     def refuse_more(self, who: str) -> None:
-        """Refuse a person for whom there is no room.
+        """Refuse a person who has as much under way as one person may have.
 
         Raises:
-            Busy: when there is none.
+            Busy: if so.
         """
         with self._lock:
             if len(self._waiting.get(who, ())) + self._running[who] >= self._at_most:
                 raise Busy(f"{self._at_most} requests of yours are under way: wait for one of them")
 
     def submit(self, who: str, work: Callable[[], Any]) -> Future[Any]:
-        """Do a piece of work when it is its turn.
+        """Queue a piece of work of a person, and return its result to come.
 
         Raises:
             Busy: when the person has too much under way.
@@ -99,11 +108,16 @@ class Turns:
         return future
 
     def _work(self) -> None:
-        """Do what may be done now; what waits for another piece of its sender's is done by that
-        one's thread.
+        """Do pieces of work until none may run now.
+
+        A piece that must wait, since its sender has as many threads as one person may have, is done
+        later by one of those threads: each looks for more work when it has finished.
         """
-        while (job := self._take()) is not None:
-            who, future, work = job
+        while True:
+            piece = self._take()
+            if piece is None:
+                return
+            who, future, work = piece
             if not future.set_running_or_notify_cancel():  # nobody waits for it any more
                 self._end(who)
                 continue
@@ -117,49 +131,58 @@ class Turns:
                 future.set_result(result)
 
     def _take(self) -> tuple[str, Future[Any], Callable[[], Any]] | None:
-        """The first piece of work of the next person who may have a thread; that person is last
-        from now on.
+        """Remove and return the first piece of work of the next person who may have a thread; that
+        person is last from now on.
+
+        Returns:
+            the person, the result to come and the work; None if no piece may run now.
         """
         with self._lock:
-            who = next((name for name in self._waiting if self._running[name] < self._each), None)
-            if who is None:
+            for who in self._waiting:
+                if self._running[who] < self._each:
+                    break
+            else:
                 return None
-            mine = self._waiting.pop(who)
-            future, work = mine.popleft()
-            if mine:
-                self._waiting[who] = mine
+            pieces = self._waiting.pop(who)
+            future, work = pieces.popleft()
+            if pieces:
+                self._waiting[who] = pieces
             self._running[who] += 1
         return who, future, work
 
     def _end(self, who: str) -> None:
+        """Count one running piece of work less of a person."""
         with self._lock:
             self._running[who] -= 1
             if not self._running[who]:
                 del self._running[who]
 
     def close(self) -> None:
-        """Wait for all work."""
+        """Wait for all work, and end the threads."""
         self._pool.shutdown(wait=True)
 
 
 class Open:
-    """Number of open requests and streams of each person, by name."""
+    """The number of open requests and streams of each person; only the thread of the event loop
+    uses it.
+    """
 
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()
 
     def enter(self, name: str, at_most: int) -> None:
-        """One more; called by one thread alone, as ``leave`` is.
+        """Count one more of a person's; only the event loop's thread calls this, so that no lock is
+        needed.
 
         Raises:
-            Busy: when there are as many as there may be.
+            Busy: when ``at_most`` are open already.
         """
         if self._count[name] >= at_most:
             raise Busy(f"{at_most} requests of yours are open: end one of them first")
         self._count[name] += 1
 
     def leave(self, name: str) -> None:
-        """One less."""
+        """Count one less of a person's."""
         self._count[name] -= 1
         if not self._count[name]:
             del self._count[name]

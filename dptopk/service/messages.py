@@ -1,6 +1,4 @@
-"""This module says what is wrong with a request, in words: of each value that does not fit, its
-name and what it must be.
-"""
+"""What is wrong with a request, in words: the name of each wrong value, and what it must be."""
 
 from __future__ import annotations
 
@@ -8,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-WORDS = {  # what is said, with what pydantic says of the limit: of which kinds of its errors
+# Our words for an error (with the limit that pydantic names) -> the types of pydantic's errors.
+WORDS = {
     "is missing": "missing",
     "is not known": "extra_forbidden",
     "must be at least {ge}": "greater_than_equal",
@@ -29,35 +28,51 @@ WORDS = {  # what is said, with what pydantic says of the limit: of which kinds 
     "is no JSON": "json_invalid",
 }
 WORDS_OF_KIND = {kind: words for words, kinds in WORDS.items() for kind in kinds.split()}
-KINDS = {"TopK", "Run"}  # which a body may be: pydantic tells what is wrong with it as each of them
+# The place of a wrong value, and pydantic's description of the error.
+Located = tuple[list[str], Mapping[str, Any]]
+# The models that a body may be: pydantic lists what is wrong with it as each of them.
+KINDS = {"TopK", "Run"}
 
 
 def in_words(errors: Iterable[Mapping[str, Any]]) -> str:
-    """The errors of a request, one sentence for all, without the values that it came with."""
-    kinds = defaultdict(list)
+    """Return one sentence on all errors of a request, without the values that it came with.
+
+    Of a body that may be one of several models, only the errors as the most similar one are named.
+
+    Args:
+        errors: the errors, as pydantic lists them.
+    """
+    located_by_kind: dict[str, list[Located]] = defaultdict(list)
     for error in errors:
         where = [str(part) for part in error["loc"]]
+        kind = ""
         if where[0] == "body" and where[1:] and where[1] in KINDS:
             kind = where.pop(1)
-        else:
-            kind = ""
-        kinds[kind].append((where, error))
-    lines = [_line(*one) for one in kinds.pop("", [])]
-    if kinds:
-        lines += [_line(*one) for one in min(kinds.values(), key=_misfits)]
+        located_by_kind[kind].append((where, error))
+    located = located_by_kind.pop("", [])
+    if located_by_kind:
+        most_similar = min(located_by_kind.values(), key=_misfits)
+        located += most_similar
+    lines = [_line(where, error) for where, error in located]
     return "; ".join(dict.fromkeys(lines))
 
 
-def _misfits(kind: list[tuple[list[str], Mapping[str, Any]]]) -> int:
-    """Return how many keys are not those of this kind of body."""
-    return sum(error["type"] in {"missing", "extra_forbidden"} for _, error in kind)
+def _misfits(located: list[Located]) -> int:
+    """Return how many of the errors are about a key that is missing or unknown."""
+    return sum(error["type"] in {"missing", "extra_forbidden"} for _, error in located)
 
 
 def _line(where: list[str], error: Mapping[str, Any]) -> str:
+    """Return the name of a value and what it must be.
+
+    Args:
+        where: the place of the value, beginning with "body", "query" or "path".
+        error: the error, as pydantic describes it.
+    """
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     name = ".".join(where[1:]) or "the body"
-    if error["type"] == "json_invalid":  # which names a place in the text
+    if error["type"] == "json_invalid":  # pydantic's place is a position in the text
         name = "the body"
     words = WORDS_OF_KIND.get(error["type"], "is not what it must be")
     return f"{name} {words.format(**error.get('ctx', {}))}"

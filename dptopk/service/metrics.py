@@ -1,7 +1,7 @@
-"""Numbers for Prometheus: requests by route and outcome, charges, shares of budgets; nothing that
-depends on data.
+"""Numbers for Prometheus: requests by route and outcome, charges, shares of budgets.
 
-How long requests took is not among them: of a question it may depend on the data.
+None of them depends on data. The time that requests took is left out, since that of a question may
+depend on the data.
 """
 
 from __future__ import annotations
@@ -26,19 +26,24 @@ class Metrics:
             self._requests[method, route, status] += 1
 
     def question(self, dataset: str, outcome: str) -> None:
-        """Count a question: "answered", "again", "refused", "cancelled", "failed"."""
+        """Count a question by its outcome: "answered", "again", "refused", "cancelled" or
+        "failed".
+        """
         with self._lock:
             self._outcomes[dataset, outcome] += 1
 
     def text(self, shares: Mapping[str, Mapping[str, float]], running: int, entries: int) -> str:
-        """All of it, with the shares used of each data set's budget."""
+        """Return all numbers in the text format of Prometheus.
+
+        Args:
+            shares: for each data set the used share of each part of its budget.
+            running: the number of questions that are being answered.
+            entries: the number of entries of the ledger.
+        """
         with self._lock:
             requests = list(self._requests.items())
             outcomes = list(self._outcomes.items())
-        used = [
-            ((name, kind), share) for name, kinds in shares.items() for kind, share in kinds.items()
-        ]
-        families = (  # name, type, what it is, its labels, and a value for each
+        families = (  # name, type, help, names of labels, and (values of labels, number) pairs
             (
                 "requests_total",
                 "counter",
@@ -58,28 +63,51 @@ class Metrics:
                 "gauge",
                 "Share of a data set's budget that is used.",
                 "dataset of",
-                used,
+                _by_labels(shares),
             ),
             ("jobs_running", "gauge", "Questions that are being answered.", "", [((), running)]),
             ("ledger_entries", "gauge", "Entries of the ledger.", "", [((), entries)]),
         )
-        return "".join(line for family in families for line in _family(*family))
+        lines: list[str] = []
+        for family in families:
+            lines += _family(*family)
+        return "".join(lines)
+
+
+def _by_labels(
+    shares: Mapping[str, Mapping[str, float]],
+) -> list[tuple[tuple[str, str], float]]:
+    """Return each share with its labels: (data set, part of its budget) and the share."""
+    samples = []
+    for dataset, parts in shares.items():
+        samples += [((dataset, part), share) for part, share in parts.items()]
+    return samples
 
 
 def _family(
     name: str, kind: str, text: str, labels: str, values: Iterable[tuple[tuple[Any, ...], float]]
 ) -> list[str]:
+    """Return the lines of one family of numbers.
+
+    Args:
+        name: the name, without the prefix "dptopk_".
+        kind: "counter" or "gauge".
+        text: the help, in one sentence.
+        labels: the names of its labels, separated by blanks.
+        values: for each number the values of the labels, and the number.
+    """
     lines = [f"# HELP dptopk_{name} {text}\n", f"# TYPE dptopk_{name} {kind}\n"]
-    for named, value in values:
-        sample_lines = [
-            f'{key}="{_escaped(str(one))}"' for key, one in zip(labels.split(), named, strict=True)
-        ]
-        if sample_lines:
-            lines.append(f"dptopk_{name}{{{','.join(sample_lines)}}} {value:g}\n")
+    label_names = labels.split()
+    for label_values, number in values:
+        pairs = zip(label_names, label_values, strict=True)
+        selectors = [f'{label}="{_escaped(str(value))}"' for label, value in pairs]
+        if selectors:
+            lines.append(f"dptopk_{name}{{{','.join(selectors)}}} {number:g}\n")
         else:
-            lines.append(f"dptopk_{name} {value}\n")
+            lines.append(f"dptopk_{name} {number}\n")
     return lines
 
 
 def _escaped(text: str) -> str:
+    """Return a label's value as Prometheus quotes it."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -10,7 +10,7 @@ from dptopk.service.questions import Body
 
 
 class NewVersion(Body):
-    """The data changed."""
+    """A request to set the version of a data set's data."""
 
     version: str = Field(min_length=1, max_length=64)
 
@@ -41,7 +41,7 @@ class Divide(Body):
 
 
 class Problem(BaseModel):
-    """Why a request was refused."""
+    """The body of a refusal: a word for the reason, and a message."""
 
     error: str
     message: str

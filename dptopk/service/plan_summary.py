@@ -1,4 +1,4 @@
-"""A question in numbers, before any data is seen, as the service answers it."""
+"""The cost and accuracy of a question in numbers, before any data is seen."""
 
 from __future__ import annotations
 
@@ -11,10 +11,23 @@ from dptopk.planning import Plan
 
 
 class Summarised(TypedDict, total=False):
-    """The numbers of a question.
+    """The numbers of a question, as the service sends them; null where there is no such number.
 
-    ``labels_per_user`` and ``per_label_cap`` are those under which its counts are made, which of
-    events in two phases are no caps of the data set; null: any number of labels.
+    Attributes:
+        charge: the costs of the whole question.
+        labels_per_user, per_label_cap: the caps under which its counts are made; null: any number
+            of labels. Counts of events in two phases have other caps than the data set.
+        noise_std: the standard deviation of the noise on a count.
+        half_width: the half-width within which a count's noise is with probability ``confidence``.
+        confidence: the confidence of half_width and error_bar.
+        error_bar: the half-width within which the noise of all rows is at once.
+        threshold: the noisy count that a private label must pass.
+        appears_at: the count at which a private label appears half of the time.
+        above_rank: the rank above whose count appears_at is meant.
+        k: the number of labels.
+        warnings: what is doubtful about the question.
+        explain: the plan in words.
+        epsilon, delta, bound: the guarantee and the bound that proves it.
     """
 
     charge: str
@@ -36,41 +49,42 @@ class Summarised(TypedDict, total=False):
 
 
 def plan_summary(plan: Plan, charge: Charge, delta: float) -> Summarised:
-    """A question in numbers: cost, noise, and in an unknown domain the count at which a label
-    appears.
+    """Return the cost and accuracy of a question and, for private labels, the count at which a
+    label appears.
 
     Args:
-        plan: what runs on one histogram.
-        charge: of the whole question: of all its segments.
-        delta: at which ε is stated where the question states none.
+        plan: the plan that runs on one histogram.
+        charge: the charge of the whole question, which for segments covers all of them.
+        delta: the δ at which ε is stated if the question states none.
     """
-    promised = plan.preview()
-    counted = plan.reading.sensitivity
-    about: Summarised = {
+    preview = plan.preview()
+    caps = plan.reading.sensitivity
+    summary: Summarised = {
         "charge": str(charge),
-        "labels_per_user": counted.l0,
-        "per_label_cap": counted.linf,
-        "noise_std": promised.noise_std,
-        "half_width": promised.half_width,
+        "labels_per_user": caps.l0,
+        "per_label_cap": caps.linf,
+        "noise_std": preview.noise_std,
+        "half_width": preview.half_width,
         "confidence": CONFIDENCE,
-        "error_bar": promised.error_bar,
-        "threshold": promised.threshold,
-        "appears_at": promised.appears_at,
-        "above_rank": promised.above_rank,
+        "error_bar": preview.error_bar,
+        "threshold": preview.threshold,
+        "appears_at": preview.appears_at,
+        "above_rank": preview.above_rank,
     }
-    if promised.explanation is not None:
-        about["k"] = promised.k
-        about["warnings"] = list(promised.warnings)
-        about["explain"] = promised.explanation
-    if promised.delta is not None:
-        delta = promised.delta
+    if preview.explanation is not None:
+        summary["k"] = preview.k
+        summary["warnings"] = list(preview.warnings)
+        summary["explain"] = preview.explanation
+    if preview.delta is not None:
+        delta = preview.delta
         if charge == plan.charge:
-            about["epsilon"] = promised.epsilon
-            about["delta"] = delta
-            about["bound"] = promised.bound
-            return about
-    about["delta"] = max(delta, min(2 * charge.delta, 0.5))
-    bound = compose(charge, delta=about["delta"])
-    about["epsilon"] = bound.epsilon
-    about["bound"] = bound.name
-    return about
+            summary["epsilon"] = preview.epsilon
+            summary["delta"] = delta
+            summary["bound"] = preview.bound
+            return summary
+    # The charge's own bad events need a part of δ; at exactly that δ no ε would be finite.
+    summary["delta"] = max(delta, min(2 * charge.delta, 0.5))
+    bound = compose(charge, delta=summary["delta"])
+    summary["epsilon"] = bound.epsilon
+    summary["bound"] = bound.name
+    return summary

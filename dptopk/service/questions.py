@@ -1,5 +1,5 @@
-"""Questions as they travel: what an analyst asks, what will run for it, and how a charge remembers
-both.
+"""Questions as JSON: what an analyst asks, the plan that answers it, and how a charge
+records both.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from dptopk.service.messages import in_words
 if TYPE_CHECKING:
     from dptopk.ledger.spends import Spend
 
-MOST_ROWS = 1000  # of one histogram
-MOST_LABELS = 20_000  # of all segments together
-Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # of a budget, in ε or ρ
+MOST_ROWS = 1000  # an answer about one histogram has at most so many rows
+MOST_LABELS = 20_000  # the answers of all segments have at most so many rows together
+Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # a part of a budget, in ε or ρ
 Label = str | int | float | bool | dict[str, Any] | None
 Labels = Annotated[list[Label], Field(min_length=1, max_length=MOST_ROWS)]
 
@@ -41,10 +41,12 @@ class Answerer(Protocol):
     """A service that charges and answers questions of a kind."""
 
     def known(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend | None:
-        """The charge under a key, if there is one."""
+        """Return the charge under a key; None if there is none."""
 
     def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend:
-        """Charge and answer, or find what was done before."""
+        """Charge and answer a question, unless that was done before; return the charge, whose
+        answer is stored.
+        """
 
 
 class Body(BaseModel):
@@ -54,7 +56,14 @@ class Body(BaseModel):
 
 
 class PostedQuestion(Body):
-    """A question about a data set, as requests have it and charges remember it."""
+    """A question about a data set, as requests state it and charges record it.
+
+    Attributes:
+        where: column -> the value that rows must have.
+        segments: column -> the values whose rows are one segment each.
+        action: the word for it in the audit log.
+        cancellable: whether it can be called off before it is charged.
+    """
 
     where: dict[str, str] = Field(
         default={}, description="Column to value, out of the data set's public lists."
@@ -70,7 +79,7 @@ class PostedQuestion(Body):
 
     @property
     def rows(self) -> int:
-        """About how many rows an answer has, of one histogram."""
+        """About how many rows the answer about one histogram has."""
         raise NotImplementedError
 
     def prepared(self, spec: DatasetSpec) -> Plan:
@@ -78,15 +87,15 @@ class PostedQuestion(Body):
         raise NotImplementedError
 
     def revived(self, spec: DatasetSpec, record: Mapping[str, Any]) -> Plan:
-        """Return the plan that was charged for it, as the charge remembers it."""
+        """Return the plan that was charged for the question, from the record of the charge."""
         raise NotImplementedError
 
     def answerer(self, service: Any) -> Answerer:
-        """Return what charges and answers it."""
+        """Return the service that charges and answers the question."""
         return service.answer_service
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON; ``question_of`` reads it."""
+        """Return the question as JSON; ``question_of`` reads it."""
         unsaid = self.unsaid()
         return {
             name: value
@@ -95,15 +104,17 @@ class PostedQuestion(Body):
         }
 
     def unsaid(self) -> dict[str, Any]:
-        """Fields that are not written down where they have these values."""
+        """Return the fields that are left out of the JSON if they have these values."""
         return {"segments": {}}
 
     def fingerprint(self, spec: DatasetSpec) -> str:
-        """A hash of the question and the data set; equal for equal questions."""
+        """Return a hash of the question and the data set; it is equal for equal questions."""
         return fingerprint([spec.name, self.plain()])
 
     def is_that(self, plain: Mapping[str, Any] | None) -> bool:
-        """Whether ``plain`` wrote this same question: as labels, 1, 1.0 and true differ."""
+        """Return whether ``plain`` is the JSON of this same question; as labels 1, 1.0 and true
+        differ.
+        """
         return canonical_json(plain) == canonical_json(self.plain())
 
     def check(self, spec: DatasetSpec) -> None:
@@ -122,34 +133,34 @@ class PostedQuestion(Body):
                 )
 
 
-# What the service holds to be too much, or offers less of than the library.
+# Bounds and types that are narrower over HTTP than in the library.
 LIMITS = {"k": MOST_ROWS}
-WORDS = {"method": Method}  # not every design by its name
+WORDS = {"method": Method}  # a design cannot be named over HTTP
 
 
 def form(kind: type[questions.Question] = questions.Question) -> type[PostedQuestion]:
-    """The model of a question with a field for each one that is asked over HTTP.
+    """Return the pydantic model of a question, with each field that is offered over HTTP.
 
-    ``where`` and ``segments`` are of every question, those of single mechanisms too.
+    The fields ``where`` and ``segments`` are those of PostedQuestion, which questions for single
+    mechanisms have too.
     """
     hints = get_type_hints(kind)
-    own = [
-        one
-        for one in questions.offered("http", kind)
-        if one.name not in PostedQuestion.model_fields
-    ]
-    fields = {one.name: (WORDS.get(one.name, hints[one.name]), _limited(one)) for one in own}
+    fields = {}
+    for field in questions.offered("http", kind):
+        if field.name not in PostedQuestion.model_fields:
+            hint = WORDS.get(field.name, hints[field.name])
+            fields[field.name] = (hint, _pydantic_field(field))
     return create_model("Asked", __base__=PostedQuestion, **fields)  # type: ignore[call-overload]
 
 
-def _limited(one: dataclasses.Field[Any]) -> Any:
-    """The default, the bounds and the description of a field."""
-    asking = questions.asking_of(one)
-    required = one.default is dataclasses.MISSING
+def _pydantic_field(field: dataclasses.Field[Any]) -> Any:
+    """Return pydantic's description of a field: its default over HTTP, its bounds and its help."""
+    asking = questions.asking_of(field)
+    required = field.default is dataclasses.MISSING
     return Field(
-        default=... if required else questions.default_of(one, "http"),
+        default=... if required else questions.default_of(field, "http"),
         ge=asking.at_least,
-        le=LIMITS.get(one.name, asking.at_most),
+        le=LIMITS.get(field.name, asking.at_most),
         gt=asking.above,
         lt=asking.below,
         description=asking.help,
@@ -168,17 +179,17 @@ class TopK(QuestionBody):
     """
 
     def check(self, spec: DatasetSpec) -> None:
-        """Refuse two totals too."""
+        """Refuse conditions and segments that the data set does not offer, and two totals."""
         super().check(spec)
         self.question.check_total()
 
     @property
     def rows(self) -> int:
-        """Return it as many as k."""
+        """The number of rows of an answer, k."""
         return self.question.k
 
     def prepared(self, spec: DatasetSpec) -> TopKPlan:
-        """The plan.
+        """Return the plan that will run on each histogram.
 
         Raises:
             InvalidParameter: when nothing fits.
@@ -191,24 +202,26 @@ class TopK(QuestionBody):
         return questions.Question.of("http", **self.model_dump())
 
     def unsaid(self) -> dict[str, Any]:
-        """Fields that earlier versions did not have, at their defaults."""
-        there = questions.offered("http")
-        return {
-            one.name: questions.default_of(one, "http")
-            for one in there
-            if questions.asking_of(one).unsaid
-        }
+        """Return the fields that are left out of the JSON at their defaults.
+
+        Earlier versions did not have them: without them a question has the same JSON as before.
+        """
+        values = {}
+        for field in questions.offered("http"):
+            if questions.asking_of(field).unsaid:
+                values[field.name] = questions.default_of(field, "http")
+        return values
 
     def revived(self, spec: DatasetSpec, record: Mapping[str, Any]) -> TopKPlan:
-        """The plan that a charge remembers."""
+        """Return the plan that was charged, from the record of the charge."""
         return revived_plan(record, self.question, facts_of(spec))
 
 
 def facts_of(spec: DatasetSpec) -> questions.Facts:
-    """Return what plans may depend on, of a data set of the catalog.
+    """Return the public facts about a data set of the catalog that a plan may depend on.
 
-    A filter has no price for clocks, and a registration for other questions no tokens: selections
-    are charged one by one.
+    Selections are charged one by one: a filter has no price for clocks, and registered costs for
+    other questions do not cover them.
     """
     events = questions.Events(
         labels_per_user=spec.labels_per_user or "auto",
@@ -236,7 +249,7 @@ class Named(Body):
 
 
 class Run(PostedQuestion):
-    """One mechanism by name; for counts of certain labels, which."""
+    """One mechanism by name and, if it counts certain labels, those labels."""
 
     mechanism: Named
     labels: Labels | None = Field(
@@ -248,66 +261,71 @@ class Run(PostedQuestion):
     action: ClassVar[str] = "run"
 
     def model_post_init(self, _: Any) -> None:
-        """Refuse numbers that are not finite, which have no fingerprint."""
+        """Refuse numbers that are not finite, since JSON cannot hold them and the question would
+        have no hash.
+        """
         for name in ("mechanism", "labels", "ranking"):
             value = self.model_dump(include={name})[name]
             normal(**{name: {name: value}})
 
     @property
     def rows(self) -> int:
-        """k, the labels that are named, or the largest counts that take part."""
+        """The number of labels that are named, else the mechanism's k or d_bar, else 1."""
         labels = self.labels or self.ranking
-        more = self.mechanism.model_extra or {}
-        sizes = ({name: more[name]} for name in ("k", "d_bar") if more.get(name))
         if labels:
             return len(labels)
-        return validate.count(**next(sizes, {"k": 1}))
+        parameters = self.mechanism.model_extra or {}
+        for name in ("k", "d_bar"):
+            if parameters.get(name):
+                return validate.count(**{name: parameters[name]})
+        return 1
 
     def prepared(self, spec: DatasetSpec) -> Single:
-        """The mechanism, and what it costs.
+        """Return the plan that runs the mechanism.
 
         Raises:
             InvalidParameter: on parameters that it does not take.
         """
         mechanism = mechanism_of(self.mechanism.model_dump())
-        for name, most in (("k", MOST_ROWS), ("d_bar", MOST_LABELS)):
-            validate.count(at_most=most, **{name: getattr(mechanism, name, None) or 1})
-        options = {
-            name: [from_plain(label) for label in labels]
-            for name, labels in (("labels", self.labels), ("ranking", self.ranking))
-            if labels is not None
-        }
+        validate.count(at_most=MOST_ROWS, k=getattr(mechanism, "k", None) or 1)
+        validate.count(at_most=MOST_LABELS, d_bar=getattr(mechanism, "d_bar", None) or 1)
+        options = {}
+        if self.labels is not None:
+            options["labels"] = [from_plain(label) for label in self.labels]
+        if self.ranking is not None:
+            options["ranking"] = [from_plain(label) for label in self.ranking]
         return Single.of(mechanism, options, spec.sensitivity, spec.domain_size)
 
     def revived(self, spec: DatasetSpec, record: Mapping[str, Any]) -> Single:  # noqa: ARG002
-        """The mechanism: the question is all of it."""
+        """Return the plan that runs the mechanism; the question alone determines it."""
         return self.prepared(spec)
 
 
 def question_of(plain: Mapping[str, Any]) -> PostedQuestion:
-    """The question that ``plain`` wrote.
+    """Return the question that a JSON object, as ``plain`` writes it, stands for.
 
     Raises:
-        InvalidParameter: when it is none that may be asked.
+        InvalidParameter: when it is no question that may be asked.
     """
     try:
         if "mechanism" in plain:
             return Run(**plain)
         return TopK(**plain)
     except ValidationError as error:
-        errors = [one | {"loc": ("body", *one["loc"])} for one in error.errors()]
+        errors = [mistake | {"loc": ("body", *mistake["loc"])} for mistake in error.errors()]
         raise InvalidParameter(in_words(errors)) from None
 
 
 class Plans:
-    """The plans of questions: the plan shown before the charge is the one that is charged.
+    """A cache of the plans of questions: the plan shown before the charge is the one that is
+    charged.
 
     Args:
-        at_most: how many are kept.
+        at_most: the number of plans that are cached.
     """
 
     def __init__(self, at_most: int = 256) -> None:
-        self._kept: LRUCache[Plan] = LRUCache(at_most)
+        self._by_fingerprint: LRUCache[Plan] = LRUCache(at_most)
 
     def get(self, spec: DatasetSpec, question: PostedQuestion) -> Plan:
         """Return the plan for a question, made without data.
@@ -315,12 +333,18 @@ class Plans:
         Raises:
             InvalidParameter: when nothing fits.
         """
-        return self._kept.get(question.fingerprint(spec), lambda: question.prepared(spec))
+        name = question.fingerprint(spec)
+        return self._by_fingerprint.get(name, lambda: question.prepared(spec))
 
 
 def charge_of(spec: DatasetSpec, question: PostedQuestion, prepared: Plan) -> Charge:
-    """Return the charge of a question; for segments, that of a user in as many of them as the data
-    set allows.
+    """Return the charge of a question; for segments, that of a user who is in as many of them as
+    the data set allows.
+
+    Args:
+        spec: the data set.
+        question: the question.
+        prepared: its plan for one histogram.
     """
     segmented = spec.segmented(question.segments, question.where)
     if not segmented.values:
@@ -329,14 +353,16 @@ def charge_of(spec: DatasetSpec, question: PostedQuestion, prepared: Plan) -> Ch
 
 
 def kind_of(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:
-    """The kind of a top-k question; None: of another one."""
+    """Return the kind of a top-k question, for what is left of the budget; None for other
+    questions.
+    """
     if not isinstance(question, TopK):
         return None
     return Kind(question.question, facts_of(spec), in_steps=False)
 
 
 def recorded_kind(spec: DatasetSpec, question: PostedQuestion) -> dict[str, Any]:
-    """The kind of a top-k question as its charge records it, for what is left of the budget."""
+    """Return the kind of a top-k question as its charge records it; empty for other questions."""
     kind = kind_of(spec, question)
     if kind is None:
         return {}
@@ -344,12 +370,14 @@ def recorded_kind(spec: DatasetSpec, question: PostedQuestion) -> dict[str, Any]
 
 
 def recorded(question: PostedQuestion, prepared: Plan) -> dict[str, Any]:
-    """Return the record of a question in its charge: enough to draw the answer after everything
-    else is lost.
+    """Return the record of a question in its charge.
+
+    It is enough to draw the answer after everything else is lost.
     """
-    each = " in each segment" if question.segments else ""
-    record = prepared.record()
-    return record | {"text": prepared.text + each, "question": question.plain()}
+    text = prepared.text
+    if question.segments:
+        text += " in each segment"
+    return prepared.record() | {"text": text, "question": question.plain()}
 
 
 def revived(
@@ -357,22 +385,27 @@ def revived(
 ) -> tuple[PostedQuestion, Plan]:
     """Return the question of a charge, and the plan that was charged.
 
+    Args:
+        spec: the data set.
+        record: the record in the charge, as ``recorded`` writes it.
+        charged: the charge.
+
     Raises:
-        LedgerError: when what comes out would cost anything but what was charged: nothing is drawn
-        then.
+        LedgerError: when this version makes another plan of it, or none: nothing is drawn then.
     """
     try:
         question = question_of(record["question"])
         prepared = question.revived(spec, record)
         cost = charge_of(spec, question, prepared)
-        same = str(cost) == str(charged)
-        if "kind" not in record:  # of the first version, whose looks are no more
-            same |= charged.includes(cost)
+        is_paid = str(cost) == str(charged)
+        if "kind" not in record:  # the first version charged looks, which this one leaves out
+            is_paid |= charged.includes(cost)
     except DptopkError as error:  # the catalog or this version no longer offers it
         raise LedgerError(
             f"the question that was charged cannot be put again ({error}); its charge stays"
         ) from None
-    if not same:  # that what runs costs no more is checked again when the answer is stored
+    # Before an answer is stored it is checked once more that it costs no more than was charged.
+    if not is_paid:
         raise LedgerError(
             "the plan that was charged cannot be run by this version; its charge stays"
         )

@@ -36,11 +36,13 @@ from dptopk.service.plan_summary import plan_summary
 from dptopk.service.questions import PostedQuestion, Run, TopK, charge_of, kind_of
 from dptopk.service.worker import Service
 
-Responses = dict[int | str, dict[str, Any]]  # of a route, by status, as FastAPI describes them
+Responses = dict[
+    int | str, dict[str, Any]
+]  # a route's answers by status, as FastAPI describes them
 
 
 def _refusal(status: int, words: str) -> Responses:
-    """Return how a refusal is described."""
+    """Return the description of a refusal with a status, for the OpenAPI page."""
     return {status: {"model": Problem, "description": words}}
 
 
@@ -56,21 +58,21 @@ CONFLICT = _refusal(409, "The budget does not cover it.")
 _ADMIN = _refusal(403, "For administrators.")
 
 router = APIRouter(prefix="/v1", responses=REFUSALS)
-MOST_STREAMS = 8  # of one analyst, open at a time
-PLAN = 2.0  # units of a small plan
-DIVIDE = 25.0  # of each query of a division
-ROWS = 40  # of an answer, that make its plan one unit dearer
-STORED = 200  # of an answer, that make it one unit dearer
+MOST_STREAMS = 8  # one analyst may have so many event streams open at a time
+# The costs of requests, in units of a sender's rate, of which a simple request takes one.
+PLAN = 2.0  # a small plan costs so much,
+ROWS_PER_UNIT = 40  # and one more unit for so many rows of its answer
+DIVIDE = 25.0  # each query of a division costs so much
+STORED_ROWS_PER_UNIT = 200  # a question costs one unit for so many rows of its answer
 
 
 def queued(route: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a route run when it is its sender's turn."""
+    """Return a route that runs in one of the worker's threads when it is its sender's turn."""
 
     @wraps(route)
     async def waiting(*, service: Service, person: Person, **parameters: Any) -> Any:
-        return await wrap_future(
-            service.work.submit(person.analyst, partial(route, service, person, **parameters))
-        )
+        running = partial(route, service, person, **parameters)
+        return await wrap_future(service.work.submit(person.analyst, running))
 
     return waiting
 
@@ -90,31 +92,31 @@ Key = Annotated[
 
 @router.get("/me")
 async def me(person: Asking) -> Response:
-    """The owner and role of the token."""
+    """Return the owner and the role of the token."""
     return reply({"analyst": person.analyst, "role": person.role})
 
 
 @router.get("/datasets")
 @queued
 def datasets(service: Worker, person: Asking) -> Response:
-    """The data sets you may ask about."""
-    mine = (
-        s
-        for s in service.catalog.datasets.values()
-        if person.role == "admin" or s.may_ask(person.analyst)
-    )
-    return reply([_schema(service, spec) for spec in mine])
+    """List the data sets you may ask about."""
+    schemas = [
+        _schema(service, spec)
+        for spec in service.catalog.datasets.values()
+        if person.role == "admin" or spec.may_ask(person.analyst)
+    ]
+    return reply(schemas)
 
 
 @router.get("/datasets/{dataset}")
 @queued
-# whose turn it is
+# queued() takes the person, whose turn it must be.
 def schema(service: Worker, person: Asking, spec: Dataset) -> Response:  # noqa: ARG001
-    """The public description of a data set; never data."""
+    """Return the public description of a data set; it holds no data."""
     return reply(_schema(service, spec))
 
 
-# What of a data set is written as it is.
+# The attributes of a data set that its description repeats.
 DESCRIBED = (
     "name",
     "description",
@@ -127,6 +129,7 @@ DESCRIBED = (
 
 
 def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
+    """Return the public description of a data set: its columns' public values, caps and offers."""
     return {name: getattr(spec, name) for name in DESCRIBED} | {
         "version": service.reports.version(spec.name),
         "neighbours": spec.sensitivity.neighbours,
@@ -139,27 +142,25 @@ def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
 @router.get("/datasets/{dataset}/budget")
 @queued
 def budget(service: Worker, person: Asking, spec: Dataset) -> Response:
-    """The data set's budget, your part of it, and how often the questions asked before still
-    fit.
-    """
+    """Return the data set's budget, your part of it, and how often earlier questions still fit."""
     return reply(service.reports.budget(spec.name, person.analyst, everyone=person.role == "admin"))
 
 
 @router.post("/datasets/{dataset}/plan", responses=CONFLICT)
 async def plan(service: Worker, person: Asking, spec: Dataset, question: TopK | Run) -> Response:
-    """The cost and expected accuracy of a question, the top k or one mechanism; free, uses no
-    data.
+    """Return the cost and expected accuracy of a question, the top k or one mechanism; free, uses
+    no data.
     """
     question.check(spec)
-    pay(service, person, PLAN + question.rows / ROWS)
-    return await wrap_future(
-        service.planning.submit(person.analyst, partial(_plan, service, person, spec, question))
-    )
+    pay(service, person, PLAN + question.rows / ROWS_PER_UNIT)
+    planning = partial(_plan, service, person, spec, question)
+    return await wrap_future(service.planning.submit(person.analyst, planning))
 
 
 def _plan(
     service: Service, person: Person, spec: DatasetSpec, question: PostedQuestion
 ) -> Response:
+    """Return the cost and accuracy of a question, and the budget before and after it."""
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
     paying = spec.paying(question.segments, question.where)
@@ -167,11 +168,11 @@ def _plan(
     further = Further(charge, stated, kind_of(spec, question))
     balance = service.reports.balance(spec.name, person.analyst, further, segments=paying)
     delta = float(balance["total"]["delta"])
-    promised = service.pages.get(
+    summary = service.pages.get(
         ("plan", question.fingerprint(spec), delta),
         lambda: plan_summary(prepared, charge, delta),
     )
-    return reply(promised | {"balance": balance})
+    return reply(summary | {"balance": balance})
 
 
 Wait = Annotated[float, Query(ge=0, le=120, description="Seconds to wait for the answer.")]
@@ -204,26 +205,32 @@ async def answered(
     question: PostedQuestion,
     wait: float,
 ) -> Response:
-    """Return what comes of a question that spends, or where it stands after ``wait`` seconds."""
+    """Return the answer to a question that spends, or its job if that takes more than ``wait``
+    seconds (status 202).
+    """
     segmented = spec.segmented(question.segments, question.where)
-    pay(service, person, question.rows * max(1, len(segmented.values)) / STORED, spends=True)
+    rows = question.rows * max(1, len(segmented.values))
+    pay(service, person, rows / STORED_ROWS_PER_UNIT, spends=True)
     begin = partial(service.begin, spec, person, key, question)
     begun = await wrap_future(service.work.submit(person.analyst, begin))
     if isinstance(begun, Future):
         answering = wrap_future(begun)
-        answering.add_done_callback(_seen)
-        if not (await asyncio.wait([answering], timeout=wait))[0]:
+        answering.add_done_callback(_retrieve_error)
+        finished, _ = await asyncio.wait([answering], timeout=wait)
+        if not finished:
             job = job_of(person.analyst, spec.name, key)
-            where = {"Location": f"/v1/jobs/{job}"}
-            return JSONResponse({"job": job, "stage": "reading"}, status_code=202, headers=where)
+            location = {"Location": f"/v1/jobs/{job}"}
+            return JSONResponse({"job": job, "stage": "reading"}, status_code=202, headers=location)
         begun = answering.result()
-    return reply(
-        await wrap_future(service.work.submit(person.analyst, partial(service.page, spec, begun)))
-    )
+    reading = partial(service.page, spec, begun)
+    return reply(await wrap_future(service.work.submit(person.analyst, reading)))
 
 
-def _seen(answering: asyncio.Future[Spend]) -> None:
-    """Take note of an error that comes after its request was answered 202: its job says it."""
+def _retrieve_error(answering: asyncio.Future[Spend]) -> None:
+    """Retrieve the error of a question whose request was answered with 202 before.
+
+    The job states the error; asyncio would log one that nobody has retrieved.
+    """
     if not answering.cancelled():
         answering.exception()
 
@@ -233,12 +240,12 @@ def _seen(answering: asyncio.Future[Spend]) -> None:
 def releases(
     service: Worker, person: Asking, spec: Dataset, limit: Annotated[int, Query(ge=1, le=100)] = 20
 ) -> Response:
-    """Your answers, newest first, again and free."""
+    """Return your answers again, newest first; free."""
     pay(service, person, limit / 5)
-    mine = service.reports.ledger.recent(
+    spends = service.reports.ledger.recent(
         spec.name, analyst=person.analyst, at_most=limit, outcomes=False
     )
-    pages = [service.page_of(spec, spend.seq, person.analyst) for spend in mine]
+    pages = [service.page_of(spec, spend.seq, person.analyst) for spend in spends]
     return reply([page for page in pages if page is not None])
 
 
@@ -247,7 +254,7 @@ def releases(
 def release(
     service: Worker, person: Asking, spec: Dataset, entry: Annotated[int, Path(ge=1, le=2**53)]
 ) -> Response:
-    """One of your answers, by the number of its charge in the ledger."""
+    """Return one of your answers, by the number of its charge in the ledger."""
     page = service.page_of(spec, entry, person.analyst)
     if page is None:
         raise HTTPException(404, "No such answer")
@@ -257,55 +264,56 @@ def release(
 @router.post("/datasets/{dataset}/versions", responses=_ADMIN)
 @queued
 def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> dict[str, Any]:
-    """The data changed: later questions read the new version; budgets stay as they are."""
+    """Say that the data changed: later questions read the new version; budgets stay as they are."""
     version = valid_name(version=new.version)
     service.reports.ledger.set_version(spec.name, version)
-    service.tables.change(
-        service.access.note(person.analyst, "version", spec.name, "done", {"version": version})
-    )
+    detail = {"version": version}
+    line = service.access.note(person.analyst, "version", spec.name, "done", detail)
+    service.tables.change(line)
     return _schema(service, spec)
 
 
 @router.get("/datasets/{dataset}/spending", responses=_ADMIN)
 @queued
-# whose turn it is
+# queued() takes the person, whose turn it must be.
 def spending(service: Worker, person: Admin, spec: Dataset) -> Response:  # noqa: ARG001
-    """Spending over time and by analyst, for who owns the data."""
+    """Return what was spent over time and by analyst, for the owner of the data."""
     return reply(service.reports.spending(spec.name))
 
 
 @router.get("/jobs/{job}")
 @queued
 def job(service: Worker, person: Asking, job: JobId) -> dict[str, Any]:
-    """The status of a question."""
-    return _job(_mine(service, person, job))
+    """Return the status of a question."""
+    return _plain_job(_own_job(service, person, job))
 
 
 @router.get("/jobs/{job}/events", response_class=StreamingResponse)
 async def events(
     request: Request, service: Worker, person: Asking, job: JobId
 ) -> StreamingResponse:
-    """The status as server-sent events, until the question is answered or the token expires."""
+    """Send the status as server-sent events, until the question is answered or the token
+    expires.
+    """
     hold(service, request, f"streams of {person.analyst}", MOST_STREAMS)
-    first = await wrap_future(
-        service.work.submit(person.analyst, partial(_mine, service, person, job))
-    )
+    reading = partial(_own_job, service, person, job)
+    first = await wrap_future(service.work.submit(person.analyst, reading))
     token = token_of(request)
 
     async def lines() -> AsyncIterator[str]:
-        found: Job | None = first
-        last = ""
-        while found is not None:
-            text = canonical_json(_job(found))
-            if text != last:
+        status: Job | None = first
+        last_sent = ""
+        while status is not None:
+            text = canonical_json(_plain_job(status))
+            if text != last_sent:
                 yield f"event: progress\ndata: {text}\n\n"
-            last = text
-            if found.over:
+            last_sent = text
+            if status.over:
                 return
             await asyncio.sleep(0.2)
             if await service.senders.find(token) is None:
                 return
-            found = await asyncio.to_thread(service.jobs.find, job)
+            status = await asyncio.to_thread(service.jobs.find, job)
 
     return StreamingResponse(lines(), media_type="text/event-stream")
 
@@ -314,35 +322,39 @@ async def events(
 @queued
 def cancel(service: Worker, person: Asking, job: JobId) -> dict[str, Any]:
     """Call a question off before it is charged; its key is then used up."""
-    found = _mine(service, person, job)
+    status = _own_job(service, person, job)
     if not service.jobs.cancel(job):
         raise HTTPException(409, "Too late")
-    return _job(found) | {"stage": "cancelled"}
+    return _plain_job(status) | {"stage": "cancelled"}
 
 
-def _mine(service: Service, person: Person, ident: str) -> Job:
-    found = service.jobs.find(ident)
-    if found is None or found.analyst != person.analyst:
+def _own_job(service: Service, person: Person, ident: str) -> Job:
+    """Return the status of a question of this person; without one the request ends with
+    status 404.
+    """
+    status = service.jobs.find(ident)
+    if status is None or status.analyst != person.analyst:
         raise HTTPException(404, "No such job")
-    return found
+    return status
 
 
-def _job(found: Job) -> dict[str, Any]:
-    line = {
-        "job": found.id,
-        "dataset": found.dataset,
-        "stage": found.stage,
-        "done": found.done,
-        "total": found.total,
+def _plain_job(status: Job) -> dict[str, Any]:
+    """Return the status of a question as the service sends it; the error only if it failed."""
+    plain = {
+        "job": status.id,
+        "dataset": status.dataset,
+        "stage": status.stage,
+        "done": status.done,
+        "total": status.total,
     }
-    return line | ({"error": found.code, "message": found.message} if found.code else {})
+    if status.code:
+        plain |= {"error": status.code, "message": status.message}
+    return plain
 
 
 @router.post("/divide")
 async def division(service: Worker, person: Asking, wanted: Annotated[Divide, Body()]) -> Response:
-    """The budget tool: one (epsilon, delta) divided over wanted queries by what they are worth;
-    free.
-    """
+    """Divide one (epsilon, delta) over wanted queries by what they are worth; free."""
     pay(service, person, DIVIDE * len(wanted.queries))
     queries = queries_of([query.model_dump() for query in wanted.queries])
     divide_budget = partial(divide, queries, wanted.epsilon, wanted.delta, effort="quick")
@@ -358,23 +370,23 @@ def audit(
     before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """The audit log, newest first."""
+    """Return lines of the audit log, newest first."""
     return reply(service.access.notes(before=before, limit=limit))
 
 
 @router.get("/metrics", responses=_ADMIN, response_class=PlainTextResponse)
 @queued
 def metrics(service: Worker, person: Admin) -> str:  # noqa: ARG001
-    """Numbers for Prometheus, of this worker."""
+    """Return the numbers of this worker for Prometheus."""
     head = service.reports.ledger.head()
     return service.metrics.text(service.shares(), service.jobs.running(), int(head["seq"]))
 
 
 def reply(value: Any) -> Response:
-    """JSON; numbers that are not finite become null."""
-    plain = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """Return an answer in JSON; numbers that are not finite become null."""
+    dump = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
-        text = plain(value)
-    except ValueError:
-        text = plain(json.loads(json.dumps(value), parse_constant=lambda _: None))
+        text = dump(value)
+    except ValueError:  # a number is not finite
+        text = dump(json.loads(json.dumps(value), parse_constant=lambda _: None))
     return Response(text.encode("utf-8", "replace"), media_type="application/json")

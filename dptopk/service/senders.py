@@ -1,9 +1,9 @@
-"""Who sends a request: tokens against the rows that a worker holds, as recent as it takes.
+"""Who sends a request: its token is compared with the rows that the worker has in memory.
 
-The rows are read for all requests together, one reading at a time. So a stranger's request costs a
-look into memory, or its part of at most ten readings a second, and nobody's guesses keep the owner
-of a token waiting. What spends is answered by rows that were read after the request had come: a
-revoked token spends nothing from then on, and sees nothing RECENT_SECONDS later.
+The rows are read for all requests together, one reading at a time. So a request with an unknown
+token costs a look into memory, or its part of at most ten readings a second, and nobody's guesses
+delay the owner of a token. A request that spends is checked against rows that were read after it
+had come: a revoked token spends nothing from then on, and sees nothing RECENT_SECONDS later.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dptopk._internal.json_text import fingerprint
 from dptopk.service.access import Access, Person
 from dptopk.service.limits import Turns
 
-RECENT_SECONDS = 1.0  # for which rows serve requests that spend nothing
-STRANGER_SECONDS = 0.1  # between two readings for tokens that nobody knows
+RECENT_SECONDS = 1.0  # rows so old are used for requests that spend nothing
+STRANGER_SECONDS = 0.1  # readings for unknown tokens are at least so far apart
 
 
 class Senders:
-    """The senders of requests to one worker; used by its event loop alone.
+    """The senders of requests to one worker; only the thread of its event loop uses this.
 
     Args:
         access: the tokens.
-        logins: threads that read the rows.
-        slow: threads for hashes of older versions; a wrong secret waits for its own turn.
+        logins: the threads that read the rows.
+        slow: the threads for hashes of older versions.
     """
 
     def __init__(self, access: Access, logins: Turns, slow: Turns) -> None:
@@ -38,10 +38,10 @@ class Senders:
         self._reading: Future[None] | None = None
 
     async def find(self, token: str, *, now: bool = False) -> Person | None:
-        """Whose token this is, or None.
+        """Return the person whose token this is, or None.
 
         Args:
-            token: as it was sent.
+            token: the token as it was sent.
             now: whether its row must have been read after this call.
 
         Raises:
@@ -60,15 +60,22 @@ class Senders:
         return person
 
     async def _verified(self, token: str) -> Person | None:
+        """Return the person whose token this is, by the rows in memory; a slow hash is computed in
+        a thread.
+        """
         verify = partial(self._access.person, token)
         if not self._access.slow(token):
             return verify()
-        turn = fingerprint(token)  # each secret that is tried waits for itself
+        # Each secret has a turn of its own, so that guesses do not delay the right one.
+        turn = fingerprint(token)
         return await asyncio.shield(wrap_future(self._slow.submit(turn, verify)))
 
     async def _read(self, moment: float, apart: float = -math.inf) -> None:
-        """Let the rows be as of this moment or later, and begin no reading sooner than so many
-        seconds after the last one.
+        """Wait until the rows in memory are as of this moment or later.
+
+        Args:
+            moment: a time of the clock of ``Access``.
+            apart: a reading begins no sooner than so many seconds after the last one.
         """
         while self._access.read_at < moment:
             reading = self._reading

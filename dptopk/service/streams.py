@@ -1,9 +1,9 @@
 """A top k every day over HTTP, exactly once.
 
-A data set has streams where its catalog names a folder for their files, in which each data version
-is one day's data: the version of a day is its date, or its number. On how many days one user adds
-something is the owner's to say. The stream's name is the key of its charge, and its name with a day
-that of the day's answer (``session.stream``): a retry finds both, from any worker.
+A data set has streams if its catalog names a folder for their files. Each version of its data is
+then one day's data: the version of a day is its date, or its number. The owner says on how many
+days one user may add something. The stream's name is the key of its charge, and its name with a day
+is the key of the day's answer (``session.stream``): a retry finds both, from any worker.
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ from dptopk.session.budget_backend import LedgerBudget
 from dptopk.session.stream_session import Calendar, StreamSession, mechanism_in, stream_key
 
 router = APIRouter(prefix="/v1/datasets/{dataset}/streams", responses=routes.REFUSALS)
-MOST_DAYS = 400  # planning takes seconds
-DAYS = 20  # of a stream, that make it one unit dearer
+MOST_DAYS = 400  # for more days planning takes longer than a request may
+DAYS_PER_UNIT = 20  # a request costs one more unit of the sender's rate for so many days
 Name = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class StreamQuestion(PostedQuestion):
-    """A stream by its name, or a day of one. It cannot be called off, since its key would be used
-    up.
+    """A request about a stream: to charge it, or to answer one of its days.
+
+    It cannot be called off, since its key would be used up and the stream could never be asked for
+    again.
     """
 
     stream: str
@@ -59,17 +61,17 @@ class StreamQuestion(PostedQuestion):
 
     @property
     def rows(self) -> int:
-        """Return it as many as k."""
+        """The number of rows of one day's answer, k."""
         return self.k
 
     def check(self, spec: DatasetSpec) -> None:
-        """Refuse a data set without streams, and what no file can be named."""
+        """Refuse a data set without streams, and a name that no file can have."""
         valid_name(stream=self.stream)
         if spec.streams is None:
             raise InvalidParameter("dataset: it has no streams")
 
     def answerer(self, service: Service) -> StreamService:
-        """Return what answers it."""
+        """Return the service that charges and answers streams."""
         return StreamService(service)
 
 
@@ -98,11 +100,13 @@ class NewStream(WantedStream, StreamQuestion):
 
     @property
     def calendar(self) -> Calendar:
-        """Return what its days are."""
+        """The dates of the stream's days."""
         return Calendar(first_day=self.first_day, time_zone=self.time_zone)
 
     def planned(self, service: Service, spec: DatasetSpec) -> ContinualTopK:
-        """The mechanism, which takes seconds and is planned once."""
+        """Return the stream's mechanism; planning takes seconds, so that it is done once and
+        cached.
+        """
         planning = partial(
             plan_continual,
             self.k,
@@ -116,7 +120,7 @@ class NewStream(WantedStream, StreamQuestion):
         return mechanism
 
     def put(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
-        """Charge it, and make its file."""
+        """Charge the stream and make its file, unless that was done before."""
         like = Histogram(
             {},
             sensitivity=spec.sensitivity,
@@ -132,49 +136,64 @@ class NewStream(WantedStream, StreamQuestion):
 
 
 class StreamDayQuestion(StreamQuestion):
-    """A day of a stream, by its number."""
+    """A day of a stream, by its number from 1."""
 
     day: int
     action: ClassVar[str] = "stream day"
 
     def put(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
-        """Answer a day that is the next one; one that was answered before is left as it is."""
+        """Answer the day if it is the next one; a day that was answered before is left as it is.
+
+        Raises:
+            InvalidParameter: for a day after the next one.
+        """
         stream = StreamSession.open(service.reports.ledger, _file(spec, analyst, self.stream))
-        after = len(stream.answered()) + 1
-        if self.day > after:
+        next_day = len(stream.answered()) + 1
+        version = stream.calendar.name(next_day)
+        if self.day > next_day:
             raise InvalidParameter(
-                f"day: the next day to be answered is day {after} ({stream.calendar.name(after)})"
+                f"day: the next day to be answered is day {next_day} ({version})"
             )
-        if self.day == after:
-            version = stream.calendar.name(after)
+        if self.day == next_day:
             data = service.histograms.get(
                 spec, version, {}, Segmented(), lambda _done, _total: None
             )
-            stream.answer(after, data[""])
+            stream.answer(next_day, data[""])
 
 
 @dataclass
 class StreamService:
-    """Asking for streams and their days, as ``AnswerService`` does for questions."""
+    """The service that charges streams and answers their days, as ``AnswerService`` does for
+    questions.
+
+    Attributes:
+        service: the worker.
+    """
 
     service: Service
 
     def known(self, spec: DatasetSpec, analyst: str, key: str, _: PostedQuestion) -> Spend | None:
-        """Return what the ledger has of a stream or a day."""
+        """Return the charge of a stream, or the record of a day, under a key; None if there is
+        none.
+        """
         return self.service.reports.ledger.asked(spec.name, analyst, key)
 
     def ask(
         self, spec: DatasetSpec, analyst: str, key: str, question: NewStream | StreamDayQuestion
     ) -> Spend:
-        """Charge a stream, or answer a day, or find what was done before."""
+        """Charge a stream or answer a day, unless that was done before; return the ledger's record
+        of it.
+        """
         question.put(self.service, spec, analyst_name(analyst))
-        done = self.known(spec, analyst, key, question)
-        assert done is not None  # noqa: S101
-        return done
+        spend = self.known(spec, analyst, key, question)
+        assert spend is not None  # noqa: S101 - put has written it
+        return spend
 
 
 def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
-    """Return where a stream's file lies."""
+    """Return the path of a stream's file; analysts with streams of the same name have different
+    files.
+    """
     owner = fingerprint([spec.name, analyst_name(analyst)])[:16]
     return Path(spec.streams or "") / f"{owner}-{name}.stream"
 
@@ -190,7 +209,7 @@ async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedS
     """Return what a stream would cost and deliver; free, no data takes part."""
     question = NewStream(**wanted.model_dump() | {"stream": "price"})
     question.check(spec)
-    pay(service, person, routes.PLAN + wanted.days / DAYS)
+    pay(service, person, routes.PLAN + wanted.days / DAYS_PER_UNIT)
     price = partial(_price, service, person, spec, question)
     return routes.reply(await wrap_future(service.planning.submit(person.analyst, price)))
 
@@ -198,32 +217,36 @@ async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedS
 def _price(
     service: Service, person: Person, spec: DatasetSpec, question: NewStream
 ) -> dict[str, Any]:
+    """Return the charge, ε, accuracy and balance of a stream that is not charged yet."""
     mechanism = question.planned(service, spec)
     charge = mechanism.charge(spec.sensitivity, labels=spec.domain_size)
-    about = {
+    return {
         "charge": str(charge),
         "epsilon": compose(charge, delta=question.delta).epsilon,
         "delta": question.delta,
+        **_widths(mechanism, spec),
+        "balance": service.reports.balance(spec.name, person.analyst, Further(charge)),
     }
-    return (
-        about
-        | _widths(mechanism, spec)
-        | {"balance": service.reports.balance(spec.name, person.analyst, Further(charge))}
-    )
 
 
 def _widths(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
-    """Within ± how much the noise on a total is on each day with a probability of ``confidence``,
-    and thresholds.
+    """Return for each day the half-width of a total and, for private labels, the threshold.
+
+    The noise on a total is within the half-width with a probability of at least ``confidence``.
     """
     spread, rounding = mechanism.total_noise(spec.sensitivity)
-    deviations = -ndtri((1 - CONFIDENCE) / 2)
-    far = deviations * spread + rounding + 0.5
-    days = range(1, mechanism.days + 1) if spec.domain == "private" else ()
+    # The noise is normal with standard deviation ``spread``, plus at most ``rounding`` from
+    # rounding measurements, plus 1/2 from rounding the total.
+    quantile = -ndtri((1 - CONFIDENCE) / 2)
+    half_widths = quantile * spread + rounding + 0.5
+    thresholds: list[int] = []
+    if spec.domain == "private":
+        days = range(1, mechanism.days + 1)
+        thresholds = [mechanism.threshold(spec.sensitivity, day) for day in days]
     return {
         "confidence": CONFIDENCE,
-        "half_width": [math.ceil(one) for one in far.tolist()],
-        "thresholds": [mechanism.threshold(spec.sensitivity, day) for day in days],
+        "half_width": [math.ceil(half_width) for half_width in half_widths.tolist()],
+        "thresholds": thresholds,
     }
 
 
@@ -232,7 +255,7 @@ async def create(
     service: Worker, person: Spending, spec: Dataset, wanted: WantedStream, wait: Wait = 30.0
 ) -> Response:
     """Charge a stream, all of its days at once. The same name on the same terms is charged once."""
-    pay(service, person, wanted.days / DAYS, spends=True)
+    pay(service, person, wanted.days / DAYS_PER_UNIT, spends=True)
     key = stream_key(wanted.stream)
     question = NewStream(**wanted.model_dump())
     return await routes.answered(service, person, spec, key, question, wait)
@@ -243,12 +266,15 @@ async def create(
 def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
     """Your streams."""
     pay(service, person, 5)
-    path = _file(spec, person.analyst, "*")
-    places = path.parent.glob(path.name) if spec.streams is not None else ()
-    before = path.name.index("*")
-    names = sorted(place.stem[before:] for place in places)
-    mine = (_charged(service, person, spec, name) for name in names)
-    return routes.reply([begun(spend, spec.name) for spend in mine if spend is not None])
+    pattern = _file(spec, person.analyst, "*")
+    files = pattern.parent.glob(pattern.name) if spec.streams is not None else ()
+    start = pattern.name.index("*")  # where the stream's name begins in the file's
+    charged = []
+    for name in sorted(file.stem[start:] for file in files):
+        spend = _charge_of_stream(service, person, spec, name)
+        if spend is not None:
+            charged.append(begun(spend, spec.name))
+    return routes.reply(charged)
 
 
 @router.post("/{stream}/days", responses=routes.SPENDS)
@@ -263,7 +289,7 @@ async def ask(
     """The top k of all days up to this one: drawn once, given again to whoever asks again; nothing
     more is charged.
     """
-    find = partial(_mine, service, person, spec, stream)
+    find = partial(_own_stream, service, person, spec, stream)
     charged = await wrap_future(service.work.submit(person.analyst, find))
     terms = charged.mechanism["stream"]
     day = Calendar(**terms["calendar"]).number(day_question.day)
@@ -285,18 +311,20 @@ def days(
 ) -> Response:
     """A stream's terms, how exact its totals are, and its answers, in order, again and free."""
     pay(service, person, limit / 5)
-    charged = _mine(service, person, spec, stream)
+    charged = _own_stream(service, person, spec, stream)
     mechanism = mechanism_in(charged.mechanism["stream"])
-    about = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
+    widths = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
     days = range(first, first + limit)
-    found = list(_answers(service, person, spec, stream, days))
-    return routes.reply(begun(charged, spec.name) | about | {"answers": found})
+    answers = list(_answers(service, person, spec, stream, days))
+    return routes.reply(begun(charged, spec.name) | widths | {"answers": answers})
 
 
 def _answers(
     service: Service, person: Person, spec: DatasetSpec, stream: str, days: range
 ) -> Iterator[dict[str, Any]]:
-    """The answers to days of a stream, up to the first one without."""
+    """Yield the answers to these days of a stream, in order, up to the first day that was not
+    answered.
+    """
     for day in days:
         spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(stream, day))
         if spend is None or spend.answer is None:
@@ -304,15 +332,20 @@ def _answers(
         yield {"day": day} | service.page(spec, spend)
 
 
-def _mine(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend:
-    spend = _charged(service, person, spec, name)
+def _own_stream(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend:
+    """Return the charge of this person's stream of a name; without one the request ends with status
+    404.
+    """
+    spend = _charge_of_stream(service, person, spec, name)
     if spend is None:
         raise HTTPException(404, "No such stream")
     return spend
 
 
-def _charged(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend | None:
-    """The charge of a stream, if the person has one of this name."""
+def _charge_of_stream(
+    service: Service, person: Person, spec: DatasetSpec, name: str
+) -> Spend | None:
+    """Return the charge of this person's stream of a name; None if there is none."""
     spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(name))
     if spend is not None and "stream" in spend.mechanism and spec.streams is not None:
         return spend

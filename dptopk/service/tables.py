@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 _META = sa.MetaData()
 
-Kind = TypeEngine[Any] | type[TypeEngine[Any]]  # of a column
+Kind = TypeEngine[Any] | type[TypeEngine[Any]]  # the type of a column
 
 WORD = sa.String(16)
 TIME = sa.String(40)
 
 
 def _table(name: str, /, *empty: str, **columns: Kind) -> sa.Table:
-    """A table by its columns: the first is the key, those named in ``empty`` may be empty."""
+    """Return a table: its first column is the key, and those named in ``empty`` may be NULL."""
     key = next(iter(columns))
-    all_columns = (
-        sa.Column(one, kind, primary_key=one == key, nullable=one in empty)
-        for one, kind in columns.items()
-    )
-    return sa.Table(name, _META, *all_columns)
+    table_columns = []
+    for column, kind in columns.items():
+        is_key = column == key
+        table_columns.append(sa.Column(column, kind, primary_key=is_key, nullable=column in empty))
+    return sa.Table(name, _META, *table_columns)
 
 
 SECRET: dict[str, Kind] = {"salt": sa.String(64), "hash": sa.String(128)}
@@ -63,20 +63,20 @@ SOURCES = _table("service_sources", source=sa.Text, dataset=sa.Text)
 LOGGED = _table("service_logged", day_and_analyst=sa.Text, bytes=sa.BigInteger)
 CURRENT = _table("service_current", dataset=sa.Text, source=sa.Text)
 SETTINGS = _table("service_settings", name=sa.String(40), value=sa.BigInteger)
-RELOAD = "catalog"  # the setting that counts how often workers were told to read the catalog again
+RELOAD = "catalog"  # the setting that counts how often workers were asked to read the catalog again
 
 
 class Tables:
-    """A database with the service's tables, made where they are missing.
+    """A database with the service's tables; tables that are missing are made.
 
-    Tokens, and that a question was called off, survive a crash of the machine as soon as they are
-    written. Progress of jobs and the audit log may lack the last moments before it: no write waits
-    for the disk on their account, and what was charged the ledger says.
+    Tokens and cancellations survive a crash of the machine as soon as they are written. The
+    progress of jobs and the audit log may lack the last moments before a crash: their writes do not
+    wait for the disk, and what was charged is in the ledger.
 
     Args:
-        url: path of a SQLite file (made readable for its owner alone), or a SQLAlchemy URL.
-        read_only: whether nothing is written to a file; its tokens, sources and settings alone are
-            then read, once.
+        url: the path of a SQLite file (made readable for its owner alone), or a SQLAlchemy URL.
+        read_only: whether nothing is written to a SQLite file; then only its tokens, sources and
+            settings are read, once.
 
     Raises:
         LedgerError: when it cannot be opened.
@@ -94,9 +94,9 @@ class Tables:
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         try:
             if read_only and "://" not in url:
-                self.engine = self._durable = _copied(Path(url).absolute())
+                self.engine = self._durable = _copy_in_memory(Path(url).absolute())
             else:
-                place = _placed(url)
+                place = _database_url(url)
                 self.engine = _engine(place, durable=False)
                 self._durable = _engine(place, durable=True)
             self._make()
@@ -104,7 +104,9 @@ class Tables:
             raise LedgerError(f"cannot open the access database: {_reason(error)}") from None
 
     def _make(self) -> None:
-        """Make what is missing."""
+        """Make the tables that are missing, and the column that an earlier version of the tokens
+        lacked.
+        """
         with self._durable.begin() as connection:
             if self._durable.dialect.name == "postgresql":  # two workers that start together
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(715517)")
@@ -116,61 +118,60 @@ class Tables:
                 )
 
     def rows(self, statement: sa.Executable) -> list[Any]:
-        """Run a query and read its rows.
+        """Run a query and return its rows.
 
         Raises:
             LedgerError: when they cannot be read now.
         """
-        with _in_words("read"), self.engine.connect() as connection:
+        with _explaining_errors("read"), self.engine.connect() as connection:
             return list(connection.execute(statement))
 
     def change(self, *statements: sa.Executable, durable: bool = False) -> int:
-        """Run statements in a transaction; how many rows the last one changed.
+        """Run statements in one transaction; return how many rows the last one changed.
 
         Args:
-            statements: what to run.
-            durable: whether to wait until the disk has it.
+            statements: the statements, in order.
+            durable: whether to wait until the disk has the changes.
 
         Raises:
             LedgerError: when nothing can be written now; nothing was.
-            sqlalchemy.exc.IntegrityError: when a row with the same key is there.
+                sqlalchemy.exc.IntegrityError: when a row with the same key is there.
         """
         changed = 0
-        with (
-            _in_words("written"),
-            (self._durable if durable else self.engine).begin() as connection,
-        ):
+        engine = self._durable if durable else self.engine
+        with _explaining_errors("written"), engine.begin() as connection:
             for statement in statements:
                 changed = int(connection.execute(statement).rowcount)
         return changed
 
     def insert(self, statement: sa.Insert) -> int:
-        """Write one row, whose key is a number; the number.
+        """Insert one row whose key is a number, and return that number.
 
         Raises:
             LedgerError: when nothing can be written now; nothing was.
         """
-        with _in_words("written"), self.engine.begin() as connection:
+        with _explaining_errors("written"), self.engine.begin() as connection:
             key = connection.execute(statement).inserted_primary_key
         if key is not None:
             return int(key[0])
         return 0
 
     def add(self, table: sa.Table, key: str, amount: int) -> sa.TextClause:
-        """A statement that adds to the number in the row of a key."""
+        """Return the statement that adds an amount to the number in the row of a key; a missing row
+        is made.
+        """
         name, value = table.columns.keys()
-        # its own names
+        # The names are those of our own tables, not a user's.
         insert = f"INSERT INTO {table.name} VALUES (:key, :amount)"  # noqa: S608
         text = f"{insert} ON CONFLICT ({name}) "
         text += f"DO UPDATE SET {value} = {table.name}.{value} + :amount"
         return sa.text(text).bindparams(key=key, amount=amount)
 
     def value(self, table: sa.Table, key: str) -> int:
-        """The number in the row of a key; 0 where there is none."""
+        """Return the number in the row of a key; 0 if there is no such row."""
         name, value = table.columns.values()
-        found = self.rows(sa.select(value).where(name == key))
-        if found:
-            return int(found[0][0])
+        for (number,) in self.rows(sa.select(value).where(name == key)):
+            return int(number)
         return 0
 
     def close(self) -> None:
@@ -179,27 +180,34 @@ class Tables:
         self._durable.dispose()
 
 
-def _placed(url: str) -> str:
-    """The URL of a database; a file is made here, readable for its owner alone."""
+def _database_url(url: str) -> str:
+    """Return the SQLAlchemy URL of a database; a SQLite file is made here, readable for its owner
+    alone.
+
+    Raises:
+        LedgerError: if the file cannot be made.
+    """
     if url.startswith(("postgresql://", "postgres://")):
         return "postgresql+psycopg://" + url.partition("://")[2]
     if "://" in url:
         return url
     path = Path(url).absolute()
     try:
-        LedgerFile(path).make()  # by SQLite alone: see there
+        LedgerFile(path).make()
     except LedgerError as error:
-        reason = str(error).rpartition(": ")[2]
+        _, _, reason = str(error).rpartition(": ")
         raise LedgerError(f"cannot open {path.name!r}: {reason}") from None
     return f"sqlite:///{path}"
 
 
-def _copied(path: Path) -> sa.Engine:
-    """The small tables of a file, in memory: nothing is written to the file."""
+def _copy_in_memory(path: Path) -> sa.Engine:
+    """Return a database in memory with a copy of the small tables of a SQLite file, to which
+    nothing is written.
+    """
     memory = sqlite3.connect(":memory:", uri=True, check_same_thread=False)
     memory.execute("ATTACH ? AS disk", (f"{path.as_uri()}?mode=ro",))
-    found = memory.execute("SELECT name FROM disk.sqlite_master WHERE type = 'table'")
-    names = {name for (name,) in found}
+    rows_of_names = memory.execute("SELECT name FROM disk.sqlite_master WHERE type = 'table'")
+    names = {name for (name,) in rows_of_names}
     for table in (TOKENS, SOURCES, CURRENT, SETTINGS):
         if table.name in names:
             rows = f"SELECT * FROM disk.{table.name}"  # noqa: S608
@@ -210,8 +218,13 @@ def _copied(path: Path) -> sa.Engine:
 
 
 @contextmanager
-def _in_words(what: str) -> Iterator[None]:
-    """Say of a database that fails why it does; the question can be asked again."""
+def _explaining_errors(what: str) -> Iterator[None]:
+    """Turn an error of the database into a LedgerError that says why; the question can be asked
+    again.
+
+    Args:
+        what: "read" or "written", for the message.
+    """
     try:
         yield
     except sa.exc.IntegrityError:
@@ -224,7 +237,9 @@ def _in_words(what: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Why a database fails: what SQLite says, which names no data, or the type of the error."""
+    """Return why a database failed: SQLite's message, which names no data, or the type of the
+    error.
+    """
     origin = getattr(error, "orig", error)
     if isinstance(origin, sqlite3.OperationalError):
         return str(origin)
@@ -232,16 +247,15 @@ def _reason(error: Exception) -> str:
 
 
 def _engine(url: str, *, durable: bool) -> sa.Engine:
-    """Connections whose commits wait for the disk, or do not."""
+    """Return an engine whose commits wait for the disk, or do not."""
     engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
-    level = ("FULL", "on") if durable else ("NORMAL", "off")
     settings = {
         "sqlite": (
             "PRAGMA busy_timeout=60000",
             "PRAGMA journal_mode=WAL",
-            f"PRAGMA synchronous={level[0]}",
+            f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}",
         ),
-        "postgresql": (f"SET synchronous_commit = {level[1]}",),
+        "postgresql": (f"SET synchronous_commit = {'on' if durable else 'off'}",),
     }[engine.dialect.name]
 
     def configured(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:

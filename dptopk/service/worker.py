@@ -1,4 +1,4 @@
-"""Everything that one worker of the service holds."""
+"""One worker of the service: the catalog, the open databases, the caches and the threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from dptopk._internal.lru import LRUCache
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
@@ -34,22 +34,32 @@ from dptopk.service.senders import Senders
 from dptopk.service.tables import RELOAD, Tables
 
 LOG = logging.getLogger("dptopk.service")
-PAGES = 256  # previews and answers, as they leave
-SWEEP_SECONDS = 3600.0  # between two deletions of old lines of the audit log
-SWITCH = 0.0005  # seconds after which one thread makes room for another
+PAGES = 256  # so many previews and answers are cached as they are sent
+SWEEP_SECONDS = 3600.0  # old lines of the audit log are deleted so often
+# After so many seconds one thread makes room for another: Python's 5 ms would add up over the
+# threads that plan, and keep short requests waiting.
+SWITCH = 0.0005
 
 
 @dataclass
 class Service:
     """One worker: the catalog, open databases, caches, threads.
 
-    What takes a thread waits in one of five queues, none of which waits for another: logins, those
-    with a hash of an older version, short reads, plans, and questions.
+    Work that takes a thread waits in one of five queues, none of which waits for another.
 
-    Args:
-        catalog: what is served.
-        wall: the time that answers keep to, in seconds.
-        sleep: how to wait for it.
+    Attributes:
+        catalog: the catalog that is served.
+        wall: the function that returns the time by which answers are sent on a schedule, in
+            seconds.
+        sleep: the function that waits for a number of seconds.
+        rates: the requests per second of each sender.
+        metrics: the counters for Prometheus.
+        open: the open requests of each person.
+        logins: the threads that check tokens.
+        slow_logins: the thread that checks tokens whose hash is of an older version.
+        work: the threads for short reads.
+        planning: the threads that plan.
+        questions: the threads that answer questions.
     """
 
     catalog: Catalog
@@ -73,16 +83,18 @@ class Service:
         self._running: dict[str, tuple[PostedQuestion, Future[Spend]]] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
-        self._health = (-1, False)
+        self._health = (-1, False)  # the second of the last check, and its result
         self._checking: Future[bool] | None = None
         self._swept = -math.inf
         self._generation = self.tables.value(Tables.settings, RELOAD)
         self._serve(self.catalog)
-        sys.setswitchinterval(SWITCH)  # whoever computes does not keep others waiting
+        sys.setswitchinterval(SWITCH)
         threading.Thread(target=self._beat, name="signs of life", daemon=True).start()
 
     def _serve(self, catalog: Catalog) -> None:
-        """Serve a catalog: nothing that was computed for another one is used."""
+        """Serve a catalog from now on, with empty caches: nothing computed for an earlier one is
+        used.
+        """
         self.catalog = catalog
         self.plans = Plans()
         self.pages: LRUCache[Any] = LRUCache(PAGES)
@@ -92,7 +104,7 @@ class Service:
         )
 
     def follow(self) -> None:
-        """Read the catalog again if an operator has said so."""
+        """Read the catalog again if an operator has asked for it since the last call."""
         generation = self.tables.value(Tables.settings, RELOAD)
         before = self._generation
         self._generation = generation
@@ -100,11 +112,11 @@ class Service:
             self.reload()
 
     def reload(self) -> None:
-        """Read the catalog again; one that does not fit the ledger is refused, and the old one
-        stays.
+        """Read the catalog again; a catalog that does not fit the ledger is refused, and the old
+        one is served on.
 
         Raises:
-            DptopkError: what is wrong with it.
+            DptopkError: naming what is wrong with the new catalog.
         """
         if self.catalog.path is None:
             raise InvalidParameter("catalog: it was not read from a file")
@@ -118,20 +130,23 @@ class Service:
     def begin(
         self, spec: DatasetSpec, person: Person, key: str, question: PostedQuestion
     ) -> Spend | Future[Spend]:
-        """The charge of a question that was answered before, or what comes of it."""
+        """Return the charge of a question that was answered before; else begin to answer it and
+        return its result to come.
+        """
         question.check(spec)
-        known = question.answerer(self).known(spec, person.analyst, key, question)
-        if (
-            known is not None
-            and known.answer is not None
-            and not self.running(person.analyst, spec.name, key)
-        ):
+        spend = question.answerer(self).known(spec, person.analyst, key, question)
+        is_answered = spend is not None and spend.answer is not None
+        if is_answered and not self.running(person.analyst, spec.name, key):
             self.metrics.question(spec.name, "again")
-            return known
-        return self.submit(spec, person, key, question, charged=known is not None)
+            return cast("Spend", spend)
+        return self.submit(spec, person, key, question, charged=spend is not None)
 
     def page_of(self, spec: DatasetSpec, seq: int, analyst: str) -> dict[str, Any] | None:
-        """The answer to a charge of an analyst's, by its entry, if there is one."""
+        """Return the answer to a charge as the service sends it, by the charge's entry in the
+        ledger.
+
+        It is None if there is no such charge, no answer, or the charge is not this analyst's.
+        """
 
         def read() -> tuple[str, dict[str, Any]]:
             spend = self.reports.ledger.spend(spec.name, seq)
@@ -148,7 +163,9 @@ class Service:
         return None
 
     def page(self, spec: DatasetSpec, spend: Spend) -> dict[str, Any]:
-        """An answer as it leaves: what is stored never changes, and is read once."""
+        """Return the answer to a charge as the service sends it; a stored answer never changes, so
+        that it is cached.
+        """
 
         def read() -> dict[str, Any]:
             answer = self.reports.ledger.answer(spend)
@@ -169,20 +186,22 @@ class Service:
         *,
         charged: bool,
     ) -> Future[Spend]:
-        """Begin to answer a question, or join the thread that is at it.
+        """Begin to answer a question, or join the thread that answers it; return its charge to
+        come.
 
         Args:
-            spec: of the data set.
-            person: who asks.
+            spec: the data set.
+            person: the sender.
             key: the idempotency key.
-            question: what is asked.
+            question: the question.
             charged: whether the ledger held a charge under the key before this call.
 
         Raises:
             Cancelled: when the question was called off.
-            KeyUsed: when the thread is at another question, even at one that was called off.
-            Busy: when the analyst has too many under way, or has stored as much as the catalog
-            allows.
+            KeyUsed: when a thread answers another question under this key, even one that was
+                called off.
+            Busy: when the analyst has too many questions under way, or has stored as much as the
+                catalog allows.
         """
         job = job_of(person.analyst, spec.name, key)
         with self._lock:
@@ -193,13 +212,11 @@ class Service:
                 self.questions.refuse_more(person.analyst)
                 if not charged:
                     self._refuse_full(person.analyst)
-                self.jobs.start(
-                    job, person.analyst, spec.name, charged=charged or not question.cancellable
-                )
-                running = self.questions.submit(
-                    person.analyst, partial(self._answer, spec, person, key, question, job)
-                )
-                self._running[job] = question, running
+                uncancellable = charged or not question.cancellable
+                self.jobs.start(job, person.analyst, spec.name, charged=uncancellable)
+                answering = partial(self._answer, spec, person, key, question, job)
+                running = self.questions.submit(person.analyst, answering)
+                self._running[job] = (question, running)
                 running.add_done_callback(lambda done: self._forget(job, done))
         return running
 
@@ -207,7 +224,7 @@ class Service:
         """Refuse an analyst who has written as much as the catalog allows.
 
         Raises:
-            Busy: then.
+            Busy: if so.
         """
         if self.tables.value(Tables.usage, analyst) >= self.catalog.storage:
             raise Busy(
@@ -221,14 +238,18 @@ class Service:
             )
 
     def _sweep(self) -> None:
-        """Delete old lines of the audit log, once in a while."""
+        """Delete old lines of the audit log, at most once in SWEEP_SECONDS."""
         now = time.monotonic()
         if now - self._swept > SWEEP_SECONDS:
             self._swept = now
             self.access.sweep(self.catalog.audit_days)
 
     def _beat(self) -> None:
-        """Show the other workers that this one is still at its questions."""
+        """Until the worker closes, tell the other workers every few seconds that this one still
+        answers its questions.
+
+        On the way old lines of the audit log are deleted, and a changed catalog is read.
+        """
         while not self._closed.wait(HEARTBEAT_SECONDS):
             with self._lock:
                 jobs = list(self._running)
@@ -246,14 +267,20 @@ class Service:
                 LOG.error("a sign of life failed: %s", place(error))  # noqa: TRY400
 
     def _forget(self, job: str, done: Future[Spend]) -> None:
+        """Remove a job whose future has ended from those that run here."""
         with self._lock:
-            if self._running.get(job, (None, None))[1] is done:
+            _, future = self._running.get(job, (None, None))
+            if future is done:  # not a later one of the same job
                 del self._running[job]
 
     def _answer(
         self, spec: DatasetSpec, person: Person, key: str, question: PostedQuestion, job: str
     ) -> Spend:
-        """Answer a question. Its line of the audit log is written before anything is charged."""
+        """Answer a question, and return its charge.
+
+        The question's line in the audit log is written before anything is charged, and its outcome
+        afterwards.
+        """
         ending = Ending()
         detail = {"question": question.plain(), "key": key, "job": job}
         line, size = self.access.begun(person.analyst, question.action, spec.name, detail)
@@ -282,37 +309,46 @@ class Service:
             self.tables.change(*changes)
 
     def running(self, analyst: str, dataset: str, key: str) -> bool:
-        """Whether this worker is answering a question."""
+        """Return whether this worker is answering a question under a key."""
         with self._lock:
             return job_of(analyst, dataset, key) in self._running
 
     def _hold(self) -> None:
-        """Wait for the next time at which answers leave."""
+        """Wait for the next time at which answers are sent, if the catalog has a schedule
+        for them.
+        """
         every = self.catalog.answers_every
         if every:
             self.sleep(every - self.wall() % every)
 
     def shares(self) -> dict[str, dict[str, float]]:
-        """Return the used shares of every data set's budget."""
+        """Return for each data set the used share of each part of its budget."""
         return {name: self.reports.shares(name) for name in self.catalog.datasets}
 
     def well(self) -> bool:
-        """Whether both databases can be read, as of this second."""
+        """Return whether both databases can be read; one check holds for a second."""
         second = int(time.monotonic())
-        if self._health[0] != second:
-            try:
-                self.reports.ledger.head()
-                self.tables.value(Tables.settings, RELOAD)
-                self._health = (second, True)
-            except Exception as error:  # noqa: BLE001
-                LOG.error("not well: %s", place(error))  # noqa: TRY400
-                self._health = (second, False)
-        return self._health[1]
+        checked_at, is_well = self._health
+        if checked_at == second:
+            return is_well
+        try:
+            self.reports.ledger.head()
+            self.tables.value(Tables.settings, RELOAD)
+            is_well = True
+        except Exception as error:  # noqa: BLE001
+            LOG.error("not well: %s", place(error))  # noqa: TRY400
+            is_well = False
+        self._health = (second, is_well)
+        return is_well
 
     async def health(self) -> bool:
-        """``well``, for the event loop: one check at a time, and none where it is recent."""
-        if self._health[0] == int(time.monotonic()):
-            return self._health[1]
+        """Return whether both databases can be read, without blocking the event loop.
+
+        Only one check runs at a time, and a check of this second is not repeated.
+        """
+        checked_at, is_well = self._health
+        if checked_at == int(time.monotonic()):
+            return is_well
         if self._checking is None or self._checking.done():
             self._checking = self.logins.submit("health", self.well)
         return await asyncio.shield(asyncio.wrap_future(self._checking))
@@ -341,11 +377,13 @@ def refuse_unfit(catalog: Catalog) -> None:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a question ended; by default by an error that nobody foresaw.
+    """How a question ended; the defaults stand for an error that nobody foresaw.
 
     Attributes:
-        stage, code, message: what its job shows.
-        written: the size of the stored answer; 0: there is none, and nothing was charged.
+        stage: the last stage of its job: "done", "failed" or "cancelled".
+        code: the error's type that its job shows; "" if there was none.
+        message: the error's message that its job shows.
+        written: the size of the stored answer in bytes; 0: there is none, and nothing was charged.
     """
 
     stage: str = "failed"
@@ -355,18 +393,18 @@ class Ending:
 
     @classmethod
     def answered(cls, written: int) -> Ending:
-        """With an answer of that size."""
+        """Return the ending of a question whose stored answer has this size."""
         return cls("done", "", "", written)
 
     @classmethod
     def by(cls, error: DptopkError) -> Ending:
-        """By an error that the analyst may read."""
+        """Return the ending of a question that failed with an error which the analyst may read."""
         stage = "cancelled" if isinstance(error, Cancelled) else "failed"
         return cls(stage, type(error).__name__, str(error))
 
     @property
     def outcome(self) -> str:
-        """Its word in the audit log and in the metrics."""
+        """The word for the ending in the audit log and in the metrics."""
         if self.code == BudgetExceeded.__name__:
             return "refused"
         if self.stage == "done":
@@ -375,12 +413,13 @@ class Ending:
 
 
 def place(error: BaseException) -> str:
-    """The type of an error and where it was raised; never its message, which may quote data."""
+    """Return the type of an error and where it was raised; its message is left out, since it may
+    quote data.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
+    name = type(error).__name__
     if trace is None:
-        where = ""
-    else:
-        where = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-    return f"{type(error).__name__}{where}"
+        return name
+    return f"{name} at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

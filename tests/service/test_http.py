@@ -253,12 +253,10 @@ def test_a_hash_of_an_older_version_is_replaced(server, monkeypatch):
     ident, secret = server.tokens["bob"].split("_", 2)[1:]
     table = Tables.tokens
     (row,) = server.tables.rows(sa.select(table).where(table.c.id == ident))
-    old = access._slowly_hashed(secret, row.salt)
+    old = access._slow_hash(secret, row.salt)
     server.tables.change(sa.update(table).where(table.c.id == ident).values(hash=old))
-    hashed, real = [], access._slowly_hashed
-    monkeypatch.setattr(
-        access, "_slowly_hashed", lambda *given: hashed.append(given) or real(*given)
-    )
+    hashed, real = [], access._slow_hash
+    monkeypatch.setattr(access, "_slow_hash", lambda *given: hashed.append(given) or real(*given))
     monkeypatch.setattr(senders, "RECENT_SECONDS", 0.0)
     with server.client("bob") as bob:
         wrong = {"Authorization": f"Bearer dptopk_{ident}_{'x' * 43}"}

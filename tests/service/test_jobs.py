@@ -23,8 +23,8 @@ class Slow:
 
     def __init__(self, monkeypatch) -> None:
         self.gate, self.begun, self.reads = threading.Event(), threading.Event(), 0
-        self.real = data._source
-        monkeypatch.setattr(data, "_source", self.read)
+        self.real = data._read_source
+        monkeypatch.setattr(data, "_read_source", self.read)
 
     def read(self, spec, version, where, asked, progress):
         self.reads += 1
