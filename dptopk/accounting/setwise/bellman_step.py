@@ -40,12 +40,16 @@ from dptopk.accounting.setwise import tuning
 
 
 def tolerance(h: float) -> float:
-    """R and S of a cell below this share of H_{i+N} count as 0: slopes are rough."""
+    """Return the share of H_{i+N} below which R and S of a cell count as 0, because slopes are
+    rough.
+    """
     return 2.0**-44 + 32 * ROUNDOFF / h
 
 
 def step_slack(N: int, h: float) -> float:
-    """Relative error bound of one step in floating point (docs/notes/setwise.md, "Rounding")."""
+    """Return a bound on the relative error of one step in floating point (docs/notes/setwise.md,
+    "Rounding").
+    """
     amplified = 1 + N / -math.expm1(-N * h)
     rounding = 190 * ROUNDOFF * (4 + N * h) * amplified
     neglected = (3 + 2 * N * h) * tolerance(h)
@@ -53,12 +57,17 @@ def step_slack(N: int, h: float) -> float:
 
 
 class _Geometry:
-    """The constants of a step: for offset n, nodes that lie t = n h above a cell's first node.
+    """The constants of one step, for each offset n: a node that lies t = n h above a cell's first
+    node.
 
-    ``sign`` is 1 for weights moved up by the rounding of one step, -1 for weights moved down.
+    Args:
+        N: the number of grid steps to ε.
+        h: the grid step.
+        sign: 1 for weights moved up by the rounding of one step, -1 for weights moved down.
     """
 
     def __init__(self, N: int, h: float, sign: int) -> None:
+        """Compute the weights of a chord's two ends at each offset."""
         self.N = N
         self.h = h
         self.E = math.exp(N * h)
@@ -104,7 +113,7 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
 
 
 def _raise_to_best_chords(reached: Floats, cells: _Cells) -> None:
-    """Raise the values at all places to those of the chords that end within the cells."""
+    """Raise ``reached``, in place, to the values of the chords whose ends lie inside the cells."""
     N = cells.geometry.N
     length = reached.shape[1]
     row_starts = np.arange(len(reached))[:, None] * length
@@ -123,15 +132,20 @@ def _raise_to_best_chords(reached: Floats, cells: _Cells) -> None:
 
 
 class _Cells:
-    """Values of the chords with ends in the cells i and i + N, by the offset k of the node above
+    """The chords that end in the cells i and i + N, and their values at the node k places above
     node i.
 
     ``first`` is, for each i, the smallest k for which the best of them does not end in the first
-    points of its cells; for k above ``first`` + 1 it ends in the last ones. NaN where all are worth
-    the same.
+    points of its cells; for k above ``first`` + 1 it ends in the last ones. It is NaN where all are
+    worth the same.
+
+    Args:
+        rows: upper bounds on H at consecutive nodes, a row for each state.
+        geometry: the constants of the step.
     """
 
     def __init__(self, rows: Floats, geometry: _Geometry) -> None:
+        """Compute R and S of every cell, and from them ``first``."""
         self.geometry = geometry
         N = geometry.N
         count = rows.shape[-1] - N - 1
@@ -159,7 +173,7 @@ class _Cells:
         self._root_of_S = np.sqrt(np.where(inside, S, 0.0)).reshape(-1)
 
     def best(self, offsets: NDArray[np.intp]) -> Floats:
-        """Value of the best chord of each cell at the node of an offset."""
+        """Return the value of the best chord of each cell, at the node of the cell's offset."""
         # A chord with its end at w is worth a constant - (S w + ωR/w)/(E - 1): the gain over w = 1
         # is this square.
         root = np.take(self.geometry.root_omega, offsets) * self._root_of_R - self._root_of_S
@@ -167,31 +181,34 @@ class _Cells:
         return self._added(gain, offsets, self._near, self._far)
 
     def at_first_points(self, some: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
-        """Value, at the node of an offset, of the chord that ends in the first points of some
-        cells.
+        """Return the values of the chords that end in the first points of the cells ``some``, at
+        the nodes of their offsets.
         """
         gain = np.zeros(len(some))
         return self._added(gain, offsets, self._near[some], self._far[some])
 
     def _added(self, gain: Floats, offsets: NDArray[np.intp], near: Floats, far: Floats) -> Floats:
-        """The values of chords from the ends of their cells, added to what they gain in them."""
+        """Return the values of chords: the weighted values at the cells' first points, plus
+        ``gain``.
+        """
         gain += np.take(self.geometry.near, offsets) * near
         gain += np.take(self.geometry.far, offsets) * far
         return gain
 
     def out_of_order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Cells and offsets where the worth may rise in the cell before (or be the same) and fall
-        in this one.
+        """Return cells and offsets (as two arrays) of the chords that must be looked at besides the
+        usual ones: where the worth may rise in the cell before, or be constant, and fall in this
+        one.
         """
         N = self.geometry.N
         hollow = self._hollow
         at_most = self.first[:, :-1] + 1
         in_order = self.first[:, 1:] <= at_most
         row, place = np.nonzero(~in_order)
-        here = self.first[row, place + 1]
+        first_here = self.first[row, place + 1]
         low = np.clip(np.fmax(at_most[row, place], 1.0), 1.0, N)
-        high = np.fmin(here, N + 1) - 1
-        high[np.isnan(here)] = 0.0
+        high = np.fmin(first_here, N + 1) - 1
+        high[np.isnan(first_here)] = 0.0
         cells = row * self.first.shape[1] + place + 1
         # In a hollow cell every offset is looked at.
         cells = np.append(cells, hollow)
@@ -203,7 +220,9 @@ class _Cells:
 def _every_offset(
     cells: NDArray[np.intp], low: NDArray[np.intp], high: Floats
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Each cell with each of its offsets from ``low`` to ``high``, as two rows."""
+    """Pair each cell with each of its offsets from ``low`` to ``high``, as two arrays of equal
+    length.
+    """
     counts = np.maximum(high - low + 1, 0.0).astype(np.intp)
     starts = np.cumsum(counts) - counts
     offsets = np.arange(counts.sum()) - np.repeat(starts - low, counts)
@@ -211,11 +230,18 @@ def _every_offset(
 
 
 def lower_step(values: Floats, steps: int, h: float) -> Floats:
-    """Lower bounds on step(H) at the nodes: the best of some chords that end in nodes; see
-    ``upper_step``.
+    """Return lower bounds on step(H) at the nodes: the best of some chords that end in nodes.
 
-    Which chords are tried is a guess from a sample of the nodes: each is a strategy, so any choice
-    is sound.
+    Which chords are tried is a guess from a sample of the nodes. Each chord is a strategy, so any
+    choice gives a lower bound.
+
+    Args:
+        values: shape (..., n + 2N), lower bounds on H at consecutive nodes.
+        steps: N, with ε = N h.
+        h: the grid step.
+
+    Returns:
+        Shape (..., n).
     """
     n = values.shape[-1] - 2 * steps
     geometry = _geometry(steps, h, -1)
@@ -245,24 +271,28 @@ class _Block(NamedTuple):
 
 
 def _blocks_to_try(values: Floats, n: int, geometry: _Geometry) -> list[_Block]:
-    """All nodes of the answer in blocks, with offsets that a sample of the nodes suggests."""
+    """Divide the ``n`` nodes of the answer into blocks, with the offsets that a sample of the nodes
+    suggests for each.
+    """
     N = geometry.N
     if n <= 8 * N:
         return [_Block(0, n, 0, N)]
     count = min(tuning.SAMPLED_BLOCKS, n // (4 * N))
-    each = tuning.SAMPLED
-    picks = np.linspace(0, n - 1, count * each + 1).astype(int)
+    per_block = tuning.SAMPLED
+    picks = np.linspace(0, n - 1, count * per_block + 1).astype(int)
     best = _best_offsets(values, picks, geometry)
-    cuts = [*picks[:-1:each].tolist(), n]
-    found = []
+    cuts = [*picks[:-1:per_block].tolist(), n]
+    blocks = []
     for at, (begin, end) in enumerate(pairwise(cuts)):
-        sampled = best[..., at * each : (at + 1) * each + 1]
-        found.append(_Block(begin, end, *_offsets_around(sampled, N)))
-    return found
+        sampled = best[..., at * per_block : (at + 1) * per_block + 1]
+        blocks.append(_Block(begin, end, *_offsets_around(sampled, N)))
+    return blocks
 
 
 def _best_offsets(values: Floats, picks: NDArray[np.intp], geometry: _Geometry) -> NDArray[np.intp]:
-    """The offset of the best chord between nodes, at each of some nodes of the answer."""
+    """Return the offset of the best chord between nodes, for each of the nodes ``picks`` of the
+    answer.
+    """
     N = geometry.N
     nodes = picks[:, None] + N - np.arange(N + 1)
     near = geometry.near * values[..., nodes]
@@ -271,7 +301,7 @@ def _best_offsets(values: Floats, picks: NDArray[np.intp], geometry: _Geometry) 
 
 
 def _offsets_around(sampled: NDArray[np.intp], N: int) -> tuple[int, int]:
-    """The first and last offset worth trying between samples whose best offsets are these."""
+    """Return the first and the last offset worth trying between samples with these best offsets."""
     # Between neighbouring samples the best offset may lie beyond both, about as far as it changes.
     changes = np.abs(np.diff(sampled))
     beyond = max(tuning.END_SAMPLES, int(changes.max()))

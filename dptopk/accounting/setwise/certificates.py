@@ -22,6 +22,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Effort
@@ -46,7 +47,7 @@ from dptopk.accounting.setwise.moment_program import MomentClass
 from dptopk.accounting.setwise.optimum import SetwiseCurve, optimal_setwise
 from dptopk.accounting.setwise.partition import CostGroup
 from dptopk.accounting.setwise.price_game import window_of
-from dptopk.accounting.setwise.price_rounding import Money
+from dptopk.accounting.setwise.price_rounding import Money, RoundingLevels
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules
 from dptopk.accounting.setwise.zcdp_gaussian import gaussian_of
 from dptopk.accounting.work import Work
@@ -85,9 +86,8 @@ COARSER_RUNS = (1.0, 3.0, 10.0, 30.0)
 UNDERFLOW = 1e-40  # the checker's quotients by u, at most e^LARGEST_LOSS, underflow below it
 WIDEST_INTERVAL = 1e-6  # relative, of the checker's floats
 LOW_BITS = 2**24 - 1  # of a node value, 0 in the file
-BEYOND_TOPS = (
-    2**40
-)  # a node right of all others: beyond the last stored value the checker goes on with that value
+# A node right of all others: beyond the last stored value the checker goes on with that value.
+BEYOND_TOPS = 2**40
 
 # Of the costs with a closed form, and of others: what the file states of them.
 PARAMETERS: dict[type[Cost], tuple[str, ...]] = {
@@ -108,7 +108,7 @@ def certify(
     rtol: float = 1e-3,
     effort: Effort = "normal",
 ) -> Certificate:
-    """A certificate that a charge, spent in any order and adaptively, is (ε, δ)-DP.
+    """Return a certificate that a charge, spent in any order and adaptively, is (ε, δ)-DP.
 
     Args:
         charge: of PureDP, ApproxDP, BoundedRange, GaussianDP, DiscreteGaussianDP, ZCDP and CDP
@@ -121,113 +121,157 @@ def certify(
 
     Returns:
         A certificate of an upper bound ε, the least of those that were found: one curve of
-        everything where that is good enough, else the product of ``optimal_setwise``, but for
-        rounding.
+            everything where that is good enough, else the product of ``optimal_setwise``, but for
+            rounding.
 
     Raises:
-        NotCertified: for other costs, or a δ that leaves nothing beside the charge's own failures.
+        NotCertified: for other costs, or a δ that is not above the charge's own failures.
     """
     validate.instance(Charge, charge=charge)
     delta = validate.probability(delta=delta)
-    rest, failure = split_failure(charge)
-    others = [cost for cost, _ in rest if not isinstance(cost, tuple(LISTED))]
-    if others:
-        raise NotCertified(f"there is no certificate for {type(others[0]).__name__}")
-    left = (delta - charge.delta - failure) / (1 - failure) if failure < 1 else 0.0
-    enough = left > SMALLEST_SHARE * delta and left > 0
+    failure_free, failure = split_failure(charge)
+    unlisted = [cost for cost, _ in failure_free if not isinstance(cost, tuple(LISTED))]
+    if unlisted:
+        raise NotCertified(f"there is no certificate for {type(unlisted[0]).__name__}")
+    delta_left = (delta - charge.delta - failure) / (1 - failure) if failure < 1 else 0.0
+    enough = delta_left > SMALLEST_SHARE * delta and delta_left > 0
     if not (enough or (failure == 0 and charge.delta <= delta)):
         raise NotCertified("a certificate needs a delta above the charge's own failures")
-    if not rest.costs:
+    if not failure_free.costs:
         return _file(charge, 0.0, delta, [], 1.0, 1)
-    left = left if enough else 0.0
-    if math.isinf(aim) and left:
-        aim = _optimum(rest, Query(delta=left, rtol=rtol, work=Work.of(effort)))
-    found = list(_of_one_curve(charge, rest, delta, left, aim))
+    if not enough:
+        delta_left = 0.0
+    if math.isinf(aim) and delta_left:
+        aim = _optimum(failure_free, Query(delta=delta_left, rtol=rtol, work=Work.of(effort)))
+    candidates = list(_of_one_curve(charge, failure_free, delta, delta_left, aim))
     good = aim * (1 + rtol / 2)
-    above = min((one.epsilon for one in found), default=math.inf)
-    if above > aim * (1 + STEP_BY_STEP):
-        found += _step_by_step(charge, rest, delta, left, min(above, 2 * aim), effort)
-    if left >= SMALLEST_DELTA and min((one.epsilon for one in found), default=math.inf) > good:
-        found += _of_products(charge, rest, delta, left, Aim(good, rtol, effort))
-    if not found:
+    least = _least_epsilon(candidates)
+    if least > aim * (1 + STEP_BY_STEP):
+        candidates += _step_by_step(
+            charge, failure_free, delta, delta_left, min(least, 2 * aim), effort
+        )
+    if delta_left >= SMALLEST_DELTA and _least_epsilon(candidates) > good:
+        candidates += _of_products(charge, failure_free, delta, delta_left, Aim(good, rtol, effort))
+    if not candidates:
         raise NotCertified("these costs have no finite ε that can be certified at this delta")
-    return min(found, key=lambda one: one.epsilon)
+    return min(candidates, key=lambda certificate: certificate.epsilon)
+
+
+def _least_epsilon(certificates: Sequence[Certificate]) -> float:
+    """Return the least ε of the certificates; inf where there are none."""
+    return min((certificate.epsilon for certificate in certificates), default=math.inf)
 
 
 def _step_by_step(
-    charge: Charge, rest: Charge, delta: float, left: float, start: float, effort: Effort
+    charge: Charge,
+    failure_free: Charge,
+    delta: float,
+    delta_left: float,
+    start: float,
+    effort: Effort,
 ) -> Iterator[Certificate]:
-    """The certificate of a few concentrated costs, step by step: an ε below ``start``."""
-    if left < CONCENTRATED_DELTA or not math.isfinite(start):
+    """Yield the certificate of a few concentrated costs by their game, if there is one with an ε
+    below ``start``.
+
+    Args:
+        charge: the charge that the certificate is about.
+        failure_free: the charge without its failures.
+        delta: the δ of the certificate.
+        delta_left: the part of δ that is not needed for failures.
+        start: an ε that is known already.
+        effort: how much work the game may take.
+    """
+    if delta_left < CONCENTRATED_DELTA or not math.isfinite(start):
         return
-    game = ConcentratedGame.fitting(rest, start, Work.of(effort).budget, whole=False)
+    game = ConcentratedGame.fitting(failure_free, start, Work.of(effort).budget, whole=False)
     if game is None:
         return
     certified = CertifiedGame.of(game, whole=False)
-    found = certified.at(left * (1 - tuning.CHECKER_ROOM), start) if certified else None
-    if found is not None:
-        proven_game, epsilon = found
-        factor = _stated_game(proven_game, rest)
+    if certified is None:
+        return
+    near_answer = certified.at(delta_left * (1 - tuning.CHECKER_ROOM), start)
+    if near_answer is not None:
+        proven_game, epsilon = near_answer
+        factor = _stated_game(proven_game, failure_free)
         yield _file(charge, epsilon * (1 + ABOVE_ONE_CURVE / 100), delta, [factor], 1.0, 1)
 
 
 def _stated_game(certified: CertifiedGame, concentrated: Charge) -> Entry:
-    """A game as a factor: one row of costs for each class, in its order."""
+    """Return a game as a factor of a certificate, with one row of costs for each class in the
+    game's order.
+    """
     rows: dict[MomentClass, list[Any]] = {}
     for cost, times in concentrated:
-        one = moment_class(cost)
-        if one is None or one in rows:
+        moments = moment_class(cost)
+        if moments is None or moments in rows:
             raise NotCertified("two costs of one class")
-        rows[one] = [cost.symbol, *(getattr(cost, name) for name in LISTED[type(cost)]), times]
-    costs = [rows[one] for one in certified.game.classes]
+        rows[moments] = _row(cost, times)
+    costs = [rows[moments] for moments in certified.game.classes]
     return {"kind": "Moments", "costs": costs, **certified.stated()}
 
 
 @dataclass(frozen=True)
 class Aim:
-    """The ε that is good enough, and how finely and how long to look for it."""
+    """The ε that is good enough, and how finely and with how much work to look for it.
+
+    Attributes:
+        epsilon: an ε at or below which no further certificate is looked for.
+        rtol: the relative width of the bracket of the first run.
+        effort: as for ``compose``.
+    """
 
     epsilon: float
     rtol: float
     effort: Effort
 
 
-def _optimum(rest: Charge, query: Query) -> float:
-    """The ε of the set-wise engine; inf where it takes no such costs."""
+def _optimum(failure_free: Charge, query: Query) -> float:
+    """Return the ε of the set-wise engine; inf where it does not take the costs."""
     try:
-        return optimal_setwise(rest).answer(query).value
+        return optimal_setwise(failure_free).answer(query).value
     except NotApplicable:
         return math.inf
 
 
 def _of_one_curve(
-    charge: Charge, rest: Charge, delta: float, left: float, aim: float
+    charge: Charge, failure_free: Charge, delta: float, delta_left: float, aim: float
 ) -> Iterator[Certificate]:
-    """Certificates with a single factor, which the checker evaluates at ε itself."""
-    epsilons: dict[PureDP | BoundedRange, int] = dict(rest.of(PureDP))
-    epsilons.update(rest.of(BoundedRange))
-    if len(epsilons) == len(rest.costs):
+    """Yield certificates with a single factor, which the checker evaluates at ε itself.
+
+    Args:
+        charge: the charge that the certificates are about.
+        failure_free: the charge without its failures.
+        delta: the δ of the certificates.
+        delta_left: the part of δ that is not needed for failures; 0 allows basic composition only.
+        aim: the ε of ``compose``, at which a closed form of everything should hold.
+    """
+    epsilons: dict[PureDP | BoundedRange, int] = dict(failure_free.of(PureDP))
+    epsilons.update(failure_free.of(BoundedRange))
+    if len(epsilons) == len(failure_free.costs):
         total = sum((Fraction(cost.epsilon) * n for cost, n in epsilons.items()), Fraction(0))
         if total < LARGEST_FLOAT:
-            yield _file(charge, round_up(total), delta, [_listed("Basic", rest)], 1.0, 1)
-    if not left:
+            yield _file(charge, round_up(total), delta, [_listed("Basic", failure_free)], 1.0, 1)
+    if not delta_left:
         return
-    found: list[tuple[float, Entry]] = []
-    room = left * (1 - tuning.CHECKER_ROOM)
-    curves = {"Renyi": renyi_curve(log_mgf(rest), pure_sum(rest)), "Smoothed": _smoothed(rest)}
+    entries: list[tuple[float, Entry]] = []
+    room = delta_left * (1 - tuning.CHECKER_ROOM)
+    curves = {
+        "Renyi": renyi_curve(log_mgf(failure_free), pure_sum(failure_free)),
+        "Smoothed": _smoothed(failure_free),
+    }
     for kind, curve in curves.items():
         if curve is not None:
-            found.append((_epsilon_of(curve, room), _listed(kind, rest)))
-    if left >= SMALLEST_DELTA:
-        found += [(aim, entry) for entry in _exact(rest)]
-    for epsilon, entry in found:
+            entries.append((_epsilon_of(curve, room), _listed(kind, failure_free)))
+    if delta_left >= SMALLEST_DELTA:
+        entries += [(aim, entry) for entry in _exact(failure_free)]
+    for epsilon, entry in entries:
         if epsilon < LARGEST_FLOAT:
             above = epsilon * (1 + ABOVE_ONE_CURVE)
             yield _file(charge, above, delta, [entry], 1.0, 1)
 
 
 def _epsilon_of(curve: Curve, delta: float) -> float:
-    """The ε of a curve; inf where its numbers are out of range."""
+    """Return the ε of a curve at δ; inf where its numbers are out of range."""
     try:
         with np.errstate(over="ignore", divide="raise", invalid="raise"):
             return float(curve.epsilon(delta))
@@ -235,10 +279,12 @@ def _epsilon_of(curve: Curve, delta: float) -> float:
         return math.inf
 
 
-def _exact(rest: Charge) -> Iterator[Entry]:
-    """Everything as one closed form, where all costs are alike or Gaussian."""
-    gaussian = len(rest.of(GaussianDP)) == len(rest.costs)
-    alike = _one_gaussian(rest) if gaussian else rest.costs
+def _exact(failure_free: Charge) -> Iterator[Entry]:
+    """Yield everything as one closed form, where all costs are alike or all are Gaussian and the
+    checker can compute it.
+    """
+    gaussian = len(failure_free.of(GaussianDP)) == len(failure_free.costs)
+    alike = _one_gaussian(failure_free) if gaussian else failure_free.costs
     if len(alike) != 1:
         return
     ((cost, times),) = alike.items()
@@ -249,10 +295,12 @@ def _exact(rest: Charge) -> Iterator[Entry]:
             yield {name: value for name, value in entry.items() if name not in {"low", "high"}}
 
 
-def _smoothed(rest: Charge) -> Curve | None:
-    """The profile of the Gaussian of Theorem H for everything, where there is one."""
+def _smoothed(failure_free: Charge) -> Curve | None:
+    """Return the profile of the Gaussian of Theorem H for all costs; None where the theorem does
+    not apply or μ is too large for the checker.
+    """
     try:
-        mu = gaussian_of(rest).mu
+        mu = gaussian_of(failure_free).mu
     except NotApplicable:
         return None
     if mu < LARGEST_MU:
@@ -261,28 +309,39 @@ def _smoothed(rest: Charge) -> Curve | None:
 
 
 def _of_products(
-    charge: Charge, rest: Charge, delta: float, left: float, aim: Aim
+    charge: Charge, failure_free: Charge, delta: float, delta_left: float, aim: Aim
 ) -> Iterator[Certificate]:
-    """Certificates of products of pairs, until one is good enough."""
-    if len(rest.of(BoundedRange)) > tuning.MOST_RANGES:
+    """Yield certificates of products of pairs, each from a finer run, until the ε of one is good
+    enough.
+
+    Args:
+        charge: the charge that the certificates are about.
+        failure_free: the charge without its failures.
+        delta: the δ of the certificates.
+        delta_left: the part of δ that is not needed for failures.
+        aim: when to stop.
+    """
+    if len(failure_free.of(BoundedRange)) > tuning.MOST_RANGES:
         return
     try:
-        setwise = _game(rest)
+        setwise = _game(failure_free)
     except NotApplicable:
         return
     for finer in range(tuning.CERTIFIED_AGAIN + 1):
         rtol = aim.rtol / tuning.CERTIFIED_FINER**finer
-        query = Query(delta=left, rtol=rtol, work=Work.of(aim.effort))
+        query = Query(delta=delta_left, rtol=rtol, work=Work.of(aim.effort))
         run = _checkable(setwise.proof(query))
         if run is None:
             return
         tilt = min(run.order, tuning.WINDOW / math.sqrt(run.variance))
         # Rounding of losses counts for more where they are large, and the room for less.
-        kinds = bool(run.game.concentrated.costs) + len({type(cost) for cost in rest.costs})
-        alone = kinds == 1 and run.game.stand_in is None
-        least = tuning.CHECKER_ROOM if alone else tuning.CHECKER_ROOM_OF_MANY
-        share = min(least * max(1.0, (run.guess / 30) ** 2), 0.05)
-        room = left * (1 - share)
+        kinds = len({type(cost) for cost in failure_free.costs})
+        if run.game.concentrated.costs:
+            kinds += 1
+        single_kind = kinds == 1 and run.game.stand_in is None
+        least_share = tuning.CHECKER_ROOM if single_kind else tuning.CHECKER_ROOM_OF_MANY
+        share = min(least_share * max(1.0, (run.guess / 30) ** 2), 0.05)
+        room = delta_left * (1 - share)
         try:
             certificate = proven(charge, delta, replace(run, order=tilt), room)
         except (NotCertified, ArithmeticError):
@@ -293,12 +352,14 @@ def _of_products(
             return
 
 
-def _game(rest: Charge) -> SetwiseCurve:
-    """The costs, but for discrete Gaussians whose lattice would take the checker long, and for very
-    small ranges: one Gaussian stands for them (Theorem H).
+def _game(failure_free: Charge) -> SetwiseCurve:
+    """Return the costs as a game of the set-wise engine.
+
+    One Gaussian stands (Theorem H) for discrete Gaussians whose lattice would take the checker
+    long, and for very small ranges.
     """
     replaced: dict[Cost, int] = {}
-    for cost, times in rest:
+    for cost, times in failure_free:
         if isinstance(cost, DiscreteGaussianDP):
             wide = _closed_form(cost, times, 1.0, STAND_IN_REACH)["width"] > MOST_LISTED
         else:
@@ -306,15 +367,15 @@ def _game(rest: Charge) -> SetwiseCurve:
         if wide:
             replaced[cost] = times
     if not replaced:
-        return SetwiseCurve.of(rest)
+        return SetwiseCurve.of(failure_free)
     stand_in = gaussian_of(Charge(replaced))
-    others = {cost: times for cost, times in rest if cost not in replaced}
+    others = {cost: times for cost, times in failure_free if cost not in replaced}
     return SetwiseCurve.with_stand_in(Charge(others), stand_in, Charge(replaced))
 
 
 def _checkable(run: Evaluation) -> Evaluation | None:
-    """The run, or a coarser one, whose file is of a size that the checker reads in seconds; None
-    if there is none.
+    """Return the run, or a coarser one, whose file is of a size that the checker reads in seconds;
+    None if even the coarsest is too large.
     """
     for coarser in COARSER_RUNS:
         coarse = replace(run, tolerance=run.tolerance * coarser)
@@ -327,21 +388,32 @@ def _checkable(run: Evaluation) -> Evaluation | None:
 
 
 def _size(group: CostGroup, reach: float) -> tuple[float, float]:
-    """About how many node values a group's file holds, and the cells that each is compared with."""
+    """Estimate how many node values a group's file holds, and the number of cells that each is
+    compared with.
+    """
     width = 2 * reach * math.sqrt(group.spread / group.copies) / 2 / (group.largest / group.steps)
     nodes = group.states * (width + 2 * group.steps)
-    return nodes, group.steps * (len(group.ranges) if not group.levels else len(group.levels.steps))
+    moves = len(group.levels.steps) if group.levels else len(group.ranges)
+    return nodes, group.steps * moves
 
 
 def proven(charge: Charge, delta: float, run: Evaluation, left: float) -> Certificate:
-    """The run, as a file; its ε is that of ``left``, which is less than the δ of the run."""
+    """Return the certificate of a run, a product of pairs.
+
+    Args:
+        charge: the charge that the certificate is about.
+        delta: the δ of the certificate.
+        run: the evaluation whose pairs are recorded.
+        left: the δ at which the product's ε is read; less than the δ of the run by the room for the
+            checker's rounding.
+    """
     recorded = [_recorded(group, run.reach) for group in run.groups]
-    pairs = [pair for _, found in recorded for pair in found]
+    pairs = [pair for _, pairs_of_group in recorded for pair in pairs_of_group]
     step = run.lattice_step(pairs)
     run = replace(run, query=replace(run.query, delta=left))
     best = Concentrated.best(run, pairs, step)
     entries: list[Entry] = []
-    if not best.split.together.of(BoundedRange):
+    if not best.split.by_renyi.of(BoundedRange):
         for entry, _ in recorded:
             grid = entry["step"]
             entries.append(entry | _ends(entry["low"] * grid, entry["high"] * grid, step))
@@ -359,34 +431,37 @@ class Concentrated:
     """The way in which the concentrated costs of a run are bounded.
 
     Attributes:
-        bound: on what is asked.
-        split: what is one Gaussian, and what is one Rényi curve.
-        played: instead of both, their game.
+        bound: the upper bound on ε of the whole product.
+        split: which costs are one Gaussian, and which are one Rényi curve.
+        certified_game: the game of the concentrated costs, where it is used instead of the split.
     """
 
     bound: float
     split: RenyiSplit
-    played: CertifiedGame | None = None
+    certified_game: CertifiedGame | None = None
 
     @classmethod
     def best(cls, run: Evaluation, pairs: Sequence[GroupPair], step: float) -> Concentrated:
-        """The way with the least bound; ``pairs`` are those of the ranges."""
-        found = [cls(run.of_split(*split, pairs, step), split) for split in run.splits()]
-        played = None if run.played is None else CertifiedGame.of(run.played, whole=True)
-        if played is not None:
-            by_game = run.of_product([*run.game.parts, *pairs, played.pair()], step)
-            found.append(cls(by_game, RenyiSplit(Charge(), Charge()), played))
-        return min(found, key=lambda one: one.bound)
+        """Return the way with the least upper bound; ``pairs`` are those of the bounded ranges."""
+        ways = [cls(run.of_split(*split, pairs, step), split) for split in run.splits()]
+        if run.concentrated_game is not None:
+            certified = CertifiedGame.of(run.concentrated_game, whole=True)
+            if certified is not None:
+                by_game = run.of_product([*run.game.parts, *pairs, certified.pair()], step)
+                ways.append(cls(by_game, RenyiSplit(Charge(), Charge()), certified))
+        return min(ways, key=lambda way: way.bound)
 
     def entries(self, run: Evaluation, step: float) -> list[Entry]:
-        """As factors of a file."""
+        """Return the concentrated costs as factors of a certificate, on a lattice with
+        this step.
+        """
         game = run.game
-        if self.played is not None:
-            last = self.played.game.reach
-            return [_stated_game(self.played, game.concentrated) | _ends(-last, last, step)]
+        if self.certified_game is not None:
+            last = self.certified_game.game.reach
+            return [_stated_game(self.certified_game, game.concentrated) | _ends(-last, last, step)]
         gaussian, together = self.split
         small = {cost: times for cost, times in game.concentrated if cost not in together.costs}
-        entries = [_stood_for(Charge(small), found, step, run.reach) for found in gaussian.costs]
+        entries = [_stood_for(Charge(small), cost, step, run.reach) for cost in gaussian.costs]
         if together.costs:
             last = run.concentrated(step, together).losses[-1]
             entries.append(_listed("Renyi", together) | _ends(-last, last, step))
@@ -394,9 +469,11 @@ class Concentrated:
 
 
 def _closed_forms(run: Evaluation, step: float) -> list[Entry]:
-    """The costs whose profile the checker knows, and the Gaussian that stands for small ones."""
+    """Return as factors the costs whose profile the checker knows, and the Gaussian that stands for
+    small ones.
+    """
     game = run.game
-    stated = Charge({cost: times for cost, times in game.rest if cost != game.stand_in})
+    stated = Charge({cost: times for cost, times in game.dominated if cost != game.stand_in})
     gaussian = Charge(stated.of(GaussianDP))
     others = {cost: times for cost, times in stated if cost not in gaussian.costs}
     listed = [*others.items(), *_one_gaussian(gaussian).items()]
@@ -407,13 +484,17 @@ def _closed_forms(run: Evaluation, step: float) -> list[Entry]:
 
 
 def _stood_for(small: Charge, gaussian: Cost, step: float, reach: float) -> Entry:
-    """Small costs as the Gaussian that stands for them."""
+    """Return small costs as the factor that the checker bounds by the Gaussian that stands for
+    them.
+    """
     like = _closed_form(gaussian, 1, step, reach)
     return _listed("Smoothed", small) | {end: like[end] for end in ("low", "high")}
 
 
 def _one_gaussian(charge: Charge) -> Mapping[Cost, int]:
-    """All Gaussian costs as one, where they are of several kinds."""
+    """Return all Gaussian costs as one whose μ² is at least their sum, where they are of several
+    kinds.
+    """
     if len(charge.costs) < 2:
         return charge.costs
     total = sum(
@@ -427,126 +508,200 @@ def _one_gaussian(charge: Charge) -> Mapping[Cost, int]:
 
 
 def _ends(low: float, high: float, step: float) -> Entry:
-    """The places of the lattice between which a profile is read."""
+    """Return the places of the lattice between which a profile is read: one beyond ``low`` and
+    ``high`` on either side.
+    """
     return {"low": math.floor(low / step) - 1, "high": math.ceil(high / step) + 1}
 
 
 def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
-    """A cost of which the checker knows the profile, all copies of it together."""
+    """Return ``times`` copies of a cost, whose profile the checker knows, as one factor.
+
+    Args:
+        cost: a PureDP, GaussianDP or DiscreteGaussianDP cost.
+        times: the number of copies.
+        step: the step of the lattice.
+        reach: how many standard deviations of the loss are read.
+    """
     entry: Entry = {"kind": cost.symbol, "count": times}
     entry |= {name: getattr(cost, name) for name in PARAMETERS[type(cost)]}
+    largest_loss = math.inf
+    noise = 1.0
     if isinstance(cost, PureDP):
-        top = times * cost.epsilon
-        spread = cost.epsilon
-        noise = 1.0
-        mean = times * spread * math.tanh(spread / 2)
+        largest_loss = times * cost.epsilon
+        deviation = cost.epsilon
+        mean = times * deviation * math.tanh(deviation / 2)
     else:
-        mu = cost.shift / cost.scale if isinstance(cost, DiscreteGaussianDP) else entry["mu"]
-        top = math.inf
-        spread = mu
-        noise = getattr(cost, "scale", 1.0)
-        mean = times * mu**2 / 2
+        if isinstance(cost, DiscreteGaussianDP):
+            noise = cost.scale
+            deviation = cost.shift / cost.scale
+        else:
+            deviation = entry["mu"]
+        mean = times * deviation**2 / 2
     far = (reach + 2) * math.sqrt(times)
+    # Places of the cost's own lattice: ``far`` on either side, and 30 deviations of one noise more.
     entry["width"] = math.ceil(2 * far * noise + 60 * noise) + 4
-    return entry | _ends(max(mean - far * spread, -top), min(mean + far * spread, top), step)
+    low = max(mean - far * deviation, -largest_loss)
+    high = min(mean + far * deviation, largest_loss)
+    return entry | _ends(low, high, step)
 
 
 def _listed(kind: str, charge: Charge) -> Entry:
-    """Costs that are bounded together, as they are."""
-    rows = [
-        [cost.symbol, *(getattr(cost, name) for name in LISTED[type(cost)]), times]
-        for cost, times in charge
-    ]
-    return {"kind": kind, "costs": rows}
+    """Return costs that are bounded together as a factor that lists them."""
+    return {"kind": kind, "costs": [_row(cost, times) for cost, times in charge]}
+
+
+def _row(cost: Cost, times: int) -> list[Any]:
+    """Return a cost as a certificate lists it: its symbol, its parameters, and the number of
+    copies.
+    """
+    parameters = [getattr(cost, name) for name in LISTED[type(cost)]]
+    return [cost.symbol, *parameters, times]
 
 
 def _recorded(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
-    """A group of ranges: the value functions of all that may be left, and the pairs that they
-    make.
+    """Return a group of ranges as a factor, with node values of everything that may be left, and
+    the pairs that these make.
     """
-    levels = group.levels
+    if group.levels:
+        return _recorded_prices(group, group.levels, reach)
+    return _recorded_multisets(group, reach)
+
+
+def _recorded_prices(
+    group: CostGroup, levels: RoundingLevels, reach: float
+) -> tuple[Entry, list[GroupPair]]:
+    """Return a group that is played for prices as a factor, and the pair that its node values make.
+
+    Its states are the sums of prices that may be left, from 0 to the largest that matters.
+    """
+    rules = levels.rules(group.largest, reach)
+    law = Money.of(group.ranges, rules, levels.weights)
+    states: list[State] = [(money,) for money in range(law.last + 1)]
+    windows = np.array([window_of(rules, levels.weights, money) for (money,) in states])
+    stated, rows = _stated_rows(rules, states, windows, levels.weights)
     entry: Entry = {
         "kind": "BR",
         "ranges": group.ranges,
-        "weights": levels.weights if levels else [],
+        "weights": levels.weights,
+        "first": law.first,
     }
-    if levels:
-        rules = levels.rules(group.largest, reach)
-        law = Money.of(group.ranges, rules, levels.weights)
-        states: list[State] = [(money,) for money in range(law.last + 1)]
-        windows = np.array([window_of(rules, levels.weights, money) for (money,) in states])
-        entry["first"] = law.first
+    return entry | stated, [law.pair(rules, levels.weights, rows.values())]
+
+
+def _recorded_multisets(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
+    """Return a group without prices as a factor, and the pairs that its node values make.
+
+    Its states are the multisets that may be left: of a single range the numbers up to the size of
+    its largest part.
+    """
+    rules = Rules.of(dict(group.ranges), group.steps, upper=True, reach=reach)
+    sizes: list[tuple[State, int]]
+    if group.single:
+        sizes = [((size,), times) for size, times in group.sizes]
     else:
-        rules = Rules.of(dict(group.ranges), group.steps, upper=True, reach=reach)
-        sizes = (
-            [((size,), times) for size, times in group.sizes]
-            if group.single
-            else [(group.counts, 1)]
-        )
-        states = sorted(product(*(range(n + 1) for n in max(sizes)[0])), key=sum)
-        windows = rules.windows(np.array(states))
-        entry["parts"] = sizes
-    windows += np.array([-1, 1]) * max(rules.steps)
+        sizes = [(group.counts, 1)]
+    largest, _ = max(sizes)
+    states = sorted(product(*(range(n + 1) for n in largest)), key=sum)
+    windows = rules.windows(np.array(states))
+    stated, rows = _stated_rows(rules, states, windows, ())
+    entry: Entry = {"kind": "BR", "ranges": group.ranges, "weights": [], "parts": sizes}
+    pairs = [replace(pair_of_layer(rows[size]), count=times) for size, times in sizes]
+    return entry | stated, pairs
+
+
+def _stated_rows(
+    rules: Rules, states: list[State], windows: NDArray[np.int64], weights: Sequence[int]
+) -> tuple[Entry, dict[State, Layer]]:
+    """Return the node values of all states as a certificate states them, and as layers.
+
+    Args:
+        rules: the game and its grid.
+        states: the multisets (or sums of prices) that may be left, smaller ones first.
+        windows: the first and the last node of each state; widened by the longest step.
+        weights: the price of each range, where prices are played; else empty.
+
+    Raises:
+        NotCertified: for a loss that the checker's floats do not hold.
+    """
+    windows = windows + np.array([-1, 1]) * max(rules.steps)
     if windows.max() * rules.h > LARGEST_LOSS:
         raise NotCertified(f"a loss above {LARGEST_LOSS:g}")
-    found = _rows(rules, states, windows.tolist(), entry["weights"])
     rows = {
         state: replace(row, values=_shortened(row.values, sum(state)))
-        for state, row in found.items()
+        for state, row in _rows(rules, states, windows.tolist(), weights).items()
     }
-    nodes = [row.values for row in rows.values()]
-    entry |= {
+    nodes = np.concatenate([row.values for row in rows.values()])
+    stated: Entry = {
         "step": rules.h,
         "steps": rules.steps,
         "low": int(windows.min()),
         "high": int(windows.max()),
         "rows": [[state, row.first, len(row.values)] for state, row in rows.items()],
-        "values": base64.b64encode(zlib.compress(np.concatenate(nodes).tobytes(), 1)).decode(),
+        "values": base64.b64encode(zlib.compress(nodes.tobytes(), 1)).decode(),
     }
-    if levels:
-        return entry, [law.pair(rules, levels.weights, rows.values())]
-    return entry, [replace(pair_of_layer(rows[size]), count=times) for size, times in sizes]
+    return stated, rows
 
 
 def _rows(
     rules: Rules, states: list[State], windows: list[list[int]], weights: Sequence[int]
 ) -> dict[State, Layer]:
-    """Node values of each state, above what the checker computes for the moves from it."""
-    kinds = range(len(rules.steps))
-    units: list[State] = [tuple(int(i == j) for i in kinds) for j in kinds]
-    takes = [(weight,) for weight in weights] or units
+    """Return node values of each state, above what the checker computes for the moves from it.
+
+    Args:
+        rules: the game and its grid.
+        states: the multisets (or sums of prices) that may be left, smaller ones first.
+        windows: the first and the last node of each state.
+        weights: the price of each range, where prices are played; else empty.
+    """
+    moves = _moves(len(rules.steps), weights)
     rows: dict[State, Layer] = {}
     for state, (first, last) in zip(states, windows, strict=True):
         x = np.arange(first, last + 1) * rules.h
-        best = np.where(x <= 0, -np.expm1(np.minimum(x, 0.0)) * (1 + 1e-13) + 2e-15, 0.0) + FLOOR
+        # With nothing left V = [1 - e^x]_+; the margins are wider than the checker's intervals.
+        nothing_left = -np.expm1(np.minimum(x, 0.0)) * (1 + 1e-13) + 2e-15
+        best = np.where(x <= 0, nothing_left, 0.0) + FLOOR
         if weights and state[0]:
-            best = np.maximum(best, rows[state[0] - 1,].extended(first, last) * (1 + 4 * EPS))
-        for take, N in zip(takes, rules.steps, strict=True):
-            before = rows.get(tuple(left - one for left, one in zip(state, take, strict=True)))
-            if before:
-                best = np.maximum(best, _stepped(before.extended(first - N, last + N), N, rules.h))
+            with_less_money = rows[(state[0] - 1,)].extended(first, last)
+            best = np.maximum(best, with_less_money * (1 + 4 * EPS))
+        for move, N in zip(moves, rules.steps, strict=True):
+            left = tuple(count - taken for count, taken in zip(state, move, strict=True))
+            if left in rows:
+                around = rows[left].extended(first - N, last + N)
+                best = np.maximum(best, _stepped(around, N, rules.h))
         rows[state] = Layer(first, best, BEYOND_TOPS, rules.h, upper=True)
     return rows
 
 
+def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
+    """Return what playing each range takes from a state: its price, or one cost of its kind."""
+    if weights:
+        return [(weight,) for weight in weights]
+    return [tuple(int(i == j) for i in range(kinds)) for j in range(kinds)]
+
+
 def _stepped(around: Floats, N: int, h: float) -> Floats:
-    """The step of a range of N grid steps at the nodes but the N outer ones, above what the checker
-    computes.
+    """Return the step of a bounded range at the inner nodes, moved above what the checker computes.
+
+    Args:
+        around: node values, with N more on either side.
+        N: the number of grid steps to ε.
+        h: the grid step.
     """
     falls = np.lib.stride_tricks.sliding_window_view(-np.diff(around), N).max(axis=-1) / h
-    found = upper_step(around, N, h)
+    inner = upper_step(around, N, h)
     # Slopes are quotients by differences of e^x; a chord's ends are divided by e^ε - 1.
     width = tuning.CHECKER_LIFT * EPS / (h * -math.expm1(-N * h))
     if width > WIDEST_INTERVAL:
         raise NotCertified("a range so small that the checker's intervals say nothing")
-    lift = width * (around[: len(found)] + falls[: len(found)])
-    above: Floats = found + lift + UNDERFLOW
+    lift = width * (around[: len(inner)] + falls[: len(inner)])
+    above: Floats = inner + lift + UNDERFLOW
     return above
 
 
 def _shortened(values: Floats, depth: int) -> Floats:
-    """Half the digits: rounded up by at most half of the factor by which a state exceeds those
-    before it.
+    """Halve the digits of node values for the file. They are rounded up by at most half of the
+    factor by which a state exceeds those before it.
     """
     raised = values * (1 + 2.0**-27) ** depth
     return ((raised.view(np.int64) + LOW_BITS) & ~LOW_BITS).view(np.float64)
@@ -555,6 +710,16 @@ def _shortened(values: Floats, depth: int) -> Floats:
 def _file(
     charge: Charge, epsilon: float, delta: float, factors: list[Entry], step: float, width: int
 ) -> Certificate:
+    """Return the certificate with its text.
+
+    Args:
+        charge: the charge that the certificate is about.
+        epsilon: the certified ε.
+        delta: the certified δ.
+        factors: the parts of the product.
+        step: the step of the lattice.
+        width: the number of places of the lattice.
+    """
     failures = [[cost.delta, times] for cost, times in charge if isinstance(cost, ApproxDP)]
     content = {
         "format": FORMAT,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, product
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,9 +54,14 @@ LARGEST_RATIO = 12.0  # of the deviations of two costs of a game, which share it
 
 @dataclass(frozen=True)
 class ValueTable:
-    """Bounds on V at the nodes jh, 0 <= j < n; at x < 0 by V(x) = 1 - e^x (1 - V(-x)).
+    """Bounds on V at the nodes jh, 0 <= j < n; those at x < 0 follow by V(x) = 1 - e^x (1 - V(-x)).
 
     The class of each cost is closed under swapping the neighbours, hence the symmetry.
+
+    Attributes:
+        h: the distance of two nodes.
+        values: the bounds, shape (n,).
+        upper: whether they are upper bounds.
     """
 
     h: float
@@ -64,18 +69,20 @@ class ValueTable:
     upper: bool
 
     def at(self, nodes: Nodes) -> Floats:
-        """Bounds at any nodes: beyond the last one that at the last from above, 0 from below."""
+        """Return bounds at any nodes. Beyond the last stored node an upper table repeats the last
+        bound, and a lower one says 0.
+        """
         places = np.abs(nodes)
         last = len(self.values) - 1
         beyond = self.values[last] if self.upper else 0.0
         values = np.where(places <= last, self.values[np.minimum(places, last)], beyond)
         left = np.minimum(nodes, 0) * self.h
-        found: Floats = np.where(nodes >= 0, values, -np.expm1(left) + np.exp(left) * values)
-        return found
+        bounds: Floats = np.where(nodes >= 0, values, -np.expm1(left) + np.exp(left) * values)
+        return bounds
 
     @classmethod
     def of_nothing(cls, h: float, *, upper: bool) -> ValueTable:
-        """V without costs, [1 - e^x]_+."""
+        """Return V without costs, [1 - e^x]_+."""
         return cls(h, np.zeros(1), upper)
 
 
@@ -84,13 +91,13 @@ class ValueTable:
 
 @dataclass(frozen=True)
 class Majorant:
-    """F, in terms of t = e^{y - x}: a + bt + Σ g_i t^{-e_i}, so that a loss of 0 is at t = 1.
+    """F in terms of t = e^{y - x}: a + bt + Σ g_i t^{-e_i}, so that a loss of 0 is at t = 1.
 
     Attributes:
         x: where the terms are written down.
         constant, slope: a, and b >= 0 after ``lifted``.
         weights, exponents: g_i >= 0 and e_i, an order λ of the class or -(1 + λ).
-        limits: K(λ) of each.
+        limits: K(λ) of each term's order λ.
     """
 
     x: float
@@ -101,21 +108,34 @@ class Majorant:
     limits: Floats
 
     @classmethod
-    def of(cls, found: ProgramSolution, moments: MomentClass) -> Majorant:
-        """The multipliers of a program."""
-        orders = np.array([one.order for one in found.constraints])
-        exponents = np.array([one.exponent for one in found.constraints])
+    def of(cls, solution: ProgramSolution, moments: MomentClass) -> Majorant:
+        """Return the function F that the multipliers of a linear program make; it is not yet proven
+        to be above V.
+        """
+        orders = np.array([constraint.order for constraint in solution.constraints])
+        exponents = np.array([constraint.exponent for constraint in solution.constraints])
         limits = moments.log_moment(orders)
-        return cls(found.x, found.constant, found.slope, found.weights, exponents, limits)
+        return cls(
+            x=solution.x,
+            constant=solution.constant,
+            slope=solution.slope,
+            weights=solution.weights,
+            exponents=exponents,
+            limits=limits,
+        )
 
     def lifted(self, value: ValueTable, nodes: Nodes) -> Majorant | None:
-        """A majorant of V: at the nodes, between them, and on both sides of them; None where these
-        multipliers cannot be raised to one.
+        """Return a majorant of V from this function; None where its multipliers cannot be raised to
+        one.
 
-        V is convex in w with V = 1 at w = 0, and falls: it lies below the chords between upper
-        bounds at nodes, below the chord from (0, 1) to the first one, and below the last one beyond
-        it. The chord of w^{-e} is at most c_e times w^{-e}, so F with c_e g is above the chords of
-        F.
+        It is above V at the nodes, between them, and on both sides of them. V is convex in w with V
+        = 1 at w = 0, and falls: it lies below the chords between upper bounds at nodes, below the
+        chord from (0, 1) to the first one, and below the last one beyond it. The chord of w^{-e} is
+        at most c_e times w^{-e}, so F with c_e g is above the chords of F.
+
+        Args:
+            value: upper bounds on V.
+            nodes: consecutive nodes at which the function is compared with V.
         """
         y = nodes.astype(np.float64) * value.h - self.x
         above = value.at(nodes)
@@ -126,11 +146,12 @@ class Majorant:
         moments = terms.sum(axis=0)
         sizes = abs(self.constant) + abs(slope) * np.exp(y) + moments
         short = above - linear - moments + ROUNDING * sizes
-        most = float(short.max())
+        largest_shortfall = float(short.max())
         raised = self
-        if most > 0:
+        if largest_shortfall > 0:
             raised = self._raised(short, moments)
-        chords = np.array([chord_factor(-one, value.h) for one in self.exponents.tolist()])
+        factors = [chord_factor(-exponent, value.h) for exponent in self.exponents.tolist()]
+        chords = np.array(factors)
         raised = replace(raised, slope=slope, weights=raised.weights * chords)
         # To the right of the nodes F rises, as V falls: what was added may have made it fall there.
         rise, size = raised.derivative(float(y[-1]))
@@ -147,8 +168,12 @@ class Majorant:
         return raised
 
     def _raised(self, short: Floats, moments: Floats) -> Majorant:
-        """F plus what is missing at the nodes: a constant, or a share of the moments, whichever
-        costs less at x.
+        """Return F plus what is missing at the nodes: a constant, or a share of the moments,
+        whichever costs less at x.
+
+        Args:
+            short: by how much F is below V at each node; somewhere positive.
+            moments: Σ g_i t^{-e_i} at each node.
         """
         constant = float(short.max())
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -159,19 +184,23 @@ class Majorant:
         return replace(self, constant=self.constant + constant)
 
     def terms(self, y: Floats) -> Floats:
-        """g_i t^{-e_i}, shape (terms, nodes)."""
+        """Return g_i t^{-e_i} at t = e^y, shape (terms, nodes)."""
         logs = np.clip(-np.outer(self.exponents, y), -LARGEST_EXPONENT, LARGEST_EXPONENT)
         terms: Floats = self.weights[:, None] * np.exp(logs)
         return terms
 
     def derivative(self, y: float) -> tuple[float, float]:
-        """dF/dt at t = e^y, and the sum of the sizes of its terms."""
+        """Return dF/dt at t = e^y, and the sum of the absolute values of its terms, which bounds
+        its rounding.
+        """
         terms = self.terms(np.array([y]))[:, 0] * math.exp(-y)
         derivative = self.slope - float(self.exponents @ terms)
         return derivative, abs(self.slope) + float(np.abs(self.exponents) @ terms)
 
     def step(self, x: Floats) -> Floats:
-        """The bound on the step at each x, rounded up; 1 where it is beyond all floats."""
+        """Return the upper bound on the step that the majorant proves at each x, rounded up; 1
+        where it is beyond all floats.
+        """
         y = x - self.x
         with np.errstate(over="ignore"):
             logs = -np.outer(self.exponents, y) + self.limits[:, None]
@@ -185,8 +214,8 @@ class Majorant:
 
 
 def chord_factor(exponent: float, h: float) -> float:
-    """The largest ratio of the chord of t^exponent between two nodes, a factor e^h apart, to
-    t^exponent itself; for a convex power.
+    """Return the largest ratio of the chord of t^exponent between two nodes, a factor e^h apart, to
+    t^exponent itself, rounded up; the power is convex.
 
     With 1 + s (t - 1) for the chord over [1, e^h], the ratio is largest at t = e (1 - s) / (s (1 -
     e)).
@@ -206,13 +235,13 @@ def chord_factor(exponent: float, h: float) -> float:
 
 @dataclass(frozen=True)
 class PlayableLaw:
-    """A law of the loss in the class, on x - L = jh.
+    """A law of the loss L that belongs to the class, with x - L at nodes.
 
     Attributes:
         x: where its program was solved.
-        nodes: j of what is to come after each loss.
-        masses: their probabilities.
-        idle: the probability that it says nothing: a loss of 0.
+        nodes: x - L of each outcome, in nodes.
+        masses: the probabilities of the outcomes under P.
+        idle: the probability of one more outcome, with a loss of 0.
     """
 
     x: float
@@ -221,44 +250,61 @@ class PlayableLaw:
     idle: float
 
     @classmethod
-    def of(cls, found: ProgramSolution, moments: MomentClass, h: float) -> PlayableLaw | None:
-        """The law of a program, made one of the class: E[e^{-L}] = 1 by a little mass at one more
-        loss, then mixed with no loss at all until every moment holds; None where that cannot be.
+    def of(cls, solution: ProgramSolution, moments: MomentClass, h: float) -> PlayableLaw | None:
+        """Return a law of the class near the one that solves a program; None where there is none.
+
+        A little mass at one more loss makes E[e^{-L}] = 1. Then the law is mixed with no loss at
+        all until every moment holds.
+
+        Args:
+            solution: the solution of a program.
+            moments: the class.
+            h: the distance of two nodes.
         """
-        masses = found.masses / math.fsum(found.masses.tolist())
-        losses = found.x - found.nodes * h
+        masses = solution.masses / math.fsum(solution.masses.tolist())
+        losses = solution.x - solution.nodes * h
         excess = math.fsum((masses * np.expm1(-losses)).tolist())
         place = int(np.argmax(masses))
         loss = float(losses[place])
-        most = float(masses[place])
+        largest = float(masses[place])
         # A part of the largest mass goes to a loss that is enough nodes away.
-        away = math.ceil(abs(excess) * math.exp(loss) / (most * h) * 1.1 + 1e-300)
-        node = int(found.nodes[place]) - away if excess > 0 else int(found.nodes[place]) + away
-        gain = math.exp(-loss) * -math.expm1(loss - (found.x - node * h))
+        away = math.ceil(abs(excess) * math.exp(loss) / (largest * h) * 1.1 + 1e-300)
+        node = int(solution.nodes[place])
+        if excess > 0:
+            node -= away
+        else:
+            node += away
+        gain = math.exp(-loss) * -math.expm1(loss - (solution.x - node * h))
         part = excess / gain if excess else 0.0
-        if not 0 <= part <= most:
+        if not 0 <= part <= largest:
             return None
-        nodes = np.append(found.nodes, node)
+        nodes = np.append(solution.nodes, node)
         masses = np.append(masses, part)
         masses[place] -= part
-        losses = found.x - nodes * h
+        losses = solution.x - nodes * h
         if moments.centred:
             played = _played_centred(losses, masses, moments)
         else:
             played = _played(losses, masses, moments)
         if not played > 0:
             return None
-        return cls(found.x, nodes, masses * played, 1 - played)
+        return cls(solution.x, nodes, masses * played, 1 - played)
 
     def step(self, value: ValueTable, by: Nodes) -> Floats:
-        """A lower bound on the step at the nodes of x, moved ``by`` nodes, where x is a node."""
+        """Return lower bounds on the step at nodes, by playing this law; the law's own x must be a
+        node.
+
+        Args:
+            value: lower bounds on V of what is left.
+            by: the nodes, counted from the law's own.
+        """
         to_come = value.at(self.nodes + by[:, None]) @ self.masses
-        here = round(self.x / value.h)
-        total = to_come + self.idle * value.at(here + by)
+        own_node = round(self.x / value.h)
+        total = to_come + self.idle * value.at(own_node + by)
         return np.maximum(total * (1 - 1e-13) - LAW_ERROR, 0.0)
 
     def here(self, value: ValueTable) -> float:
-        """A lower bound on the step at x itself, which need not be a node."""
+        """Return a lower bound on the step at the law's own x, which need not be a node."""
         to_come = float(value.at(self.nodes) @ self.masses)
         right = np.array([math.ceil(self.x / value.h * (1 + 1e-15))])
         total = to_come + self.idle * float(value.at(right)[0])
@@ -266,10 +312,11 @@ class PlayableLaw:
 
 
 def _played(losses: Floats, masses: Floats, moments: MomentClass) -> float:
-    """The largest share of a law, the rest being no loss, with which all its moments hold.
+    """Return the largest share of a law with which all its moments hold, the rest being no loss.
 
-    Checked at orders between which ln E[e^{λL}], which is convex, lies below its chord, and K above
-    its own less ρΔ²/4; up to the first by convexity from 0, beyond the last by the largest loss.
+    The moments are checked at orders between which ln E[e^{λL}], which is convex, lies below its
+    chord, and K above its own less ρΔ²/4; up to the first order by convexity from 0, beyond the
+    last by the largest loss.
     """
     last = max(float(np.abs(losses).max()) - moments.mean, 0.0) / moments.rho + 1
     orders = np.geomspace(1e-4, last * 1.001, math.ceil(400 * math.log10(last * 1e4)) + 2)
@@ -292,8 +339,8 @@ def _played(losses: Floats, masses: Floats, moments: MomentClass) -> float:
 
 
 def _played_centred(losses: Floats, masses: Floats, moments: MomentClass) -> float:
-    """The largest share tried of a law, the rest being no loss, that is subgaussian about its mean
-    in both directions, with means that are small enough.
+    """Return the largest share tried with which a law, the rest being no loss, is subgaussian about
+    its mean in both directions, and its means are at most those of the class.
 
     ln M(λ) <= λm + λ²ρ, both convex, is checked on orders of both signs as in ``_played``, and
     about 0 by (ln M)'' <= E[L² e^{|λL|}] / M <= 2ρ.
@@ -306,7 +353,9 @@ def _played_centred(losses: Floats, masses: Floats, moments: MomentClass) -> flo
 
 
 def _centred_shares(losses: Floats, masses: Floats, moments: MomentClass) -> NDArray[np.bool_]:
-    """At which of the shares one direction holds."""
+    """Return for each of ``_SHARES`` whether the law, mixed with no loss, is subgaussian about its
+    mean in this direction, with a mean that is small enough.
+    """
     rho = moments.rho
     first = 0.02 / moments.deviation
     last = 2 * float(np.abs(losses).max()) / rho + 2 * first
@@ -364,29 +413,27 @@ class ConcentratedGame:
 
     @classmethod
     def of(cls, charge: Charge, reach: float) -> Self | None:
-        """The game of ZCDP and CDP costs; None where they are too many, too different, too small or
-        too large.
+        """Return the game of ZCDP and CDP costs; None where they are too many, too different, too
+        small or too large.
 
         Args:
             charge: the costs.
-            reach: up to which x it is asked, at least.
+            reach: the largest x at which V is needed.
         """
         if not 0 < charge.count <= MOST_COSTS or not math.isfinite(reach):
             return None
-        together: dict[MomentClass, int] = {}
-        for cost, times in charge:
-            one = moment_class(cost)
-            if one is None or not SMALLEST_RHO <= one.mean or not one.rho <= LARGEST_RHO:
-                return None
-            together[one] = together.get(one, 0) + times
-        classes = tuple(sorted(together, key=lambda one: (one.rho, one.xi)))
-        counts = tuple(together[one] for one in classes)
+        counts_of = _counts_of_classes(charge)
+        if counts_of is None:
+            return None
+        classes = tuple(sorted(counts_of, key=lambda moments: (moments.rho, moments.xi)))
+        counts = tuple(counts_of[moments] for moments in classes)
         if math.prod(count + 1 for count in counts) > MOST_STATES:
             return None
-        widest = max(one.deviation for one in classes)
-        if widest > LARGEST_RATIO * min(one.deviation for one in classes):
+        deviations = [moments.deviation for moments in classes]
+        widest = max(deviations)
+        narrowest = min(deviations)
+        if widest > LARGEST_RATIO * narrowest:
             return None
-        narrowest = min(one.deviation for one in classes)
         step = min(widest / tuning.GAME_NODES, narrowest / tuning.GAME_NODES_OF_SMALLEST)
         # A reach in whole deviations, so that questions share their tables.
         reach = widest * math.ceil(reach / widest + tuning.GAME_BEYOND)
@@ -396,30 +443,35 @@ class ConcentratedGame:
 
     @classmethod
     def fitting(cls, charge: Charge, reach: float, room: float, *, whole: bool) -> Self | None:
-        """The finest game of some costs whose work fits into ``room``; None where none does.
+        """Return the finest game of some costs whose work fits into ``room``; None where none does.
 
         Args:
-            charge: as for ``of``.
-            reach: as for ``of``.
-            room: of work.
-            whole: as for ``work``.
+            charge: the costs, of types ZCDP and CDP.
+            reach: the largest x at which V is needed.
+            room: of work, in seconds.
+            whole: whether V of all costs is needed on all nodes, or one answer only.
         """
-        game = cls.of(charge, reach)
-        if game is None:
+        finest = cls.of(charge, reach)
+        if finest is None:
             return None
-        games = (replace(game, coarseness=each) for each in tuning.GAME_COARSENESS)
-        return next((one for one in games if one.work(whole=whole) <= room), None)
+        for coarseness in tuning.GAME_COARSENESS:
+            game = replace(finest, coarseness=coarseness)
+            if game.work(whole=whole) <= room:
+                return game
+        return None
 
     def playable_in(self, interaction: Interaction, *, alone: bool) -> bool:
-        """Whether its strategy is one of this interaction: laws adapt to answers, and of several
-        classes the first is chosen.
+        """Return whether the game's strategy is one of an interaction: its laws adapt to answers,
+        and of several classes it chooses the first.
         """
         if interaction == "batch":
             return alone and sum(self.counts) == 1
         return interaction != "ordered" or len(self.classes) == 1
 
     def work(self, *, whole: bool) -> float:
-        """The work of V of all costs on all nodes, or of all but the first and one answer."""
+        """Return the work, in seconds, of V of all costs on all nodes (``whole``), or of all but
+        the first cost and one answer.
+        """
         states = product(*(range(count + 1) for count in self.counts))
         programs = 0
         for left in states:
@@ -431,13 +483,14 @@ class ConcentratedGame:
                 programs += firsts * math.ceil(self.reach / spacing)
         return tuning.WORK_PER_PROGRAM * programs
 
-    def spacing(self, left: Multiset, one: MomentClass) -> float:
-        """The distance of the x's at which the programs of a step are solved at first."""
+    def spacing(self, left: Multiset, moments: MomentClass) -> float:
+        """Return the distance of the x's at which the programs of a step are solved at first."""
         to_come = sum(left) - 1
-        return tuning.GAME_SPACING * one.deviation * max(1.0, self.coarseness * math.sqrt(to_come))
+        wider = max(1.0, self.coarseness * math.sqrt(to_come))
+        return tuning.GAME_SPACING * moments.deviation * wider
 
     def tables(self, left: Multiset) -> tuple[ValueTable, ValueTable]:
-        """V of a multiset from above and from below, on nodes up to the reach."""
+        """Return V of a multiset from above and from below, on nodes up to the reach."""
         if not any(left):
             return (
                 ValueTable.of_nothing(self.h, upper=True),
@@ -446,29 +499,36 @@ class ConcentratedGame:
         return _tables(self, left)
 
     def firsts(self, left: Multiset) -> list[tuple[MomentClass, Multiset]]:
-        """Each class that may be played first, and what is left then."""
-        return [
-            (one, tuple(n - (place == at) for at, n in enumerate(left)))
-            for place, (one, count) in enumerate(zip(self.classes, left, strict=True))
-            if count
-        ]
+        """Return each class that may be played first, with the multiset that is left afterwards."""
+        firsts = []
+        for place, moments in enumerate(self.classes):
+            if left[place]:
+                after_first = (*left[:place], left[place] - 1, *left[place + 1 :])
+                firsts.append((moments, after_first))
+        return firsts
 
-    def programs(self, left: Multiset, one: MomentClass) -> tuple[ProgramSolution, ...]:
-        """Programs of the step of a class, from a multiset that has it, all over the reach."""
-        return _solutions(self, left, one)
+    def programs(self, left: Multiset, moments: MomentClass) -> tuple[ProgramSolution, ...]:
+        """Return the solutions of the programs of one class's step, from a multiset that has it,
+        all over the reach.
+        """
+        return _solutions(self, left, moments)
 
     def conversion(self, left: Multiset, x: Floats) -> Floats:
-        """The bound on V by the Rényi conversion."""
+        """Return the upper bound on V of a multiset, at each x, by the Rényi conversion."""
 
         def log_mgf(orders: Floats) -> Floats:
-            parts = [n * one.log_moment(orders) for one, n in zip(self.classes, left, strict=True)]
+            """Return an upper bound on the log-MGF of the loss of all costs."""
+            parts = [
+                count * moments.log_moment(orders)
+                for moments, count in zip(self.classes, left, strict=True)
+            ]
             total: Floats = np.sum(parts, axis=0) * (1 + 1e-15 * len(parts))
             return total
 
         return np.minimum(renyi_curve(log_mgf).delta(x), 1.0)
 
     def below(self, x: Floats) -> Floats:
-        """A lower bound on V of all costs at any x.
+        """Return a lower bound on V of all costs at any x.
 
         Between two nodes V, convex in u = e^x, is above the line through the right one and the
         next, from the lower end there to the upper one, continued to the left.
@@ -482,7 +542,7 @@ class ConcentratedGame:
         return continued * (1 - 1e-12)
 
     def pair(self) -> GroupPair:
-        """A pair whose profile is at least V of all costs (Theorem C)."""
+        """Return a pair whose profile is at least V of all costs (Theorem C)."""
         above, _ = self.tables(self.counts)
         last = len(above.values) - 1
         nodes = np.arange(-last, last + 1)
@@ -492,59 +552,69 @@ class ConcentratedGame:
 
 @lru_cache(maxsize=256)
 def _tables(game: ConcentratedGame, left: Multiset) -> tuple[ValueTable, ValueTable]:
-    """V of a multiset, from the tables of what is left after each first cost."""
+    """Return V of a multiset from above and from below, from the tables of what is left after each
+    first cost.
+    """
     nodes = np.arange(math.ceil(game.reach / game.h) + 1)
     above = np.zeros(len(nodes))
     below = np.zeros(len(nodes))
     x = nodes.astype(np.float64) * game.h
     converted = game.conversion(left, x)
-    for one, rest in game.firsts(left):
-        upper, lower = game.tables(rest)
+    for moments, after_first in game.firsts(left):
+        upper, lower = game.tables(after_first)
         bounds = converted.copy()
-        for found in game.programs(left, one):
-            majorant = Majorant.of(found, one).lifted(upper, far_nodes(one, upper, found.x))
+        for solution in game.programs(left, moments):
+            compared = far_nodes(moments, upper, solution.x)
+            majorant = Majorant.of(solution, moments).lifted(upper, compared)
             if majorant is not None:
                 bounds = np.minimum(bounds, majorant.step(x))
-            below = np.maximum(below, _attained(found, one, lower, nodes))
+            below = np.maximum(below, _attained(solution, moments, lower, nodes))
         above = np.maximum(above, bounds)
     return ValueTable(game.h, above, upper=True), ValueTable(game.h, below, upper=False)
 
 
 def _attained(
-    found: ProgramSolution, moments: MomentClass, lower: ValueTable, nodes: Nodes
+    solution: ProgramSolution, moments: MomentClass, lower: ValueTable, nodes: Nodes
 ) -> Floats:
-    """Return what the law of a program attains at all nodes; near its x also with its large losses
-    moved, so that what is to come after them stays the same.
+    """Return what the law of a program attains at all nodes.
+
+    Near the program's x the law is also tried with its large losses moved so that what is to come
+    after them stays the same.
     """
     values = np.zeros(len(nodes))
-    here = round(found.x / lower.h)
-    law = PlayableLaw.of(found, moments, lower.h)
+    own_node = round(solution.x / lower.h)
+    law = PlayableLaw.of(solution, moments, lower.h)
     if law is not None:
-        values = law.step(lower, nodes - here)
+        values = law.step(lower, nodes - own_node)
     around = math.ceil(tuning.GAME_SPACING / 4 * moments.deviation / lower.h)
-    for node in range(max(here - around, 0), min(here + around + 1, len(nodes))):
-        moved = PlayableLaw.of(_moved(found, moments, node, lower.h), moments, lower.h)
+    first = max(own_node - around, 0)
+    last = min(own_node + around, len(nodes) - 1)
+    for node in range(first, last + 1):
+        moved = PlayableLaw.of(_moved(solution, moments, node, lower.h), moments, lower.h)
         if moved is not None:
-            values[node] = max(values[node], float(moved.step(lower, np.zeros(1, dtype=int))[0]))
+            attained = moved.step(lower, np.zeros(1, dtype=int))
+            values[node] = max(values[node], float(attained[0]))
     return values
 
 
-def _moved(found: ProgramSolution, moments: MomentClass, node: int, h: float) -> ProgramSolution:
-    """A law for another node: large losses lead to the same places, at about the probability that
-    such a loss may have; the others are the same losses.
+def _moved(solution: ProgramSolution, moments: MomentClass, node: int, h: float) -> ProgramSolution:
+    """Return the solution of a program, adapted to another node.
+
+    Large losses lead to the same places, with about the probability that such a loss may have; the
+    others are the same losses.
     """
-    by = node - round(found.x / h)
-    losses = found.x - found.nodes * h
+    by = node - round(solution.x / h)
+    losses = solution.x - solution.nodes * h
     large = losses > moments.deviation / 2
     nearer = (losses - moments.mean) ** 2 - (losses + by * h - moments.mean) ** 2
-    masses = np.where(large, found.masses * np.exp(nearer / (4 * moments.rho)), found.masses)
+    masses = np.where(large, solution.masses * np.exp(nearer / (4 * moments.rho)), solution.masses)
     masses = np.where(large, masses * tuning.LARGER_MASS, masses)
-    nodes = np.where(large, found.nodes, found.nodes + by)
-    return replace(found, x=node * h, nodes=nodes, masses=masses)
+    nodes = np.where(large, solution.nodes, solution.nodes + by)
+    return replace(solution, x=node * h, nodes=nodes, masses=masses)
 
 
 def far_nodes(moments: MomentClass, value: ValueTable, x: float) -> Nodes:
-    """The nodes at which a majorant is compared with V: those of the program."""
+    """Return the nodes at which a majorant is compared with V: those of the program at x."""
     first = math.floor(-tuning.PROGRAM_LEFT * moments.deviation / value.h)
     last = math.ceil((x + tuning.PROGRAM_RIGHT * moments.deviation) / value.h)
     return np.arange(first, last + 1)
@@ -554,32 +624,51 @@ def far_nodes(moments: MomentClass, value: ValueTable, x: float) -> Nodes:
 def _solutions(
     game: ConcentratedGame, left: Multiset, moments: MomentClass
 ) -> tuple[ProgramSolution, ...]:
-    """Programs solved at nodes all over [0, reach], each beginning from its neighbours."""
-    (value,) = (game.tables(rest)[0] for one, rest in game.firsts(left) if one == moments)
-    apart = game.spacing(left, moments)
-    wanted = np.arange(0.0, game.reach + apart, apart)
-    found: dict[int, ProgramSolution] = {}
+    """Solve the programs of one class's step at nodes all over [0, reach], each starting from its
+    neighbours.
+    """
+    after_first = dict(game.firsts(left))[moments]
+    value, _ = game.tables(after_first)
+    spacing = game.spacing(left, moments)
+    solutions: dict[int, ProgramSolution] = {}
 
     def solve(node: int, near: list[ProgramSolution]) -> None:
+        """Solve the program at a node and store its solution, if the solver finds one."""
         solution = StepProgram(moments, value, node * value.h, near).solve()
         if solution is not None:
-            found[node] = solution
+            solutions[node] = solution
 
     last: list[ProgramSolution] = []
-    for x in wanted.tolist():
+    for x in np.arange(0.0, game.reach + spacing, spacing).tolist():
         node = round(x / value.h)
         solve(node, last)
-        last = [found[node]] if node in found else last
-    known = sorted(found)
-    for before, after in pairwise(known):
-        middle = (before + after) // 2
-        if middle not in found:
-            solve(middle, [found[before], found[after]])
-    return tuple(found[node] for node in sorted(found))
+        if node in solutions:
+            last = [solutions[node]]
+    solved = sorted(solutions)
+    for left_node, right_node in pairwise(solved):
+        middle = (left_node + right_node) // 2
+        if middle not in solutions:
+            solve(middle, [solutions[left_node], solutions[right_node]])
+    return tuple(solutions[node] for node in sorted(solutions))
+
+
+def _counts_of_classes(charge: Charge) -> dict[MomentClass, int] | None:
+    """Return how many costs of a charge are in each moment class; None where a cost is in none, or
+    too small or too large.
+    """
+    counts: dict[MomentClass, int] = {}
+    for cost, times in charge:
+        moments = moment_class(cost)
+        if moments is None:
+            return None
+        if not SMALLEST_RHO <= moments.mean or not moments.rho <= LARGEST_RHO:
+            return None
+        counts[moments] = counts.get(moments, 0) + times
+    return counts
 
 
 def moment_class(cost: Cost) -> MomentClass | None:
-    """The moment class of a ZCDP or CDP cost."""
+    """Return the moment class of a ZCDP or CDP cost, None for other costs."""
     if isinstance(cost, ZCDP):
         return MomentClass(cost.rho * (1 + 1e-15), cost.xi * (1 + 1e-15))
     if isinstance(cost, CDP):
@@ -593,122 +682,171 @@ def moment_class(cost: Cost) -> MomentClass | None:
 
 @dataclass(frozen=True)
 class Ends:
-    """Both ends of an answer: proven."""
+    """Both ends of an answer, proven.
+
+    Attributes:
+        upper: the upper bound.
+        lower: the lower bound.
+    """
 
     upper: float
     lower: float
 
 
 def delta_at(game: ConcentratedGame, x: float) -> Ends:
-    """δ at ε = x."""
+    """Return bounds on δ at ε = x."""
     above = 0.0
     below = 0.0
-    for one, rest in game.firsts(game.counts):
-        upper, lower = game.tables(rest)
-        bound, attained = _last_step(game, one, (upper, lower), x, [])[:2]
-        above = max(above, bound(np.array([x]))[0])
-        below = max(below, attained)
+    for moments, left in game.firsts(game.counts):
+        upper, lower = game.tables(left)
+        first = _first_cost(game, moments, (upper, lower), x, [])
+        above = max(above, first.bound(np.array([x]))[0])
+        below = max(below, first.attained)
     converted = float(game.conversion(game.counts, np.array([x]))[0])
     return Ends(min(above, converted), below)
 
 
-Bounding = Callable[[Floats], Floats]
+class _FirstCost(NamedTuple):
+    """What one program says about V of all costs, if a given class is played first.
+
+    Attributes:
+        bound: maps x's to upper bounds on V.
+        attained: a lower bound on V at the x of the program.
+        solutions: the program's solution, or what ``_first_cost`` was given where it has none.
+    """
+
+    bound: Callable[[Floats], Floats]
+    attained: float
+    solutions: list[ProgramSolution]
 
 
-def _last_step(
+def _first_cost(
     game: ConcentratedGame,
-    one: MomentClass,
-    to_come: tuple[ValueTable, ValueTable],
+    moments: MomentClass,
+    tables: tuple[ValueTable, ValueTable],
     x: float,
     near: list[ProgramSolution],
-) -> tuple[Bounding, float, list[ProgramSolution]]:
-    """The first cost of the game at x: a bound for all x, what is attained at this one, and the
-    solution.
+) -> _FirstCost:
+    """Solve the program at x for a first cost of one class, and return what it proves.
+
+    Args:
+        game: the game.
+        moments: the class of the first cost.
+        tables: V of what is left, from above and from below.
+        x: where the program is solved.
+        near: solutions at neighbouring x's.
     """
-    upper, lower = to_come
+    upper, lower = tables
 
     def conversion(points: Floats) -> Floats:
+        """Return the bound by the Rényi conversion, which needs no program."""
         return game.conversion(game.counts, points)
 
-    found = StepProgram(one, upper, x, near).solve(tuning.LAST_PROGRAMS)
-    if found is None:
-        return conversion, 0.0, near
-    majorant = Majorant.of(found, one).lifted(upper, far_nodes(one, upper, x))
-    law = PlayableLaw.of(found, one, game.h)
+    solution = StepProgram(moments, upper, x, near).solve(tuning.LAST_PROGRAMS)
+    if solution is None:
+        return _FirstCost(conversion, 0.0, near)
+    majorant = Majorant.of(solution, moments).lifted(upper, far_nodes(moments, upper, x))
+    law = PlayableLaw.of(solution, moments, game.h)
     attained = law.here(lower) if law else 0.0
-    return (majorant.step if majorant else conversion), attained, [found]
+    bound = majorant.step if majorant else conversion
+    return _FirstCost(bound, attained, [solution])
 
 
 def epsilon_at(game: ConcentratedGame, delta: float, delta_below: float, start: float) -> Ends:
-    """ε at a δ: an upper bound below ``start``, and a lower one at ``delta_below`` >= delta.
+    """Return an upper bound on ε at ``delta``, at most ``start``, and a lower one at
+    ``delta_below`` >= delta.
 
-    From above, the largest over the first costs of the least x at which some majorant is at most δ.
-    From below, x at which a law attains more than ``delta_below``, near the upper one.
+    From above, it is the largest over the first costs of the least x at which some majorant is at
+    most δ. From below, it is an x at which a law attains more than ``delta_below``, near the upper
+    one.
     """
     above = 0.0
     below = 0.0
-    for one, rest in game.firsts(game.counts):
-        to_come = game.tables(rest)
-        upper, near = _falls_to(game, one, to_come, delta, start)
+    for moments, left in game.firsts(game.counts):
+        tables = game.tables(left)
+        upper, last_solution = _falls_to(game, moments, tables, delta, start)
         above = max(above, upper)
-        below = max(below, _attains(game, one, to_come, delta_below, upper, near))
+        below = max(below, _attains(game, moments, tables, delta_below, upper, last_solution))
     return Ends(min(above, start), below)
 
 
 def _falls_to(
     game: ConcentratedGame,
-    one: MomentClass,
-    to_come: tuple[ValueTable, ValueTable],
+    moments: MomentClass,
+    tables: tuple[ValueTable, ValueTable],
     delta: float,
     start: float,
 ) -> tuple[float, list[ProgramSolution]]:
-    """The least x found at which a majorant of the step is at most δ; programs are solved where the
-    last one says that this is.
+    """Return the least x found at which a majorant of the step is at most δ, and the last solution.
+
+    Programs are solved where the last one says that this x is.
+
+    Args:
+        game: the game.
+        moments: the class of the first cost.
+        tables: V of what is left, from above and from below.
+        delta: δ.
+        start: an x at which V is at most δ.
     """
     best = start
     x = start
-    near: list[ProgramSolution] = []
+    solutions: list[ProgramSolution] = []
     for _ in range(tuning.LAST_PROGRAMS):
-        bound, _, near = _last_step(game, one, to_come, x, near)
-        points = np.linspace(max(best - one.deviation, 0.0), best, 4001)
-        low_enough = np.flatnonzero(bound(points) <= delta)
-        if not low_enough.size or points[low_enough[0]] >= best:
+        first = _first_cost(game, moments, tables, x, solutions)
+        solutions = first.solutions
+        points = np.linspace(max(best - moments.deviation, 0.0), best, 4001)
+        low_enough = points[first.bound(points) <= delta]
+        if not low_enough.size or low_enough[0] >= best:
             break
-        moved = best - float(points[low_enough[0]])
-        best = float(points[low_enough[0]])
+        moved = best - float(low_enough[0])
+        best = float(low_enough[0])
         x = best
-        if moved < 1e-5 * best:
+        if moved < 1e-5 * best:  # another program would hardly move it
             break
-    return best, near
+    return best, solutions
 
 
 def _attains(
     game: ConcentratedGame,
-    one: MomentClass,
-    to_come: tuple[ValueTable, ValueTable],
+    moments: MomentClass,
+    tables: tuple[ValueTable, ValueTable],
     delta: float,
     upper: float,
-    near: list[ProgramSolution],
+    solutions: list[ProgramSolution],
 ) -> float:
-    """The largest x found at which a law attains more than δ, below the upper end; by secants of ln
-    δ, from the upper end down.
+    """Return the largest x found, up to ``upper``, at which a law attains more than δ; 0 if there
+    is none.
+
+    It is looked for by secants of ln δ, from ``upper`` down.
+
+    Args:
+        game: the game.
+        moments: the class of the first cost.
+        tables: V of what is left, from above and from below.
+        delta: δ.
+        upper: an upper bound on the answer.
+        solutions: solutions of the program near ``upper``.
     """
     best = 0.0
     x = upper
-    steepness = 2 / one.deviation
-    last = None
+    steepness = 2 / moments.deviation  # about -d ln δ / dx
+    last_x = math.nan
+    last_log_ratio = math.nan
     for _ in range(tuning.LAST_PROGRAMS):
-        attained, near = _last_step(game, one, to_come, x, near)[1:]
-        if attained > delta:
+        first = _first_cost(game, moments, tables, x, solutions)
+        solutions = first.solutions
+        if first.attained > delta:
             best = max(best, x)
-        if attained <= 0:
+        if first.attained <= 0:
             break
-        log_ratio = math.log(attained / delta)
-        if last is not None and x < last[0]:
-            steepness = max((log_ratio - last[1]) / (last[0] - x), steepness / 8)
-        elif last is not None and x > last[0]:
-            steepness = max((last[1] - log_ratio) / (x - last[0]), steepness / 8)
-        last = x, log_ratio
+        log_ratio = math.log(first.attained / delta)
+        # Both comparisons with NaN are false in the first round.
+        if x < last_x:
+            steepness = max((log_ratio - last_log_ratio) / (last_x - x), steepness / 8)
+        elif x > last_x:
+            steepness = max((last_log_ratio - log_ratio) / (x - last_x), steepness / 8)
+        last_x = x
+        last_log_ratio = log_ratio
         x = max(x + (log_ratio - tuning.JUST_ABOVE) / steepness, x / 2)
         if 0 <= log_ratio < 3 * tuning.JUST_ABOVE:
             break

@@ -50,11 +50,10 @@ class GroupPair(LossComponent):
     count: int = 1
 
     def on_grid(self, step: float) -> GroupPair:
-        """The pair on the multiples of a step: chords of its profile between them, so that it
-        dominates this one.
+        """Return a pair with losses at multiples of ``step`` that dominates this one.
 
-        Between two losses the profile falls by (1 - e^{x - l}) times what is beyond, all terms
-        positive.
+        Its profile consists of the chords of this profile between the multiples. Between two losses
+        the profile falls by (1 - e^{x - l}) times the mass beyond, so all terms are positive.
         """
         first = math.floor(self.losses[0] / step)
         last = math.ceil(self.losses[-1] / step)
@@ -67,7 +66,9 @@ class GroupPair(LossComponent):
         return replace(pair_above(nodes, values, step), count=self.count)
 
     def _profile(self, x: Floats) -> Floats:
-        """The profile of one copy at each x up to the last loss, but for rounding."""
+        """Return δ(x) of one copy of the pair at each x up to the last loss, without a margin for
+        rounding.
+        """
         falls, beyond = self._falls_and_beyond()
         right = np.searchsorted(self.losses, x)
         fall_before = np.expm1(x - self.losses[right]) * beyond[right]
@@ -75,8 +76,10 @@ class GroupPair(LossComponent):
         return profile
 
     def _falls_and_beyond(self) -> tuple[Floats, Floats]:
-        """Of each loss l: how far the profile falls from there on, and what is beyond,
-        Σ e^{l - l_j} p_j over the losses l_j >= l.
+        """Return, for each loss l, how far the profile falls from l to the last loss, and Σ e^{l -
+        l_j} p_j over the losses l_j >= l.
+
+        Both are sums of positive terms, from the last loss backwards.
         """
         gaps = np.diff(self.losses)
         beyond = np.exp(self.log_masses)
@@ -89,7 +92,9 @@ class GroupPair(LossComponent):
         return falls, beyond
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """The finite part, without what is negligible under the tilt; valid from above only."""
+        """Return the finite part without the masses that are negligible under the tilt, with error
+        bounds; it may be used for upper bounds only.
+        """
         errors = 64 * ROUNDOFF * (1 + np.abs(self.log_masses))
         pair = pair_of(self.losses, self.log_masses, self.count, log_error=errors)
         loss_error = 4 * ROUNDOFF * float(np.abs(self.losses).max())
@@ -97,44 +102,47 @@ class GroupPair(LossComponent):
 
 
 def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
-    """A pair whose profile is at least V wherever V is a profile with V(x_j) <= ``values`` at x_j =
-    nodes · h.
+    """Return a pair whose profile is at least V, for every profile V with V(x_j) <= ``values`` at
+    the nodes x_j = nodes · h.
 
     V is convex in u with V(u = 0) = 1 and falls, so it lies below the chords from (0, 1) through
     any of the points, and below the last value beyond. Points above their neighbours' chord are
-    dropped. What is left is a guess as far as soundness goes: the profile of the masses found is
-    computed from its positive terms and all masses are raised by the largest ratio in which it
-    falls short.
+    dropped. Soundness does not rest on these steps: the profile of the masses is computed from its
+    positive terms, and all masses are raised by the largest ratio in which it falls short of
+    ``values``.
     """
     nodes, values = _hull(nodes, values, h)
     masses = np.maximum(_slope_changes(nodes, values, h), 0.0)
     losses = nodes * h
     infinite = float(values[-1])
-    short = _shortfall(nodes, values, masses, h)
+    factor = _shortfall(nodes, values, masses, h)
     masses[-1] = max(masses[-1], FLOOR)  # where every bound is 1, all the mass is at infinity
-    found = masses > 0
-    log_masses: Floats = np.log(masses[found]) + math.log(short)
-    raised_infinite = infinite * short * (1 + 4 * ROUNDOFF)
-    return GroupPair(np.asarray(losses[found]), log_masses, raised_infinite)
+    positive = masses > 0
+    log_masses: Floats = np.log(masses[positive]) + math.log(factor)
+    raised_infinite = infinite * factor * (1 + 4 * ROUNDOFF)
+    return GroupPair(np.asarray(losses[positive]), log_masses, raised_infinite)
 
 
 def _hull(nodes: NDArray[np.int64], values: Floats, h: float) -> tuple[NDArray[np.int64], Floats]:
-    """The points that are left after a few passes that drop those above their neighbours' chord."""
+    """Return the points without those above the chord of their neighbours, as far as a few passes
+    find them.
+    """
     for _ in range(tuning.HULL_PASSES):
-        kept = _slope_changes(nodes, values, h) >= 0
-        kept[-1] = True
-        if kept.all():
+        convex = _slope_changes(nodes, values, h) >= 0
+        convex[-1] = True
+        if convex.all():
             break
-        nodes = nodes[kept]
-        values = values[kept]
+        nodes = nodes[convex]
+        values = values[convex]
     return nodes, values
 
 
 def _shortfall(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: float) -> float:
-    """The factor, at least 1, that raises the profile of masses to the values everywhere.
+    """Return the factor, at least 1, by which the masses must be multiplied for their profile to
+    reach ``values`` at every node and 1 at u = 0.
 
     Raises:
-        FloatingPointError: no finite factor does.
+        FloatingPointError: when no finite factor does.
     """
     losses = nodes * h
     # Only differences of losses enter, so they may be moved to where their exponentials are least.
@@ -147,22 +155,22 @@ def _shortfall(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: floa
         profile = np.append(_sums_from(falls), 0.0) + values[-1]
         at_origin = 1 / float(profile[0] + beyond[0])
         at_nodes = float(np.max(values / profile))
-    short = max(1.0, at_nodes, at_origin)
-    if not math.isfinite(short):
+    factor = max(1.0, at_nodes, at_origin)
+    if not math.isfinite(factor):
         raise FloatingPointError
     widest = float(np.abs(centred).max())
     rounding = 4 * ROUNDOFF * (64 + 2 * len(nodes) + 2 * widest)
-    return short * (1 + rounding)
+    return factor * (1 + rounding)
 
 
 def _sums_from(terms: Floats) -> Floats:
-    """The sum of the terms from each one on."""
+    """Return, for each place, the sum of the terms from that place to the last."""
     return np.cumsum(terms[::-1])[::-1]
 
 
 def _slope_changes(nodes: NDArray[np.int64], values: Floats, h: float) -> Floats:
-    """Masses under P at the points: u_j times the change of slope there of the chords from (0, 1)
-    and on.
+    """Return the mass under P at each point: u_j times the change of slope at u_j of the polygon
+    that starts at (0, 1) and passes through the points.
     """
     gaps = np.diff(nodes) * h
     drops = values[:-1] - values[1:]
@@ -173,15 +181,17 @@ def _slope_changes(nodes: NDArray[np.int64], values: Floats, h: float) -> Floats
 
 
 def pair_of_layer(layer: Layer) -> GroupPair:
-    """The pair of a value function."""
+    """Return a pair whose profile is at least the value function that ``layer`` bounds
+    from above.
+    """
     nodes = layer.first + np.arange(len(layer.values))
     return pair_above(nodes, layer.values, layer.h)
 
 
 @lru_cache(maxsize=64)
 def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float) -> GroupPair:
-    """The pair of ``count`` × BR(ε): a value function of its ladder with ``steps`` grid steps
-    to ε.
+    """Return a pair whose profile is at least V of ``count`` × BR(ε), computed with ``steps`` grid
+    steps to ε.
     """
     values = ladder(epsilon, steps, upper=True, reach=reach).value(count)
     return pair_of_layer(values)
@@ -191,17 +201,24 @@ def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float) -
 def mixed_ranges_pair(
     ranges: tuple[tuple[float, int], ...], steps: int, *, reach: float
 ) -> GroupPair:
-    """The pair of (ε, count), ... together, ``steps`` or more to the largest ε."""
+    """Return a pair whose profile is at least V of all the ranges together.
+
+    Args:
+        ranges: (ε, count) of each range.
+        steps: the grid has ``steps`` to ``2 steps`` steps to the largest ε.
+        reach: the half-width of the windows in standard deviations.
+    """
     rules = Rules.of(dict(ranges), steps, upper=True, reach=reach)
     return pair_of_layer(solve(rules, tuple(count for _, count in ranges)))
 
 
 def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:
-    """The pair of everything in a charge whose classes are closed under swapping the neighbours, by
-    its Rényi curve.
+    """Return a pair whose profile is at least the δ of all costs of a charge together, by their
+    Rényi curve.
 
-    b(x) <= Σ-conversion (CKS20) bounds δ(x) for x >= 0 in either direction, and so 1 - e^x (1 -
-    b(-x)) does for x < 0: P(S) - e^x Q(S) = 1 - e^x + e^x (Q(S^c) - e^{-x} P(S^c)).
+    The classes of the costs must be closed under swapping the neighbours. The conversion b(x) of
+    the summed Rényi curve (CKS20) then bounds δ(x) for x >= 0 in either direction, and 1 - e^x (1 -
+    b(-x)) bounds it for x < 0: P(S) - e^x Q(S) = 1 - e^x + e^x (Q(S^c) - e^{-x} P(S^c)).
 
     Args:
         charge: the costs, of any type with a Rényi curve.
@@ -215,7 +232,9 @@ def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:
 
 
 def pair_of_symmetric(right: Floats, h: float) -> GroupPair:
-    """A pair whose profile is at least that of a class closed under swapping the neighbours.
+    """Return a pair whose profile is at least that of a class closed under swapping the neighbours.
+
+    At x < 0 the profile follows from that at -x: δ(x) = 1 - e^x (1 - δ(-x)).
 
     Args:
         right: upper bounds on δ(x), at most 1, at x = 0, h, 2 h, ...

@@ -41,53 +41,55 @@ MANY_RANGES = 150  # of more different ones than this no strategy is played by a
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation from above and from below: at a tilt, to a tolerance, with windows that reach
-    far enough.
+    """One evaluation of a question, from above and from below, at one tilt and to one tolerance.
 
     Attributes:
         game: the costs.
         query: the question.
         order: λ of the tilt.
         tolerance: relative, of the answer; a guess.
-        room: the work that its groups may take.
-        guess: an upper bound on what is asked.
-        played: the game of the concentrated costs, where it is played step by step.
+        group_work: the work that the recursions of its groups may take.
+        guess: an upper bound on the answer.
+        concentrated_game: the game of the concentrated costs, where it is played step by step.
     """
 
     game: SetwiseGame
     query: Query
     order: float
     tolerance: float
-    room: float
+    group_work: float
     guess: float
-    played: ConcentratedGame | None = None
+    concentrated_game: ConcentratedGame | None = None
 
     @cached_property
     def variance(self) -> float:
-        """About the variance of the whole loss under the tilt; next to the largest loss differences
-        say nothing.
+        """Return about the variance of the whole loss under the tilt. It is at least a small share
+        of the untilted variance, because close to the largest loss differences of log-MGFs have no
+        digits.
         """
         spread = math.fsum(part.spread() for part in self.game.parts)
         return max(self.game.variance(self.order), tuning.LEAST_VARIANCE * spread)
 
     @cached_property
     def groups(self) -> list[CostGroup]:
-        """The groups of ranges."""
+        """Return the groups into which the bounded ranges are split; none where there are no
+        ranges.
+        """
         ranges = self.game.ranges
         if not ranges:
             return []
-        return partition(ranges, self.variance, self.tolerance, self.room, self.order)
+        return partition(ranges, self.variance, self.tolerance, self.group_work, self.order)
 
     @cached_property
     def work(self) -> float:
-        """The work of both bounds: node values of the groups, places of the lattice, pairs that are
-        multiplied.
+        """Return the work of both bounds, in seconds: node values of the groups, places of the
+        lattice, and pairs that are multiplied.
         """
         game = self.game
-        discrete = game.rest.of(DiscreteGaussianDP).items()
+        discrete = game.dominated.of(DiscreteGaussianDP).items()
         wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
         factors = sum(part.factors() for part in game.parts) + 8 * len(self.groups)
-        curves = bool(game.concentrated.costs) + (game.smoothed is not None)
+        curves = (1 if game.concentrated.costs else 0) + (1 if game.smoothed is not None else 0)
         above = math.fsum(group.work for group in self.groups)
         above += math.fsum(part.work() for part in game.parts)
         above += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
@@ -98,13 +100,17 @@ class Evaluation:
         return above + self._work_below()
 
     def _lattice_work(self) -> float:
-        """The work of the places of the product's lattice, if that has the steps of the groups."""
+        """Return the work of the lattice of the product, if its step is the finest step of the
+        groups.
+        """
         finest = min((group.grid_step for group in self.groups), default=math.inf)
         deviation = math.sqrt(self.variance)
         return tuning.WORK_PER_PLACE * tuning.WINDOW / 2 * deviation / finest
 
     def _work_below(self) -> float:
-        """The work of the recursions, from either side, of the ranges that are played last."""
+        """Return the work of the recursions, from above and from below, for the ranges that a
+        strategy plays last.
+        """
         last = last_ranges(self.game.ranges)
         count = sum(last.values())
         steps = steps_from_below(last, self.variance, self.tolerance)
@@ -112,7 +118,7 @@ class Evaluation:
 
     @property
     def reach(self) -> float:
-        """Number of standard deviations of a group's loss that matter: beyond, V <= e^{-z²/2} is a
+        """Return how many standard deviations of a group's loss matter: beyond, V <= e^{-z²/2} is a
         small share of δ.
         """
         copies = max(sum(group.copies for group in self.groups), 1)
@@ -125,65 +131,78 @@ class Evaluation:
         return tuning.REACHES * math.ceil(z / tuning.REACHES)
 
     def pairs(self) -> list[GroupPair]:
-        """The pairs of all groups of ranges."""
-        found: list[GroupPair] = []
+        """Return the pairs of all groups of ranges, which bound them from above."""
+        pairs: list[GroupPair] = []
         for group in self.groups:
-            found += self._pairs_of(group)
-        return found
+            pairs += self._pairs_of(group)
+        return pairs
 
     def _pairs_of(self, group: CostGroup) -> list[GroupPair]:
-        """The pairs of one group: of its parts where it is a single range."""
+        """Return the pairs of one group: one for each size of its parts where it is a single range,
+        else one.
+        """
         reach = self.reach
         if group.levels:
             return [weighted_ranges_pair(group.ranges, group.levels, reach=reach)]
         if not group.single:
             return [mixed_ranges_pair(group.ranges, group.steps, reach=reach)]
-        found = []
+        pairs = []
         for count, times in group.sizes:
             pair = equal_ranges_pair(group.largest, count, group.steps, reach=reach)
-            found.append(replace(pair, count=times))
-        return found
+            pairs.append(replace(pair, count=times))
+        return pairs
 
     def above(self) -> float:
-        """The upper bound, but for one Rényi curve of everything: that is what the refinement
-        begins with.
+        """Return the upper bound on the answer, by the best way to bound the concentrated costs.
+        One Rényi curve of everything is left out, because the refinement begins with it.
         """
         pairs = self.pairs()
         step = self.lattice_step(pairs)
-        whole = self.game.whole.count
-        splits = [split for split in self.splits() if split.together.count < whole]
-        found = [self.of_split(*split, pairs, step) for split in splits]
-        if self.played is not None:
-            parts = [*self.game.parts, *pairs, self.played.pair()]
-            found.append(self.of_product(parts, step))
-        return min(found, default=math.inf)
+        all_costs = self.game.all_costs.count
+        splits = [split for split in self.splits() if split.by_renyi.count < all_costs]
+        bounds = [self.of_split(*split, pairs, step) for split in splits]
+        if self.concentrated_game is not None:
+            parts = [*self.game.parts, *pairs, self.concentrated_game.pair()]
+            bounds.append(self.of_product(parts, step))
+        return min(bounds, default=math.inf)
 
     def splits(self) -> list[RenyiSplit]:
-        """The ways to bound the concentrated costs, of which the best one counts."""
+        """Return the ways to bound the concentrated costs by Rényi curves, of which the best one
+        counts.
+        """
         game = self.game
-        found = [RenyiSplit(Charge(), game.concentrated)]
+        splits = [RenyiSplit(Charge(), game.concentrated)]
         if game.concentrated.costs and game.ranges:
             ranges = Charge(range_costs(game.ranges))
-            found.append(RenyiSplit(Charge(), Charge.join(game.concentrated, ranges)))
+            splits.append(RenyiSplit(Charge(), Charge.join(game.concentrated, ranges)))
         if game.smoothed:
-            found.append(game.smoothed)
-        return found
+            splits.append(game.smoothed)
+        return splits
 
     def of_split(
-        self, gaussian: Charge, together: Charge, pairs: Sequence[GroupPair], step: float
+        self, gaussian: Charge, by_renyi: Charge, pairs: Sequence[GroupPair], step: float
     ) -> float:
-        """The bound of one of the splits; ``pairs`` are those of the ranges."""
+        """Return the upper bound on the answer with one of the splits.
+
+        Args:
+            gaussian: the Gaussian costs that stand for small concentrated costs.
+            by_renyi: the costs that one Rényi curve bounds; they may include all bounded ranges.
+            pairs: the pairs of the bounded ranges, used where the curve does not include these.
+            step: the step of the product's lattice.
+        """
         parts = [*self.game.parts]
-        if not together.of(BoundedRange):
+        if not by_renyi.of(BoundedRange):
             parts += pairs
         parts += loss_components(gaussian)
-        if together.costs:
-            parts.append(self.concentrated(step, together))
+        if by_renyi.costs:
+            parts.append(self.concentrated(step, by_renyi))
         return self.of_product(parts, step)
 
     def lattice_step(self, pairs: Sequence[GroupPair]) -> float:
-        """The step of the product's lattice: that of the groups if all have the same, else one fine
-        enough to split.
+        """Return the step of the product's lattice.
+
+        It is the step of the groups if these alone make up the charge and all have the same,
+        otherwise one that is fine enough for the masses to be split between lattice points.
         """
         game = self.game
         own = {group.grid_step for group in self.groups}
@@ -204,7 +223,7 @@ class Evaluation:
         return step
 
     def _coarsest_step(self) -> float:
-        """The step of the longest lattice."""
+        """Return the least step of a lattice that may be used: that of the longest lattice."""
         game = self.game
         spread = self.variance + math.fsum(part.spread() for part in game.parts)
         step = tuning.WINDOW * math.sqrt(spread) / tuning.MOST_POINTS
@@ -212,16 +231,23 @@ class Evaluation:
             step = max(step, self.guess / tuning.MOST_POINTS)
         return step
 
-    def concentrated(self, step: float, together: Charge) -> GroupPair:
-        """The pair of concentrated costs, perhaps together with others, by their Rényi curve."""
+    def concentrated(self, step: float, by_renyi: Charge) -> GroupPair:
+        """Return the pair of concentrated costs, perhaps together with bounded ranges, by their
+        Rényi curve.
+
+        Args:
+            step: the step of the lattice, which is also that of the pair unless it would have too
+                many points.
+            by_renyi: the costs.
+        """
         reach = self.guess if self.query.epsilon is None else self.query.epsilon
         reach += tuning.CONCENTRATED_REACH * math.sqrt(self.variance)
         finest = reach / tuning.CONCENTRATED_POINTS
-        return concentrated_pair(together, max(step, finest), reach)
+        return concentrated_pair(by_renyi, max(step, finest), reach)
 
     def of_product(self, parts: Sequence[LossComponent], step: float) -> float:
-        """Evaluate the query on the product of pairs on a lattice; infinite losses add their
-        mass.
+        """Answer the query from above by the product of pairs, computed on a lattice with this
+        step.
         """
         grid = Grid(step, self.order, 1)
         pairs = [pair for part in parts for pair in part.pairs(grid)]
@@ -231,77 +257,88 @@ class Evaluation:
         if self.query.epsilon is not None:
             delta = law.delta(self.query.epsilon) + infinite
             return min(float(outward(delta)), 1.0)
-        left = (self.query.delta - infinite) * (1 - 1e-14)
-        if left > 0:
-            return law.epsilon(left)
+        delta_left = (self.query.delta - infinite) * (1 - 1e-14)
+        if delta_left > 0:
+            return law.epsilon(delta_left)
         return math.inf
 
     def below(self, value: float) -> float:
-        """The lower bound; ``value`` is the upper one."""
+        """Return the lower bound on the answer: the best that one of some strategies reaches.
+
+        Args:
+            value: the upper bound on the answer.
+        """
         best = 0.0
-        if self.played is not None and self.played.playable_in(self.query.interaction, alone=False):
-            best = self._below_with_game(self.played, value)
+        last = self.concentrated_game
+        if last is not None and last.playable_in(self.query.interaction, alone=False):
+            best = self._below_with_game(last, value)
         game = self.game
-        rest = game.rest
+        dominated = game.dominated
         if game.concentrated.costs:
-            rest = Charge.join(rest, with_gaussians(game.concentrated))
+            dominated = Charge.join(dominated, with_gaussians(game.concentrated))
         if not game.ranges:
-            return max(best, self._below_without_ranges(rest, value))
+            return max(best, self._below_without_ranges(dominated, value))
         low = self._lowest(value)
         # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
         # for very many ranges.
-        ways = (True, False) if len(game.ranges) <= MANY_RANGES else (False,)
-        climbed = {group.largest: group.steps for group in self.groups if group.single}
-        for adaptive in ways:
-            found = strategy(
+        adaptive_or_fixed = (True, False) if len(game.ranges) <= MANY_RANGES else (False,)
+        steps_above = {group.largest: group.steps for group in self.groups if group.single}
+        for adaptive in adaptive_or_fixed:
+            played = strategy(
                 game.ranges,
-                rest,
+                dominated,
                 order=self.order,
                 log_chernoff=game.log_chernoff(self.order),
                 variance=self.variance,
                 tolerance=self.tolerance,
-                steps=climbed,
+                steps=steps_above,
                 reach=self.reach,
                 adaptive=adaptive,
             )
-            best = max(best, found.answer(self.query, low, value))
+            best = max(best, played.answer(self.query, low, value))
             if value - best <= tuning.SETTLED * self.tolerance * value:
                 break
         return best
 
-    def _below_with_game(self, played: ConcentratedGame, value: float) -> float:
-        """The lower bound if the concentrated costs are played last, by their game."""
+    def _below_with_game(self, last: ConcentratedGame, value: float) -> float:
+        """Return what the strategy reaches that plays the concentrated costs last, by
+        their game.
+        """
         game = self.game
-        found = strategy_before(
-            played,
+        played = strategy_before(
+            last,
             game.ranges,
-            game.rest,
+            game.dominated,
             order=self.order,
             log_chernoff=log_chernoff_of(game.concentrated, self.order),
             variance=self.variance,
             tolerance=self.tolerance,
         )
-        return found.answer(self.query, self._lowest(value), value)
+        return played.answer(self.query, self._lowest(value), value)
 
     def _lowest(self, value: float) -> float:
-        """From where on a strategy's ε is looked for."""
+        """Return the smallest ε at which a strategy is evaluated; 0 where the query states ε."""
         if self.query.epsilon is not None:
             return 0.0
         return max(value - tuning.STRATEGY_REACH * math.sqrt(self.variance), 0.0)
 
-    def _below_without_ranges(self, rest: Charge, value: float) -> float:
-        """The lower bound where there are no ranges: a product, or a law with two outcomes."""
+    def _below_without_ranges(self, dominated: Charge, value: float) -> float:
+        """Return the lower bound where there are no bounded ranges: by a product of pairs, or for a
+        single ZCDP cost by a law with two outcomes.
+        """
         fine = replace(self.query, rtol=max(self.tolerance, 1e-3))
-        product_below = certified_bracket(rest, fine).lower
-        whole = self.game.whole
+        product_below = certified_bracket(dominated, fine).lower
+        costs = self.game.all_costs
         # One ZCDP cost alone: several could not be played by one law.
-        if whole.count == 1 and whole.of(ZCDP):
-            (cost,) = whole.of(ZCDP)
+        if costs.count == 1 and costs.of(ZCDP):
+            (cost,) = costs.of(ZCDP)
             return max(product_below, self._below_by_two_outcomes(cost, value, product_below))
         return product_below
 
     def _below_by_two_outcomes(self, cost: ZCDP, value: float, least: float) -> float:
-        """What a law with two outcomes attains of one cost, if more than ``least``, else 0."""
+        """Return the δ or ε that a law with two outcomes attains for one ZCDP cost, or 0 if it is
+        not more than ``least``.
+        """
         query = self.query
         if query.epsilon is not None:
             return two_outcomes_delta(cost.rho, cost.xi, query.epsilon)

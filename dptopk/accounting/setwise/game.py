@@ -41,28 +41,29 @@ from dptopk.errors import NotApplicable
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
 SMALLEST_RANGE = 1e-9
 LARGEST_RANGE = 100.0
-SMALLEST_ORDER = 1e-290
+SMALLEST_ORDER = 1e-290  # below, a loss counts as one without any moment
 LARGEST_SMOOTHED = 1e6  # variance of a Gaussian instead of zCDP costs: rounding stays small
 
 
 class RenyiSplit(NamedTuple):
-    """Costs in two parts that are bounded each in its way.
+    """Concentrated costs in two parts, of which each is bounded in its own way.
 
     Attributes:
-        gaussian: a Gaussian cost that stands for small zCDP costs, or nothing.
-        together: what one Rényi curve bounds.
+        gaussian: one copy of the Gaussian cost that stands for small zCDP costs, or an empty
+            charge.
+        by_renyi: the costs that one Rényi curve bounds together.
     """
 
     gaussian: Charge
-    together: Charge
+    by_renyi: Charge
 
 
 class Reduction(NamedTuple):
-    """A game in which one Gaussian stands for the small ranges.
+    """A game in which one Gaussian stands for the small bounded ranges.
 
     Attributes:
-        added: about the variance that bounding it adds.
-        game: the game.
+        added: about by how much the bound's variance of the loss exceeds the true one.
+        game: the game with the Gaussian.
     """
 
     added: float
@@ -70,12 +71,12 @@ class Reduction(NamedTuple):
 
 
 class _Smoothing(NamedTuple):
-    """Concentrated costs of which the small ones become one Gaussian by Theorem H.
+    """Concentrated costs, of which the small ones become one Gaussian by Theorem H.
 
     Attributes:
-        cut: the largest zCDP constant of a small one.
-        variance: of the Gaussian; inf where no cost is small.
-        added: about the variance of all costs together, when bounded in this way.
+        cut: the largest zCDP constant of a small cost.
+        variance: the variance of the Gaussian; inf where no cost is small.
+        added: about the variance of the loss of all costs together, as this smoothing bounds it.
     """
 
     cut: float
@@ -84,62 +85,72 @@ class _Smoothing(NamedTuple):
 
     @classmethod
     def of(cls, cut: float, rhos: Mapping[Cost, float], counts: Mapping[Cost, int]) -> _Smoothing:
-        """The costs with these zCDP constants and counts, cut there."""
+        """Return the smoothing in which the costs with a zCDP constant of at most ``cut`` are
+        small.
+
+        Args:
+            cut: the largest zCDP constant of a small cost.
+            rhos: the zCDP constant of each cost.
+            counts: how often each cost occurs.
+        """
         small: Counter[float] = Counter()
         for cost, rho in rhos.items():
             if 0 < rho <= cut:
                 small[rho] += counts[cost]
         variance = concentrated_gaussian(small) if small else math.inf
         total = math.fsum(n * rhos[cost] for cost, n in counts.items())
-        left_over = total - math.fsum(rho * n for rho, n in small.items())
-        return cls(cut, variance, variance + tuning.SMOOTHED * 2 * left_over)
+        not_smoothed = total - math.fsum(rho * n for rho, n in small.items())
+        return cls(cut, variance, variance + tuning.SMOOTHED * 2 * not_smoothed)
 
     @property
     def possible(self) -> bool:
-        """Whether such a Gaussian is neither too narrow nor too wide."""
+        """Return whether the variance is in the range in which a Gaussian's profile can be
+        computed.
+        """
         return SMALLEST_LOSS < self.variance < LARGEST_SMOOTHED and self.added < math.inf
 
     @property
     def gaussian(self) -> GaussianDP:
-        """The Gaussian cost, rounded up."""
+        """Return the Gaussian cost that stands for the small costs, its μ rounded up."""
         return GaussianDP(math.sqrt(self.variance) * (1 + 4 * ROUNDOFF))
 
 
 class SetwiseGame:
-    """The costs of one question.
+    """The costs of one question, sorted by how the engine bounds them.
 
     Args:
         ranges: the ε's of the BR costs with counts.
-        rest: the costs with dominating pairs.
+        dominated: the costs with dominating pairs.
         concentrated: the ZCDP and CDP costs.
-        stand_in: the Gaussian cost, one copy in ``rest``, that stands for ``small``.
+        stand_in: the Gaussian cost, one copy in ``dominated``, that stands for ``small``.
         small: the costs that it stands for by Theorem H; they are in none of the other parts.
     """
 
     def __init__(
         self,
         ranges: Mapping[float, int],
-        rest: Charge,
+        dominated: Charge,
         concentrated: Charge | None = None,
         *,
         stand_in: GaussianDP | None = None,
         small: Charge | None = None,
     ) -> None:
+        """Sort the costs, and prepare the loss components and the log-MGF of all of them."""
         self.ranges = dict(sorted(ranges.items()))
-        self.rest = rest
+        self.dominated = dominated
         self.concentrated = concentrated or Charge()
         self.stand_in = stand_in
         self.small = small or Charge()
         bounded = range_costs(self.ranges)
-        self.whole = Charge({**rest.costs, **self.concentrated.costs, **bounded})
-        self.parts = loss_components(rest)
-        self.top = pure_sum(self.whole)
-        self._log_mgf = log_mgf(self.whole)
+        self.all_costs = Charge({**dominated.costs, **self.concentrated.costs, **bounded})
+        self.parts = loss_components(dominated)
+        self.top = pure_sum(self.all_costs)
+        self._log_mgf = log_mgf(self.all_costs)
 
     @classmethod
     def _parts_of(cls, charge: Charge) -> tuple[dict[float, int], Charge, Charge]:
-        """The ranges, the costs with dominating pairs, and the concentrated costs of a charge
-        without failures.
+        """Return the bounded ranges (ε with its count), the costs with dominating pairs, and the
+        concentrated costs of a charge without failures.
 
         Raises:
             NotApplicable: when its numbers are too large or too small.
@@ -150,23 +161,26 @@ class SetwiseGame:
         others = {
             cost: times for cost, times in charge if not isinstance(cost, BoundedRange | ZCDP | CDP)
         }
-        rest = Charge(others)
-        if max(rest.of(PureDP).values(), default=0) > MOST_BINOMIAL_COPIES:
+        dominated = Charge(others)
+        if max(dominated.of(PureDP).values(), default=0) > MOST_BINOMIAL_COPIES:
             raise NotApplicable(f"more than {MOST_BINOMIAL_COPIES:.0e} copies of one epsilon")
-        spreads = [part.spread() for part in loss_components(rest)]
+        spreads = [part.spread() for part in loss_components(dominated)]
         if not min(spreads, default=math.inf) > SMALLEST_LOSS**2:
             raise NotApplicable("a cost so small that its square underflows")
-        return ranges, rest, Charge(charge.of(ZCDP, CDP))
+        return ranges, dominated, Charge(charge.of(ZCDP, CDP))
 
     def bracketed(self, query: Query) -> bool:
-        """Whether to compute a lower bound: if requested, or to judge whether a split into groups
-        is sharp enough.
+        """Return whether a lower bound is computed as well: because the query asks for one, or to
+        judge whether a split of the ranges into groups is sharp enough.
         """
         several = 1 < len(self.ranges) < tuning.MOST_RANGES / 2
         return query.lower or (several and not self.concentrated.costs)
 
     def chernoff(self, query: Query) -> tuple[float, float]:
-        """(upper bound on what is asked by the Rényi route, its order λ)."""
+        """Return (an upper bound on the answer by the Rényi route, the order λ that gives it).
+
+        The bound is on ε if the query states δ, and on δ if it states ε.
+        """
         best, order = self._best_order(query)
         if query.epsilon is None:
             epsilon = float(outward(max(best, 0.0), 1e-12))
@@ -176,14 +190,14 @@ class SetwiseGame:
         return min(1.0, max(delta, FLOOR)), order
 
     def _best_order(self, query: Query) -> tuple[float, float]:
-        """(the smallest ln δ or ε of the Rényi route that was found, its order λ); any order is
-        sound.
+        """Return (the smallest ln δ or ε of the Rényi route that was found, its order λ). The
+        search may miss the best order; every order gives an upper bound.
         """
         variance = max(self.variance(self._order_with_moment()), 1e-20)
         centre = -math.log(math.sqrt(variance))  # of ln λ
         low = centre - 14.0
         high = centre + 14.0
-        if len(self.whole.costs) > MANY_ADDENDS:
+        if len(self.all_costs.costs) > MANY_ADDENDS:
             orders = tuning.FEW_ORDERS
         else:
             orders = tuning.ORDERS
@@ -200,8 +214,8 @@ class SetwiseGame:
         return best, order
 
     def _order_with_moment(self) -> float:
-        """An order with a finite moment: where losses have exponential tails, beyond some λ all
-        is inf.
+        """Return an order λ <= 1 with a finite moment: a loss with exponential tails has none
+        beyond some λ.
         """
         start = 1.0
         while not math.isfinite(self._log_mgf(np.array([start]))[0]):
@@ -211,7 +225,9 @@ class SetwiseGame:
         return start
 
     def _converted(self, grid: Floats, query: Query) -> Floats:
-        """At each order λ, ln δ at the ε asked for, or ε at the δ asked for."""
+        """Return, for each order λ of ``grid``, an upper bound on ln δ at the query's ε, or on ε at
+        its δ.
+        """
         bounds: Floats = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
         peaks = np.array(log_peaks(grid.tolist()))
         bounds += 1e-14 * np.abs(peaks)
@@ -221,67 +237,79 @@ class SetwiseGame:
         return (log_chernoff - math.log(query.delta)) / grid
 
     def by_one_gaussian(self, query: Query) -> float:
-        """The upper bound of Theorem H on everything; the trivial one where it does not apply."""
-        trivial = math.inf if query.epsilon is None else 1.0
+        """Return the upper bound of Theorem H, which replaces all costs by one Gaussian.
+
+        Returns:
+            A bound on δ (at most 1) or on ε; the trivial bound 1 or inf where the theorem does not
+                apply.
+        """
         try:
-            mu = gaussian_of(self.whole).mu
+            mu = gaussian_of(self.all_costs).mu
         except NotApplicable:
-            return trivial
+            return math.inf if query.epsilon is None else 1.0
         curve = gaussian_curve(mu)
         if query.epsilon is not None:
-            return min(float(curve.delta(query.epsilon)), trivial)
+            return min(float(curve.delta(query.epsilon)), 1.0)
         return float(curve.epsilon(query.delta))
 
     def log_chernoff(self, order: float) -> Callable[[Mapping[float, int]], float]:
-        """The ln C of V_B(x) <= C e^{-λx} for ranges B at one order λ."""
+        """Return the function that maps bounded ranges B to a number ln C with V_B(x) <= C e^{-λx}.
 
-        def of(ranges: Mapping[float, int]) -> float:
+        Args:
+            order: λ.
+        """
+
+        def log_constant(ranges: Mapping[float, int]) -> float:
             return log_chernoff_of(Charge(range_costs(ranges)), order)
 
-        return of
+        return log_constant
 
     def variance(self, order: float) -> float:
-        """About the variance of the whole loss under the tilt, by differences for what is not a
-        bounded range.
+        """Estimate the variance of the whole loss under the tilt λ = ``order``. Bounded ranges
+        count ε²/4 each, other costs the second difference of their log-MGF.
         """
-        beside = self._beside
+        others = self._not_ranges
         curvature = 0.0
-        if beside.costs:
+        if others.costs:
             step = 1e-3 * order
             around = np.array([order - step, order, order + step])
-            down, here, up = log_mgf(beside)(around).tolist()
+            down, middle, up = log_mgf(others)(around).tolist()
             if math.isinf(up):  # the last order at which exponential tails have a moment is near
-                down, here, up = log_mgf(beside)(around - step).tolist()
-            curvature = max((up - 2 * here + down) / step**2, 0.0)
+                down, middle, up = log_mgf(others)(around - step).tolist()
+            curvature = max((up - 2 * middle + down) / step**2, 0.0)
         squares = math.fsum(n * epsilon * epsilon for epsilon, n in self.ranges.items())
         return squares / 4 + curvature
 
     @cached_property
     def smoothed(self) -> RenyiSplit | None:
-        """The concentrated costs, the small ones as one Gaussian by Theorem H, if it may help."""
+        """Return the concentrated costs with the small ones as one Gaussian (Theorem H), or None.
+
+        None means that no cut makes a Gaussian of usable variance, or that a single cost is all
+        there is. Of the cuts the one is chosen that seems to add the least variance.
+        """
         counts = self.concentrated.of(ZCDP, CDP)
         rhos = {cost: zcdp_constant(cost) for cost in counts}
         top = max((rho for rho in rhos.values() if rho <= LARGEST_RHO), default=0.0)
         if not top or self.concentrated.count <= 1:
             return None
-        tried = [
-            _Smoothing.of(top / 2**halvings, rhos, counts)
-            for halvings in range(tuning.SMOOTHED_CUTS)
-        ]
-        possible = (one for one in tried if one.possible)
-        best = min(possible, key=lambda one: one.added, default=None)
+        cuts = [top / 2**halvings for halvings in range(tuning.SMOOTHED_CUTS)]
+        smoothings = [_Smoothing.of(cut, rhos, counts) for cut in cuts]
+        possible = [smoothing for smoothing in smoothings if smoothing.possible]
+        best = min(possible, key=lambda smoothing: smoothing.added, default=None)
         if best is None:
             return None
         others = {cost: n for cost, n in counts.items() if not 0 < rhos[cost] <= best.cut}
         return RenyiSplit(Charge({best.gaussian: 1}), Charge(others))
 
     @cached_property
-    def _beside(self) -> Charge:
-        return Charge({**self.rest.costs, **self.concentrated.costs})
+    def _not_ranges(self) -> Charge:
+        """Return the costs other than bounded ranges."""
+        return Charge({**self.dominated.costs, **self.concentrated.costs})
 
     @cached_property
     def reductions(self) -> list[Reduction]:
-        """This game with its small ranges replaced by one Gaussian (Theorem H''), for a few cuts.
+        """Return this game with its small ranges replaced by one Gaussian (Theorem H''), for a few
+        cuts.
 
         The largest ranges stay as they are; which cuts look best is a guess by the variance that
         groups and Theorem H add.
@@ -291,19 +319,23 @@ class SetwiseGame:
         falling = sorted(self.ranges.items(), reverse=True)
         cuts = range(min(len(falling), tuning.MOST_LEFT) + 1)
         added = {left: self._added(falling, left) for left in cuts}
-        best = sorted(cuts, key=lambda left: added[left])[: tuning.CUTS]
-        found: list[Reduction] = []
-        for left in best:
+        best_cuts = sorted(cuts, key=lambda left: added[left])[: tuning.CUTS]
+        reductions: list[Reduction] = []
+        for left in best_cuts:
             large = dict(falling[:left])
             small = dict(falling[left:])
             game = self._reduced(large, small)
             if game is not None:
-                found.append(Reduction(added[left], game))
-        return found
+                reductions.append(Reduction(added[left], game))
+        return reductions
 
     def _added(self, falling: list[tuple[float, int]], left: int) -> float:
-        """About the variance that bounding adds if the ``left`` largest ranges are played
+        """Estimate the variance that bounding adds if the ``left`` largest ranges are played
         exactly.
+
+        Args:
+            falling: (ε, count) of each range, the largest ε first.
+            left: how many of the largest ranges are played exactly.
         """
         groups = math.fsum(tuning.GROUP * epsilon**2 for epsilon, _ in falling[:left:2])
         small = {zcdp_constant(BoundedRange(epsilon)): n for epsilon, n in falling[left:]}
@@ -315,20 +347,31 @@ class SetwiseGame:
     def _reduced(
         self, ranges: Mapping[float, int], small: Mapping[float, int]
     ) -> SetwiseGame | None:
-        """The game in which one Gaussian stands for the small ranges; None where it cannot."""
+        """Return the game in which one Gaussian stands for the ranges ``small``, or None.
+
+        None means that Theorem H does not apply to them, or that nothing else would be left to
+        bound.
+        """
         try:
             stand_in = gaussian_of(Charge(range_costs(small)))
         except NotApplicable:
             return None
-        if stand_in in self.rest.costs or (not ranges and not self.rest.costs):
+        if stand_in in self.dominated.costs or (not ranges and not self.dominated.costs):
             return None
-        rest = Charge({**self.rest.costs, stand_in: 1})
-        kept = Charge(range_costs(small))
-        return SetwiseGame(ranges, rest, self.concentrated, stand_in=stand_in, small=kept)
+        dominated = Charge({**self.dominated.costs, stand_in: 1})
+        small_costs = Charge(range_costs(small))
+        return SetwiseGame(
+            ranges, dominated, self.concentrated, stand_in=stand_in, small=small_costs
+        )
 
 
 def log_chernoff_of(charge: Charge, order: float) -> float:
-    """The ln C of V(x) <= C e^{-λx} for everything in a charge, at one order λ."""
+    """Return an upper bound on the ln C of V(x) <= C e^{-λx} for all costs of a charge.
+
+    Args:
+        charge: costs of any type with a Rényi curve.
+        order: λ.
+    """
     total = 0.0
     if charge.costs:
         total = float(log_mgf(charge)(np.array([order]))[0])
@@ -338,5 +381,5 @@ def log_chernoff_of(charge: Charge, order: float) -> float:
 
 
 def range_costs(ranges: Mapping[float, int]) -> dict[Cost, int]:
-    """The BR costs with these ε's and counts."""
+    """Return the BR costs with these ε's as a dict from cost to count."""
     return {BoundedRange(epsilon): count for epsilon, count in ranges.items()}

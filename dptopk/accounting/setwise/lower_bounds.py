@@ -46,9 +46,16 @@ from dptopk.costs import Charge
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
-    """A loss distribution as atoms, losses and masses moved down.
+    """A loss distribution as finitely many atoms, for lower bounds: losses and masses are moved
+    down.
 
-    What the atoms carry too much takes at most e^{log_error - order·x} away from δ(x).
+    The value E[V(x - L)] over the atoms, less ``error(x)``, is at most that of the distribution.
+
+    Attributes:
+        losses: the losses.
+        masses: the probability under P of each.
+        log_error, order: the atoms may carry more than the distribution where that is worth at most
+            e^{log_error - order·x} of δ(x).
     """
 
     losses: Floats
@@ -60,13 +67,17 @@ class Atoms:
     def of(
         cls, parts: Sequence[LossComponent], grid: Grid, log_chernoff: float, merge: float
     ) -> Atoms:
-        """The product of pairs on a grid from below, where the value to come is V(x) <=
-        e^{log_chernoff - grid.tilt·x}.
-
-        Atoms less than about ``merge`` apart are then merged.
+        """Return the product of pairs on a grid, from below, as atoms.
 
         A tilted mass a, wherever it is, is worth at most a e^{K - θl} V(x - l) <= a e^{K +
-        log_chernoff - θx}.
+        log_chernoff - θx}, which is how the error of the lattice becomes one of δ.
+
+        Args:
+            parts: the loss components.
+            grid: the lattice and its tilt θ.
+            log_chernoff: the ln C of V(x) <= C e^{-θx} for the value V of what is played
+                afterwards.
+            merge: atoms less than about this far apart are merged.
         """
         pairs = [pair for part in parts for pair in part.pairs(grid)]
         smooth = any(isinstance(part, GaussianLoss) for part in parts)
@@ -74,15 +85,18 @@ class Atoms:
             return cls._listed(pairs, grid, log_chernoff)
         law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
         log_masses = law.log_masses
-        kept = law.masses > 0
-        losses = law.losses[kept] - law.shift
-        masses = np.exp(log_masses[kept] - law.log_error - 64 * ROUNDOFF)
+        positive = law.masses > 0
+        losses = law.losses[positive] - law.shift
+        masses = np.exp(log_masses[positive] - law.log_error - 64 * ROUNDOFF)
         log_error = math.log(law.error) + law.log_scale + log_chernoff + law.log_error + 1e-9
         return cls(*_merged(losses, masses, merge), log_error, law.tilt)
 
     @classmethod
     def _listed(cls, pairs: Sequence[Pairs], grid: Grid, log_chernoff: float) -> Atoms:
-        """All sums of losses of a few small pairs, off any grid."""
+        """Return all sums of the losses of a few small pairs as atoms, without rounding to a grid.
+
+        The arguments are those of ``of``; ``grid`` gives the tilt only.
+        """
         losses = np.zeros(1)
         log_masses = np.zeros(1)
         loss_error = 0.0
@@ -95,22 +109,27 @@ class Atoms:
             largest_loss = float(np.abs(losses).max())
             loss_error += rounds * (pair.loss_error + 4 * ROUNDOFF * largest_loss)
             largest_log = float(np.abs(log_masses).max())
-            log_error += rounds * (float(np.max(pair.log_error)) + 4 * ROUNDOFF * (1 + largest_log))
+            error_of_pair = float(np.max(pair.log_error))
+            log_error += rounds * (error_of_pair + 4 * ROUNDOFF * (1 + largest_log))
             missing += rounds * pair.error
             scale += pair.log_mgf(grid.tilt)
         masses = np.exp(log_masses - log_error - 64 * ROUNDOFF)
-        left_out = math.log(missing) + scale + log_error + 1e-9 if missing else -math.inf
+        left_out = -math.inf
+        if missing:
+            left_out = math.log(missing) + scale + log_error + 1e-9
         return cls(losses - loss_error, masses, left_out, grid.tilt)
 
     def error(self, x: Floats) -> Floats:
-        """Bound on what the atoms leave out."""
+        """Return a bound, for each x, on the part of δ(x) that the atoms may have too much."""
         with np.errstate(over="ignore"):
             bounds: Floats = np.exp(self.log_error - self.order * x)
         return bounds
 
 
 def _few_sums(pairs: Sequence[Pairs]) -> bool:
-    """Whether all sums of losses of pairs, all copies together, are few enough to be listed.
+    """Return whether all sums of losses of pairs, all copies together, are few enough to be listed.
+    Their number is compared in logarithms, because that of a million copies of a wide pair has many
+    digits.
 
     Their number is looked at in logarithms: that of a million copies of a wide pair takes long to
     write down.
@@ -120,7 +139,9 @@ def _few_sums(pairs: Sequence[Pairs]) -> bool:
 
 
 def _all_sums(losses: Floats, log_masses: Floats, pair: Pairs) -> tuple[Floats, Floats]:
-    """Every loss plus every sum of losses of a pair, with the products of their masses."""
+    """Return every loss plus every sum of losses of a pair's copies, with the products of their
+    masses.
+    """
     for row, row_masses in zip(pair.losses, pair.log_masses, strict=True):
         for _ in range(pair.count):
             losses = np.add.outer(losses, row).ravel()
@@ -129,9 +150,10 @@ def _all_sums(losses: Floats, log_masses: Floats, pair: Pairs) -> tuple[Floats, 
 
 
 def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Floats]:
-    """Neighbouring outcomes merged into one: post-processing, hence a lower bound, off to second
-    order only.
+    """Merge neighbouring outcomes into one, in cells of a width; return the losses and the masses
+    that are left.
 
+    Merging is post-processing, so the result is a lower bound, and it loses to second order only.
     The merged outcome has mass Σ p under P and Σ p e^{-l} under Q.
     """
     cells = np.floor(losses / width)
@@ -150,8 +172,15 @@ def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Float
 
 @dataclass(frozen=True)
 class FixedRanges(LossComponent):
-    """n mechanisms of ε-bounded range, all with one t: loss t with mass q_t, else t - ε; n is
-    summed up exactly.
+    """n mechanisms of ε-bounded range, all with the same t.
+
+    Each has the loss t with probability q_t under P and the loss t - ε otherwise; the sum of all n
+    losses is computed exactly.
+
+    Attributes:
+        epsilon: ε.
+        count: n.
+        t: the larger loss, in (0, ε).
     """
 
     epsilon: float
@@ -159,8 +188,8 @@ class FixedRanges(LossComponent):
     t: float
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """The sum of the losses within 6.5 sqrt(n) of its tilted mean: beyond, Hoeffding leaves 2
-        e^-84.
+        """Return the law of the sum of the losses, cut to 6.5 sqrt(n) losses around its tilted
+        mean; beyond, Hoeffding leaves a probability of 2 e^-84.
         """
         n = self.count
         often, rarely = self._probabilities()
@@ -179,7 +208,7 @@ class FixedRanges(LossComponent):
         return [replace(pair, loss_error=loss_error, error=1e-30)]
 
     def _probabilities(self) -> tuple[float, float]:
-        """Of the loss t and of the loss t - ε, under P."""
+        """Return the probabilities, under P, of the loss t and of the loss t - ε."""
         t = self.t
         epsilon = self.epsilon
         often = math.expm1(t - epsilon) / math.expm1(-epsilon)
@@ -187,7 +216,9 @@ class FixedRanges(LossComponent):
         return often, rarely
 
     def _hits_near_tilted_mean(self, tilt: float) -> Floats:
-        """How often the loss may be t: what is within 6.5 sqrt(n) of the mean under the tilt."""
+        """Return the numbers of mechanisms with loss t that are within 6.5 sqrt(n) of their mean
+        under the tilt.
+        """
         n = self.count
         often, rarely = self._probabilities()
         log_less = max(-tilt * self.epsilon, -700.0)
@@ -199,7 +230,9 @@ class FixedRanges(LossComponent):
 
 
 def best_t(epsilon: float, order: float) -> float:
-    """Approximate t that maximises ln E[e^{λL}] of RR_{ε,t} (DDR Theorem 5), away from the ends."""
+    """Return approximately the t in (0, ε) that maximises ln E[e^{λL}] of RR_{ε,t} at λ = ``order``
+    (DDR Theorem 5).
+    """
     b = epsilon / 2
     s = math.log(order / (1 + order)) + b
     s += _log_1_minus_exp(-2 * (order + 1) * b) - _log_1_minus_exp(-2 * order * b)
@@ -207,7 +240,7 @@ def best_t(epsilon: float, order: float) -> float:
 
 
 def _log_1_minus_exp(exponent: float) -> float:
-    """ln(1 - e^x), x < 0."""
+    """Return ln(1 - e^x) for an exponent x < 0."""
     return math.log(-math.expm1(exponent))
 
 
@@ -215,33 +248,43 @@ class Endgame(Protocol):
     """The costs that are played last, after the atoms."""
 
     def below(self, x: Floats) -> Floats:
-        """A lower bound on its V at any x."""
+        """Return a lower bound on the value V of these costs at any x."""
         ...
 
 
 @dataclass(frozen=True)
 class LastRanges:
-    """Ranges played by a recursion: V from below and from above."""
+    """Bounded ranges that are played last, by a recursion.
+
+    Attributes:
+        lower: V from below.
+        upper: V from above.
+    """
 
     lower: Layer
     upper: Layer
 
     def below(self, x: Floats) -> Floats:
-        """A lower bound on V."""
+        """Return a lower bound on V at any x."""
         return self.lower.below(x, self.upper)
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """The value of one strategy: costs that are played first as atoms, then the last ranges by a
-    recursion.
+    """A strategy: some costs are played first, the others afterwards by their own game.
+
+    Attributes:
+        atoms: the loss of the costs that are played first.
+        last: the game of the others, or None where there are none.
     """
 
     atoms: Atoms
     last: Endgame | None
 
     def value(self, x: Floats) -> Floats:
-        """Lower bound on δ_opt at every x of a one-dimensional array."""
+        """Return a lower bound on the δ that the strategy reaches at every x of a one-dimensional
+        array.
+        """
         left = np.subtract.outer(x, self.atoms.losses)
         if self.last is None:
             rounded_up = left + 4 * ROUNDOFF * np.abs(left)
@@ -253,7 +296,9 @@ class Strategy:
         return np.maximum(total - self.atoms.error(x) - FLOOR, 0.0)
 
     def answer(self, query: Query, low: float, high: float) -> float:
-        """A lower bound on what is asked; for ε, searched for between ``low`` and ``high``."""
+        """Return a lower bound on the δ or ε that the query asks for; an ε is looked for between
+        ``low`` and ``high``.
+        """
         if query.epsilon is not None:
             return float(self.value(np.array([query.epsilon]))[0])
         return crossing(self.value, query.delta_below, low, high)
@@ -261,7 +306,7 @@ class Strategy:
 
 def strategy(
     ranges: Mapping[float, int],
-    rest: Charge,
+    dominated: Charge,
     *,
     order: float,
     log_chernoff: Callable[[Mapping[float, int]], float],
@@ -271,22 +316,22 @@ def strategy(
     reach: float,
     adaptive: bool = True,
 ) -> Strategy:
-    """A strategy whose ε should be within about ``tolerance``, relative, of the best one's.
+    """Return a strategy whose ε should be within about ``tolerance``, relative, of the best one's.
 
     Args:
         ranges: the distinct ε's of the BR costs with counts, at least one.
-        rest: the other costs, with dominating pairs.
+        dominated: the other costs, with dominating pairs.
         order: λ of the tilt.
-        log_chernoff: the ln C of V_B(x) <= C e^{-λx}, for any ranges B.
+        log_chernoff: maps any ranges B to the ln C of V_B(x) <= C e^{-λx}.
         variance: about the variance of the whole loss.
         tolerance: relative.
-        steps: grid steps to an ε of ladders that have been climbed from above already.
+        steps: for an ε the grid steps of its ladder from above, which has been computed already.
         reach: of the windows of the recursion, in standard deviations.
         adaptive: whether the last ranges are played by the recursion; else all of them with a fixed
             t.
     """
     last = last_ranges(ranges) if adaptive else {}
-    atoms = _played_first(ranges, last, rest, order, log_chernoff(last), variance, tolerance)
+    atoms = _played_first(ranges, last, dominated, order, log_chernoff(last), variance, tolerance)
     if not last:
         return Strategy(atoms, None)
     fine = steps_from_below(last, variance, tolerance)
@@ -299,44 +344,58 @@ def strategy(
 def strategy_before(
     last: Endgame,
     ranges: Mapping[float, int],
-    rest: Charge,
+    dominated: Charge,
     *,
     order: float,
     log_chernoff: float,
     variance: float,
     tolerance: float,
 ) -> Strategy:
-    """The strategy that plays everything in ``rest``, then the ranges, each with a fixed t, and
-    then another game, for which ``log_chernoff`` is the ln C of V(x) <= C e^{-λx}.
+    """Return the strategy that plays ``dominated``, then the ranges, each with a fixed t, and then
+    another game.
+
+    Args:
+        last: the game that is played last.
+        ranges: the distinct ε's of the BR costs with counts.
+        dominated: the costs with dominating pairs.
+        order: λ of the tilt.
+        log_chernoff: the ln C of V(x) <= C e^{-λx} for the value V of ``last``.
+        variance: about the variance of the whole loss.
+        tolerance: relative, of ε.
     """
-    atoms = _played_first(ranges, {}, rest, order, log_chernoff, variance, tolerance)
+    atoms = _played_first(ranges, {}, dominated, order, log_chernoff, variance, tolerance)
     return Strategy(atoms, last)
 
 
 def _played_first(
     ranges: Mapping[float, int],
     last: Mapping[float, int],
-    rest: Charge,
+    dominated: Charge,
     order: float,
     log_chernoff: float,
     variance: float,
     tolerance: float,
 ) -> Atoms:
-    """The product of the costs with dominating pairs and of the ranges that are not played last."""
+    """Return, as atoms, the costs with dominating pairs and the ranges that are not among ``last``.
+
+    The arguments are those of ``strategy``; ``log_chernoff`` is the ln C of what is played last.
+    """
     first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
-    parts: list[LossComponent] = loss_components(rest)
-    parts += [FixedRanges(epsilon, n, best_t(epsilon, order)) for epsilon, n in first.items() if n]
+    parts: list[LossComponent] = loss_components(dominated)
+    for epsilon, count in first.items():
+        if count:
+            parts.append(FixedRanges(epsilon, count, best_t(epsilon, order)))
     merge = math.sqrt(variance) * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
     step = _step_below(parts, variance, tolerance)
-    for_each = max(rest.count, 1)
-    width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / for_each)
+    costs = max(dominated.count, 1)
+    width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / costs)
     return Atoms.of(parts, Grid(step, order, -1, width), log_chernoff, merge=merge)
 
 
 def _step_below(parts: Sequence[LossComponent], variance: float, tolerance: float) -> float:
-    """The step of a lattice on which a product is computed from below.
+    """Return the step of a lattice on which a product is computed from below.
 
-    What is rounded down loses up to a step each time.
+    Losses are rounded down; each rounding loses up to a step.
     """
     sigma = math.sqrt(variance)
     roundings = [1 if isinstance(part, FixedRanges) else part.roundings()[1] for part in parts]
@@ -346,23 +405,28 @@ def _step_below(parts: Sequence[LossComponent], variance: float, tolerance: floa
 
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
-    """The ranges that are played last: the larger ones."""
-    left = tuning.LAST_EQUAL if len(ranges) == 1 else tuning.LAST_DIFFERENT
+    """Return the ranges with counts that are played last, by the recursion: the largest ones, as
+    many as are worth its work.
+    """
+    room = tuning.LAST_EQUAL if len(ranges) == 1 else tuning.LAST_DIFFERENT
     last = {}
     for epsilon, count in sorted(ranges.items(), reverse=True)[: tuning.LAST_KINDS]:
-        if left:
-            last[epsilon] = min(count, left)
-            left -= last[epsilon]
+        if room:
+            last[epsilon] = min(count, room)
+            room -= last[epsilon]
     return last
 
 
 def steps_from_below(last: Mapping[float, int], variance: float, tolerance: float) -> int:
-    """Grid steps to the largest ε; different ε's are also rounded down."""
+    """Return the number of grid steps to the largest ε for a recursion from below; different ε's
+    are also rounded down.
+    """
     epsilons = tuple(last)
     counts = tuple(last.values())
     allowed = tuning.GRID_SHARE_BELOW * tolerance * variance
 
     def noise(steps: int) -> float:
+        """Return about the variance that a grid with this many steps loses."""
         return rounding_noise(epsilons, counts, steps, tuning.CELL, upper=False)
 
     steps = max(8, math.ceil(2 * max(epsilons)))
@@ -373,7 +437,9 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
 
 
 def _endgame(last: dict[float, int], steps: int, reach: float) -> LastRanges:
-    """The value of playing the last ranges by rising ε, t adaptive."""
+    """Return the value of playing the last ranges in the order of rising ε, with t chosen from all
+    answers.
+    """
     if len(last) == 1:
         ((epsilon, count),) = last.items()
         below = ladder(epsilon, steps, upper=False, reach=reach)
@@ -387,38 +453,48 @@ def _endgame(last: dict[float, int], steps: int, reach: float) -> LastRanges:
 
 
 def crossing(function: Callable[[Floats], Floats], level: float, low: float, high: float) -> float:
-    """A point in [low, high) with function > level, close to the last one; 0 if none is seen.
+    """Return a point in [low, high) with function > level, close to the last one; 0 if none is
+    seen.
 
-    Further and further back from ``high``, then clusters around the root of the chord of ln
-    function; what is returned was evaluated.
+    The function is evaluated further and further back from ``high``, then in clusters around the
+    root of the chord of its logarithm. The returned point was itself evaluated.
+
+    Args:
+        function: maps an array of points to values that fall, or nearly.
+        level: above 0.
+        low: the least point.
+        high: the largest point, whose value need not be above the level.
     """
     points = high - (high - low) * _BACK
     values = function(points)
-    found = 0.0
+    best = 0.0
     for left in range(3, -1, -1):
         above = np.flatnonzero(values > level)
         if not above.size:
             break
         last = int(above[-1])
-        found = float(points[last])
+        best = float(points[last])
         if last == len(points) - 1 or not left:
             break
         end = float(points[last + 1])
         at_end = np.maximum(values[last + 1], level * 1e-9)
         root = _root_of_log_chord(values[last], at_end, level)
-        between = found + (end - found) * np.clip(root + _CLUSTER, 0.0, 1.0)
+        between = best + (end - best) * np.clip(root + _CLUSTER, 0.0, 1.0)
         points = np.append(between, end)
         values = np.append(function(between), min(at_end, level))
-    return found
+    return best
 
 
 def _root_of_log_chord(before: float, after: float, level: float) -> float:
-    """Where, as a share of the way, the chord of the logarithms of two values crosses a level."""
+    """Return where, as a share of the way, the chord of the logarithms of two values crosses a
+    level.
+    """
     if before > after:
         return math.log(before / level) / math.log(before / after)
     return 0.0
 
 
+# Where ``crossing`` looks: as shares of the way back from the upper end, and about a root.
 _BACK = np.geomspace(1.0, 1e-5, 26)
 _CLUSTER = np.array([-0.1, -1e-2, -1e-3, -1e-5, 1e-5, 1e-3, 1e-2, 0.1])
 
@@ -428,7 +504,7 @@ ROUNDING = 1e-11
 
 
 def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
-    """A lower bound on the largest δ at ε = x of a mechanism that is (ξ, ρ)-zCDP, in both
+    """Return a lower bound on the largest δ at ε = x of a mechanism that is (ξ, ρ)-zCDP, in both
     directions.
 
     Args:
@@ -446,35 +522,44 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
     log_worth = np.log(-np.expm1(-extra))
     at_most = log_p + log_worth
     best = -math.inf
-    for at in np.argsort(-at_most):
-        if at_most[at] <= best:
+    for place in np.argsort(-at_most):
+        if at_most[place] <= best:
             break
-        log_mass = largest_log_mass(rho, xi, float(loss[at]), float(log_p[at]))
-        best = max(best, log_mass + float(log_worth[at]))
+        log_mass = largest_log_mass(rho, xi, float(loss[place]), float(log_p[place]))
+        best = max(best, log_mass + float(log_worth[place]))
     return math.exp(best) * (1 - 1e-12)
 
 
 def largest_log_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
-    """A ln p, not above the one given, with which the law satisfies the statement; -inf if none is
-    found.
+    """Return about the largest ln p <= ``log_p`` with which the law with two outcomes is (ξ,
+    ρ)-zCDP; -inf if none is found.
+
+    Args:
+        rho: ρ > 0.
+        xi: ξ >= 0.
+        loss: the loss of the first outcome.
+        log_p: an upper limit of ln p, the log-probability of the first outcome under P.
     """
     orders = _orders(rho, xi, loss)
 
-    def holds(at: float) -> bool:
-        return _satisfies(rho, xi, loss, at, orders)
+    def holds(log_mass: float) -> bool:
+        """Return whether the law with this ln p is (ξ, ρ)-zCDP."""
+        return _satisfies(rho, xi, loss, log_mass, orders)
 
     if holds(log_p):
         return log_p
-    for below in range(2, 60, 4):
-        least = log_p - below
-        if holds(least):
-            return bisect(holds, least, min(least + 4, log_p), halvings=tuning.HALVINGS)[0]
+    for decrease in range(2, 60, 4):
+        lower = log_p - decrease
+        if holds(lower):
+            upper = min(lower + 4, log_p)
+            largest, _ = bisect(holds, lower, upper, halvings=tuning.HALVINGS)
+            return largest
     return -math.inf
 
 
 def _orders(rho: float, xi: float, loss: float) -> Floats:
-    """α - 1 from almost 0 to where ξ + ρα reaches the largest loss; dense where the statement is
-    tightest.
+    """Return orders α - 1 from almost 0 to where ξ + ρα reaches the largest loss; they are dense
+    where the statement is tightest.
     """
     last = max(loss / rho, 4.0) * 1.001
     tightest = max((loss - xi - rho) / (2 * rho), 1e-4)
@@ -488,13 +573,27 @@ def _orders(rho: float, xi: float, loss: float) -> Floats:
 
 
 def _orders_between(low: float, high: float, log_step: float) -> Floats:
-    """Orders about ``log_step`` apart in logarithms, both ends among them."""
+    """Return orders of equal ratio, about ``log_step`` apart in logarithms, both ends
+    among them.
+    """
     steps = math.ceil(math.log(high / low) / log_step)
     return np.geomspace(low, high, steps + 2)
 
 
 def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats) -> bool:
-    """Whether both divergences are at most ξ + ρα at every order."""
+    """Return whether the divergences in both directions are at most ξ + ρα at every α, checked on a
+    grid.
+
+    Between two orders D_α is at most its value at the larger one, and ξ + ρα at least that at the
+    smaller one.
+
+    Args:
+        rho: ρ > 0.
+        xi: ξ >= 0.
+        loss: the loss of the first outcome.
+        log_p: ln p, the log-probability of the first outcome under P.
+        orders: α - 1, rising.
+    """
     log_q = log_p - loss
     rest_p = math.log(-math.expm1(log_p))
     rest_q = math.log(-math.expm1(log_q))
@@ -511,7 +610,8 @@ def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats)
 
 
 def _divergence(a: float, b: float, rest_a: float, rest_b: float, orders: Floats) -> Floats:
-    """Rényi divergences of order 1 + ``orders`` between laws with two outcomes, rounded up.
+    """Return Rényi divergences of order 1 + ``orders`` between two laws with two outcomes, rounded
+    up.
 
     ``a`` and ``b`` are the logarithms of the masses of the first outcome under either law,
     ``rest_a`` and ``rest_b`` those of the second.

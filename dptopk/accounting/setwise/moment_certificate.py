@@ -52,7 +52,15 @@ StatedMajorant = list[float | list[list[float]]]
 
 
 class StatedGame(TypedDict):
-    """What a file states of a game, besides the costs."""
+    """The parts of a certificate's factor that state a game, apart from its costs.
+
+    Attributes:
+        grid: the distance of two nodes.
+        nodes: the last node of the tables of V.
+        left, far: the nodes -left and far are the outermost at which a majorant is compared with V.
+        states: for each multiset its counts, the majorants of each class that may come first, and
+            the orders of its Rényi conversion.
+    """
 
     grid: float
     nodes: int
@@ -63,19 +71,31 @@ class StatedGame(TypedDict):
 
 @dataclass(frozen=True)
 class Provable:
-    """A majorant with the nodes at which the checker compares it."""
+    """A majorant with the nodes at which the checker compares it with V.
+
+    Attributes:
+        majorant: the majorant.
+        nodes: consecutive nodes.
+    """
 
     majorant: Majorant
     nodes: Nodes
 
     @classmethod
-    def of(cls, found: ProgramSolution, moments: MomentClass, value: ValueTable) -> Provable | None:
-        """The multipliers of a program, raised until the checker can prove them; None where they
-        cannot be raised so far.
+    def of(
+        cls, solution: ProgramSolution, moments: MomentClass, value: ValueTable
+    ) -> Provable | None:
+        """Return the multipliers of a program, raised until the checker can prove that they are a
+        majorant of V; None where they cannot be raised so far.
+
+        Args:
+            solution: the solution of a program.
+            moments: the class of its cost.
+            value: upper bounds on V of what is left.
         """
-        nodes = far_nodes(moments, value, found.x)
-        provable = cls(Majorant.of(found, moments), nodes)
-        reach = float(np.abs(nodes[[0, -1]] * value.h - found.x).max())
+        nodes = far_nodes(moments, value, solution.x)
+        provable = cls(Majorant.of(solution, moments), nodes)
+        reach = float(np.abs(nodes[[0, -1]] * value.h - solution.x).max())
         largest = float(np.abs(provable.majorant.exponents).max(initial=0.0))
         if largest * reach > LARGEST_EXPONENT:
             return None
@@ -83,22 +103,22 @@ class Provable:
         return raised if raised.is_proven(value) else None
 
     def rising(self, h: float) -> Provable:
-        """With a slope for which F rises at the last node."""
-        one = self.majorant
-        rise, size = one.derivative(float(self.nodes[-1]) * h - one.x)
-        slope = one.slope + max(ROUNDING * size - rise, 0.0)
-        return replace(self, majorant=replace(one, slope=slope))
+        """Return this majorant with a slope with which F rises at the last node."""
+        majorant = self.majorant
+        rise, size = majorant.derivative(float(self.nodes[-1]) * h - majorant.x)
+        slope = majorant.slope + max(ROUNDING * size - rise, 0.0)
+        return replace(self, majorant=replace(majorant, slope=slope))
 
     def is_proven(self, value: ValueTable) -> bool:
-        """Whether the checker will find it above V."""
+        """Return whether the checker will find the majorant above V."""
         missing, _, sizes = self._missing(value)
         return bool((missing <= -ROOM / 2 * sizes).all())
 
     def raised(self, value: ValueTable) -> Provable:
-        """Plus what is missing: a constant, or a share of the moments, whichever costs less at
-        x.
+        """Return this majorant plus what is missing: a constant, or a share of the moments,
+        whichever costs less at x.
         """
-        one = self.majorant
+        majorant = self.majorant
         missing, moments, sizes = self._missing(value)
         short = missing + 2 * ROOM * sizes
         constant = float(short.max())
@@ -106,54 +126,60 @@ class Provable:
             return self
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             shares = np.where(short > 0, np.where(moments > 0, short / moments, np.inf), 0.0)
-            worth = float(one.weights @ np.exp(np.minimum(one.limits, LARGEST_EXPONENT)))
+            worth = float(majorant.weights @ np.exp(np.minimum(majorant.limits, LARGEST_EXPONENT)))
         share = float(shares.max())
         if share * worth < constant:
-            raised = replace(one, weights=one.weights * (1 + share) * (1 + ROUNDING))
+            raised = replace(majorant, weights=majorant.weights * (1 + share) * (1 + ROUNDING))
         else:
-            raised = replace(one, constant=one.constant + constant)
+            raised = replace(majorant, constant=majorant.constant + constant)
         return replace(self, majorant=raised)
 
     def _missing(self, value: ValueTable) -> tuple[Floats, Floats, Floats]:
-        """By how much V exceeds the tangents at both ends of each cell, and 1 the tangent at the
-        first node at w = 0; the part of the moments in each tangent; and the sizes of the terms.
+        """Return by how much V exceeds the majorant's tangents, the part of the moments in each
+        tangent, and the sum of the absolute values of its terms.
+
+        The first entry is about the tangent at the first node, which is compared with 1 at w = 0;
+        then come all cells with their left ends, then all with their right ends.
         """
-        one = self.majorant
-        y = self.nodes.astype(np.float64) * value.h - one.x
+        majorant = self.majorant
+        y = self.nodes.astype(np.float64) * value.h - majorant.x
         above = value.at(self.nodes)
-        terms = one.terms(y[:-1] + value.h / 2)
-        first = one.terms(y[:1])
-        at_origin = 1 + one.exponents
+        terms = majorant.terms(y[:-1] + value.h / 2)
+        first = majorant.terms(y[:1])
+        at_origin = 1 + majorant.exponents
         moments = [at_origin @ first]
-        sizes = [1 + abs(one.constant) + np.abs(at_origin) @ first]
-        missing = [1 - one.constant - moments[0]]
+        sizes = [1 + abs(majorant.constant) + np.abs(at_origin) @ first]
+        missing = [1 - majorant.constant - moments[0]]
         for end in (0, 1):
             cells = slice(end, len(y) - 1 + end)
-            of_terms = 1 - one.exponents * math.expm1((end - 0.5) * value.h)
-            linear = one.slope * np.exp(y[cells])
+            of_terms = 1 - majorant.exponents * math.expm1((end - 0.5) * value.h)
+            linear = majorant.slope * np.exp(y[cells])
             moments.append(of_terms @ terms)
-            sizes.append(abs(one.constant) + np.abs(linear) + np.abs(of_terms) @ terms)
-            missing.append(above[cells] - one.constant - linear - moments[-1])
+            sizes.append(abs(majorant.constant) + np.abs(linear) + np.abs(of_terms) @ terms)
+            missing.append(above[cells] - majorant.constant - linear - moments[-1])
         return np.concatenate(missing), np.concatenate(moments), np.concatenate(sizes)
 
     def stated(self) -> StatedMajorant:
-        """As a file states it: x, the ends of the nodes, a, b, and (e, γ) of each term."""
-        one = self.majorant
-        pairs = zip(one.exponents.tolist(), one.weights.tolist(), strict=True)
+        """Return the majorant as a certificate states it: x, the ends of the nodes, a, b, and (e,
+        γ) of each term.
+        """
+        majorant = self.majorant
+        pairs = zip(majorant.exponents.tolist(), majorant.weights.tolist(), strict=True)
         terms = [[exponent, weight] for exponent, weight in pairs if weight > 0]
         ends = [int(self.nodes[0]), int(self.nodes[-1])]
-        return [one.x, *ends, one.constant, one.slope, terms]
+        return [majorant.x, *ends, majorant.constant, majorant.slope, terms]
 
 
 @dataclass(frozen=True)
 class CertifiedGame:
-    """A game with the majorants that prove it.
+    """A game with the majorants that prove its upper bounds.
 
     Attributes:
         game: the costs.
         steps: of each multiset that may be left, the majorants of each class that may come first.
-        orders: of each multiset, the orders of the Rényi conversion that are better somewhere.
-        tables: V of each multiset, from these alone.
+        orders: of each multiset, the orders of the Rényi conversion that are better than the
+            majorants somewhere.
+        tables: upper bounds on V of each multiset, computed from these alone.
     """
 
     game: ConcentratedGame
@@ -163,70 +189,87 @@ class CertifiedGame:
 
     @classmethod
     def of(cls, game: ConcentratedGame, *, whole: bool) -> CertifiedGame | None:
-        """The game, from the programs that were solved for it; None where a step has no majorant,
-        or there are too many.
+        """Return the game with majorants from the programs that were solved for it; None where a
+        step has no majorant, or where there are too many for a file.
 
         Args:
             game: the costs.
-            whole: also V of all costs, on all nodes; else of what is left after the first.
+            whole: whether V of all costs is certified too, on all nodes; otherwise that of what is
+                left after the first cost.
         """
         nothing = (0,) * len(game.counts)
         tables = {nothing: ValueTable.of_nothing(game.h, upper=True)}
         steps: dict[Multiset, dict[MomentClass, list[Provable]]] = {}
         orders: dict[Multiset, list[float]] = {}
         x = np.arange(math.ceil(game.reach / game.h) + 1.0) * game.h
-        left_over = sorted(product(*(range(count + 1) for count in game.counts)), key=sum)
-        for left in left_over[1:] if whole else left_over[1:-1]:
+        number = 0
+        multisets = sorted(product(*(range(count + 1) for count in game.counts)), key=sum)
+        for left in multisets[1:] if whole else multisets[1:-1]:
             above = np.zeros(len(x))
             steps[left] = {}
-            for one, rest in game.firsts(left):
-                solutions = game.programs(left, one)
-                provables = [_provable(found, one, tables[rest]) for found in solutions]
-                kept, bounds = _needed([each for each in provables if each is not None], x)
-                if not kept:
+            for moments, after_first in game.firsts(left):
+                provables = []
+                for solution in game.programs(left, moments):
+                    provable = _provable(solution, moments, tables[after_first])
+                    if provable is not None:
+                        provables.append(provable)
+                needed, bounds = _needed(provables, x)
+                if not needed:
                     return None
-                steps[left][one] = kept
+                number += len(needed)
+                steps[left][moments] = needed
                 above = np.maximum(above, bounds)
             orders[left], above = _converted(game, left, x, above)
             tables[left] = ValueTable(game.h, above, upper=True)
-        number = sum(len(kept) for firsts in steps.values() for kept in firsts.values())
-        return cls(game, steps, orders, tables) if number <= MOST_MAJORANTS else None
+        if number > MOST_MAJORANTS:
+            return None
+        return cls(game, steps, orders, tables)
 
     def pair(self) -> GroupPair:
-        """A pair whose profile is at least V of all costs (Theorem C)."""
+        """Return a pair whose profile is at least V of all costs (Theorem C)."""
         table = self.tables[self.game.counts]
         last = len(table.values) - 1
         nodes = np.arange(-last, last + 1)
         return pair_above(nodes, np.maximum(table.at(nodes) * (1 + 1e-15), FLOOR), table.h)
 
     def at(self, delta: float, start: float) -> tuple[CertifiedGame, float] | None:
-        """The game with the majorants of a first cost near the answer, and the answer: an upper
-        bound on ε at a δ, below ``start``; None where there is none.
+        """Return the game with majorants of the first cost near the answer, and the answer; None
+        where there is none.
+
+        The answer is an upper bound on ε at δ = ``delta``, which is looked for below ``start``.
         """
         last: dict[MomentClass, list[Provable]] = {}
         epsilon = 0.0
-        for one, rest in self.game.firsts(self.game.counts):
-            found = list(self._near(one, self.tables[rest], delta, start))
-            if not found:
+        for moments, after_first in self.game.firsts(self.game.counts):
+            candidates = list(self._near(moments, self.tables[after_first], delta, start))
+            if not candidates:
                 return None
-            best, provable = min(found, key=lambda pair: pair[0])
-            last[one] = [provable]
+            best, provable = min(candidates, key=lambda candidate: candidate[0])
+            last[moments] = [provable]
             epsilon = max(epsilon, best)
         return replace(self, steps={**self.steps, self.game.counts: last}), epsilon
 
     def _near(
-        self, one: MomentClass, value: ValueTable, delta: float, start: float
+        self, moments: MomentClass, value: ValueTable, delta: float, start: float
     ) -> Iterator[tuple[float, Provable]]:
-        """Majorants near the x at which the step is δ, each with the least such x by itself."""
+        """Yield majorants near the x at which the step is δ, each with the least x at which it is
+        at most δ.
+
+        Args:
+            moments: the class of the first cost.
+            value: upper bounds on V of what is left.
+            delta: δ.
+            start: the first x that is tried.
+        """
         x = start
         near: list[ProgramSolution] = []
         for _ in range(LAST_PROGRAMS):
-            found = StepProgram(one, value, x, near).solve()
-            provable = None if found is None else Provable.of(found, one, value)
-            if found is None or provable is None:
+            solution = StepProgram(moments, value, x, near).solve()
+            provable = None if solution is None else Provable.of(solution, moments, value)
+            if solution is None or provable is None:
                 return
-            near = [found]
-            points = np.linspace(max(x - one.deviation, 0.0), x + one.deviation / 4, 20_001)
+            near = [solution]
+            points = np.linspace(max(x - moments.deviation, 0.0), x + moments.deviation / 4, 20_001)
             low_enough = np.flatnonzero(provable.majorant.step(points) <= delta)
             if not low_enough.size:
                 return
@@ -236,66 +279,73 @@ class CertifiedGame:
                 return
 
     def stated(self) -> StatedGame:
-        """As a file states it."""
-        kept = [
-            each
-            for firsts in self.steps.values()
-            for provable in firsts.values()
-            for each in provable
-        ]
+        """Return the game as a certificate states it."""
+        nodes = math.ceil(self.game.reach / self.game.h)
+        compared: list[Nodes] = []
         states: list[list[list[int] | list[list[StatedMajorant]] | list[float]]] = []
         for left, firsts in self.steps.items():
-            steps = [[each.stated() for each in firsts.get(one, ())] for one in self.game.classes]
+            steps: list[list[StatedMajorant]] = []
+            for moments in self.game.classes:
+                provables = firsts.get(moments, ())
+                steps.append([provable.stated() for provable in provables])
+                compared += [provable.nodes for provable in provables]
             states.append([list(left), steps, self.orders.get(left, [])])
-        nodes = math.ceil(self.game.reach / self.game.h)
         return {
             "grid": self.game.h,
             "nodes": nodes,
-            "left": -min(int(each.nodes[0]) for each in kept),
-            "far": max(nodes + 1, *(int(each.nodes[-1]) for each in kept)),
+            "left": -min(int(of_majorant[0]) for of_majorant in compared),
+            "far": max(nodes + 1, *(int(of_majorant[-1]) for of_majorant in compared)),
             "states": states,
         }
 
 
-def _provable(found: ProgramSolution, one: MomentClass, value: ValueTable) -> Provable | None:
-    """A majorant from a program; solved again where what it is raised by is much, as it may be
-    since V is not quite that of the program.
+def _provable(
+    solution: ProgramSolution, moments: MomentClass, value: ValueTable
+) -> Provable | None:
+    """Return a majorant from a program; None where there is none.
+
+    V from the certificate's own tables is not quite that of the program. Where the majorant had to
+    be raised much for it, the program is solved again.
     """
-    provable = Provable.of(found, one, value)
-    at = np.array([found.x])
-    before = float(Majorant.of(found, one).step(at)[0])
+    provable = Provable.of(solution, moments, value)
+    at = np.array([solution.x])
+    before = float(Majorant.of(solution, moments).step(at)[0])
     if provable is not None and provable.majorant.step(at)[0] <= before * (1 + SOLVED_AGAIN):
         return provable
-    again = StepProgram(one, value, found.x, [found]).solve()
+    again = StepProgram(moments, value, solution.x, [solution]).solve()
     if again is None:
         return provable
-    return Provable.of(again, one, value) or provable
+    return Provable.of(again, moments, value) or provable
 
 
 def _needed(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:
-    """The majorants that are the least somewhere, and the least of all at each x."""
+    """Return the majorants that are the least somewhere, and the least bound at each x."""
     if not provables:
         return [], np.ones(len(x))
-    bounds = np.array([each.majorant.step(x) for each in provables])
-    least = set(np.argmin(bounds, axis=0).tolist())
-    return [each for place, each in enumerate(provables) if place in least], bounds.min(axis=0)
+    bounds = np.array([provable.majorant.step(x) for provable in provables])
+    least_places = set(np.argmin(bounds, axis=0).tolist())
+    needed = [provable for place, provable in enumerate(provables) if place in least_places]
+    return needed, bounds.min(axis=0)
 
 
 def _converted(
     game: ConcentratedGame, left: Multiset, x: Floats, above: Floats
 ) -> tuple[list[float], Floats]:
-    """The orders at which the Rényi conversion of a multiset is below the bounds somewhere, and the
-    least of all at each x.
+    """Return the orders at which the Rényi conversion of a multiset is below the bounds ``above``
+    somewhere, and the least bound at each x.
     """
     orders = np.geomspace(*ORDERS)
-    limits = [n * one.log_moment(orders) for one, n in zip(game.classes, left, strict=True)]
+    limits = [
+        count * moments.log_moment(orders)
+        for moments, count in zip(game.classes, left, strict=True)
+    ]
     logs = np.sum(limits, axis=0) + orders * np.log(orders) - (1 + orders) * np.log1p(orders)
-    apart = max(round(game.classes[0].deviation / CONVERTED_SPACING / game.h), 1)
-    best = {int(np.argmin(logs - orders * at)) for at in x[apart::apart].tolist()}
-    kept: list[float] = []
-    for place in sorted(best):
+    spacing = max(round(game.classes[0].deviation / CONVERTED_SPACING / game.h), 1)
+    best_places = {int(np.argmin(logs - orders * at)) for at in x[spacing::spacing].tolist()}
+    better: list[float] = []
+    for place in sorted(best_places):
         bounds = np.exp(np.minimum(logs[place] - orders[place] * x, 0.0)) * (1 + ROUNDING)
         if (bounds < above * (1 - ROUNDING)).any():
-            kept.append(float(orders[place]))
+            better.append(float(orders[place]))
             above = np.minimum(above, bounds)
-    return kept, above
+    return better, above

@@ -44,18 +44,18 @@ class MomentClass:
 
     @property
     def mean(self) -> float:
-        """The largest mean loss."""
+        """Return the largest mean loss of the class, ξ + ρ."""
         return self.xi + self.rho
 
     @property
     def deviation(self) -> float:
-        """About the standard deviation of a loss."""
+        """Return about the standard deviation of a loss, sqrt(2ρ)."""
         return math.sqrt(2 * self.rho)
 
     def log_moment(self, orders: Floats) -> Floats:
-        """K(λ)."""
-        limits: Floats = orders * (self.xi + self.rho * (1 + orders))
-        return limits
+        """Return K(λ), the largest ln E[e^{λL}], at each order λ."""
+        values: Floats = orders * (self.xi + self.rho * (1 + orders))
+        return values
 
 
 class ValueFunction(Protocol):
@@ -63,24 +63,31 @@ class ValueFunction(Protocol):
 
     @property
     def h(self) -> float:
-        """The distance of two nodes."""
+        """Return the distance of two nodes."""
         ...
 
     def at(self, nodes: Nodes) -> Floats:
-        """The values at nodes j."""
+        """Return the values at the nodes jh, for an array of j."""
         ...
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """One order λ > 0 of one direction."""
+    """The constraint E[e^{exponent · L}] <= e^{K(λ)} of one order, for one of the two directions.
+
+    Attributes:
+        order: λ > 0.
+        reversed: whether the neighbours are swapped.
+    """
 
     order: float
     reversed: bool
 
     @property
     def exponent(self) -> float:
-        """The moment is E[e^{exponent · L}]."""
+        """Return the exponent e of the moment E[e^{eL}]: λ, or -(1 + λ) with the neighbours
+        swapped.
+        """
         if self.reversed:
             return -(1 + self.order)
         return self.order
@@ -91,10 +98,10 @@ class ProgramSolution:
     """The solution of the program at x: a law on losses x - jh, and multipliers.
 
     Attributes:
-        x: where.
-        nodes, masses: the law.
-        constant, slope: multipliers of 1 and e^{-L}.
-        constraints, weights: those of the moments.
+        x: the ε at which the program maximises.
+        nodes, masses: j of each outcome with its probability.
+        constant, slope: the multipliers of the constraints on 1 and on e^{-L}.
+        constraints, weights: the active constraints on moments, and their multipliers.
     """
 
     x: float
@@ -107,12 +114,12 @@ class ProgramSolution:
 
 
 class StepProgram:
-    """The program of one class at one x.
+    """The linear program for the step of one class at one x.
 
     Args:
         moments: the class.
-        value: from above, what is to come.
-        x: where.
+        value: upper bounds on V of the costs that are still to come.
+        x: ε.
         near: solutions at neighbouring x's, which tell where to begin.
     """
 
@@ -123,6 +130,7 @@ class StepProgram:
         x: float,
         near: Iterable[ProgramSolution] = (),
     ) -> None:
+        """Lay out the losses, the scales of their masses, and the first columns and rows."""
         self.moments = moments
         self.x = x
         self.h = value.h
@@ -142,59 +150,67 @@ class StepProgram:
         self.rows = self._first_rows(near)
 
     def _first_columns(self, near: list[ProgramSolution]) -> set[int]:
-        """Nodes: evenly spaced ones, and those of the neighbours with what surrounds them, the same
-        values to come or the same losses.
+        """Return the nodes of the first program: evenly spaced ones, and around those of the
+        neighbours' solutions, both at the same values to come and at the same losses.
         """
-        here = round(self.x / self.h)
+        own_node = round(self.x / self.h)
         first = int(self.nodes[0])
         last = int(self.nodes[-1])
-        apart = max(round(tuning.PROGRAM_SPACING * self.moments.deviation / self.h), 1)
-        columns = {*range(first, last + 1, apart), here - 1, here, here + 1, last}
+        spacing = max(round(tuning.PROGRAM_SPACING * self.moments.deviation / self.h), 1)
+        columns = {*range(first, last + 1, spacing), own_node - 1, own_node, own_node + 1, last}
         for solution in near:
-            moved = here - round(solution.x / self.h)
+            moved = own_node - round(solution.x / self.h)
             for node in solution.nodes.tolist():
                 for around in range(-2, 3):
                     columns.update((node + around, node + around + moved))
         return {node for node in columns if first <= node <= last}
 
     def _first_rows(self, near: list[ProgramSolution]) -> set[Constraint]:
-        """Orders: some everywhere, and those about the one that decides."""
+        """Return the constraints of the first program: some at all orders, and those around the
+        orders that decide.
+        """
         top = self.largest_order
         rows = {Constraint(order, False) for order in _geometric(1e-2, top, 10)}
         rows |= {Constraint(order, True) for order in _geometric(1e-2, top, 4)}
         for solution in near:
-            for one in solution.constraints:
-                rows |= {Constraint(one.order * by, one.reversed) for by in tuning.PROGRAM_NEAR}
+            for constraint in solution.constraints:
+                for factor in tuning.PROGRAM_NEAR:
+                    rows.add(Constraint(constraint.order * factor, constraint.reversed))
         if not near:
-            decides = self.x / (2 * self.moments.rho)
-            around = _geometric(max(decides / 2, 0.05), max(1.4 * decides, 0.5), 8)
-            rows |= {Constraint(order, False) for order in around}
+            deciding_order = self.x / (2 * self.moments.rho)  # that of a Gaussian
+            low = max(deciding_order / 2, 0.05)
+            high = max(1.4 * deciding_order, 0.5)
+            rows |= {Constraint(order, False) for order in _geometric(low, high, 8)}
         return rows
 
     def solve(self, rounds: int = tuning.PROGRAM_ROUNDS) -> ProgramSolution | None:
-        """Solve, add what is violated, and solve again; None where the solver fails."""
-        found = None
+        """Solve the program, add the losses and orders that its solution violates, and solve it
+        again; return the last solution, or None where the solver fails.
+        """
+        solution = None
         for _ in range(rounds):
-            found = self._solved()
-            if found is None or not self._extended(found):
+            solution = self._solved()
+            if solution is None or not self._extended(solution):
                 break
-        return found
+        return solution
 
     def _solved(self) -> ProgramSolution | None:
-        """The program of the present losses and orders."""
+        """Return the solution of the program with the present losses and orders; None where the
+        solver fails.
+        """
         from scipy.optimize import linprog
 
         nodes = np.array(sorted(self.columns))
         places = nodes - self.nodes[0]
         losses = self.losses[places]
         scales = self.scales[places]
-        rows = sorted(self.rows, key=lambda one: (one.reversed, one.order))
-        exponents = np.array([one.exponent for one in rows])
-        limits = self.moments.log_moment(np.array([one.order for one in rows]))
+        rows = sorted(self.rows, key=lambda row: (row.reversed, row.order))
+        exponents = np.array([row.exponent for row in rows])
+        limits = self.moments.log_moment(np.array([row.order for row in rows]))
         logs = np.outer(exponents, losses) - limits[:, None] + np.log(scales)
         worth = self.values[places] * scales
         largest = float(worth.max())
-        found = linprog(
+        result = linprog(
             -worth / largest,
             A_ub=np.exp(np.clip(logs, -700.0, 50.0)),
             b_ub=np.ones(len(rows)),
@@ -203,11 +219,11 @@ class StepProgram:
             bounds=(0, None),
             method="highs-ds",
         )
-        masses = found.x
-        if found.status != 0 or masses is None:
+        masses = result.x
+        if result.status != 0 or masses is None:
             return None
-        weights = np.maximum(-found.ineqlin.marginals, 0.0) * largest
-        constant, slope = (-found.eqlin.marginals * largest).tolist()
+        weights = np.maximum(-result.ineqlin.marginals, 0.0) * largest
+        constant, slope = (-result.eqlin.marginals * largest).tolist()
         active = weights > 0
         played = masses > 0
         return ProgramSolution(
@@ -220,54 +236,60 @@ class StepProgram:
             weights=weights[active] * np.exp(-np.minimum(limits[active], LARGEST_EXPONENT)),
         )
 
-    def _extended(self, found: ProgramSolution) -> bool:
+    def _extended(self, solution: ProgramSolution) -> bool:
         """Add the losses and orders at which the solution violates a constraint most; return
         whether there were any.
         """
-        columns = self.columns | self._better_losses(found)
-        rows = self.rows | self._violated(found)
+        columns = self.columns | self._better_losses(solution)
+        rows = self.rows | self._violated(solution)
         extended = len(columns) > len(self.columns) or len(rows) > len(self.rows)
         self.columns = columns
         self.rows = rows
         return extended
 
-    def _better_losses(self, found: ProgramSolution) -> set[int]:
-        """The nodes about those where the multipliers are farthest below V."""
-        majorant = found.constant + found.slope * np.exp(-self.losses)
-        for one, weight in zip(found.constraints, found.weights.tolist(), strict=True):
-            logs = np.clip(one.exponent * self.losses, -700.0, LARGEST_EXPONENT)
+    def _better_losses(self, solution: ProgramSolution) -> set[int]:
+        """Return the nodes around those where the multipliers are farthest below V."""
+        majorant = solution.constant + solution.slope * np.exp(-self.losses)
+        for constraint, weight in zip(solution.constraints, solution.weights.tolist(), strict=True):
+            logs = np.clip(constraint.exponent * self.losses, -700.0, LARGEST_EXPONENT)
             majorant += weight * np.exp(logs)
         short = (self.values - majorant) * self.scales
-        worth = float(self.values[found.nodes - self.nodes[0]] @ found.masses)
-        worst = _peaks(short, tuning.PROGRAM_TOLERANCE / 10 * worth)
+        worth = float(self.values[solution.nodes - self.nodes[0]] @ solution.masses)
         first = int(self.nodes[0])
         last = int(self.nodes[-1])
-        around = {first + int(place) + by for place in worst for by in (-1, 0, 1)}
+        around: set[int] = set()
+        for place in _peaks(short, tuning.PROGRAM_TOLERANCE / 10 * worth).tolist():
+            node = first + place
+            around.update((node - 1, node, node + 1))
         return {node for node in around if first <= node <= last}
 
-    def _violated(self, found: ProgramSolution) -> set[Constraint]:
-        """The orders at which the law's moments are farthest above their limits."""
+    def _violated(self, solution: ProgramSolution) -> set[Constraint]:
+        """Return the constraints at the orders where the law's moments are farthest above their
+        limits.
+        """
         orders = np.geomspace(1e-4, self.largest_order, 300)
         limits = np.expm1(np.minimum(self.moments.log_moment(orders), LARGEST_EXPONENT))
-        losses = self.x - found.nodes * self.h
+        losses = self.x - solution.nodes * self.h
         rows: set[Constraint] = set()
         for direction in (False, True):
             exponents = -(1 + orders) if direction else orders
             logs = np.clip(np.outer(exponents, losses), -700.0, LARGEST_EXPONENT)
-            share = np.expm1(logs) @ found.masses / limits
+            share = np.expm1(logs) @ solution.masses / limits
             worst = _peaks(np.append(share, 0.0), 1 + tuning.PROGRAM_TOLERANCE)
             rows |= {Constraint(float(orders[place]), direction) for place in worst}
         return rows
 
 
 def _geometric(low: float, high: float, number: int) -> list[float]:
-    """Numbers of equal ratio."""
+    """Return ``number`` numbers of equal ratio, from ``low`` to ``high`` or twice ``low`` if that
+    is more.
+    """
     found: list[float] = np.geomspace(low, max(high, 2 * low), number).tolist()
     return found
 
 
 def _peaks(values: Floats, above: float) -> NDArray[np.int64]:
-    """The places of local maxima above a number, the ends left out."""
+    """Return the places of local maxima larger than ``above``, the ends left out."""
     inner = values[1:-1]
     peak = (inner >= values[:-2]) & (inner >= values[2:]) & (inner > above)
     places: NDArray[np.int64] = np.flatnonzero(peak) + 1

@@ -50,13 +50,14 @@ AS_FINE_AS_IT_GETS = "the bracket cannot be made as narrow as asked"
 
 
 class SetwiseCurve(SetwiseGame, Curve):
-    """The optimum for bounded ranges, costs with dominating pairs, and concentrated costs; see the
-    module docstring.
+    """The optimum for bounded ranges, costs with dominating pairs, and concentrated costs.
+
+    Its answers are certified brackets; the module docstring says how they are found.
     """
 
     @classmethod
     def of(cls, charge: Charge) -> SetwiseCurve:
-        """The curve of a charge without failures.
+        """Return the curve of a charge without failures.
 
         Raises:
             NotApplicable: when its numbers are too large or too small.
@@ -65,10 +66,16 @@ class SetwiseCurve(SetwiseGame, Curve):
 
     @classmethod
     def with_stand_in(cls, charge: Charge, stand_in: GaussianDP, small: Charge) -> SetwiseCurve:
-        """The curve of a charge and of small costs, for which one Gaussian stands.
+        """Return the curve of a charge together with small costs, for which one Gaussian stands.
+
+        Args:
+            charge: the costs other than the small ones, without failures.
+            stand_in: a Gaussian cost that is worth at least the small ones (Theorem H).
+            small: the small costs.
 
         Raises:
-            NotApplicable: as ``of``; or where that Gaussian is a cost of the charge itself.
+            NotApplicable: where numbers are too large or too small, or where the Gaussian is a cost
+                of the charge itself.
         """
         if stand_in in charge.costs:
             raise NotApplicable("the Gaussian that stands for small costs is a cost itself")
@@ -76,7 +83,9 @@ class SetwiseCurve(SetwiseGame, Curve):
         return cls(*parts, stand_in=stand_in, small=small)
 
     def answer(self, query: Query) -> Answer:
-        """The answer, refined until the bracket is within ``query.rtol`` or the work is used up."""
+        """Answer the query by a bracket that is refined until its relative width is at most
+        ``query.rtol`` or the work is used up.
+        """
         if query.epsilon is None and query.delta <= FLOOR:
             return Answer(self.top)
         if query.epsilon is not None and query.epsilon >= self.top:
@@ -84,16 +93,18 @@ class SetwiseCurve(SetwiseGame, Curve):
         if len(self.ranges) > tuning.MOST_RANGES:
             return self._merged(query)
         search = Refinement(self, query)
-        several = self.smoothed is not None and self.smoothed.together.costs
-        if search.value <= FLOOR or not (self.ranges or self.rest.costs or several):
+        partly_smoothed = self.smoothed is not None and self.smoothed.by_renyi.costs
+        if search.value <= FLOOR or not (self.ranges or self.dominated.costs or partly_smoothed):
             return search.by_conversion()
         return search.run()
 
     def _merged(self, query: Query) -> Answer:
-        """Very many different ranges, rounded up to fewer for an upper bound and down for a lower
-        one.
+        """Answer for very many different ranges, which are rounded up to fewer for an upper bound
+        and down for a lower one.
         """
-        rounded_up = SetwiseCurve(_rounded(self.ranges, upper=True), self.rest, self.concentrated)
+        rounded_up = SetwiseCurve(
+            _rounded(self.ranges, upper=True), self.dominated, self.concentrated
+        )
         above = rounded_up.answer(replace(query, lower=False)).value
         value, order = self.chernoff(query)
         value = min(value, above, self.by_one_gaussian(query))
@@ -108,50 +119,68 @@ class SetwiseCurve(SetwiseGame, Curve):
         return Answer(value, below if below > 0 else None, note)
 
     def _merged_below(self, query: Query, order: float, value: float) -> float:
-        """The lower bound of very many different ranges; ``value`` is the upper one."""
+        """Return the lower bound on the answer for very many different ranges; ``value`` is the
+        upper one.
+        """
         ranges = _rounded(self.ranges, upper=False)
-        rounded_down = SetwiseCurve(ranges, self.rest, self.concentrated)
+        rounded_down = SetwiseCurve(ranges, self.dominated, self.concentrated)
         played = Evaluation(rounded_down, query, order, tuning.LOOSEST, 0.0, value)
         below = max(played.below(value), self._by_responses(query))
         return min(below, value)
 
     def _by_responses(self, query: Query) -> float:
-        """Return what is attained if each range plays randomised response of half its ε, and
-        concentrated costs Gaussians.
+        """Return the lower bound that is attained if each range plays randomised response of half
+        its ε, and each concentrated cost a Gaussian.
         """
         halves: dict[Cost, int] = {PureDP(epsilon / 2): n for epsilon, n in self.ranges.items()}
-        played = Charge.join(Charge(halves), self.rest, with_gaussians(self.concentrated))
-        found = certified_bracket(played, replace(query, work=Work.of("quick"), rtol=1e-3))
-        return found.lower
+        played = Charge.join(Charge(halves), self.dominated, with_gaussians(self.concentrated))
+        bracket = certified_bracket(played, replace(query, work=Work.of("quick"), rtol=1e-3))
+        return bracket.lower
 
     def proof(self, query: Query) -> Evaluation:
-        """The first evaluation of the refinement whose answer is about as good as the best one."""
+        """Return the first evaluation of the refinement whose upper bound is about as good as the
+        best one; a certificate is made of it.
+        """
         search = Refinement(self, query)
-        if not self.ranges and not self.rest.costs:
+        if not self.ranges and not self.dominated.costs:
             return search.planned(search.wanted, 1.0)
         search.run()
-        if not search.done:
+        if not search.evaluations:
             return search.planned(tuning.LOOSEST, query.work.budget)
-        least = min(value for value, _ in search.done)
+        least = min(value for value, _ in search.evaluations)
         good_enough = least * (1 + tuning.AS_GOOD)
-        return next(one for value, one in search.done if value <= good_enough)
+        return next(run for value, run in search.evaluations if value <= good_enough)
 
 
 class Refinement:
-    """Refinement of one answer: finer and finer evaluations, each stage of the work with larger
+    """Refinement of one answer by finer and finer evaluations; each stage of the work allows larger
     groups than the one before.
+
+    Attributes:
+        value: the least upper bound on the answer so far.
+        lower: the largest lower bound so far.
+        order: the order λ of the tilt.
+        bracketed: whether a lower bound is computed as well.
+        gaussian_decides: whether one Gaussian for everything was better than the Rényi route.
+        wanted: the relative tolerance of an evaluation that answers the query.
+        target: the tolerance of the next evaluation.
+        last: the tolerance of the last evaluation.
+        groups: the groups of the last evaluation.
+        evaluations: each upper bound with the evaluation that found it.
+        concentrated_game: the game of the concentrated costs, once it fits into the work.
     """
 
     def __init__(self, game: SetwiseGame, query: Query) -> None:
+        """Begin with the Rényi route and the Gaussian of Theorem H."""
         self.game = game
         self.query = query
         self.value, self.order = game.chernoff(query)
-        by_one = game.by_one_gaussian(query)
-        self.by_one_gaussian = by_one < self.value
-        self.value = min(self.value, by_one)
+        by_gaussian = game.by_one_gaussian(query)
+        self.gaussian_decides = by_gaussian < self.value
+        self.value = min(self.value, by_gaussian)
         self.lower = 0.0
         self.bracketed = game.bracketed(query)
-        # d ln δ for d ln ε
+        # The relative change of δ for a relative change of ε: as an answer δ is that much rougher.
         if query.epsilon is not None:
             sharpness = max(1.0, self.order * query.epsilon)
         else:
@@ -159,12 +188,12 @@ class Refinement:
         self.wanted = max(min(query.rtol / sharpness, tuning.LOOSEST), tuning.FINEST)
         self.target = tuning.FIRST_SHARE * self.wanted
         self.last = math.inf
-        self.groups: list[CostGroup] | None = None  # of the last evaluation
-        self.done: list[tuple[float, Evaluation]] = []  # what each found
-        self.played: ConcentratedGame | None = None  # of the concentrated costs, once it fits
+        self.groups: list[CostGroup] | None = None
+        self.evaluations: list[tuple[float, Evaluation]] = []
+        self.concentrated_game: ConcentratedGame | None = None
 
     def run(self) -> Answer:
-        """Refine stage by stage."""
+        """Refine stage by stage, until the bracket is narrow enough or the work is used up."""
         work = self.query.work
         note = USED_UP
         for room in work.rooms():
@@ -183,7 +212,8 @@ class Refinement:
                     return self.answer("")
                 # Beside concentrated costs the width is not that of the grids, and only larger
                 # groups may help.
-                by_conversion = bool(self.game.concentrated.costs) and self.played is None
+                without_game = self.concentrated_game is None
+                by_conversion = bool(self.game.concentrated.costs) and without_game
                 if self.last <= self.wanted and (not self.bracketed or by_conversion):
                     if len(evaluation.groups) > 1 or by_conversion:
                         break
@@ -195,7 +225,9 @@ class Refinement:
         return self.answer(note)
 
     def _aim(self) -> None:
-        """Set the tolerance of the next evaluation."""
+        """Set the tolerance of the next evaluation by how far the bracket is from what was asked
+        for.
+        """
         finer = self.wanted / self.last
         if self.bracketed:
             finer = min(finer, self.query.rtol / self.gap)
@@ -203,26 +235,33 @@ class Refinement:
         self.target = self.last * min(leap, 1 / tuning.FINER)
 
     def _evaluate(self, evaluation: Evaluation) -> None:
-        """One evaluation, and what it tells about the order."""
+        """Run one evaluation, and move both ends of the bracket and the order of the tilt
+        accordingly.
+        """
         self.last = evaluation.tolerance
         self.groups = evaluation.groups
-        if self.bracketed and self.by_one_gaussian:
+        if self.bracketed and self.gaussian_decides:
             # The Gaussian of Theorem H may be close enough: then only the lower end is missing.
             self.lower = max(self.lower, min(evaluation.below(self.value), self.value))
             if self.gap <= self.query.rtol:
                 return
         above = evaluation.above()
-        self.done.append((above, evaluation))
-        known = self.by_one_gaussian and self.lower > 0 and self.value <= above
+        self.evaluations.append((above, evaluation))
+        lower_is_final = self.gaussian_decides and self.lower > 0 and self.value <= above
         self.value = min(self.value, above)
-        if self.bracketed and not known:
+        if self.bracketed and not lower_is_final:
             self.lower = max(self.lower, min(evaluation.below(self.value), self.value))
         if self.query.epsilon is None and math.isfinite(self.value):
             self.order = self.game.chernoff(Query(epsilon=self.value))[1]
 
     def _reduce(self, room: float) -> float:
-        """At the start of a stage, the small ranges as one Gaussian (Theorem H''), where that looks
-        better than the groups of the stage; return the work it took.
+        """Try, at the start of a stage, to replace the small ranges by one Gaussian (Theorem H'').
+
+        Args:
+            room: the work of the stage.
+
+        Returns:
+            The work that it took.
         """
         if not self.game.reductions:
             return 0.0
@@ -246,16 +285,21 @@ class Refinement:
                 above = evaluation.above()
             except OutOfTime:
                 break
-            self.done.append((above, evaluation))
+            self.evaluations.append((above, evaluation))
             self.value = min(self.value, above)
         return total_work
 
     def _play(self, room: float) -> float:
-        """At the start of a stage, the game of the concentrated costs, if it fits; return the work
-        it took.
+        """Compute, at the start of a stage, the game of the concentrated costs, if it fits.
+
+        Args:
+            room: the work of the stage.
+
+        Returns:
+            The work that it took.
         """
         concentrated = self.game.concentrated
-        if self.played is not None or not concentrated.costs:
+        if self.concentrated_game is not None or not concentrated.costs:
             return 0.0
         negligible = tuning.GAME_NEGLIGIBLE
         if self.query.epsilon is None:
@@ -267,35 +311,38 @@ class Refinement:
         if not negligible > SMALLEST_DELTA * tuning.GAME_NEGLIGIBLE:
             return 0.0
         alone = float(renyi_curve(log_mgf(concentrated)).epsilon(negligible))
-        played = ConcentratedGame.fitting(
+        # Beyond the ε at which these costs alone are worth a negligible δ their game says nothing.
+        fitting_game = ConcentratedGame.fitting(
             concentrated, min(reach, alone), tuning.GAME_SHARE * room, whole=True
         )
-        if played is None:
+        if fitting_game is None:
             return 0.0
-        work = played.work(whole=True)
+        work = fitting_game.work(whole=True)
         if not self.query.work.take(work):
             return 0.0
-        self.played = played
+        self.concentrated_game = fitting_game
         self.groups = None  # the same groups are worth another evaluation
         return work
 
     @property
     def gap(self) -> float:
-        """The relative width of the bracket; 0 where the answer itself is 0."""
+        """Return the relative width of the bracket; 0 where the answer itself is 0."""
         if self.value > 0:
             return (self.value - self.lower) / self.value
         return 0.0
 
     def planned(self, tolerance: float, left: float) -> Evaluation:
-        """An evaluation to a tolerance, its groups in a share of what is left."""
+        """Return an evaluation to a tolerance, whose groups may take a share of the work that is
+        left.
+        """
         room = tuning.GROUPS_SHARE * left
         return Evaluation(
-            self.game, self.query, self.order, tolerance, room, self.value, self.played
+            self.game, self.query, self.order, tolerance, room, self.value, self.concentrated_game
         )
 
     def _fitting(self, left: float) -> Evaluation | None:
-        """An evaluation that fits: to the tolerance aimed at if possible, in any case a good deal
-        finer than the last.
+        """Return an evaluation that fits into the work left, to the tolerance aimed at if possible,
+        in any case a good deal finer than the last one; None where there is none.
         """
         tolerance = self.target if left > 0 else math.inf
         while tolerance < min(self.last / tuning.COARSER, tuning.COARSEST):
@@ -306,8 +353,8 @@ class Refinement:
         return None
 
     def by_conversion(self) -> Answer:
-        """Concentrated costs only: the conversion itself, nearly attained for one cost, or the
-        Gaussian of many.
+        """Answer for concentrated costs alone: by the Rényi conversion, which one cost nearly
+        attains, by one Gaussian for many small ones, or by their game.
         """
         if self.game.smoothed is not None:
             by_small = gaussian(self.game.smoothed.gaussian).answer(self.query)
@@ -320,7 +367,9 @@ class Refinement:
         return self.answer("")
 
     def _by_game(self) -> None:
-        """Concentrated costs only: their game step by step, if it fits."""
+        """Narrow the bracket for concentrated costs alone by their game step by step, if
+        it fits.
+        """
         query = self.query
         reach = self.value if query.epsilon is None else query.epsilon
         least = query.delta if query.epsilon is None else self.value
@@ -340,28 +389,30 @@ class Refinement:
         self.lower = min(self.lower, self.value)
 
     def answer(self, note: str) -> Answer:
-        """The bracket so far."""
+        """Return the bracket so far as an answer with this note."""
         return Answer(self.value, self.lower if self.lower > 0 else None, note)
 
 
 def _rounded(ranges: Mapping[float, int], *, upper: bool) -> dict[float, int]:
-    """The ranges rounded up, or down, to the largest, or smallest, of each of MOST_RANGES classes
-    of equal ratio.
+    """Round the ranges to about MOST_RANGES different ones.
+
+    Ranges whose ratio is at most the MOST_RANGES-th root of the ratio of all are rounded to the
+    largest (``upper``) or the smallest of them.
     """
     outermost_first = sorted(ranges.items(), reverse=upper)
     ratio = (max(ranges) / min(ranges)) ** (1 / tuning.MOST_RANGES)
-    found: dict[float, int] = {}
+    rounded: dict[float, int] = {}
     end = outermost_first[0][0]
     for epsilon, count in outermost_first:
         if max(epsilon, end) > min(epsilon, end) * ratio:
             end = epsilon
-        found[end] = found.get(end, 0) + count
-    return found
+        rounded[end] = rounded.get(end, 0) + count
+    return rounded
 
 
 def pairs_of_ranges(charge: Charge, *, delta: float, tolerance: float) -> list[GroupPair]:
-    """The pairs of groups of the bounded ranges in a charge, each valid together with any other
-    cost (Theorem C).
+    """Return the pairs of groups of the bounded ranges in a charge, each valid together with any
+    other cost (Theorem C).
 
     Args:
         charge: costs without failures, some of them bounded ranges.
@@ -386,8 +437,8 @@ def pairs_of_ranges(charge: Charge, *, delta: float, tolerance: float) -> list[G
     refines=True,
 )
 def optimal_setwise(charge: Charge) -> SetwiseCurve | BracketCurve:
-    """The optimum over all adaptive interactions with a registered set of costs, as a certified
-    bracket.
+    """Bound the δ or ε over all adaptive interactions with a registered set of costs, by a
+    certified bracket.
     """
     curve = SetwiseCurve.of(charge)
     if curve.ranges or curve.concentrated.costs:

@@ -25,10 +25,13 @@ Ranges = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class CostGroup:
-    """Ranges (ε, count) that share one recursion.
+    """Ranges that share one recursion.
 
-    A single range is cut into ``copies`` parts of nearly equal size; ``steps`` is the grid steps to
-    the largest ε. With ``levels`` they are rounded by coins and played for prices.
+    Attributes:
+        ranges: (ε, count) of each range.
+        copies: a single range is cut into this many parts of nearly equal size.
+        steps: the number of grid steps to the largest ε.
+        levels: where given, coins round the ranges to these levels, which are played for prices.
     """
 
     ranges: Ranges
@@ -38,45 +41,47 @@ class CostGroup:
 
     @property
     def largest(self) -> float:
-        """The largest ε."""
+        """Return the largest ε of the group."""
         return max(epsilon for epsilon, _ in self.ranges)
 
     @property
     def grid_step(self) -> float:
-        """About how long a step of its grid is."""
+        """Return about how long a step of the group's grid is."""
         return self.largest / self.steps
 
     @property
-    def unlike(self) -> float:
-        """About how much there is to gain by choosing among its ranges, between 0 and 1."""
+    def unlikeness(self) -> float:
+        """Return about how much there is to gain by choosing among the ranges, between 0 (all
+        alike) and 1.
+        """
         smallest = min(epsilon for epsilon, _ in self.ranges)
         alike = (smallest / self.largest) ** 2
-        few = 1 + tuning.FREE_HALF_COUNT / self.each
+        few = 1 + tuning.FREE_HALF_COUNT / self.costs_per_range
         return (1 - alike) ** 2 / few
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Number of costs of each range."""
+        """Return the number of costs of each range."""
         return tuple(count for _, count in self.ranges)
 
     @property
     def single(self) -> bool:
-        """Whether there is only one ε, used without rounding."""
+        """Return whether the group has only one ε, used without rounding."""
         return len(self.ranges) == 1 and self.levels is None
 
     @property
-    def each(self) -> float:
-        """Average number of costs of each range in a part."""
+    def costs_per_range(self) -> float:
+        """Return the average number of costs of each range in one part."""
         return sum(self.counts) / len(self.ranges) / self.copies
 
     @cached_property
     def spread(self) -> float:
-        """Σ n ε²."""
+        """Return Σ n ε² over the ranges, four times a bound on the variance of the loss."""
         return math.fsum(count * epsilon**2 for epsilon, count in self.ranges)
 
     @property
     def states(self) -> int:
-        """Number of layers of the recursion."""
+        """Return the number of layers or multisets that the recursion goes through."""
         if self.levels:
             least = self.levels.weights[0]
             unit = self.levels.weights[-1] / self.largest**2
@@ -88,7 +93,9 @@ class CostGroup:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """The parts of a single range: (count, how many such parts)."""
+        """Return the parts of a group with a single range, as (number of costs, number of such
+        parts).
+        """
         count = self.ranges[0][1]
         small, larger = divmod(count, self.copies)
         sizes = [(small, self.copies - larger), (small + 1, larger)]
@@ -96,23 +103,23 @@ class CostGroup:
 
     @property
     def work(self) -> float:
-        """The work of the recursion: its node values, weighted."""
+        """Estimate the work of the recursion, in seconds: its node values, weighted."""
         wider = 1.0 if self.single or self.levels else tuning.WIDER
         steps = wider * self.steps
         wide = tuning.LAYER_NODES * math.sqrt(self.spread / self.copies) / 2
         nodes = wide / (self.largest / steps) + 2 * steps
-        each = tuning.PER_STEP + tuning.PER_NODE * nodes
+        work_of_step = tuning.PER_STEP + tuning.PER_NODE * nodes
         if self.levels:
-            return self.states * len(self.levels.steps) * each * tuning.FOR_WEIGHTS
+            return self.states * len(self.levels.steps) * work_of_step * tuning.FOR_WEIGHTS
         if self.single:
-            return self.states * each
-        each = tuning.PER_STEP_TOGETHER + tuning.PER_NODE_TOGETHER * nodes
+            return self.states * work_of_step
+        work_together = tuning.PER_STEP_TOGETHER + tuning.PER_NODE_TOGETHER * nodes
         # The share of the multisets in which one of each range may still be played.
         plays = math.fsum(count / (count + 1) for count in self.counts)
-        return self.states * plays * each
+        return self.states * plays * work_together
 
     def noise(self) -> float:
-        """About what grid steps, and coins and prices, add to the variance of the loss."""
+        """Estimate what grid steps, or coins and prices, add to the variance of one part's loss."""
         if self.levels:
             return self.levels.noise * self.spread / 4
         epsilons = tuple(epsilon for epsilon, _ in self.ranges)
@@ -122,14 +129,14 @@ class CostGroup:
 def partition(
     ranges: Mapping[float, int], variance: float, tolerance: float, work: float, order: float = 1.0
 ) -> list[CostGroup]:
-    """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the
+    """Choose groups with which the upper bound on ε should be within about ``tolerance`` of the
     optimum.
 
     Args:
         ranges: the distinct ε's with counts.
         variance: about the variance of the whole loss.
         tolerance: relative; a wish, given up where it would take too long.
-        work: what all recursions may take.
+        work: what all recursions together may take, in seconds.
         order: λ, at which log-MGFs say what ranges are worth; a guess.
     """
     allowed = tolerance / tuning.SENSITIVITY * variance
@@ -140,42 +147,51 @@ def partition(
     single = _large_enough(ranges, for_split)
     several = len(ranges) <= tuning.MOST_TRIED
     grid_work = work if several else math.inf
-    found = []
+    candidates = []
     for steps in tuning.STEPS_JOINED if several else tuning.STEPS_JOINED[-1:]:
         groups = _joined(single, for_split, joined_work, steps)
         groups = _priced(groups, ranges, for_split, joined_work)
         groups = _banded(groups, ranges, about_order, for_split, joined_work)
-        found.append(_fine_enough(groups, for_grids, grid_work))
-    return min(found, key=lambda groups: max(_excess(groups), for_split) + _noise(groups))
+        candidates.append(_fine_enough(groups, for_grids, grid_work))
+    return min(candidates, key=lambda groups: max(_excess(groups), for_split) + _noise(groups))
 
 
 def _noise(groups: list[CostGroup]) -> float:
-    """About what the grids add to the variance of the loss."""
+    """Estimate what the grids of the groups without coins add to the variance of the loss."""
     return math.fsum(group.copies * group.noise() for group in groups if not group.levels)
 
 
 def _excess(groups: list[CostGroup]) -> float:
-    """About what the split adds to the variance of the loss."""
+    """Estimate what splitting into these groups adds to the variance of the loss."""
     one_part = [_excess_of_part(group) for group in groups]
     total = math.fsum(group.copies * part for group, part in zip(groups, one_part, strict=True))
     priced = [group for group in groups if group.levels]
-    free = math.fsum(tuning.FOR_FREE * group.unlike * group.largest**2 for group in priced)
+    by_choice = [tuning.FOR_FREE * group.unlikeness * group.largest**2 for group in priced]
+    free_choice = math.fsum(by_choice)
     noise = math.fsum(group.noise() for group in priced)
     # The first group is no split.
-    return total - max(one_part) + free + noise
+    return total - max(one_part) + free_choice + noise
 
 
 def _excess_of_part(group: CostGroup) -> float:
-    """About what a further part like that of a group adds to the variance of the loss."""
-    few = 1 + tuning.GROUP_HALF_COUNT / group.each
+    """Estimate what a further part like one of this group adds to the variance of the loss."""
+    few = 1 + tuning.GROUP_HALF_COUNT / group.costs_per_range
     return tuning.GROUP * group.largest**2 / few
 
 
 def _priced(
     groups: list[CostGroup], ranges: Mapping[float, int], allowed: float, work: float
 ) -> list[CostGroup]:
-    """All ranges played for prices, where that is better: each group as wide as its anchors, the
-    largest first.
+    """Return groups of rounded ranges that are played for prices, if they are better than
+    ``groups``, else ``groups``.
+
+    Each group is as wide as its rounding levels are, the group with the largest ranges first.
+
+    Args:
+        groups: the best groups so far.
+        ranges: the distinct ε's with counts.
+        allowed: what a split may add to the variance; nothing is tried where ``groups`` add less.
+        work: what all recursions together may take, in seconds.
     """
     best = groups
     for steps, weights, noise in tuning.ROUNDING_LEVELS:
@@ -183,16 +199,16 @@ def _priced(
             break
         levels = RoundingLevels(steps, weights, noise)
         bands = _as_wide_as(levels.ratio, ranges)
-        found = [CostGroup(band, steps=steps[-1], levels=levels) for band in bands]
-        in_time = sum(group.work for group in found) <= work
-        if in_time and _excess(found) < _excess(best):
-            best = found
+        banded = [CostGroup(band, steps=steps[-1], levels=levels) for band in bands]
+        in_time = sum(group.work for group in banded) <= work
+        if in_time and _excess(banded) < _excess(best):
+            best = banded
     return best
 
 
 def _as_wide_as(ratio: float, ranges: Mapping[float, int]) -> list[Ranges]:
-    """The ranges in bands whose largest is at most ``ratio`` times their smallest, the largest band
-    first.
+    """Return the ranges in bands whose largest ε is at most ``ratio`` times their smallest, the
+    band with the largest ranges first.
     """
     bands: list[dict[float, int]] = []
     largest = math.inf
@@ -207,29 +223,37 @@ def _as_wide_as(ratio: float, ranges: Mapping[float, int]) -> list[Ranges]:
 def _banded(
     groups: list[CostGroup], ranges: Mapping[float, int], order: float, allowed: float, work: float
 ) -> list[CostGroup]:
-    """Two or three neighbouring ranges at a time played for prices of their own, where that is
-    better.
+    """Return groups of two or three neighbouring ranges, played for prices of their own, if they
+    are better than ``groups``, else ``groups``.
+
+    Args:
+        groups: the best groups so far.
+        ranges: the distinct ε's with counts.
+        order: λ, at which log-MGFs say what ranges are worth.
+        allowed: what a split may add to the variance; nothing is tried where ``groups`` add less.
+        work: what all recursions together may take, in seconds.
     """
     if _excess(groups) <= allowed or work < tuning.LEAST_BANDED:
         return groups
     if not 1 < len(ranges) <= tuning.MOST_BANDED:
         return groups
     rising = tuple(sorted(ranges.items()))
-    found = [groups]
+    candidates = [groups]
     for bands in range(1, len(rising) // 2 + 1):
         for split in _splits(len(rising), bands):
             parts = [rising[begin:end] for begin, end in pairwise(split)]
             in_bands = _bands(parts, order, work)
             if in_bands is not None:
-                found.append(in_bands)
-    return min(found, key=_excess)
+                candidates.append(in_bands)
+    return min(candidates, key=_excess)
 
 
 def _bands(parts: list[Ranges], order: float, work: float) -> list[CostGroup] | None:
-    """A group for each part, all of them in some work; None where a part takes more than its share.
+    """Return a group for each part, all of them within ``work``; None where a part takes more than
+    its share.
 
-    What a band adds falls about as its work grows: the least in all for work as the roots of the
-    variances.
+    What a band adds falls about as its work grows. The sum is least where the work of each is
+    proportional to the root of its variance.
     """
     roots = [math.sqrt(CostGroup(part).spread) if len(part) > 1 else 0.0 for part in parts]
     groups = []
@@ -243,35 +267,44 @@ def _bands(parts: list[Ranges], order: float, work: float) -> list[CostGroup] | 
 
 @lru_cache(maxsize=64)
 def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
-    """Ends of parts of one, two or three, of which ``bands`` have more than one."""
+    """Return all ways to cut ``length`` places into parts of one to three, of which ``bands`` have
+    more than one place; each as the ends of the parts, 0 first.
+    """
     if bands < 0 or not length:
         return ((0,),) if bands == length == 0 else ()
-    found: list[tuple[int, ...]] = []
+    splits: list[tuple[int, ...]] = []
     for size in range(1, min(length, tuning.WIDEST_BAND) + 1):
-        before = _splits(length - size, bands - (size > 1))
-        found += [(*split, length) for split in before]
-    return tuple(found)
+        shorter = _splits(length - size, bands - (size > 1))
+        splits += [(*split, length) for split in shorter]
+    return tuple(splits)
 
 
 def _band(ranges: Ranges, order: float, most: float) -> CostGroup | None:
-    """One range, or several played for prices as precisely as time allows."""
+    """Return a group of one range, or of several played for prices as precisely as ``most`` work
+    allows; None where no prices fit.
+    """
     if len(ranges) == 1:
         return CostGroup(ranges)
-    found = [CostGroup(ranges, steps=one.steps[-1], levels=one) for one in tuned(ranges, order)]
-    in_time = [group for group in found if group.work <= most]
+    candidates = [
+        CostGroup(ranges, steps=levels.steps[-1], levels=levels) for levels in tuned(ranges, order)
+    ]
+    in_time = [group for group in candidates if group.work <= most]
     if in_time:
-        return in_time[-1]
+        return in_time[-1]  # ``tuned`` lists them by rising work and falling noise
     return None
 
 
 def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[CostGroup]:
-    """A group for each range, the larger ones cut into equal parts of at most the smallest size
-    that will do.
+    """Return a group for each range, cut into equal parts of at most the smallest size for which
+    the split adds no more than ``allowed`` to the variance.
     """
     size = tuning.SMALLEST_GROUP
     groups = []
     while size <= tuning.LARGEST_GROUP:
-        groups = [CostGroup((one,), math.ceil(one[1] / size)) for one in sorted(ranges.items())]
+        groups = [
+            CostGroup(((epsilon, count),), math.ceil(count / size))
+            for epsilon, count in sorted(ranges.items())
+        ]
         if _excess(groups) <= allowed:
             break
         size = math.ceil(size * tuning.LARGER)
@@ -279,8 +312,11 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[CostGroup
 
 
 def _joined(groups: list[CostGroup], allowed: float, work: float, steps: int) -> list[CostGroup]:
-    """Neighbouring ranges joined, as many as need be, or as there is work for: of rising limits the
-    best one.
+    """Join neighbouring ranges into groups that are solved exactly, until the split adds at most
+    ``allowed``.
+
+    The limit on the number of multisets of a group rises until the goal is met or the largest limit
+    is reached; the best groups on the way are returned.
     """
     best = groups
     least = _excess(groups)
@@ -299,42 +335,46 @@ def _joined(groups: list[CostGroup], allowed: float, work: float, steps: int) ->
     return best
 
 
-def _packed(groups: list[CostGroup], most: float, work: float, steps: int) -> list[CostGroup]:
-    """Single ranges joined, from the largest down, while a group has at most ``most`` multisets and
-    there is work.
+def _packed(
+    groups: list[CostGroup], most_states: float, work: float, steps: int
+) -> list[CostGroup]:
+    """Join single ranges, from the largest down, while a group has at most ``most_states``
+    multisets and its work fits into ``work``.
     """
-    found: list[CostGroup] = []
-    for group in sorted(groups, key=lambda one: -one.largest):
-        if found and found[-1].copies == group.copies == 1:
-            last = found[-1]
+    packed: list[CostGroup] = []
+    for group in sorted(groups, key=lambda group: -group.largest):
+        if packed and packed[-1].copies == group.copies == 1:
+            last = packed[-1]
             joined = CostGroup(group.ranges + last.ranges, steps=steps)
             further = joined.work if last.single else joined.work - last.work
-            if joined.states <= most and further <= work:
+            if joined.states <= most_states and further <= work:
                 work -= further
-                found[-1] = joined
+                packed[-1] = joined
                 continue
-        found.append(group)
-    return found[::-1]
+        packed.append(group)
+    return packed[::-1]
 
 
 def _fine_enough(groups: list[CostGroup], allowed: float, work: float) -> list[CostGroup]:
-    """Grid steps for each group: Σ noise is small enough, or as small as it can be in time where
-    groups are joined.
+    """Choose grid steps for each group such that the grids add at most ``allowed`` to the variance,
+    or as little as ``work`` permits where groups are joined.
     """
-    found = _with_steps(groups, allowed)
+    finer = _with_steps(groups, allowed)
     if all(group.single for group in groups):
-        return found
+        return finer
     most_allowed = tuning.COARSEST_GRIDS * sum(group.spread for group in groups)
-    while sum(group.work for group in found) > work:
+    while sum(group.work for group in finer) > work:
         allowed *= tuning.LARGER
         if allowed > most_allowed:
             break
-        found = _with_steps(groups, allowed)
-    return found
+        finer = _with_steps(groups, allowed)
+    return finer
 
 
 def _with_steps(groups: list[CostGroup], allowed: float) -> list[CostGroup]:
-    """Grid steps for each group: Σ noise is about what is allowed, at about the least cost."""
+    """Choose grid steps for each group such that their noise is about ``allowed``, at about the
+    least work.
+    """
     # Steps N_i with Σ cell_i/N_i² as allowed cost least, Σ states_i^1.5 N_i, in these proportions.
     shares = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
     noises = [
@@ -347,8 +387,8 @@ def _with_steps(groups: list[CostGroup], allowed: float) -> list[CostGroup]:
 
 
 def _with_steps_near(group: CostGroup, wish: float) -> CostGroup:
-    """The group with about so many grid steps, or more where its ε's are far from whole numbers of
-    steps.
+    """Return the group with about ``wish`` grid steps, or more where its ε's are far from whole
+    numbers of steps.
     """
     if group.levels:
         return group

@@ -44,12 +44,12 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def weights_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[float, int]:
-    """Integer prices about proportional to ε^1.93, which suits games of many costs; any prices are
-    sound.
+    """Return integer prices about proportional to ε^1.93, which suits games of many costs; any
+    prices give a sound bound.
 
-    With the least price for the smallest range, up to 8, that meets the proportions within 2%, or
-    as well as can be with a price of at most ``largest`` for the largest range: long games need
-    less precise prices.
+    The smallest range gets the least price, up to 8, with which all prices are within 2% of the
+    proportions, or as near as possible. The price of the largest range is at most ``largest``,
+    unless even the least prices exceed it: long games need less precise prices.
 
     >>> weights_of((0.1, 0.05))
     {0.1: 15, 0.05: 4}
@@ -60,40 +60,49 @@ def weights_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[flo
 
 
 def proportional(worth: Mapping[Key, float], largest: float = math.inf) -> dict[Key, int]:
-    """Integer prices in about the given proportions; see ``weights_of``."""
-    least = min(worth.values())
-    shares = [each / least for each in worth.values()]
+    """Return integer prices in about the proportions of ``worth``, chosen as ``weights_of`` chooses
+    them.
+
+    Args:
+        worth: for each cost a positive number.
+        largest: a limit on the largest price.
+    """
+    smallest_worth = min(worth.values())
+    shares = [value / smallest_worth for value in worth.values()]
 
     def misfit(unit: int) -> float:
+        """Return how far a price is from its proportion, if the cheapest cost has this price."""
         exact = [unit * share for share in shares]
         return max(abs(_price(price) / price - 1) for price in exact)
 
     units = range(1, tuning.FINEST_WEIGHT + 1)
     affordable = [unit for unit in units if unit == 1 or unit * max(shares) <= largest]
-    close = (unit for unit in affordable if misfit(unit) <= tuning.WEIGHT_MISFIT)
-    unit = next(close, min(affordable, key=misfit))
+    close_enough = [unit for unit in affordable if misfit(unit) <= tuning.WEIGHT_MISFIT]
+    unit = close_enough[0] if close_enough else min(affordable, key=misfit)
     return {key: _price(unit * share) for key, share in zip(worth, shares, strict=True)}
 
 
 def _price(exact: float) -> int:
-    """The integer price next to an exact one, at least 1."""
+    """Return the integer price nearest to an exact one, at least 1."""
     return max(1, round(exact))
 
 
 def weight_layers(rules: Rules, weights: tuple[int, ...]) -> Iterator[Layer]:
-    """Upper bounds on W_0, W_1, W_2, ... of the bounded ranges of ``rules``, as node values."""
+    """Yield upper bounds on W_0, W_1, W_2, ... of the bounded ranges of ``rules``, as node values,
+    without an end.
+    """
     return game_layers(rules, weights, lambda money: window_of(rules, weights, money))
 
 
 def game_layers(
     rules: Rules | CustomRules, costs: Sequence[int], window_at: Callable[[int], tuple[int, int]]
 ) -> Iterator[Layer]:
-    """Upper bounds on W_0, W_1, W_2, ... of a game, as node values.
+    """Yield upper bounds on W_0, W_1, W_2, ... of a game, as node values, without an end.
 
     Args:
         rules: the game's grid and steps.
         costs: the price of each of its costs, in its order.
-        window_at: the nodes that matter with so much money.
+        window_at: maps a sum of money to the first and the last node that matter with it.
     """
     layers: deque[Layer] = deque([rules.nothing_left()], maxlen=max(costs))
     yield layers[-1]
@@ -101,9 +110,9 @@ def game_layers(
     while True:
         money += 1
         window = window_at(money)
-        stop = layers[-1]
-        best = stop.extended(*window)
-        top = stop.top
+        stopped = layers[-1]
+        best = stopped.extended(*window)
+        top = stopped.top
         for part, price in enumerate(costs):
             if price <= money:
                 after = layers[-price]
@@ -115,51 +124,64 @@ def game_layers(
 
 
 def window_of(rules: Rules, costs: tuple[int, ...], money: int) -> tuple[int, int]:
-    """The nodes that matter when the money may go into any one range."""
+    """Return the first and the last node that matter when the money may be spent on any one range.
+
+    Args:
+        rules: the ranges and their grid.
+        costs: the price of each range.
+        money: the sum that is left.
+    """
     windows = rules.windows(np.diag([money / weight for weight in costs]))
     return int(windows[:, 0].min()), int(windows[:, 1].max())
 
 
 def alone(cost: Cost, epsilon: float, delta: float) -> float:
-    """About how many of one cost (ε, δ) takes, with a fraction; at least 1."""
+    """Estimate how many copies of a cost together are (ε, δ)-DP, with a fraction; at least 1.
+
+    Args:
+        cost: without failure mass.
+        epsilon: of the total, above 0.
+        delta: of the total, above 0.
+    """
     game = CustomRules([cost], delta, steps=tuning.WEIGHT_STEPS)
     log_delta = math.log(delta)
-    before = -math.inf
+    previous = -math.inf
     for count, layer in enumerate(game.layers((1,))):
-        now = math.log(layer.delta(epsilon))
-        if now > log_delta:
+        log_delta_of_count = math.log(layer.delta(epsilon))
+        if log_delta_of_count > log_delta:
             if count <= 1:
                 break
-            further = (log_delta - before) / (now - before)
-            return max(count - 1 + further, 1.0)
-        before = now
+            fraction = (log_delta - previous) / (log_delta_of_count - previous)
+            return max(count - 1 + fraction, 1.0)
+        previous = log_delta_of_count
     return 1.0
 
 
 def capacity(weights: Mapping[Cost, int], epsilon: float, delta: float, work: Work) -> int:
-    """The largest S found with W_S(epsilon) <= delta, certified; 0 when there is none.
+    """Return the largest sum of money S found with W_S(epsilon) <= delta, certified; 0 when there
+    is none.
 
     Args:
-        weights: of each cost.
+        weights: the price of each cost.
         epsilon: of the total, above 0.
         delta: of the total, above 0.
-        work: where to stop: a smaller S is sound too.
+        work: where to stop; a smaller S is sound too.
 
     Raises:
-        OutOfTime: with the largest S found, where a clock cuts.
+        OutOfTime: with the largest S found, where the deadline cuts the search.
     """
     reach = max(tuning.REACH, math.sqrt(-2 * math.log(delta)) + 3)
-    found = 0
+    largest = 0
     game = CustomRules(list(weights), delta, steps=tuning.WEIGHT_STEPS, reach=reach)
     prices = tuple(weights[cost] for cost in game.costs)
     for money, layer in enumerate(game.layers(prices)):
         amount = len(prices) * (tuning.PER_STEP + tuning.PER_NODE * len(layer.values))
         if layer.delta(epsilon) > delta or not work.take(amount):
             break
-        found = money
+        largest = money
     if late():
-        raise OutOfTime(found)
-    return found
+        raise OutOfTime(largest)
+    return largest
 
 
 _ENDLESS = 2**40  # a node beyond every grid: V is positive everywhere
@@ -167,14 +189,13 @@ _ENDLESS = 2**40  # a node beyond every grid: V is positive everywhere
 
 @dataclass(frozen=True)
 class _Step:
-    """One cost other than a bounded range: its loss on the nodes, and E_P[V(x - L)] for node values
-    of V.
+    """One cost other than a bounded range, by a pair (P, Q) whose losses are nodes.
 
     Attributes:
         first: the smallest loss, in nodes.
         masses: under P, at consecutive nodes, rounded up.
         infinite: the mass at an infinite loss, rounded up.
-        mean, spread: of the loss, about; only windows depend on them.
+        mean, spread: about the mean and the variance of the loss; only windows depend on them.
     """
 
     first: int
@@ -185,8 +206,12 @@ class _Step:
 
     @classmethod
     def of(cls, cost: Cost, h: float, delta: float) -> _Step:
-        """The step of a cost on nodes of a step h; what it leaves to infinity is small against
-        ``delta``.
+        """Return the step of a cost.
+
+        Args:
+            cost: a cost with a dominating pair or a Rényi curve.
+            h: the distance of two nodes.
+            delta: the mass that is moved to an infinite loss is small against this δ.
         """
         x = np.arange(_reach(cost, h, delta) + 1, dtype=np.float64) * h
         right: Floats = np.clip(profile(cost, x, h), FLOOR, 1.0)
@@ -202,7 +227,9 @@ class _Step:
         return cls(int(nodes[0]), dense, pair.infinite, mean, spread)
 
     def apply(self, before: Layer, window: Sequence[int]) -> Floats:
-        """Upper bounds on E_P[V(x - L)] at the nodes of a window."""
+        """Return upper bounds on E_P[V(x - L)] at the nodes of a window, where ``before``
+        bounds V.
+        """
         last = self.first + len(self.masses) - 1
         values = before.extended(window[0] - last, window[1] - self.first)
         expected = np.convolve(values, self.masses, mode="valid") + self.infinite
@@ -211,11 +238,15 @@ class _Step:
 
 
 def profile(cost: Cost, x: Floats, h: float) -> Floats:
-    """Upper bounds on δ(x), x >= 0 ascending, of every mechanism with one cost, in either
-    direction.
+    """Return upper bounds on δ(x) of every mechanism with one cost, in either direction.
 
-    By the cost's dominating pair where it has one (split on a grid finer than h), and by its Rényi
-    curve otherwise.
+    They come from the cost's dominating pair where it has one (split on a grid finer than h), and
+    from its Rényi curve otherwise.
+
+    Args:
+        cost: without failure mass.
+        x: x >= 0, ascending.
+        h: the distance of two nodes of the game.
 
     Raises:
         NotApplicable: when it has neither.
@@ -226,25 +257,27 @@ def profile(cost: Cost, x: Floats, h: float) -> Floats:
         return renyi_curve(log_mgf(charge)).delta(x)
     tilts = 0.0, best_tilt(parts, delta=tuning.PROFILE_DELTA)  # for the middle, and far out
     laws = [grid_product(parts, Grid(h / tuning.PROFILE_STEPS, tilt, 1)) for tilt in tilts]
-    return np.array([min(law.delta(float(each)) for law in laws) for each in x])
+    return np.array([min(law.delta(epsilon) for law in laws) for epsilon in x.tolist()])
 
 
 def _reach(cost: Cost, h: float, delta: float) -> int:
-    """Nodes beyond which the profile is negligible, or as many as are looked at."""
+    """Return the number of nodes beyond which the profile is negligible, or the largest number that
+    is looked at.
+    """
     span = 4 * max(h, _spread(cost))
-    for _ in range(24):
+    for _ in range(24):  # 1.25^24 is 200: a span so many times the first is wide enough to stop at
         if span / h >= tuning.PROFILE_NODES:
             return tuning.PROFILE_NODES
-        beyond = float(profile(cost, np.array([span]), h)[0])
-        if beyond <= tuning.PROFILE_BEYOND * delta:
+        delta_at_span = float(profile(cost, np.array([span]), h)[0])
+        if delta_at_span <= tuning.PROFILE_BEYOND * delta:
             break
         span *= 1.25
     return math.ceil(span / h)
 
 
 def _spread(cost: Cost) -> float:
-    """About the standard deviation of a cost's loss: of its pair, or of a Gaussian with its Rényi
-    curve.
+    """Return about the standard deviation of a cost's loss: of its pair, or of a Gaussian with its
+    Rényi curve.
     """
     charge = Charge({cost: 1})
     parts = loss_components(charge)
@@ -255,15 +288,15 @@ def _spread(cost: Cost) -> float:
 
 
 class CustomRules:
-    """The rules of a price game with costs of any class: a grid, a step for each cost, and how much
-    is computed.
+    """The rules of a price game with costs of any class: a grid and a step for each cost.
 
     The order of costs is that of ``self.costs``: bounded ranges first.
 
     Args:
         costs: distinct costs without failure mass, each with a dominating pair or a Rényi curve.
-        delta: the δ that is asked about; mass far below it may be left to infinity.
-        steps, reach: as for ``Rules.of``.
+        delta: the δ that is asked about; mass far below it may be moved to an infinite loss.
+        steps: the least number of grid steps to the largest range.
+        reach: of the windows, in standard deviations.
     """
 
     upper = True
@@ -271,35 +304,42 @@ class CustomRules:
     def __init__(
         self, costs: Sequence[Cost], delta: float, *, steps: int, reach: float = tuning.REACH
     ) -> None:
+        """Choose a grid that is fine enough for all costs, and compute the step of each."""
         ranges = [cost for cost in costs if isinstance(cost, BoundedRange)]
         others = [cost for cost in costs if not isinstance(cost, BoundedRange)]
         self.costs: tuple[Cost, ...] = (*ranges, *others)
-        least = min((_spread(cost) for cost in others), default=math.inf)
-        largest = max((cost.epsilon for cost in ranges), default=8 * least)
-        fine_enough = math.ceil(tuning.SPREAD_STEPS * largest / least)
+        least_deviation = min((_spread(cost) for cost in others), default=math.inf)
+        # Without ranges the grid is that of one range as wide as eight deviations.
+        largest = max((cost.epsilon for cost in ranges), default=8 * least_deviation)
+        fine_enough = math.ceil(tuning.SPREAD_STEPS * largest / least_deviation)
         steps = min(max(steps, fine_enough), tuning.MOST_STEPS)
-        # Without ranges the grid is that of one as wide as eight deviations.
-        counted = {cost.epsilon: 1 for cost in ranges} or {largest: 1}
-        self._rules = Rules.of(counted, steps, upper=True, reach=reach)
+        counts = {cost.epsilon: 1 for cost in ranges}
+        if not counts:
+            counts = {largest: 1}
+        self._rules = Rules.of(counts, steps, upper=True, reach=reach)
         self.h = self._rules.h
         self._count = len(ranges)
         self._others = [_Step.of(cost, self.h, delta) for cost in others]
         self.steps = (*self._rules.steps[: len(ranges)], *(_ENDLESS for _ in others))
 
     def nothing_left(self) -> Layer:
-        """V of an empty purse."""
+        """Return V without any money, [1 - e^x]_+, rounded up."""
         return self._rules.nothing_left()
 
     def step(self, before: Layer, part: int, window: Sequence[int]) -> Floats:
-        """The value of playing one cost first, at the nodes of a window."""
+        """Return upper bounds on the value of playing the cost at place ``part`` first, at the
+        nodes of a window, where ``before`` bounds V of what is left.
+        """
         if part < self._count:
             return self._rules.step(before, part, window)
         return self._others[part - self._count].apply(before, window)
 
     def window(self, weights: Sequence[int], money: int) -> tuple[int, int]:
-        """The nodes that matter when the money may go into any one cost."""
+        """Return the first and the last node that matter when the money may be spent on any one
+        cost; ``weights`` are the prices.
+        """
         counts = [money / weight for weight in weights]
-        ends = []
+        ends = []  # (first, last) of each kind of cost
         if self._count:
             windows = self._rules.windows(np.diag(counts[: self._count]))
             first = int(windows[:, 0].min())
@@ -309,15 +349,17 @@ class CustomRules:
             ends.append(self._window_of_other(count, other))
         return min(low for low, _ in ends), max(high for _, high in ends)
 
-    def _window_of_other(self, count: float, cost: _Step) -> tuple[int, int]:
-        """The nodes that matter when so many of one cost may be played."""
-        mean = count * cost.mean
-        sigma = math.sqrt(count * cost.spread)
-        last = cost.first + len(cost.masses) - 1
+    def _window_of_other(self, count: float, step: _Step) -> tuple[int, int]:
+        """Return the first and the last node that matter when ``count`` copies of one cost may be
+        played.
+        """
+        mean = count * step.mean
+        sigma = math.sqrt(count * step.spread)
+        last = step.first + len(step.masses) - 1
         low = mean - tuning.BELOW * sigma - last * self.h
         high = mean + math.hypot(self._rules.reach, tuning.STRAY) * sigma
         return math.floor(low / self.h) - 1, math.ceil(high / self.h) + 1
 
     def layers(self, prices: Sequence[int]) -> Iterator[Layer]:
-        """Upper bounds on W_0, W_1, W_2, ... for a price of each cost."""
+        """Yield upper bounds on W_0, W_1, W_2, ... for a price of each cost, without an end."""
         return game_layers(self, prices, lambda money: self.window(prices, money))

@@ -11,14 +11,12 @@ For a < ε < b the coin shows b with probability (e^{-a} - e^{-ε}) / (e^{-a} - 
 is of second order, about (b - ε)(ε - a)/4 of variance: a hundred different ranges are as good as
 six, and the state is one number.
 
-Rounding levels for two or three ranges with many costs each: a guess at the ones that cost
-least.
-
-Any levels are sound (Theorem E, ``price_rounding``); what they cost is known well enough to
-choose. Where many costs meet, a range is worth as much as it adds to the log-MGF of the loss at the
-order that decides. Prices that are proportional to that leave nothing to gain by choosing one range
-rather than another; with small integers they are not, and the excess is what all together pay, in
-the unit of the cheapest. A coin between two neighbouring prices pays what a range is worth on
+The second half (``tuned``) chooses rounding levels for two or three ranges with many costs each. It
+is a guess: any levels are sound by Theorem E. Where many costs meet, a range is worth what it adds
+to the log-MGF of the loss at the order that decides. Prices that are proportional to that leave
+nothing to gain by choosing one range rather than another. Small integers are not quite
+proportional; all levels then pay in the unit of the one that is cheapest for its worth, and the
+excess of the others is noise. A coin between two neighbouring prices pays what a range is worth on
 average, and loses only to second order.
 """
 
@@ -49,10 +47,10 @@ class RoundingLevels:
     rising.
 
     Attributes:
-        steps: grid steps of each.
-        weights: integers; about proportional to a power of the steps near 2.
+        steps: the number of grid steps of each level.
+        weights: the integer price of each level, about proportional to a power of the steps near 2.
         noise: a guess at the share of the variance that coins, prices and the grid add.
-        scale: what the last one is, in units of the largest range there is; at least 1.
+        scale: the last level in units of the largest range of the group; at least 1.
     """
 
     steps: tuple[int, ...]
@@ -62,11 +60,15 @@ class RoundingLevels:
 
     @property
     def ratio(self) -> float:
-        """The largest range over the smallest that is not merely rounded up."""
+        """Return the ratio of the largest level to the smallest; a range below the smallest level
+        is merely rounded up.
+        """
         return self.steps[-1] / self.steps[0]
 
     def rules(self, largest: float, reach: float) -> Rules:
-        """The grid on which the last anchor is ``scale`` times ``largest``, or a rounding more."""
+        """Return the grid on which the last level is ``scale`` times ``largest``, or a rounding
+        more; ``reach`` is that of the windows.
+        """
         last = max(largest * self.scale, largest)
         grid = Rules.of({last: 1}, self.steps[-1], upper=True, reach=reach)
         # Each range is no more than what its steps play.
@@ -77,15 +79,16 @@ class RoundingLevels:
 def law_of_weights(
     ranges: Mapping[float, int], levels: Floats, weights: tuple[int, ...]
 ) -> tuple[int, Floats]:
-    """The law of the sum of prices S: its smallest possible value, and the masses from there on.
+    """Return the law of the sum of prices S: its smallest possible value, and the masses from there
+    on.
 
-    W_S rises with S, so the coin for the larger price is rounded up, and all masses then for the
-    rounding of the sums.
+    W_S rises with S, so the coin for the larger price is rounded up, and all masses afterwards for
+    the rounding of the sums.
 
     Args:
-        ranges: ε's with counts; none above the last anchor by more than a rounding.
+        ranges: ε's with counts; none above the last level by more than a rounding.
         levels: rising, shape (n,); each no larger than the range that is played for it.
-        weights: of each.
+        weights: the price of each level.
     """
     least = 0
     masses = np.ones(1)
@@ -115,16 +118,16 @@ def _chance_of_larger(epsilon: float, a: float, b: float) -> float:
 
 
 def _with_coins(masses: Floats, error: int, coin: Floats, count: int) -> tuple[Floats, int]:
-    """The law of a sum with so many equal coins more, by squaring, and its relative error in
-    roundoffs.
+    """Return the law of a sum with ``count`` equal coins more, by repeated squaring, and its
+    relative error in roundoffs.
     """
-    coins_error = 1
+    coin_error = 1
     for bit in range(count.bit_length()):
         if count >> bit & 1:
             masses = np.convolve(masses, coin)
-            error += coins_error + len(coin) + 1
+            error += coin_error + len(coin) + 1
         coin = np.convolve(coin, coin)
-        coins_error = 2 * coins_error + len(coin) + 1
+        coin_error = 2 * coin_error + len(coin) + 1
     return masses, error
 
 
@@ -132,7 +135,9 @@ def _with_coins(masses: Floats, error: int, coin: Floats, count: int) -> tuple[F
 def weighted_ranges_pair(
     ranges: tuple[tuple[float, int], ...], levels: RoundingLevels, *, reach: float
 ) -> GroupPair:
-    """The pair of E[W_S], an upper bound on V of (ε, count), ... together (Theorem E)."""
+    """Return the pair of E[W_S], an upper bound on V of the ranges (ε, count) together
+    (Theorem E).
+    """
     rules = levels.rules(max(epsilon for epsilon, _ in ranges), reach)
     layers = weight_layers(rules, levels.weights)
     return Money.of(ranges, rules, levels.weights).pair(rules, levels.weights, layers)
@@ -140,12 +145,12 @@ def weighted_ranges_pair(
 
 @dataclass(frozen=True)
 class Money:
-    """The law of the sum of prices S, without its ends: W rises with S.
+    """The law of the sum of prices S without its ends, rounded up: W rises with S.
 
     Attributes:
-        first: the smallest value; what lies below has a little more money here.
-        masses: from there on.
-        beyond: the probability of more, where everything may be lost.
+        first: the smallest value; smaller sums count as this one.
+        masses: the probabilities of ``first``, ``first`` + 1, ...
+        beyond: the probability of a larger sum, with which everything is taken to be lost (δ = 1).
     """
 
     first: int
@@ -156,8 +161,13 @@ class Money:
     def of(
         cls, ranges: tuple[tuple[float, int], ...], rules: Rules, weights: tuple[int, ...]
     ) -> Money:
-        """Without what S exceeds with about the probability of ``rules.reach`` standard
-        deviations.
+        """Return the law without the sums that are exceeded with about the probability of
+        ``rules.reach`` standard deviations.
+
+        Args:
+            ranges: (ε, count) of each range.
+            rules: the levels as ranges, and their grid.
+            weights: the price of each level.
         """
         least, masses = law_of_weights(dict(ranges), np.array(rules.epsilons), weights)
         rounding = 2 * ROUNDOFF * len(masses)
@@ -173,11 +183,13 @@ class Money:
 
     @property
     def last(self) -> int:
-        """The largest value."""
+        """Return the largest value of S that is not counted as lost."""
         return self.first + len(self.masses) - 1
 
     def pair(self, rules: Rules, weights: tuple[int, ...], layers: Iterable[Layer]) -> GroupPair:
-        """The pair of E[W_S], from W_0, W_1, ..."""
+        """Return the pair of E[W_S], where ``layers`` are upper bounds on W_0, W_1, ...
+        in order.
+        """
         low, high = window_of(rules, weights, self.last)
         nodes = np.arange(low, high + 1)
         values = np.full(len(nodes), self.beyond)
@@ -195,25 +207,26 @@ Ranges = tuple[tuple[float, int], ...]
 
 @lru_cache(maxsize=128)
 def tuned(ranges: Ranges, order: float) -> tuple[RoundingLevels, ...]:
-    """Anchors for ranges (ε, count), ε rising, worth their log-MGF at the order.
+    """Return rounding levels for ranges (ε, count), ε rising, by rising work and falling noise.
 
-    Each takes more work than the one before, and adds less noise.
+    A range is worth its log-MGF at the order λ = ``order``; any levels give a sound bound.
     """
-    found = []
+    chosen = []
     least = math.inf
-    by_work = sorted(_candidates(_Band(ranges, order)), key=lambda one: (one.work, one.noise))
+    candidates = _candidates(_Band(ranges, order))
+    by_work = sorted(candidates, key=lambda candidate: (candidate.work, candidate.noise))
     for candidate in by_work:
         if candidate.noise < least * tuning.LESS_NOISE:
             least = candidate.noise
-            found.append(candidate.levels)
-    return tuple(found)
+            chosen.append(candidate.levels)
+    return tuple(chosen)
 
 
 class _Candidate(NamedTuple):
     """Rounding levels that may be chosen.
 
     Attributes:
-        work: about what their game takes.
+        work: about what their game takes, in seconds.
         noise: about the share of the variance that they add.
         levels: the levels.
     """
@@ -224,9 +237,15 @@ class _Candidate(NamedTuple):
 
 
 class _Band:
-    """Ranges, their counts, and what a range is worth, by interpolation."""
+    """Ranges that are rounded together, and what a range of any size is worth.
+
+    Args:
+        ranges: (ε, count) of each range, ε rising.
+        order: λ; a range is worth its log-MGF at this order, between some points by interpolation.
+    """
 
     def __init__(self, ranges: Ranges, order: float) -> None:
+        """Compute the worth of ranges around those of the band."""
         self.epsilons = np.array([epsilon for epsilon, _ in ranges])
         self.counts = np.array([float(count) for _, count in ranges])
         self.count = float(self.counts.sum())
@@ -238,12 +257,14 @@ class _Band:
         self.total = float(self.counts @ self.worth(self.epsilons))
 
     def worth(self, epsilons: Floats) -> Floats:
-        """Return what each is worth."""
+        """Return what each of the ranges ``epsilons`` is worth."""
         log_worths = np.interp(np.log(epsilons), self._log_epsilons, self._log_worths)
         return np.exp(log_worths)
 
     def shares(self, top: int) -> Floats:
-        """The ranges worth 1, 2, ..., top parts of what the largest is, in units of it."""
+        """Return the ranges that are worth 1, 2, ..., top parts of what the largest is worth, in
+        units of the largest.
+        """
         worth_of_largest = self.worth(self.epsilons[-1:])
         log_worths = np.log(worth_of_largest * np.arange(1, top + 1) / top)
         log_epsilons = np.interp(log_worths, self._log_worths, self._log_epsilons)
@@ -251,13 +272,14 @@ class _Band:
 
 
 def _log_mgf_of_range(epsilon: float, order: float) -> float:
-    """The log-MGF of the loss of one ε-BR mechanism at an order."""
+    """Return an upper bound on the log-MGF of the loss of one ε-BR mechanism at an order λ."""
     charge = Charge({BoundedRange(epsilon): 1})
     return float(log_mgf(charge)(np.array([order]))[0])
 
 
 def _candidates(band: _Band) -> Iterator[_Candidate]:
-    """Levels of the prices 1 to top, for several tops and grids that reach about the largest range.
+    """Yield levels with the prices 1 to top, for several tops and grids that reach about the
+    largest range.
 
     A grid's step h is such that one of the levels is one of the ranges: that range is not rounded.
     """
@@ -272,7 +294,9 @@ def _candidates(band: _Band) -> Iterator[_Candidate]:
 
 
 def _steps_of_levels(band: _Band) -> Iterator[NDArray[np.int64]]:
-    """The grid steps to levels that are worth about 1, 2, ..., top parts of the largest range."""
+    """Yield the numbers of grid steps to levels that are worth about 1, 2, ..., top parts of the
+    largest range.
+    """
     for top in range(2, tuning.HIGHEST_TOP + 1):
         shares = band.shares(top)
         for steps_to_largest in tuning.TUNED_STEPS:
@@ -297,31 +321,37 @@ class _Coins(NamedTuple):
 
     @classmethod
     def of(cls, epsilons: Floats, levels: Floats) -> _Coins:
-        """The coins of Lemma 3, for each range between the levels around it."""
+        """Return the coins of Lemma 3, which round each range to one of the two levels
+        around it.
+        """
         above = np.searchsorted(levels, epsilons * (1 - 1e-9))
         below = np.maximum(above - 1, 0)
-        alone = (above == 0) | (levels[above] < epsilons * (1 + 1e-9))
-        distances = np.where(alone, 0.0, levels[below] - epsilons)
-        gaps = np.where(alone, 1.0, levels[below] - levels[above])
-        larger = np.where(alone, 1.0, np.expm1(distances) / np.expm1(gaps))
+        # A range below the first level, or next to one, is rounded up without a coin.
+        no_coin = (above == 0) | (levels[above] < epsilons * (1 + 1e-9))
+        distances = np.where(no_coin, 0.0, levels[below] - epsilons)
+        gaps = np.where(no_coin, 1.0, levels[below] - levels[above])
+        larger = np.where(no_coin, 1.0, np.expm1(distances) / np.expm1(gaps))
         paid: Floats = (below + 1) + larger * (above - below)
-        return cls(paid, np.unique(np.concatenate([above, below[~alone]])))
+        return cls(paid, np.unique(np.concatenate([above, below[~no_coin]])))
 
 
 def _judged(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate:
-    """The anchors ``steps`` · h with prices 1, 2, 3, ..., without those that are not used."""
+    """Return the levels ``steps`` · h with prices 1, 2, 3, ..., without those that no coin shows,
+    with their work and noise.
+    """
     levels = np.asarray(steps * h, dtype=np.float64)
     coins = _Coins.of(band.epsilons, levels)
     prices = coins.used + 1
-    # All together pay in the unit of the cheapest; the excess over what they are worth is noise.
+    # All levels pay in the unit of the one that is cheapest for its worth; the excess of the others
+    # is noise.
     worths = band.worth(levels[coins.used])
     unit = float((prices / worths).min())
     layers = float(band.counts @ coins.paid)
     last = int(steps[-1])
     noise = layers / (unit * band.total) - 1
     noise += 4 * tuning.CELL * h * h * band.count / band.spread
-    each = tuning.PER_STEP + tuning.PER_NODE * tuning.LAYER_NODES * last
+    work_of_step = tuning.PER_STEP + tuning.PER_NODE * tuning.LAYER_NODES * last
     scale = max(last * h / float(band.epsilons[-1]), 1.0) * (1 + 1e-12)
     used_steps = tuple(steps[coins.used].tolist())
     chosen = RoundingLevels(used_steps, tuple(prices.tolist()), noise, scale)
-    return _Candidate(layers * len(prices) * each, noise, chosen)
+    return _Candidate(layers * len(prices) * work_of_step, noise, chosen)

@@ -69,15 +69,31 @@ class Rules:
     def of(
         cls, ranges: dict[float, int], steps: int, *, upper: bool, reach: float = tuning.REACH
     ) -> Rules:
-        """The grid with about ``steps`` for the largest ε, every ε rounded outward exactly."""
+        """Return the rules of a game on a grid with about ``steps`` steps to the largest ε.
+
+        Every ε becomes a whole number of grid steps: at least ε for an upper bound, at most ε for a
+        lower one, both exactly.
+
+        Args:
+            ranges: the distinct ε's with counts; the counts only help to choose the grid.
+            steps: the least number of steps to the largest ε.
+            upper: whether V is bounded from above.
+            reach: how many standard deviations beyond its mean V matters to the right.
+        """
         epsilons = tuple(ranges)
         counts = tuple(ranges.values())
-        each, h = common_grid(epsilons, counts, steps, upper=upper)
-        return cls(epsilons, each, h, upper, reach)
+        steps_of_each, h = common_grid(epsilons, counts, steps, upper=upper)
+        return cls(epsilons, steps_of_each, h, upper, reach)
 
     def windows(self, states: NDArray[Any]) -> NDArray[Any]:
-        """First and last node worth computing, for states given as rows: shape (number of states,
-        2).
+        """Return the first and the last node worth computing in each state.
+
+        Args:
+            states: how often each ε is left, shape (number of states, number of ε's).
+
+        Returns:
+            Integers, shape (number of states, 2). Outside its window V is replaced by cruder
+                bounds.
         """
         epsilons = np.array(self.epsilons)
         mean_losses = np.array([mean_loss(epsilon) for epsilon in self.epsilons])
@@ -96,7 +112,7 @@ class Rules:
         return np.column_stack([first, last]).astype(np.int64)
 
     def nothing_left(self) -> Layer:
-        """V of the empty multiset, [1 - e^x]_+, rounded outward."""
+        """Return V of the empty multiset, [1 - e^x]_+, rounded outward."""
         reach = max(*self.steps, 1) + 2
         x = np.arange(-reach, reach + 1) * self.h
         computed = np.maximum(-np.expm1(x), 0.0)
@@ -107,7 +123,13 @@ class Rules:
         return Layer(-reach, values, 0, self.h, self.upper)
 
     def step(self, before: Layer, part: int, window: Sequence[int]) -> Floats:
-        """The value of playing one cost of a part first, at the nodes of a window."""
+        """Return bounds on the value of playing one cost first, at each node of a window.
+
+        Args:
+            before: bounds on V of what is left after that cost.
+            part: the place of the cost's ε in ``epsilons``.
+            window: the first and the last node.
+        """
         N = self.steps[part]
         values = before.extended(window[0] - N, window[1] + N)
         if not N:  # an ε that was rounded down to 0 is not played
@@ -118,7 +140,7 @@ class Rules:
 
 
 def mean_loss(epsilon: float) -> float:
-    """About maxkl(ε), the largest mean loss."""
+    """Return about maxkl(ε), the largest mean loss of a mechanism of ε-bounded range."""
     y = epsilon / math.expm1(epsilon)
     return y - 1 - math.log(y)
 
@@ -126,11 +148,11 @@ def mean_loss(epsilon: float) -> float:
 def common_grid(
     epsilons: tuple[float, ...], counts: State, steps: int, *, upper: bool
 ) -> tuple[State, float]:
-    """A grid step for several ε's, and how many steps each takes: N h >= ε (upper) or N h <= ε
-    (lower), exactly.
+    """Return (the number of grid steps N of each ε, the grid step h): N h >= ε for ``upper``, else
+    N h <= ε, exactly.
 
-    Among the grids with ``steps`` to ``2 steps`` for the largest ε, the one that changes Σ ε²
-    least.
+    Of the grids with ``steps`` to ``2 steps`` steps to the largest ε, the one is taken that changes
+    Σ ε² least.
     """
     largest = max(epsilons)
     if len(epsilons) == 1:
@@ -138,16 +160,16 @@ def common_grid(
     changes = _changes(epsilons, counts, steps, tuning.GRID_CELL, upper=upper)
     best = steps + int(np.argmin(changes))
     multiples = np.array(epsilons) / largest * best
-    each = tuple(int(n) for n in _rounded(multiples, upper=upper))
-    return each, _exact_step(epsilons, each, largest / best, upper=upper)
+    steps_of_each = tuple(int(n) for n in _rounded(multiples, upper=upper))
+    return steps_of_each, _exact_step(epsilons, steps_of_each, largest / best, upper=upper)
 
 
 @lru_cache(maxsize=8192)  # a partition asks for the same groups and steps again and again
 def rounding_noise(
     epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool = True
 ) -> float:
-    """Approximate variance that ``common_grid`` adds to the loss: ε's rounded outward, and ``cell``
-    h² per step.
+    """Estimate the variance that ``common_grid`` adds to the loss by rounding ε's outward, plus
+    ``cell`` h² for the step of each cost.
     """
     if len(epsilons) == 1:
         return cell * (epsilons[0] / steps) ** 2 * counts[0]
@@ -155,6 +177,9 @@ def rounding_noise(
 
 
 def _rounded(multiples: Floats, *, upper: bool) -> Floats:
+    """Round multiples of the grid step up or down to whole numbers, as floats; a deviation of 1e-9
+    from a whole number is ignored.
+    """
     if upper:
         return np.ceil(multiples - 1e-9)
     return np.floor(multiples + 1e-9)
@@ -163,21 +188,21 @@ def _rounded(multiples: Floats, *, upper: bool) -> Floats:
 def _changes(
     epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool
 ) -> Floats:
-    """By how much grids of ``steps`` to ``2 steps`` change the variance Σ ε²/4, interpolation
-    included, about.
+    """Estimate by how much grids of ``steps`` to ``2 steps`` steps change the variance Σ ε²/4, the
+    error of interpolation included; one value for each grid.
     """
-    each = np.array(epsilons)
-    many = np.array(counts, dtype=float)
+    sizes = np.array(epsilons)
+    times = np.array(counts, dtype=float)
     steps_to_largest = np.arange(steps, 2 * steps + 1)
-    h = each.max() / steps_to_largest[:, None]
-    moved = h * _rounded(each / h, upper=upper)
-    by_rounding = np.abs(moved**2 - each**2) / 4
-    return (by_rounding + cell * h**2) @ many
+    h = sizes.max() / steps_to_largest[:, None]
+    moved = h * _rounded(sizes / h, upper=upper)
+    by_rounding = np.abs(moved**2 - sizes**2) / 4
+    return (by_rounding + cell * h**2) @ times
 
 
 def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: bool) -> float:
-    """The float closest to h with N h >= ε (upper) or N h <= ε (lower) for every ε and its N,
-    exactly.
+    """Return the float closest to h with N h >= ε (``upper``) or N h <= ε (else) for every ε and
+    its N, compared as rationals.
     """
     for epsilon, N in zip(epsilons, steps, strict=True):
         while upper and Fraction(h) * N < Fraction(epsilon):
@@ -189,8 +214,16 @@ def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: b
 
 @dataclass(frozen=True)
 class Layer:
-    """Node values of V at one state, or a row for each of several: bounds at x = (first + j) h, and
-    what is outside.
+    """Bounds on V at consecutive nodes, in one state or in several at once (a row for each).
+
+    The nodes are at x = (first + j) h. Methods give bounds outside of them and between them.
+
+    Attributes:
+        first: the first node.
+        values: the bounds, shape (nodes,) or (states, nodes).
+        top: the node from which on V = 0; for several states a column.
+        h: the grid step.
+        upper: whether these are upper bounds.
     """
 
     first: int
@@ -200,12 +233,14 @@ class Layer:
     upper: bool
 
     def of_states(self, rows: NDArray[np.int64], tops: NDArray[np.int64]) -> Layer:
-        """The rows of some states, given from which node on V = 0 in each."""
+        """Return the layer with only the states in ``rows``; in each of them V = 0 from its node in
+        ``tops`` on.
+        """
         return replace(self, values=self.values[rows], top=tops[:, None])
 
     def extended(self, first: int, last: int) -> Floats:
-        """Node values from ``first`` to ``last``, by the cruder bounds outside of what is
-        stored.
+        """Return bounds at all nodes from ``first`` to ``last``; outside of the stored ones cruder
+        bounds, see the module docstring.
         """
         end = self.first + self.values.shape[-1]
         left = np.arange(first, min(self.first, last + 1), dtype=np.int64)
@@ -216,6 +251,7 @@ class Layer:
         return np.concatenate([self._left(left), stored, self._right(right)], axis=-1)
 
     def _left(self, nodes: Nodes) -> Floats:
+        """Return bounds on V at nodes to the left of the stored ones."""
         if not len(nodes):
             return self.values[..., :0]
         edge = self.values[..., :1]
@@ -233,6 +269,7 @@ class Layer:
         return np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
 
     def _right(self, nodes: Nodes) -> Floats:
+        """Return bounds on V at nodes to the right of the stored ones."""
         if not self.upper:
             return np.zeros((*self.values.shape[:-1], len(nodes)))
         # The chord from the last node to where V vanishes.
@@ -245,36 +282,39 @@ class Layer:
         return np.where(nodes >= self.top, FLOOR, np.maximum(chord, FLOOR))
 
     def above(self, x: NDArray[Any]) -> Floats:
-        """Upper bound at any x: the chord between the nodes around it (of an upper value
-        function).
+        """Return upper bounds on V at any x, not only at nodes: the chord between the two nodes
+        around it. The layer must be an upper one.
         """
         node = np.floor(x / self.h)
         first = int(node.min()) - 1
         last = int(node.max()) + 2
         values = self.extended(first, last)
         at = node.astype(int) - first
-        here = values[at]
-        after = values[at + 1]
+        at_node = values[at]
+        at_next = values[at + 1]
         share = np.clip(self._beyond(node, x), 0.0, 1.0)
-        chord = here - (here - after) * share
-        fall = np.maximum(values[at - 1] - after, 0)
+        chord = at_node - (at_node - at_next) * share
+        fall = np.maximum(values[at - 1] - at_next, 0)
         return chord * (1 + 4 * ROUNDOFF) + fall * self._moved(x)
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound on δ at an ε (of an upper value function)."""
+        """Return an upper bound on δ at one ε. The layer must be an upper one."""
         return float(self.above(np.array([epsilon]))[0])
 
     def _beyond(self, node: Floats, x: Floats) -> Floats:
-        """How far e^x lies beyond a node, as a share of the cell to the right of the node."""
+        """Return how far e^x lies beyond e^{node · h}, as a share of the cell to the right of the
+        node.
+        """
         share: Floats = np.expm1(x - node * self.h) / math.expm1(self.h)
         return share
 
     def _moved(self, x: NDArray[Any]) -> Floats:
-        """Bound on the movement of x within a cell by rounding, as a share of the cell."""
+        """Return a bound on how far rounding moves x within a cell, as a share of the cell."""
         return 64 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
 
     def below(self, x: Floats, above: Layer) -> Floats:
-        """Lower bound at any x (of a lower value function, given an upper one).
+        """Return lower bounds on V at any x. This layer must be a lower one, ``above`` an upper one
+        of the same V.
 
         H is convex: left of a node it lies above the line through the node and any point further
         right, so a lower bound at the node and an upper one to its right give a lower bound in
@@ -295,29 +335,30 @@ class Layer:
         return np.where(x < first, bounds_to_the_left, bounds)
 
     def _below_inside(self, inside: Floats, above: Layer) -> Floats:
-        """``below`` at any x between the first and the last node."""
+        """Return what ``below`` returns, for x between the first and the last stored node."""
         node = np.ceil(inside / self.h)
         first = int(node.min())
         last = int(node.max())
         values = self.extended(first, last)
         upper = above.above(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
-        here = values[at]
+        at_node = values[at]
         share = np.clip(-self._beyond(node, inside), 0.0, 1.0)
         moved = self._moved(inside)
-        rise = np.maximum(here - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
-        fall = np.maximum(upper[at] - here, 0.0) * moved
-        bounds = (here + rise) * INWARD - fall
+        rise = np.maximum(at_node - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
+        fall = np.maximum(upper[at] - at_node, 0.0) * moved
+        bounds = (at_node + rise) * INWARD - fall
         return np.maximum(bounds, 0.0)
 
 
 class _FirstPlay(NamedTuple):
-    """One ε that is played first in some states.
+    """One ε, and the states of one size in which it may be played first.
 
     Attributes:
-        part: its place.
-        some: which of the states have one to play.
-        left: the rows of the states that are then left.
+        part: the place of the ε in ``Rules.epsilons``.
+        some: the states in which at least one such cost is left, as places in the list of states
+            asked for.
+        left: for each of them, the row (in ``_Remainders``) of the state after the play.
     """
 
     part: int
@@ -327,13 +368,13 @@ class _FirstPlay(NamedTuple):
 
 @dataclass(frozen=True)
 class _Remainders:
-    """Every multiset that may be left of some counts.
+    """Every multiset that may be left of a game, as a row of a table.
 
     Attributes:
-        states: how often each ε is left, a row for each multiset.
+        states: how often each ε is left, shape (multisets, number of ε's).
         strides: for each ε, how many rows further up the multiset with one of it less is.
         tops: for each multiset, the node from which on V = 0.
-        windows: the first and the last node worth computing for each.
+        windows: for each multiset, the first and the last node worth computing.
     """
 
     states: NDArray[np.int64]
@@ -343,7 +384,7 @@ class _Remainders:
 
     @classmethod
     def of(cls, rules: Rules, counts: State) -> _Remainders:
-        """Of all counts up to these."""
+        """Return all multisets with at most ``counts`` costs of each ε."""
         sizes = [count + 1 for count in counts]
         states = np.array(list(product(*map(range, sizes))))
         strides = tuple(math.prod(sizes[part + 1 :]) for part in range(len(sizes)))
@@ -351,26 +392,29 @@ class _Remainders:
         return cls(states, strides, tops, rules.windows(states))
 
     def of_size(self, total: int) -> NDArray[np.intp]:
-        """The rows of the multisets of a size."""
+        """Return the rows of the multisets with ``total`` costs."""
         return np.flatnonzero(self.states.sum(axis=1) == total)
 
-    def first_plays(self, found: NDArray[np.intp], width: int) -> Iterator[_FirstPlay]:
-        """Each ε that may be played first, in batches of states.
+    def first_plays(self, rows: NDArray[np.intp], width: int) -> Iterator[_FirstPlay]:
+        """Iterate over each ε that may be played first, in batches of states that fit into the
+        processor's cache.
 
         Args:
-            found: rows of states.
-            width: how many node values are computed for each.
+            rows: rows of states.
+            width: how many node values are computed for each state.
         """
         for part, stride in enumerate(self.strides):
-            having = np.flatnonzero(self.states[found, part])
+            having = np.flatnonzero(self.states[rows, part])
             batches = math.ceil(len(having) * width / tuning.BATCH)
             for some in np.array_split(having, batches):
-                yield _FirstPlay(part, some, found[some] - stride)
+                yield _FirstPlay(part, some, rows[some] - stride)
 
 
 def solve(rules: Rules, counts: State) -> Layer:
-    """Bounds on V of a multiset: every multiset that may be left is a state, those of one size at a
-    time.
+    """Return bounds on V of a multiset.
+
+    Every multiset that may be left is a state; those of one size are computed together, from those
+    that are smaller by one.
 
     Args:
         rules: the game and its grid.
@@ -381,38 +425,38 @@ def solve(rules: Rules, counts: State) -> Layer:
     layer = rules.nothing_left()
     layer = replace(layer, values=layer.values[None])
     for total in range(1, sum(counts) + 1):
-        found = remainders.of_size(total)
-        layer = _layer_of_states(rules, remainders, found, layer, rows)
-        rows[found] = np.arange(len(found))
+        states = remainders.of_size(total)
+        layer = _layer_of_states(rules, remainders, states, layer, rows)
+        rows[states] = np.arange(len(states))
     return replace(layer, values=layer.values[0], top=int(remainders.tops[-1]))
 
 
 def _layer_of_states(
     rules: Rules,
     remainders: _Remainders,
-    found: NDArray[np.intp],
+    states: NDArray[np.intp],
     smaller: Layer,
     rows: NDArray[np.int64],
 ) -> Layer:
-    """Bounds on V of states of one size, from those of the states with one cost less.
+    """Return bounds on V of all states of one size, from bounds for the states with one cost less.
 
     Args:
         rules: the game and its grid.
         remainders: all states.
-        found: which of them are of this size.
-        smaller: those with one cost less.
-        rows: where each of these stands in it.
+        states: the rows of the states of this size.
+        smaller: the layer of the states with one cost less.
+        rows: for each row of ``remainders``, its place in the layer of its size.
     """
-    first = int(remainders.windows[found, 0].min())
-    last = int(remainders.windows[found, 1].max())
-    best = np.zeros((len(found), last - first + 1))
-    for play in remainders.first_plays(found, best.shape[1]):
+    first = int(remainders.windows[states, 0].min())
+    last = int(remainders.windows[states, 1].max())
+    best = np.zeros((len(states), last - first + 1))
+    for play in remainders.first_plays(states, best.shape[1]):
         check()
         after = smaller.of_states(rows[play.left], remainders.tops[play.left])
         values = rules.step(after, play.part, (first, last))
         # Bellman: V is the largest value over the cost that is played first.
         best[play.some] = np.maximum(best[play.some], values)
-    tops = remainders.tops[found][:, None]
+    tops = remainders.tops[states][:, None]
     # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which takes
     # many more chords.
     beyond = np.arange(first, last + 1) >= tops
@@ -421,11 +465,13 @@ def _layer_of_states(
 
 
 def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
-    """Bounds on the value of playing costs in one order; a lower bound on V in any case.
+    """Return bounds on the value of playing costs in one given order.
+
+    A lower bound is one on V as well: the order is one of the adversary's choices.
 
     Args:
         rules: the game and its grid.
-        played: places in ``rules.epsilons``, first played first.
+        played: for each cost the place of its ε in ``rules.epsilons``, first played first.
     """
     parts = list(reversed(played))
     which = np.array(parts)[:, None] == np.arange(len(rules.epsilons))
@@ -441,17 +487,23 @@ def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
 
 
 class Ladder:
-    """V of n equal ranges, n = 0, 1, 2, ..., each computed from the previous one, as far as needed
-    so far.
+    """V of n equal ranges for n = 0, 1, 2, ..., each computed from the one before, and some of them
+    stored for later calls.
+
+    Args:
+        rules: a game with a single ε.
     """
 
     def __init__(self, rules: Rules) -> None:
+        """Start with V of no costs."""
         self._rules = rules
         self._layers = {0: rules.nothing_left()}
         self._lock = threading.Lock()
 
     def value(self, count: int) -> Layer:
-        """Bounds on V of ``count`` costs."""
+        """Return bounds on V of ``count`` costs, computed from the largest stored n up to it.
+        Threads may call it at the same time.
+        """
         rules = self._rules
         with self._lock:
             n = max([place for place in self._layers if place <= count])
@@ -471,5 +523,7 @@ class Ladder:
 
 @lru_cache(maxsize=12)
 def ladder(epsilon: float, steps: int, *, upper: bool, reach: float) -> Ladder:
-    """The ladder of one range, cached for later queries."""
+    """Return the ladder of one range, with ``steps`` grid steps to ε; it is cached for later
+    queries.
+    """
     return Ladder(Rules.of({epsilon: 1}, steps, upper=upper, reach=reach))

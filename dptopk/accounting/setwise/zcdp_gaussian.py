@@ -32,11 +32,12 @@ LARGEST_RHO = 0.5  # of a cost
 # Starting variances that are tried, in units of the largest ρ; none of them may be below 1.
 STARTS: Floats = np.linspace(1.0, 8.0, 71)
 LARGEST_VARIANCE = 1e12  # the rounding of a Gaussian's profile stays small
+SMALLEST_VARIANCE = 1e-200  # the square of what is smaller may underflow
 
 
 def concentrated_gaussian(costs: Mapping[float, float]) -> float:
-    """An upper bound on the variance of a Gaussian loss whose profile is at least that of zCDP
-    costs, ξ = 0.
+    """Return an upper bound on the variance of a Gaussian loss whose profile is at least that of
+    zCDP costs with ξ = 0.
 
     A step on a Gaussian of variance s comes to at most sqrt(s') = sqrt(s) + ρ (1 + β)/sqrt(s) for s
     >= ρ, and the game ends at most at the Gaussian of any variance s_0 >= max ρ. The sum of all
@@ -64,7 +65,9 @@ Starts = TypeVar("Starts", float, Floats)
 
 
 def _exponents_of_beta(rho: float, start: Starts) -> tuple[Starts, Starts]:
-    """κ and g of Theorem H, β = (e^κ - 1) e^g, for costs up to ρ on a Gaussian of variance s_0."""
+    """Return κ and g of Theorem H, β = (e^κ - 1) e^g, for costs up to ρ on a Gaussian of variance
+    s_0 = ``start``.
+    """
     slope = 2 * rho / start  # a of the theorem
     longer = 1 + rho / 4 + rho**2 / start  # at least 1 + β
     kappa = rho / 8 + rho * slope / 6
@@ -74,8 +77,8 @@ def _exponents_of_beta(rho: float, start: Starts) -> tuple[Starts, Starts]:
 
 @dataclass(frozen=True)
 class SmallCostBudget:
-    """Theorem H' with prices, for filters of older ledgers: whatever is chosen while the prices
-    last is worth at most one Gaussian.
+    """Theorem H' with prices, for filters of older ledgers: small costs, chosen freely while a sum
+    of prices lasts, are worth at most one Gaussian.
 
     With money T left every play is worth at most G_φ(T) at every x, φ(T) = s_0 + T + c ln(1 +
     T/s_0), c = r (1 + r/s_0)/2, r = (1 + β) ρ, where ρ is the largest of a cost and s_0 >= ρ. The
@@ -92,13 +95,15 @@ class SmallCostBudget:
 
     @property
     def factor(self) -> float:
-        """1 + β, rounded up."""
+        """Return 1 + β of Theorem H, rounded up."""
         kappa, growth = _exponents_of_beta(self.largest_rho, self.start)
         beta = math.expm1(kappa) * math.exp(growth)
         return (1 + beta) * (1 + 32 * ROUNDOFF)
 
     def variance(self, money: float) -> float:
-        """φ(T), rounded up."""
+        """Return the variance φ(T) of the Gaussian for a sum of prices T = ``money``,
+        rounded up.
+        """
         largest = self.factor * self.largest_rho
         share = largest * (1 + largest / self.start) / 2
         total = self.start + money + share * math.log1p(money / self.start)
@@ -106,8 +111,10 @@ class SmallCostBudget:
 
 
 def zcdp_constant(cost: Cost) -> float:
-    """The smallest ρ for which every mechanism with this cost is known to be ρ-zCDP; inf if none
-    is. ξ + ρα <= (ξ + ρ) α for α > 1.
+    """Return the smallest ρ for which every mechanism with this cost is known to be ρ-zCDP; inf if
+    none is known.
+
+    A (ξ, ρ)-zCDP cost is (ξ + ρ)-zCDP, because ξ + ρα <= (ξ + ρ) α for α > 1.
     """
     if implied(cost).exact_zcdp is None:
         return math.inf
@@ -115,7 +122,8 @@ def zcdp_constant(cost: Cost) -> float:
 
 
 def gaussian_of(charge: Charge) -> GaussianDP:
-    """One Gaussian cost that is worth at least everything in a charge without failure mass.
+    """Return one Gaussian cost whose profile is at least that of all costs of a charge without
+    failure mass.
 
     Raises:
         NotApplicable: when a cost has no proven zCDP constant, or one above 1/2, or the numbers are
@@ -137,14 +145,16 @@ def gaussian_of(charge: Charge) -> GaussianDP:
         variance = concentrated_gaussian(rhos) + mu * mu
     except OverflowError:
         raise NotApplicable("the sum of ρ is too large") from None
-    if not 1e-200 < variance < LARGEST_VARIANCE:
+    if not SMALLEST_VARIANCE < variance < LARGEST_VARIANCE:
         raise NotApplicable("the sum of ρ is too small or too large")
     return GaussianDP(float(outward(math.sqrt(variance))))
 
 
 def with_gaussians(charge: Charge) -> Charge:
-    """Every ZCDP and CDP cost replaced by a Gaussian that satisfies it: μ²/2 <= ρ, or μ²/2 <= mean
-    and μ <= τ.
+    """Return the charge with every ZCDP and CDP cost replaced by a Gaussian that satisfies it.
+
+    A Gaussian of μ is ρ-zCDP if μ²/2 <= ρ, and (m, τ)-CDP if μ²/2 <= m and μ <= τ. It is one way to
+    play the cost, for lower bounds.
     """
     costs: dict[Cost, int] = {}
     for cost, times in charge:
@@ -162,23 +172,31 @@ def with_gaussians(charge: Charge) -> Charge:
 
 @dataclass(frozen=True)
 class DominatingGaussian(Curve):
-    """The profile of the Gaussian of Theorem H, with a lower end for one kind of pure cost."""
+    """The profile of the Gaussian of Theorem H, with a lower bound where all costs are alike.
+
+    Attributes:
+        charge: the costs.
+        gaussian: the Gaussian cost that stands for them.
+    """
 
     charge: Charge
     gaussian: GaussianDP
 
     def answer(self, query: Query) -> Answer:
-        """The Gaussian's answer, and what randomised responses attain at least."""
-        found = gaussian_curve(self.gaussian.mu).answer(query)
-        value = found.value
+        """Return the Gaussian's answer as the upper bound, and what a strategy attains as the lower
+        one.
+        """
+        above = gaussian_curve(self.gaussian.mu).answer(query)
+        value = above.value
         if query.epsilon is not None:
             return Answer(value)
         lower = self._attained(query.delta_below, value)
         return Answer(value, lower if lower > 0 else None)
 
     def _attained(self, delta: float, upper: float) -> float:
-        """Equal costs play randomised response, where an ε-BR mechanism may be that of ε/2; zCDP
-        costs play Gaussians.
+        """Return an ε that some mechanisms attain at ``delta``: ZCDP and Gaussian costs played as
+        Gaussians, or many copies of one pure or bounded-range cost as randomised response (of ε/2
+        for ε-BR); 0 for other charges.
         """
         if all(isinstance(cost, ZCDP | GaussianDP) for cost in self.charge.costs):
             played = gaussian(with_gaussians(self.charge))
@@ -198,5 +216,5 @@ class DominatingGaussian(Curve):
     takes=types_with("exact_zcdp"),
 )
 def zcdp_gaussian(charge: Charge) -> DominatingGaussian:
-    """One Gaussian for all costs: nearly exact for very many small ones."""
+    """Bound all costs by one Gaussian, which is nearly exact for very many small ones."""
     return DominatingGaussian(charge, gaussian_of(charge))
