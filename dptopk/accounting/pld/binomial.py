@@ -37,10 +37,13 @@ _STIRLING = np.array([
 
 
 def bernstein_reach(variance: Floats | float) -> Floats:
-    """A distance from its mean that a binomial variable exceeds, on either side, with probability
-    below e^-46 only.
+    """Return a distance from its mean that a binomial variable exceeds, on either side, with
+    probability below e^-46 only.
 
     Bernstein's inequality: t² = 92 (v + t/3) has the root t = 46/3 + sqrt((46/3)² + 92 v).
+
+    Args:
+        variance: v of the binomial variable, any shape.
     """
     return np.ceil(16 + np.sqrt(240 + 92 * np.asarray(variance)))
 
@@ -48,8 +51,8 @@ def bernstein_reach(variance: Floats | float) -> Floats:
 def log_binomial_pmf(
     successes: ArrayLike, trials: ArrayLike, success: ArrayLike, failure: ArrayLike
 ) -> Floats:
-    """Log-pmf of a binomial variable; relative error of the pmf about 1e-15 (5 + |ln pmf| +
-    |successes - mean|).
+    """Return the log-pmf of a binomial variable; the relative error of the pmf is about 1e-15 (5 +
+    |ln pmf| + |successes - mean|).
 
     Args:
         successes: integers in [0, trials], any shape; all arguments are broadcast.
@@ -65,26 +68,28 @@ def log_binomial_pmf(
     i, n, p, q = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in arguments))
     p = p + 0.0  # no negative zeros
     q = q + 0.0
-    rest = n - i
+    failures = n - i
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = (
             _stirling_error(n)
             - _stirling_error(i)
-            - _stirling_error(rest)
+            - _stirling_error(failures)
             - _deviance(i, n * p)
-            - _deviance(rest, n * q)
-            + 0.5 * np.log(n / (2 * np.pi * i * rest))
+            - _deviance(failures, n * q)
+            + 0.5 * np.log(n / (2 * np.pi * i * failures))
         )
-        none = np.where(n > 0, n * np.where(p < 0.5, np.log1p(-p), np.log(q)), 0.0)
-        every = n * np.where(q < 0.5, np.log1p(-q), np.log(p))
-    return np.where(i == 0, none, np.where(rest == 0, every, inner))
+        no_success = np.where(n > 0, n * np.where(p < 0.5, np.log1p(-p), np.log(q)), 0.0)
+        all_success = n * np.where(q < 0.5, np.log1p(-q), np.log(p))
+    return np.where(i == 0, no_success, np.where(failures == 0, all_success, inner))
 
 
 def log_response_pmf(
     count: int, epsilon: float, first: int = 0, last: int | None = None
 ) -> tuple[Floats, Floats]:
-    """Log-pmf of the true answers among ``count`` randomised responses, Bin(k, e^ε/(1 + e^ε)), and
+    """Return the log-pmf of the number of true answers among ``count`` randomised responses, and
     its error.
+
+    The number is binomial with k = ``count`` trials of probability e^ε/(1 + e^ε).
 
     Args:
         count: k >= 1.
@@ -98,14 +103,15 @@ def log_response_pmf(
     small = math.exp(-epsilon)
     log_success = -math.log1p(small)
     log_failure = log_success - epsilon
-    hits = np.arange(first, (count if last is None else last) + 1)
+    if last is None:
+        last = count
+    hits = np.arange(first, last + 1)
     success = 1 / (1 + small)
     failure = small / (1 + small)
-    if (
-        count * failure < 1e-280
-    ):  # far below what any index asks of the mean of the rest: its logarithm is what counts
-        rest = (count - hits).astype(float)
-        values = _with_rare_failures(hits.astype(float), rest, float(count), success, log_failure)
+    # So small a mean number of lies matters at every index through its logarithm only.
+    if count * failure < 1e-280:
+        lies = (count - hits).astype(float)
+        values = _with_rare_failures(hits.astype(float), lies, float(count), success, log_failure)
     else:
         values = log_binomial_pmf(hits, count, success, failure)
     values = np.where(hits == count, count * log_success, values)
@@ -115,26 +121,33 @@ def log_response_pmf(
 
 
 def _with_rare_failures(
-    hits: Floats, rest: Floats, count: float, success: float, log_failure: float
+    hits: Floats, lies: Floats, count: float, success: float, log_failure: float
 ) -> Floats:
-    """The same formula with d(n-i, nq) = (n-i) (ln(n-i) - ln n - ln q) - (n-i), where nq is below
-    the floats.
+    """Return the log-pmf where nq is below the floats, by d(n-i, nq) = (n-i) (ln(n-i) - ln n - ln
+    q) - (n-i).
+
+    Args:
+        hits: numbers of true answers i; values at i = 0 and i = n are not meaningful.
+        lies: n - i.
+        count: n.
+        success: p.
+        log_failure: ln q.
     """
-    within = (hits > 0) & (rest > 0)
-    i = np.where(within, hits, 1.0)
-    j = np.where(within, rest, 1.0)
+    inner = (hits > 0) & (lies > 0)
+    truths = np.where(inner, hits, 1.0)
+    failures = np.where(inner, lies, 1.0)
     return (
         _stirling_error(np.asarray(count))
-        - _stirling_error(i)
-        - _stirling_error(j)
-        - _deviance(i, np.asarray(count * success))
-        - (j * (np.log(j / count) - log_failure) - j)
-        + 0.5 * np.log(count / (2 * np.pi * i * j))
+        - _stirling_error(truths)
+        - _stirling_error(failures)
+        - _deviance(truths, np.asarray(count * success))
+        - (failures * (np.log(failures / count) - log_failure) - failures)
+        + 0.5 * np.log(count / (2 * np.pi * truths * failures))
     )
 
 
 def _stirling_error(n: Floats) -> Floats:
-    """Error of Stirling's formula for ln n!, n >= 1 an integer."""
+    """Return s(n), the error of Stirling's formula for ln n!, at integers n >= 1."""
     large = np.maximum(n, 15.0)
     x = 1 / large**2
     series = (
@@ -144,7 +157,9 @@ def _stirling_error(n: Floats) -> Floats:
 
 
 def _deviance(x: Floats, mean: Floats) -> Floats:
-    """X ln(x/mean) + mean - x >= 0 without cancellation when x is close to the mean."""
+    """Return d(x, mean) = x ln(x/mean) + mean - x >= 0, without cancellation when x is close to the
+    mean.
+    """
     v = (x - mean) / (x + mean)
     # x ln(x/mean) + mean - x = (x - mean) v + 2 x (atanh(v) - v)
     series = np.zeros_like(v)

@@ -42,6 +42,7 @@ class CharacteristicFunction:
     """
 
     def __init__(self, places: int) -> None:
+        """Start with the constant 1, the characteristic function of a sum without terms."""
         length = _fast_length(places)
         self._length = length
         self._roots = np.exp(-2j * np.pi / length * np.arange(length))
@@ -51,12 +52,12 @@ class CharacteristicFunction:
         self._dropped = 0.0  # the sum of the squares of those of the others
 
     def error(self) -> float:
-        """A bound on the 2-norm of the error at all frequencies, negative ones included."""
+        """Return a bound on the 2-norm of the error at all frequencies, negative ones included."""
         squares = float(self._errors @ self._errors) + self._dropped
         return math.sqrt(2 * squares) * (1 + 1e-9)
 
     def masses(self, first: int) -> tuple[Floats, float]:
-        """The masses on the grid from place ``first`` on, and a bound on the 1-norm of their
+        """Return the masses on the grid from place ``first`` on, and a bound on the 1-norm of their
         numerical error.
 
         Parseval: the 1-norm of an error is at most sqrt(n) times its 2-norm, which is that of its
@@ -70,8 +71,12 @@ class CharacteristicFunction:
         return masses, self.error() + math.sqrt(2) * inverse
 
     def multiply(self, indices: Indices, masses: Floats, count: int) -> None:
-        """Multiply by the characteristic functions of all rows of masses at integer places, to the
-        power count.
+        """Multiply by the characteristic functions of several laws, each to the power ``count``.
+
+        Args:
+            indices: shape (laws, atoms), the integer places of the atoms.
+            masses: the probabilities of the atoms, same shape.
+            count: how often each law is taken.
         """
         from scipy.sparse import csr_array
 
@@ -81,7 +86,8 @@ class CharacteristicFunction:
             if rows.size == 1 and points.size * self._active.size > FFT_WORTH * self._length:
                 self._by_fft(indices[rows[0]], masses[rows[0]], count)
                 continue
-            ends = np.arange(0, place.size + 1, place.shape[1])
+            atoms = place.shape[1]
+            ends = np.arange(0, place.size + 1, atoms)
             weights = csr_array(
                 (masses[rows].ravel(), place.ravel(), ends), shape=(rows.size, points.size)
             )
@@ -89,11 +95,17 @@ class CharacteristicFunction:
             # Few of a row's places are the other rows'; a real matrix times a complex one is one
             # times pairs of reals.
             factors = (weights @ basis.view(float)).view(complex)
-            self._factor(
-                np.multiply.reduce(factors, axis=0), count, rows.size * (place.shape[1] + 16) * EPS
-            )
+            error = rows.size * (atoms + 16) * EPS
+            self._factor(np.multiply.reduce(factors, axis=0), count, error)
 
     def _by_fft(self, indices: Indices, masses: Floats, count: int) -> None:
+        """Multiply by the characteristic function of one law, computed by an FFT.
+
+        Args:
+            indices: shape (atoms,), the integer places.
+            masses: their probabilities.
+            count: how often the law is taken.
+        """
         dense = np.bincount(indices % self._length, masses, minlength=self._length)
         norm = math.sqrt(self._length) * min(float(np.linalg.norm(dense)), 1.0)
         error = (FFT_ERROR * math.log2(self._length + 1) * norm + 8) * EPS
@@ -108,10 +120,15 @@ class CharacteristicFunction:
         is faint, so is its error.
         """
         power = by_squaring(np.multiply, factor, count)
-        own = count * (error + 4 * EPS) * (np.abs(factor) + error) ** (count - 1)
-        before = np.abs(self._values)
-        times = np.abs(power)
-        errors = before * own + (times + own) * self._errors + 4 * EPS * before * times + TINIEST
+        power_errors = count * (error + 4 * EPS) * (np.abs(factor) + error) ** (count - 1)
+        moduli = np.abs(self._values)
+        power_moduli = np.abs(power)
+        errors = (
+            moduli * power_errors
+            + (power_moduli + power_errors) * self._errors
+            + 4 * EPS * moduli * power_moduli
+            + TINIEST
+        )
         self._errors = errors * (1 + 1e-9)
         self._values = self._values * power
         alive = np.abs(self._values) > FAINT
@@ -123,23 +140,22 @@ class CharacteristicFunction:
 
 
 def _blocks(cells: Indices) -> list[Indices]:
-    """Rows gathered so that those of one block share a few grid points; the blocks in a shuffled
-    order.
+    """Return the rows in blocks, such that the laws of one block share a few grid points; the
+    blocks are in a shuffled order.
     """
     order = np.argsort(cells, kind="stable")
     rank = np.concatenate([[0], np.cumsum(np.diff(cells[order]) > 0)])
-    groups = np.split(order, np.flatnonzero(np.diff(rank // GROUPED_RANKS)) + 1)
-    blocks = [
-        block
-        for group in groups
-        for block in np.array_split(group, math.ceil(group.size / ROWS_AT_ONCE))
-    ]
+    group_starts = np.flatnonzero(np.diff(rank // GROUPED_RANKS)) + 1
+    blocks: list[Indices] = []
+    for group in np.split(order, group_starts):
+        blocks += np.array_split(group, math.ceil(group.size / ROWS_AT_ONCE))
     # Losses of different sizes together make the spectrum faint sooner.
-    return [blocks[i] for i in np.random.default_rng(0).permutation(len(blocks))]
+    shuffled = np.random.default_rng(0).permutation(len(blocks))
+    return [blocks[place] for place in shuffled]
 
 
 def _fast_length(n: int) -> int:
-    """An even length of at least n that FFTs like."""
+    """Return the least even length of at least n for which FFTs are fast."""
     from scipy.fft import next_fast_len
 
     length = int(next_fast_len(max(n, 2), real=True))

@@ -37,8 +37,8 @@ WORK_PER_CLOCK = 0.015
 
 
 def decay(epsilon: float, side: int = 1) -> float:
-    """κ = 1/(e^ε - 1): rounded down (side = 1, an upper bound on δ) or up (side = -1); 0 where it
-    is below 1e-290.
+    """Return κ = 1/(e^ε - 1), rounded down (``side`` = 1, an upper bound on δ) or up (``side`` =
+    -1); a κ below 1e-290 becomes 0 or 1e-290.
 
     >>> round(decay(1.0), 6)
     0.581977
@@ -55,12 +55,12 @@ def decay(epsilon: float, side: int = 1) -> float:
 
 
 def _log_share(kappa: float) -> float:
-    """Ln((κ+1) A) = -κ ln(1 + 1/κ), in [-1, 0)."""
+    """Return ln((κ+1) A) = -κ ln(1 + 1/κ), in [-1, 0)."""
     return -kappa * math.log1p(1 / kappa)
 
 
 def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
-    """Upper bound on ln E e^{λL} for λ > 0, exact to rounding; inf from κ on.
+    """Return an upper bound on ln E e^{λL} at each λ > 0, exact to rounding; inf from κ on.
 
     With κ as it is computed, 1 - s = (κ-λ)(κ+1+λ)/(κ(κ+1)) has no cancellation but that of two
     exact numbers.
@@ -71,40 +71,46 @@ def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
     total = (1 + kappa / (kappa + 1)) * math.exp(_log_share(kappa))
     inside = np.minimum(lam, kappa * (1 - EPS))  # where λ >= κ the value is not used
     s = inside / kappa * ((1 + inside) / (kappa + 1))
-    left = (kappa - inside) / kappa * ((kappa + 1 + inside) / (kappa + 1))
-    values = np.log1p(total * (s / left)) * (1 + 16 * EPS)
+    one_minus_s = (kappa - inside) / kappa * ((kappa + 1 + inside) / (kappa + 1))
+    values = np.log1p(total * (s / one_minus_s)) * (1 + 16 * EPS)
     return np.where(lam < kappa, values, math.inf)
 
 
 @dataclass(frozen=True)
 class ExponentialClock(LossComponent):
-    """n copies of the pair; from above and from below its law on a grid is a two-sided geometric
-    one.
+    """n copies of the pair of a clock; on a grid its law is a two-sided geometric one, from above
+    and from below.
 
-    From above: the pair whose profile is joined by chords in u between the points of the grid. From
-    below: outcomes are seen only up to cells, one around loss 0 and then cells of a width w, placed
-    so that their losses are multiples of w: post-processing. Both are off to second order in the
-    step.
+    From above it is the pair whose profile is joined by chords in u between the points of the grid.
+    From below outcomes are seen only up to cells, one around loss 0 and then cells of a width w,
+    placed so that their losses are multiples of w: post-processing. Both are off to second order in
+    the step.
+
+    Attributes:
+        epsilon: ε of a clock.
+        count: n.
     """
 
     epsilon: float
     count: int
 
     def log_mgf(self, tilt: float) -> float:
-        """Return the log moment generating function of all copies; inf from κ on."""
+        """Return ln E e^{θL} of all copies at θ = ``tilt``; inf from κ on."""
         return self.count * float(clock_log_mgf(self.epsilon, np.array([tilt]))[0])
 
     @property
     def exact(self) -> bool:
-        """No: the law is a density, and is brought onto the grid as a whole."""
+        """Return False: the law is a density, of which the grid holds an approximation."""
         return False
 
     def work(self) -> float:
-        """A law of some thousand places, from above and from below."""
+        """Return the work, in seconds, of a law of some thousand places from above and
+        from below.
+        """
         return WORK_PER_CLOCK
 
     def spread(self) -> float:
-        """E L² of all copies: 2A κ(κ+1) (1/κ³ + 1/(κ+1)³) each."""
+        """Return E L² of all copies, 2A κ(κ+1) (1/κ³ + 1/(κ+1)³) each."""
         kappa = decay(self.epsilon)
         if kappa == 0.0:
             return math.inf
@@ -113,11 +119,13 @@ class ExponentialClock(LossComponent):
         return self.count * 2 * share * (1 / kappa / kappa + below)
 
     def roundings(self) -> tuple[int, int]:
-        """Each copy from above; none is rounded down from below."""
+        """Return the numbers of laws whose losses are moved on the grid: every copy from above,
+        none from below.
+        """
         return self.count, 0
 
     def factors(self) -> int:
-        """One pair to a power."""
+        """Return 1: all copies are one law to a power."""
         return 1
 
     def pairs(self, grid: Grid) -> list[Pairs]:
@@ -125,7 +133,7 @@ class ExponentialClock(LossComponent):
 
         Raises:
             OverflowError: when the tilt is not below κ, or the grid is too fine to reach far
-            enough.
+                enough.
         """
         kappa = decay(self.epsilon, grid.side)
         if not grid.tilt < kappa:
@@ -153,32 +161,39 @@ class ExponentialClock(LossComponent):
 
 
 def _log_two_sided(start: float, kappa: float, width: float, j: Floats) -> Floats:
-    """Ln of the masses at -jw, ..., 0, ..., jw: G e^{-κjw} at jw, G e^{-(κ+1)jw} at -jw, with
-    ``start`` = ln G; at 0 what is left.
+    """Return the logarithms of the masses at -jw, ..., 0, ..., jw.
+
+    They are G e^{-κjw} at jw and G e^{-(κ+1)jw} at -jw; 0 has the rest of the probability.
+
+    Args:
+        start: ln G.
+        kappa: κ.
+        width: w.
+        j: 1, 2, ..., the last place.
     """
     log_up = start - kappa * width * j
     log_down = log_up - width * j
-    away = np.exp(log_up).sum() + np.exp(log_down).sum()
-    rest = 1.0 - float(away)
+    moved = np.exp(log_up).sum() + np.exp(log_down).sum()
+    at_zero = 1.0 - float(moved)
     # What is beyond the last place belongs elsewhere.
     farthest = float(j[-1])
-    far = math.exp(start - kappa * width * farthest) / -math.expm1(-kappa * width)
-    beyond = far * (1 + math.exp(-width * farthest))
-    rest = max(rest - beyond, 0.0)
+    mass_at_last = math.exp(start - kappa * width * farthest) / -math.expm1(-kappa * width)
+    mass_beyond = mass_at_last * (1 + math.exp(-width * farthest))
+    at_zero = max(at_zero - mass_beyond, 0.0)
     with np.errstate(divide="ignore"):
-        return np.concatenate([log_down[::-1], [np.log(rest)], log_up])
+        return np.concatenate([log_down[::-1], [np.log(at_zero)], log_up])
 
 
 def _cells(step: float) -> int:
-    """Return the number of steps (of 1/κ) in a cell from below: as steps are halved, cells shrink
-    by sqrt(2).
+    """Return the number of steps (of 1/κ) in a cell of the law from below; as steps are halved,
+    cells shrink by sqrt(2).
     """
     return max(1, math.floor(math.sqrt(0.05 / step)))
 
 
 def _start_above(kappa: float, h: float) -> float:
-    """Ln G, the masses at jh being G e^{-κjh} and G e^{-(κ+1)jh}: G = A
-    (1-e^{-κh})(e^{(κ+1)h}-1)/(e^h-1).
+    """Return ln G for the law from above, whose masses at jh are G e^{-κjh} and at -jh G
+    e^{-(κ+1)jh}: G = A (1-e^{-κh})(e^{(κ+1)h}-1)/(e^h-1).
     """
     log_a = _log_share(kappa) - math.log1p(kappa)
     ratio = math.expm1(-(kappa + 1) * h) / math.expm1(-h)
@@ -186,7 +201,8 @@ def _start_above(kappa: float, h: float) -> float:
 
 
 def _start_below(kappa: float, w: float) -> float:
-    """The same for cells [a + (j-1)w, a + jw], a = w - c, whose loss is jw.
+    """Return ln G for the law from below, whose cells [a + (j-1)w, a + jw], a = w - c, have the
+    loss jw.
 
     e^c = (1-e^{-κw})/κ · (κ+1)/(1-e^{-(κ+1)w}); the mass of cell j is (κ+1) A e^{-κ(a + (j-1)w)} (1
     - e^{-κw}).

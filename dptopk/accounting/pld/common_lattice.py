@@ -18,42 +18,50 @@ import numpy as np
 from dptopk._internal.rounding import ROUNDOFF
 from dptopk.accounting.pld.laws import LossLaw, Power, power
 
-Responses = tuple[
-    tuple[float, float], ...
-]  # (ε, weight) pairs by falling ε, the weights adding up to 1
-Parts = Sequence[tuple[Responses, int]]  # with their counts
+# A mixture: (ε, weight) pairs by falling ε, the weights adding up to 1.
+Responses = tuple[tuple[float, float], ...]
+# Mixtures with their counts.
+Parts = Sequence[tuple[Responses, int]]
 
 # The losses of a composition reach at most this many steps from end to end.
 MOST_LATTICE_CELLS = 60_000
 
 
 def signs(epsilon: float) -> tuple[float, float]:
-    """P[+ε] and P[-ε] of randomised response."""
+    """Return P[+ε] and P[-ε] of randomised response with this ε."""
     odds = math.exp(-epsilon)
     return 1 / (1 + odds), odds / (1 + odds)
 
 
 @dataclass(frozen=True, slots=True)
 class CommonLattice:
-    """A step, and the node of every ε: ε ≈ node · step."""
+    """A step, and a node for every ε such that ε ≈ node · step.
+
+    Attributes:
+        step: the distance of two nodes.
+        nodes: the node of each ε.
+    """
 
     step: float
     nodes: Mapping[float, int]
 
     def near(self) -> bool:
-        """Whether every ε is its node times the step, up to 8 units of roundoff."""
+        """Return whether every ε is its node times the step, up to 8 units of roundoff."""
         return all(
             abs(node * self.step - epsilon) <= 8 * ROUNDOFF * epsilon
             for epsilon, node in self.nodes.items()
         )
 
     def law(self, parts: Parts) -> LossLaw:
-        """The law under P of the sum of all losses; an ε may be off its node by 8 units of
-        roundoff.
+        """Return the law under P of the sum of all losses, with bounds on its rounding; an ε may be
+        off its node by 8 units of roundoff.
+
+        Args:
+            parts: mixtures of randomised responses, with their counts.
         """
         total = Power(np.ones(1))
         for responses, times in parts:
-            reach = self.nodes[responses[0][0]]
+            reach = self.nodes[_largest_epsilon(responses)]
             masses = np.zeros(2 * reach + 1)
             for epsilon, weight in responses:
                 plus, minus = signs(epsilon)
@@ -63,7 +71,8 @@ class CommonLattice:
         # A single mass: the weight, the sign's share and the sum of the two, below 16 units of
         # roundoff.
         mass_error = total.error + 16 * ROUNDOFF * sum(times for _, times in parts)
-        loss_error = 24 * ROUNDOFF * sum(times * responses[0][0] for responses, times in parts)
+        largest_loss = sum(times * _largest_epsilon(responses) for responses, times in parts)
+        loss_error = 24 * ROUNDOFF * largest_loss
         return LossLaw.sort(
             losses=self.step * total.places(),
             masses=total.masses,
@@ -73,9 +82,15 @@ class CommonLattice:
         )
 
 
+def _largest_epsilon(responses: Responses) -> float:
+    """Return the largest ε of a mixture, which comes first."""
+    epsilon, _ = responses[0]
+    return epsilon
+
+
 def common_lattice(parts: Parts) -> CommonLattice | None:
-    """A step of which all ε are multiples to within roundoff, or None when there is none within
-    MOST_LATTICE_CELLS.
+    """Return a step of which all ε are multiples to within roundoff, with their nodes, or None when
+    there is none with at most MOST_LATTICE_CELLS losses in the composition.
     """
     epsilons = {epsilon for responses, _ in parts for epsilon, _ in responses}
     smallest = min((epsilon for epsilon in epsilons if epsilon), default=1.0)
@@ -84,7 +99,7 @@ def common_lattice(parts: Parts) -> CommonLattice | None:
     ratios = {epsilon: Fraction(epsilon / smallest).limit_denominator(1000) for epsilon in epsilons}
     fine = math.lcm(*(ratio.denominator for ratio in ratios.values()))
     nodes = {epsilon: int(ratio * fine) for epsilon, ratio in ratios.items()}
-    reach = sum(times * nodes[responses[0][0]] for responses, times in parts)
+    reach = sum(times * nodes[_largest_epsilon(responses)] for responses, times in parts)
     lattice = CommonLattice(smallest / fine, nodes)
     if lattice.near() and 2 * reach <= MOST_LATTICE_CELLS:
         return lattice

@@ -56,15 +56,16 @@ class RandomizedResponseMixture:
     dropped: tuple[Pair, ...]
 
     def atoms(self) -> tuple[Floats, Floats]:
-        """Losses (rising, +inf last where there is an atom) and their probabilities under P."""
+        """Return the losses, rising (+inf last where there is an atom), and their probabilities
+        under P.
+        """
         law: dict[float, float] = {}
         for epsilon, weight in zip(self.epsilons, self.weights, strict=True):
-            small = math.exp(-epsilon) / (1 + math.exp(-epsilon))
-            for loss, probability in (
-                (epsilon, weight / (1 + math.exp(-epsilon))),
-                (0.0 - epsilon, weight * small),
-            ):
-                law[loss] = law.get(loss, 0.0) + probability
+            truth = weight / (1 + math.exp(-epsilon))
+            lie = weight * (math.exp(-epsilon) / (1 + math.exp(-epsilon)))
+            law[epsilon] = law.get(epsilon, 0.0) + truth
+            negative = 0.0 - epsilon  # 0.0, not -0.0, where ε = 0
+            law[negative] = law.get(negative, 0.0) + lie
         if self.atom:
             law[math.inf] = self.atom
         losses = sorted(law)
@@ -74,7 +75,7 @@ class RandomizedResponseMixture:
 def mixture(
     constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0
 ) -> RandomizedResponseMixture:
-    """The mixture of randomised responses that is the worst case of all (ε, δ) constraints
+    """Return the mixture of randomised responses that is the worst case of all (ε, δ) constraints
     together.
 
     Args:
@@ -97,9 +98,9 @@ def mixture(
     if not slopes:
         return RandomizedResponseMixture((), (), 1.0, (), tuple(smallest_deltas))
     weights = np.diff([*slopes, 1.0])
-    kept = set(epsilons)
-    active = [pair for pair in smallest_deltas if pair[0] in kept]
-    dropped = [pair for pair in smallest_deltas if pair[0] not in kept]
+    corners = set(epsilons)
+    active = [pair for pair in smallest_deltas if pair[0] in corners]
+    dropped = [pair for pair in smallest_deltas if pair[0] not in corners]
     return RandomizedResponseMixture(
         epsilons=tuple(epsilons),
         weights=tuple(weights.tolist()),
@@ -110,8 +111,12 @@ def mixture(
 
 
 def _lower_hull(pairs: list[Pair], nudge: float) -> tuple[list[float], list[float]]:
-    """The ε's of the corners of the hull of d after the origin, and the slopes of the segments that
-    end in them.
+    """Return the ε's of the corners of the hull of d after the origin, and the slopes of the
+    segments that end in them.
+
+    Args:
+        pairs: (ε, δ) by falling ε.
+        nudge: relative change of every δ first.
     """
     hull: list[Pair] = [(math.inf, 0.0)]  # the origin, x = 0
     slopes: list[float] = []
@@ -133,13 +138,15 @@ def _lower_hull(pairs: list[Pair], nudge: float) -> tuple[list[float], list[floa
 
 @lru_cache(maxsize=64)
 def worst_case(cost: MultiDP, nudge: float) -> RandomizedResponseMixture:
-    """Return the mixture of a cost; cached, because a composition needs it many times."""
+    """Return the mixture of a cost, as ``mixture`` does; cached, because a composition needs it
+    many times.
+    """
     return mixture(cost, nudge=nudge)
 
 
 def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...]:
-    """The constraints that are not implied by the others (Cadir-Najib-Shkel 2026, Assumption 1), by
-    falling ε.
+    """Return the constraints that are not implied by the others, by falling ε (Cadir-Najib-Shkel
+    2026, Assumption 1).
 
     >>> active_constraints([(1.0, 0.0), (0.5, 0.3), (0.2, 0.4)])  # (1, 0): δ(0.5) = 0.287
     ((1.0, 0.0), (0.2, 0.4))
@@ -148,7 +155,7 @@ def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...
 
 
 def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
-    """Validated constraints by falling ε, with the smallest δ for each ε."""
+    """Return the validated constraints by falling ε, with the smallest δ for each ε."""
     if isinstance(constraints, MultiDP):  # whose pairs were validated when it was made
         pairs = constraints.constraints
     else:
@@ -162,7 +169,7 @@ def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
 
 
 def _validated(constraints: Iterable[Pair]) -> list[Pair]:
-    """The pairs with their ranges checked."""
+    """Return the constraints as pairs whose ranges are checked."""
     try:
         pairs = [(epsilon, delta) for epsilon, delta in constraints]
     except (TypeError, ValueError):
@@ -171,19 +178,21 @@ def _validated(constraints: Iterable[Pair]) -> list[Pair]:
 
 
 def _slope(left: Pair, right: Pair) -> float:
-    """(d_right - d_left) / (x_right - x_left) for x = 1/(1 + e^ε), d = xδ, left having the larger ε
-    (perhaps inf).
+    """Return (d_right - d_left) / (x_right - x_left) for x = 1/(1 + e^ε), d = xδ.
 
     With r = x_left / x_right it is (δ_right - r δ_left) / (1 - r): nothing overflows, and 1 - r
     does not cancel.
+
+    Args:
+        left: (ε, δ) with the larger ε, perhaps inf.
+        right: (ε, δ) with the smaller ε.
     """
     (a, delta_a), (b, delta_b) = left, right
     ratio = math.exp(b - a) * (1 + math.exp(-b)) / (1 + math.exp(-a))
     rise = delta_b - ratio * delta_a
     run = -math.expm1(b - a) / (1 + math.exp(-a))
-    if (
-        run == 0
-    ):  # the ε's differ by less than the smallest float: whichever has the larger δ is dropped
+    # The ε's may differ by less than the smallest float: the one with the larger δ is then dropped.
+    if run == 0:
         if rise > 0:
             return math.inf
         return -math.inf

@@ -32,8 +32,9 @@ FEWEST = 64
 
 
 def mean_loss(scale: float, shift: int) -> float:
-    """E L, the smallest ρ of zCDP, rounded up; a sum of positive terms, each to a few ulps, and 16
-    ulps are added.
+    """Return E L, the smallest ρ for which the pair is ρ-zCDP, rounded up.
+
+    It is a sum of positive terms, each known to a few ulps, and 16 ulps are added.
 
     >>> round(mean_loss(2.0, 1), 9), round(0.5 * math.tanh(0.25), 9)
     (0.122459331, 0.122459331)
@@ -42,16 +43,16 @@ def mean_loss(scale: float, shift: int) -> float:
     epsilon = shift / scale
     convex = continuous_mean_loss(epsilon)
     if h < 1:
-        terms = (h ** (2 * j) / math.factorial(2 * j + 1) for j in range(1, 10))
-        rest = math.fsum(terms)  # sinh(h)/h - 1
-        lattice = rest / (1 + rest)
+        terms = [h ** (2 * j) / math.factorial(2 * j + 1) for j in range(1, 10)]
+        excess = math.fsum(terms)  # sinh(h)/h - 1
+        lattice = excess / (1 + excess)  # 1 - h / sinh(h)
     else:
         lattice = 1 - h * math.exp(-h) * 2 / -math.expm1(-2 * h)
     return max((convex - math.expm1(-epsilon) * lattice) * (1 + 16 * EPS), math.ulp(0.0))
 
 
 def continuous_mean_loss(epsilon: float) -> float:
-    """ε - 1 + e^{-ε}, to a few ulps."""
+    """Return ε - 1 + e^{-ε}, the mean loss of continuous Laplace noise, to a few ulps."""
     if epsilon >= 0.5:
         return epsilon - 1 + math.exp(-epsilon)
     # Taylor: the terms alternate and fall, so to end with a positive one is an upper bound
@@ -59,76 +60,99 @@ def continuous_mean_loss(epsilon: float) -> float:
 
 
 def discrete_laplace_log_mgf(scale: float, shift: int, lam: Floats) -> Floats:
-    """Upper bound on ln E e^{λL} for λ > 0: the closed form moved up by its rounding, and at most
-    λ(1+λ) E L.
+    """Return an upper bound on ln E e^{λL} at each λ > 0: the closed form moved up by its rounding,
+    or λ(1+λ) E L if that is less.
 
     With aφ - ah/2 = λε in front nothing overflows, and what is left lies in [-ln 2 - h/2, 0].
+
+    Args:
+        scale: of the noise.
+        shift: a, the integer by which a user moves the count.
+        lam: λ, any shape.
     """
     h = 1 / scale
     epsilon = shift / scale
     phi = (lam + 0.5) * h
     with np.errstate(under="ignore"):
         w = np.exp(-2 * shift * phi)
-    below = np.log((1 + w) / 2 + (1 - w) / 2 * (math.tanh(h / 2) / np.tanh(phi)))
-    slack = 16 * EPS * (1 + np.abs(below))
-    closed = lam * epsilon * (1 + 8 * EPS) + below + slack
+    remainder = np.log((1 + w) / 2 + (1 - w) / 2 * (math.tanh(h / 2) / np.tanh(phi)))
+    slack = 16 * EPS * (1 + np.abs(remainder))
+    closed = lam * epsilon * (1 + 8 * EPS) + remainder + slack
     mean = mean_loss(scale, shift) * (1 + 8 * EPS)
     return np.minimum(closed, lam * (1 + lam) * mean)
 
 
 @dataclass(frozen=True)
 class DiscreteLaplace(LossComponent):
-    """n copies of the pair; with J the sum of the j's the loss is (n a - 2J) h."""
+    """n copies of the pair; with J the sum of the j's the loss is (n a - 2J) h.
+
+    Attributes:
+        scale: 1/h.
+        shift: a.
+        count: n.
+    """
 
     scale: float
     shift: int
     count: int
 
     def log_mgf(self, tilt: float) -> float:
+        """Return ln E e^{θL} of all copies at θ = ``tilt``."""
         of_one = discrete_laplace_log_mgf(self.scale, self.shift, np.array([tilt]))
         return self.count * float(of_one[0])
 
     def spread(self) -> float:
+        """Return twice the mean loss of all copies, about their variance."""
         return 2 * self.count * mean_loss(self.scale, self.shift)
 
     @property
     def exact(self) -> bool:
+        """Return whether the pair is listed in full, in steps of 1."""
         return self._steps == 1
 
     @property
     def _steps(self) -> int:
+        """Return m, the number of values of j that are gathered in one step, so that not too many
+        atoms are listed.
+        """
         return math.ceil(self.shift / max(LISTED / math.sqrt(self.count), FEWEST))
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """The pair in steps of m; for several copies their product on the lattice of the j's, which
-        is exact.
+        """Return the pair in steps of m; for several copies their product on the lattice of the
+        j's, which is exact.
         """
         m = self._steps
         shift = -(-self.shift // m) if grid.side > 0 else self.shift // m
-        one = replace(_pair(self.scale, shift, m, grid.side), count=self.count)
+        copies = replace(_pair(self.scale, shift, m, grid.side), count=self.count)
         spacing = 2 * m / self.scale
         offset = self.count * shift * m / self.scale
-        return [summed(one, spacing, offset, grid)]
+        return [summed(copies, spacing, offset, grid)]
 
 
 def _pair(scale: float, shift: int, m: int, side: int) -> Pairs:
-    """The pair for a move by shift·m, its losses (shift - 2i) mh given as -i, i = 0..shift.
+    """Return the pair for a move by shift·m, its losses (shift - 2i) mh given as -i, i = 0..shift.
 
-    From above (side = 1): of the law of scale / m moved by ``shift``, which takes m steps as one
-    that is mh-DP. From
-    below: of the law itself, of which only a block is seen, j <= 0, 1 <= j <= m, m + 1 <= j <= 2m,
-    ...; the losses in block i are at least (shift - 2i) mh. With m = 1 both are the pair itself.
+    From above (side = 1) it is that of the law of scale / m moved by ``shift``, which takes m steps
+    as one that is mh-DP. From below it is that of the law itself, of which only a block is seen, j
+    <= 0, 1 <= j <= m, m + 1 <= j <= 2m, ...; the losses in block i are at least (shift - 2i) mh.
+    With m = 1 both are the pair itself.
+
+    Args:
+        scale: 1/h.
+        shift: the move in steps of m.
+        m: the length of a step.
+        side: 1 from above, -1 from below.
     """
     h = 1 / scale
     i = np.arange(shift + 1.0)
     # outcomes gathered in block i begin at e^{-starts}
     if side > 0:
-        fine = m * h
+        first_step = m * h
     else:
-        fine = h
-    starts = np.maximum(i - 1, 0.0) * (m * h) + fine
-    log_masses = -starts - math.log1p(math.exp(-fine))
+        first_step = h
+    starts = np.maximum(i - 1, 0.0) * (m * h) + first_step
+    log_masses = -starts - math.log1p(math.exp(-first_step))
     log_masses[1:-1] += math.log(-math.expm1(-m * h))
-    log_masses[0] += fine
+    log_masses[0] += first_step
     log_error = 4 * EPS * (float(np.abs(log_masses).max()) + 8)
     return pair_of(-i, log_masses, log_error=log_error)

@@ -37,8 +37,8 @@ _LEAST = 1e-6  # below this scale quotients are no longer rounded as stated
 
 
 def dominating_mu(scale: float, shift: int = 1) -> float:
-    """A μ such that discrete Gaussian noise of this scale, moved by up to ``shift``, is μ-GDP;
-    certified.
+    """Return a μ such that discrete Gaussian noise of this scale, moved by up to ``shift``, is
+    μ-GDP; certified.
 
     Args:
         scale: s >= 1e-6 in exp(-x²/2s²).
@@ -63,10 +63,14 @@ def dominating_mu(scale: float, shift: int = 1) -> float:
 
 @lru_cache(maxsize=1024)
 def _of_one(scale: float) -> float:
+    """Return an upper bound on the least μ for a move by one, by steps 2 and 3 of the module
+    docstring.
+    """
     if scale > _LISTED:  # step 3: with y = s^-2, m = 1 + y/12 + y²/12 has m - m³ y/12 >= 1 + y²/20
         square = 1 / (scale * scale)
         return (1 + square / 12 * (1 + square)) / scale * (1 + 8 * EPS)
-    first = 2 * float(_ends(scale, 0)[1][0])  # an upper bound on d_0: twice c_0
+    _, c_0 = _ends(scale, 0)
+    first = 2 * float(c_0[0])  # an upper bound on d_0, which is twice c_0
     excess = first * scale - 1
     last = math.ceil((1 + excess) / (2 * excess) * 1.001) + 1
     low, high = _ends(scale, last)
@@ -77,23 +81,23 @@ def _of_one(scale: float) -> float:
 
 
 def _ends(scale: float, last: int) -> tuple[Floats, Floats]:
-    """Lower and upper bounds on c_0, ..., c_last."""
+    """Return lower and upper bounds on c_0, ..., c_last for noise of this scale."""
     log_tails, log_error = _log_tails(scale, last + 1)
     c = -special.ndtri_exp(log_tails)
     # How far off that is, by Mills' ratio: ln Q(c) = -c²/2 - ln(2π)/2 + ln R(c), of slope -φ/Q, at
     # least max(c, 0.79).
     log_mills = np.log(math.sqrt(math.pi / 2) * special.erfcx(c / math.sqrt(2)))
-    found = -c * c / 2 - 0.5 * math.log(2 * math.pi) + log_mills
+    recomputed = -c * c / 2 - 0.5 * math.log(2 * math.pi) + log_mills
     rounding = EPS * (2 * c * c + 2 * np.abs(log_mills) + 8) + _MILLS_ERROR
-    difference = np.abs(found - log_tails) + rounding + log_error
-    off = difference / np.maximum(0.99 * c, 0.79)
-    if not np.all(off <= 0.01 * c):  # also so that the slope was one at c_k
+    difference = np.abs(recomputed - log_tails) + rounding + log_error
+    error_of_c = difference / np.maximum(0.99 * c, 0.79)
+    if not np.all(error_of_c <= 0.01 * c):  # also so that the slope was one at c_k
         raise InvalidParameter(f"scale {scale} is out of range")
-    return c - off, c + off
+    return c - error_of_c, c + error_of_c
 
 
 def _log_tails(scale: float, last: int) -> tuple[Floats, Floats]:
-    """Ln P[X >= k] for k = 1, ..., last, and bounds on their errors.
+    """Return ln P[X >= k] for k = 1, ..., last, and bounds on their errors.
 
     P[X >= k] = e^{-k²/2s²} M_k / M, M_k = 1 + e^{-(2k+1)/2s²} M_{k+1} and M = 2 M_0 - 1. The
     recursion begins so far out, with M = 1, that what it leaves out is below e^-40. A step adds 3
@@ -101,28 +105,28 @@ def _log_tails(scale: float, last: int) -> tuple[Floats, Floats]:
     error before: altogether less than EPS M_0 (3 + 2 M_0).
     """
     twice = 2 * scale * scale
-    begin = math.ceil(math.sqrt(last * last + 80 * scale * scale)) + 2
+    first_k = math.ceil(math.sqrt(last * last + 80 * scale * scale)) + 2
     factor = 1.0
-    factors = np.empty(begin)
-    for k in range(begin - 1, -1, -1):
+    factors = np.empty(first_k)
+    for k in range(first_k - 1, -1, -1):
         factor = 1 + math.exp(-(2 * k + 1) / twice) * factor
         factors[k] = factor
     starts = np.arange(1.0, last + 1)
     exponents = starts * starts / twice
-    whole = 2 * factors[0] - 1
-    log_tails = np.log(factors[1 : last + 1]) - math.log(whole) - exponents
+    total = 2 * factors[0] - 1
+    log_tails = np.log(factors[1 : last + 1]) - math.log(total) - exponents
     of_factors = 3 * factors[0] * (3 + 2 * factors[0])
     error = EPS * (4 * exponents + of_factors + 2 * np.abs(log_tails) + 8)
     return log_tails, error
 
 
 def covering_mu(epsilon: float) -> float:
-    """The smallest μ for which every ε-DP mechanism is μ-Gaussian DP, rounded up.
+    """Return the smallest μ for which every ε-DP mechanism is μ-Gaussian DP, rounded up.
 
     A convex trade-off curve with the same ends lies below the chain (0, 1), (a, a), (1, 0) of ε-DP,
     a = 1/(1 + e^ε), as soon as it does at the corner: Φ(Φ⁻¹(1 - a) - μ) <= a is μ >= 2Φ⁻¹(1 - a)
-    (the regions are those of Kairouz-Oh-Viswanath 2015, the Gaussian curve that of
-    Dong-Roth-Su 2022). Bounded range of ε is ε-DP.
+    (the regions are those of Kairouz-Oh-Viswanath 2015, the Gaussian curve that of Dong-Roth-Su
+    2022). Bounded range of ε is ε-DP.
 
     Args:
         epsilon: ε >= 0.

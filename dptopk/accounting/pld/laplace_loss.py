@@ -30,7 +30,8 @@ from dptopk.accounting.pld.pairs import Pairs, pair_of
 
 
 def laplace_mean_loss(epsilon: float) -> float:
-    """E L, the smallest ρ of zCDP, rounded up.
+    """Return E L, the smallest ρ for which the pair is ρ-zCDP, rounded up; ``epsilon`` is
+    shift/scale.
 
     >>> round(laplace_mean_loss(0.5), 9)
     0.10653066
@@ -39,13 +40,13 @@ def laplace_mean_loss(epsilon: float) -> float:
 
 
 def laplace_log_mgf(epsilon: float, lam: Floats) -> Floats:
-    """Upper bound on ln E e^{λL} for λ > 0: the closed form moved up by its rounding, and at most
-    λ(1+λ) E L.
+    """Return an upper bound on ln E e^{λL} at each λ > 0: the closed form moved up by its rounding,
+    or λ(1+λ) E L if that is less.
     """
     fall = np.expm1(-(1 + 2 * lam) * epsilon)
-    below = np.log1p(lam / (1 + 2 * lam) * fall)
-    slack = 16 * EPS * (1 + np.abs(below))
-    closed = lam * epsilon * (1 + 8 * EPS) + below + slack
+    remainder = np.log1p(lam / (1 + 2 * lam) * fall)
+    slack = 16 * EPS * (1 + np.abs(remainder))
+    closed = lam * epsilon * (1 + 8 * EPS) + remainder + slack
     mean = laplace_mean_loss(epsilon) * (1 + 8 * EPS)
     values: Floats = np.minimum(closed, lam * (1 + lam) * mean)
     return values
@@ -53,43 +54,52 @@ def laplace_log_mgf(epsilon: float, lam: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Laplace(LossComponent):
-    """n copies of the pair; ``epsilon`` is shift/scale, to one float, rounded up."""
+    """n copies of the pair of Laplace noise.
+
+    Attributes:
+        epsilon: shift/scale, rounded up to a float.
+        count: n.
+    """
 
     epsilon: float
     count: int
 
     def log_mgf(self, tilt: float) -> float:
-        """The closed form."""
+        """Return an upper bound on ln E e^{θL} of all copies at θ = ``tilt``, by the
+        closed form.
+        """
         return self.count * float(laplace_log_mgf(self.epsilon, np.array([tilt]))[0])
 
     def spread(self) -> float:
-        """About twice the mean loss."""
+        """Return twice the mean loss of all copies, about their variance."""
         return 2 * self.count * laplace_mean_loss(self.epsilon)
 
     @property
     def exact(self) -> bool:
-        """No: cells are split."""
+        """Return False: the mass inside a cell is moved to its ends."""
         return False
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """The pair on cells of [-ε, ε]; of several copies the product on the lattice of the cells,
-        which is exact.
+        """Return the pair on cells of [-ε, ε]; of several copies the product on the lattice of the
+        cells, which is exact.
         """
         cells = max(int(LISTED / math.sqrt(self.count)), FEWEST)
         if grid.side > 0:
-            return DiscreteLaplace(
-                math.nextafter(cells / self.epsilon, 0.0), cells, self.count
-            ).pairs(grid)
+            scale = math.nextafter(cells / self.epsilon, 0.0)
+            return DiscreteLaplace(scale, cells, self.count).pairs(grid)
         epsilon = self.epsilon * (1 - 4 * EPS)
         h = epsilon / cells
-        return [
-            summed(replace(_middles(h, cells), count=self.count), h, self.count * epsilon, grid)
-        ]
+        copies = replace(_middles(h, cells), count=self.count)
+        return [summed(copies, h, self.count * epsilon, grid)]
 
 
 def _middles(h: float, cells: int) -> Pairs:
-    """The two atoms, and each cell as one outcome: its losses ε, ε - h, ε - 3h, ..., -ε given as 0,
-    -1, -3, ...
+    """Return the pair of which only the cell is seen, and the two atoms; its losses ε, ε - h, ε -
+    3h, ..., -ε are given as 0, -1, -3, ...
+
+    Args:
+        h: half the length of a cell.
+        cells: the number of cells.
     """
     places = np.concatenate([[0.0], np.arange(1.0, 2 * cells, 2), [2.0 * cells]])
     starts = np.concatenate([[0.0], np.arange(cells) * h, [cells * h]])

@@ -75,46 +75,55 @@ class LossDistribution:
 
     @property
     def losses(self) -> Floats:
-        """The grid points, shape (n,)."""
+        """Return the grid points, shape (n,)."""
         return self.step * (self.first + np.arange(self.masses.size, dtype=float))
 
     @property
     def log_masses(self) -> Floats:
-        """Ln P[L = x_i] as computed; -inf where the mass is 0. The error comes on top
-        (``error``).
+        """Return ln P[L = x_i] as computed, -inf where the mass is 0; ``error`` bounds how far the
+        masses are off.
         """
         with np.errstate(divide="ignore"):
             return np.log(self.masses) + (self.log_scale - self.tilt * self.losses)
 
     def pairs(self) -> Pairs:
-        """This product as one pair; its errors come along."""
-        kept = self.masses > 0
-        pair = pair_of(self.losses[kept], self.log_masses[kept], log_error=self.log_error)
+        """Return this product as one pair, with its errors."""
+        positive = self.masses > 0
+        pair = pair_of(self.losses[positive], self.log_masses[positive], log_error=self.log_error)
         return replace(pair, loss_error=self.shift, error=self.error)
 
     @cached_property
     def _curve(self) -> LossCurve:
-        """The privacy profile of the computed masses, without ``error``."""
-        kept = self.masses > 0
-        x = self.losses[kept]
-        return LossCurve(x, self.log_masses[kept], log_error=self.log_error, loss_error=self.shift)
+        """Return the privacy profile of the computed masses, which does not account for
+        ``error``.
+        """
+        positive = self.masses > 0
+        x = self.losses[positive]
+        return LossCurve(
+            x, self.log_masses[positive], log_error=self.log_error, loss_error=self.shift
+        )
 
     def log_unit(self, x: float) -> float:
-        """Ln F(x): how much a unit of tilted mass can change δ(x)."""
+        """Return ln F(x), where F(x) is how much a unit of tilted mass can change δ(x)."""
         return self.log_scale - self.tilt * (x - self.shift) + log_peak(self.tilt) + self.log_error
 
     def delta(self, epsilon: float, side: int | None = None) -> float:
-        """δ at one ε: a bound on that of the exact grid product, upper or lower by ``side`` (None:
-        this product's).
+        """Return a bound on the δ of the exact grid product at one ε.
+
+        Args:
+            epsilon: ε.
+            side: 1 for an upper bound, -1 for a lower one; None: the side of this product.
         """
         slack = self.error * _exp(self.log_unit(epsilon)) * (1 + 1e-9)
-        if (side or self.side) > 0:
+        if side is None:
+            side = self.side
+        if side > 0:
             return min(float(self._curve.delta(epsilon)) + slack, 1.0)
         return max(float(self._curve.delta_lower(epsilon)) - slack, 0.0)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε with δ(ε) <= delta: a bound on that of the exact product, upper or lower
-        by ``side``.
+        """Return a bound on the smallest ε with δ(ε) <= delta of the exact grid product, an upper
+        or a lower one by ``side``.
         """
         if self.side > 0:
             # F falls: the slack at the first guess covers that at the larger ε found with it.
@@ -127,13 +136,14 @@ class LossDistribution:
         # twice the slack is room for that. Where it is not enough 0 is the bound.
         guess = float(self._curve.epsilon_lower(delta))
         slack = 2 * self.error * _exp(self.log_unit(guess))
-        found = float(self._curve.epsilon_lower(min(delta + slack, 1.0)))
-        if self.error * _exp(self.log_unit(found)) <= slack * (1 - 1e-9):
-            return found
+        lower_end = float(self._curve.epsilon_lower(min(delta + slack, 1.0)))
+        if self.error * _exp(self.log_unit(lower_end)) <= slack * (1 - 1e-9):
+            return lower_end
         return 0.0
 
 
 def _exp(exponent: float) -> float:
+    """Return e^exponent, or inf where that is beyond the floats."""
     if exponent < 700:
         return math.exp(exponent)
     return math.inf
@@ -141,7 +151,17 @@ def _exp(exponent: float) -> float:
 
 @dataclass(frozen=True)
 class _Placed:
-    """Pairs on the grid: tilted masses at integer multiples of the step, each row summing to 1."""
+    """Independent pairs on the grid, tilted.
+
+    Attributes:
+        indices: shape (rows, atoms), the losses as multiples of the step, a pair a row.
+        masses: the tilted masses, each row summing to 1.
+        count: how often every row is taken.
+        log_scale: K(θ) of one copy, summed over rows.
+        error: bound on the error of all rows and copies, in total variation of the tilted product.
+        shift: bound on the rounding of the total loss.
+        noise: Σ E[(grid point - loss)²] of a split, over all rows and copies.
+    """
 
     indices: Indices
     masses: Floats
@@ -156,7 +176,10 @@ class _Placed:
 class _Moved:
     """Losses brought onto the grid, before the tilt: each row a pair, each column a grid point.
 
-    ``moves`` are the distances by which the losses were moved, counted by ``_Placed.noise``.
+    Attributes:
+        indices: the losses as multiples of the step, whole numbers.
+        log_masses: the logarithms of the masses under P.
+        moves: the distances by which the losses were moved, counted by ``_Placed.noise``.
     """
 
     indices: Floats
@@ -165,27 +188,39 @@ class _Moved:
 
 
 def _split(pairs: Pairs, step: float, twist: float) -> _Moved:
-    """Every loss divided between its two neighbours.
+    """Divide every loss between its two neighbours on the grid.
 
-    Above goes p (1 - e^{-rest}) / (1 - e^{-step}), and below p e^{-rest} (1 - e^{rest - step}) / (1
-    - e^{-step}).
+    With r the distance of a loss from the grid point below it and h the step, p (1 - e^{-r}) / (1 -
+    e^{-h}) goes up and p e^{-r} (1 - e^{r - h}) / (1 - e^{-h}) down, which keeps the mass under P
+    and under Q.
+
+    Args:
+        pairs: the losses.
+        step: h.
+        twist: s; each part is multiplied by e^{s (grid point - loss)}.
     """
-    below = np.floor(pairs.losses / step)
-    rest = np.clip(pairs.losses - below * step, 0.0, step)
+    lower_points = np.floor(pairs.losses / step)
+    above_point = np.clip(pairs.losses - lower_points * step, 0.0, step)
     with np.errstate(divide="ignore"):
-        log_whole = np.log(-np.expm1(-step))
-        up = pairs.log_masses + np.log(-np.expm1(-rest)) - log_whole
-        down = pairs.log_masses - rest + np.log(-np.expm1(rest - step)) - log_whole
-    moves = np.hstack([-rest, step - rest])
-    indices = np.hstack([below, below + 1])
+        log_cell_share = np.log(-np.expm1(-step))
+        up = pairs.log_masses + np.log(-np.expm1(-above_point)) - log_cell_share
+        down = (
+            pairs.log_masses - above_point + np.log(-np.expm1(above_point - step)) - log_cell_share
+        )
+    moves = np.hstack([-above_point, step - above_point])
+    indices = np.hstack([lower_points, lower_points + 1])
     return _Moved(indices, np.hstack([down, up]) + twist * moves, moves)
 
 
 def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0) -> _Placed:
-    """Bring losses onto the grid: split (side = 1, see the module docstring) or rounded down (side
-    = -1).
+    """Bring losses onto the grid and tilt them.
 
-    A ``twist`` s multiplies each part of a split by e^{s (grid point - loss)}.
+    Args:
+        pairs: the losses.
+        step: the step of the grid.
+        tilt: θ.
+        side: 1 to split losses (see ``_split``), -1 to round them down.
+        twist: s; each part of a split is multiplied by e^{s (grid point - loss)}.
     """
     rounding = pairs.loss_error + 4 * EPS * float(np.abs(pairs.losses).max())
     if side > 0:
@@ -218,59 +253,74 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
 
 
 def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
-    """One pair of many losses on the grid: split (side = 1) or rounded down (side = -1), as
+    """Return one pair of many losses on the grid: split (``side`` = 1) or rounded down (-1), as
     ``product`` does it.
 
-    What is left to place afterwards are losses on the grid, as few as it has points within reach.
+    It has at most as many losses as the grid has points within reach, so that placing it later is
+    quick.
+
+    Args:
+        pairs: a single row.
+        step: the step of the grid.
+        tilt: θ, under which no losses may be negligible.
+        side: 1 or -1.
     """
     losses = pairs.losses[0]
-    first, cell, rest = _cells(losses, step)
+    first, cell, above_point = _cells(losses, step)
     exponents = pairs.log_masses[0] + tilt * losses
-    top = float(exponents.max())
-    masses = np.exp(exponents - top)  # of the losses where they are, tilted
+    largest = float(exponents.max())
+    masses = np.exp(exponents - largest)  # of the losses where they are, tilted
     if side > 0:
-        masses = _split_masses(masses, cell, rest, step, tilt)
+        masses = _split_masses(masses, cell, above_point, step, tilt)
     else:
-        masses = np.asarray(np.bincount(cell, masses * np.exp(-tilt * rest)), dtype=float)
-    kept = np.flatnonzero(masses)
-    points = np.asarray((first + kept) * step, dtype=np.float64)
-    log_masses = np.log(masses[kept]) + top - tilt * points
+        masses = np.asarray(np.bincount(cell, masses * np.exp(-tilt * above_point)), dtype=float)
+    occupied = np.flatnonzero(masses)
+    points = np.asarray((first + occupied) * step, dtype=np.float64)
+    log_masses = np.log(masses[occupied]) + largest - tilt * points
     # A loss that is off moves shares between the two ends, as if it had been there: the losses keep
     # their error.
     loss_error = pairs.loss_error + 4 * EPS * float(np.abs(losses).max())
-    found = pair_of(points, log_masses, log_error=_binning_error(pairs, cell, tilt))
-    return replace(found, loss_error=loss_error, error=pairs.error)
+    pair = pair_of(points, log_masses, log_error=_binning_error(pairs, cell, tilt))
+    return replace(pair, loss_error=loss_error, error=pairs.error)
 
 
 def _cells(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
-    """The first grid index, for each loss the number of its cell from there, and how far it lies
-    above the point at which the cell begins.
+    """Return the first grid index, for each loss the number of its cell from there, and how far it
+    lies above the point at which the cell begins.
     """
-    below = np.floor(losses / step)
-    first = int(below.min())
-    rest = np.clip(losses - below * step, 0.0, step)
-    return first, (below - first).astype(np.int64), rest
+    lower_points = np.floor(losses / step)
+    first = int(lower_points.min())
+    above_point = np.clip(losses - lower_points * step, 0.0, step)
+    return first, (lower_points - first).astype(np.int64), above_point
 
 
 def _binning_error(pairs: Pairs, cell: Indices, tilt: float) -> float:
-    """Bound on the error of the logarithms of ``binned``, that of the pair included."""
+    """Return a bound on the error of the logarithms of ``binned``, that of the pair included."""
     crowd = float(np.bincount(cell).max())
     farthest = np.abs(pairs.losses[0]).max()
     largest = float(np.abs(pairs.log_masses[0]).max() + tilt * farthest)
     return float(np.max(pairs.log_error)) + EPS * (2 * crowd + 4 * largest + 32)
 
 
-def _split_masses(masses: Floats, cell: Indices, rest: Floats, step: float, tilt: float) -> Floats:
-    """Tilted masses at the grid points, of losses that lie ``rest`` above the point of their cell.
+def _split_masses(
+    masses: Floats, cell: Indices, above_point: Floats, step: float, tilt: float
+) -> Floats:
+    """Return tilted masses at the grid points, split as in ``_split``.
 
-    The split is that of ``_split``; the tilt moves from the loss to the grid point that takes its
-    mass.
+    The tilt moves from the loss to the grid point that takes its mass.
+
+    Args:
+        masses: the tilted masses of the losses.
+        cell: the number of each loss's cell.
+        above_point: how far each loss lies above the point at which its cell begins.
+        step: the step of the grid.
+        tilt: θ.
     """
-    whole = -math.expm1(-step)
-    share_up = -np.expm1(-rest) / whole
-    up = masses * np.exp(tilt * (step - rest)) * share_up
-    share_down = -np.expm1(rest - step) / whole
-    down = masses * np.exp(-(tilt + 1) * rest) * share_down
+    cell_share = -math.expm1(-step)
+    share_up = -np.expm1(-above_point) / cell_share
+    up = masses * np.exp(tilt * (step - above_point)) * share_up
+    share_down = -np.expm1(above_point - step) / cell_share
+    down = masses * np.exp(-(tilt + 1) * above_point) * share_down
     total = np.bincount(cell + 1, up, minlength=int(cell.max()) + 2)
     total += np.bincount(cell, down, minlength=total.size)
     return np.asarray(total, dtype=float)
@@ -279,8 +329,8 @@ def _split_masses(masses: Floats, cell: Indices, rest: Floats, step: float, tilt
 def product(
     pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twist: float = 0.0
 ) -> LossDistribution:
-    """The product of all pairs on the grid ``step``·Z, from above (side = 1) or from below (side =
-    -1).
+    """Return the product of all pairs on the grid ``step``·Z, from above (side = 1) or from below
+    (side = -1).
 
     Args:
         pairs: at least one.
@@ -337,36 +387,43 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     twist = max(math.sqrt(2 / max(noise, 1e-300)), 2 * (1 + tilt))
     twist = min(twist, 30 / step)
     if twist <= 1 + tilt:
-        return lambda x: math.inf  # noqa: ARG005
+        return _no_bound
     right = product(pairs, step=step, tilt=tilt, side=1, twist=twist)
     left = product(pairs, step=step, tilt=tilt, side=1, twist=-twist)
 
     def gap(x: float) -> float:
+        """Return an upper bound on what splitting adds to δ at ε = x."""
         at = x + right.shift + left.shift
-        total = 0.0
-        for part, distance, rate in (
-            (right, right.losses - at, tilt + twist),
-            (left, at - left.losses, twist - tilt - 1),
-        ):
-            for amount in _decayed(part, distance, rate, tilt * at):
-                total += amount
-        return total * (1 + 1e-9)
+        above, above_error = _decayed(right, right.losses - at, tilt + twist, tilt * at)
+        below, below_error = _decayed(left, at - left.losses, twist - tilt - 1, tilt * at)
+        return (above + above_error + below + below_error) * (1 + 1e-9)
 
     return gap
 
 
+def _no_bound(x: float) -> float:  # noqa: ARG001 - the argument of ``splitting_gap``'s functions
+    """Return inf: the grid is too coarse for a bound on what splitting adds."""
+    return math.inf
+
+
 def _decayed(
-    part: LossDistribution, distance: Floats, rate: float, tilted: float
+    law: LossDistribution, distance: Floats, rate: float, log_factor: float
 ) -> tuple[float, float]:
-    """Σ a e^{-r d} (1 - e^{-d}) over the distances d > 0, times e^{K - ``tilted``}: of the masses
-    as computed, and an upper bound on what their error can add.
+    """Return Σ a e^{-r d} (1 - e^{-d}) over the distances d > 0, times a factor, and an upper bound
+    on what the error of the masses can add to it.
+
+    Args:
+        law: the masses a.
+        distance: d of each mass.
+        rate: r.
+        log_factor: the sum is multiplied by e^{K - log_factor}.
     """
-    near = (distance > 0) & (rate * distance < 745)
-    d = distance[near]
-    unit = _exp(part.log_scale - tilted + part.log_error)
+    counted = (distance > 0) & (rate * distance < 745)
+    d = distance[counted]
+    unit = _exp(law.log_scale - log_factor + law.log_error)
     gains = np.exp(-rate * d) * -np.expm1(-d)
-    sums = float(part.masses[near] @ gains)
-    return unit * (sums + 1e-300), unit * part.error * math.exp(log_peak(rate))
+    sums = float(law.masses[counted] @ gains)
+    return unit * (sums + 1e-300), unit * law.error * math.exp(log_peak(rate))
 
 
 @dataclass(frozen=True)
@@ -374,9 +431,9 @@ class _IndexSum:
     """The law of the sum of all grid indices, by its moments and its parts moved to their means.
 
     Attributes:
-        least, most: its ends.
-        mean, deviation: its moments; the deviation is positive.
-        centred: for each pair (count, index - mean, log masses).
+        least, most: the smallest and the largest possible sum.
+        mean, deviation: of the sum; the deviation is positive.
+        centred: for each placed pair (count, index - mean of its row, log masses).
     """
 
     least: int
@@ -387,29 +444,33 @@ class _IndexSum:
 
     @classmethod
     def of(cls, placed: Sequence[_Placed]) -> _IndexSum:
-        means = [(item.masses * item.indices).sum(axis=1) for item in placed]
+        """Return the law of the sum of all placed pairs, all copies counted."""
+        totals = []
         variances = []
         centred = []
-        with np.errstate(divide="ignore"):
-            for item, mean in zip(placed, means, strict=True):
-                distances = item.indices - mean[:, None]
-                squares = (item.masses * distances**2).sum()
-                variances.append(item.count * float(squares))
-                centred.append((item.count, distances, np.log(item.masses)))
+        for item in placed:
+            means = (item.masses * item.indices).sum(axis=1)
+            distances = item.indices - means[:, None]
+            squares = (item.masses * distances**2).sum()
+            with np.errstate(divide="ignore"):
+                log_masses = np.log(item.masses)
+            totals.append(item.count * float(means.sum()))
+            variances.append(item.count * float(squares))
+            centred.append((item.count, distances, log_masses))
         return cls(
             least=sum(item.count * int(item.indices.min(axis=1).sum()) for item in placed),
             most=sum(item.count * int(item.indices.max(axis=1).sum()) for item in placed),
-            mean=math.fsum(
-                item.count * float(mean.sum()) for item, mean in zip(placed, means, strict=True)
-            ),
+            mean=math.fsum(totals),
             deviation=math.sqrt(math.fsum(variances)) + 1e-9,
             centred=centred,
         )
 
     def reach(self, s: float) -> float:
-        """A distance c from the mean, to the side of the sign of s, beyond which ALIASED / 2 is
-        left: P[sign (S - mean) > c] <= exp(K(s) - |s| c), so the least is (K(s) + ln(2 / ALIASED))
-        / |s|.
+        """Return a distance from the mean, to the side of the sign of s, beyond which at most
+        ALIASED / 2 of the mass lies.
+
+        P[sign (S - mean) > c] <= exp(K(s) - |s| c), so the least such c by this bound is (K(s) +
+        ln(2 / ALIASED)) / |s|.
         """
         cumulant = 0.0
         for count, distances, log_masses in self.centred:
@@ -419,14 +480,19 @@ class _IndexSum:
 
 
 def _window(placed: Sequence[_Placed]) -> tuple[int, int, float]:
-    """First and last grid index worth keeping, and a bound on the tilted mass outside (Chernoff,
-    both sides).
+    """Return the first and the last grid index worth keeping, and a bound on the tilted mass
+    outside.
+
+    The bound is Chernoff's, applied to both sides.
     """
     law = _IndexSum.of(placed)
-    below, above = (_least(law.reach, sign / law.deviation) * (1 + 1e-9) + 1 for sign in (-1, 1))
+    below = _least(law.reach, -1 / law.deviation) * (1 + 1e-9) + 1
+    above = _least(law.reach, 1 / law.deviation) * (1 + 1e-9) + 1
     low = max(law.least, math.floor(law.mean - below))
     high = min(law.most, math.ceil(law.mean + above))
-    return low, high, 0.0 if (low, high) == (law.least, law.most) else ALIASED
+    if (low, high) == (law.least, law.most):
+        return low, high, 0.0
+    return low, high, ALIASED
 
 
 _SLOPES = np.geomspace(0.3, 30, 24).tolist()
@@ -434,13 +500,17 @@ _USUAL = 16  # that of a normal law's least reach, about sqrt(2 ln(2 / ALIASED))
 
 
 def _least(reach: Callable[[float], float], scale: float) -> float:
-    """The least reach among the slopes, times ``scale``: it falls and then rises, and is looked for
-    downhill.
+    """Return the least reach among the slopes, times ``scale``.
+
+    The reach falls and then rises, so it is looked for downhill from the usual slope.
     """
-    at = _USUAL
+    place = _USUAL
     least = reach(_SLOPES[_USUAL] * scale)
-    for way in (-1, 1):
-        while 0 <= at + way < len(_SLOPES) and (found := reach(_SLOPES[at + way] * scale)) < least:
-            at = at + way
-            least = found
+    for direction in (-1, 1):
+        while 0 <= place + direction < len(_SLOPES):
+            neighbour = reach(_SLOPES[place + direction] * scale)
+            if not neighbour < least:
+                break
+            place += direction
+            least = neighbour
     return least

@@ -53,7 +53,15 @@ class LossLaw:
     def sort(
         cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float, lost: float = 0.0
     ) -> LossLaw:
-        """The law of losses in any order; impossible ones are left out."""
+        """Return the law of losses listed in any order; impossible ones are left out.
+
+        Args:
+            losses: of any shape.
+            masses: their probabilities under P, same shape.
+            mass_error: relative error bound of every mass.
+            loss_error: absolute error bound of every loss.
+            lost: what masses that are not listed add up to at most, apart from underflow.
+        """
         possible = masses.ravel() > 0
         losses = losses.ravel()[possible]
         masses = masses.ravel()[possible]
@@ -62,28 +70,29 @@ class LossLaw:
 
     @property
     def size(self) -> int:
-        """Number of listed losses."""
+        """Return the number of listed losses."""
         return len(self.losses)
 
     def delta_upper(self, epsilon: Floats) -> Floats:
-        """Upper bound on δ at every ε of an array of shape (m,).
+        """Return an upper bound on δ at every ε of an array of shape (m,).
 
-        Never below ``lost``: beyond the largest loss listed there may be others whose masses have
-        underflowed. Where the largest possible loss is known, the caller sets δ = 0 from there on.
+        It is never below ``lost``: beyond the largest loss listed there may be others whose masses
+        have underflowed. Where the largest possible loss is known, the caller sets δ = 0 from there
+        on.
         """
         with np.errstate(under="ignore"):
             values = self._delta(epsilon, self.loss_error) * (1 + self.mass_error + 64 * ROUNDOFF)
         return np.minimum(values + self.lost, 1.0)
 
     def delta_lower(self, epsilon: Floats) -> Floats:
-        """Lower bound on δ at every ε of an array of shape (m,)."""
+        """Return a lower bound on δ at every ε of an array of shape (m,)."""
         with np.errstate(under="ignore"):
             values = self._delta(epsilon, -self.loss_error) * (1 - self.mass_error - 64 * ROUNDOFF)
         return np.maximum(values, 0.0)
 
     def profile(self) -> tuple[Floats, Floats]:
-        """All corners of δ: every distinct loss ε >= 0, rising, and δ(ε) there; exact to rounding,
-        not moved outward.
+        """Return all corners of δ: every distinct loss ε >= 0, rising, and δ(ε) there; exact to
+        rounding, not moved outward.
 
         With C_j = Σ_{i >= j} m_i e^{l_j - l_i}, δ(l_{j-1}) = δ(l_j) + (1 - e^{l_{j-1} - l_j}) C_j:
         positive terms only.
@@ -102,8 +111,8 @@ class LossLaw:
         return corners, np.append(deltas, 0.0)
 
     def _delta(self, epsilon: Floats, shift: float) -> Floats:
-        """Σ m (1 - e^{x-l-shift}) over l + shift > x, summed pairwise: relative error below 64
-        units of roundoff.
+        """Return Σ m (1 - e^{x-l-shift}) over l + shift > x for each x in ``epsilon``; NumPy sums
+        pairwise, with a relative error below 64 units of roundoff.
         """
         firsts = np.searchsorted(self.losses, epsilon - shift, side="right")
         sums = []
@@ -114,24 +123,24 @@ class LossLaw:
         return np.array(sums)
 
 
-def product(one: LossLaw, other: LossLaw) -> LossLaw:
-    """The law of the sum of two independent losses, every pair listed."""
-    reach = abs(one.losses).max() + abs(other.losses).max()
+def product(first: LossLaw, second: LossLaw) -> LossLaw:
+    """Return the law of the sum of two independent losses, with every pair of them listed."""
+    reach = abs(first.losses).max() + abs(second.losses).max()
     return LossLaw.sort(
-        losses=np.add.outer(one.losses, other.losses),
-        masses=np.multiply.outer(one.masses, other.masses),
-        mass_error=(one.mass_error + other.mass_error + 2 * ROUNDOFF) * (1 + 1e-9),
-        loss_error=one.loss_error + other.loss_error + 2 * ROUNDOFF * reach,
-        lost=one.lost + other.lost,
+        losses=np.add.outer(first.losses, second.losses),
+        masses=np.multiply.outer(first.masses, second.masses),
+        mass_error=(first.mass_error + second.mass_error + 2 * ROUNDOFF) * (1 + 1e-9),
+        loss_error=first.loss_error + second.loss_error + 2 * ROUNDOFF * reach,
+        lost=first.lost + second.lost,
     )
 
 
 def binomials(count: int, success: float, failure: float) -> Floats:
-    """Binomial laws for 0..count trials: entry [n, j] = C(n, j) success^j failure^(n-j), zeros for
-    j > n.
+    """Return the binomial laws of 0..count trials: entry [n, j] = C(n, j) success^j failure^(n-j),
+    zeros for j > n.
 
-    By Pascal's rule, all terms positive: relative error at most 3 count units of roundoff, besides
-    that of the arguments (which may be off by a unit each: 5 count in all).
+    They follow by Pascal's rule, all terms positive: the relative error is at most 3 count units of
+    roundoff, besides that of the arguments (which may be off by a unit each: 5 count in all).
     """
     table = np.zeros((count + 1, count + 1))
     table[0, 0] = 1.0
@@ -159,37 +168,39 @@ class Power:
     lost: float = 0.0
 
     def places(self) -> Floats:
-        """The integers of the masses, as floats."""
+        """Return the integers of the masses, as floats."""
         return np.arange(self.offset, self.offset + len(self.masses), dtype=float)
 
     def up_to(self, last: int) -> Floats:
-        """The masses of 0, 1, ..., last, none of which lies elsewhere; those left out are 0."""
+        """Return the masses of 0, 1, ..., ``last``; those that were left out are 0, and none may
+        lie elsewhere.
+        """
         return np.pad(self.masses, (self.offset, last + 1 - self.offset - len(self.masses)))
 
     def times(self, other: Power) -> Power:
-        """The convolution.
+        """Return the convolution with another law.
 
-        By direct sums, never a Fourier transform: all terms are positive, so that tiny masses keep
-        their relative accuracy. A sum of n products has a relative error of at most n + 1 units of
-        roundoff on top of its factors'. What is left out of one factor is worth as much in the
-        product, because the other adds up to at most 1.
+        It is computed by direct sums, never a Fourier transform: all terms are positive, so that
+        tiny masses keep their relative accuracy. A sum of n products has a relative error of at
+        most n + 1 units of roundoff on top of its factors'. What is left out of one factor is worth
+        as much in the product, because the other adds up to at most 1.
         """
         masses = _convolve(self.masses, other.masses)
-        kept = np.flatnonzero(masses >= LEAST_MASS)
+        normal = np.flatnonzero(masses >= LEAST_MASS)
         masses[masses < LEAST_MASS] = 0.0
         terms = min(len(self.masses), len(other.masses)) + 1
-        dropped = 1.01 * LEAST_MASS * (len(masses) - len(kept))
+        dropped = 1.01 * LEAST_MASS * (len(masses) - len(normal))
         return Power(
-            masses=masses[kept[0] : kept[-1] + 1],
-            offset=self.offset + other.offset + int(kept[0]),
+            masses=masses[normal[0] : normal[-1] + 1],
+            offset=self.offset + other.offset + int(normal[0]),
             error=(self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6),
             lost=(self.lost + other.lost + dropped) * (1 + 1e-6),
         )
 
 
 def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
-    """The convolution by blocks of the shorter vector: they stay in the cache, and below the size
-    of threaded sums.
+    """Return the convolution of two vectors, by blocks of the shorter one: these stay in the cache,
+    and below the size at which sums are threaded.
     """
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     total = np.zeros(len(a) + len(b) - 1)
@@ -200,23 +211,27 @@ def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
     return total
 
 
-def power(one: Power, count: int) -> Power:
-    """The count-fold convolution of probabilities with themselves; see ``Power.times``."""
+def power(factor: Power, count: int) -> Power:
+    """Return the ``count``-fold convolution of probabilities with themselves, with the errors of
+    ``Power.times``.
+    """
     if count:
-        return by_squaring(Power.times, one, count)
+        return by_squaring(Power.times, factor, count)
     return Power(np.ones(1))
 
 
 def by_squaring(times: Callable[[Factor, Factor], Factor], factor: Factor, count: int) -> Factor:
-    """The product of ``count`` >= 1 equal factors by repeated squaring; ``times`` accounts for its
-    own errors.
+    """Return the product of ``count`` >= 1 equal factors by repeated squaring; ``times`` multiplies
+    two and accounts for its own errors.
     """
     while not count & 1:
         factor = times(factor, factor)
         count = count >> 1
     result = factor
-    while count := count >> 1:
+    count = count >> 1
+    while count:
         factor = times(factor, factor)
         if count & 1:
             result = times(result, factor)
+        count = count >> 1
     return result

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from dptopk._internal.rounding import Floats, exp_up, outward
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.constraints import PERTURBATION, worst_case
-from dptopk.costs import MultiDP, sum_up
+from dptopk.costs import Cost, MultiDP, sum_up
 
 LogMGF = Callable[[Floats], Floats]
 
@@ -50,7 +50,7 @@ _LANGEVIN = [2 * j / factorial(2 * j + 1) for j in range(1, 10)]
 
 
 def pure_dp_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
-    """Log-MGF ln E e^{λL} of randomised response, the largest among all ε-DP mechanisms.
+    """Return the log-MGF ln E e^{λL} of randomised response, the largest among all ε-DP mechanisms.
 
     Args:
         epsilon: ε > 0, any shape.
@@ -66,15 +66,16 @@ def pure_dp_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
     epsilons = np.asarray(epsilon, float)
     b, step = np.broadcast_arrays(epsilons / 2, epsilons * np.asarray(order, float))
     h = np.minimum(step, 1.0)
-    rise = 2 * np.sinh(h / 2) ** 2 + np.tanh(b) * np.sinh(h)
-    near = np.log1p(rise) + _LEAST
+    increase_by_small_step = 2 * np.sinh(h / 2) ** 2 + np.tanh(b) * np.sinh(h)
+    for_small_step = np.log1p(increase_by_small_step) + _LEAST
     log_after = np.log1p(np.exp(-2 * (b + step)))
-    far = step + log_after - np.log1p(np.exp(-2 * b))
-    return np.where(step < 1, near, far)
+    for_large_step = step + log_after - np.log1p(np.exp(-2 * b))
+    return np.where(step < 1, for_small_step, for_large_step)
 
 
 def bounded_range_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
-    """h_ε(λ), the largest ln E e^{λL} among all ε-BR mechanisms (DDR Theorem 5), in closed form.
+    """Return h_ε(λ), the largest ln E e^{λL} among all ε-BR mechanisms (DDR Theorem 5), in closed
+    form.
 
     Args:
         epsilon: ε > 0, any shape.
@@ -94,41 +95,43 @@ def bounded_range_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
 
 
 def _log_sinhc_rise(start: Floats, step: Floats) -> Floats:
-    """S(start + step) - S(start) for S(x) = ln(sinh(x)/x), to a few ulps, for start, step > 0."""
+    """Return S(start + step) - S(start) for S(x) = ln(sinh(x)/x), to a few ulps, for start, step >
+    0.
+    """
     h = np.minimum(step, 1.0)
     # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive.
     share = h / np.maximum(start + h, np.nextafter(0, 1))
     hyperbolic = 2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)
     rise = (1 - share) * hyperbolic + share * h**2 * _series(_SINHC, h)
-    near = np.log1p(rise) + _LEAST
+    for_small_step = np.log1p(rise) + _LEAST
     u = np.maximum(start, 1.0)
     w = np.maximum(step, 1.0)
     log_after = np.log1p(-np.exp(-2 * (u + w)))
-    far = w - np.log1p(w / u) + log_after - np.log1p(-np.exp(-2 * u))
+    for_large_step = w - np.log1p(w / u) + log_after - np.log1p(-np.exp(-2 * u))
     from_small = _log_sinhc(start + w) - _log_sinhc(np.minimum(start, 1.0))
-    far = np.where(start < 1, from_small, far)
-    return np.where(step < 1, near, far)
+    for_large_step = np.where(start < 1, from_small, for_large_step)
+    return np.where(step < 1, for_small_step, for_large_step)
 
 
 def _langevin(x: Floats) -> Floats:
-    """coth(x) - 1/x."""
+    """Return coth(x) - 1/x, to a few ulps."""
     small = np.minimum(x, 1.0)
     large = np.maximum(x, 1.0)
-    near = small * _series(_LANGEVIN, small) / (1 + small**2 * _series(_SINHC, small))
-    return np.where(x < 1, near, 1 / np.tanh(large) - 1 / large)
+    for_small_x = small * _series(_LANGEVIN, small) / (1 + small**2 * _series(_SINHC, small))
+    return np.where(x < 1, for_small_x, 1 / np.tanh(large) - 1 / large)
 
 
 def _log_sinhc(x: Floats) -> Floats:
-    """ln(sinh(x)/x)."""
+    """Return S(x) = ln(sinh(x)/x), to a few ulps."""
     small = np.minimum(x, 1.0)
     large = np.maximum(x, 1.0)
-    near = np.log1p(small**2 * _series(_SINHC, small))
-    far = large - np.log(2 * large) + np.log1p(-np.exp(-2 * large))
-    return np.where(x < 1, near, far)
+    for_small_x = np.log1p(small**2 * _series(_SINHC, small))
+    for_large_x = large - np.log(2 * large) + np.log1p(-np.exp(-2 * large))
+    return np.where(x < 1, for_small_x, for_large_x)
 
 
 def _series(coefficients: Sequence[float], x: Floats) -> Floats:
-    """Σ coefficients[j] x^{2j} by Horner's rule."""
+    """Return Σ coefficients[j] x^{2j}, by Horner's rule."""
     total = np.zeros_like(x)
     for coefficient in reversed(coefficients):
         total = total * x**2 + coefficient
@@ -136,71 +139,114 @@ def _series(coefficients: Sequence[float], x: Floats) -> Floats:
 
 
 def mixture_log_mgf(cost: MultiDP, lam: Floats) -> Floats:
-    """Log-MGF of the worst case of several (ε_i, δ_i), the smallest δ 0: a mixture of randomised
-    responses.
+    """Return the log-MGF at each λ of the worst case of several (ε_i, δ_i) of which the smallest δ
+    is 0: a mixture of randomised responses.
     """
     worst = worst_case(cost, PERTURBATION)
-    epsilons, weights = (
-        np.array(part).reshape(-1, *[1] * lam.ndim) for part in (worst.epsilons, worst.weights)
-    )
+    column = (-1, *[1] * lam.ndim)  # the shape that is broadcast against λ
+    epsilons = np.array(worst.epsilons).reshape(column)
+    weights = np.array(worst.weights).reshape(column)
     curves = pure_dp_log_mgf(epsilons, lam)
     top = np.maximum(curves.max(axis=0), 1.0)
     with np.errstate(under="ignore"):
-        large = top + np.log((weights * np.exp(curves - top)).sum(axis=0))
+        for_large = top + np.log((weights * np.exp(curves - top)).sum(axis=0))
     excess = weights * np.expm1(np.minimum(curves, 1.0))
-    small = np.log1p(excess.sum(axis=0))  # no cancellation near 0
-    return np.where(curves.max(axis=0) < 1, small, large)
+    for_small = np.log1p(excess.sum(axis=0))  # no cancellation near 0
+    return np.where(curves.max(axis=0) < 1, for_small, for_large)
 
 
-def summed_log_mgf(times: Mapping[float, int], one: Callable[[Floats, Floats], Floats]) -> LogMGF:
-    """Σ times[ε] one(ε, λ) as a function of λ, in blocks so that memory stays small."""
-    epsilons = np.array(list(times))
-    counts = np.array(list(times.values()), dtype=float)
+def summed_log_mgf(
+    counts_by_epsilon: Mapping[float, int], log_mgf_of: Callable[[Floats, Floats], Floats]
+) -> LogMGF:
+    """Return Σ n f(ε, λ) as a function of λ, computed in blocks so that memory stays small.
+
+    Args:
+        counts_by_epsilon: n for each ε.
+        log_mgf_of: f, which takes a column of ε's and a row of λ's.
+    """
+    epsilons = np.array(list(counts_by_epsilon))
+    counts = np.array(list(counts_by_epsilon.values()), dtype=float)
 
     def total(lam: Floats) -> Floats:
+        """Return the sum at each λ."""
         flat = lam.reshape(1, -1)
         block = max(1, 2**18 // flat.size)
         values = np.zeros(flat.shape[1])
         for start in range(0, len(epsilons), block):
             rows = slice(start, start + block)
-            values = values + counts[rows] @ one(epsilons[rows, None], flat)
+            values = values + counts[rows] @ log_mgf_of(epsilons[rows, None], flat)
         return values.reshape(lam.shape)
 
     return total
 
 
-def each_log_mgf(one: Callable[[Any, Floats], Floats]) -> Callable[[Mapping[Any, int]], LogMGF]:
-    """For costs with log-MGFs of at most ``one(cost, λ)``: their sum, with counts."""
-    return lambda costs: (
-        lambda lam: sum((times * one(cost, lam) for cost, times in costs.items()), 0.0 * lam)
-    )
+def each_log_mgf(
+    log_mgf_of: Callable[[Any, Floats], Floats],
+) -> Callable[[Mapping[Any, int]], LogMGF]:
+    """Return the function that maps costs with counts to the sum of their log-MGFs.
+
+    Args:
+        log_mgf_of: maps a cost and λ's to an upper bound on its log-MGF.
+    """
+
+    def of_costs(costs: Mapping[Any, int]) -> LogMGF:
+        """Return the sum of the log-MGFs of these costs."""
+
+        def total(lam: Floats) -> Floats:
+            """Return the sum at each λ."""
+            values = 0.0 * lam
+            for cost, times in costs.items():
+                values = values + times * log_mgf_of(cost, lam)
+            return values
+
+        return total
+
+    return of_costs
 
 
 def quadratic_log_mgf(
     coefficients: Callable[[Any], tuple[float, float]],
 ) -> Callable[[Mapping[Any, int]], LogMGF]:
-    """For costs with log-MGFs of at most aλ + bλ², (a, b) the ``coefficients`` of a cost: their
-    sum, with counts.
+    """Return the function that maps costs with counts to the sum of their log-MGFs, each at most aλ
+    + bλ².
 
     A product is rounded to the nearest float and then moved up, a sum is exact and rounded up.
+
+    Args:
+        coefficients: maps a cost to (a, b).
     """
 
-    def of(costs: Mapping[Any, int]) -> LogMGF:
-        pairs = [(*coefficients(cost), times) for cost, times in costs.items()]
-        linear = sum_up([float(outward(a * times)) for a, _, times in pairs])
-        square = sum_up([float(outward(b * times)) for _, b, times in pairs])
+    def of_costs(costs: Mapping[Any, int]) -> LogMGF:
+        """Return the sum of the log-MGFs of these costs."""
+        linear_terms = []
+        square_terms = []
+        for cost, times in costs.items():
+            a, b = coefficients(cost)
+            linear_terms.append(float(outward(a * times)))
+            square_terms.append(float(outward(b * times)))
+        linear = sum_up(linear_terms)
+        square = sum_up(square_terms)
         return lambda lam: lam * (linear + square * lam)
 
-    return of
+    return of_costs
 
 
 def zcdp_log_mgf(
     zcdp: Callable[[Any], tuple[float, float]],
 ) -> Callable[[Mapping[Any, int]], LogMGF]:
-    """Bound the log moment generating function of (ξ, ρ)-zCDP costs: λ D_{1+λ} <= λ (ξ + ρ (1 +
-    λ)).
+    """Return the function that maps (ξ, ρ)-zCDP costs with counts to the sum of their log-MGFs,
+    each at most λ (ξ + ρ (1 + λ)).
+
+    Args:
+        zcdp: maps a cost to (ξ, ρ).
     """
-    return quadratic_log_mgf(lambda cost: (sum_up(list(zcdp(cost))), zcdp(cost)[1]))
+
+    def coefficients(cost: Cost) -> tuple[float, float]:
+        """Return ξ + ρ, rounded up, and ρ."""
+        xi, rho = zcdp(cost)
+        return sum_up([xi, rho]), rho
+
+    return quadratic_log_mgf(coefficients)
 
 
 @dataclass(frozen=True)
@@ -223,40 +269,49 @@ class ChernoffCurve(Curve):
 
     @property
     def _grids(self) -> Sequence[int]:
+        """Return the numbers of points of the grids on which the best λ is looked for, one after
+        another.
+        """
         if self.different > MANY_ADDENDS:
             return FEW_GRIDS
         return GRIDS
 
     def log_delta(self, epsilon: Floats) -> Floats:
-        """Upper bound on ln δ (at most 0), for a one-dimensional array."""
+        """Return an upper bound on ln δ (at most 0) for each ε of a one-dimensional array."""
         x = epsilon[:, None]
-        found = _smallest(
+        logs = _smallest(
             lambda lam: (1 + 2 * LOG_MGF_ERROR) * self.log_mgf(lam) - (1 - 1e-15) * lam * x,
             len(epsilon),
             self._grids,
         )
-        return np.where(epsilon >= self.epsilon_max, -np.inf, np.minimum(found, 0.0))
+        return np.where(epsilon >= self.epsilon_max, -np.inf, np.minimum(logs, 0.0))
 
     def _deltas(self, epsilon: Floats) -> Floats:
-        """A positive δ never underflows to 0."""
+        """Return upper bounds on δ; a positive δ never underflows to 0."""
         logs = np.maximum(self.log_delta(epsilon), -1e300)
         return exp_up(np.where(epsilon < self.epsilon_max, logs, -np.inf))
 
     def _epsilons(self, delta: Floats) -> Floats:
+        """Return upper bounds on ε."""
         with np.errstate(divide="ignore"):
             log_inverse = -np.log(delta)[:, None]
-        found = _smallest(
+        epsilons = _smallest(
             lambda lam: (self.log_mgf(lam) + log_inverse) / lam, delta.size, self._grids
         )
-        found = np.where(np.isnan(found), np.inf, np.maximum(found, 0.0))
-        return np.minimum(outward(found, 2 * LOG_MGF_ERROR), self.epsilon_max)
+        epsilons = np.where(np.isnan(epsilons), np.inf, np.maximum(epsilons, 0.0))
+        return np.minimum(outward(epsilons, 2 * LOG_MGF_ERROR), self.epsilon_max)
 
 
 def _smallest(
     objective: Callable[[Floats], Floats], size: int, grids: Sequence[int] = GRIDS
 ) -> Floats:
-    """Smallest value found of unimodal functions of λ > 0, one a row, by zooming in on logarithmic
-    grids.
+    """Return the smallest value found of several unimodal functions of λ > 0, by zooming in on
+    logarithmic grids.
+
+    Args:
+        objective: maps λ's, a row for each function, to values of the same shape.
+        size: the number of functions.
+        grids: the number of points of each grid, coarse to fine.
     """
     low = np.full(size, -30.0)  # ln λ
     high = np.full(size, 45.0)
@@ -269,6 +324,7 @@ def _smallest(
         values = np.where(np.isnan(values), np.inf, values)
         at = values.argmin(axis=1)
         best = np.minimum(best, values[rows, at])
+        # The next grid spans the neighbours of the smallest value.
         low = grid[rows, np.maximum(at - 1, 0)]
         high = grid[rows, np.minimum(at + 1, points - 1)]
     return best

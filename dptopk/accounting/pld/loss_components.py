@@ -1,23 +1,17 @@
 """Contributions of a type of cost to a product of dominating pairs: its loss atoms, from above and
-below.
+from below.
 
-| cost                    | above                                         | below
-|
-|---|---|---|
-| PureDP, distinct ε's    | randomised responses, split on the grid       | close ε's merged
-(`merged_responses`)  |
-| n × PureDP(ε), n large  | binomial loss, split on the grid              | binomial loss,
-rounded down            |
-| n × LaplaceDP           | its cells split to their ends (``laplace``)   | each cell one
-outcome                  |
-| n × ExponentialClockDP  | its profile by chords (``clocks``)            | outcomes merged into
-cells             |
-| GaussianDP, all of them | one Gaussian, μ² = Σ n μ_i², by quadrature    | the same, rounded
-down                 |
-| n × DiscreteGaussianDP  | n-fold sum on the integers, split on the grid | the same, rounded
-down                 |
-| MultiDP                 | mixture of randomised responses (CNS)         | the same, rounded
-down                 |
+| cost                    | above                                      | below                      |
+|-------------------------|--------------------------------------------|----------------------------|
+| PureDP, distinct ε's    | randomised responses, split on the grid    | close ε's merged           |
+| n × PureDP(ε), n large  | binomial loss, split on the grid           | the same, rounded down     |
+| n × LaplaceDP           | its cells split to their ends              | each cell one outcome      |
+| n × ExponentialClockDP  | its profile by chords                      | outcomes merged into cells |
+| GaussianDP, all of them | one Gaussian, μ² = Σ n μ_i², by quadrature | the same, rounded down     |
+| n × DiscreteGaussianDP  | sum on the integers, split on the grid     | the same, rounded down     |
+| MultiDP                 | mixture of randomised responses (CNS)      | the same, rounded down     |
+
+Laplace noise and clocks have modules of their own (``laplace_loss``, ``clocks``).
 """
 
 from __future__ import annotations
@@ -55,10 +49,13 @@ NEGLIGIBLE = 50.0
 
 @dataclass(frozen=True)
 class Grid:
-    """Parameters of a discretised pair: the grid step, the tilt, the side (1: dominating, -1:
-    dominated).
+    """The parameters of a product on a grid.
 
-    From below, ε's closer than ``width`` may be merged into one pair.
+    Attributes:
+        step: the grid step.
+        tilt: θ of the exponential change of measure.
+        side: 1 for pairs that dominate the costs, -1 for pairs that they dominate.
+        width: from below, ε's closer than this may be merged into one pair.
     """
 
     step: float
@@ -71,99 +68,118 @@ class LossComponent:
     """The contribution of one kind of cost to a product of pairs."""
 
     def log_mgf(self, tilt: float) -> float:
-        """K(θ) = ln E[e^{θ L}], good enough to choose a tilt; as given here that of Gaussians."""
+        """Return K(θ) = ln E[e^{θ L}] at θ = ``tilt``, good enough to choose a tilt; by default
+        that of a Gaussian of the same variance.
+        """
         return self.spread() * tilt * (tilt + 1) / 2
 
     @property
     def exact(self) -> bool:
-        """Whether the pairs from above are the exact pairs of the costs, before they are put on a
-        grid.
+        """Return whether the pairs from above are the exact pairs of the costs, before they are put
+        on a grid.
         """
         return True
 
     def raised(self) -> float:
-        """Relative amount by which rounding of the pairs can have raised δ, beyond their stated
-        errors.
+        """Return the relative amount by which rounding of the pairs can have raised δ, beyond their
+        stated errors.
         """
         return 0.0
 
     def atoms(self) -> int:
-        """Number of losses listed before they are put on the grid, if that is large."""
+        """Return the number of losses listed before they are put on the grid, if that is large,
+        else 0.
+        """
         return 0
 
     def work(self) -> float:
-        """The work of making and multiplying its pairs beyond what ``atoms`` says, where that is
-        much.
+        """Return the work, in seconds, of making and multiplying the pairs, beyond what ``atoms``
+        says.
         """
         return 0.0
 
     def spread(self) -> float:
-        """About the variance of the total loss; sizes the first grid."""
+        """Return about the variance of the total loss, which sizes the first grid."""
         raise NotImplementedError
 
     def roundings(self) -> tuple[int, int]:
-        """Number of pairs put on the grid, from above and from below; determines the size of the
-        first grid.
+        """Return the numbers of pairs that are put on the grid from above and from below, which
+        size the first grid.
         """
         return 1, 1
 
     def factors(self) -> int:
-        """About how many different pairs there are to multiply; a guess at the time."""
+        """Return about how many different pairs there are to multiply, for a guess at the work."""
         return self.roundings()[0]
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """The pairs, their losses not yet on the grid."""
+        """Return the pairs with their losses, which need not be on the grid yet."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Responses(LossComponent):
-    """Pure DP costs: distinct ε's with counts."""
+    """Pure DP costs, as randomised responses.
+
+    Attributes:
+        counts: the distinct ε's with counts.
+    """
 
     counts: dict[float, int]
 
     def log_mgf(self, tilt: float) -> float:
+        """Return ln E[e^{θ L}] of all responses at θ = ``tilt``."""
         epsilons = np.array(list(self.counts))
         counts = np.array(list(self.counts.values()))
         return float(counts @ (_log_cosh(epsilons * (tilt + 0.5)) - _log_cosh(epsilons / 2)))
 
     def spread(self) -> float:
+        """Return Σ n ε², a bound on the variance of the total loss."""
         return sum(times * epsilon**2 for epsilon, times in self.counts.items())
 
     def roundings(self) -> tuple[int, int]:
-        above = sum(times if times <= FEW_COPIES else 1 for times in self.counts.values())
+        """Return the number of responses that are put on the grid one by one or as one binomial
+        loss, and a guess at the number of merged ones.
+        """
+        above = 0
+        for times in self.counts.values():
+            above += times if times <= FEW_COPIES else 1
         return above, min(len(self.counts), 32)
 
     def atoms(self) -> int:
-        return sum(
-            min(times, math.ceil(13 * math.sqrt(times)))
-            for times in self.counts.values()
-            if times > FEW_COPIES
-        )
+        """Return the number of losses of the binomial sums."""
+        sums = [times for times in self.counts.values() if times > FEW_COPIES]
+        return sum(min(times, math.ceil(13 * math.sqrt(times))) for times in sums)
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        many = {epsilon: times for epsilon, times in self.counts.items() if times > FEW_COPIES}
-        found = [
-            trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt)
-            for epsilon, times in many.items()
-        ]
-        few = {epsilon: times for epsilon, times in self.counts.items() if times <= FEW_COPIES}
+        """Return a binomial sum for each ε with many copies; the others as single responses from
+        above and merged by close ε's from below.
+        """
+        few: dict[float, int] = {}
+        pairs: list[Pairs] = []
+        for epsilon, times in self.counts.items():
+            if times > FEW_COPIES:
+                pairs.append(trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt))
+            else:
+                few[epsilon] = times
         if grid.side < 0:
-            merged = map(merged_responses, _close_groups(few, grid.width))
-            return found + [trimmed(pairs, grid.tilt) for pairs in merged]
+            merged = [merged_responses(group) for group in _close_groups(few, grid.width)]
+            pairs += [trimmed(pair, grid.tilt) for pair in merged]
+            return pairs
         for times in set(few.values()):
             epsilons = np.array([epsilon for epsilon, n in few.items() if n == times])
-            found.append(randomised_response(epsilons, times))
-        return found
+            pairs.append(randomised_response(epsilons, times))
+        return pairs
 
 
 def _log_cosh(x: Floats) -> Floats:
+    """Return ln cosh(x), also where cosh(x) overflows."""
     return np.abs(x) + np.log1p(np.exp(-2 * np.abs(x))) - math.log(2)
 
 
 def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
-    """The summed loss of many equal ε's, within 6.5 sqrt(k) of its tilted mean: beyond, Hoeffding
-    leaves 2 e^-84.
+    """Return the summed loss of many equal ε's, cut to 6.5 sqrt(k) answers around its tilted mean;
+    beyond, Hoeffding leaves a mass of 2 e^-84.
     """
     exponent = min(epsilon * (2 * tilt + 1), 700.0)
     mean = count / (1 + math.exp(-exponent))
@@ -176,17 +192,15 @@ def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
 
 
 def _close_groups(counts: dict[float, int], width: float) -> list[Floats]:
-    """Sort the ε's (with repetitions) into groups of spread at most ``width`` and bounded size."""
+    """Return the ε's (with repetitions) in groups of spread at most ``width`` and bounded size."""
     groups: list[list[float]] = []
     total = 0.0
     for epsilon, times in sorted(counts.items()):
         for _ in range(times):
-            if (
-                not groups
-                or epsilon > groups[-1][0] + width
-                or total + epsilon + 0.7 > 600
-                or len(groups[-1]) >= 400
-            ):
+            too_far = bool(groups) and epsilon > groups[-1][0] + width
+            # ``merged_responses`` allows Σ (ε + ln 2) up to 700, and ln 2 < 0.7.
+            too_large = total + epsilon + 0.7 > 600
+            if not groups or too_far or too_large or len(groups[-1]) >= 400:
                 groups.append([])
                 total = 0.0
             groups[-1].append(epsilon)
@@ -195,28 +209,39 @@ def _close_groups(counts: dict[float, int], width: float) -> list[Floats]:
 
 
 def trimmed(pairs: Pairs, tilt: float) -> Pairs:
-    """One row without the atoms that are negligible under the tilt."""
+    """Return a pair (one row) without the atoms that are negligible under the tilt; what they weigh
+    is added to its error.
+    """
     exponents = pairs.log_masses[0] + tilt * pairs.losses[0]
     weights = np.exp(exponents - exponents.max())
-    kept = weights > math.exp(-NEGLIGIBLE)
-    lost = float(weights[~kept].sum() / weights.sum()) * 1.01
-    errors = (
-        pairs.log_error[:, kept] if isinstance(pairs.log_error, np.ndarray) else pairs.log_error
-    )
-    losses = pairs.losses[:, kept]
-    log_masses = pairs.log_masses[:, kept]
+    counted = weights > math.exp(-NEGLIGIBLE)
+    lost_share = float(weights[~counted].sum() / weights.sum()) * 1.01
+    errors = pairs.log_error
+    if isinstance(errors, np.ndarray):
+        errors = errors[:, counted]
+    losses = pairs.losses[:, counted]
+    log_masses = pairs.log_masses[:, counted]
     return replace(
-        pairs, losses=losses, log_masses=log_masses, log_error=errors, error=pairs.error + lost
+        pairs,
+        losses=losses,
+        log_masses=log_masses,
+        log_error=errors,
+        error=pairs.error + lost_share,
     )
 
 
-def summed(one: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
-    """All copies of a pair whose losses are given as integers: their sum, the losses spacing ·
-    integer + offset.
+def summed(pair: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
+    """Return the sum of all copies of a pair as one pair.
+
+    Args:
+        pair: its losses are given as integers.
+        spacing: a loss is spacing · integer, of the sum plus ``offset``.
+        offset: see ``spacing``.
+        grid: the tilt and the side.
     """
-    total = one
-    if one.count > 1:
-        total = product([one], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
+    total = pair
+    if pair.count > 1:
+        total = product([pair], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
     losses = offset + spacing * total.losses
     farthest = float(np.abs(losses).max() + offset)
     loss_error = spacing * total.loss_error + 8 * EPS * farthest
@@ -225,29 +250,34 @@ def summed(one: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
 
 @dataclass(frozen=True)
 class GaussianLoss(LossComponent):
-    """All Gaussian costs together: the loss is N(μ²/2, μ²) with μ² = Σ n μ_i²."""
+    """All Gaussian costs together: the loss is N(μ²/2, μ²) with μ² = Σ n μ_i².
+
+    Attributes:
+        mu_squared: μ².
+    """
 
     mu_squared: float
 
     def atoms(self) -> int:
-        return math.ceil(
-            400 * max(math.sqrt(self.mu_squared), 1.0)
-        )  # five in a quarter of 1, of 20 μ
+        """Return the number of nodes of the quadrature: five in each quarter of 1, over 20 μ."""
+        return math.ceil(400 * max(math.sqrt(self.mu_squared), 1.0))
 
     def work(self) -> float:
+        """Return the work, in seconds, of bringing the nodes onto the grid."""
         return WORK_PER_NODE * self.atoms()
 
     def spread(self) -> float:
+        """Return μ², the variance of the loss."""
         return self.mu_squared
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """Gauss-Legendre nodes in every grid cell within ten standard deviations of the tilted
-        mean.
+        """Return the loss as Gauss-Legendre nodes in every grid cell within ten standard deviations
+        of the tilted mean.
 
         A cell is cut until it is at most a quarter of a standard deviation (and of 1) wide, less
         where the tilt is strong. The error of five points is below 4e-13 (cell / std)^10 times the
-        tenth derivative, that of two, in cells a 250th as wide, below 3e-4 (cell / std)^4 times
-        the fourth: at most 1e-10 in total mass, for the mass and for its share at either end of the
+        tenth derivative, that of two, in cells a 250th as wide, below 3e-4 (cell / std)^4 times the
+        fourth: at most 1e-10 in total mass, for the mass and for its share at either end of the
         cell alike, up to FARTHEST_TILT. No δ that is a float needs more: ln F(x) is at most -(tilt
         μ)²/2 at the tilt of a question.
         """
@@ -273,8 +303,17 @@ class GaussianLoss(LossComponent):
 def _gauss_legendre(
     centre: float, reach: float, step: float, finest: float
 ) -> tuple[Floats, Floats]:
-    """Five nodes, and twice their weights, in every part of every grid cell within ``reach`` of
-    the centre; the parts of a cell are at most ``finest`` wide. Two where cells are much narrower.
+    """Return Gauss-Legendre nodes, and twice their weights, in every grid cell within ``reach`` of
+    the centre.
+
+    The cells are cut into parts at most ``finest`` wide, with five nodes each; cells that are much
+    narrower have two nodes.
+
+    Args:
+        centre: the middle of the interval.
+        reach: half its length.
+        step: the grid step, which is the width of a cell.
+        finest: the largest width of a part.
     """
     low = centre - reach
     high = centre + reach
@@ -298,6 +337,11 @@ class DiscreteGaussian(LossComponent):
     From scale ``CLOSED_FORM_SCALE`` on, Y is a discrete Gaussian of scale sqrt(n)·scale, and its
     normalisation sqrt(2π) of that: by Poisson summation either is off by less than a factor 1 ± 3n
     e^{-π² scale²} (docs/notes/discrete-gaussian.md). Its atoms are binned on the grid at once.
+
+    Attributes:
+        scale: of the noise.
+        shift: the integer by which a user moves the count.
+        count: n.
     """
 
     scale: float
@@ -305,23 +349,36 @@ class DiscreteGaussian(LossComponent):
     count: int
 
     def spread(self) -> float:
+        """Return n (shift/scale)², about the variance of the loss."""
         return self.count * (self.shift / self.scale) ** 2
 
     @property
     def exact(self) -> bool:
+        """Return whether the noise is listed atom by atom, not by the closed form for
+        wide noise.
+        """
         return self.scale < CLOSED_FORM_SCALE
 
     def atoms(self) -> int:
+        """Return the number of integers within twelve deviations of the summed noise; 0 for a scale
+        that is infinite.
+        """
         if math.isfinite(self.scale):
             return math.ceil(24 * self.scale * math.sqrt(self.count))
         return 0
 
     def pairs(self, grid: Grid) -> list[Pairs]:
+        """Return the summed loss, by the closed form where the noise is wide and by convolution
+        otherwise.
+        """
         if self.scale >= CLOSED_FORM_SCALE:
             return [self._wide(grid)]
         return self._narrow(grid)
 
     def _wide(self, grid: Grid) -> Pairs:
+        """Return the summed loss by the closed form for wide noise, its atoms binned on
+        the grid.
+        """
         spacing = self.shift / self.scale**2
         width = self.scale * math.sqrt(self.count)
         offset = self.count * (self.shift / self.scale) ** 2 / 2
@@ -331,12 +388,13 @@ class DiscreteGaussian(LossComponent):
         log_masses = -((y / width) ** 2) / 2 - math.log(width) - math.log(2 * math.pi) / 2
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
         losses = offset - spacing * y
-        one = replace(pair_of(losses, log_masses, log_error=rounding), error=1e-30)
         farthest = float(np.abs(losses).max() + offset)
-        one = replace(one, loss_error=8 * EPS * farthest)
-        return binned(one, step=grid.step, tilt=grid.tilt, side=grid.side)
+        pair = pair_of(losses, log_masses, log_error=rounding)
+        pair = replace(pair, error=1e-30, loss_error=8 * EPS * farthest)
+        return binned(pair, step=grid.step, tilt=grid.tilt, side=grid.side)
 
     def _narrow(self, grid: Grid) -> list[Pairs]:
+        """Return the summed loss as the product of the atoms of all copies on the integers."""
         spacing = self.shift / self.scale**2
         offset = self.count * (self.shift / self.scale) ** 2 / 2
         centre = round(self.shift * grid.tilt)
@@ -344,13 +402,13 @@ class DiscreteGaussian(LossComponent):
         y = np.arange(-centre - reach, -centre + reach + 1.0)
         log_masses = -(y**2) / (2 * self.scale**2) - _log_total(self.scale)
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
-        one = replace(pair_of(-y, log_masses, self.count, log_error=rounding), error=1e-30)
-        return [summed(one, spacing, offset, grid)]
+        copies = replace(pair_of(-y, log_masses, self.count, log_error=rounding), error=1e-30)
+        return [summed(copies, spacing, offset, grid)]
 
 
 @lru_cache(maxsize=256)
 def _log_total(scale: float) -> float:
-    """Ln of the sum of e^{-y²/2 scale²} over the integers."""
+    """Return the logarithm of the sum of e^{-y²/2 scale²} over the integers y."""
     whole = math.ceil(40 * scale + 2)
     squares = np.arange(-whole, whole + 1.0) ** 2
     return math.log(math.fsum(np.exp(-squares / (2 * scale**2))))
@@ -360,12 +418,19 @@ def _log_total(scale: float) -> float:
 class SeveralConstraints(LossComponent):
     """n copies of a cost with several constraints, given that none fails: a mixture of randomised
     responses.
+
+    Attributes:
+        cost: the constraints.
+        count: n.
     """
 
     cost: MultiDP
     count: int
 
     def _pair(self, side: int) -> Pairs:
+        """Return the pair of the mixture from above (``side`` = 1) or from below (-1), given that
+        it does not fail.
+        """
         worst = worst_case(self.cost, side * PERTURBATION)
         losses, masses = worst.atoms()
         finite = np.isfinite(losses)
@@ -373,26 +438,30 @@ class SeveralConstraints(LossComponent):
         return pair_of(losses[finite], log_masses, self.count, log_error=20 * EPS)
 
     def raised(self) -> float:
-        """Perturbed δ's (twice, for their own rounding) raise δ by less than (1 + 2 PERTURBATION/(1
-        - a))^n.
+        """Return a bound on the relative amount by which perturbed δ's raise δ.
 
-        The hull of the points (x_i, x_i δ_i (1 + ν)), ended by slope 1, is at most 1 + ν times that
-        of (x_i, x_i δ_i). So every δ(x) of one copy rises by at most a factor 1 + ν (below 0 as
-        well, since δ(x) = 1 - e^x + e^x δ(-x)), and given that it does not fail, with the atom a at
-        infinity, by at most 1 + ν / (1 - a) or so. Copies of the pair are replaced one at a time: δ
-        of a product is a mean of δ's of the pair.
+        The δ's are perturbed twice, for their own rounding, which raises δ by less than (1 + 2
+        PERTURBATION/(1 - a))^n. The hull of the points (x_i, x_i δ_i (1 + ν)), ended by slope 1, is
+        at most 1 + ν times that of (x_i, x_i δ_i). So every δ(x) of one copy rises by at most a
+        factor 1 + ν (below 0 as well, since δ(x) = 1 - e^x + e^x δ(-x)), and given that it does not
+        fail, with the atom a at infinity, by at most 1 + ν / (1 - a) or so. Copies of the pair are
+        replaced one at a time: δ of a product is a mean of δ's of the pair.
         """
         worst = worst_case(self.cost, PERTURBATION)
         return 3 * PERTURBATION * self.count / (1 - worst.atom)
 
     def log_mgf(self, tilt: float) -> float:
+        """Return ln E[e^{θ L}] of all copies at θ = ``tilt``."""
         return self._pair(1).log_mgf(tilt)
 
     def spread(self) -> float:
+        """Return the variance of the total loss."""
         return self._pair(1).variance()
 
     def roundings(self) -> tuple[int, int]:
+        """Return the number of copies, from above and from below."""
         return self.count, self.count
 
     def pairs(self, grid: Grid) -> list[Pairs]:
+        """Return the pair of the mixture, taken ``count`` times."""
         return [self._pair(grid.side)]

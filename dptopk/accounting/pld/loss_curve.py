@@ -48,6 +48,7 @@ class LossCurve(Curve):
         epsilon_max: float | None = None,
         exact: bool = False,
     ) -> None:
+        """Store the law; its sums are computed when they are first needed."""
         self._losses = losses
         self._log_masses = log_masses
         self._log_error = log_error
@@ -60,15 +61,17 @@ class LossCurve(Curve):
 
     @cached_property
     def _sums(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Losses x_j above 0, log G_j, log D_j and a bound on the error of both logarithms."""
-        kept = slice(int(np.searchsorted(self._losses, -2 * self._shift)), None)
-        x = self._losses[kept]
-        log_p = self._log_masses[kept]
+        """Return the losses x_j above 0, log G_j, log D_j, and a bound on the error of both
+        logarithms.
+        """
+        from_0_on = slice(int(np.searchsorted(self._losses, -2 * self._shift)), None)
+        x = self._losses[from_0_on]
+        log_p = self._log_masses[from_0_on]
         if x.size == 0:
             return x, x, x, x
-        error = (
-            self._log_error[kept] if isinstance(self._log_error, np.ndarray) else self._log_error
-        )
+        error = self._log_error
+        if isinstance(error, np.ndarray):
+            error = error[from_0_on]
         log_q = log_p - x
         sums, error = _suffix_log_sums(log_q, error + EPS * (np.abs(log_q) + np.abs(log_p) + 1))
         log_g = sums + x
@@ -84,7 +87,9 @@ class LossCurve(Curve):
         return x, log_g, log_d, error
 
     def _log_delta(self, epsilon: Floats, side: int) -> Floats:
-        """Bound on ln(δ - tail) at each ε: an upper one (side = 1) or a lower one (side = -1)."""
+        """Return a bound on ln(δ - tail) at each ε: an upper one (``side`` = 1) or a lower one
+        (``side`` = -1).
+        """
         x, log_g, log_d, error = self._sums
         at = epsilon - side * self._shift
         if x.size == 0:
@@ -100,6 +105,9 @@ class LossCurve(Curve):
         return np.where(epsilon >= self._epsilon_max, -np.inf, np.minimum(value, 0.0))
 
     def _delta(self, epsilon: ArrayLike, side: int) -> Floats:
+        """Return a bound on δ at each ε: an upper one (``side`` = 1) or a lower one without the
+        tail (``side`` = -1).
+        """
         x = np.asarray(epsilon, dtype=float)
         log_delta = self._log_delta(x.ravel(), side)
         if side < 0:
@@ -108,57 +116,72 @@ class LossCurve(Curve):
         return np.minimum(outward(exp_up(log_delta) + self._tail), 1.0).reshape(x.shape)
 
     def _epsilon(self, delta: ArrayLike, side: int) -> Floats:
-        """Bound on the smallest ε with δ(ε) <= δ: an upper one (side = 1) or a lower one (side =
-        -1).
+        """Return a bound on the smallest ε with δ(ε) <= ``delta``, for each δ: an upper one
+        (``side`` = 1) or a lower one (``side`` = -1).
         """
         target = np.asarray(delta, dtype=float).ravel()
-        if side > 0:  # what the tail leaves, rounded down
-            target = np.where(target > self._tail, np.nextafter(target - self._tail, 0), -1.0)
-            target = np.where(target >= 0, target, -1.0) if self._tail else np.maximum(target, 0.0)
-        x, log_g, log_d, error = self._sums
+        if side > 0:
+            target = self._without_tail(target)
         with np.errstate(divide="ignore", invalid="ignore"):
             log_target = np.log(np.maximum(target, 0.0))
             log_target = log_target - side * 4 * EPS * (1 + np.abs(log_target))
             log_target = np.where(target > 0, log_target, -np.inf)
-            if x.size == 0:
-                found = np.zeros(target.shape)
-            else:
-                # Monotone again after the error is added; the last entry, δ = 0, ends every search.
-                log_d = np.maximum.accumulate((log_d + side * error)[::-1])[::-1]
-                j = np.searchsorted(-log_d, -log_target)
-                j = np.minimum(j, x.size - 1)
-                # e^{x - x_j} = 1 - (δ - D_j) / G_j
-                log_rest = log_target + _log_below_1(np.minimum(log_d[j] - log_target, 0.0))
-                ratio = np.exp(np.minimum(log_rest - (log_g[j] + side * error[j]), 0.0))
-                found = x[j] + np.log1p(-np.where(np.isnan(ratio), 0.0, ratio))
-                below = np.where(j > 0, x[np.maximum(j - 1, 0)], -np.inf)
-                found = np.clip(found, below, x[j])
-            found = np.maximum(found + side * self._shift, 0.0)
-        found = np.where(target == 0, self._epsilon_max, np.minimum(found, self._epsilon_max))
-        found = np.where(target < 0, np.inf, found)
-        return found.reshape(np.shape(delta))
+            epsilons = np.maximum(self._crossings(log_target, side) + side * self._shift, 0.0)
+        epsilons = np.minimum(epsilons, self._epsilon_max)
+        epsilons = np.where(target == 0, self._epsilon_max, epsilons)
+        epsilons = np.where(target < 0, np.inf, epsilons)
+        return epsilons.reshape(np.shape(delta))
+
+    def _without_tail(self, delta: Floats) -> Floats:
+        """Return what the tail leaves of each δ, rounded down; -1 where it leaves nothing."""
+        left = np.where(delta > self._tail, np.nextafter(delta - self._tail, 0), -1.0)
+        if self._tail:
+            return np.where(left >= 0, left, -1.0)
+        return np.maximum(left, 0.0)
+
+    def _crossings(self, log_delta: Floats, side: int) -> Floats:
+        """Return where the curve, moved up (``side`` = 1) or down (-1) by its error, falls to each
+        δ.
+        """
+        x, log_g, log_d, error = self._sums
+        if x.size == 0:
+            return np.zeros(log_delta.shape)
+        # Monotone again after the error is added; the last entry, δ = 0, ends every search.
+        log_d = np.maximum.accumulate((log_d + side * error)[::-1])[::-1]
+        j = np.searchsorted(-log_d, -log_delta)
+        j = np.minimum(j, x.size - 1)
+        # e^{x - x_j} = 1 - (δ - D_j) / G_j
+        log_difference = log_delta + _log_below_1(np.minimum(log_d[j] - log_delta, 0.0))
+        ratio = np.exp(np.minimum(log_difference - (log_g[j] + side * error[j]), 0.0))
+        crossings = x[j] + np.log1p(-np.where(np.isnan(ratio), 0.0, ratio))
+        previous = np.where(j > 0, x[np.maximum(j - 1, 0)], -np.inf)
+        return np.clip(crossings, previous, x[j])
 
     def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bound on δ for every ε; a positive δ never underflows to 0."""
+        """Return an upper bound on δ for every ε; a positive δ never underflows to 0."""
         return self._delta(epsilon, 1)
 
     def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on ε for every δ; inf for a δ below the tail's mass."""
+        """Return an upper bound on ε for every δ; inf for a δ below the tail's mass."""
         bounded: Floats = outward(self._epsilon(delta, 1), 4 * EPS)
         if not self._tail:
             return np.minimum(bounded, self._epsilon_max)
         return bounded
 
     def delta_lower(self, epsilon: ArrayLike) -> Floats:
-        """Lower bound on the δ of this loss distribution (the tail left out)."""
+        """Return a lower bound on the δ of this loss distribution, without its tail, for
+        every ε.
+        """
         return self._delta(epsilon, -1)
 
     def epsilon_lower(self, delta: ArrayLike) -> Floats:
-        """Lower bound on the ε of this loss distribution (the tail left out)."""
+        """Return a lower bound on the ε of this loss distribution, without its tail, for
+        every δ.
+        """
         return np.maximum(self._epsilon(delta, -1) * (1 - 4 * EPS), 0.0)
 
     def answer(self, query: Query) -> Answer:
-        """The upper bound and, for an exact curve, the lower one."""
+        """Return the upper bound on the answer and, for an exact curve, the lower one."""
         upper = Curve.answer(self, query)
         if not self._exact:
             return upper
@@ -170,16 +193,21 @@ class LossCurve(Curve):
 
 
 def _log_below_1(exponent: Floats) -> Floats:
-    """Ln(1 - e^x) for every x <= 0."""
+    """Return ln(1 - e^x) for every x <= 0."""
     return np.log(-np.expm1(exponent))
 
 
 def _suffix_log_sums(log_terms: Floats, errors: Floats) -> tuple[Floats, Floats]:
-    """Ln Σ_{m >= j} e^{t_m} for every j, and a bound on its absolute error.
+    """Return ln Σ_{m >= j} e^{t_m} for every j, and bounds on the absolute errors of these
+    logarithms.
 
     Adding a term rounds by at most EPS (|sum| + 4) in the logarithm. An error of relative size e in
     a part of a sum is an error of that part's share times e in the whole, so the errors, weighted
     by their parts, sum the same way.
+
+    Args:
+        log_terms: t_m.
+        errors: bounds on the errors of t_m, shape as ``log_terms``.
     """
     sums = np.logaddexp.accumulate(log_terms[::-1])[::-1]
     log_rounding = np.log(EPS * (np.abs(sums) + 4))

@@ -33,7 +33,8 @@ SUM_SLACK = 1e-9  # relative: rounding of the sums, of their terms, and of place
 
 
 def log_pmf_below(place: Floats, count: int, epsilon: float) -> Floats:
-    """A lower bound on ln P[2K - n = j].
+    """Return a lower bound on ln P[2K - n = j], K being the number of true answers among n
+    responses.
 
     Args:
         place: the j's, whole numbers of the parity of n, |j| <= 0.9 n.
@@ -57,7 +58,14 @@ def log_pmf_below(place: Floats, count: int, epsilon: float) -> Floats:
 
 
 def responses_delta_below(count: int, epsilon: float, x: float) -> float:
-    """A lower bound on δ(x) of ``count`` randomised responses of ε."""
+    """Return a lower bound on δ(x) of ``count`` randomised responses of ε; 0 where the sums do not
+    apply.
+
+    Args:
+        count: n.
+        epsilon: ε of one response, in (0, LARGEST_EPSILON].
+        x: the ε of all responses together.
+    """
     n = float(count)
     t = math.tanh(epsilon / 2)
     deviation = math.sqrt(n * (1 - t * t))
@@ -78,7 +86,9 @@ def responses_delta_below(count: int, epsilon: float, x: float) -> float:
 
 
 def _geometric_sums(logs: Floats, width: int, usable: NDArray[np.bool_]) -> Floats:
-    """For each block of ``width`` terms the geometric sum through the terms at its ends."""
+    """Return, for each block of ``width`` terms, the sum of the geometric sequence through the
+    terms at its ends; blocks that are not ``usable`` have no meaningful sum.
+    """
     left = logs[:-1]
     ratio = (logs[1:] - left) / width  # of neighbouring terms, a logarithm
     ratio = np.where(usable & (np.abs(ratio) > 1e-300), ratio, -1e-300)
@@ -87,7 +97,7 @@ def _geometric_sums(logs: Floats, width: int, usable: NDArray[np.bool_]) -> Floa
 
 
 def responses_epsilon_below(count: int, epsilon: float, delta: float, upper: float) -> float:
-    """An ε that ``count`` randomised responses exceed at ``delta``; 0 if none is found near
+    """Return an ε that ``count`` randomised responses exceed at ``delta``; 0 if none is found near
     ``upper``.
 
     Args:
@@ -98,5 +108,7 @@ def responses_epsilon_below(count: int, epsilon: float, delta: float, upper: flo
     """
     if not (0 < epsilon <= LARGEST_EPSILON and 0 < delta < 1):
         return 0.0
-    tried = (upper * (1 - RETREATS)).tolist()
-    return next((x for x in tried if responses_delta_below(count, epsilon, x) > delta), 0.0)
+    for x in (upper * (1 - RETREATS)).tolist():
+        if responses_delta_below(count, epsilon, x) > delta:
+            return float(x)
+    return 0.0

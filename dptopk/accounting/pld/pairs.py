@@ -32,11 +32,11 @@ class Pairs:
     error: float = 0.0
 
     def log_mgf(self, tilt: float) -> float:
-        """K(θ) = ln E[e^{θ L}], summed over all rows and counts."""
+        """Return K(θ) = ln E[e^{θ L}] at θ = ``tilt``, summed over all rows and counts."""
         return self.count * math.fsum(log_sum(self.log_masses + tilt * self.losses))
 
     def variance(self) -> float:
-        """The variance of the total loss."""
+        """Return the variance of the total loss under P."""
         weights = np.exp(self.log_masses - log_sum(self.log_masses)[:, None])
         means = (weights * self.losses).sum(axis=1)
         variances = (weights * (self.losses - means[:, None]) ** 2).sum(axis=1)
@@ -44,7 +44,9 @@ class Pairs:
 
 
 def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
-    """One row for each ε: loss +ε with mass 1 / (1 + e^{-ε}), else -ε."""
+    """Return one row for each ε, taken ``count`` times: the loss +ε with mass 1 / (1 + e^{-ε}),
+    else -ε.
+    """
     e = np.asarray(epsilons, dtype=float)[:, None]
     log_p = -np.log1p(np.exp(-e))
     losses = np.hstack([e, -e])
@@ -55,7 +57,9 @@ def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
 def pair_of(
     losses: Floats, log_masses: Floats, count: int = 1, log_error: float | Floats = 0.0
 ) -> Pairs:
-    """A pair given by its losses and log masses under P, shape (n,), taken ``count`` times."""
+    """Return a pair given by its losses and log masses under P, both of shape (n,), taken ``count``
+    times.
+    """
     error = log_error if isinstance(log_error, float) else log_error[None, :]
     return Pairs(
         np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses)[None, :], count, error
@@ -63,11 +67,13 @@ def pair_of(
 
 
 def merged_responses(epsilons: Floats) -> Pairs:
-    """The pair of n randomised responses of which only the number of true answers is seen; Σ (ε +
-    ln 2) <= 700.
+    """Return the pair of n randomised responses of which only the number of true answers is seen.
 
-    Its probabilities are Poisson-binomial, P_l under P and P_{n-l} under Q. Post-processing, so a
-    bound from below.
+    Its probabilities are Poisson-binomial, P_l under P and P_{n-l} under Q. Merging outcomes is
+    post-processing, so the pair is a bound from below.
+
+    Args:
+        epsilons: the ε's, with Σ (ε + ln 2) <= 700.
     """
     small = np.exp(-np.asarray(epsilons, dtype=float))
     masses = np.ones(1)
@@ -80,7 +86,7 @@ def merged_responses(epsilons: Floats) -> Pairs:
 
 
 def log_sum(exponents: Floats) -> Floats:
-    """Ln Σ e^t along the last axis."""
-    top = exponents.max(axis=-1)
-    sums = np.exp(exponents - top[..., None]).sum(axis=-1)
-    return top + np.log(sums)
+    """Return ln Σ e^t along the last axis."""
+    largest = exponents.max(axis=-1)
+    sums = np.exp(exponents - largest[..., None]).sum(axis=-1)
+    return largest + np.log(sums)

@@ -15,8 +15,8 @@ TILT_ACCURACY = 0.02
 
 
 def log_peak(tilt: float) -> float:
-    """Ln of the largest e^{-θ d} (1 - e^{-d}) over d >= 0: θ ln θ - (1 + θ) ln(1 + θ); 0 at θ =
-    0.
+    """Return the logarithm of the largest e^{-θ d} (1 - e^{-d}) over d >= 0: θ ln θ - (1 + θ) ln(1
+    + θ), and 0 at θ = 0.
     """
     if tilt > 0:
         return -tilt * math.log1p(1 / tilt) - math.log1p(tilt)
@@ -24,42 +24,53 @@ def log_peak(tilt: float) -> float:
 
 
 def log_peaks(tilts: Sequence[float]) -> list[float]:
-    """``log_peak`` of several tilts, all positive."""
+    """Return ``log_peak`` of several tilts, all positive."""
     return [-tilt * math.log1p(1 / tilt) - math.log1p(tilt) for tilt in tilts]
 
 
 class _HasLogMgf(Protocol):
-    def log_mgf(self, tilt: float) -> float: ...
+    """A loss whose log moment generating function is known."""
+
+    def log_mgf(self, tilt: float) -> float:
+        """Return ln E[e^{θL}] at θ = ``tilt``."""
+        ...
 
 
 def best_tilt(
     pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilon: float | None = None
 ) -> float:
-    """The θ whose bound δ <= F(ε) is sharpest at the δ or ε asked for: there the masses should be
-    centred.
+    """Return about the tilt θ whose bound δ <= F(ε) is sharpest at the δ or ε asked for; there the
+    masses of a lattice should be centred.
+
+    Args:
+        pairs: the parts of the product.
+        delta: the δ at which ε is asked for, or None.
+        epsilon: the ε at which δ is asked for, or None.
     """
 
     def objective(log_tilt: float) -> float:
+        """Return the bound on ln δ or on ε at this ln θ."""
         tilt = math.exp(log_tilt)
         log_scale = math.fsum(item.log_mgf(tilt) for item in pairs) + log_peak(tilt)
         if epsilon is not None:
             return log_scale - tilt * epsilon
         return (log_scale - math.log(delta or 1e-300)) / tilt
 
+    def has_moment(log_tilt: float) -> bool:
+        """Return whether the product has a moment of this order."""
+        return math.isfinite(objective(log_tilt))
+
     low = -14.0
     high = 9.0
-    if not math.isfinite(
-        objective(high)
-    ):  # a loss with exponential tails: only tilts below some θ have a moment
-        high, _ = bisect(
-            lambda log_tilt: math.isfinite(objective(log_tilt)), low, high, halvings=15
-        )
-    return math.exp(_lowest(objective, low, high, min(TILT_ACCURACY, (high - low) / 2)))
+    if not has_moment(high):  # a loss with exponential tails has moments below some θ only
+        high, _ = bisect(has_moment, low, high, halvings=15)
+    accuracy = min(TILT_ACCURACY, (high - low) / 2)
+    return math.exp(_lowest(objective, low, high, accuracy))
 
 
 def _lowest(function: Callable[[float], float], low: float, high: float, accuracy: float) -> float:
-    """About where a unimodal function is lowest, by golden sections; SciPy's optimizers take long
-    to be imported.
+    """Return about where a unimodal function is lowest, by golden sections; importing an optimizer
+    of SciPy would take longer than the search.
     """
     share = (math.sqrt(5) - 1) / 2
     left = high - share * (high - low)

@@ -334,22 +334,28 @@ def _of_products(
         if run is None:
             return
         tilt = min(run.order, tuning.WINDOW / math.sqrt(run.variance))
-        # Rounding of losses counts for more where they are large, and the room for less.
-        kinds = len({type(cost) for cost in failure_free.costs})
-        if run.game.concentrated.costs:
-            kinds += 1
-        single_kind = kinds == 1 and run.game.stand_in is None
-        least_share = tuning.CHECKER_ROOM if single_kind else tuning.CHECKER_ROOM_OF_MANY
-        share = min(least_share * max(1.0, (run.guess / 30) ** 2), 0.05)
-        room = delta_left * (1 - share)
+        left_for_product = delta_left * (1 - _share_of_checker(run, failure_free))
         try:
-            certificate = proven(charge, delta, replace(run, order=tilt), room)
+            certificate = proven(charge, delta, replace(run, order=tilt), left_for_product)
         except (NotCertified, ArithmeticError):
             return
         if math.isfinite(certificate.epsilon):
             yield certificate
         if certificate.epsilon <= aim.epsilon:
             return
+
+
+def _share_of_checker(run: Evaluation, failure_free: Charge) -> float:
+    """Return the share of δ that is left for the checker's rounding.
+
+    Where losses are large their rounding counts for more.
+    """
+    kinds = len({type(cost) for cost in failure_free.costs})
+    if run.game.concentrated.costs:
+        kinds += 1
+    single_kind = kinds == 1 and run.game.stand_in is None
+    least_share = tuning.CHECKER_ROOM if single_kind else tuning.CHECKER_ROOM_OF_MANY
+    return min(least_share * max(1.0, (run.guess / 30) ** 2), 0.05)
 
 
 def _game(failure_free: Charge) -> SetwiseCurve:

@@ -562,15 +562,25 @@ def _tables(game: ConcentratedGame, left: Multiset) -> tuple[ValueTable, ValueTa
     converted = game.conversion(left, x)
     for moments, after_first in game.firsts(left):
         upper, lower = game.tables(after_first)
-        bounds = converted.copy()
+        bounds = converted
         for solution in game.programs(left, moments):
-            compared = far_nodes(moments, upper, solution.x)
-            majorant = Majorant.of(solution, moments).lifted(upper, compared)
-            if majorant is not None:
-                bounds = np.minimum(bounds, majorant.step(x))
+            bounds = np.minimum(bounds, _majorant_bounds(solution, moments, upper, x))
             below = np.maximum(below, _attained(solution, moments, lower, nodes))
         above = np.maximum(above, bounds)
     return ValueTable(game.h, above, upper=True), ValueTable(game.h, below, upper=False)
+
+
+def _majorant_bounds(
+    solution: ProgramSolution, moments: MomentClass, upper: ValueTable, x: Floats
+) -> Floats:
+    """Return the upper bounds on a step at each x that the multipliers of a program prove; 1 where
+    they prove nothing.
+    """
+    compared = far_nodes(moments, upper, solution.x)
+    majorant = Majorant.of(solution, moments).lifted(upper, compared)
+    if majorant is None:
+        return np.ones(len(x))
+    return majorant.step(x)
 
 
 def _attained(
@@ -644,8 +654,7 @@ def _solutions(
         solve(node, last)
         if node in solutions:
             last = [solutions[node]]
-    solved = sorted(solutions)
-    for left_node, right_node in pairwise(solved):
+    for left_node, right_node in pairwise(sorted(solutions)):
         middle = (left_node + right_node) // 2
         if middle not in solutions:
             solve(middle, [solutions[left_node], solutions[right_node]])
