@@ -53,8 +53,13 @@ _CONVOLVED = 300.0
 
 @dataclass(frozen=True, slots=True)
 class LatticeLaw:
-    """The loss law of a composition: ascending losses, ln masses with an error bound, mass left
-    out.
+    """The loss law of a composition, on a lattice.
+
+    Attributes:
+        losses: ascending.
+        log_masses: the logarithm of each probability under P.
+        log_error: a bound on the error of each logarithm.
+        tail: at most the mass that is left out.
     """
 
     losses: Floats
@@ -64,11 +69,15 @@ class LatticeLaw:
 
 
 def closed_form_error(scale: float, count: int) -> float:
-    """Bound on the distance of the logarithms of the k-fold convolution of N_Z(0, s²) and of a
-    Gaussian on the lattice.
+    """Return a bound on the distance of the logarithms of the k-fold convolution of N_Z(0, s²) and
+    of a Gaussian on the lattice.
 
     That Gaussian is e^{-z²/2ks²} / sqrt(2πk s²), whose normalisation is wrong by one more factor 1
     + η.
+
+    Args:
+        scale: s.
+        count: k.
     """
     explicit = np.arange(1, min(count, 64))
     errors = _poisson_error(scale * scale * explicit / (explicit + 1))
@@ -81,8 +90,8 @@ def closed_form_error(scale: float, count: int) -> float:
 
 
 def _poisson_error(v: Floats) -> Floats:
-    """2 Σ_{n>=1} e^{-2π² v n²}, bounded by a geometric series and by 1 - 1e-9 (where it says
-    nothing).
+    """Return an upper bound on 2 Σ_{n>=1} e^{-2π² v n²}, by a geometric series, and at most 1 -
+    1e-9 (where it says nothing).
     """
     with np.errstate(under="ignore"):
         first = np.exp(-2 * math.pi**2 * v * (1 - 1e-15))
@@ -90,11 +99,11 @@ def _poisson_error(v: Floats) -> Floats:
 
 
 def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
-    """The loss law of ``count`` discrete Gaussians of one scale and shift.
+    """Return the loss law of ``count`` discrete Gaussians of one scale and shift.
 
     Raises:
         InvalidParameter: when scale * sqrt(count) is so large that the law has too many points to
-        list.
+            list.
     """
     width = scale * math.sqrt(count)
     if width > LISTED:
@@ -114,8 +123,8 @@ def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
 
 
 def _convolved(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]:
-    """Lattice points, ln masses, error bounds and mass left out, by repeated squaring of the
-    symmetric law.
+    """Return lattice points, ln masses, error bounds and the mass left out, by repeated squaring of
+    the symmetric law.
     """
     if scale * math.sqrt(count) > _CONVOLVED:
         raise InvalidParameter(
@@ -127,7 +136,7 @@ def _convolved(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]
 
 
 def _single(scale: float) -> Power:
-    """N_Z(0, s²), its masses correct to an ulp."""
+    """Return N_Z(0, s²) with masses that are correct to an ulp."""
     with localcontext() as context:
         context.prec = 50
         twice_variance = 2 * Decimal(scale) * Decimal(scale)
@@ -145,8 +154,8 @@ def _single(scale: float) -> Power:
 def discrete_gaussian_curve(
     scale: float, shift: int, count: int, *, listed: float = LISTED
 ) -> Curve:
-    """The privacy curve of ``count`` discrete Gaussians of one scale and shift; exact, with a lower
-    bound.
+    """Return the privacy curve of ``count`` discrete Gaussians of one scale and shift; exact, with
+    a lower bound.
 
     Args:
         scale: s > 0 in exp(-x²/2s²).
@@ -177,7 +186,7 @@ def discrete_gaussian_curve(
 
 
 def listed_curve(law: LatticeLaw) -> LossCurve:
-    """The exact curve of a law."""
+    """Return the exact privacy curve of a law, upper and lower."""
     spread = 8 * EPS * float(np.abs(law.losses).max())
     return LossCurve(
         law.losses,
@@ -192,8 +201,13 @@ def listed_curve(law: LatticeLaw) -> LossCurve:
 
 @dataclass(frozen=True)
 class _ContinuousCurve(Curve):
-    """δ of N_Z(0, width²) against itself moved by mu * width, between the continuous δ and a
-    correction to it.
+    """δ of N_Z(0, width²) against itself moved by mu * width: the δ of continuous Gaussians with a
+    correction.
+
+    Attributes:
+        width: the standard deviation in lattice steps.
+        mu: the move in standard deviations.
+        log_error: a bound on the error of the logarithms of the lattice masses.
     """
 
     width: float
@@ -201,12 +215,17 @@ class _ContinuousCurve(Curve):
     log_error: float
 
     def _deltas(self, epsilon: Floats) -> Floats:
+        """Return upper bounds on δ."""
         return DeltaCurve(self.log_upper).delta(epsilon)
 
     def _epsilons(self, delta: Floats) -> Floats:
+        """Return upper bounds on ε."""
         return DeltaCurve(self.log_upper).epsilon(delta)
 
     def answer(self, query: Query) -> Answer:
+        """Return the upper bound on the answer and, where the correction allows one, the lower
+        bound.
+        """
         upper = Curve.answer(self, query)
         if self.mu > 1000:  # the rounding allowance of the continuous pair is no longer small
             return upper
@@ -220,25 +239,26 @@ class _ContinuousCurve(Curve):
         return Answer(upper.value, min(inner * (1 - 1e-12), upper.value))
 
     def log_upper(self, epsilon: Floats) -> Floats:
-        """Upper bound on ln δ."""
-        bend, rest = self._corrections(epsilon)
-        whole = gaussian_log_delta(self.mu * (1 + 2 * EPS), epsilon=epsilon)
-        bent = np.logaddexp(whole, bend + math.log(1 / 24))
-        log_delta = np.logaddexp(bent, rest) + self.log_error + 1e-13
+        """Return an upper bound on ln δ at each ε."""
+        log_slope, log_variation = self._corrections(epsilon)
+        log_continuous = gaussian_log_delta(self.mu * (1 + 2 * EPS), epsilon=epsilon)
+        # -B_2(θ)/2 is at most 1/24 and at least -1/12, times f'(y0) > 0.
+        with_slope = np.logaddexp(log_continuous, log_slope + math.log(1 / 24))
+        log_delta = np.logaddexp(with_slope, log_variation) + self.log_error + 1e-13
         return np.minimum(log_delta, 0.0)
 
     def log_lower(self, epsilon: Floats) -> Floats:
-        """Lower bound on ln δ."""
-        bend, rest = self._corrections(epsilon)
-        whole = gaussian_log_delta(self.mu * (1 - 4 * EPS), epsilon=epsilon) - 1e-10
-        log_away = np.logaddexp(bend + math.log(1 / 12), rest) - whole
-        away = np.exp(np.minimum(log_away, 0.0))
+        """Return a lower bound on ln δ at each ε."""
+        log_slope, log_variation = self._corrections(epsilon)
+        log_continuous = gaussian_log_delta(self.mu * (1 - 4 * EPS), epsilon=epsilon) - 1e-10
+        log_share_away = np.logaddexp(log_slope + math.log(1 / 12), log_variation) - log_continuous
+        share_away = np.exp(np.minimum(log_share_away, 0.0))
         with np.errstate(divide="ignore"):
-            return whole + np.log1p(-away) - self.log_error - 1e-13
+            return log_continuous + np.log1p(-share_away) - self.log_error - 1e-13
 
     def _corrections(self, epsilon: Floats) -> tuple[Floats, Floats]:
-        """Logarithms of f'(y0) and of max|B_3|/6 times the total variation of f'' from y0 on, with
-        y in widths.
+        """Return the logarithms of f'(y0) and of max|B_3|/6 times the total variation of f'' from
+        y0 on, with y in widths.
 
         The variation of the second derivative φ'' from a on is at most φ(a+) (a+² + 3.8), a+ =
         max(a, 0); that of the moved density the same at b = a + mu >= 0, weighted so that the two
@@ -252,22 +272,23 @@ class _ContinuousCurve(Curve):
         right = np.maximum(a, 0.0)
         log_right = -right * right / 2 - 0.5 * math.log(2 * math.pi)
         log_after = log_phi + np.log(b * b + 3.8)
-        variation = np.logaddexp(log_right + np.log(right * right + 3.8), log_after)
-        bend = log_phi + math.log(self.mu) - 2 * math.log(self.width)
-        rest = variation + math.log(0.0081) - 3 * math.log(self.width)
-        return bend, rest
+        log_variation = np.logaddexp(log_right + np.log(right * right + 3.8), log_after)
+        log_slope = log_phi + math.log(self.mu) - 2 * math.log(self.width)
+        log_remainder = log_variation + math.log(0.0081) - 3 * math.log(self.width)
+        return log_slope, log_remainder
 
 
 def discrete_gaussian_delta(
     scale: float, shift: int = 1, count: int = 1, *, epsilon: ArrayLike
 ) -> Floats:
-    """δ(ε) of ``count`` discrete Gaussian mechanisms; exact to its stated error and rounded up.
+    """Return δ(ε) of ``count`` discrete Gaussian mechanisms; exact to its stated error and rounded
+    up.
 
     Args:
-        epsilon: >= 0, any shape.
         scale: s > 0, absolute.
         shift: the largest move of one value, an integer >= 1.
         count: number of mechanisms, >= 1.
+        epsilon: >= 0, any shape.
 
     >>> float(discrete_gaussian_delta(2.0, epsilon=1.0).round(6))
     0.007249
@@ -278,14 +299,14 @@ def discrete_gaussian_delta(
 def discrete_gaussian_epsilon(
     scale: float, shift: int = 1, count: int = 1, *, delta: ArrayLike
 ) -> Floats:
-    """The smallest ε for ``count`` discrete Gaussian mechanisms; exact to its stated error and
-    rounded up.
+    """Return the smallest ε for ``count`` discrete Gaussian mechanisms; exact to its stated error
+    and rounded up.
 
     Args:
-        delta: in [0, 1), any shape.
         scale: s > 0, absolute.
         shift: the largest move of one value, an integer >= 1.
         count: number of mechanisms, >= 1.
+        delta: in [0, 1), any shape.
     """
     return _checked(scale, shift, count).epsilon(validate.probabilities(delta=delta))
 
@@ -293,8 +314,8 @@ def discrete_gaussian_epsilon(
 def discrete_gaussian_scale(
     *, epsilon: float, delta: float, shift: int = 1, count: int = 1
 ) -> float:
-    """The smallest scale found for which ``count`` discrete Gaussians are (ε, δ)-DP together;
-    checked, rounded up.
+    """Return the smallest scale found for which ``count`` discrete Gaussians are (ε, δ)-DP
+    together; checked, rounded up.
 
     Args:
         epsilon: >= 0.
@@ -304,7 +325,7 @@ def discrete_gaussian_scale(
 
     Raises:
         InvalidParameter: when the scale would have to be below about 1.6 for thousands of
-        mechanisms.
+            mechanisms.
 
     >>> round(discrete_gaussian_scale(epsilon=2.07906, delta=1e-6, count=25), 4)
     10.7646
@@ -314,13 +335,16 @@ def discrete_gaussian_scale(
     continuous = shift * math.sqrt(count) / gaussian_mu(epsilon=epsilon, delta=delta)
 
     def too_small(scale: float) -> bool:
+        """Return whether this scale does not give (ε, δ)-DP."""
         return not discrete_gaussian_curve(scale, shift, count).delta(epsilon) <= delta
 
     low, high = bracket(too_small, continuous, 1.01, least=1e-3 * continuous)
-    return bisect(too_small, low, high, halvings=30, geometric=True)[1]
+    _, large_enough = bisect(too_small, low, high, halvings=30, geometric=True)
+    return large_enough
 
 
 def _checked(scale: float, shift: int, count: int) -> Curve:
+    """Return the curve of validated parameters."""
     return discrete_gaussian_curve(
         validate.positive(scale=scale), validate.count(shift=shift), validate.count(count=count)
     )

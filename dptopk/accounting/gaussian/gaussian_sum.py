@@ -46,16 +46,19 @@ SUM_ROUNDING = 400 * EPS
 
 
 def total_mu(charge: Charge) -> float:
-    """sqrt(Σ μ²) over the Gaussian costs of a charge, rounded up; 0 when there are none."""
-    times = {cost.mu: times for cost, times in charge.of(GaussianDP).items()}
-    if not times:
+    """Return sqrt(Σ μ²) over the Gaussian costs of a charge, rounded up; 0 when there are none."""
+    counts = {cost.mu: counts for cost, counts in charge.of(GaussianDP).items()}
+    if not counts:
         return 0.0
-    top = max(times)  # scaled by the largest, so that no square overflows or the sum underflows
-    squares = sum_up([_square_up(mu / top, count) for mu, count in times.items()])
-    return float(outward(top * math.sqrt(squares), SQUARE_ROUNDING))
+    largest = max(
+        counts
+    )  # scaled by the largest, so that no square overflows or the sum underflows
+    squares = sum_up([_square_up(mu / largest, count) for mu, count in counts.items()])
+    return float(outward(largest * math.sqrt(squares), SQUARE_ROUNDING))
 
 
 def _square_up(ratio: float, count: int) -> float:
+    """Return ``count`` times the square of a ratio, rounded up."""
     square = ratio**2 * count * (1 + SQUARE_ROUNDING)
     return float(np.nextafter(square, np.inf))
 
@@ -67,7 +70,11 @@ def _square_up(ratio: float, count: int) -> float:
     takes=(GaussianDP, DiscreteGaussianDP),
 )
 def gaussian(charge: Charge) -> Curve:
-    """The product of all pairs, exact."""
+    """Return the curve of the product of all Gaussian and discrete Gaussian pairs, which is exact.
+
+    Raises:
+        NotApplicable: when μ is too large, or the lattices are too large to be listed.
+    """
     mu = total_mu(charge)
     if mu > 1e100:
         raise NotApplicable("mu is too large")
@@ -91,37 +98,44 @@ def gaussian(charge: Charge) -> Curve:
 
 
 def _mixed(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
-    laws = (lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items())
+    """Return the curve of one Gaussian of μ (0: none) and the discrete Gaussians of ``groups``."""
+    laws = [lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items()]
     law = reduce(_product, laws)
     if not mu:
         return listed_curve(law)
-    exact = float(law.log_error.max()) < 3e-11
-    return _MixedCurve(
-        lambda epsilon: _expected_log_delta(epsilon, mu, law), exact=exact, atoms=law.losses.size
-    )
+
+    def log_delta(epsilon: Floats) -> Floats:
+        """Return an upper bound on ln δ."""
+        return _expected_log_delta(epsilon, mu, law)
+
+    exact = float(law.log_error.max()) < 3e-11  # within what an exact curve promises
+    return _MixedCurve(log_delta, exact=exact, atoms=law.losses.size)
 
 
 @dataclass(frozen=True)
 class _MixedCurve(DeltaCurve):
-    """Asks only where a root of a function with this many terms does not take long."""
+    """A curve whose δ is a sum over many losses, which answers only where that does not take long.
+
+    Attributes:
+        atoms: the number of losses.
+    """
 
     atoms: int = 0
 
     def answer(self, query: Query) -> Answer:
-        """The answer, or nothing where it would take too long."""
+        """Return the answer, or an ε or δ of inf with a note where it would take too long."""
         evaluations = 2 if query.epsilon is not None else EVALUATIONS
         if evaluations * self.atoms > MOST_TERMS:
             return Answer(math.inf, None, "a sum of too many losses")
         return super().answer(query)
 
 
-def _product(one: LatticeLaw, other: LatticeLaw) -> LatticeLaw:
-    """The law of the sum of two independent losses."""
-    losses, log_masses, log_error = (
-        np.add.outer(getattr(one, name), getattr(other, name)).ravel()
-        for name in ("losses", "log_masses", "log_error")
-    )
-    tail = one.tail + other.tail + 1e-310 * losses.size  # e^-715 < 1e-310
+def _product(first: LatticeLaw, second: LatticeLaw) -> LatticeLaw:
+    """Return the law of the sum of two independent losses."""
+    losses = np.add.outer(first.losses, second.losses).ravel()
+    log_masses = np.add.outer(first.log_masses, second.log_masses).ravel()
+    log_error = np.add.outer(first.log_error, second.log_error).ravel()
+    tail = first.tail + second.tail + 1e-310 * losses.size  # e^-715 < 1e-310
     order = np.argsort(losses, kind="stable")
     order = order[log_masses[order] > -715]
     log_masses = log_masses[order]
@@ -129,8 +143,13 @@ def _product(one: LatticeLaw, other: LatticeLaw) -> LatticeLaw:
 
 
 def _expected_log_delta(epsilon: Floats, mu: float, law: LatticeLaw) -> Floats:
-    """Logarithm of E[δ_μ(ε - L)] + tail, rounded up: every loss is moved up by its rounding
-    error.
+    """Return the logarithm of E[δ_μ(ε - L)] + tail at each ε, rounded up: every loss is moved up by
+    its rounding error.
+
+    Args:
+        epsilon: ε's.
+        mu: μ of the Gaussian.
+        law: the law of L.
     """
     upper_losses = law.losses + LOSS_ROUNDING * float(np.abs(law.losses).max())
     weights = law.log_masses + law.log_error
@@ -142,17 +161,17 @@ def _expected_log_delta(epsilon: Floats, mu: float, law: LatticeLaw) -> Floats:
 
 
 def _log_sum(exponents: Floats) -> float:
-    """Ln Σ e^t to SUM_ROUNDING."""
-    top = float(exponents.max())
+    """Return ln Σ e^t of the exponents t, with an error of at most SUM_ROUNDING."""
+    largest = float(exponents.max())
     with np.errstate(under="ignore"):
-        if top > -math.inf:
-            return top + math.log(float(np.exp(exponents - top).sum()))
-        return top
+        if largest > -math.inf:
+            return largest + math.log(float(np.exp(exponents - largest).sum()))
+        return largest
 
 
 def _profile(x: Floats, mu: float) -> Floats:
-    """Upper bound on ln δ_μ(x) at any real x; below 0 by the symmetry δ(x) = 1 - e^x + e^x δ(-x) of
-    the pair.
+    """Return an upper bound on ln δ_μ(x) at any real x; below 0 by the symmetry δ(x) = 1 - e^x +
+    e^x δ(-x) of the pair.
 
     With s the share of e^{x + t} in that sum, its relative error is at most EPS (s |x + t| + 4),
     and s |x + t| is at most the logarithm of the sum, in size, plus s ln(1/s) < 1.
@@ -160,6 +179,6 @@ def _profile(x: Floats, mu: float) -> Floats:
     values = gaussian_log_delta(mu, epsilon=np.abs(x))
     left = np.minimum(x, -math.ulp(0.0))  # where x >= 0 this is not used
     with np.errstate(under="ignore"):
-        below = np.log(-np.expm1(left) + np.exp(left + values))
-    below += EPS * (2 * np.abs(below) + 8)
-    return np.where(x < 0, np.minimum(below, 0.0), values)
+        at_negative = np.log(-np.expm1(left) + np.exp(left + values))
+    at_negative += EPS * (2 * np.abs(at_negative) + 8)
+    return np.where(x < 0, np.minimum(at_negative, 0.0), values)

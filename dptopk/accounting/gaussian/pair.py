@@ -38,14 +38,14 @@ ROOT_TOLERANCE = 1e-13
 
 
 def _mills(x: Floats) -> Floats:
-    """Mills' ratio Q(x)/φ(x) for x >= -1 or so."""
+    """Return Mills' ratio R(x) = Q(x)/φ(x) for x >= -1 or so."""
     # Q(x) = erfc(x/√2)/2 and erfcx(y) = e^{y²} erfc(y): no underflow far out.
     return math.sqrt(math.pi / 2) * special.erfcx(x / math.sqrt(2))
 
 
 def _mills_slope(x: Floats) -> Floats:
-    """1 - x Q(x)/φ(x) = -d/dx of Mills' ratio, x > -1, to SLOPE_ERROR: asymptotic where the
-    difference cancels.
+    """Return 1 - x R(x), the negative slope of Mills' ratio, for x > -1 to a relative SLOPE_ERROR;
+    where the difference cancels, by the asymptotic series.
     """
     # 1 - x R(x) = x^-2 - 3 x^-4 + 15 x^-6 - ..., an alternating asymptotic series.
     far = np.maximum(x, FAR) ** -2.0
@@ -58,14 +58,18 @@ def _mills_slope(x: Floats) -> Floats:
 
 
 def _log_mills_difference(a: Floats, width: float) -> Floats:
-    """Logarithm of R(a) - R(b), R Mills' ratio, b = a + width, a >= -1.
+    """Return the logarithm of R(a) - R(a + width), R being Mills' ratio.
 
-    A difference of two ratios, or a quadrature of the slope where b is close to a; an upper bound
-    from FAR_OUT on.
+    It is computed as a difference of two ratios, or as a quadrature of the slope where the width is
+    small; from FAR_OUT on an upper bound is returned.
+
+    Args:
+        a: a >= -1.
+        width: > 0.
     """
     if width > 0.25:
-        near = np.minimum(a, FAR_OUT)
-        difference = _mills(near) - _mills(near + width)
+        capped = np.minimum(a, FAR_OUT)
+        difference = _mills(capped) - _mills(capped + width)
         # The slope is steepest at a, and R(b) > 0.
         at_most = np.minimum(width * _mills_slope(a), _mills(a))
         return np.log(np.where(a > FAR_OUT, at_most, difference))
@@ -75,17 +79,17 @@ def _log_mills_difference(a: Floats, width: float) -> Floats:
 
 
 def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
-    """Logarithm of δ(ε) of the pair N(0,1), N(μ,1): δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ)
-    (Balle-Wang 2018, Theorem 8).
+    """Return the logarithm of δ(ε) of the pair N(0,1), N(μ,1), rounded up: δ = Φ(μ/2 - ε/μ) - e^ε
+    Φ(-μ/2 - ε/μ) (Balle-Wang 2018, Theorem 8).
 
     With a = ε/μ - μ/2, b = ε/μ + μ/2 and R = Q/φ, e^ε φ(b) = φ(a) turns it into φ(a) (R(a) - R(b)):
-    no overflow, and no underflow of ln δ at any ε. Rounded up by the errors of a and b (``moved``:
-    a division, a subtraction, and one more rounding of an ε that was computed), of which ln δ moves
-    by at most |a| + 2 times as much, and of the evaluation.
+    no overflow, and no underflow of ln δ at any ε. The result is rounded up by the errors of a and
+    b (``moved``: a division, a subtraction, and one more rounding of an ε that was computed), of
+    which ln δ moves by at most |a| + 2 times as much, and by the errors of the evaluation.
 
     Args:
-        epsilon: >= 0, any shape.
         mu: > 0.
+        epsilon: >= 0, any shape.
     """
     x = np.asarray(epsilon, dtype=float)
     flat = x.ravel()
@@ -93,20 +97,27 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
         ratio = np.minimum(flat / mu, 1e100)  # a smaller ε is on the safe side
     a = ratio - mu / 2
     moved = 2 * EPS * (ratio + mu)
-    near = np.maximum(a, -1.0)
+    from_minus_1 = np.maximum(a, -1.0)
     with np.errstate(under="ignore", divide="ignore", over="ignore"):
-        positive = -near * near / 2 - _HALF_LOG_2PI + _log_mills_difference(near, mu)
+        positive = (
+            -from_minus_1 * from_minus_1 / 2
+            - _HALF_LOG_2PI
+            + _log_mills_difference(from_minus_1, mu)
+        )
         close_to_1 = _log_delta_close_to_1(np.minimum(a, -1.0), ratio + mu / 2, moved)
     # The three terms of ``positive`` and their sums are at most a² + |positive| + 2.
-    slack = (np.abs(near) + 2) * moved + 2 * EPS * (near * near + np.abs(positive) + 2)
-    slack += np.maximum(
-        SLOPE_ERROR, (9 * np.minimum(np.abs(near), FAR_OUT) + 11) * DIFFERENCE_ERROR
+    slack = (np.abs(from_minus_1) + 2) * moved + 2 * EPS * (
+        from_minus_1 * from_minus_1 + np.abs(positive) + 2
     )
+    cancellation = 9 * np.minimum(np.abs(from_minus_1), FAR_OUT) + 11
+    slack += np.maximum(SLOPE_ERROR, cancellation * DIFFERENCE_ERROR)
     return np.minimum(np.where(a > -1, positive + slack, close_to_1), 0.0).reshape(x.shape)
 
 
 def _log_delta_close_to_1(a: Floats, b: Floats, moved: Floats) -> Floats:
-    """Ln(1 - Φ(a) - φ(a) R(b)) for a <= -1, rounded up; ``moved`` is the error of a and b."""
+    """Return ln(1 - Φ(a) - φ(a) R(b)) for a <= -1, rounded up; ``moved`` bounds the error of a and
+    b.
+    """
     density = np.exp(-a * a / 2 - _HALF_LOG_2PI)
     missing = special.ndtr(a) + density * _mills(b)
     of_a = (np.abs(a) + 2) * moved + 2 * EPS * a * a
@@ -115,11 +126,11 @@ def _log_delta_close_to_1(a: Floats, b: Floats, moved: Floats) -> Floats:
 
 
 def gaussian_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
-    """δ(ε) of μ-Gaussian DP, exact to rounding and rounded up (Balle-Wang 2018, Theorem 8).
+    """Return δ(ε) of μ-Gaussian DP, exact to rounding and rounded up (Balle-Wang 2018, Theorem 8).
 
     Args:
-        epsilon: ε >= 0, any shape.
         mu: μ > 0, shift over standard deviation; of a composition the root of Σ μ_i².
+        epsilon: ε >= 0, any shape.
 
     >>> float(gaussian_delta(1.0, epsilon=1.0).round(6))
     0.126937
@@ -128,11 +139,11 @@ def gaussian_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
 
 
 def gaussian_epsilon(mu: float, *, delta: ArrayLike) -> Floats:
-    """The smallest ε for which μ-Gaussian DP is (ε, δ)-DP; exact to rounding and rounded up.
+    """Return the smallest ε for which μ-Gaussian DP is (ε, δ)-DP; exact to rounding and rounded up.
 
     Args:
-        delta: in [0, 1), any shape.
         mu: μ > 0, as for ``gaussian_delta``.
+        delta: in [0, 1), any shape.
 
     >>> float(gaussian_epsilon(25**0.5 / 10.7645, delta=1e-6).round(4))
     2.0791
@@ -141,47 +152,50 @@ def gaussian_epsilon(mu: float, *, delta: ArrayLike) -> Floats:
 
 
 def gaussian_mu(*, epsilon: float, delta: float) -> float:
-    """The largest μ for which μ-Gaussian DP is (ε, δ)-DP; rounded down.
+    """Return the largest μ for which μ-Gaussian DP is (ε, δ)-DP, rounded down.
 
     Args:
         epsilon: >= 0.
         delta: in (0, 1).
 
     >>> round(25**0.5 / gaussian_mu(epsilon=2.07906, delta=1e-6), 4)
-    10.7645
+    10.7646
     """
     x = np.array([validate.nonnegative(epsilon=epsilon)])
     target = math.log(validate.probability(delta=delta, allow_zero=False))
-    target -= 3 * SLACK + 4 * EPS * abs(
-        target
-    )  # gaussian_delta moves δ up by SLACK, and takes one more logarithm
+    # gaussian_delta moves δ up by SLACK, and takes one more logarithm.
+    target -= 3 * SLACK + 4 * EPS * abs(target)
     low = -700.0  # of ln μ
     high = math.log(x[0] + 100) + 1
     # First guess: ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)), that is μ = sqrt(t² + 2ε) - t.
     tail = math.sqrt(-2 * target)
-    at = math.log(max(math.sqrt(tail * tail + 2 * x[0]) - tail, 1e-300))
+    log_mu = math.log(max(math.sqrt(tail * tail + 2 * x[0]) - tail, 1e-300))
     slope = math.nan
-    before = (math.nan, math.nan)
-    for number in range(
-        120
-    ):  # secants to just below; halving where they lead outside, and at times
-        value = float(gaussian_log_delta(math.exp(at), epsilon=x)[0]) - target
-        low, high = (at, high) if value <= 0 else (low, at)
-        if at != before[0] and value != before[1]:
-            slope = (value - before[1]) / (at - before[0])
+    previous_log_mu = math.nan
+    previous_value = math.nan
+    # Secants to just below the root; halving where they lead outside, and every sixth time.
+    for number in range(120):
+        value = float(gaussian_log_delta(math.exp(log_mu), epsilon=x)[0]) - target
+        if value <= 0:
+            low = log_mu
+        else:
+            high = log_mu
+        if log_mu != previous_log_mu and value != previous_value:
+            slope = (value - previous_value) / (log_mu - previous_log_mu)
         if -ROOT_TOLERANCE * slope <= value <= 0:
             break
-        before = at, value
+        previous_log_mu = log_mu
+        previous_value = value
         if math.isnan(slope):
-            at = at - 1e-3
+            log_mu = log_mu - 1e-3
         else:
-            at = at - value / slope - ROOT_TOLERANCE / 2
-        if not low < at < high or number % 6 == 5:
-            at = (low + high) / 2
-    return math.exp(low) * (1 - SLACK)  # what was found to fit, less the ripple of rounding
+            log_mu = log_mu - value / slope - ROOT_TOLERANCE / 2
+        if not low < log_mu < high or number % 6 == 5:
+            log_mu = (low + high) / 2
+    return math.exp(low) * (1 - SLACK)  # the largest that fits, less the ripple of rounding
 
 
 def gaussian_curve(mu: float) -> DeltaCurve:
-    """The exact curve of the pair, in both directions."""
+    """Return the exact curve of the pair N(0, 1), N(μ, 1), which answers for δ and for ε."""
     # Above μ = 1000 the rounding allowance exceeds what an exact curve promises.
     return DeltaCurve(lambda epsilon: gaussian_log_delta(mu, epsilon=epsilon), exact=mu < 1000)

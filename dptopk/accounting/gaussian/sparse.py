@@ -45,8 +45,8 @@ SMALLEST_DELTA = 1e-40
 def sparse_gaussian_delta(
     epsilon: Floats, scale: float, shift: int, threshold: int, labels: int
 ) -> Floats:
-    """Upper bound on δ at every ε >= 0 of an array; exact but for its rounding while labels <=
-    MOST_SPLITS.
+    """Return an upper bound on δ at every ε >= 0 of an array; it is exact but for its rounding
+    while labels <= MOST_SPLITS.
 
     Args:
         epsilon: shape (n,).
@@ -63,11 +63,11 @@ def sparse_gaussian_delta(
     """
     log_hidden = math.log1p(-gaussian_tail(scale, threshold - shift))
     worst = np.full(epsilon.shape, -math.expm1(labels * log_hidden))
-    before = 0
+    previous_j = 0
     for j in _splits(labels):
         # Splits with before < j' <= j: more of either kind is never better for the user.
-        m = labels - before - 1
-        before = j
+        m = labels - previous_j - 1
+        previous_j = j
         curve = discrete_gaussian_curve(scale, shift, j, listed=LISTED_SCALE)
         hidden = math.exp(m * log_hidden)
         added = -math.expm1(m * log_hidden) + hidden * curve.delta(epsilon - m * log_hidden)
@@ -80,8 +80,8 @@ def sparse_gaussian_delta(
 
 
 def _splits(labels: int) -> list[int]:
-    """Numbers of labels that others have too, rising to all; the split with none is looked at
-    apart.
+    """Return the numbers j >= 1 of labels that others have too for which a split is bounded, rising
+    to all; the split with none is bounded apart.
     """
     if labels <= MOST_SPLITS:
         return list(range(1, labels + 1))
@@ -95,14 +95,21 @@ def _splits(labels: int) -> list[int]:
 def sparse_gaussian_statements(
     scale: float, shift: int, threshold: int, labels: int
 ) -> tuple[tuple[float, float], ...]:
-    """Several hundred (ε, δ), by falling ε; the chords between them are hardly above the curve.
+    """Return several hundred (ε, δ) statements, by falling ε; the chords between them are hardly
+    above the curve.
 
     The last δ is that of labels shown which only one of two neighbours has: from there on the curve
     is flat.
 
+    Args:
+        scale: of the noise, absolute.
+        shift: the most that one user moves a count.
+        threshold: counts are shown above it; at least ``shift``.
+        labels: how many counts one user moves at most.
+
     Raises:
         InvalidParameter: for noise so narrow that ε would overflow, or as
-        ``sparse_gaussian_delta``.
+            ``sparse_gaussian_delta``.
     """
     mu = shift * math.sqrt(labels) / scale
     log_hidden = math.log1p(-gaussian_tail(scale, threshold - shift))
@@ -121,13 +128,13 @@ def sparse_gaussian_statements(
 
 
 def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
-    """Return the informative statements: with little noise δ rounds up to 1 at small ε.
+    """Return the statements of a cost with δ < 1: with little noise δ rounds up to 1 at small ε.
 
     Raises:
-        InvalidParameter: where none says anything.
+        InvalidParameter: where none is left.
     """
-    every = sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
-    informative = [(epsilon, delta) for epsilon, delta in every if delta < 1]
+    statements = sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
+    informative = [(epsilon, delta) for epsilon, delta in statements if delta < 1]
     if not informative:
         raise InvalidParameter(
             f"{cost} promises nothing: a label that one user alone has is almost always shown; "
@@ -137,7 +144,10 @@ def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
 
 
 def _covers(token: SparseGaussianDP, cost: Cost) -> bool:
-    """Fewer labels, smaller moves, or a higher threshold; and one count of the same noise."""
+    """Return whether the cost has the same noise as the token, with at most as many labels, moves
+    at most as large, and a threshold at least as far above the move; or is one count of the same
+    noise.
+    """
     if isinstance(cost, DiscreteGaussianDP):
         return cost.scale == token.scale and cost.shift <= token.shift
     return (

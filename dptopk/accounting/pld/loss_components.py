@@ -1,15 +1,15 @@
 """Contributions of a type of cost to a product of dominating pairs: its loss atoms, from above and
 from below.
 
-| cost                    | above                                      | below                      |
-|-------------------------|--------------------------------------------|----------------------------|
-| PureDP, distinct ε's    | randomised responses, split on the grid    | close ε's merged           |
-| n × PureDP(ε), n large  | binomial loss, split on the grid           | the same, rounded down     |
-| n × LaplaceDP           | its cells split to their ends              | each cell one outcome      |
-| n × ExponentialClockDP  | its profile by chords                      | outcomes merged into cells |
-| GaussianDP, all of them | one Gaussian, μ² = Σ n μ_i², by quadrature | the same, rounded down     |
-| n × DiscreteGaussianDP  | sum on the integers, split on the grid     | the same, rounded down     |
-| MultiDP                 | mixture of randomised responses (CNS)      | the same, rounded down     |
+| cost                    | above                                   | below                      |
+|-------------------------|-----------------------------------------|----------------------------|
+| PureDP, distinct ε's    | randomised responses, split on the grid | close ε's merged           |
+| n × PureDP(ε), n large  | binomial loss, split on the grid        | the same, rounded down     |
+| n × LaplaceDP           | its cells split to their ends           | each cell one outcome      |
+| n × ExponentialClockDP  | its profile by chords                   | outcomes merged into cells |
+| GaussianDP, all of them | one Gaussian of μ² = Σ n μ_i²           | the same, rounded down     |
+| n × DiscreteGaussianDP  | sum on the integers, split on the grid  | the same, rounded down     |
+| MultiDP                 | mixture of randomised responses (CNS)   | the same, rounded down     |
 
 Laplace noise and clocks have modules of their own (``laplace_loss``, ``clocks``).
 """

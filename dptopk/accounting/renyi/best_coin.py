@@ -54,14 +54,19 @@ LEAST_EPSILON = 1e-6
 
 @lru_cache(maxsize=256)
 def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
-    """Return the best of the tried coins: labels appear earliest, with δ(epsilon) <= delta for n
-    labels.
+    """Return the best of the tried coins: the one whose labels appear earliest among those with
+    δ(epsilon) <= delta for n labels.
 
     Where the game is too large to be played, that is the coin which added divergences allow.
 
+    Args:
+        epsilon: ε of all labels of one user together.
+        delta: δ of all labels of one user together.
+        labels: n, the largest number of labels of one user.
+
     Raises:
         InvalidParameter: when no coin was found, with about the epsilon that is needed; for more
-        than 10^6 labels.
+            than 10^6 labels.
     """
     if labels > MOST_LABELS:
         raise InvalidParameter(
@@ -72,31 +77,28 @@ def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
     epsilon = min(epsilon, MOST_EPSILON)
     try:
         plain = _best_plain(epsilon, delta, labels)
-        found = min([plain, *_played(epsilon, delta, plain)], key=_half)
-        coin_chances(found.order, found.divergence, found.first)
+        best = min([plain, *_played(epsilon, delta, plain)], key=_half)
+        coin_chances(best.order, best.divergence, best.first)  # raises where it has too many levels
     except InvalidParameter as reason:
         raise _refusal(epsilon, delta, labels) from reason
-    return found
+    return best
 
 
 def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
-    """Return the message of a refusal, with approximately the ε that is needed."""
+    """Return the error that says that ε is too small, with about the ε that is needed."""
 
     def too_small(epsilon: float) -> bool:
-        coins = (
-            _by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_ADDED)
-            for place in ORDERS
-        )
-        return all(
-            levels_about(coin.order, coin.divergence, coin.first) > MOST_LEVELS
-            for coin in coins
-            if coin
-        )
+        """Return whether all coins at this ε have too many levels."""
+        for place in ORDERS:
+            order = _order(epsilon, delta, place)
+            coin = _by_divergences(epsilon, delta, labels, order, OWN_ADDED)
+            if coin and levels_about(coin.order, coin.divergence, coin.first) <= MOST_LEVELS:
+                return False
+        return True
 
-    least = max(epsilon, LEAST_EPSILON)
-    _, high = bisect(
-        too_small, *bracket(too_small, 2 * least, least=least), rtol=0.05, geometric=True
-    )
+    smallest = max(epsilon, LEAST_EPSILON)
+    low, high = bracket(too_small, 2 * smallest, least=smallest)
+    _, high = bisect(too_small, low, high, rtol=0.05, geometric=True)
     return InvalidParameter(
         f"epsilon={epsilon:g} is too small for delta={delta:g} and {labels} labels of one user: "
         f"coins of at most "
@@ -105,18 +107,24 @@ def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
 
 
 def _played(epsilon: float, delta: float, plain: LabelCoinsDP) -> list[LabelCoinsDP]:
-    """The coin of the largest divergence that the game allows; none where it is too large to be
-    played.
+    """Return, as a list of one, the coin of the largest divergence that the game allows at an order
+    near that of ``plain``; an empty list where the game is too large to be played.
     """
     labels = plain.labels
     order = _plain(1 + LOWER * (plain.order - 1))
     first = _plain(OWN * delta / labels)
 
     def above(every: int) -> Callable[[float], float]:
-        """By how much ln δ is above what is allowed, for a divergence."""
-        return lambda divergence: math.log(
-            game_delta(order, divergence, first, labels, epsilon, every) / delta
-        )
+        """Return by how much ln δ is above what is allowed, as a function of the divergence, where
+        every n-th level is played.
+        """
+
+        def excess(divergence: float) -> float:
+            """Return ln(δ / the δ that is allowed) at this divergence."""
+            delta_of_game = game_delta(order, divergence, first, labels, epsilon, every)
+            return math.log(delta_of_game / delta)
+
+        return excess
 
     levels = len(coin_chances(order, plain.divergence, first).shown)
     if above(levels)(plain.divergence) == math.inf:
@@ -124,103 +132,137 @@ def _played(epsilon: float, delta: float, plain: LabelCoinsDP) -> list[LabelCoin
     every = max(min(levels // THROUGH, SKIP), 1)
     slope = labels * (order - 1)
     rise = math.nan
-    at = START * plain.divergence
+    start = START * plain.divergence
     if every > 1:
-        _, at, rise = _crossing(above(every), at, slope, rise, -MISSED, WITHIN)
-    found, _, _ = _crossing(above(1), at, slope, rise, -UNSPENT / 2, UNSPENT / 2)
-    if found:
-        return [LabelCoinsDP(order, found, first, labels)]
+        _, start, rise = _crossing(above(every), start, slope, rise, -MISSED, WITHIN)
+    divergence, _, _ = _crossing(above(1), start, slope, rise, -UNSPENT / 2, UNSPENT / 2)
+    if divergence:
+        return [LabelCoinsDP(order, divergence, first, labels)]
     return []
 
 
 def _crossing(
-    above: Callable[[float], float], at: float, slope: float, rise: float, aim: float, close: float
+    above: Callable[[float], float],
+    place: float,
+    slope: float,
+    rise: float,
+    aim: float,
+    tolerance: float,
 ) -> tuple[float, float, float]:
-    """(the largest place seen below 0, about where it is the aim, the slope there) of a function
-    that rises.
+    """Find where a rising function reaches a value, by secants from a first place.
 
-    By secants from a place ``at``, where it rises by ``rise`` if that is known, and should by
-    ``slope``. It may be flat below 0 and steep above: where it rises less than it should, only a
-    place just beyond that is above 0 ends it.
+    The function may be flat below 0 and steep above: where it rises less than it should, only a
+    place just beyond that is above 0 ends the search.
+
+    Args:
+        above: the function.
+        place: the first place.
+        slope: what the function should rise by.
+        rise: what it rises by at the first place, NaN if that is not known.
+        aim: the value that is looked for, below 0.
+        tolerance: how close to the aim a value must be.
+
+    Returns:
+        The largest place seen with a value of at most 0 (0 if there is none), about where the value
+        is the aim, and the slope there.
     """
     low = 0.0
     high = math.inf
-    before = (0.0, 0.0)
+    previous_place = 0.0
+    previous_value = 0.0
     stride = NEXT
     for _ in range(GAMES):
-        at = _plain(at)
-        value = above(at)
-        low, high = (max(low, at), high) if value <= 0 else (low, at)
-        high = high if low < high else math.inf
-        if before[0] and at != before[0]:
-            rise = (value - before[1]) / (at - before[0])
+        place = _plain(place)
+        value = above(place)
+        if value <= 0:
+            low = max(low, place)
+        else:
+            high = place
+        if low >= high:  # rounding of the game: the function is not quite rising
+            high = math.inf
+        if previous_place and place != previous_place:
+            rise = (value - previous_value) / (place - previous_place)
         flat = not rise > slope / 2
-        before = (at, value)
+        previous_place = place
+        previous_value = value
         rate = slope if math.isnan(rise) else min(max(rise, slope / 2), 2 * slope)
         step = (aim - value) / rate
-        if (abs(value - aim) <= close and not flat) or high <= low * (1 + NEXT):
-            return low, at + step, rise
+        if (abs(value - aim) <= tolerance and not flat) or high <= low * (1 + NEXT):
+            return low, place + step, rise
         if flat and value <= 0 and not math.isnan(rise):
-            step = max(step, stride * at)
+            step = max(step, stride * place)
             stride = 2 * stride
-        at += min(max(step, -STRIDE * at), STRIDE * at)
-        if high < math.inf and not low < at < high:
-            at = (low + high) / 2
-    return low, at, rise
+        place += min(max(step, -STRIDE * place), STRIDE * place)
+        if high < math.inf and not low < place < high:
+            place = (low + high) / 2
+    return low, place, rise
 
 
 @lru_cache(maxsize=256)
 def _best_plain(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
-    """The coin of the best order by added divergences, to a few per cent; by halving steps of
-    ln(order - 1).
+    """Return the coin of the best order by added divergences, to a few per cent, by halving steps
+    of ln(order - 1).
 
     Raises:
         InvalidParameter: when no order leaves a divergence, or all coins have too many levels.
     """
 
     def half(place: float) -> float:
+        """Return the level that the coin of this order shows with chance 1/2."""
         coin = _by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_FIRST)
         if coin:
             return _half(coin)
         return math.inf
 
     step = ORDERS[1] - ORDERS[0]
-    best, least = min(((place, half(place)) for place in ORDERS), key=lambda pair: pair[1])
-    while step > LAST_STEP and least < math.inf:
+    levels = {place: half(place) for place in ORDERS}
+    best = min(levels, key=levels.__getitem__)
+    while step > LAST_STEP and levels[best] < math.inf:
         step /= 2
-        tries = [(place, half(place)) for place in (best - step, best + step)]
-        best, least = min([(best, least), *tries], key=lambda pair: pair[1])
+        lower = best - step
+        higher = best + step
+        tried = {best: levels[best], lower: half(lower), higher: half(higher)}
+        best = min(tried, key=tried.__getitem__)
+        levels.update(tried)
     coin = _by_divergences(epsilon, delta, labels, _order(epsilon, delta, best), OWN_ADDED)
-    if coin is None or least == math.inf:
+    if coin is None or levels[best] == math.inf:
         raise InvalidParameter("no order leaves a coin")
     return coin
 
 
 def _order(epsilon: float, delta: float, place: float) -> float:
+    """Return the order at a place of ``ORDERS``: 1 + e^place ln(1/δ)/ε."""
     return _plain(1 + math.exp(place) * math.log(1 / delta) / epsilon)
 
 
 def _by_divergences(
-    epsilon: float, delta: float, labels: int, order: float, own: float
+    epsilon: float, delta: float, labels: int, order: float, own_share: float
 ) -> LabelCoinsDP | None:
-    """The coin of an order by added divergences alone, with this share of δ for labels that one
-    user alone has.
+    """Return the coin of an order by added divergences alone; None where nothing is left for the
+    divergence.
 
-    None where nothing is left for the divergence.
+    Args:
+        epsilon: ε of all labels together.
+        delta: δ of all labels together.
+        labels: the largest number of labels of one user.
+        order: the Rényi order.
+        own_share: the share of δ for labels that one user alone has.
     """
     # The sum of divergences that converts to (ε, (1 - own) δ): Canonne-Kamath-Steinke 2020,
     # Proposition 12.
-    log_delta = math.log((1 - own) * delta)
+    log_delta = math.log((1 - own_share) * delta)
     excess = log_delta + math.log(order - 1) - order * math.log1p(-1 / order)
-    added = epsilon + excess / (order - 1)
-    divergence = (1 - CHORDS) * added / labels
+    total_divergence = epsilon + excess / (order - 1)
+    divergence = (1 - CHORDS) * total_divergence / labels
     if divergence > 0:
-        return LabelCoinsDP(order, _plain(divergence), _plain(own * delta / labels), labels)
+        return LabelCoinsDP(order, _plain(divergence), _plain(own_share * delta / labels), labels)
     return None
 
 
 def _half(coin: LabelCoinsDP) -> float:
-    """The level at which the chance, drawn as a line between levels, is 1/2."""
+    """Return the level at which the chance to be shown, drawn as a line between levels, is 1/2; inf
+    for a coin with too many levels.
+    """
     try:
         shown = coin_chances(coin.order, coin.divergence, coin.first, 0.5).shown
     except InvalidParameter:  # too many levels
@@ -229,5 +271,5 @@ def _half(coin: LabelCoinsDP) -> float:
 
 
 def _plain(value: float) -> float:
-    """Six digits."""
+    """Round to six digits, so that a coin can be written down exactly."""
     return float(f"{value:.5e}")

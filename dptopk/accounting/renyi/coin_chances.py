@@ -40,8 +40,11 @@ LARGEST_EXPONENT = 700.0
 
 
 class Chances(NamedTuple):
-    """For each level from 0 on, P[shown] and P[hidden], shape (levels,); the smaller one is
-    exact.
+    """The chances of a coin at each level from 0 on.
+
+    Attributes:
+        shown: shape (levels,), the chance to be shown.
+        hidden: shape (levels,), 1 less it; the smaller of the two has full relative precision.
     """
 
     shown: Floats
@@ -50,7 +53,8 @@ class Chances(NamedTuple):
 
 @lru_cache(maxsize=128)
 def coin_chances(order: float, divergence: float, first: float, until: float = 1.0) -> Chances:
-    """The chances of levels 0, 1, ..., up to the first that is shown with chance ``until`` or more.
+    """Return the chances of levels 0, 1, ..., up to the first that is shown with chance ``until``
+    or more.
 
     Args:
         order: α > 1, or inf.
@@ -68,26 +72,29 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
         raise InvalidParameter(TOO_LONG)
     shown = [0.0, first]
     hidden = [1.0, 1 - first]
-    step = before = 0.0
+    step = 0.0
+    previous_step = 0.0
     while shown[-1] < until:
-        # Steps change by nearly the same factor from level to level.
-        if before:
-            guess = step * (step / before)
+        guess = None
+        if previous_step:
+            # Steps change by nearly the same factor from level to level.
+            guess = step * (step / previous_step)
+        up, down, next_step = _next(shown[-1], hidden[-1], order, divergence, first, guess)
+        previous_step = step
+        step = next_step
+        if up <= 0.5:
+            shown.append(up)
+            hidden.append(1 - up)
         else:
-            guess = None
-        up, down, further = _next(shown[-1], hidden[-1], order, divergence, first, guess)
-        step, before = further, step
-        shown.append(up if up <= 0.5 else 1 - down)
-        hidden.append(down if up > 0.5 else 1 - up)
+            shown.append(1 - down)
+            hidden.append(down)
         # Above 1/2 are at least as many levels as below: hidden chances rise by the same steps from
         # the other end.
-        if len(shown) * (1 if shown[-1] > 0.5 else 2) > MOST_LEVELS:
+        least = len(shown) if shown[-1] > 0.5 else 2 * len(shown)
+        if least > MOST_LEVELS:
             raise InvalidParameter(TOO_LONG)
-        if (
-            len(shown) == LAST_LEVEL
-            and order < math.inf
-            and levels_about(order, divergence, first) > 2 * MOST_LEVELS
-        ):
+        estimated = len(shown) == LAST_LEVEL and order < math.inf
+        if estimated and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
             raise InvalidParameter(TOO_LONG)
     return Chances(np.array(shown), np.array(hidden))
 
@@ -95,25 +102,42 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
 def _next(
     shown: float, hidden: float, order: float, divergence: float, first: float, guess: float | None
 ) -> tuple[float, float, float]:
-    """p_{n+1} and 1 - p_{n+1}, of p_n and 1 - p_n, and by how much the log-odds of ν rose."""
-    rest = hidden - first  # of level n, times 1 - q
+    """Return p_{n+1}, 1 - p_{n+1}, and by how much the log-odds of ν rose.
+
+    Args:
+        shown: p_n.
+        hidden: 1 - p_n.
+        order: α.
+        divergence: ρ.
+        first: q.
+        guess: about the rise of the log-odds, or None.
+    """
+    scaled_hidden = hidden - first  # of level n, times 1 - q
     step = 0.0
-    if rest <= 0:
+    if scaled_hidden <= 0:
         up = 1.0
         down = 0.0
     elif order == math.inf:
-        up, down = _grown(shown / (1 - first), rest / (1 - first), divergence)
+        up, down = _grown(shown / (1 - first), scaled_hidden / (1 - first), divergence)
     else:
         p = math.log(shown / (1 - first))
-        r = math.log(rest / (1 - first))
-        # A first step is hardly below what its moment of a shown label alone allows.
-        step = _farthest(p, r, order, divergence, guess or ((order - 1) * divergence - p) / order)
+        r = math.log(scaled_hidden / (1 - first))
+        if not guess:
+            # A first step is hardly below what its moment of a shown label alone allows.
+            guess = ((order - 1) * divergence - p) / order
+        step = _farthest(p, r, order, divergence, guess)
         up, down = _chance(p - r + step)
     return first + (1 - first) * up, (1 - first) * down, step
 
 
 def _grown(p: float, r: float, divergence: float) -> tuple[float, float]:
-    """ν(p) and 1 - ν(p) for the order inf, lower by the rounding."""
+    """Return ν(p) and 1 - ν(p) for the order inf, lower by the rounding.
+
+    Args:
+        p: a chance.
+        r: 1 - p.
+        divergence: ρ.
+    """
     factor = math.exp(min(divergence, LARGEST_EXPONENT)) / (1 + CHANCE_ROUNDING)
     grown = factor * p
     shrunk = r / factor
@@ -121,7 +145,7 @@ def _grown(p: float, r: float, divergence: float) -> tuple[float, float]:
 
 
 def _chance(odds: float) -> tuple[float, float]:
-    """The chance of these log-odds, and 1 less it."""
+    """Return the chance whose log-odds are ``odds``, and 1 less it."""
     e = math.exp(-abs(odds))
     likely = 1 / (1 + e)
     rare = e / (1 + e)
@@ -131,28 +155,47 @@ def _chance(odds: float) -> tuple[float, float]:
 
 
 def _farthest(p: float, r: float, order: float, divergence: float, guess: float) -> float:
-    """By how much the log-odds of ν(e^p) are above those of e^p, where e^p + e^r = 1; by Newton's
-    steps, bracketed.
+    """Return by how much the log-odds of ν(e^p) are above those of e^p, found by bracketed Newton
+    steps.
+
+    Args:
+        p: the logarithm of a chance.
+        r: the logarithm of 1 less it.
+        order: α.
+        divergence: ρ.
+        guess: the first rise that is tried.
     """
-    most = (order - 1) * divergence
+    largest_moment = (order - 1) * divergence
     low = 0.0
     high = math.inf
     step = guess
     for _ in range(STEP_TRIES):
         value, slope = _moment(p - r + step, p, r, order)
-        low, high = (step, high) if value <= most else (low, step)
-        next_ = step + (most - value) / slope if slope > 0 else math.inf
-        if abs(next_ - step) <= STEP_TOLERANCE * step:
-            return next_
-        if not low < next_ < high:
-            next_ = (low + high) / 2 if high < math.inf else 2 * step
-        step = next_
+        if value <= largest_moment:
+            low = step
+        else:
+            high = step
+        newton = step + (largest_moment - value) / slope if slope > 0 else math.inf
+        if abs(newton - step) <= STEP_TOLERANCE * step:
+            return newton
+        if low < newton < high:
+            step = newton
+        elif high < math.inf:
+            step = (low + high) / 2
+        else:
+            step = 2 * step
     return low
 
 
 def _moment(odds: float, p: float, r: float, order: float) -> tuple[float, float]:
-    """The larger of both directions' α - 1 times D_α, of the chance of these log-odds and of e^p;
-    and its slope.
+    """Return the larger of (α - 1) D_α in both directions between the chance of these log-odds and
+    e^p, and its slope in the log-odds.
+
+    Args:
+        odds: the log-odds of one chance.
+        p: the logarithm of the other.
+        r: the logarithm of 1 less the other.
+        order: α.
     """
     e = math.exp(-abs(odds))
     likely = -math.log1p(e)
@@ -160,29 +203,30 @@ def _moment(odds: float, p: float, r: float, order: float) -> tuple[float, float
     up, down = (likely, rare) if odds > 0 else (rare, likely)
     shown, hidden = _chance(odds)
     lam = order - 1
-    there, share = _log_sum(order * up - lam * p, order * down - lam * r)
-    back, part = _log_sum(order * p - lam * up, order * r - lam * down)
-    if there > back:
-        return there, order * (share * hidden - (1 - share) * shown)
-    return back, lam * ((1 - part) * shown - part * hidden)
+    forward, forward_share = _log_sum(order * up - lam * p, order * down - lam * r)
+    backward, backward_share = _log_sum(order * p - lam * up, order * r - lam * down)
+    if forward > backward:
+        return forward, order * (forward_share * hidden - (1 - forward_share) * shown)
+    return backward, lam * ((1 - backward_share) * shown - backward_share * hidden)
 
 
 def _log_sum(a: float, b: float) -> tuple[float, float]:
-    """ln(e^a + e^b), and what share of the sum the first is."""
+    """Return ln(e^a + e^b), and the share of the sum that e^a is."""
     e = math.exp(-abs(a - b))
     larger = 1 if a >= b else e
     return max(a, b) + math.log1p(e), larger / (1 + e)
 
 
 def levels_about(order: float, divergence: float, first: float) -> float:
-    """About the number of levels of ``coin_chances`` up to 1, in no time, for a finite order and
-    many levels.
+    """Estimate the number of levels of ``coin_chances`` up to 1, without computing them, for a
+    finite order and many levels.
     """
     odds = np.linspace(math.log(first), 0.0, LOG_ODDS_NODES)
     rises = []
-    for each in odds.tolist():
-        up, down, _ = _next(*_chance(each), order, divergence, first, None)
-        rises.append(math.log(up / down) - each)
+    for log_odds in odds.tolist():
+        shown, hidden = _chance(log_odds)
+        up, down, _ = _next(shown, hidden, order, divergence, first, None)
+        rises.append(math.log(up / down) - log_odds)
     if min(rises) <= 0:  # lost to rounding
         return math.inf
     integral = np.trapezoid(1 / np.array(rises), odds)
@@ -190,7 +234,8 @@ def levels_about(order: float, divergence: float, first: float) -> float:
 
 
 def least_levels(order: float, divergence: float, first: float) -> float:
-    """A lower bound on the number of levels of ``coin_chances`` up to 1, in no time.
+    """Return a lower bound on the number of levels of ``coin_chances`` up to 1, without computing
+    them.
 
     From level to level y = ln(1/p) becomes no less than (1 - 1/α) y - c, c = (1 - 1/α) ρ + q/t,
     while p is at least t: so y + α c falls by no more than a factor 1 - 1/α, for any t. The chances
@@ -199,6 +244,6 @@ def least_levels(order: float, divergence: float, first: float) -> float:
     if order == math.inf:
         return 0.0
     y = -np.log(np.geomspace(first, 0.5, 40))  # of t
-    more = (order - 1) * divergence + order * first * np.exp(y)  # α c
-    logs = np.log((y + more) / (math.log(2) + more))
+    constant = (order - 1) * divergence + order * first * np.exp(y)  # α c
+    logs = np.log((y + constant) / (math.log(2) + constant))
     return 2 * float(logs.max()) / -math.log1p(-1 / order)

@@ -18,7 +18,7 @@ from dptopk.errors import InvalidParameter
 
 
 def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
-    """(ξ, ρ) of everything in a charge without failure mass: sums, rounded up.
+    """Return (ξ, ρ) of everything in a charge without failure mass: sums, rounded up.
 
     Args:
         charge: the costs.
@@ -38,13 +38,13 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
 
 
 def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Floats:
-    """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) of a (ξ, ρ)-zCDP mechanism (BS16 Prop. 1.3, CR Lemma 2.3);
-    rounded up.
+    """Return ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) of a (ξ, ρ)-zCDP mechanism (BS16 Prop. 1.3, CR Lemma
+    2.3), rounded up.
 
     Args:
-        delta: in (0, 1); all three are arrays that broadcast.
-        rho: >= 0.
+        rho: >= 0; all three are arrays that broadcast.
         xi: >= 0.
+        delta: in (0, 1).
 
     >>> float(zcdp_epsilon(100 * 0.1**2 / 8, delta=1e-6).round(3))
     2.753
@@ -59,8 +59,8 @@ def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Fl
 
 
 def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
-    """The curve of a (ξ, ρ)-zCDP mechanism by the conversion of CKS20 (Proposition 12), minimised
-    over the order.
+    """Return the curve of a (ξ, ρ)-zCDP mechanism by the conversion of CKS20 (Proposition 12),
+    minimised over the order.
 
     Args:
         rho: ρ >= 0.
@@ -76,8 +76,8 @@ def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
 
 
 def zcdp_rho(*, epsilon: float, delta: float) -> float:
-    """The largest ρ for which ρ-zCDP implies (ε, δ)-DP by ρ + 2 sqrt(ρ ln(1/δ)) = ε (BS16 Prop.
-    1.3); rounded down.
+    """Return the largest ρ for which ρ-zCDP implies (ε, δ)-DP by ρ + 2 sqrt(ρ ln(1/δ)) = ε (BS16
+    Prop. 1.3), rounded down.
 
     Args:
         epsilon: > 0.
@@ -101,6 +101,8 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
     below="renyi",
 )
 def zcdp_tight(charge: Charge) -> Curve:
-    """The summed (ξ, ρ), each ρ the smallest of its class, through the conversion of CKS20."""
+    """Bound all costs by their summed (ξ, ρ), each ρ the smallest of its class, through the
+    conversion of CKS20.
+    """
     xi, rho = zcdp_total(charge, exact=True)
     return zcdp_curve(rho, xi)

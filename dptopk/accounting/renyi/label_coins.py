@@ -59,8 +59,8 @@ MOST_STATEMENTS = 2000
 def label_coins_statements(
     order: float, divergence: float, first: float, labels: int
 ) -> tuple[tuple[float, float], ...]:
-    """(ε, δ) by falling ε, one to several hundred; upper bounds whose chords are hardly above the
-    curve.
+    """Return (ε, δ) statements by falling ε, one to several hundred: upper bounds whose chords are
+    hardly above the curve.
 
     Args:
         order: α > 1.
@@ -75,28 +75,38 @@ def label_coins_statements(
     reach, cells = _extent(order, divergence, first, labels)
     if cells:
         x = np.arange(cells + 1) * (reach / cells)
+        with_user, without_user = _directions(coin)
         deltas = np.maximum(
-            *(_game(pair, labels, reach / cells, cells) for pair in _directions(coin))
+            _game(with_user, labels, reach / cells, cells),
+            _game(without_user, labels, reach / cells, cells),
         )
     else:
         x = np.linspace(0, reach, min(math.ceil(reach * order / 0.1), MOST_STATEMENTS))
         deltas = renyi_delta(x, coin, order, first, labels)
-    kept = deltas < 1  # below 1 a statement says something
-    if not kept.any():
+    below_1 = deltas < 1  # below 1 a statement says something
+    if not below_1.any():
         raise InvalidParameter(
             f"such coins promise nothing for {labels} labels of one user: divergence is too large"
         )
-    return tuple(zip(x[kept].tolist(), deltas[kept].tolist(), strict=True))[::-1]
+    return tuple(zip(x[below_1].tolist(), deltas[below_1].tolist(), strict=True))[::-1]
 
 
 def game_delta(
     order: float, divergence: float, first: float, labels: int, epsilon: float, every: int = 1
 ) -> float:
-    """About the δ at one ε, in less time than all statements take; inf where the game is too large
-    to be played.
+    """Estimate the δ at one ε, in less time than all statements take.
 
-    With ``every`` = n only each n-th level is played, which takes an n-th of the time: δ is then a
-    little too small.
+    Args:
+        order: α > 1.
+        divergence: ρ > 0.
+        first: q in (0, 1/2).
+        labels: how many labels one user touches at most.
+        epsilon: ε.
+        every: n; only each n-th level is played, which takes an n-th of the time: δ is then a
+            little too small.
+
+    Returns:
+        About δ; inf where the game is too large to be played.
     """
     coin = coin_chances(order, divergence, first)
     reach, cells = _extent(order, divergence, first, labels)
@@ -113,41 +123,55 @@ def game_delta(
 
 
 def _extent(order: float, divergence: float, first: float, labels: int) -> tuple[float, int]:
-    """Up to which ε there are statements, and on how many cells the game is played until there; 0
-    if it is not.
+    """Return up to which ε there are statements, and on how many cells the game is played until
+    there; 0 cells if it is not played.
     """
     log_least = max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0)
     reach = labels * divergence + log_least / (order - 1)
     levels = len(coin_chances(order, divergence, first).shown)
-    fine, coarse = (
-        math.ceil(reach * (order + 1) / math.sqrt(12 * share / labels)) for share in (FINE, COARSE)
-    )
-    cells = min(max(fine, LEAST_CELLS), int(MOST_SUMS / (4.0 * labels * levels)), MOST_STATEMENTS)
-    return reach, cells if cells >= coarse and reach < LARGEST_PLAYED else 0
+    fine = math.ceil(reach * (order + 1) / math.sqrt(12 * FINE / labels))
+    coarse = math.ceil(reach * (order + 1) / math.sqrt(12 * COARSE / labels))
+    affordable = int(MOST_SUMS / (4.0 * labels * levels))
+    cells = min(max(fine, LEAST_CELLS), affordable, MOST_STATEMENTS)
+    if cells >= coarse and reach < LARGEST_PLAYED:
+        return reach, cells
+    return reach, 0
 
 
 class _Pair(NamedTuple):
-    """Chances of two outcomes, a row a level, a column an outcome: under P and under Q."""
+    """The chances of two outcomes, a row a level, a column an outcome.
+
+    Attributes:
+        P: under P.
+        Q: under Q.
+    """
 
     P: Floats
     Q: Floats
 
 
 def _directions(coin: Chances) -> tuple[_Pair, _Pair]:
-    """With a user against without, rarely shown levels first, and the other way round, rarely
-    hidden ones first.
+    """Return the pairs of both directions: with a user against without, rarely shown levels first,
+    and the other way round, rarely hidden ones first.
     """
-    every = np.column_stack([coin.shown, coin.hidden])
-    with_user = _Pair(every[1:], every[:-1])
-    return with_user, _Pair(every[-2::-1], every[:0:-1])
+    chances = np.column_stack([coin.shown, coin.hidden])
+    with_user = _Pair(P=chances[1:], Q=chances[:-1])
+    without_user = _Pair(P=chances[-2::-1], Q=chances[:0:-1])
+    return with_user, without_user
 
 
 def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
-    """Upper bounds on V_labels at the nodes from 0 to ``cells`` steps, the levels played in the
-    order of the rows.
+    """Return upper bounds on V_labels at the nodes from 0 to ``cells`` steps, the levels played in
+    the order of the rows.
 
     V as a function of u = e^x is convex and falls from 1 at u = 0, so that chords between upper
     bounds at nodes are above it, and so is the last value beyond the last node.
+
+    Args:
+        pair: the chances of one direction.
+        labels: how many labels one user touches at most.
+        step: the distance of two nodes.
+        cells: the number of cells from 0 on.
     """
     left = math.ceil(LEFTWARDS * cells)
     levels = len(pair.P)
@@ -170,11 +194,15 @@ def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
 
 
 def _round(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_array]:
-    """E[V(x - L)] of every level at the nodes: what an infinite loss gives, and a matrix for V's
-    values at the nodes.
+    """Return E[V(x - L)] of every level at the nodes, as a linear function of V's values at the
+    nodes.
 
     A loss moves all nodes by equally many cells, so that each row has one place in its cell and two
     nodes an outcome.
+
+    Returns:
+        What an infinite loss gives, shape (levels, 1), and a matrix that maps V's values to the
+        rest.
     """
     start = np.arange(len(pair.P))[:, None] * (size + 2)
     places = []
@@ -192,7 +220,9 @@ def _round(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_arra
 
 
 def _rows_of_four(masses: list[Floats], places: list[Ints], columns: int) -> sparse.csr_array:
-    """The matrix with four entries in every row: the masses, in the columns of their places."""
+    """Return the sparse matrix with four entries in every row: the masses, in the columns of their
+    places.
+    """
     entries = np.stack(masses, axis=-1).ravel()
     of_entries = np.stack(places, axis=-1).astype(np.int32).ravel()
     rows = entries.size // 4
@@ -201,8 +231,16 @@ def _rows_of_four(masses: list[Floats], places: list[Ints], columns: int) -> spa
 
 
 def _cells_after(moved: Floats, size: int, step: float) -> tuple[Ints, Floats]:
-    """Where the nodes end up that a loss moves by so many cells: in which cell, and the share in u
-    of the cell's right node; -1 is the cell that ends at the first node.
+    """Return where the nodes end up that a loss moves: in which cell, and the share in u of the
+    cell's right node.
+
+    Args:
+        moved: by how many cells each loss moves the nodes.
+        size: the number of nodes.
+        step: the distance of two nodes.
+
+    Returns:
+        The cells, -1 for the one that ends at the first node, and the shares.
     """
     cells = np.floor(moved)
     # Rather too near the left end, where V is larger.
@@ -216,11 +254,18 @@ def _cells_after(moved: Floats, size: int, step: float) -> tuple[Ints, Floats]:
 
 
 def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: int) -> Floats:
-    """Upper bound on δ at every ε = x by the sum of Rényi divergences at the best of several
-    orders.
+    """Return an upper bound on δ at every ε = x by the sum of Rényi divergences at the best of
+    several orders.
 
     A pair of neighbouring levels is, with weight 1 - q, one of the chances (p_{n+1} - q)/(1 - q)
     and p_n/(1 - q), and with weight q one that tells all.
+
+    Args:
+        x: ε's.
+        coin: the chances of all levels.
+        order: α of the coin; orders around it are tried.
+        first: q.
+        labels: how many labels one user touches at most.
     """
     orders = 1 + (order - 1) * np.geomspace(0.2, 5.0, 41)[:, None]
     most = _largest_moments(coin, orders, first)[:, None]
@@ -234,35 +279,40 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
 
 
 def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
-    """(α - 1) times the largest Rényi divergence of neighbouring levels, for each order α of a
-    column, at least 0: shape (len(orders),).
+    """Return (α - 1) times the largest Rényi divergence of neighbouring levels, at least 0, for
+    each order α of a column.
     """
     # Of the last steps, from hidden chances at or below q, nothing is left but what tells all.
     steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first))
-    below = coin.shown[steps]
-    above = coin.shown[steps + 1] - first
-    under = coin.hidden[steps] - first
-    over = coin.hidden[steps + 1]
+    lower_shown = coin.shown[steps]
+    upper_shown = coin.shown[steps + 1] - first
+    lower_hidden = coin.hidden[steps] - first
+    upper_hidden = coin.hidden[steps + 1]
     with np.errstate(divide="ignore"):  # a chance that underflows: a divergence without a bound
-        above, over, below, under = (
-            np.log(part / (1 - first)) for part in (above, over, below, under)
-        )
+        upper_shown = np.log(upper_shown / (1 - first))
+        upper_hidden = np.log(upper_hidden / (1 - first))
+        lower_shown = np.log(lower_shown / (1 - first))
+        lower_hidden = np.log(lower_hidden / (1 - first))
     if not steps.size:
         return np.zeros(len(orders))
-    moments = [
-        np.logaddexp(orders * a - (orders - 1) * b, orders * c - (orders - 1) * d)
-        for a, b, c, d in ((above, below, over, under), (below, above, under, over))
-    ]
-    largest: Floats = np.max(moments, axis=(0, 2))
+    lam = orders - 1
+    up = np.logaddexp(
+        orders * upper_shown - lam * lower_shown, orders * upper_hidden - lam * lower_hidden
+    )
+    down = np.logaddexp(
+        orders * lower_shown - lam * upper_shown, orders * lower_hidden - lam * upper_hidden
+    )
+    largest: Floats = np.max([up, down], axis=(0, 2))
     return np.maximum(0.0, largest)
 
 
 def _statements(cost: LabelCoinsDP) -> tuple[tuple[float, float], ...]:
+    """Return the statements of a cost, as ``label_coins_statements`` does."""
     return label_coins_statements(cost.order, cost.divergence, cost.first, cost.labels)
 
 
 def _covers(token: LabelCoinsDP, cost: Cost) -> bool:
-    """The same coin for fewer labels."""
+    """Return whether the cost is the same coin for at most as many labels as the token."""
     return (
         isinstance(cost, LabelCoinsDP)
         and (cost.order, cost.divergence, cost.first)

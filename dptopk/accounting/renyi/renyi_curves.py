@@ -29,7 +29,7 @@ from dptopk.errors import NotApplicable
 def renyi_curve(
     log_mgf: LogMGF, epsilon_max: float = np.inf, *, different: int = 0
 ) -> ChernoffCurve:
-    """The (ε, δ) curve of a mechanism whose loss has log-MGF at most ``log_mgf`` (CKS20,
+    """Return the (ε, δ) curve of a mechanism whose loss has log-MGF at most ``log_mgf`` (CKS20,
     Proposition 12).
 
     Args:
@@ -43,18 +43,18 @@ def renyi_curve(
     """
 
     def exponent(lam: Floats) -> Floats:
+        """Return g(λ) of the module docstring, rounded up."""
         h = log_mgf(lam)
         gain = lam * np.log1p(1 / lam) + np.log1p(lam)
-        return (
-            h - gain + 8 * LOG_MGF_ERROR * (h + gain)
-        )  # the curve's own allowance is relative to the difference
+        # The curve's own allowance for rounding is relative to the difference, which may cancel.
+        return h - gain + 8 * LOG_MGF_ERROR * (h + gain)
 
     return ChernoffCurve(exponent, epsilon_max, different)
 
 
 def log_mgf(charge: Charge) -> LogMGF:
-    """Upper bound on ln E[e^{λL}] for the whole loss of a charge without failure mass, as a
-    function of λ > 0.
+    """Return an upper bound on ln E[e^{λL}] for the whole loss of a charge without failure mass, as
+    a function of λ > 0.
 
     Raises:
         NotApplicable: when a cost has no such bound.
@@ -69,10 +69,11 @@ def log_mgf(charge: Charge) -> LogMGF:
     slack = 1 + 2e-16 * (len(charge.costs) + len(parts))
 
     def total(lam: Floats) -> Floats:
-        found = np.zeros_like(lam)
+        """Return the sum over all types of cost, rounded up."""
+        values = np.zeros_like(lam)
         for part in parts:
-            found = found + part(lam)
-        return found * slack
+            values = values + part(lam)
+        return values * slack
 
     return total
 
@@ -89,5 +90,7 @@ def log_mgf(charge: Charge) -> LogMGF:
     ),  # which then begins with it
 )
 def renyi(charge: Charge) -> Curve:
-    """Each cost's own Rényi curve, summed at each order; never worse than zcdp_tight."""
+    """Sum each cost's own Rényi curve at each order, and convert the sum; never worse than
+    zcdp_tight.
+    """
     return renyi_curve(log_mgf(charge), pure_sum(charge), different=len(charge.costs))
