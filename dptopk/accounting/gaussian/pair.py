@@ -97,19 +97,13 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
         ratio = np.minimum(flat / mu, 1e100)  # a smaller ε is on the safe side
     a = ratio - mu / 2
     moved = 2 * EPS * (ratio + mu)
-    from_minus_1 = np.maximum(a, -1.0)
+    a_inner = np.maximum(a, -1.0)
     with np.errstate(under="ignore", divide="ignore", over="ignore"):
-        positive = (
-            -from_minus_1 * from_minus_1 / 2
-            - _HALF_LOG_2PI
-            + _log_mills_difference(from_minus_1, mu)
-        )
+        positive = -a_inner * a_inner / 2 - _HALF_LOG_2PI + _log_mills_difference(a_inner, mu)
         close_to_1 = _log_delta_close_to_1(np.minimum(a, -1.0), ratio + mu / 2, moved)
     # The three terms of ``positive`` and their sums are at most a² + |positive| + 2.
-    slack = (np.abs(from_minus_1) + 2) * moved + 2 * EPS * (
-        from_minus_1 * from_minus_1 + np.abs(positive) + 2
-    )
-    cancellation = 9 * np.minimum(np.abs(from_minus_1), FAR_OUT) + 11
+    slack = (np.abs(a_inner) + 2) * moved + 2 * EPS * (a_inner * a_inner + np.abs(positive) + 2)
+    cancellation = 9 * np.minimum(np.abs(a_inner), FAR_OUT) + 11
     slack += np.maximum(SLOPE_ERROR, cancellation * DIFFERENCE_ERROR)
     return np.minimum(np.where(a > -1, positive + slack, close_to_1), 0.0).reshape(x.shape)
 
