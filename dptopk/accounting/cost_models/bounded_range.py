@@ -15,14 +15,23 @@ from dptopk.accounting.cost_models.conversions import max_kl, pure_of
 from dptopk.accounting.cost_models.cost_registry import CostModel, Implied
 from dptopk.accounting.pld.clocks import ExponentialClock, clock_log_mgf
 from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, each_log_mgf, summed_log_mgf
-from dptopk.costs import BoundedRange, ExponentialClockDP
+from dptopk.costs import BoundedRange, Cost, ExponentialClockDP
 
 
 def _covers(*types: type[Any]) -> Callable[[Any, Any], bool]:
-    """Costs of these types with no larger ε, and ε-DP, which implies 2ε-BR (DDR Section 2)."""
-    return lambda token, cost: (
-        (cost.epsilon if isinstance(cost, types) else 2 * pure_of(cost)) <= token.epsilon
-    )
+    """Return the test whether every mechanism with a cost satisfies a token's ε-range.
+
+    It holds for costs of these types with no larger ε, and for ε/2-DP, which implies ε-BR (DDR
+    Section 2).
+    """
+
+    def covers(token: BoundedRange | ExponentialClockDP, cost: Cost) -> bool:
+        """Return whether the token covers the cost."""
+        if isinstance(cost, types):
+            return cost.epsilon <= token.epsilon
+        return 2 * pure_of(cost) <= token.epsilon
+
+    return covers
 
 
 _RANGE_MODEL = CostModel(
@@ -44,9 +53,8 @@ _RANGE_MODEL = CostModel(
 )
 _CLOCK_MODEL = CostModel(
     ExponentialClockDP,
-    covers=_covers(
-        ExponentialClockDP, BoundedRange
-    ),  # ε-BR implies the clock of ε (docs/notes/clocks.md)
+    # ε-BR implies the clock of ε (docs/notes/clocks.md).
+    covers=_covers(ExponentialClockDP, BoundedRange),
     log_mgf=each_log_mgf(lambda cost, lam: clock_log_mgf(cost.epsilon, lam)),
     loss_components=lambda costs: [
         ExponentialClock(cost.epsilon, times) for cost, times in costs.items()

@@ -17,39 +17,50 @@ from dptopk.costs import CDP, ZCDP, Cost
 
 
 def _covers_zcdp(token: ZCDP, cost: Cost) -> bool:
-    """ξ' + ρ'α <= ξ + ρα for all α > 1 when it holds at α = 1 and ρ' <= ρ."""
+    """Return whether every mechanism with the cost is (ξ, ρ)-zCDP as the token states.
+
+    ξ' + ρ'α <= ξ + ρα for all α > 1 when it holds at α = 1 and ρ' <= ρ.
+    """
     xi, rho = _implied(cost, "exact_zcdp")
     at_1 = Fraction(token.xi) + Fraction(token.rho)
     return rho <= token.rho and Fraction(xi) + Fraction(rho) <= at_1
 
 
 def _covers_cdp(token: CDP, cost: Cost) -> bool:
+    """Return whether every mechanism with the cost is (μ, τ)-CDP as the token states."""
     mu, tau = _implied(cost, "cdp")
     return mu <= token.mu and tau <= token.tau
 
 
 def _implied(cost: Cost, notion: str) -> tuple[float, float]:
-    """The parameters of the notion that a cost implies; inf where none is known."""
-    other = plain(cost)
-    convert = getattr(implied(other), notion) if other else None
+    """Return the parameters of the notion, a field of ``Implied``, that a cost implies; inf where
+    none is known.
+    """
+    stated = plain(cost)
+    convert = getattr(implied(stated), notion) if stated else None
     if convert:
-        return convert(other)
+        return convert(stated)
     return (math.inf, math.inf)
 
 
 def _itself(cost: ZCDP) -> tuple[float, float]:
+    """Return (ξ, ρ) of the cost."""
     return cost.xi, cost.rho
 
 
 def _zcdp(cost: CDP) -> tuple[float, float]:
-    """ρ = τ²/2, whatever μ: 1 = E[e^{-L}] <= e^{τ²/2 - E[L]}, as L is finite in both directions, so
-    E[L] <= τ²/2, and ln E[e^{λL}] <= λτ²/2 + λ²τ²/2. CR Lemma 2.2 has ξ = (μ - τ²/2)_+ besides.
+    """Return (ξ, ρ) = (0, τ²/2), which holds whatever μ is.
+
+    1 = E[e^{-L}] <= e^{τ²/2 - E[L]}, as L is finite in both directions, so E[L] <= τ²/2, and ln
+    E[e^{λL}] <= λτ²/2 + λ²τ²/2. CR Lemma 2.2 has ξ = (μ - τ²/2)_+ besides.
     """
     return 0.0, square_up(cost.tau, 2)
 
 
 def _moments(cost: CDP) -> tuple[float, float]:
-    """The largest mean, min(μ, τ²/2), and τ²/2."""
+    """Return a and b of the bound aλ + bλ² on the log-MGF: the largest mean, min(μ, τ²/2), and
+    τ²/2.
+    """
     rho = square_up(cost.tau, 2)
     return min(cost.mu, rho), rho
 
@@ -59,10 +70,8 @@ _ZCDP_MODEL = CostModel(
     covers=_covers_zcdp,
     implied=Implied(zcdp=_itself, exact_zcdp=_itself),
     log_mgf=zcdp_log_mgf(_itself),
-    family=lambda cost: (
-        (ZCDP, cost.xi),
-        cost.rho,
-    ),  # with equal ξ alone is a larger ρ the weaker promise
+    # A larger ρ is the weaker promise only where ξ is equal.
+    family=lambda cost: ((ZCDP, cost.xi), cost.rho),
     no_counterpart="zCDP is a class of mechanisms without a dominating pair",
 )
 _CDP_MODEL = CostModel(

@@ -1,31 +1,23 @@
 """Table of the conversions between privacy notions for each primitive cost; all entries are upper
 bounds.
 
-| cost                 | ε-DP | ε-BR | (ξ, ρ)-zCDP         | exact ρ        | (μ, τ)-CDP       |
-source                |
-|---|---|---|---|---|---|---|
-| PureDP(ε)            | ε    | 2ε   | 0, ε²/2             | ε tanh(ε/2)    | ε tanh(ε/2), ε   |
-BS16 Prop. 3.3; DRV10 |
-| BoundedRange(ε)      | ε    | ε    | 0, ε²/8             | maxkl(ε)       | maxkl(ε), ε/2    |
-DDR Section 3; CR 2   |
-| MultiDP, largest δ=0 | ε_1  | 2ε_1 | as PureDP(ε_1)      | as PureDP(ε_1) | as PureDP(ε_1)   |
-|
-| LaplaceDP, ε=shift/scale | ε | 2ε | 0, ε²/2         | ε - 1 + e^{-ε} | ε - 1 + e^{-ε}, ε |
-Steinke 2024          |
-| GaussianDP(μ)        |      |      | 0, μ²/2             | the same       | μ²/2, μ          |
-BS16 Prop. 1.6        |
-| DiscreteGaussianDP   |      |      | 0, (shift/scale)²/2 | the same       | as μ=shift/scale |
-CKS20                 |
-| ExponentialClockDP   |      |      |                     |                |                  |
-docs/notes/clocks.md  |
-| ZCDP(ρ, ξ)           |      |      | itself              | itself         |                  |
-|
-| CDP(μ, τ)            |      |      | 0, τ²/2             | the same       | itself           |
-CR Lemma 2.2          |
+| cost                 | ε-DP | ε-BR | zCDP      | exact ρ        | (μ, τ)-CDP        | source     |
+|----------------------|------|------|-----------|----------------|-------------------|------------|
+| PureDP(ε)            | ε    | 2ε   | ε²/2      | ε tanh(ε/2)    | ε tanh(ε/2), ε    | BS16 DRV10 |
+| BoundedRange(ε)      | ε    | ε    | ε²/8      | maxkl(ε)       | maxkl(ε), ε/2     | DDR, CR    |
+| MultiDP, least δ = 0 | ε_1  | 2ε_1 | as PureDP | as PureDP      | as PureDP         |            |
+| LaplaceDP            | ε    | 2ε   | ε²/2      | ε - 1 + e^{-ε} | ε - 1 + e^{-ε}, ε | Steinke    |
+| GaussianDP(μ)        |      |      | μ²/2      | the same       | μ²/2, μ           | BS16       |
+| DiscreteGaussianDP   |      |      | μ²/2      | the same       | μ²/2, μ           | CKS20      |
+| ExponentialClockDP   |      |      |           |                |                   | clocks.md  |
+| ZCDP(ρ, ξ)           |      |      | itself    | itself         |                   |            |
+| CDP(μ, τ)            |      |      | τ²/2      | the same       | itself            | CR         |
 
-The exact constants are the smallest ρ for which the whole class is ρ-zCDP;
-docs/notes/zcdp-constants.md has the proof. Every formula is moved outward by ``rounding.SLACK`` or
-its own error bound.
+A zCDP entry is ρ with ξ = 0; ε of LaplaceDP and μ of DiscreteGaussianDP are shift/scale. The
+theorems are BS16 Propositions 1.6 and 3.3, DDR Section 3, CR Section 2 and Lemma 2.2, and
+docs/notes/clocks.md. The exact constants are the smallest ρ for which the whole class is ρ-zCDP
+(Steinke 2024); docs/notes/zcdp-constants.md has the proof. Every formula is moved outward by
+``rounding.SLACK`` or its own error bound.
 """
 
 from __future__ import annotations
@@ -40,13 +32,14 @@ from dptopk.accounting.cost_models.cost_registry import Implied, cost_model_of
 from dptopk.costs import Charge, Cost, PureDP
 from dptopk.errors import NotApplicable
 
-# below, products are rounded absolutely, to 0 at last: there the exact square is rounded up
+# Below this, products are rounded absolutely, in the end to 0; there the exact square is rounded
+# up.
 EXACT_BELOW = 1e-140
 NOTIONS = {"pure": "pure DP", "zcdp": "zCDP", "exact_zcdp": "zCDP", "cdp": "CDP"}
 
 
 def implied(cost: Cost) -> Implied:
-    """The row of the table for one cost (a cost without failure mass: see
+    """Return the row of the table for one cost without failure mass (see
     ``registry.split_failure``).
     """
     return cost_model_of(cost).implied
@@ -54,6 +47,9 @@ def implied(cost: Cost) -> Implied:
 
 def converted(cost: Cost, notion: str) -> Any:
     """Return what a cost implies in a notion, a column of the table named as in ``Implied``.
+
+    Returns:
+        ε for "pure" and "bounded_range", (ξ, ρ) for "zcdp" and "exact_zcdp", (μ, τ) for "cdp".
 
     Raises:
         NotApplicable: when it implies nothing.
@@ -65,7 +61,7 @@ def converted(cost: Cost, notion: str) -> Any:
 
 
 def statements(cost: Cost) -> tuple[tuple[float, float], ...]:
-    """Pairs (ε, δ) for which the cost is known to imply (ε, δ)-DP; ε may be inf."""
+    """Return pairs (ε, δ) for which the cost is known to imply (ε, δ)-DP; ε may be inf."""
     listed = cost_model_of(cost).statements
     if listed:
         return listed(cost)
@@ -73,6 +69,7 @@ def statements(cost: Cost) -> tuple[tuple[float, float], ...]:
 
 
 def _pure(cost: Cost) -> float:
+    """Return the ε for which the cost implies ε-DP by the table; inf where it implies none."""
     pure = implied(cost).pure
     if pure:
         return pure(cost)
@@ -80,18 +77,20 @@ def _pure(cost: Cost) -> float:
 
 
 def is_approx(cost: Cost, epsilon: float, delta: float) -> bool:
-    """Whether the cost is stated to be (ε, δ)-DP."""
+    """Return whether the cost is stated to be (ε, δ)-DP."""
     return any(e <= epsilon and d <= delta for e, d in statements(cost))
 
 
 def pure_of(cost: Cost) -> float:
-    """The smallest ε for which the cost is known to imply ε-DP, inf when none is."""
+    """Return the smallest ε for which the cost is known to imply ε-DP; inf where it
+    implies none.
+    """
     return min((epsilon for epsilon, delta in statements(cost) if delta == 0), default=math.inf)
 
 
 def plain(cost: Cost) -> Cost | None:
-    """A cost that this one implies and whose row of the table holds for it as it stands; None when
-    there is none.
+    """Return a cost that this one implies and whose row of the table holds for it as it stands;
+    None when there is none.
 
     A cost that is known by its (ε, δ)'s is taken as ε-DP.
     """
@@ -104,7 +103,7 @@ def plain(cost: Cost) -> Cost | None:
 
 
 def pure_epsilons(charge: Charge) -> dict[float, int]:
-    """The distinct ε's, with counts, of a charge in which every cost implies ε-DP.
+    """Return the distinct ε's, with counts, of a charge in which every cost implies ε-DP.
 
     Raises:
         NotApplicable: when a cost implies no pure DP.
@@ -116,23 +115,23 @@ def pure_epsilons(charge: Charge) -> dict[float, int]:
 
 
 def pure_sum(charge: Charge) -> float:
-    """Sum of the ε's when every cost implies pure DP, else inf."""
+    """Return the sum of the ε's, rounded up, when every cost implies pure DP; inf otherwise."""
     pures = [(_pure(cost), times) for cost, times in charge]
     return sum_times(pures)
 
 
 def max_kl(epsilon: float) -> float:
-    """Largest mean loss of an ε-BR mechanism, y - 1 - ln y with y = ε/(e^ε - 1); exact to rounding,
-    moved up.
+    """Return the largest mean loss of an ε-BR mechanism, y - 1 - ln y with y = ε/(e^ε - 1); exact
+    to rounding, moved up.
 
-    At most ε²/8 (DDR Corollary 3.1). It is also the smallest ρ for which all ε-BR mechanisms are
-    ρ-zCDP.
+    It is at most ε²/8 (DDR Corollary 3.1), and it is also the smallest ρ for which all ε-BR
+    mechanisms are ρ-zCDP.
     """
     if epsilon < EXACT_BELOW:
         return square_up(epsilon, 8)
-    if (
-        epsilon < 0.1
-    ):  # the closed form cancels; truncated after a negative term the series is too large
+    # The closed form cancels here. The terms alternate and fall, so ending the series with a
+    # positive one makes it too large.
+    if epsilon < 0.1:
         series = epsilon**2 / 8 - epsilon**4 / 576 + epsilon**6 / 25920
         return float(outward(series))
     log_y = math.log(epsilon) - epsilon - math.log(-math.expm1(-epsilon))
@@ -140,7 +139,9 @@ def max_kl(epsilon: float) -> float:
 
 
 def response_mean_loss(epsilon: float) -> float:
-    """The largest mean loss under ε-DP, that of randomised response: ε tanh(ε/2), moved up."""
+    """Return the largest mean loss under ε-DP, that of randomised response: ε tanh(ε/2),
+    moved up.
+    """
     if epsilon < EXACT_BELOW:
         return square_up(epsilon, 2)
     return float(outward(epsilon * math.tanh(epsilon / 2)))
@@ -149,21 +150,40 @@ def response_mean_loss(epsilon: float) -> float:
 def pure_row(
     epsilon: Callable[[Any], float], mean_loss: Callable[[Any], float] | None = None
 ) -> Implied:
-    """The implications of ε-DP for a type of cost that implies ε(cost)-DP; ``mean_loss``: of its
-    law, if known.
+    """Return the implications of ε-DP for a type of cost that implies ε-DP.
+
+    Args:
+        epsilon: maps a cost to its ε.
+        mean_loss: maps a cost to the mean loss of its law, where that is known; else that of
+            randomised response.
     """
-    mean_loss = mean_loss or (lambda cost: response_mean_loss(epsilon(cost)))
+
+    def mean(cost: Cost) -> float:
+        """Return an upper bound on the mean loss of a mechanism with this cost."""
+        if mean_loss is None:
+            return response_mean_loss(epsilon(cost))
+        return mean_loss(cost)
+
     return Implied(
         pure=epsilon,
         bounded_range=lambda cost: 2 * epsilon(cost),
         zcdp=lambda cost: (0.0, square_up(epsilon(cost), 2)),
-        exact_zcdp=lambda cost: (0.0, mean_loss(cost)),
-        cdp=lambda cost: (mean_loss(cost), epsilon(cost)),
+        exact_zcdp=lambda cost: (0.0, mean(cost)),
+        cdp=lambda cost: (mean(cost), epsilon(cost)),
     )
 
 
 def gaussian_row(zcdp: Callable[[Any], tuple[float, float]], mu: Callable[[Any], float]) -> Implied:
-    """Return the implications of Gaussian noise for data that move by ``mu`` standard
-    deviations.
+    """Return the implications of Gaussian noise.
+
+    Args:
+        zcdp: maps a cost to (0, μ²/2).
+        mu: maps a cost to μ, the number of standard deviations by which the data move.
     """
-    return Implied(zcdp=zcdp, exact_zcdp=zcdp, cdp=lambda cost: (zcdp(cost)[1], mu(cost)))
+
+    def cdp(cost: Cost) -> tuple[float, float]:
+        """Return the mean loss, which is ρ, and μ."""
+        _, rho = zcdp(cost)
+        return rho, mu(cost)
+
+    return Implied(zcdp=zcdp, exact_zcdp=zcdp, cdp=cdp)

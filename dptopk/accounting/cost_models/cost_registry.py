@@ -82,10 +82,10 @@ class CostModel:
 
 @cache
 def cost_models() -> dict[CostType, CostModel]:
-    """All models by type, in the order of ``COST_TYPES``.
+    """Return all models by type, in the order of ``COST_TYPES``.
 
-    By name: what a model says of other costs (``covers``) asks this registry, which cannot import
-    it at the top.
+    The modules are imported by name when this is first called: what a model says of other costs
+    (``covers``) asks this registry, which therefore cannot import them at the top.
     """
     modules = [import_module(f"dptopk.accounting.{module}") for module in _MODULES]
     known = {model.cost_type: model for module in modules for model in module.MODELS}
@@ -93,16 +93,19 @@ def cost_models() -> dict[CostType, CostModel]:
 
 
 def cost_model_of(cost: Cost) -> CostModel:
-    """The model of one cost."""
+    """Return the model of one cost."""
     return cost_models()[type(cost)]
 
 
 def types_with(known: str) -> tuple[CostType, ...]:
-    """The types that have "loss_components" or a "log_mgf", or that imply a notion: "pure", "zcdp",
-    "cdp".
+    """Return the types of cost whose model knows something.
+
+    Args:
+        known: "loss_components" or "log_mgf", a field of ``CostModel``; or "pure", "zcdp",
+            "exact_zcdp" or "cdp", a field of ``Implied``.
     """
-    return tuple(
-        cost_type
-        for cost_type, model in cost_models().items()
-        if getattr(model, known, None) or getattr(model.implied, known, None)
-    )
+    types = []
+    for cost_type, model in cost_models().items():
+        if getattr(model, known, None) or getattr(model.implied, known, None):
+            types.append(cost_type)
+    return tuple(types)

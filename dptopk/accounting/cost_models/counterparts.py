@@ -10,24 +10,35 @@ if TYPE_CHECKING:
 
 
 def event(name: str, arguments: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
-    """The event of dp-accounting with this name, for the arguments of a cost."""
+    """Return the function that maps a cost to an event of dp-accounting.
 
-    def of(cost: Any) -> Any:
+    Args:
+        name: the name of the event's class.
+        arguments: maps a cost to the arguments of that class.
+    """
+
+    def event_of(cost: Any) -> Any:
+        """Return the event of one cost."""
         from dp_accounting import dp_event
 
         return getattr(dp_event, name)(*arguments(cost))
 
-    return of
+    return event_of
 
 
 def distribution(
     name: str, arguments: Callable[[Any], tuple[Any, ...]]
 ) -> Callable[[Any, float], Any]:
-    """The privacy loss distribution ``from_<name>_mechanism``, pessimistic, for the arguments of a
-    cost.
+    """Return the function that maps a cost and an interval to a pessimistic privacy loss
+    distribution.
+
+    Args:
+        name: the distribution is made by ``from_<name>_mechanism`` of dp-accounting.
+        arguments: maps a cost to the positional arguments of that function.
     """
 
-    def of(cost: Any, interval: float) -> Any:
+    def distribution_of(cost: Any, interval: float) -> Any:
+        """Return the distribution of one cost, on a grid with this interval."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
         make = getattr(pld, f"from_{name}_mechanism")
@@ -35,11 +46,11 @@ def distribution(
             *arguments(cost), value_discretization_interval=interval, pessimistic_estimate=True
         )
 
-    return of
+    return distribution_of
 
 
 def stated_distribution(epsilon: float, delta: float, interval: float) -> PrivacyLossDistribution:
-    """The privacy loss distribution of (ε, δ)-DP."""
+    """Return the privacy loss distribution of (ε, δ)-DP, on a grid with this interval."""
     from dp_accounting.pld import common, privacy_loss_distribution as pld
 
     pair = common.DifferentialPrivacyParameters(epsilon, delta)

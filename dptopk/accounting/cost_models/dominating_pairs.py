@@ -50,28 +50,38 @@ CHEAP = 2**22
 
 
 def loss_components(charge: Charge) -> list[LossComponent]:
-    """Return the loss components of a charge's dominated costs, without failure mass; other costs
-    are ignored.
+    """Return the loss components of a charge's dominated costs; other costs are ignored.
+
+    Args:
+        charge: costs without failure mass.
     """
-    found: list[LossComponent] = []
+    components: list[LossComponent] = []
     for cost_type in DOMINATED:
         costs = charge.of(cost_type)
         build = cost_models()[cost_type].loss_components
         if costs and build is not None:
-            found += build(costs)
-    return found
+            components += build(costs)
+    return components
 
 
 def grid_product(parts: Sequence[LossComponent], grid: Grid) -> LossDistribution:
-    """The product of all sources on one grid: dominating (side = 1) or dominated (side = -1)."""
+    """Return the product of all components on one grid: dominating (``grid.side`` = 1) or dominated
+    (-1).
+    """
     pairs = [pair for part in parts for pair in part.pairs(grid)]
     return product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """lower <= optimum <= upper, and the numbers of points of the loss distributions that prove
-    it.
+    """Bounds on an optimum, δ or ε, with a note.
+
+    Attributes:
+        upper: the upper bound.
+        lower: the lower bound; 0 where none was computed.
+        note: why the bracket is wider than asked, or empty.
+        above: the number of points of the loss distribution that proves the upper bound.
+        below: the number of points of the one that proves the lower bound.
     """
 
     upper: float
@@ -82,19 +92,19 @@ class Bracket:
 
     @property
     def points(self) -> int:
-        """Of the larger one."""
+        """Return the number of points of the larger loss distribution."""
         return max(self.above, self.below)
 
     def tightened(self, other: Bracket) -> Bracket:
-        """The better end of each."""
+        """Return the bracket with the better end of each of two brackets, without a note."""
         upper = min(self, other, key=lambda b: b.upper)
         lower = max(self, other, key=lambda b: b.lower)
         return Bracket(upper.upper, lower.lower, "", upper.above, lower.below)
 
 
 def certified_bracket(charge: Charge, query: Query) -> Bracket:
-    """Bracket the optimal composition of dominated costs by two grids, refined until it is as
-    narrow as asked.
+    """Bracket the optimal composition of dominated costs by two grids, refined until the bracket is
+    as narrow as asked.
 
     Args:
         charge: costs of the types ``DOMINATED`` only, at least one; the bracket is of δ given that
@@ -115,34 +125,48 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     first = _first_grids(charge, parts, tilt, query)
     if first is None:
         return _vacuous(charge, query, "a product of too many places")
-    effort = _GridWork.of(parts, first, query)
+    best, scale = _refined(charge, parts, first, query)
     work = query.work
-    best = None
+    if best is None:
+        note = "a product of too many places" if work.spent < math.inf else work.note
+        return _vacuous(charge, query, note)
+    if work.spent == math.inf:  # a refinement did not fit
+        return replace(best, note=work.note)
+    if _narrow(best, scale, query):
+        above, _ = _scaled(first, scale)
+        return _finer(best, parts, above, query)
+    return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
+
+
+def _refined(
+    charge: Charge, parts: Sequence[LossComponent], first: tuple[Grid, Grid], query: Query
+) -> tuple[Bracket | None, float]:
+    """Return the best bracket of grids that are refined while the query's work lasts (None if no
+    grid fits), and the scale of the last grids.
+    """
+    effort = _GridWork.of(parts, first, query)
+    best: Bracket | None = None
     scale = math.inf
-    for room in work.rooms():
+    for room in query.work.rooms():
         left = room
         while best is None or not _narrow(best, scale, query):
             finer = effort.finer(scale, left)
             if finer is None or (best is not None and best.points > MOST_GRID_POINTS / 2):
                 break
             amount = effort.amount(finer)
-            if not work.take(amount):
-                return replace(best or _vacuous(charge, query, ""), note=work.note)
+            if not query.work.take(amount):
+                return best, scale
             left = left - amount
             scale = finer
-            found = _bracket(charge, parts, _scaled(first, scale), query)
-            best = found if best is None else best.tightened(found)
-    if best is None:
-        return _vacuous(
-            charge, query, "a product of too many places" if work.spent < math.inf else work.note
-        )
-    if _narrow(best, scale, query):
-        return _finer(best, parts, _scaled(first, scale)[0], query)
-    return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
+            bracket = _bracket(charge, parts, _scaled(first, scale), query)
+            best = bracket if best is None else best.tightened(bracket)
+    return best, scale
 
 
 def _listable(parts: Sequence[LossComponent]) -> bool:
-    """Whether the losses are few enough to be listed, and neither too small nor too large."""
+    """Return whether the losses are few enough to be listed, and neither too small nor
+    too large.
+    """
     spread = sum(part.spread() for part in parts)
     atoms = sum(part.atoms() for part in parts)
     return atoms <= MOST_ATOMS and SMALLEST_LOSS**2 < spread < math.inf
@@ -150,7 +174,12 @@ def _listable(parts: Sequence[LossComponent]) -> bool:
 
 @dataclass(frozen=True)
 class _GridWork:
-    """The work of a bracket: of listing the losses, and of the places of the first grids."""
+    """The work of a bracket.
+
+    Attributes:
+        listing: of listing the losses, in seconds.
+        places: the number of places of the first grids.
+    """
 
     listing: float
     places: float
@@ -159,22 +188,30 @@ class _GridWork:
     def of(
         cls, parts: Sequence[LossComponent], first: tuple[Grid, Grid], query: Query
     ) -> _GridWork:
+        """Return the work of brackets of a product, given its first grids."""
         atoms = sum(part.atoms() for part in parts)
         listing = WORK_PER_ATOM * atoms + math.fsum(part.work() for part in parts)
         return cls(listing, _places(first, parts, query))
 
     def amount(self, scale: float) -> float:
-        """The work on grids whose steps are ``scale`` times those of the first."""
+        """Return the work, in seconds, on grids whose steps are ``scale`` times those of
+        the first.
+        """
         return self.listing + WORK_PER_PLACE * self.places / scale
 
     def finer(self, scale: float, left: float) -> float | None:
-        """The next scale after ``scale``: half of it, or what the work that is left allows."""
-        fitting = (one for one in SCALES if one < scale and self.amount(one) <= left)
-        return next((one for one in fitting if one >= min(1.0, scale / 2)), None)
+        """Return the next scale after ``scale``: half of it, or what the work that is left allows;
+        None where it allows none.
+        """
+        for candidate in SCALES:
+            fits = candidate < scale and self.amount(candidate) <= left
+            if fits and candidate >= min(1.0, scale / 2):
+                return candidate
+        return None
 
 
 def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
-    """The grids with steps times a scale."""
+    """Return the grids with their steps multiplied by a scale."""
     above, below = grids
     width = below.width * min(scale, 1.0) ** 0.5
     below = replace(below, step=scale * below.step, width=width)
@@ -182,43 +219,52 @@ def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
 
 
 def _narrow(best: Bracket, scale: float, query: Query) -> bool:
-    """Whether the width, or an estimate of it, is at most rtol, relative to the upper end."""
+    """Return whether the width, or an estimate of it, is at most rtol, relative to the
+    upper end.
+    """
     if query.lower:
         return best.upper - best.lower <= query.rtol * best.upper < math.inf
     return _first_width(query) * scale**2 <= query.rtol and best.upper < math.inf
 
 
 def _places(grids: tuple[Grid, Grid], parts: Sequence[LossComponent], query: Query) -> float:
-    """The places of the products on the grids."""
+    """Return the number of places of the products on the grids."""
     above, below = grids
     window = DEVIATIONS * math.sqrt(sum(part.spread() for part in parts))
     by_gap = _bounded_by_gap(parts)
-    places = window / above.step * (3 if by_gap and query.lower else 1)
-    return places + (window / below.step if query.lower and not by_gap else 0)
+    if query.lower and by_gap:
+        return window / above.step * 3  # ``splitting_gap`` takes two more products
+    if query.lower:
+        return window / above.step + window / below.step
+    return window / above.step
 
 
 def _bounded_by_gap(parts: Sequence[LossComponent]) -> bool:
-    """Whether the lower end comes from ``splitting_gap``, not from a product of its own."""
+    """Return whether the lower end comes from ``splitting_gap``, not from a product of its own."""
     above = sum(part.roundings()[0] for part in parts)
     return above >= MANY_PAIRS and all(part.exact for part in parts)
 
 
 def _first_width(query: Query) -> float:
-    """The relative width at which the first grids aim; a narrower one is reached by refinement."""
+    """Return the relative width at which the first grids aim; a narrower one is reached by
+    refinement.
+    """
     return min(max(query.rtol, 1e-3), 0.5)
 
 
 def _finer(best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Query) -> Bracket:
-    """Recompute the upper end on a much finer grid, on which it is almost exact, if that is cheap.
+    """Return the bracket with an upper end from a much finer grid, on which it is almost exact, if
+    that is cheap.
 
-    It is off to second order only; the width of the bracket is that of its lower end.
+    The upper end is off to second order only; the width of the bracket is that of its lower end.
     """
     size = best.above * sum(part.roundings()[0] for part in parts)
-    finer = next((times for times in FINER[not query.lower :] if times * size <= CHEAP), None)
-    if finer is None:
+    candidates = FINER if query.lower else FINER[1:]
+    cheap = [factor for factor in candidates if factor * size <= CHEAP]
+    if not cheap:
         return best
     try:
-        above = grid_product(parts, replace(grid, step=grid.step / finer))
+        above = grid_product(parts, replace(grid, step=grid.step / cheap[0]))
     except OverflowError:  # one component has too many places on that grid
         return best
     if query.epsilon is not None:
@@ -231,46 +277,50 @@ def _finer(best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Que
 
 
 def _vacuous(charge: Charge, query: Query, note: str) -> Bracket:
-    return Bracket(1.0 if query.epsilon is not None else _largest_loss(charge), 0.0, note)
+    """Return the bracket that says nothing: up to δ = 1, or up to the largest loss."""
+    if query.epsilon is not None:
+        return Bracket(1.0, 0.0, note)
+    return Bracket(_largest_loss(charge), 0.0, note)
 
 
 def _first_grids(
     charge: Charge, parts: Sequence[LossComponent], tilt: float, query: Query
 ) -> tuple[Grid, Grid] | None:
-    """Grids on which a bracket should be about rtol wide; a guess that only costs time when it is
-    wrong.
-
+    """Return the grids, from above and from below, on which a bracket should be about rtol wide;
     None where splitting would add more than is there.
+
+    The choice is a guess that only costs time when it is wrong.
     """
     spread = sum(part.spread() for part in parts)
-    typical = math.sqrt(
-        2 * spread * max(1.0, math.log1p(tilt))
-    )  # about the size of the losses that matter
-    start = _first_width(query)
-    if query.epsilon is None:
-        tolerance = start * typical
-    else:
-        tolerance = min(start / (1 + tilt), typical / 2)
+    # About the size of the losses that matter.
+    typical = math.sqrt(2 * spread * max(1.0, math.log1p(tilt)))
+    tolerance = _tolerance(query, tilt, typical)
     above, below = np.sum([part.roundings() for part in parts], axis=0)
-    coarsest = (
-        30 * math.sqrt(spread) / MOST_GRID_POINTS
-    )  # about MOST_GRID_POINTS cells within the reach of the product
-    step_above = (2 if above < MANY_PAIRS else 1.2) * tolerance / typical * spread / above
-    step_above = max(math.sqrt(step_above), coarsest)
+    finest = 30 * math.sqrt(spread) / MOST_GRID_POINTS  # so many cells within the product's reach
+    factor = 2 if above < MANY_PAIRS else 1.2
+    square = factor * tolerance / typical * spread / above
+    step_above = max(math.sqrt(square), finest)
     if _added_variance(step_above, above, spread) > NOISIEST * spread:
         return None
-    if (
-        query.epsilon and query.epsilon > step_above
-    ):  # a grid point at ε: there the chord touches the curve it bounds
+    # A grid point at ε, where the chord touches the curve that it bounds.
+    if query.epsilon and query.epsilon > step_above:
         step_above = query.epsilon / math.ceil(query.epsilon / step_above)
     # Pairs that are off to second order from below too need no finer grid there.
-    step_below = max(tolerance / (2 * below) if below else step_above, coarsest)
+    step_below = max(tolerance / (2 * below) if below else step_above, finest)
     width = math.sqrt(4 * tolerance / typical * spread / charge.count)
     return Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width)
 
 
+def _tolerance(query: Query, tilt: float, typical: float) -> float:
+    """Return by how much a loss may be moved on the first grids; ``typical`` is about its size."""
+    width = _first_width(query)
+    if query.epsilon is None:
+        return width * typical
+    return min(width / (1 + tilt), typical / 2)
+
+
 def _added_variance(step: float, pairs: int, spread: float) -> float:
-    """About what splitting so many pairs adds to the variance of their total loss."""
+    """Estimate what splitting ``pairs`` pairs adds to the variance of their total loss."""
     deviation = math.sqrt(spread / max(pairs, 1))  # of one pair
     return pairs * min(step**2 / 4, step * deviation)
 
@@ -278,7 +328,9 @@ def _added_variance(step: float, pairs: int, spread: float) -> float:
 def _bracket(
     charge: Charge, parts: Sequence[LossComponent], grids: tuple[Grid, Grid], query: Query
 ) -> Bracket:
-    above = grid_product(parts, grids[0])
+    """Return the bracket that the products on two grids, from above and from below, give."""
+    grid_above, grid_below = grids
+    above = grid_product(parts, grid_above)
     if query.epsilon is not None:
         upper = above.delta(query.epsilon)
     else:
@@ -291,9 +343,9 @@ def _bracket(
     if not query.lower:
         return Bracket(upper, 0.0, "", above.masses.size)
     if _bounded_by_gap(parts):
-        lower = _below_by_gap(parts, grids[0], above, query, upper)
+        lower = _below_by_gap(parts, grid_above, above, query, upper)
         return Bracket(upper, min(lower, upper), "", above.masses.size)
-    below = grid_product(parts, grids[1])
+    below = grid_product(parts, grid_below)
     if query.epsilon is not None:
         lower = below.delta(query.epsilon)
     else:
@@ -304,14 +356,22 @@ def _bracket(
 def _below_by_gap(
     parts: Sequence[LossComponent], grid: Grid, above: LossDistribution, query: Query, upper: float
 ) -> float:
-    """A lower bound from the product above, less what rounding its pairs outward and splitting can
-    have added to it.
+    """Return a lower bound from the product above, less what rounding its pairs outward and
+    splitting can have added to it.
+
+    Args:
+        parts: the components.
+        grid: the grid of the product.
+        above: the product.
+        query: the question.
+        upper: the upper end of the bracket.
     """
     raised = math.fsum(part.raised() for part in parts)
     pairs = [pair for part in parts for pair in part.pairs(grid)]
     gap = splitting_gap(pairs, step=grid.step, tilt=grid.tilt)
 
     def delta_lower(x: float) -> float:
+        """Return a lower bound on δ at ε = x."""
         return above.delta(x, side=-1) * (1 - raised) - gap(x)
 
     if query.epsilon is not None:
@@ -341,27 +401,25 @@ class BracketCurve(Curve):
     note: str = ""
 
     def answer(self, query: Query) -> Answer:
-        """The certified bracket."""
-        if (
-            query.epsilon is None and query.delta <= 0
-        ):  # the largest loss has a positive mass, however small
+        """Return the certified bracket, with the note of the curve and that of the bracket."""
+        if query.epsilon is None and query.delta <= 0:
+            # The largest loss has a positive mass, however small.
             is_reached = self.attained and self.largest < math.inf and query.delta_below <= 0
-            return Answer(
-                self.largest, self.largest * (1 - 4 * EPS) if is_reached else None, self.note
-            )
+            lower = self.largest * (1 - 4 * EPS) if is_reached else None
+            return Answer(self.largest, lower, self.note)
         if query.epsilon is not None and query.epsilon >= self.largest:
             return Answer(0.0, 0.0, self.note)
-        found = certified_bracket(self.charge, query)
+        bracket = certified_bracket(self.charge, query)
         if query.epsilon is not None:
-            upper = found.upper
+            upper = bracket.upper
         else:
-            upper = min(found.upper, self.largest)
-        note = "; ".join(filter(None, (self.note, found.note)))
-        return Answer(
-            upper, min(found.lower, upper) if self.attained and query.lower else None, note
-        )
+            upper = min(bracket.upper, self.largest)
+        note = "; ".join(filter(None, (self.note, bracket.note)))
+        if self.attained and query.lower:
+            return Answer(upper, min(bracket.lower, upper), note)
+        return Answer(upper, None, note)
 
 
 def _largest_loss(charge: Charge) -> float:
-    """The sum of the ε's when every cost implies pure DP, else inf."""
+    """Return the sum of the ε's, rounded up, when every cost implies pure DP; inf otherwise."""
     return sum_times((pure_of(cost), times) for cost, times in charge)

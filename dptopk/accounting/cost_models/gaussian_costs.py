@@ -19,7 +19,8 @@ from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
 
 
 def _covers(token: GaussianDP, cost: Cost) -> bool:
-    """μ' <= μ, with the μ' that covers an ε-DP cost, and the dominating one of discrete noise
+    """Return whether every mechanism with the cost is μ-GDP for the token's μ: by the cost's own
+    μ', by the dominating μ' of discrete noise, or by the μ' that covers an ε-DP cost
     (docs/notes/filters.md).
     """
     if isinstance(cost, GaussianDP):
@@ -37,6 +38,7 @@ def _covers(token: GaussianDP, cost: Cost) -> bool:
 
 
 def _covers_discrete(token: DiscreteGaussianDP, cost: Cost) -> bool:
+    """Return whether the cost is the same noise with a move that is no larger."""
     return (
         isinstance(cost, DiscreteGaussianDP)
         and cost.scale == token.scale
@@ -45,15 +47,19 @@ def _covers_discrete(token: DiscreteGaussianDP, cost: Cost) -> bool:
 
 
 def _noise(cost: GaussianDP) -> tuple[float]:
-    """1/μ rounded down: less noise is the safe side."""
+    """Return the standard deviation 1/μ for a move of 1, rounded down: less noise is the
+    safe side.
+    """
     return (math.nextafter(1.0 / cost.mu, 0.0),)
 
 
 def _zcdp(cost: GaussianDP) -> tuple[float, float]:
+    """Return (ξ, ρ) = (0, μ²/2), rounded up."""
     return 0.0, square_up(cost.mu, 2)
 
 
 def _zcdp_discrete(cost: DiscreteGaussianDP) -> tuple[float, float]:
+    """Return (ξ, ρ) = (0, (shift/scale)²/2), rounded up."""
     return 0.0, square_up(cost.shift, 2, cost.scale)
 
 

@@ -24,12 +24,18 @@ from dptopk.costs import Cost, DiscreteLaplaceDP, LaplaceDP
 
 
 def _covers(token: LaplaceDP, cost: Cost) -> bool:
-    """The law depends on shift/scale alone, and a larger one dominates."""
+    """Return whether the cost is Laplace noise with at most the token's shift/scale; the law
+    depends on that ratio alone, and a larger one dominates.
+    """
     return isinstance(cost, LaplaceDP) and _ratio(cost) <= _ratio(token)
 
 
 def _covers_discrete(token: DiscreteLaplaceDP, cost: Cost) -> bool:
-    """A step of the token is (1/scale)-DP: it takes m steps of a wider law, or ε-DP as a whole."""
+    """Return whether the token covers the cost: a step of the token is (1/scale)-DP.
+
+    A step covers m steps of a law that is m times as wide, a continuous law with the same ratio cut
+    into as many steps, or ε-DP as a whole.
+    """
     if isinstance(cost, DiscreteLaplaceDP):
         m = int(Fraction(cost.scale) / Fraction(token.scale))
         return m >= 1 and -(-cost.shift // m) <= token.shift
@@ -40,19 +46,24 @@ def _covers_discrete(token: DiscreteLaplaceDP, cost: Cost) -> bool:
 
 
 def _ratio(cost: LaplaceDP | DiscreteLaplaceDP) -> Fraction:
+    """Return shift/scale, exactly."""
     return Fraction(cost.shift) / Fraction(cost.scale)
 
 
 def _epsilon(cost: LaplaceDP | DiscreteLaplaceDP) -> float:
+    """Return ε = shift/scale, rounded up."""
     return ratio_up(cost.shift, cost.scale)
 
 
 def _noise(cost: LaplaceDP) -> tuple[float]:
-    """The noise for a shift of 1, rounded down: less noise is the safe side."""
+    """Return the scale for a shift of 1, rounded down: less noise is the safe side."""
     return (math.nextafter(1 / _epsilon(cost), 0.0),)
 
 
 def _discrete_noise(cost: DiscreteLaplaceDP) -> tuple[float, int]:
+    """Return the arguments of dp-accounting's discrete Laplace: 1/scale, rounded up, and
+    the shift.
+    """
     return ratio_up(1, cost.scale), cost.shift
 
 

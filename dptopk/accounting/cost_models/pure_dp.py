@@ -29,17 +29,24 @@ SPLIT = 256  # costs that are remembered without their atom: one has hundreds of
 
 @lru_cache(maxsize=SPLIT)
 def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
-    """δ_i = a + (1 - a) δ_i' with the common atom a, the δ at the largest ε."""
-    _, deltas = zip(*cost.constraints, strict=True)
-    atom = min(deltas)
+    """Return what is left of a cost without its atom at infinity (None: nothing), and the atom.
+
+    δ_i = a + (1 - a) δ_i' with the common atom a, the δ at the largest ε.
+    """
+    atom = min(delta for _, delta in cost.constraints)
     # δ' = (δ - a) / (1 - a), rounded up; the largest ε that reaches the atom keeps δ' = 0.
     reduced = []
     for epsilon, delta in cost.constraints:
-        conditional = (delta - atom) / (1 - atom) * (1 + 4e-16)
-        reduced.append((epsilon, min(conditional, delta) if delta > atom else 0.0))
+        conditional = 0.0
+        if delta > atom:
+            conditional = min((delta - atom) / (1 - atom) * (1 + 4e-16), delta)
+        reduced.append((epsilon, conditional))
     if (0.0, 0.0) in reduced:
         return None, atom
-    return (PureDP(reduced[0][0]) if len(reduced) == 1 else MultiDP(tuple(reduced))), atom
+    if len(reduced) == 1:
+        epsilon, _ = reduced[0]
+        return PureDP(epsilon), atom
+    return MultiDP(tuple(reduced)), atom
 
 
 _PURE_MODEL = CostModel(
@@ -92,7 +99,7 @@ def stated_model(
     *,
     no_counterpart: str,
 ) -> CostModel:
-    """The model of a type of cost that is known by its (ε, δ)'s alone, as MultiDP is.
+    """Return the model of a type of cost that is known by its (ε, δ)'s alone, as MultiDP is.
 
     Args:
         cost_type: the type.
@@ -101,13 +108,22 @@ def stated_model(
         covers: as in ``CostModel``.
         no_counterpart: as in ``CostModel``.
     """
+
+    def largest_epsilon(cost: Cost) -> float:
+        """Return the ε of the first statement, which is pure once its atom is split off."""
+        epsilon, _ = statements(cost)[0]
+        return epsilon
+
+    @lru_cache(maxsize=64)
+    def without_failure(cost: Cost) -> tuple[Cost | None, float]:
+        """Return what is left of the cost without its atom, and the atom."""
+        return _without_failure(MultiDP(statements(cost)))
+
     return CostModel(
         cost_type,
         covers=covers,
-        implied=pure_row(lambda cost: statements(cost)[0][0]),  # once its atom is split off
+        implied=pure_row(largest_epsilon),
         statements=statements,
-        without_failure=lru_cache(maxsize=64)(
-            lambda cost: _without_failure(MultiDP(statements(cost)))
-        ),
+        without_failure=without_failure,
         no_counterpart=no_counterpart,
     )

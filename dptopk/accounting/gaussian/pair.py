@@ -153,7 +153,7 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
         delta: in (0, 1).
 
     >>> round(25**0.5 / gaussian_mu(epsilon=2.07906, delta=1e-6), 4)
-    10.7646
+    10.7645
     """
     x = np.array([validate.nonnegative(epsilon=epsilon)])
     target = math.log(validate.probability(delta=delta, allow_zero=False))

@@ -61,13 +61,7 @@ class CommonLattice:
         """
         total = Power(np.ones(1))
         for responses, times in parts:
-            reach = self.nodes[_largest_epsilon(responses)]
-            masses = np.zeros(2 * reach + 1)
-            for epsilon, weight in responses:
-                plus, minus = signs(epsilon)
-                masses[reach + self.nodes[epsilon]] += weight * plus
-                masses[reach - self.nodes[epsilon]] += weight * minus
-            total = total.times(power(Power(masses, -reach), times))
+            total = total.times(power(self._masses(responses), times))
         # A single mass: the weight, the sign's share and the sum of the two, below 16 units of
         # roundoff.
         mass_error = total.error + 16 * ROUNDOFF * sum(times for _, times in parts)
@@ -80,6 +74,16 @@ class CommonLattice:
             loss_error=loss_error,
             lost=total.lost,
         )
+
+    def _masses(self, responses: Responses) -> Power:
+        """Return the law of the loss of one mixture, as probabilities of nodes."""
+        reach = self.nodes[_largest_epsilon(responses)]
+        masses = np.zeros(2 * reach + 1)
+        for epsilon, weight in responses:
+            plus, minus = signs(epsilon)
+            masses[reach + self.nodes[epsilon]] += weight * plus
+            masses[reach - self.nodes[epsilon]] += weight * minus
+        return Power(masses, -reach)
 
 
 def _largest_epsilon(responses: Responses) -> float:
