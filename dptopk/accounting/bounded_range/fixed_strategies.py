@@ -24,8 +24,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LogDeltaPoint:
-    """A value of ln δ: the truth lies within ``log_value`` ± ``error``; ``slope`` is d ln δ /
-    dε.
+    """A value of ln δ with its error and its slope.
+
+    Attributes:
+        log_value: the truth lies within ``log_value`` ± ``error``.
+        error: see ``log_value``.
+        slope: d ln δ / dε.
     """
 
     log_value: float
@@ -34,7 +38,7 @@ class LogDeltaPoint:
 
     @property
     def upper(self) -> float:
-        """Upper end; NaN becomes 0, that is δ = 1."""
+        """Return the upper end of ln δ, at most 0; NaN becomes 0, that is δ = 1."""
         end = self.log_value + self.error
         if math.isnan(end):
             return 0.0
@@ -64,19 +68,25 @@ class OptimumCurve(Curve):
     start: Callable[[float], float]
 
     def _deltas(self, epsilon: Floats) -> Floats:
-        """δ, the optimum rounded outward; a positive δ never underflows to 0."""
-        logs = [
-            -math.inf if x >= self.epsilon_max else self.everywhere(x).upper
-            for x in epsilon.tolist()
-        ]
-        return exp_up(logs)
+        """Return δ, the optimum rounded outward; a positive δ never underflows to 0."""
+        return exp_up([self._log_delta(x) for x in epsilon.tolist()])
+
+    def _log_delta(self, x: float) -> float:
+        """Return ln δ(x), rounded up."""
+        if x >= self.epsilon_max:
+            return -math.inf
+        return self.everywhere(x).upper
 
     def _epsilons(self, delta: Floats) -> Floats:
-        roots = [self._root(_log_down(d)) if d > 0 else self.epsilon_max for d in delta.tolist()]
+        """Return upper bounds on ε."""
+        roots = []
+        for target in delta.tolist():
+            root = self._root(_log_down(target)) if target > 0 else self.epsilon_max
+            roots.append(root)
         return np.array(roots)
 
     def answer(self, query: Query) -> Answer:
-        """The answer with a proven lower bound."""
+        """Return the upper bound on the answer with a proven lower bound."""
         if query.epsilon is not None:
             if query.epsilon >= self.epsilon_max:
                 return Answer(0.0, 0.0)
@@ -117,20 +127,23 @@ class OptimumCurve(Curve):
         return fitting
 
     def _guess(self, log_target: float) -> float:
-        """Newton's method inside a bracket, along the guessed strategies."""
+        """Return about the x with ln δ(x) = log_target, by Newton's method inside a bracket along
+        the guessed strategies.
+        """
         low = 0.0
         high = self.epsilon_max
         x = min(self.start(log_target), 0.9 * high)
         for _ in range(100):
             point = self.nearby(x)
-            excess = (
-                point.upper - log_target + 1e-12
-            )  # aims just past the root, for the check to succeed at once
-            low, high = (x, high) if excess > 0 else (low, x)
+            # Aims just past the root, for the check to succeed at once.
+            excess = point.upper - log_target + 1e-12
+            if excess > 0:
+                low = x
+            else:
+                high = x
             newton = x - excess / point.slope if point.slope < 0 else math.nan
-            if (
-                abs(excess) <= 1e-7 + point.error or high - low <= 1e-15 * high
-            ):  # convergence is quadratic
+            # Convergence is quadratic, so that the next step is as good as the root.
+            if abs(excess) <= 1e-7 + point.error or high - low <= 1e-15 * high:
                 if low <= newton <= high:
                     return newton
                 return x
@@ -140,17 +153,17 @@ class OptimumCurve(Curve):
         return x
 
     def _below(self, upper: float, delta: float) -> float | None:
-        """An ε slightly below the root at which δ is provably larger; 0 when none is found in
-        time.
+        """Return an ε slightly below the root at which δ is provably larger; 0 when none is found
+        in time.
         """
         needed = math.log(delta) * (1 - 1e-15) + 1e-15 if delta > 0 else -math.inf
-        for gap in (1e-11, 1e-9, 1e-6, 1e-3):
-            value = self.nearby if gap == 1e-11 else self.everywhere
-            if gap > 1e-11 and late():
+        closest = 1e-11
+        for gap in (closest, 1e-9, 1e-6, 1e-3):
+            if gap > closest and late():
                 break
             x = upper * (1 - gap)
             if 0 < x < self.epsilon_max:
-                point = value(x)
+                point = self.nearby(x) if gap == closest else self.everywhere(x)
                 if point.log_value - point.error > needed:
                     return x
         return 0.0
@@ -158,31 +171,33 @@ class OptimumCurve(Curve):
 
 def common_epsilon_curve(
     epsilon: float,
-    ranged: int,
-    pure: int,
+    br_count: int,
+    dp_count: int,
     everywhere: Value,
     turning: Turning,
     largest: Largest,
     *,
     probes: int,
 ) -> OptimumCurve:
-    """The optimum of ``ranged`` ε-BR and ``pure`` ε-DP mechanisms, a maximum over candidates with
-    an index.
+    """Return the optimum of ``br_count`` ε-BR and ``dp_count`` ε-DP mechanisms, a maximum over
+    candidates with an index.
 
     Args:
         epsilon: ε > 0, common to all.
-        ranged: how many BR mechanisms.
-        pure: how many DP mechanisms.
+        br_count: the number of BR mechanisms.
+        dp_count: the number of DP mechanisms.
         everywhere: as for ``OptimumCurve``.
-        turning: between which indices the value at an x seems to turn from rising to falling.
-        largest: the place of the largest of the candidates with these indices, and its value.
+        turning: maps x to the indices between which the values seem to turn from rising to falling.
+        largest: maps x and indices to the place of the largest of these candidates, and its value.
         probes: how many candidates a search between the turning points looks at in a step.
     """
-    variance = (ranged / 4 + pure) * epsilon**2  # of the Gaussian where Newton's method starts
+    variance = (
+        br_count / 4 + dp_count
+    ) * epsilon**2  # of the Gaussian where Newton's method starts
 
     def nearby(x: float) -> LogDeltaPoint:
-        """Sections between the turning points, which is right if the values rise and then fall
-        there.
+        """Return the value found by sections between the turning points; it is the largest if the
+        values rise and then fall there.
         """
         low, high = turning(x)
         while True:
@@ -194,13 +209,14 @@ def common_epsilon_curve(
             high = int(probe[min(best + 1, len(probe) - 1)])
 
     def start(log_delta: float) -> float:
+        """Return the ε of a Gaussian with this variance."""
         return variance / 2 + math.sqrt(2 * variance * -log_delta)
 
     return OptimumCurve(
-        math.nextafter(epsilon * (ranged + pure), math.inf), everywhere, nearby, start
+        math.nextafter(epsilon * (br_count + dp_count), math.inf), everywhere, nearby, start
     )
 
 
 def _log_down(delta: float) -> float:
-    """Ln δ, rounded down; 0 < δ < 1."""
+    """Return ln δ, rounded down, for 0 < δ < 1."""
     return math.log(delta) * (1 + 1e-15) - 1e-15

@@ -52,7 +52,7 @@ CACHED = 1 << 14  # candidates whose temporary arrays fit into the cache
 
 
 def br_nonadaptive_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
-    """δ of k independent ε-BR mechanisms at ε_g: the exact optimum, rounded outward.
+    """Return δ of k independent ε-BR mechanisms at ε_g: the exact optimum, rounded outward.
 
     Args:
         epsilon: ε in (0, 700].
@@ -69,7 +69,7 @@ def br_nonadaptive_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -
 
 
 def br_nonadaptive_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
-    """ε_g of k independent ε-BR mechanisms at δ: the exact optimum, rounded outward.
+    """Return ε_g of k independent ε-BR mechanisms at δ: the exact optimum, rounded outward.
 
     Args:
         epsilon: ε in (0, 700].
@@ -85,7 +85,15 @@ def br_nonadaptive_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> F
 
 
 def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
-    """The curve behind the two functions above."""
+    """Return the curve of k independent ε-BR mechanisms, in both directions (DDR Theorem 3).
+
+    Args:
+        epsilon: ε in (0, 700].
+        count: k >= 1.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+    """
     epsilon = validate.positive(epsilon=epsilon)
     count = validate.count(count=count)
     if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
@@ -96,13 +104,16 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     largest = partial(_evaluate, epsilon, count)
 
     def everywhere(x: float) -> LogDeltaPoint:
+        """Return the largest value of all candidates that are not proven to be smaller."""
         return _best(epsilon, count, x, candidates(epsilon, count, at_epsilon=x))
 
     return common_epsilon_curve(epsilon, count, 0, everywhere, turning, largest, probes=9)
 
 
 def interaction(charge: Charge) -> Interaction:
-    """One BR cost leaves no room for adaptivity, alone or beside DP costs (CR Corollary 5.1)."""
+    """Return the interaction in which independent bounds hold: one BR cost leaves no room for
+    adaptivity, alone or beside DP costs (CR Corollary 5.1); several must be independent.
+    """
     if sum(charge.of(BoundedRange).values()) == 1:
         return "setwise"
     return "batch"
@@ -115,6 +126,11 @@ def interaction(charge: Charge) -> Interaction:
     valid_through=interaction,
 )
 def _br_nonadaptive(charge: Charge) -> Curve:
+    """Return the curve of the BR costs of a charge.
+
+    Raises:
+        NotApplicable: when their ε's differ or are out of range.
+    """
     if len(charge.costs) > 1:
         raise NotApplicable("needs all BR costs to have the same epsilon")
     ((cost, count),) = charge.of(BoundedRange).items()
@@ -126,8 +142,8 @@ def _br_nonadaptive(charge: Charge) -> Curve:
 
 
 def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
-    """Indices l that may attain the maximum of G(l): all except those proven to be below a
-    neighbour.
+    """Return the indices l that may attain the maximum of G(l): all except those proven to be below
+    a neighbour.
 
     Args:
         epsilon: ε in (0, 700].
@@ -143,36 +159,44 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
     epsilon = validate.positive(epsilon=epsilon)
     count = validate.count(count=count)
     last = _last_index(epsilon, count, validate.nonnegative(at_epsilon=at_epsilon))
-    every = np.arange(last + 1)
+    indices = np.arange(last + 1)
     if last < UNPRUNED:
-        return every
+        return indices
     margin = 1e-8  # above the error of the bounds; NaN counts as undecided
     rises = np.zeros(last, dtype=bool)  # proven, from l to l + 1
     falls = np.zeros(last, dtype=bool)
     for begin in range(0, last, CACHED):
         block = slice(begin, min(begin + CACHED, last))
-        low, high = _log_ratio(epsilon, count, at_epsilon, every[block].astype(float))
-        rises[block], falls[block] = low > margin, high < -margin
-    return every[np.append(~rises, True) & np.append(True, ~falls)]
+        low, high = _log_ratio(epsilon, count, at_epsilon, indices[block].astype(float))
+        rises[block] = low > margin
+        falls[block] = high < -margin
+    return indices[np.append(~rises, True) & np.append(True, ~falls)]
 
 
 def _last_index(epsilon: float, count: int, x: float) -> int:
-    """Largest l < k - x/ε, at least 0; a last l lost to rounding has t_l next to ε, where δ is far
-    from its maximum.
+    """Return the largest l < k - x/ε, at least 0.
+
+    Rounding may lose the last l; its t_l is next to ε, where δ is far from its maximum.
     """
     return max(0, min(count, math.ceil(count - x / epsilon)) - 1)
 
 
 @dataclass(frozen=True)
 class _LogSlopes:
-    """Derivatives of ln(1-q) and of -ln q in t, at the τ of each candidate."""
+    """Derivatives of ln(1-q) and of -ln q in t, at the τ of each candidate.
+
+    Attributes:
+        hit: those of ln(1-q).
+        miss: those of -ln q.
+    """
 
     hit: Floats
     miss: Floats
 
     def exponents(self, step: Floats, hits: Floats, misses: Floats) -> tuple[Floats, Floats]:
-        """Tangent at 0 and chord, both at ``step``, of the concave A or B: the change of
-        t + hits · ln(1-q) + misses · ln q when t moves by ``step``.
+        """Return the tangent at 0 and the chord, both at ``step``, of the concave A or B.
+
+        A or B is the change of t + hits · ln(1-q) + misses · ln q when t moves by ``step``.
         """
         growth = np.expm1(step)
         tangent = step * (1 + hits * self.hit - misses * self.miss)
@@ -185,7 +209,9 @@ class _LogSlopes:
 
 
 def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats, Floats]:
-    """Bounds on ln R(l), R = (rise of F_{l+1}) / (fall of F_l); see the module docstring."""
+    """Return lower and upper bounds on ln R(l) for each index l, R = (rise of F_{l+1}) / (fall of
+    F_l); see the module docstring.
+    """
     tau = (x + (index + 1) * epsilon) / k
     s = np.maximum(((k - 1 - index) * epsilon - x) / k, 5e-324)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -199,9 +225,9 @@ def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats,
 
 
 def _frozen_ratio(k: int, index: Floats, s: Floats, tau: Floats) -> tuple[Floats, Floats, Floats]:
-    """Ln R with A = B = 0, and the means of w/s and w/τ under the two densities.
+    """Return ln R with A = B = 0, and the means of w/s and w/τ under the two densities.
 
-    R is then that of the kernels at τ, times that of ∫(e^{s-w}-1) to ∫(1-e^{w-τ}).
+    R is then the ratio of the kernels at τ, times that of ∫(e^{s-w}-1) to ∫(1-e^{w-τ}).
     """
     log_s, mean_s = _moments(s)
     log_tau, mean_tau = _moments(-tau)
@@ -211,7 +237,7 @@ def _frozen_ratio(k: int, index: Floats, s: Floats, tau: Floats) -> tuple[Floats
 
 
 def _moments(z: Floats) -> tuple[Floats, Floats]:
-    """(ln r_2(z) - max(z, 0), r_3(z)/(z r_2(z))) with r_n(z) = e^z - Σ_{j<n} z^j/j!.
+    """Return (ln r_2(z) - max(z, 0), r_3(z)/(z r_2(z))) with r_n(z) = e^z - Σ_{j<n} z^j/j!.
 
     r_2 is the integral of |e^{z-w} - 1| over w from 0 to z, and the second value the mean of w/z
     under that density.
@@ -234,13 +260,14 @@ def _moments(z: Floats) -> tuple[Floats, Floats]:
 
 
 def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
-    """Between which indices the bracket of R(l) seems to cross 1: a maximum of G lies there if R
-    falls.
+    """Return the indices between which the bracket of R(l) seems to cross 1; if R falls, a maximum
+    of G lies there.
     """
-    low = [0, 0]  # rising before low, falling from high on
+    # For the lower and the upper bound on R: it is above 1 before low, and below 1 from high on.
+    low = [0, 0]
     high = [_last_index(epsilon, count, x)] * 2
     while low[0] < high[0] or low[1] < high[1]:
-        last = [max(h - 1, 0) for h in high]
+        last = [max(end - 1, 0) for end in high]
         probe = np.unique(np.linspace(low, last, 32).astype(int))
         bounds = _log_ratio(epsilon, count, x, probe.astype(float))
         for side, values in enumerate(bounds):
@@ -253,23 +280,33 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
 
 
 def _best(epsilon: float, count: int, x: float, index: Ints) -> LogDeltaPoint:
-    """The largest G(l) of the given indices."""
-    blocks = (index[i : i + 64] for i in range(0, len(index), 64))
-    points = [_evaluate(epsilon, count, x, block)[1] for block in blocks]
+    """Return the largest ln G(l) of the given indices."""
+    points = []
+    for begin in range(0, len(index), 64):  # blocks whose arrays stay small
+        _, point = _evaluate(epsilon, count, x, index[begin : begin + 64])
+        points.append(point)
     return max(points, key=lambda point: point.upper)
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Candidates l with s = ε - t_l and the law Bin(k, 1-q) of the true answers at each; (m,)."""
+    """Candidates l with the law Bin(k, 1-q) of the true answers at each; arrays of shape (m,).
+
+    Attributes:
+        index: l.
+        s: ε - t_l.
+        q: the probability of a false answer.
+        one_minus_q: 1 - q, to full relative precision.
+    """
 
     index: Floats
     s: Floats
     q: Floats
-    rest: Floats  # 1 - q, to full relative precision
+    one_minus_q: Floats
 
     @classmethod
     def of(cls, epsilon: float, k: int, x: float, index: Floats) -> _Candidates:
+        """Return the candidates with these indices, at ε_g = x."""
         t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
         never_zero = 1e-15 * epsilon
         s = np.maximum(((k - index) * epsilon - x) / (k + 1), never_zero)
@@ -280,13 +317,13 @@ class _Candidates:
 
 @dataclass(frozen=True)
 class _PmfWindows:
-    """A window of the pmf for each candidate, from ``top`` downwards.
+    """A window of the binomial pmf for each candidate, from ``top`` downwards.
 
     Attributes:
         top: shape (m,), the largest number of true answers in the window, at most l.
         offset: shape (n,), the numbers are top - offset.
         weights: shape (m, n), pmf(top - offset) / (pmf(top) e^peak).
-        peak: shape (m,).
+        peak: shape (m,), the largest ln of pmf(top - offset) / pmf(top).
         cut: shape (m,), bound on the weights that the window leaves out.
     """
 
@@ -298,13 +335,16 @@ class _PmfWindows:
 
     @classmethod
     def of(cls, k: int, at: _Candidates) -> _PmfWindows:
-        mode = np.minimum(np.floor((k + 1) * at.rest), k)
-        top = np.minimum(at.index, mode + bernstein_reach(k * at.rest * at.q))
+        """Return the windows of candidates among k mechanisms; they are wide enough for a relative
+        e^-46.
+        """
+        mode = np.minimum(np.floor((k + 1) * at.one_minus_q), k)
+        top = np.minimum(at.index, mode + bernstein_reach(k * at.one_minus_q * at.q))
         start = np.minimum(at.index, mode)  # the largest pmf(i) with i <= l is at this i
-        width = np.maximum(top - start, 0) + _reach(k, start, at.q, at.rest)
+        width = np.maximum(top - start, 0) + _reach(k, start, at.q, at.one_minus_q)
         offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
         i = np.maximum(top[:, None] - offset, -1.0)
-        odds = at.q / at.rest
+        odds = at.q / at.one_minus_q
         rises = np.log((i + 1) / (k - i) * odds[:, None])  # ln of pmf(i) / pmf(i+1)
         rises[:, 0] = 0.0
         log_weights = np.cumsum(rises, axis=1)
@@ -315,7 +355,15 @@ class _PmfWindows:
 
 
 def _outside(k: int, index: Floats, i: Floats, odds: Floats, weights: Floats) -> Floats:
-    """Bound on the weights of true answers below and above a window i, up to l = ``index``."""
+    """Return a bound on the weights of true answers below and above a window, up to l = ``index``.
+
+    Args:
+        k: the number of mechanisms.
+        index: l of each candidate.
+        i: shape (m, n), the numbers of true answers in the windows, falling.
+        odds: q / (1 - q).
+        weights: the weights in the windows.
+    """
     top = i[:, 0]
     bottom = i[:, -1]
     below = np.maximum(bottom, 0) / (k - bottom + 1) * odds
@@ -326,35 +374,37 @@ def _outside(k: int, index: Floats, i: Floats, odds: Floats, weights: Floats) ->
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN ends as δ = 1
 def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, LogDeltaPoint]:
-    """Largest of ln G(l) over the given l: its place, and the value with its error and slope."""
+    """Return the place of the largest ln G(l) among the given l, and its value with its error and
+    slope.
+    """
     at = _Candidates.of(epsilon, k, x, indices.astype(float))
     window = _PmfWindows.of(k, at)
     gap = (at.index - window.top)[:, None] + window.offset  # l - i
     gains = -np.expm1(-at.s[:, None] - gap * epsilon)
     total = (window.weights * gains).sum(axis=1)
     slope = -(window.weights.sum(axis=1) + window.cut - total) / total
-    log_anchor = log_binomial_pmf(window.top, k, at.rest, at.q)
+    log_anchor = log_binomial_pmf(window.top, k, at.one_minus_q, at.q)
     log_value = log_anchor + window.peak + np.log(total)
     # Every step of the sum of logarithms rounds by at most an ulp of its size, which matters down
     # to e^-46 only.
-    anchoring = 1e-15 * (10 + np.abs(window.top - k * at.rest) + 2 * np.abs(log_anchor))
+    anchoring = 1e-15 * (10 + np.abs(window.top - k * at.one_minus_q) + 2 * np.abs(log_anchor))
     rounding = anchoring + 3e-16 * window.offset.size * (50 + window.peak)
     error = rounding + np.log1p(window.cut / total) - 4e-16 * (k * epsilon + x) * slope
     best = int(np.nan_to_num(log_value + error, nan=np.inf).argmax())
     return best, LogDeltaPoint(float(log_value[best]), float(error[best]), float(slope[best]))
 
 
-def _reach(k: int, i: Floats, q: Floats, rest: Floats) -> Floats:
-    """Estimate how far below i the terms of the pmf matter, to a relative e^-46; the rest is
-    bounded in any case.
+def _reach(k: int, i: Floats, q: Floats, one_minus_q: Floats) -> Floats:
+    """Estimate how far below i the terms of the pmf matter, to a relative e^-46; what lies beyond
+    is bounded in any case.
     """
-    ratio = (k - i + 1) / i * (rest / q)
+    ratio = (k - i + 1) / i * (one_minus_q / q)
     rate = np.maximum(np.log(ratio), 1e-300)
-    return np.minimum(np.ceil(46 / rate) + 1, bernstein_reach(k * rest * q))
+    return np.minimum(np.ceil(46 / rate) + 1, bernstein_reach(k * one_minus_q * q))
 
 
 def _geometric(ratio: Floats) -> Floats:
-    """Σ ratio^j over j >= 1, an upper bound on a log-concave remainder; inf when it need not
+    """Return Σ ratio^j over j >= 1, an upper bound on a log-concave remainder; inf when it need not
     converge.
     """
     return np.where(ratio < 1, ratio / np.maximum(1 - ratio, 1e-300), np.inf)

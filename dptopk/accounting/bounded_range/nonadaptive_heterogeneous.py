@@ -47,16 +47,17 @@ UNDERFLOW = 1e-290  # absolute, covers what underflows
     valid_through="batch",
 )
 def br_heterogeneous(charge: Charge) -> _Heterogeneous:
-    """Certified bracket of the optimum of independent BR mechanisms with at most three ε's and 300
-    outcomes.
+    """Return a certified bracket of the optimum of independent BR mechanisms with at most three ε's
+    and 300 outcomes.
+
+    Raises:
+        NotApplicable: for equal ε's, or for too many or too large ones.
     """
     counts = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
     if len(counts) < 2:
         raise NotApplicable("needs different epsilons: br_nonadaptive is exact for equal ones")
-    if (
-        len(counts) > MOST_EPSILONS
-        or math.prod(times + 1 for times in counts.values()) > MOST_BATCH_OUTCOMES
-    ):
+    outcomes = math.prod(times + 1 for times in counts.values())
+    if len(counts) > MOST_EPSILONS or outcomes > MOST_BATCH_OUTCOMES:
         raise NotApplicable(
             f"searches over at most {MOST_EPSILONS} epsilons and {MOST_BATCH_OUTCOMES} outcomes"
         )
@@ -67,49 +68,62 @@ def br_heterogeneous(charge: Charge) -> _Heterogeneous:
 
 @dataclass(frozen=True)
 class _Heterogeneous(Curve):
-    """The curve of ``counts[ε]`` independent ε-BR mechanisms, for every ε."""
+    """The curve of independent BR mechanisms with different ε's.
+
+    Attributes:
+        counts: the number of mechanisms of each ε.
+    """
 
     counts: dict[float, int]
 
     @property
     def epsilon_max(self) -> float:
+        """Return the sum of the ε's, from which on δ = 0."""
         return sum_up(self.counts)
 
     def answer(self, query: Query) -> Answer:
-        """The answer with a certified lower bound, refined to ``query.rtol`` or to
+        """Return the answer with a certified lower bound, refined to ``query.rtol`` or to
         MOST_BATCH_CELLS.
         """
         if query.epsilon is not None:
             lower, upper = self.bracket(query.epsilon, query.rtol)
             narrow = upper <= lower * (1 + 2 * query.rtol) + UNDERFLOW
             return Answer(upper, lower, "" if narrow else "not refined further")
-        found = self.invert(query.delta, query.rtol)
+        answer = self.invert(query.delta, query.rtol)
         if query.delta_below == query.delta:
-            return found
-        return replace(found, lower=None)
+            return answer
+        return replace(answer, lower=None)
 
     def invert(self, delta: float, rtol: float) -> Answer:
-        """Smallest ε found with δ(ε) <= delta: the root of the best strategy, then outward until it
-        is proven.
+        """Return the smallest ε found with δ(ε) <= delta: it starts at the root of the best
+        strategy and moves outward until it is proven.
         """
         if delta <= UNDERFLOW:
             return Answer(self.epsilon_max, 0.0)
         root = 0.0
         gap = rtol / 4
-        if self._search(0.0) > delta:
-            root, _ = bisect(lambda x: self._search(x) > delta, 0.0, self.epsilon_max, halvings=50)
+
+        def too_small(x: float) -> bool:
+            """Return whether δ(x) is certainly too large."""
+            return self._search(x) > delta
+
+        if too_small(0.0):
+            root, _ = bisect(too_small, 0.0, self.epsilon_max, halvings=50)
         while gap < 1:
             x = root + gap * max(root, 1e-6 * self.epsilon_max)
             if x >= self.epsilon_max:
                 break
-            room = math.log(max(delta / max(self._search(x), UNDERFLOW), 1 + 1e-9))
-            if self.bracket(x, min(room / 2, 1.0))[1] <= delta:
+            log_room = math.log(max(delta / max(self._search(x), UNDERFLOW), 1 + 1e-9))
+            _, upper = self.bracket(x, min(log_room / 2, 1.0))
+            if upper <= delta:
                 return Answer(x, root, "" if gap <= rtol else "not refined further")
             gap *= 4
         return Answer(self.epsilon_max, root, "not refined further")
 
     def bracket(self, x: float, rtol: float) -> tuple[float, float]:
-        """(lower, upper) bounds on δ(x) by branch and bound."""
+        """Return (lower, upper) bounds on δ(x) by branch and bound, to a relative width of about
+        ``rtol``.
+        """
         if x >= self.epsilon_max:
             return 0.0, 0.0
         d = len(self.counts)
@@ -139,13 +153,15 @@ class _Heterogeneous(Curve):
             high = np.concatenate([np.where(half, high, middle) for half in halves])
 
     def _certain(self, x: float, t: Floats) -> Floats:
-        """Lower bounds on the values of the strategies t."""
+        """Return lower bounds on δ(x), the values of the strategies t, a row each."""
         moved = x + SHIFT * self.epsilon_max
         values = self._value(moved, t, t) * (1 - ROUNDING) - UNDERFLOW
         return np.nan_to_num(np.maximum(values, 0.0), nan=0.0)
 
     def _search(self, x: float) -> float:
-        """A lower bound on δ(x): the best strategy found by zooming in on a grid."""
+        """Return a lower bound on δ(x): the value of the best strategy found by zooming in on a
+        grid.
+        """
         epsilons = np.array(list(self.counts))
         centre = epsilons / 2
         width = epsilons / 2
@@ -160,12 +176,15 @@ class _Heterogeneous(Curve):
             width = width * 0.4
         return best
 
-    @np.errstate(
-        over="ignore", divide="ignore", invalid="ignore"
-    )  # a NaN is kept apart by the callers
+    @np.errstate(over="ignore", divide="ignore", invalid="ignore")
     def _value(self, x: float, high: Floats, low: Floats) -> Floats:
-        """δ(x) of the pairs with losses high_j and low_j - ε_j, one row of (rows, d) arrays at a
-        time.
+        """Return δ(x) of the pairs with losses high_j and low_j - ε_j, not rounded outward; what a
+        NaN means is left to the callers.
+
+        Args:
+            x: ε of the composition.
+            high: shape (rows, number of ε's), the larger loss of each mechanism.
+            low: shape (rows, number of ε's); the smaller loss is low_j - ε_j.
         """
         mass = np.ones((len(high), 1))
         loss = np.zeros((len(high), 1))
@@ -180,7 +199,9 @@ class _Heterogeneous(Curve):
 
 
 def _pair_law(top: Floats, spread: Floats, count: int) -> tuple[Floats, Floats]:
-    """Losses and masses of ``count`` pairs with the losses top and top - spread, a row each."""
+    """Return losses and masses of the sum of ``count`` pairs, each with the losses top and top -
+    spread; a row for each pair of values.
+    """
     hit = np.expm1(top - spread) / np.expm1(-spread)
     miss = np.exp(top - spread) * np.expm1(-top) / np.expm1(-spread)
     misses = np.arange(count + 1)

@@ -57,8 +57,8 @@ CUT = 2 * OUTSIDE  # of the sum, by the windows of its two parts
 def br_dp_nonadaptive_delta(
     epsilon: float, ranged: int, pure: int, *, at_epsilon: ArrayLike
 ) -> Floats:
-    """δ of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded
-    outward.
+    """Return δ of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum,
+    rounded outward.
 
     Args:
         epsilon: ε in (0, 700], common to all.
@@ -80,8 +80,8 @@ def br_dp_nonadaptive_delta(
 def br_dp_nonadaptive_epsilon(
     epsilon: float, ranged: int, pure: int, *, delta: ArrayLike
 ) -> Floats:
-    """ε_g of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded
-    outward.
+    """Return ε_g of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum,
+    rounded outward.
 
     Args:
         epsilon: ε in (0, 700], common to all.
@@ -100,7 +100,17 @@ def br_dp_nonadaptive_epsilon(
 
 
 def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCurve:
-    """The curve behind the two functions above."""
+    """Return the curve of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms, in both
+    directions (CR Theorem 3).
+
+    Args:
+        epsilon: ε in (0, 700], common to all.
+        ranged: number of BR mechanisms.
+        pure: number of DP mechanisms; at least one of the two is positive.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+    """
     epsilon = validate.positive(epsilon=epsilon)
     if epsilon > LARGEST_EPSILON:
         raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON}, got {epsilon}")
@@ -109,18 +119,23 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     if not pure:
         return br_nonadaptive_curve(epsilon, ranged)
     value = partial(_at, epsilon, ranged, pure)
-    inside = partial(_inside, epsilon, ranged, pure)
+    candidates_between = partial(_inside, epsilon, ranged, pure)
 
     def everywhere(x: float) -> LogDeltaPoint:
-        first, last = inside(x)
-        return max((value(x, n) for n in range(first, last + 1)), key=lambda point: point.upper)
+        """Return the largest value of all candidates."""
+        first, last = candidates_between(x)
+        points = [value(x, n) for n in range(first, last + 1)]
+        return max(points, key=lambda point: point.upper)
 
     def largest(x: float, index: Ints) -> tuple[int, LogDeltaPoint]:
+        """Return the place of the largest of these candidates, and its value."""
         points = [value(x, n) for n in index.tolist()]
         best = max(range(len(points)), key=lambda place: points[place].log_value)
         return best, points[best]
 
-    return common_epsilon_curve(epsilon, ranged, pure, everywhere, inside, largest, probes=7)
+    return common_epsilon_curve(
+        epsilon, ranged, pure, everywhere, candidates_between, largest, probes=7
+    )
 
 
 @bound(
@@ -130,6 +145,11 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     valid_through=interaction,
 )
 def _br_dp_nonadaptive(charge: Charge) -> Curve:
+    """Return the curve of the BR and DP costs of a charge.
+
+    Raises:
+        NotApplicable: when their ε's differ, when one kind is missing, or when there are too many.
+    """
     ranges = charge.of(BoundedRange)
     pures = charge.of(PureDP)
     epsilons = {cost.epsilon for cost in ranges} | {cost.epsilon for cost in pures}
@@ -137,7 +157,9 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
         raise NotApplicable("needs all costs to have the same epsilon")
     if not ranges or not pures:
         raise NotApplicable("needs both BR and DP costs")
-    (epsilon,), ranged, pure = epsilons, sum(ranges.values()), sum(pures.values())
+    (epsilon,) = epsilons
+    ranged = sum(ranges.values())
+    pure = sum(pures.values())
     if ranged * math.sqrt(ranged * (ranged + pure)) > LARGEST_WORK:
         raise NotApplicable("too many costs for an evaluation of all candidates")
     if epsilon > LARGEST_EPSILON:
@@ -146,14 +168,16 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
 
 
 def _inside(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
-    """First and last n with 0 < t_n < ε, up to rounding; n = m - x/ε - 1 + (b+1) t_n/ε."""
+    """Return the first and the last n with 0 < t_n < ε, up to rounding; n = m - x/ε - 1 + (b+1)
+    t_n/ε.
+    """
     offset = m - x / epsilon
     first = max(math.floor(offset), 0)
     return first, max(first, math.ceil(offset + b) - 1)
 
 
 def _at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaPoint:
-    """The value of ln δ(t_n), with its error and slope."""
+    """Return ln δ(t_n) of b BR and m DP mechanisms at ε_g = x, with its error and slope."""
     t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
     s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)  # ε - t
     answers = _TrueAnswers.of(epsilon, b, m, t, s, n)
@@ -175,8 +199,12 @@ def _at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaPoint:
 
 @dataclass(frozen=True)
 class _TiltedBinomial:
-    """The law P[i] e^{θi} of a binomial i in a window: ``masses`` of first, first + 1, ..., over
-    e^log_scale.
+    """The law P[i] e^{θi} of a binomial i in a window, not normalised.
+
+    Attributes:
+        first: the first i of the window.
+        masses: those of first, first + 1, ..., divided by e^log_scale.
+        log_scale: see ``masses``.
     """
 
     first: int
@@ -186,7 +214,13 @@ class _TiltedBinomial:
 
 @dataclass(frozen=True)
 class _TrueAnswers:
-    """The tilted laws of the numbers i and j of true answers of the BR and the DP mechanisms."""
+    """The tilted laws of the numbers i and j of true answers of the BR and the DP mechanisms.
+
+    Attributes:
+        tilt: θ <= 0; i is tilted by θ, j by 2θ.
+        ranged: the law of i.
+        pure: the law of j.
+    """
 
     tilt: float
     ranged: _TiltedBinomial
@@ -194,49 +228,72 @@ class _TrueAnswers:
 
     @classmethod
     def of(cls, epsilon: float, b: int, m: int, t: float, s: float, n: int) -> _TrueAnswers:
-        """The laws at t = ε - s, tilted so that i + 2j has mean n, if it is not below."""
+        """Return the laws at t = ε - s, tilted so that i + 2j has mean n, if its mean is not below
+        n without a tilt.
+
+        Args:
+            epsilon: ε.
+            b: the number of BR mechanisms.
+            m: the number of DP mechanisms.
+            t: the larger loss of a BR mechanism.
+            s: ε - t, to full relative precision.
+            n: the index of the candidate.
+        """
         q = math.expm1(-s) / math.expm1(-epsilon)
-        rest = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
+        one_minus_q = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
         pure_odds = math.exp(-epsilon)
-        theta = _tilt(n, b, rest / q, m, pure_odds) if q > 0 else 0.0
-        up = signs(epsilon)[0]
-        return cls(theta, _tilted(b, rest, q, theta), _tilted(m, pure_odds * up, up, 2 * theta))
+        theta = _tilt(n, b, one_minus_q / q, m, pure_odds) if q > 0 else 0.0
+        ranged = _tilted(b, one_minus_q, q, theta)
+        up, _ = signs(epsilon)
+        pure = _tilted(m, pure_odds * up, up, 2 * theta)
+        return cls(theta, ranged, pure)
 
     def sum(self) -> tuple[int, Floats]:
-        """The law of N = i + 2j over the two scales: the first N, and the masses."""
+        """Return the law of N = i + 2j, divided by both scales: the first N, and the masses."""
         spaced = np.zeros(2 * len(self.pure.masses) - 1)
         spaced[::2] = self.pure.masses
         first = self.ranged.first + 2 * self.pure.first
         return first, np.convolve(self.ranged.masses, spaced)
 
     def log_untilted(self, log_value: float, n: int) -> float:
-        """The logarithm of a sum of masses P[N = ν] e^{θ(ν - n)}, without scales and tilt."""
+        """Return the logarithm of a sum of masses P[N = ν] e^{θ(ν - n)} without its scales and
+        tilt.
+        """
         return log_value + self.ranged.log_scale + self.pure.log_scale - self.tilt * n
 
     @property
     def size(self) -> float:
-        """What the rounding of the two laws is proportional to."""
+        """Return the number that the rounding of the two laws is proportional to."""
         places = len(self.ranged.masses) + len(self.pure.masses)
         return places + abs(self.ranged.log_scale) + abs(self.pure.log_scale)
 
 
 def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float:
-    """θ <= 0 at which i + 2j has mean n, by bisection (0 if its mean is below n); any θ <= 0 is
-    sound.
+    """Return θ <= 0 at which i + 2j has mean n, by bisection (0 if its mean is below n); any θ <= 0
+    is sound.
+
+    Args:
+        n: the mean that is wanted.
+        b: the number of BR mechanisms.
+        ranged_odds: the odds of a true answer of a BR mechanism.
+        m: the number of DP mechanisms.
+        pure_odds: the odds that i counts a DP mechanism.
     """
 
     def mean(theta: float) -> float:
+        """Return the mean of i + 2j under the tilt."""
         i = ranged_odds * math.exp(theta)
         j = pure_odds * math.exp(2 * theta)
         return b * i / (1 + i) + 2 * m * j / (1 + j)
 
     if mean(0.0) <= n:
         return 0.0
-    return bisect(lambda theta: mean(theta) < n, -60.0, 0.0, halvings=30)[1]
+    _, theta = bisect(lambda theta: mean(theta) < n, -60.0, 0.0, halvings=30)
+    return theta
 
 
 def _tilted(trials: int, success: float, failure: float, theta: float) -> _TiltedBinomial:
-    """The law P[i] e^{θi} of a binomial i, in a window around its mean.
+    """Return the law P[i] e^{θi} of a binomial i, in a window around its mean.
 
     The tilted law over e^log_scale is a binomial law again; outside the window it has mass at most
     ``OUTSIDE``.

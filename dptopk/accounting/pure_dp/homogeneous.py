@@ -24,8 +24,8 @@ from dptopk.errors import NotApplicable
 
 
 def all_pure(charge: Charge) -> bool:
-    """Whether every cost is an ε-DP cost: then randomised response attains the optimum for the
-    ε's.
+    """Return whether every cost is a PureDP cost; randomised response then attains the optimum for
+    the ε's.
     """
     return set(map(type, charge.costs)) <= {PureDP}
 
@@ -37,7 +37,7 @@ def all_pure(charge: Charge) -> bool:
     valid_through="filter",
 )
 def basic(charge: Charge) -> Curve:
-    """Basic composition: the sum of the ε's as decimals, with δ = 0; nothing is claimed below that
+    """Add up the ε's as decimals (basic composition), with δ = 0; nothing is claimed below that
     sum.
     """
     total = sum_decimals(pure_epsilons(charge))
@@ -45,7 +45,7 @@ def basic(charge: Charge) -> Curve:
 
 
 def one_epsilon(charge: Charge) -> tuple[float, int]:
-    """The ε and the count of a charge whose ε's are equal.
+    """Return the ε and the count of a charge whose ε's are equal.
 
     Raises:
         NotApplicable: when they are not.
@@ -72,8 +72,8 @@ def refuse_too_many(counts: Mapping[float, int]) -> None:
 
 
 def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
-    """k-fold randomised response: the loss (2l - k) ε has the mass of Bin(k, e^ε / (1 + e^ε))
-    at l.
+    """Return the privacy curve of k-fold randomised response: the loss (2l - k) ε has the mass of
+    Bin(k, e^ε / (1 + e^ε)) at l. With ``attained`` it also reports a lower bound.
     """
     log_masses, error = log_response_pmf(count, epsilon)
     losses = np.arange(-count, count + 1, 2, dtype=float) * epsilon
@@ -83,7 +83,8 @@ def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
 
 
 def optimal_dp_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
-    """Smallest δ such that every k-fold adaptive composition of ε-DP mechanisms is (ε_g, δ)-DP.
+    """Return the smallest δ such that every k-fold adaptive composition of ε-DP mechanisms is (ε_g,
+    δ)-DP.
 
     Args:
         epsilon: ε > 0 of each mechanism.
@@ -106,7 +107,8 @@ def optimal_dp_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Fl
 
 
 def optimal_dp_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
-    """Smallest ε_g such that every k-fold adaptive composition of ε-DP mechanisms is (ε_g, δ)-DP.
+    """Return the smallest ε_g such that every k-fold adaptive composition of ε-DP mechanisms is
+    (ε_g, δ)-DP.
 
     Args:
         epsilon: ε > 0 of each mechanism.
@@ -128,6 +130,7 @@ def optimal_dp_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Float
 
 
 def _optimal(epsilon: float, count: int) -> LossCurve:
+    """Return the curve of validated arguments."""
     count = validate.count(count=count, at_most=MOST_SUMMED_OUTCOMES)
     return homogeneous(validate.positive(epsilon=epsilon), count, attained=True)
 
@@ -139,8 +142,8 @@ def _optimal(epsilon: float, count: int) -> LossCurve:
     below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def optimal_dp(charge: Charge) -> Curve:
-    """The optimal composition of k equal ε's; the optimum itself when every cost is an ε-DP
-    cost.
+    """Bound k costs of equal ε by their optimal composition, which is the optimum itself when every
+    cost is a PureDP cost.
     """
     epsilon, count = one_epsilon(charge)
     refuse_too_many({epsilon: count})

@@ -28,8 +28,8 @@ CHUNK = 2_000_000
 def two_epsilon_delta(
     epsilon_1: float, count_1: int, epsilon_2: float, count_2: int, *, at_epsilon: ArrayLike
 ) -> Floats:
-    """Smallest δ such that every adaptive composition of x ε_1-DP and y ε_2-DP mechanisms is (ε_g,
-    δ)-DP.
+    """Return the smallest δ such that every adaptive composition of x ε_1-DP and y ε_2-DP
+    mechanisms is (ε_g, δ)-DP.
 
     Algorithm 1 of CNS lists the corners (ε_{a*,b*}, δ_{a*,b*}) of the privacy region. Its double
     sum is here taken one ε at a time: given that the second kind of mechanism has lost L, the first
@@ -71,19 +71,28 @@ class TwoEpsilonCurve(Curve):
     def __init__(
         self, first: tuple[float, int], second: tuple[float, int], *, attained: bool = True
     ) -> None:
-        inner, outer = sorted((first, second), key=lambda pair: -pair[1])
+        """List the losses of the kind with fewer copies, and prepare the curve of the other."""
+        _, first_count = first
+        _, second_count = second
+        inner, outer = first, second
+        if second_count > first_count:
+            inner, outer = second, first
         self._inner: LossCurve = homogeneous(*inner, attained=attained)
         self._epsilon_max = sum_up([sum_up(dict([inner])), sum_up(dict([outer]))])
         epsilon, count = outer
         log_masses, errors = log_response_pmf(count, epsilon)
-        kept = log_masses > -LARGEST_EXPONENT
-        self._losses = (np.arange(-count, count + 1, 2, dtype=float) * epsilon)[kept]
-        self._masses, self._error = np.exp(log_masses[kept]), float(errors[kept].max()) + 8 * EPS
-        self._left_out = (count + 1) * np.exp(-LARGEST_EXPONENT) if not kept.all() else 0.0
+        counted = log_masses > -LARGEST_EXPONENT
+        self._losses = (np.arange(-count, count + 1, 2, dtype=float) * epsilon)[counted]
+        self._masses = np.exp(log_masses[counted])
+        self._error = float(errors[counted].max()) + 8 * EPS
+        self._left_out = 0.0  # a bound on the masses that are not listed
+        if not counted.all():
+            self._left_out = (count + 1) * np.exp(-LARGEST_EXPONENT)
         self._loss_error = 4 * EPS * self._epsilon_max
         self._attained = attained
 
     def _delta(self, x: Floats, side: int) -> Floats:
+        """Return bounds on δ at each ε = x: upper ones (``side`` = 1) or lower ones (-1)."""
         values = np.empty(x.shape)
         rows = max(1, CHUNK // self._losses.size)
         for start in range(0, x.size, rows):
@@ -97,7 +106,9 @@ class TwoEpsilonCurve(Curve):
         return np.where(x >= self._epsilon_max, 0.0, upper)
 
     def _delta_left(self, z: Floats, side: int) -> Floats:
-        """δ_1 at any z, negative ones included, rounded to the side asked for."""
+        """Return bounds on δ_1 at any z, negative ones included: upper ones (``side`` = 1) or lower
+        ones (-1).
+        """
         size = np.abs(z)
         if side > 0:
             at_size = self._inner.delta(size)
@@ -107,16 +118,20 @@ class TwoEpsilonCurve(Curve):
         return np.where(z >= 0, at_size, -np.expm1(-size) + shrunk * at_size)
 
     def _deltas(self, epsilon: Floats) -> Floats:
+        """Return upper bounds on δ."""
         return self._delta(epsilon, 1)
 
     def _epsilons(self, delta: Floats) -> Floats:
+        """Return upper bounds on ε."""
         with np.errstate(divide="ignore"):
             target = np.log(delta)
             target -= np.where(np.isfinite(target), LOG_ROUNDING * (1 + np.abs(target)), 0.0)
             return smallest_where(lambda x: np.log(self._delta(x, 1)), target, self._epsilon_max)
 
     def answer(self, query: Query) -> Answer:
-        """The answer with a lower bound: δ rounded down, at ε or just below the ε found."""
+        """Return the upper bound on the answer with a lower bound: δ rounded down, at ε or just
+        below the ε found.
+        """
         upper = Curve.answer(self, query)
         if not self._attained:
             return upper
@@ -135,8 +150,8 @@ class TwoEpsilonCurve(Curve):
     below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def two_epsilon(charge: Charge) -> Curve:
-    """The optimal composition of two different ε's; the optimum itself when every cost is an ε-DP
-    cost.
+    """Bound costs of two different ε's by their optimal composition, which is the optimum itself
+    when every cost is a PureDP cost.
     """
     epsilons = pure_epsilons(charge)
     if len(epsilons) != 2:
