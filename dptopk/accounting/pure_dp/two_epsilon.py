@@ -74,9 +74,11 @@ class TwoEpsilonCurve(Curve):
         """List the losses of the kind with fewer copies, and prepare the curve of the other."""
         _, first_count = first
         _, second_count = second
-        inner, outer = first, second
+        inner = first
+        outer = second
         if second_count > first_count:
-            inner, outer = second, first
+            inner = second
+            outer = first
         self._inner: LossCurve = homogeneous(*inner, attained=attained)
         self._epsilon_max = sum_up([sum_up(dict([inner])), sum_up(dict([outer]))])
         epsilon, count = outer
