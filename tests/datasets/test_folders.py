@@ -57,6 +57,36 @@ def test_a_folder_may_have_the_letters_of_a_pattern_in_its_name(tmp_path):
     assert counts(tmp_path / "a[1]*") == {"x": 1}
 
 
+PATTERNS = ("a*", "a?", "[a]", "a[b", "[!b]", "{a,b}")
+
+
+def other_files(folder):
+    """Files that engines take some of PATTERNS for."""
+    for name in ("a", "ab", "b"):
+        written(folder / f"{name}.parquet", user=name)
+        (folder / f"{name}.csv").write_text("u,i\nz,x\n", encoding="utf-8")
+        (folder / f"{name}.jsonl").write_text('{"u":"z","i":"x"}\n', encoding="utf-8")
+
+
+def pattern_files(folder, name):
+    """A file of each format with one row of its own."""
+    paths = [folder / f"{name}{ending}" for ending in (".parquet", ".csv", ".jsonl")]
+    pq.write_table(pa.table({"u": ["a"], "i": ["own"]}), paths[0])
+    paths[1].write_text("u,i\na,own\n", encoding="utf-8")
+    paths[2].write_text('{"u":"a","i":"own"}\n', encoding="utf-8")
+    return paths
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_file_named_as_a_pattern_is_that_file_alone(tmp_path, name):
+    other_files(tmp_path)
+    for path in pattern_files(tmp_path, name):
+        assert counts(path) == {"own": 1}
+    options = {"per_label_cap": 9}  # a row that is read twice would count twice
+    assert counts(tmp_path, **options) == {"x": 3, "own": 1}
+    assert counts(tmp_path / "*.csv", **options) == {"x": 3, "own": 1}
+
+
 def log_of_delta(folder):
     log = folder / "_delta_log" / "00000000000000000000.json"
     log.parent.mkdir()

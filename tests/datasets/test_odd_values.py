@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -283,6 +286,41 @@ def test_without_any_one_user_an_answer_stays_an_answer(tmp_path, format_):
         assert disagreement(case, write, users=2) is None, (seed, case.kinds, case.condition)
 
 
+# Columns that DuckDB and Arrow read from a Parquet file as different types.
+READ_IN_TWO_WAYS = {
+    "durations": pa.array([1, 2, 3, None], pa.duration("us")),
+    "durations of a list": pa.array([[1], [], [3], None], pa.list_(pa.duration("s"))),
+    "half floats": pa.array([1, 2, 3, None], pa.float16()),
+    "long decimals": pa.array([Decimal(1), Decimal(2), Decimal(3), None], pa.decimal256(50, 2)),
+    "JSON": pa.array(["{}", "[1]", "1", None]),
+}
+
+
+@pytest.mark.parametrize("name", READ_IN_TWO_WAYS)
+def test_unreadable_text_is_missing_beside_columns_of_any_type(tmp_path, name):
+    path = tmp_path / "events.parquet"
+    events = pa.table({"u": NAMES, "i": STATED, "s": READ_IN_TWO_WAYS[name]})
+    pq.write_table(events, path)
+    assert counts(path, where=lambda t: t.s.notnull()) == {"x": 2}
+
+
+def test_unreadable_bytes_of_json_are_missing(tmp_path):
+    path = tmp_path / "events.parquet"
+    with duckdb.connect() as connection:
+        rows = "VALUES ('a', 'x', '{}'), ('b', 'y', '\"xQx\"')"
+        chosen = f"SELECT u, i, j::JSON AS j FROM ({rows}) AS t(u, i, j)"  # noqa: S608
+        target = f"'{path}' (FORMAT parquet, COMPRESSION uncompressed)"
+        connection.execute(f"COPY ({chosen}) TO {target}")
+    path.write_bytes(path.read_bytes().replace(b"xQx", b"x\xffx"))
+    assert counts(path, where=lambda t: t.j.notnull()) == {"x": 1}
+
+
+@pytest.mark.skipif(not hasattr(pa, "json_"), reason="Arrow before 19")
+def test_extensions_of_arrow_are_read_as_they_are_stored():
+    texts = pa.ExtensionArray.from_storage(pa.json_(), STATED)
+    assert counts(pa.table({"u": NAMES, "i": texts})) == {"x": 2, "z": 1}
+
+
 def test_times_beyond_microseconds_are_missing(tmp_path):
     times = pa.array([2**55, 0, -(2**60)], pa.int64()).view(pa.timestamp("ms"))
     events = pa.table({"u": [1, 2, 3], "i": ["x", "y", "x"], "t": times})
@@ -309,6 +347,42 @@ CONDITIONS = {
     "identical": lambda text: text.identical_to(ibis.null("string")),
     "less": lambda text: text < "b",
 }
+
+
+DAY = date(2024, 1, 31)
+CONSTANTS = {
+    "a text among days": (pa.array([DAY, None, None]), lambda t: t.s.isin(["x"])),
+    "a day without dashes": (pa.array([DAY, None, None]), lambda t: t.s == "20240131"),
+    "a text among numbers": (pa.array([1, None, None]), lambda t: t.s.isin(["x"])),
+    "a text among truth values": (pa.array([True, None, None]), lambda t: t.s.isin(["x"])),
+    "a text that is no time": (
+        pa.array(["01:02:03", None, "x"]),
+        lambda t: t.s.cast("time") == "1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_constant_that_is_no_value_of_its_column_is_equal_to_none(tmp_path, name):
+    """It failed where some user had a value, and was answered where nobody had."""
+    column, where = CONSTANTS[name]
+    path = tmp_path / "events.parquet"
+    for rows in (3, 0):
+        events = pa.table({"u": [1, 2, 3], "i": ["x", "y", "z"], "s": column})
+        pq.write_table(events.slice(3 - rows), path)
+        assert counts(path, where=where) == {}
+
+
+def test_constants_of_days_and_truth_values_stay_as_they_are():
+    table = ibis.table({"day": "date", "time": "timestamp", "flag": "boolean"}, name="t")
+    kept = (
+        (table.day >= "2024-01-31") & (table.time < "2024-01-31 10:00:00"),
+        ibis.ifelse(table.flag, "a", "b") == "a",
+    )
+    for condition in kept:
+        assert total("where", condition, POSTGRES).equals(condition)
+    with pytest.raises(InvalidParameter, match="InValues may fail"):
+        total("where", table.day.isin(["x"]), POSTGRES)
 
 
 def texts_of_users(folder, values, *, in_structure):

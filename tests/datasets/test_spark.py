@@ -229,6 +229,17 @@ def test_hidden_files_are_no_rows(session, tmp_path):
         assert rows(events_histogram(tmp_path, **options, engine=engine)) == [("x", 1)]
 
 
+def test_a_file_named_as_a_pattern_is_that_file_alone(session, tmp_path):
+    for name in ("a", "[a]"):
+        path = tmp_path / f"{name}.csv"
+        path.write_text(f"u,i\n1,{name}\n", encoding="utf-8")
+        pd.read_csv(path, dtype=str).to_parquet(path.with_suffix(".parquet"))
+    options = {"user": "u", "item": "i", "labels_per_user": 1, "engine": Spark(session=session)}
+    for ending in ("csv", "parquet"):
+        found = events_histogram(tmp_path / f"[a].{ending}", **options)
+        assert rows(found) == [("[a]", 1)]
+
+
 FALLIBLE = {
     "a cast": (lambda t: t.i.cast("int64") > 0, {"7", "8"}),
     "a division": (lambda t: 6 / (t.w - 2) < 0, {"7"}),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -321,6 +322,13 @@ def _framed(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader)
     return without_data("table", "the stream could not be read", keep)
 
 
+def _exactly(files: Files) -> list[str]:
+    """The paths as patterns that match these files alone: DuckDB takes a name such as "a*.csv" for
+    a pattern, and would read other files with it, or some twice.
+    """
+    return [escape(path) for path in files.paths]
+
+
 def _text(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
     return _read_text(connection, files, LONGEST_LINE)
 
@@ -328,14 +336,14 @@ def _text(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table
 def _read_text(connection: DuckDBConnection, files: Files, longest: int) -> ir.Table:
     plain = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
     plain["max_line_size"] = longest
-    return connection.read_csv(list(files.paths), all_varchar=True, header=True, **plain)
+    return connection.read_csv(_exactly(files), all_varchar=True, header=True, **plain)
 
 
 def _json(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
     """Each line by itself: one that is no JSON object has no value in any column."""
     refuse_array(files.paths)
     run = connection.con.execute
-    paths = ", ".join(_literal(path) for path in files.paths)
+    paths = ", ".join(map(_literal, _exactly(files)))
     lines = f"FROM read_ndjson_objects([{paths}], ignore_errors=true)"
     keys = "SELECT unnest(json_keys(json)) AS key"
     first = f"FROM (SELECT json {lines} LIMIT {_FIRST_LINES}) WHERE json_type(json) = 'OBJECT'"
@@ -386,7 +394,7 @@ def _parquet(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Ta
     """
     refuse_differing(files.paths)
     connection.con.execute(f"SET disabled_optimizers = '{_BY_STATISTICS}'").fetchall()
-    return connection.read_parquet(list(files.paths), hive_types_autocast=False)
+    return connection.read_parquet(_exactly(files), hive_types_autocast=False)
 
 
 _FILES: dict[str, Callable[[DuckDBConnection, Files, str | None], ir.Table]] = {

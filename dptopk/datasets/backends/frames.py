@@ -165,14 +165,16 @@ FRAMES: dict[str, Callable[..., pa.Table | pa.RecordBatchReader]] = {
 
 
 def _plain_columns(table: pa.Table) -> pa.Table:
-    """Types that Ibis knows: dictionaries as their values, UUIDs and a column of nothing but NULL
-    (no type) as text.
+    """Types that Ibis knows: dictionaries as their values, other extensions of Arrow as what they
+    are stored in, UUIDs and a column of nothing but NULL (no type) as text.
     """
     import pyarrow as pa
 
     def plain(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_dictionary(kind):
             return plain(kind.value_type)
+        if isinstance(kind, pa.BaseExtensionType):
+            return plain(kind.storage_type)
         if pa.types.is_fixed_size_binary(kind):
             return pa.binary()
         if pa.types.is_null(kind):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from glob import escape
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Arguments, Result
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 _ROWS = "dptopk_readable_rows"
+_ROW = "dptopk_row_number"
 # What DuckDB says of a value that it cannot read; Arrow raises errors of its own with this text.
 _UNREADABLE = ("Conversion Error", "Invalid Input Error", "Out of Range Error")
 _MICROSECONDS = {"s": 10**6, "ms": 10**3}
@@ -48,6 +50,8 @@ def _readable_values(values: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     kind = values.type
+    if isinstance(kind, pa.BaseExtensionType) and _may_be_unreadable(kind):
+        return pa.ExtensionArray.from_storage(kind, _readable_values(values.storage))
     is_time = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
     if is_time and kind.unit in _MICROSECONDS:
         return _in_range(values, _MICROSECONDS[kind.unit])
@@ -150,6 +154,8 @@ class ReadableFiles:
         def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
             try:
                 return action(*arguments, **options)
+            except UnicodeDecodeError:  # DuckDB quotes the bytes of JSON in its message
+                pass
             except Exception as error:
                 if not any(kind in str(error) for kind in _UNREADABLE):
                     raise
@@ -176,36 +182,60 @@ class ReadableFiles:
         return self.columns is None or name in self.columns
 
     def _append(self, path: str, names: Sequence[str]) -> None:
-        """Append the rows of a file; the columns that it lacks are the names of its folders."""
+        """Append the rows of a file: columns of types that DuckDB may fail on as far as they are
+        readable, and all others as DuckDB reads them, the names of folders among them.
+        """
         from pyarrow.parquet import ParquetFile
 
         run = self.connection.con.execute
         with ParquetFile(path) as file:
-            stored = [name for name in names if name in file.schema_arrow.names]
-            self.connection.con.register("dptopk_stream", _readable_batches(file, stored))
+            schema = file.schema_arrow
+            stored = [name for name in names if name in schema.names]
+            doubtful = [name for name in stored if _may_be_unreadable(schema.field(name).type)]
+            self.connection.con.register("dptopk_stream", _readable_batches(file, doubtful))
             listed = ", ".join(map(_quoted, names))
-            below = ", ".join(_quoted(name) for name in names if name not in stored) or "1"
-            source = "read_parquet($path, hive_types_autocast=false)"
-            folders = f"SELECT {below} FROM {source} LIMIT 1"  # noqa: S608
-            joined = f"SELECT {listed} FROM dptopk_stream, ({folders})"  # noqa: S608
-            run(f"INSERT INTO {_ROWS} ({listed}) {joined}", {"path": path}).fetchall()
+            source = "read_parquet($path, hive_types_autocast=false, file_row_number=true)"
+            rest = ", ".join(_quoted(name) for name in names if name not in doubtful)
+            others = f"SELECT file_row_number AS {_ROW}{rest and ', '}{rest} FROM {source}"  # noqa: S608
+            joined = f"SELECT {listed} FROM dptopk_stream JOIN ({others}) USING ({_ROW})"  # noqa: S608
+            run(f"INSERT INTO {_ROWS} ({listed}) {joined}", {"path": escape(path)}).fetchall()
             self.connection.con.unregister("dptopk_stream")
 
 
+def _may_be_unreadable(kind: pa.DataType) -> bool:
+    """Whether a column of this type in a Parquet file may hold a value that DuckDB cannot read."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind):
+        return kind.unit in _MICROSECONDS
+    if pa.types.is_nested(kind):
+        fields = [kind.field(place).type for place in range(kind.num_fields)]
+        return any(map(_may_be_unreadable, fields))
+    return _is_text(kind)
+
+
 def _readable_batches(file: ParquetFile, columns: Sequence[str]) -> pa.RecordBatchReader:
-    """The rows of a pyarrow.parquet.ParquetFile as a stream, with NULL for what
+    """The rows of a pyarrow.parquet.ParquetFile as a stream, numbered from 0, with NULL for what
     cannot be read.
     """
     import pyarrow as pa
 
     chosen = pa.schema([file.schema_arrow.field(name) for name in columns])
-    schema = readable(chosen.empty_table()).schema
+    numbered = readable(chosen.empty_table()).schema.append(pa.field(_ROW, pa.int64()))
 
     def batches() -> Iterator[pa.RecordBatch]:
+        first = 0
         for batch in file.iter_batches(columns=list(columns)):
-            yield from readable(pa.Table.from_batches([batch])).to_batches()
+            rows = readable(pa.Table.from_batches([batch]))
+            numbers = pa.array(range(first, first + len(batch)), pa.int64())
+            yield from rows.append_column(numbered.field(_ROW), numbers).to_batches()
+            first += len(batch)
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return pa.RecordBatchReader.from_batches(numbered, batches())
 
 
 def _quoted(name: str) -> str:

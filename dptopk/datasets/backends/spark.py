@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkFrame, SparkSession
 
     from dptopk.datasets.backends.inputs import EventTable
+
+
+_MAGIC = re.compile(r"[\\*?\[\]{}^]")  # letters with a meaning in patterns of Hadoop
 
 
 def _encode(text: ir.StringValue) -> ir.BinaryValue:
@@ -193,6 +197,13 @@ def _own_session() -> SparkSession:
     return session
 
 
+def _exactly(paths: Sequence[str]) -> list[str]:
+    """The paths as patterns that match these files alone: Spark takes a name such as "[a].csv" for
+    a pattern, and would read other files for it, or with it.
+    """
+    return [_MAGIC.sub(r"\\\g<0>", path) for path in paths]
+
+
 def _parquet(session: SparkSession, files: Files) -> SparkFrame:
     """Folder names such as i=01 are text, whatever other folders are called; files must agree on
     their types.
@@ -206,7 +217,7 @@ def _parquet(session: SparkSession, files: Files) -> SparkFrame:
     else:
         reader = session.read.option("basePath", files.folder)
     try:
-        return _valid_text(reader.parquet(*files.paths))
+        return _valid_text(reader.parquet(*_exactly(files.paths)))
     finally:
         session.conf.set(setting, str(before))
 
@@ -239,14 +250,15 @@ def _text(session: SparkSession, files: Files) -> SparkFrame:
     )
     reader = strict.options(unescapedQuoteHandling="RAISE_ERROR")
     return reduce(
-        lambda one, other: one.unionByName(other), [reader.csv(paths) for paths in alike.values()]
+        lambda one, other: one.unionByName(other),
+        [reader.csv(_exactly(paths)) for paths in alike.values()],
     )
 
 
 def _json(session: SparkSession, files: Files) -> SparkFrame:
     for path in files.paths:
         well_formed(path)
-    return session.read.json(list(files.paths), primitivesAsString=True, mode="FAILFAST")
+    return session.read.json(_exactly(files.paths), primitivesAsString=True, mode="FAILFAST")
 
 
 _FILES: dict[str, Callable[[SparkSession, Files], SparkFrame]] = {

@@ -8,8 +8,11 @@ to write instead, and what it cannot write is refused by name, before a row is r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from dptopk.datasets.backends.base import Backend
 from dptopk.datasets.backends.rowwise import TABLES
@@ -38,6 +41,20 @@ _CHOOSING = frozenset((
 ))  # fmt: skip
 # With a constant pattern these are total; an escape at its end fails when a row meets it.
 _PATTERNS = frozenset(("StringSQLLike", "StringSQLILike", "RegexSearch", "RegexReplace"))
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_CLOCK = "[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
+# Of a type of column: whether it is one, and how every engine reads a constant text as its value.
+_SPELT: tuple[tuple[Callable[[dt.DataType], bool], re.Pattern[str], Callable[[str], object]], ...]
+_SPELT = (
+    (lambda kind: kind.is_date(), re.compile(_DAY), date.fromisoformat),
+    (
+        lambda kind: kind.is_timestamp(),
+        re.compile(f"{_DAY}([ T]{_CLOCK})?"),
+        datetime.fromisoformat,
+    ),
+    (lambda kind: kind.is_time(), re.compile(_CLOCK), time.fromisoformat),
+    (lambda kind: kind.is_uuid(), re.compile("[0-9a-fA-F-]{36}"), UUID),
+)
 
 
 def total(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
@@ -117,8 +134,30 @@ def _alike(operation: ops.Value) -> bool:
     import ibis.expr.operations as ops
 
     found = operation.find(lambda node: node is not operation, filter=_direct(operation))
-    kinds = {_kind(node.dtype) for node in found if not isinstance(node, ops.Literal)}
-    return len(kinds - {"boolean", "null"}) <= 1
+    constants = {node for node in found if isinstance(node, ops.Literal)}
+    types = {node.dtype for node in found if node not in constants}
+    if len({_kind(each) for each in types} - {"boolean", "null"}) > 1:
+        return False
+    if type(operation).__name__ in ("IfElse", "SearchedCase"):  # their conditions are not compared
+        types = {each for each in types if not each.is_boolean()}
+    texts = [node.value for node in constants if node.dtype.is_string()]
+    return all(_spells(text, each) for text in texts for each in types)
+
+
+def _spells(text: str | None, kind: dt.DataType) -> bool:
+    """Whether every engine takes a constant text for a value of a type. One that is none fails
+    where a row is compared with it, and not where there is no such row.
+    """
+    if text is None or kind.is_string() or kind.is_null():
+        return True
+    for holds, pattern, read in _SPELT:
+        if holds(kind) and pattern.fullmatch(text):
+            try:
+                read(text)
+            except ValueError:
+                return False
+            return True
+    return False
 
 
 def _direct(operation: ops.Value) -> Callable[[ops.Node], bool]:
