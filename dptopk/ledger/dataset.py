@@ -87,6 +87,7 @@ class DatasetState:
     Attributes:
         terms, account: of the dataset's budget.
         limits: analyst -> terms and account of a limit.
+        limited: analyst -> the entry of that limit.
         now, ever: analyst -> what was charged since the last renewal, and since the beginning.
         seen: analyst -> what stored answers paid for by others have shown, since the last renewal.
         segments: what was declared of disjoint segments (by what, their names), or None; then all
@@ -103,6 +104,7 @@ class DatasetState:
     terms: RecordedTerms
     account: Account
     limits: dict[str, tuple[RecordedTerms, Account]] = field(default_factory=dict)
+    limited: dict[str, int] = field(default_factory=dict)
     now: dict[str, Total] = field(default_factory=dict)
     ever: dict[str, Total] = field(default_factory=dict)
     seen: dict[str, Total] = field(default_factory=dict)
@@ -225,6 +227,9 @@ class DatasetState:
         """
         returned = {}
         records = charged.body.get("records", {})
+        if charged.seq < self.limited.get(canonical(charged.analyst), 0):
+            # it has the record of another limit, of which this one took all charges as one
+            records = {name: held for name, held in records.items() if name == "dataset"}
         for owner, account in self.accounts(charged.analyst, charged.body.get("segments")).items():
             with suppress(InvalidParameter):
                 returned[owner] = account.quote_refund(unused, records.get(owner))
@@ -312,6 +317,7 @@ class DatasetState:
             "sensitivity": self.sensitivity.plain(),
             "account": self.account.state(),
             "limits": limits,
+            "limited": self.limited,
         }
 
     @classmethod
@@ -328,6 +334,7 @@ class DatasetState:
             terms=state["terms"],
             account=_restored(state["terms"], state["account"]),
             limits=limits,
+            limited=dict(state["limited"]),
             now=_totals(state["now"]),
             ever=_totals(state["ever"]),
             seen=_totals(state["seen"]),

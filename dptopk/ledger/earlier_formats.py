@@ -158,14 +158,17 @@ def _states_in(entry: Entry) -> dict[str, RecordedData] | None:
     """
     try:
         held = entry.body["state"]["datasets"]
-        then = {name: DatasetState.restored(name, _whole(state)) for name, state in held.items()}
+        whole = {name: _whole(state, entry.seq) for name, state in held.items()}
+        then = {name: DatasetState.restored(name, state) for name, state in whole.items()}
         return {name: state.state() for name, state in then.items()}
     except (DptopkError, KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _whole(state: Mapping[str, Any]) -> RecordedData:
-    """The state of a data set in an earlier format, with the parts that it did not have yet."""
+def _whole(state: Mapping[str, Any], upgraded: int) -> RecordedData:
+    """The state of a data set in an earlier format, with the parts that it did not have yet;
+    ``upgraded``: the entry that wrote it down, before which its limits were set.
+    """
     return {
         "unit": state["unit"],
         "version": state["version"],
@@ -182,6 +185,7 @@ def _whole(state: Mapping[str, Any]) -> RecordedData:
         "sensitivity": state["sensitivity"],
         "account": state["account"],
         "limits": {who: (_terms(terms), spent) for who, (terms, spent) in state["limits"].items()},
+        "limited": dict.fromkeys(state["limits"], upgraded),
     }
 
 

@@ -72,6 +72,7 @@ class RecordedData(TypedDict):
     sensitivity: Record
     account: Record
     limits: dict[str, tuple[RecordedTerms, Record]]
+    limited: dict[str, int]
 
 
 class Merged(TypedDict):

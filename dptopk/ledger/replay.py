@@ -27,7 +27,7 @@ from dptopk.ledger.recorded import About, HeadPlace, RecordedHead, RecordedLedge
 
 # of the text of a state; a snapshot of another one is not read, and the log is folded from its
 # beginning
-LAYOUT = 8
+LAYOUT = 9
 
 
 class LedgerState:
@@ -219,6 +219,7 @@ class LedgerState:
         account = account_of(terms)
         account.apply(state.shown(entry.analyst), entry.body["record"])
         state.limits[entry.analyst] = (terms, account)
+        state.limited[entry.analyst] = entry.seq
         state.closed = [name for name in state.closed if name != owner_of(entry.analyst)]
         state.closed += entry.body.get("beyond", [])
 

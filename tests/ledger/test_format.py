@@ -360,3 +360,32 @@ def test_a_receipt_whose_charge_was_changed_returns_nothing(tmp_path):
             ledger.finalize(receipt, Charge())
         with pytest.raises((BudgetExceeded, LedgerError)):
             ledger.charge("d", "ann", ONE)
+
+
+TENTH = Charge({PureDP(0.1): 1})
+LIMITS = {
+    "registered": {"registered": TENTH.times(20), "delta": 1e-6},
+    "filter": {"budget": Budget(4, 1e-6)},
+    "pure": {"budget": Budget(4, 0)},
+    "rho": {"budget": Budget(rho=0.5)},
+}
+
+
+@pytest.mark.parametrize("after", LIMITS)
+@pytest.mark.parametrize("before", LIMITS)
+def test_a_limit_that_changes_while_an_answer_is_drawn_gives_back_what_it_took(
+    tmp_path, before, after
+):
+    """The record of the charge is one of the limit before, which the new one cannot read."""
+    with Ledger(tmp_path / "limits.db") as ledger:
+        ledger.create_dataset("d", budget=Budget(100, 1e-4))
+        for analyst in ("ann", "bob"):
+            ledger.set_limit("d", analyst, **LIMITS[before])
+        receipt = ledger.charge("d", "ann", TENTH.times(2))
+        for analyst in ("ann", "bob"):
+            ledger.set_limit("d", analyst, **LIMITS[after])
+        ledger.finalize(receipt, TENTH, answer={})
+        ledger.charge("d", "bob", TENTH)
+        left = [ledger.state("d").limits_of(who).popitem()[1].shares() for who in ("ann", "bob")]
+        assert left[0] == pytest.approx(left[1])
+        assert ledger.verify()
