@@ -89,7 +89,7 @@ class EarlierFormats:
         """From here on the rules of a later format hold, on the state that was written down."""
         self.format = self.rule(entry)
         self._charges.clear()
-        then = _states_in(entry)
+        then = _states_in(entry, ledger)
         now = {name: state.state() for name, state in ledger.datasets.items()}
         if then is None or then == now:
             return replace(entry, body={"format": self.format})
@@ -152,22 +152,26 @@ class EarlierFormats:
         return replace(entry, analyst=charged.analyst, body=body)
 
 
-def _states_in(entry: Entry) -> dict[str, RecordedData] | None:
+def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedData] | None:
     """The states of data sets that an upgrade wrote down, as today's log has them; None: it wrote
-    none that can be read.
+    none that can be read. ``ledger``: before it.
     """
     try:
         held = entry.body["state"]["datasets"]
-        whole = {name: _whole(state, entry.seq) for name, state in held.items()}
+        limited = {name: state.limited for name, state in ledger.datasets.items()}
+        whole = {
+            name: _whole(state, dict.fromkeys(state["limits"], entry.seq) | limited.get(name, {}))
+            for name, state in held.items()
+        }
         then = {name: DatasetState.restored(name, state) for name, state in whole.items()}
         return {name: state.state() for name, state in then.items()}
     except (DptopkError, KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _whole(state: Mapping[str, Any], upgraded: int) -> RecordedData:
-    """The state of a data set in an earlier format, with the parts that it did not have yet;
-    ``upgraded``: the entry that wrote it down, before which its limits were set.
+def _whole(state: Mapping[str, Any], limited: dict[str, int]) -> RecordedData:
+    """The state of a data set in an earlier format, with the parts that it did not have yet, such
+    as the entries of its limits.
     """
     return {
         "unit": state["unit"],
@@ -185,7 +189,7 @@ def _whole(state: Mapping[str, Any], upgraded: int) -> RecordedData:
         "sensitivity": state["sensitivity"],
         "account": state["account"],
         "limits": {who: (_terms(terms), spent) for who, (terms, spent) in state["limits"].items()},
-        "limited": dict.fromkeys(state["limits"], upgraded),
+        "limited": limited,
     }
 
 
