@@ -277,7 +277,7 @@ class Run(PostedQuestion):
         parameters = self.mechanism.model_extra or {}
         for name in ("k", "d_bar"):
             if parameters.get(name):
-                return validate.count(**{name: parameters[name]})
+                return validate.count(at_most=MOST_LABELS, **{name: parameters[name]})
         return 1
 
     def prepared(self, spec: DatasetSpec) -> Single:

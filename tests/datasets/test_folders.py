@@ -57,6 +57,36 @@ def test_a_folder_may_have_the_letters_of_a_pattern_in_its_name(tmp_path):
     assert counts(tmp_path / "a[1]*") == {"x": 1}
 
 
+def test_folders_above_what_is_named_are_no_columns(tmp_path):
+    """A file was read with the name of a folder above it for its users: all were one."""
+    folder = tmp_path / "u=1" / "events"
+    for name in "ab":
+        written(folder / f"{name}.parquet", user=name)
+    for table in (folder, folder / "*.parquet", folder / "[ab].parquet"):
+        assert counts(table) == {"x": 2}
+    assert counts(folder / "a.parquet") == {"x": 1}
+    written(folder / "day=1" / "a.parquet")
+    (folder / "a.parquet").unlink()
+    (folder / "b.parquet").unlink()
+    with pytest.raises(InvalidParameter, match="'events' is called u=, as a column"):
+        counts(folder, item="day")
+
+
+def test_folders_that_a_glob_finds_are_columns(tmp_path):
+    for name in "ab":
+        written(tmp_path / "t" / f"day={name}" / "1.parquet", user=name)
+    for pattern in ("*/*.parquet", "day=*/1.parquet", "**/*.parquet"):
+        assert counts(tmp_path / "t" / pattern, item="day") == {"a": 1, "b": 1}
+
+
+def test_no_row_of_a_text_file_decides_whether_a_folder_is_a_column(tmp_path):
+    folder = tmp_path / "u=1"
+    folder.mkdir()
+    for odd, expected in (("", 2), ("c,x,more,cells\n", 3)):
+        (folder / "events.csv").write_text("u,i\na,x\nb,x\n" + odd, encoding="utf-8")
+        assert counts(folder / "events.csv") == {"x": expected}
+
+
 PATTERNS = ("a*", "a?", "[a]", "a[b", "[!b]", "{a,b}")
 
 

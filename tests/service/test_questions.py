@@ -281,6 +281,15 @@ def test_a_number_that_is_not_finite_is_refused_by_name(name):
         question_of(given)
 
 
+@pytest.mark.parametrize("name", ["k", "d_bar"])
+def test_a_number_of_rows_beyond_measure_is_refused(name):
+    """Its price in units of work was no number that Python has: a 500."""
+    mechanism = {"name": "UnknownGumbel", "epsilon": 0.1, "delta": 1e-7, name: 10**400}
+    question = question_of({"mechanism": mechanism})
+    with pytest.raises(InvalidParameter, match=name):
+        _ = question.rows
+
+
 @pytest.mark.parametrize("name", ["labels", "ranking"])
 def test_a_list_of_no_labels_is_refused(name):
     """It would cost nothing: entries of the ledger without end."""

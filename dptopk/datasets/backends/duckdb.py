@@ -336,6 +336,8 @@ def _text(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table
 def _read_text(connection: DuckDBConnection, files: Files, longest: int) -> ir.Table:
     plain = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
     plain["max_line_size"] = longest
+    # A copy that our rules make has the columns of the header alone.
+    plain["hive_partitioning"] = False
     return connection.read_csv(_exactly(files), all_varchar=True, header=True, **plain)
 
 
@@ -393,8 +395,12 @@ def _parquet(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Ta
     their types.
     """
     refuse_differing(files.paths)
+    files.refuse_covered()
     connection.con.execute(f"SET disabled_optimizers = '{_BY_STATISTICS}'").fetchall()
-    return connection.read_parquet(_exactly(files), hive_types_autocast=False)
+    options = {"hive_types_autocast": False}
+    if not files.columns_of_folders:
+        options["hive_partitioning"] = False
+    return connection.read_parquet(_exactly(files), **options)
 
 
 _FILES: dict[str, Callable[[DuckDBConnection, Files, str | None], ir.Table]] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Arguments, Result, without_data
-from dptopk.datasets.backends.folders import is_hidden, matching, refuse_parts
+from dptopk.datasets.backends.folders import fixed, is_hidden, matching, refuse_parts
 from dptopk.datasets.text_files import (
     TextFile,
     TextFormat,
@@ -58,8 +58,8 @@ class Files:
     Attributes:
         kind: their format, such as "parquet".
         paths: the files, in the order of their names.
-        folder: below which folder names such as i=01 are columns; None = a file or a glob was
-            named.
+        folder: below which folder names such as i=01 are columns: the one that was named, or that
+            at the start of a glob; None = a file was named.
         separator, encoding: of text files, where they are stated.
     """
 
@@ -77,6 +77,31 @@ class Files:
     def delimiter(self) -> str:
         """The separator of the cells of a text file."""
         return _DELIMITERS[self.kind]
+
+    @property
+    def columns_of_folders(self) -> set[str]:
+        """The columns that are the names of folders below the one that was named."""
+        if self.folder is None:
+            return set()
+        folder = Path(self.folder)
+        return {name for path in self.paths for name in _keys(Path(path).relative_to(folder))}
+
+    def refuse_covered(self) -> None:
+        """Refuse Parquet files of which a column is called as a folder above the one that was
+        named, where folders below it are columns: DuckDB would read the name of that folder.
+        """
+        from pyarrow.parquet import read_schema
+
+        below = self.columns_of_folders
+        if self.folder is None or not below:
+            return
+        above = _keys(Path(self.folder).absolute() / "file") - below
+        covered = above.intersection(read_schema(self.paths[0]).names) if above else set()
+        for name in covered:
+            raise InvalidParameter(
+                f"table: a folder above {Path(self.folder).name!r} is called {name}=, as a column; "
+                f"rename it"
+            )
 
     @property
     def is_text(self) -> bool:
@@ -150,6 +175,11 @@ def _copied(path: str, copy: Path, form: TextFormat, columns: Sequence[str] | No
             writer.writerow([row[place] for place in places])
 
 
+def _keys(path: Path) -> set[str]:
+    """The columns that folders of a path name, as i in i=01."""
+    return {part.partition("=")[0] for part in path.parent.parts if "=" in part}
+
+
 def enough(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | None:
     """The columns asked for, by their names without case; None = all, also where one of these is
     missing: the refusal then lists what there is.
@@ -180,7 +210,12 @@ def located(table: EventTable) -> Files:
             f"table: {path.name!r} is hidden by the . or _ at its start, as files that engines "
             f"leave behind are; rename it"
         )
-    paths = (str(path),) if path.exists() else matching(str(path), path)
+    if path.exists():
+        paths = (str(path),)
+        folder = None
+    else:
+        paths = matching(str(path), path)
+        folder = str(fixed(str(path)))
     endings = [suffix.lower() for suffix in path.suffixes]
     suffixes = [ending for ending in endings if ending not in _COMPRESSED]
     kind = _FORMATS.get(suffixes[-1]) if suffixes else None
@@ -191,7 +226,7 @@ def located(table: EventTable) -> Files:
         )
     if kind == "parquet":
         refuse_parts(paths)
-    return Files(kind, paths)
+    return Files(kind, paths, folder)
 
 
 def refuse_differing(paths: Sequence[str]) -> None:

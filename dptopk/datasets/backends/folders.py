@@ -43,10 +43,10 @@ def matching(pattern: str, named: Path) -> tuple[str, ...]:
     Raises:
         InvalidParameter: when there is none, or when they belong to a table with a log.
     """
-    fixed = _fixed(pattern)
+    start = fixed(pattern)
     found = glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207
-    paths = sorted(path for path in found if _is_part(Path(path), fixed))
-    for folder in _folders(paths, fixed):
+    paths = sorted(path for path in found if _is_part(Path(path), start))
+    for folder in _folders(paths, start):
         _refuse_log(folder)
     if not paths:
         raise InvalidParameter(f"table: there is no file {str(named)!r}")
@@ -73,7 +73,7 @@ def _places(folder: Path) -> set[Path]:
     return {place for way in ways for place in (way, *way.parents)}
 
 
-def _fixed(pattern: str) -> Path:
+def fixed(pattern: str) -> Path:
     """The folders at the start of a pattern that match themselves alone."""
     folders = Path()
     for part in Path(pattern).parts:

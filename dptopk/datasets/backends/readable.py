@@ -194,7 +194,10 @@ class ReadableFiles:
             doubtful = [name for name in stored if _may_be_unreadable(schema.field(name).type)]
             self.connection.con.register("dptopk_stream", _readable_batches(file, doubtful))
             listed = ", ".join(map(_quoted, names))
-            source = "read_parquet($path, hive_types_autocast=false, file_row_number=true)"
+            folders = "hive_types_autocast=false"
+            if set(names) <= set(schema.names):
+                folders = "hive_partitioning=false"
+            source = f"read_parquet($path, {folders}, file_row_number=true)"
             rest = ", ".join(_quoted(name) for name in names if name not in doubtful)
             others = f"SELECT file_row_number AS {_ROW}{rest and ', '}{rest} FROM {source}"  # noqa: S608
             joined = f"SELECT {listed} FROM dptopk_stream JOIN ({others}) USING ({_ROW})"  # noqa: S608
