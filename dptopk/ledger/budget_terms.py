@@ -1,8 +1,7 @@
-"""The terms of a budget, as the log holds them: all that defines an account, with what was computed
-when it was made.
+"""The terms of a budget as the log holds them: all that defines an account.
 
-The guarantee of a registration and the capacity of a filter are computed once and stored, so that
-no other processor, later version or busy hour reads another one.
+The guarantee of registered costs and the capacity of a filter are computed once and stored, so that
+another processor, a later version or a busy hour reads the same numbers.
 """
 
 from __future__ import annotations
@@ -43,8 +42,9 @@ class AccountTerms(FilterChoices, total=False):
 
 
 class BudgetTerms(AccountTerms, total=False):
-    """The terms of a budget: exactly one of ``registered``, ``budget`` and ``shares``, with
-    ``delta`` unless it is a budget.
+    """The terms of a budget: exactly one of ``registered``, ``budget`` and ``shares``.
+
+    ``delta`` is given with all of them but ``budget``.
     """
 
     shares: Mapping[str, Charge | Budget] | None
@@ -57,15 +57,20 @@ def terms_of(
     delta: float | None = None,
     **choices: Unpack[FilterChoices],
 ) -> RecordedTerms:
-    """A budget in words that the log can hold: a set-wise registration with its δ, or a filter's
-    total (ε, δ).
+    """Return the terms of registered costs with their δ, or of a filter, as the log holds them.
+
+    Args:
+        registered: costs that may be spent in any order.
+        budget: instead, the total of a filter.
+        delta: with ``registered``: the δ at which the guarantee is stated.
+        choices: with ``budget``: further options of ``Filter``.
 
     Raises:
         InvalidParameter: unless exactly one of registered (with delta) and budget is given, and
-        accountants take it.
+            accountants take it.
     """
-    chosen = [name for name, value in choices.items() if value is not None]
     known = FilterChoices.__annotations__
+    chosen = [name for name, value in choices.items() if value is not None]
     if not known.keys() >= set(chosen):
         raise InvalidParameter(f"a budget also takes {', '.join(known)}; got {', '.join(chosen)}")
     if (registered is None) == (budget is None):
@@ -86,7 +91,7 @@ def terms_of(
 
 
 def _registration(registered: Charge | None, delta: float | None) -> RecordedTerms:
-    """The terms of registered costs, with the guarantee that was computed for them.
+    """Return the terms of registered costs, with the guarantee that was computed for them.
 
     Raises:
         InvalidParameter: when the accountant refuses them.
@@ -105,11 +110,12 @@ def _registration(registered: Charge | None, delta: float | None) -> RecordedTer
 def shared_terms_of(
     *, shares: Mapping[str, Charge | Budget] | None = None, **terms: Unpack[AccountTerms]
 ) -> RecordedTerms:
-    """The terms of a data set's budget: as ``terms_of``, or those of shares, with their δ.
+    """Return the terms of a data set's budget: those of ``terms_of``, or those of shares, with
+    their δ.
 
     Raises:
         InvalidParameter: unless exactly one of registered, budget and shares is given, and
-        accountants take it.
+            accountants take it.
     """
     if shares is None:
         return terms_of(**terms)
@@ -122,23 +128,23 @@ def shared_terms_of(
 
 
 def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> RecordedTerms:
-    """The terms of several analysts' shares: each a registration or a filter, all fixed now.
+    """Return the terms of several analysts' shares: registered costs, or a filter, for each.
 
     Raises:
         InvalidParameter: on shares that are neither, names that are one analyst's, or a total that
-        is not finite.
+            is not finite.
     """
     if not isinstance(shares, Mapping) or not shares:
         raise InvalidParameter("shares must map analysts to a Charge or a Budget each")
     parts: dict[str, RecordedTerms] = {}
     for name, share in shares.items():
-        one = analyst_name(name)
-        if one in parts:
+        analyst = analyst_name(name)
+        if analyst in parts:
             raise InvalidParameter(f"shares: {name!r} is named twice")
         if isinstance(share, Charge):
-            parts[one] = terms_of(registered=share, delta=delta)
+            parts[analyst] = terms_of(registered=share, delta=delta)
         else:
-            parts[one] = terms_of(budget=validate.instance(Budget, shares=share))
+            parts[analyst] = terms_of(budget=validate.instance(Budget, shares=share))
     account = Shares({name: account_of(terms) for name, terms in parts.items()}, delta)
     if not math.isfinite(account.epsilon()):
         raise InvalidParameter(
@@ -148,11 +154,13 @@ def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> RecordedTerm
 
 
 def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None:
-    """Declared segments as the log holds them: what they are by, and their names.
+    """Return declared segments as the log holds them; None if there are none.
+
+    Args:
+        segments: one column -> the names of the segments.
 
     Raises:
-        InvalidParameter: unless it is one list of distinct names, under the name of what they are
-        by.
+        InvalidParameter: unless it is one column with a list of distinct names.
     """
     if segments is None:
         return None
@@ -161,8 +169,8 @@ def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None
             "segments must be a column and its names, such as {'region': ['eu', 'us']}"
         )
     ((by, names),) = segments.items()
-    listed = isinstance(names, Sequence) and not isinstance(names, str)
-    if not listed or not names or len(set(names)) < len(names):
+    is_list = isinstance(names, Sequence) and not isinstance(names, str)
+    if not is_list or not names or len(set(names)) < len(names):
         raise InvalidParameter("segments must be a list of distinct names, at least one")
     for name in (by, *names):
         plain_text(segments=name)
@@ -170,21 +178,25 @@ def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None
 
 
 def fixed(terms: RecordedTerms) -> RecordedTerms:
-    """Return the terms with the method and the division of δ as at creation, independent of the
-    first charge, which may follow answers.
+    """Return the terms of a filter whose method and division of δ cannot change any more.
+
+    A new filter may leave both open until its first charge. Here that charge may follow answers,
+    and must not decide anything by them. Other terms are returned as they are.
     """
     if "filter" not in terms:
         return terms
-    choices = {"open", "undecided"}
-    divided = {name: value for name, value in terms["filter"].items() if name not in choices}
-    return terms | {"filter": divided}
+    left_open = {"open", "undecided"}
+    options = {name: value for name, value in terms["filter"].items() if name not in left_open}
+    return terms | {"filter": options}
 
 
 def by_segment(terms: RecordedTerms, segments: Declared | None) -> RecordedTerms:
-    """The same terms for each segment by itself; those of shares, for each share."""
+    """Return terms with a separate account for each segment; of shares, one for each share and
+    segment.
+    """
     if segments is None:
         return terms
-    # users may move between segments: no division of δ is left to a first charge
+    # Users may move between segments, so that no segment's first charge may decide about δ.
     terms = fixed(terms)
     if "shares" in terms:
         parts = {name: by_segment(part, segments) for name, part in terms["shares"].items()}
@@ -193,7 +205,7 @@ def by_segment(terms: RecordedTerms, segments: Declared | None) -> RecordedTerms
 
 
 def _recorded(bound: Bound) -> RecordedBound:
-    """Return what the log holds of a guarantee; ``_bound`` reads it."""
+    """Return a guarantee as the log holds it; ``_bound`` reads it."""
     return {
         "epsilon": bound.epsilon,
         "delta": bound.delta,
@@ -205,18 +217,19 @@ def _recorded(bound: Bound) -> RecordedBound:
 
 
 def _bound(stored: RecordedBound | None) -> Bound | None:
-    """The guarantee that ``_recorded`` wrote."""
+    """Return the guarantee that ``_recorded`` wrote; None if there is none."""
     if stored is None:
         return None
     return Bound(**stored, valid_in=("batch", "ordered", "setwise"))
 
 
 def account_of(terms: RecordedTerms) -> Account:
-    """The account of a budget, nothing spent."""
+    """Return an account with these terms on which nothing is spent."""
     if "segments" in terms:
-        each = terms.copy()
-        del each["segments"]
-        return Parallel({name: account_of(each) for name in terms["segments"]["names"]})
+        of_one_segment = terms.copy()
+        del of_one_segment["segments"]
+        names = terms["segments"]["names"]
+        return Parallel({name: account_of(of_one_segment) for name in names})
     if "shares" in terms:
         parts = {name: account_of(part) for name, part in terms["shares"].items()}
         return Shares(parts, terms["delta"], guarantee=_bound(terms.get("guarantee")))

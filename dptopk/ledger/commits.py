@@ -1,5 +1,5 @@
-"""One durable commit of the ledger for all that are ready to write: they wait for one disk, not in
-line for it.
+"""Shared commits: several threads write to the ledger in one transaction and wait for the
+disk once.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dptopk.ledger.ledger import Ledger
 
 
 class Commits:
-    """Writes of several threads in one transaction: who comes while it commits is part of the next
-    one.
+    """Writes of several threads in one transaction; a write that comes while it commits is part of
+    the next one.
 
     Args:
-        ledger: open.
+        ledger: the open ledger.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -28,24 +28,29 @@ class Commits:
         self._turn = threading.Lock()
 
     def do(self, work: Callable[[], object]) -> None:
-        """Write to the ledger, and wait until it is durable; raises what ``work`` raises.
+        """Write to the ledger and wait until it is durable; an error of ``work`` is raised.
 
-        A charge in ``work`` is durable when this returns: no noise may be drawn for it before. What
-        is refused leaves the others alone; any other error undoes the whole transaction, and all
-        are told.
+        A charge in ``work`` is durable when this returns: no noise may be drawn for it before. A
+        refusal does not affect the other writes. Any other error undoes the whole transaction, and
+        is raised in each of its threads.
+
+        Args:
+            work: the function that writes, such as a call of ``Ledger.charge``.
         """
-        mine: Future[None] = Future()
+        written: Future[None] = Future()
         with self._lock:
-            self._waiting.append((mine, work))
+            self._waiting.append((written, work))
         with self._turn:
-            if not mine.done():
+            # Another thread may have committed this write with its own, while this one waited.
+            if not written.done():
                 with self._lock:
                     batch = self._waiting
                     self._waiting = []
                 self._commit(batch)
-        mine.result()
+        written.result()
 
     def _commit(self, batch: list[tuple[Future[None], Callable[[], object]]]) -> None:
+        """Write a batch in one transaction, and set the result of each future."""
         refused: dict[Future[None], DptopkError] = {}
         try:
             with self._journal.write():
@@ -60,4 +65,7 @@ class Commits:
                 future.set_exception(error)
             return
         for future, _ in batch:
-            future.set_exception(refused[future]) if future in refused else future.set_result(None)
+            if future in refused:
+                future.set_exception(refused[future])
+            else:
+                future.set_result(None)

@@ -1,8 +1,8 @@
-"""State of one data set by the log: its accounts, and the sums of its charges.
+"""The state of one data set as the log defines it: its accounts, and the sums of its charges.
 
-Nothing here grows with the number of entries. A charge is entered with the record of what it took
-from each account (``Account.quote``), a release with the record of what came back: folding adds up
-recorded numbers, exactly.
+Nothing here grows with the number of entries. The entry of a charge records what it took from each
+account (``Account.quote``), the entry of a release records what came back. So replaying the log
+adds up recorded numbers, exactly, and decides nothing again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,20 @@ from dptopk.ledger.recorded import (
 
 
 def owner_of(analyst: str) -> str:
-    """The name of the account that holds an analyst's limit."""
+    """Return the name of the account that holds an analyst's limit."""
     return f"limit of {analyst!r}"
 
 
 @dataclass
 class Total:
-    """The sum of all charges, less refunds."""
+    """The sum of all charges of one analyst, less refunds.
+
+    Attributes:
+        costs: how often each cost was charged.
+        delta: the sum of the charges' δ, exactly.
+        adaptive: whether any charge is adaptive.
+        queries: the number of charges.
+    """
 
     costs: Counter[Cost] = field(default_factory=Counter)
     delta: Fraction = Fraction(0)
@@ -55,16 +62,18 @@ class Total:
         self.queries += 1
 
     def subtract(self, unused: Charge) -> None:
-        """Take costs off that never ran."""
+        """Subtract the costs of a refund; its δ stays charged."""
         self.costs.subtract(dict(unused.costs))
 
     def charge(self, neighbours: Neighbours) -> Charge:
-        """The sum as a charge; its delta rounded up."""
+        """Return the sum as a charge; its δ is rounded up, and at most the largest number
+        below 1.
+        """
         delta = min(round_up(self.delta), 1 - 2**-53)
         return Charge(+self.costs, delta=delta, adaptive=self.adaptive, neighbours=neighbours)
 
     def state(self) -> RecordedTotal:
-        """Return the state as JSON; ``restored`` reads it."""
+        """Return the total as JSON; ``restored`` reads it."""
         costs = {str(cost): times for cost, times in self.costs.items() if times}
         return {
             "costs": costs,
@@ -75,26 +84,36 @@ class Total:
 
     @classmethod
     def restored(cls, state: RecordedTotal) -> Total:
-        """The total that ``state`` gave."""
+        """Return the total of which ``state`` is the JSON."""
         costs = Counter({cost_of(cost): times for cost, times in state["costs"].items()})
         return cls(costs, Fraction(state["delta"]), state["adaptive"], state["queries"])
 
 
 @dataclass
 class DatasetState:
-    """The state of one data set by the log.
+    """The state of one data set as the log defines it.
 
     Attributes:
-        terms, account: of the dataset's budget.
-        limits: analyst -> terms and account of a limit.
-        limited: analyst -> the entry of that limit.
-        now, ever: analyst -> what was charged since the last renewal, and since the beginning.
-        seen: analyst -> what stored answers paid for by others have shown, since the last renewal.
-        segments: what was declared of disjoint segments (by what, their names), or None; then all
-            accounts are theirs.
-        kind: of the last question, as its charge recorded it, or None.
-        versioned, renewed: the entries of the last change of version and the last renewal.
-        closed: owners of accounts that an earlier version let spend more than is accepted today.
+        name: the name of the data set.
+        unit: the privacy unit, in words.
+        version: the present version of the data.
+        sensitivity: the caps on one unit, and the neighbour relation.
+        terms: the terms of the data set's budget.
+        account: the account with these terms, from which charges are paid.
+        limits: analyst -> terms and account of that analyst's limit.
+        limited: analyst -> the number of the entry of that limit.
+        now: analyst -> what was charged since the last renewal.
+        ever: analyst -> what was charged since the data set was made.
+        seen: analyst -> the costs of stored answers that others paid for and the analyst was shown,
+            since the last renewal.
+        renewals: how many renewals there were.
+        versioned: the number of the entry of the last change of version.
+        renewed: the number of the entry of the last renewal.
+        segments: the declared disjoint segments, for each of which the accounts have a part; None:
+            there are none.
+        kind: the kind of the last question, as its charge recorded it; None: it recorded none.
+        closed: the owners of accounts that an earlier version of dptopk let spend more than is
+            accepted today; they pay for nothing more.
     """
 
     name: str
@@ -116,24 +135,32 @@ class DatasetState:
     closed: list[str] = field(default_factory=list)
 
     def spent(self, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
-        """Charges since the last renewal (or ever), of one analyst or of all, net of what came
-        back.
+        """Return the sum of the charges since the last renewal, less refunds.
 
-        Of disjoint segments all charges since the last renewal are what the costliest one has been
-        charged; those of one analyst, or ever, are added up.
+        With disjoint segments, the sum of all analysts since the last renewal is what the costliest
+        segment was charged, since a user is in one of them. All other sums simply add up.
+
+        Args:
+            analyst: whose charges are added; None: everybody's.
+            lifetime: whether charges before the last renewal count too.
         """
         if self.segments and analyst is None and not lifetime:
             return self.account.spent()
         totals = self.ever if lifetime else self.now
-        return self._joined(totals.values() if analyst is None else _of(totals, analyst))
+        if analyst is None:
+            return self._joined(totals.values())
+        return self._joined(_total_of(totals, analyst))
 
     def shown(self, analyst: str) -> Charge:
-        """The charges of an analyst since the last renewal, including others' answers shown to that
-        analyst.
+        """Return what an analyst has learnt since the last renewal, as a charge.
+
+        It is the sum of the analyst's charges and of the costs of others' answers that the analyst
+        was shown.
         """
-        return self._joined([*_of(self.now, analyst), *_of(self.seen, analyst)])
+        return self._joined([*_total_of(self.now, analyst), *_total_of(self.seen, analyst)])
 
     def _joined(self, totals: Iterable[Total]) -> Charge:
+        """Return the sum of totals as a charge."""
         joined = Total()
         for total in totals:
             joined.costs.update(total.costs)
@@ -142,29 +169,44 @@ class DatasetState:
         return joined.charge(self.sensitivity.neighbours)
 
     def limits_of(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
-        """The account of the limit that binds an analyst, if there is one."""
-        one = canonical(analyst)
-        return self._only(
-            {owner_of(one): self.limits[one][1]} if one in self.limits else {}, segments
-        )
-
-    def accounts(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
-        """The accounts that a spend of an analyst must fit: the dataset's, and those of the
-        analyst's limits.
+        """Return the account of an analyst's limit, by the name of its owner; empty without a
+        limit.
 
         Args:
-            analyst: who spends.
-            segments: what the question is about; None: all data.
+            analyst: the analyst, in any spelling.
+            segments: the segments that a question is about; None: all data.
+        """
+        name = canonical(analyst)
+        accounts = {}
+        if name in self.limits:
+            _, account = self.limits[name]
+            accounts[owner_of(name)] = account
+        return self._only(accounts, segments)
+
+    def accounts(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
+        """Return the accounts that must pay for a charge, by the names of their owners.
+
+        They are that of the data set ("dataset"), or of the analyst's share of it, and that of the
+        analyst's limit.
+
+        Args:
+            analyst: the analyst who is charged.
+            segments: the segments that the question is about; None: all data.
 
         Raises:
             InvalidParameter: on segments that were not declared.
         """
-        found = {"dataset": self.account.account(canonical(analyst))}
-        return self._only(found | self.limits_of(analyst), segments)
+        accounts = {"dataset": self.account.account(canonical(analyst))}
+        return self._only(accounts | self.limits_of(analyst), segments)
 
     def _only(
         self, accounts: dict[str, Account], segments: Iterable[str] | None
     ) -> dict[str, Account]:
+        """Return accounts restricted to some segments; None stands for all data.
+
+        Raises:
+            InvalidParameter: on segments that were not declared.
+        """
         if segments is None:
             return accounts
         names = list(segments)
@@ -179,20 +221,27 @@ class DatasetState:
     def check_fit(
         self, charge: Charge, sensitivity: Sensitivity | None, version: str | None, unit: str | None
     ) -> None:
-        """Refuse a charge that was computed for other data than these; what is None was not stated.
+        """Refuse a charge that was computed for other data than these.
+
+        Args:
+            charge: the charge, whose neighbour relation must be that of the data.
+            sensitivity: the caps that it was computed for; None: not stated.
+            version: the version of the data that will be read; None: not stated.
+            unit: the privacy unit; None: not stated.
 
         Raises:
             InvalidParameter: naming what differs.
         """
-        truth = self.sensitivity
-        if charge.neighbours != truth.neighbours:
+        declared = self.sensitivity
+        if charge.neighbours != declared.neighbours:
             raise InvalidParameter(
-                f"charge is for neighbours {charge.neighbours!r}, the data for {truth.neighbours!r}"
+                f"charge is for neighbours {charge.neighbours!r}, the data for "
+                f"{declared.neighbours!r}"
             )
-        if sensitivity is not None and not sensitivity.covers(truth):
-            differ = f"the charge is for {sensitivity}, the dataset has {truth}"
+        if sensitivity is not None and not sensitivity.covers(declared):
+            difference = f"the charge is for {sensitivity}, the dataset has {declared}"
             raise InvalidParameter(
-                f"sensitivity: {differ}; use the caps of the dataset, or larger ones"
+                f"sensitivity: {difference}; use the caps of the dataset, or larger ones"
             )
         if version is not None and version != self.version:
             raise InvalidParameter(f"version: the dataset is at {self.version!r}, got {version!r}")
@@ -204,11 +253,15 @@ class DatasetState:
     def records(
         self, accounts: Mapping[str, Account], charge: Charge, stated: Budget | None = None
     ) -> dict[str, Record]:
-        """Return what each of these accounts takes for a charge; ``stated``: as for
-        ``Account.quote``.
+        """Return the record of what each of these accounts takes for a charge, by owner.
+
+        Args:
+            accounts: the accounts, by owner.
+            charge: the charge.
+            stated: the (ε, δ) that the question states for it, as for ``Account.quote``.
 
         Raises:
-            BudgetExceeded: by the first that does not cover it.
+            BudgetExceeded: naming the first account that does not cover it.
         """
         records = {}
         for owner, account in accounts.items():
@@ -222,36 +275,48 @@ class DatasetState:
         return records
 
     def returns(self, charged: Entry, unused: Charge) -> dict[str, Record]:
-        """Return the refund of a charge to each account; costs that cannot be refunded soundly stay
-        charged.
+        """Return the record of what comes back to each account for unused costs, by owner.
+
+        An account for which there is no sound way to take costs back is left out: they stay charged
+        to it.
+
+        Args:
+            charged: the entry of the charge.
+            unused: the costs that were not used.
         """
         returned = {}
         records = charged.body.get("records", {})
         if charged.seq < self.limited.get(canonical(charged.analyst), 0):
-            # it has the record of another limit, of which this one took all charges as one
-            records = {name: held for name, held in records.items() if name == "dataset"}
+            # The record of its limit is of a former one. The present limit took all earlier charges
+            # as one, so that its refund must not be computed from that record.
+            records = {owner: record for owner, record in records.items() if owner == "dataset"}
         for owner, account in self.accounts(charged.analyst, charged.body.get("segments")).items():
             with suppress(InvalidParameter):
                 returned[owner] = account.quote_refund(unused, records.get(owner))
         return returned
 
     def by_owner(self) -> dict[str, tuple[RecordedTerms, Account]]:
-        """Terms and account of everything that has a budget here: the dataset or its shares, and
-        the limits.
+        """Return terms and account of everything that has a budget here, by the owner's name.
+
+        They are the data set, or the shares of its budget, and the limits.
         """
-        found = {owner_of(name): held for name, held in self.limits.items()}
-        if not isinstance(self.account, Shares):
-            return {"dataset": (self.terms, self.account)} | found
-        parts = self.account.parts.items()
-        return {f"share {name}": (self.terms["shares"][name], part) for name, part in parts} | found
+        owned: dict[str, tuple[RecordedTerms, Account]] = {}
+        if isinstance(self.account, Shares):
+            for name, part in self.account.parts.items():
+                owned[f"share {name}"] = (self.terms["shares"][name], part)
+        else:
+            owned["dataset"] = (self.terms, self.account)
+        for analyst, limit in self.limits.items():
+            owned[owner_of(analyst)] = limit
+        return owned
 
     def merged(self) -> dict[str, Merged]:
-        """Return what each account of disjoint segments takes when users may have moved between
-        them.
+        """Return what each account must start from when users may have moved between segments.
 
-        A user who was in one segment and is in another pays in both. A filter of each segment goes
-        on from totals that are at least those of every segment. Registered costs begin anew with a
-        charge that covers what any segment has spent.
+        A user who was in one segment and is now in another has been charged by the first, and is
+        charged by the second from now on. So a filter goes on in each segment from totals that are
+        at least those of every segment, and registered costs start again with a charge that covers
+        what any segment has spent. Without segments nothing changes, and the result is empty.
 
         Raises:
             BudgetExceeded: when that does not fit into one account.
@@ -271,7 +336,10 @@ class DatasetState:
         return merged
 
     def merge(self, merged: Mapping[str, Merged]) -> None:
-        """Begin each account anew with what ``merged`` said that it takes.
+        """Let each account start from what ``merged`` returned.
+
+        Args:
+            merged: owner of an account -> what it starts from.
 
         Raises:
             LedgerError: when an account of segments is left out.
@@ -291,11 +359,11 @@ class DatasetState:
 
     def unspent(self) -> DatasetState:
         """Return the data set with an unspent budget and no limits, to replay its charges."""
-        unspent = account_of(self.terms)
-        return replace(self, account=unspent, limits={}, now={}, ever={}, seen={}, closed=[])
+        account = account_of(self.terms)
+        return replace(self, account=account, limits={}, now={}, ever={}, seen={}, closed=[])
 
     def copy(self) -> DatasetState:
-        """An equal state that shares nothing with this one."""
+        """Return an equal state that shares no accounts with this one."""
         return DatasetState.restored(self.name, self.state())
 
     def state(self) -> RecordedData:
@@ -322,11 +390,11 @@ class DatasetState:
 
     @classmethod
     def restored(cls, name: str, state: RecordedData) -> DatasetState:
-        """The state of a dataset that ``state`` gave."""
-        limits = {
-            who: (terms, _restored(terms, spent)) for who, (terms, spent) in state["limits"].items()
-        }
-        found = cls(
+        """Return the state of which ``state`` is the JSON."""
+        limits = {}
+        for analyst, (terms, account_state) in state["limits"].items():
+            limits[analyst] = (terms, _restored(terms, account_state))
+        restored = cls(
             name=name,
             unit=state["unit"],
             version=state["version"],
@@ -345,34 +413,34 @@ class DatasetState:
             kind=state["kind"],
             closed=state["closed"],
         )
-        if "dataset" in found.closed:
-            found.account.close()
-        for owner, (_, account) in found.by_owner().items():
-            if owner in found.closed:
+        if "dataset" in restored.closed:
+            restored.account.close()
+        for owner, (_, account) in restored.by_owner().items():
+            if owner in restored.closed:
                 account.close()
-        return found
+        return restored
 
 
 def _states(totals: Mapping[str, Total]) -> dict[str, RecordedTotal]:
-    """The totals of each analyst as JSON; ``_totals`` reads it."""
+    """Return the totals of each analyst as JSON; ``_totals`` reads it."""
     return {who: total.state() for who, total in totals.items()}
 
 
 def _totals(states: Mapping[str, RecordedTotal]) -> dict[str, Total]:
-    """The totals that ``_states`` wrote."""
+    """Return the totals of each analyst, of which ``_states`` wrote the JSON."""
     return {who: Total.restored(total) for who, total in states.items()}
 
 
-def _of(totals: dict[str, Total], analyst: str) -> list[Total]:
-    """The total of an analyst, if there is one."""
-    one = canonical(analyst)
-    if one in totals:
-        return [totals[one]]
+def _total_of(totals: dict[str, Total], analyst: str) -> list[Total]:
+    """Return the total of an analyst in a list, which is empty if there is none."""
+    name = canonical(analyst)
+    if name in totals:
+        return [totals[name]]
     return []
 
 
 def _restored(terms: RecordedTerms, state: Record) -> Account:
-    """The account of these terms that has spent what a state says."""
+    """Return an account with these terms that has spent what its state records."""
     account = account_of(terms)
     account.restore(state)
     return account

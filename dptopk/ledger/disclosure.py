@@ -1,5 +1,4 @@
-"""This module says what a ledger can state about a dataset for auditors and for a public registry
-of deployments.
+"""The statement about a data set for auditors and for a public registry of deployments.
 
 The groups are those of the OpenDP deployments registry (its transparency tiers): basic facts, the
 privacy guarantee, its unit, the accounting, the implementation. What only the curator knows is
@@ -46,12 +45,13 @@ UNPROTECTED = (
 def statement(
     ledger: Reader, dataset: str, about: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A disclosure about a dataset, as JSON can hold it: all from the ledger, but for what the
-    curator states.
+    """Return a disclosure about a data set as JSON can hold it.
+
+    Everything is taken from the ledger, except for what the curator states.
 
     Args:
-        ledger: whose log says it.
-        dataset: its name.
+        ledger: the ledger.
+        dataset: the name of the data set.
         about: what no ledger knows, as text: curator, intended_use, data_product, published,
             population, access_control, parameters_chosen (how the parameters were chosen, and
             whether anybody saw the data before).
@@ -61,7 +61,7 @@ def statement(
         renewed.
 
     Raises:
-        InvalidParameter: for other keys, or a dataset that there is not.
+        InvalidParameter: for other keys, or a data set that is not in the ledger.
     """
     stated = dict(about or {})
     if not stated.keys() <= set(STATED):
@@ -126,21 +126,21 @@ def statement(
 
 
 def _mechanism_name(spend: Spend) -> str:
-    """Return what a charge was for, in the words of its record."""
+    """Return what a charge was for, in the words of its record, or "unnamed"."""
     recorded = spend.mechanism.get("text") or spend.mechanism.get("name")
     return str(recorded or "unnamed")
 
 
 def zcdp_of(terms: Mapping[str, Any]) -> dict[str, float]:
-    """The ρ of a budget in ρ, and the δ within which it may fail; empty for other terms."""
-    rho = terms.get("budget", [])[2:]
-    if rho:
-        return {"rho": rho[0], "failure_delta": terms["filter"]["failure_delta"]}
-    return {}
+    """Return the ρ of a budget in ρ, and the δ within which it may fail; empty for other terms."""
+    budget = terms.get("budget", [])  # [ε, δ], or [ε, δ, ρ] where it is stated in ρ
+    if len(budget) < 3:
+        return {}
+    return {"rho": budget[2], "failure_delta": terms["filter"]["failure_delta"]}
 
 
 def statement_page(statement_terms: Mapping[str, Any]) -> str:
-    """The same as one HTML page that needs nothing from elsewhere."""
+    """Return a disclosure, as ``statement`` makes it, as an HTML page that loads nothing else."""
     title = f"Privacy statement: {escape(statement_terms['basic']['dataset'])}"
     page = [
         (
@@ -155,19 +155,23 @@ def statement_page(statement_terms: Mapping[str, Any]) -> str:
 
 
 def _lines(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Rows (name, value) of nested parts."""
-    if name.endswith("budget") and isinstance(
-        part, list
-    ):  # as Budget.terms writes it: ε and δ, or null, δ and ρ
-        part = {
-            key: value
-            for key, value in zip(("epsilon", "delta", "rho"), part, strict=False)
-            if value is not None
-        }
+    """Yield the rows (name, value) of a nested part; a nested name is "outer, inner".
+
+    Args:
+        part: a mapping, a list or a value.
+        name: the name of the part; "": it has none.
+    """
+    if name.endswith("budget") and isinstance(part, list):
+        # Budget.terms writes ε and δ, or null, δ and ρ.
+        names = ("epsilon", "delta", "rho")
+        pairs = zip(names, part, strict=False)
+        part = {key: value for key, value in pairs if value is not None}
     if not isinstance(part, Mapping | list) or not part:
         yield name.replace("_", " "), "not stated" if part is None else part
         return
-    for key, value in (
-        part.items() if isinstance(part, Mapping) else (("", value) for value in part)
-    ):
-        yield from _lines(value, ", ".join(filter(None, (name, key))))
+    if isinstance(part, list):
+        for value in part:
+            yield from _lines(value, name)
+        return
+    for key, value in part.items():
+        yield from _lines(value, f"{name}, {key}" if name and key else name or key)

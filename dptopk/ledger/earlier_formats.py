@@ -1,8 +1,8 @@
 """Entries of formats 1 and 2, read as entries of today's format.
 
-A ledger of an earlier format is never written to. Each of its entries, once its hash was checked by
-the rules of its time, is read as the entry that today's format has for it, under the same number:
-so an old ledger is shown and verified like any other, and a migration writes down what was read.
+A ledger of an earlier format is never written to. After the hash of an entry was checked by the
+rules of its time, the entry is read as the one that today's format has for it, under the same
+number. So an old ledger is shown and verified like any other, and a migration writes what was read.
 
 * Format 1 had no records of what a charge took from each account: they are computed again. An
   account that would refuse today what it accepted then is listed under ``beyond``; it takes no
@@ -32,43 +32,49 @@ from dptopk.ledger.recorded import RecordedData, RecordedTerms
 if TYPE_CHECKING:
     from dptopk.ledger.replay import LedgerState
 
-RECORDS = 2  # the first format with records of what was taken
+RECORDS = 2  # the first format with records of what a charge took from each account
 QUESTIONS = 3  # the first format whose releases repeat the question
 
 
 class EarlierFormats:
-    """Reads the entries of one log, in order, as today's.
+    """The reader of the entries of one log, in order, in today's format.
 
     Attributes:
-        format: of the entries that come next; today's for a log that began with it.
+        format: the format of the entries that come next.
+        began: the format of the first entry.
     """
 
     def __init__(self) -> None:
         self.format = FORMAT
         self.began = FORMAT
         self._questions: dict[int, str] = {}
-        self._charges: dict[int, Entry] = {}  # of format 1, not released yet
+        self._charges: dict[int, Entry] = {}  # charges of format 1 that were not released yet
         self._spellings: dict[tuple[str, str], str] = {}
 
     def rule(self, entry: Entry) -> int:
-        """The format whose rules an entry follows.
+        """Return the format whose rules an entry follows.
 
         Raises:
             LedgerError: when this version does not know it.
         """
         if entry.kind in {"ledger", "format"}:
-            found = entry.body["format"]
+            stated = entry.body["format"]
         else:
-            found = self.format
-        if type(found) is not int or not 1 <= found <= FORMAT:
+            stated = self.format
+        if type(stated) is not int or not 1 <= stated <= FORMAT:
             raise LedgerError(
-                f"the ledger has format {found!r}; this version reads format {FORMAT} and earlier "
+                f"the ledger has format {stated!r}; this version reads format {FORMAT} and earlier "
                 "ones"
             )
-        return found
+        return stated
 
     def today(self, entry: Entry, ledger: LedgerState) -> Entry:
-        """Return the entry of today's format for one of this log; ``ledger``: before it."""
+        """Return the entry that today's format has for an entry of this log.
+
+        Args:
+            entry: the entry, as it was written.
+            ledger: the state before it.
+        """
         if entry.kind == "ledger":
             self.format = self.began = self.rule(entry)
             return entry
@@ -86,47 +92,56 @@ class EarlierFormats:
         return entry
 
     def _upgrade(self, entry: Entry, ledger: LedgerState) -> Entry:
-        """From here on the rules of a later format hold, on the state that was written down."""
+        """Return the entry for an upgrade to a later format.
+
+        The later format's rules hold from here on. If the state that was recorded at the upgrade
+        differs from the one computed today, the entry holds the recorded one.
+        """
         self.format = self.rule(entry)
         self._charges.clear()
-        then = _states_in(entry, ledger)
-        now = {name: state.state() for name, state in ledger.datasets.items()}
-        if then is None or then == now:
+        recorded = _states_in(entry, ledger)
+        computed = {name: state.state() for name, state in ledger.datasets.items()}
+        if recorded is None or recorded == computed:
             return replace(entry, body={"format": self.format})
-        return replace(entry, body={"format": self.format, "datasets": then})
+        return replace(entry, body={"format": self.format, "datasets": recorded})
 
     def _recorded(self, entry: Entry, ledger: LedgerState) -> Entry:
-        """An entry of format 1 with what today's log says of it besides."""
+        """Return an entry of format 1 with the records that today's format has in addition."""
         read = getattr(self, f"_{entry.kind}", None)
         if read is None:
             return entry
         return read(entry, ledger)
 
     def _dataset(self, entry: Entry, _ledger: LedgerState) -> Entry:
+        """Return the entry of a data set or a renewal, with the terms of its filter."""
         return replace(entry, body=entry.body | {"terms": _terms(entry.body["terms"])})
 
     _renewal = _dataset
 
     def _limit(self, entry: Entry, ledger: LedgerState) -> Entry:
+        """Return the entry of a limit, with what it takes for what the analyst has learnt
+        before.
+        """
         analyst = canonical(entry.analyst)
         state = ledger.dataset(entry.dataset)
         terms = _terms(entry.body["terms"])
-        shown = state.shown(analyst)
-        before = self._spellings.setdefault((entry.dataset, analyst), entry.analyst)
-        closed = before != entry.analyst  # a second spelling had a second limit then
+        learnt = state.shown(analyst)
+        first_spelling = self._spellings.setdefault((entry.dataset, analyst), entry.analyst)
+        closed = first_spelling != entry.analyst  # a second spelling had a second limit then
         try:
-            record = account_of(terms).quote_past(shown)
+            record = account_of(terms).quote_past(learnt)
         except DptopkError:
             closed = True
         if closed:
-            shown = Charge()
-            record = account_of(terms).quote_past(shown)
-        body = {"terms": terms, "charge": str(shown), "record": record}
+            learnt = Charge()
+            record = account_of(terms).quote_past(learnt)
+        body = {"terms": terms, "charge": str(learnt), "record": record}
         if closed:
             body["beyond"] = [owner_of(analyst)]
         return replace(entry, analyst=analyst, body=body)
 
     def _charge(self, entry: Entry, ledger: LedgerState) -> Entry:
+        """Return the entry of a charge, with the records of what it takes from each account."""
         analyst = canonical(entry.analyst)
         charge = Charge.parse(entry.body["charge"])
         accounts = ledger.dataset(entry.dataset).accounts(analyst)
@@ -134,10 +149,16 @@ class EarlierFormats:
         body = entry.body | {"records": records}
         if beyond:
             body["beyond"] = beyond
-        entry = self._charges[entry.seq] = replace(entry, analyst=analyst, body=body)
-        return entry
+        charged = replace(entry, analyst=analyst, body=body)
+        self._charges[entry.seq] = charged
+        return charged
 
     def _release(self, entry: Entry, ledger: LedgerState) -> Entry:
+        """Return the entry of a release, with the records of what comes back to each account.
+
+        Raises:
+            LedgerError: if the charge was released before.
+        """
         seq = entry.body["charge"]
         state = ledger.dataset(entry.dataset)
         charged = self._charges.pop(seq, None)
@@ -153,25 +174,26 @@ class EarlierFormats:
 
 
 def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedData] | None:
-    """The states of data sets that an upgrade wrote down, as today's log has them; None: it wrote
-    none that can be read. ``ledger``: before it.
+    """Return the states of data sets that an upgrade recorded, in today's form.
+
+    It is None if there are none that can be read. ``ledger`` is the state before the upgrade.
     """
+    states = {}
     try:
-        held = entry.body["state"]["datasets"]
-        limited = {name: state.limited for name, state in ledger.datasets.items()}
-        whole = {
-            name: _whole(state, dict.fromkeys(state["limits"], entry.seq) | limited.get(name, {}))
-            for name, state in held.items()
-        }
-        then = {name: DatasetState.restored(name, state) for name, state in whole.items()}
-        return {name: state.state() for name, state in then.items()}
+        for name, recorded in entry.body["state"]["datasets"].items():
+            # The upgrade did not record when limits were set: at its own entry at the latest.
+            limited = dict.fromkeys(recorded["limits"], entry.seq)
+            if name in ledger.datasets:
+                limited |= ledger.datasets[name].limited
+            states[name] = DatasetState.restored(name, _whole(recorded, limited)).state()
     except (DptopkError, KeyError, TypeError, ValueError, AttributeError):
         return None
+    return states
 
 
 def _whole(state: Mapping[str, Any], limited: dict[str, int]) -> RecordedData:
-    """The state of a data set in an earlier format, with the parts that it did not have yet, such
-    as the entries of its limits.
+    """Return the state of a data set in an earlier format, completed by the parts that it did not
+    have yet, such as ``limited``: analyst -> the number of the entry of their limit.
     """
     return {
         "unit": state["unit"],
@@ -188,23 +210,31 @@ def _whole(state: Mapping[str, Any], limited: dict[str, int]) -> RecordedData:
         "seen": state.get("seen", {}),
         "sensitivity": state["sensitivity"],
         "account": state["account"],
-        "limits": {who: (_terms(terms), spent) for who, (terms, spent) in state["limits"].items()},
+        "limits": {
+            analyst: (_terms(terms), account_state)
+            for analyst, (terms, account_state) in state["limits"].items()
+        },
         "limited": limited,
     }
 
 
 def _terms(terms: RecordedTerms) -> RecordedTerms:
-    """Terms of format 1 with what was computed when they were made, as today's log holds it."""
+    """Return terms of format 1 with what was computed when a filter was made, as today's format has
+    them.
+    """
     if "budget" not in terms or "filter" in terms:
         return terms
     total = Budget.of_terms(terms["budget"])
-    half = total.delta / 2  # what format 1 set aside for failures
+    failure_delta = total.delta / 2  # as format 1 divided δ
     method: FilterMethod | None = "renyi" if total.rho is None else None
-    return terms | {"filter": Filter(total, method=method, failure_delta=half).terms()}
+    filter_ = Filter(total, method=method, failure_delta=failure_delta)
+    return terms | {"filter": filter_.terms()}
 
 
 def _quoted(accounts: dict[str, Account], charge: Charge) -> tuple[dict[str, Record], list[str]]:
-    """Return what each account takes for a charge, and which would refuse it."""
+    """Return the record of what each account takes for a charge, and the owners of those that would
+    refuse it.
+    """
     records: dict[str, Record] = {}
     beyond: list[str] = []
     for owner, account in accounts.items():
@@ -216,7 +246,7 @@ def _quoted(accounts: dict[str, Account], charge: Charge) -> tuple[dict[str, Rec
 
 
 def _returned(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Record]:
-    """Return what comes back to each account that took something for a charge."""
+    """Return the record of what comes back to each account that took something for a charge."""
     records = charged.body["records"]
     returned: dict[str, Record] = {}
     for owner, account in state.accounts(charged.analyst).items():

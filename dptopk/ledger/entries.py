@@ -1,8 +1,7 @@
-"""One line of the log: its normal form, its text and its place in the hash chain.
+"""One entry of the log: its normal form, its text and its hash in the chain.
 
-A body is brought into normal form, what JSON gives back for it, before it is hashed: keys are
-texts, tuples are lists, NaN and infinities are refused. So an entry that was written is the entry
-that is read.
+A body is brought into normal form, as JSON gives it back, before it is hashed: keys are texts,
+tuples are lists, NaN and infinities are refused. So an entry is read exactly as it was written.
 
 The chain: hash_n = H(hash_(n-1) ‖ entry_n) with H = SHA-256, or HMAC-SHA-256 when a key is given.
 """
@@ -19,19 +18,28 @@ from typing import Any
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
 
-# Of the entries that are written. Who changes what an entry of some kind holds or means gives it
-# another number, and adds to ``earlier_formats`` how entries of the number before are read.
+# The format of the entries that are written. A change of what an entry holds or means needs another
+# number, and an addition to ``earlier_formats`` that reads entries with the number before.
 FORMAT = 3
-GENESIS = "0" * 64
-# Of objects and lists inside one another. Python reads JSON by recursion: a body that is written
-# near its limit cannot be read by whoever has more calls under way.
+GENESIS = "0" * 64  # stands for the hash before the first entry
+# Objects and lists may be nested this deep. Python reads JSON by recursion: a body that is written
+# near the limit of that could not be read by a program with more calls under way.
 DEEPEST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the log; ``body`` is a JSON object, ``at`` a UTC time that informs but decides
-    nothing.
+    """One entry of the log.
+
+    Attributes:
+        seq: its number, from 1.
+        at: the UTC time at which it was written; nothing is decided by it.
+        kind: what happened, such as "charge".
+        dataset: the name of the data set; "" if it is about the ledger.
+        analyst: the name of the analyst; "" if it is about nobody.
+        body: the details, a JSON object.
+        previous: the hash of the entry before.
+        hash: its own hash.
     """
 
     seq: int
@@ -45,14 +53,14 @@ class Entry:
 
     @classmethod
     def read(cls, row: tuple[Any, ...]) -> Entry:
-        """An entry from a row of the database.
+        """Return the entry in a row of the database.
 
         Raises:
             LedgerError: when the row cannot be one: wrong types, or a body that is no JSON object.
         """
         seq, at, kind, dataset, analyst, text, previous, digest_ = row
-        texts = all(isinstance(cell, str) for cell in row[1:])
-        if type(seq) is not int or not texts:
+        all_text = all(isinstance(cell, str) for cell in row[1:])
+        if type(seq) is not int or not all_text:
             raise LedgerError("a row of the log has the wrong content: the ledger was damaged")
         try:
             body = json.loads(text)
@@ -63,7 +71,7 @@ class Entry:
         return cls(seq, at, kind, dataset, analyst, body, previous, digest_)
 
     def chained(self, key: bytes | None, format_: int = FORMAT) -> str:
-        """The hash that this entry must have, by the rules of a format.
+        """Return the hash that this entry must have with a key, by the rules of a format.
 
         Raises:
             LedgerError: when its text cannot be hashed by the rules of format 1.
@@ -87,7 +95,7 @@ class Entry:
 
 
 def digest(key: bytes | None, text: str) -> str:
-    """SHA-256 of a text, or its HMAC when there is a key."""
+    """Return the SHA-256 of a text in hexadecimal, or its HMAC if there is a key."""
     data = text.encode()
     if key:
         return hmac.new(key, data, hashlib.sha256).hexdigest()
@@ -95,21 +103,21 @@ def digest(key: bytes | None, text: str) -> str:
 
 
 def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
-    """The one argument as it will be read again: keys as texts, tuples as lists; an empty object
-    for None.
+    """Return the one keyword argument as JSON will give it back: keys as texts, tuples as lists.
+
+    None becomes an empty object.
 
     Raises:
         InvalidParameter: on what JSON cannot hold: NaN, infinities, other types, keys that become
-        the same text.
+            the same text.
     """
     ((name, body),) = bodies.items()
     if not isinstance(body, Mapping | None):
         raise InvalidParameter(f"{name} must be a mapping, got {type(body).__name__}")
     try:
-        read = json.loads(
-            json.dumps(dict(body or {}), allow_nan=False), object_pairs_hook=_distinct
-        )
-        canonical_json(read)
+        text = json.dumps(dict(body or {}), allow_nan=False)
+        read = json.loads(text, object_pairs_hook=_distinct)
+        canonical_json(read)  # refuses what cannot be hashed
         too_deep = _is_deeper(read, DEEPEST)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidParameter(
@@ -123,7 +131,7 @@ def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    """Whether objects and lists lie inside one another on more than so many levels."""
+    """Return whether objects and lists are nested on more than this many levels."""
     if isinstance(value, dict):
         parts: Iterable[object] = value.values()
     elif isinstance(value, list):
@@ -134,6 +142,7 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object as a dictionary; two equal keys are refused."""
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError("two keys have the same text")
     return dict(pairs)

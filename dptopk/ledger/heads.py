@@ -1,9 +1,9 @@
 """Exported heads: the number and hash of the last entry, stored in another place.
 
 A database that was restored from a backup, copied without its journal, or cut off at its end looks
-whole. A head that was written elsewhere after a later commit tells: the log must still hold that
-entry with that hash. A head file is replaced by a later head of the same log alone, by one process
-at a time. A database may hold the head instead.
+complete. A head that was written elsewhere after a later commit shows it: the log must still hold
+that entry with that hash. A head file is replaced only by a later head of the same log, by one
+process at a time. A database may hold the head instead of a file.
 """
 
 from __future__ import annotations
@@ -28,13 +28,19 @@ if sys.platform != "win32":  # there heads are replaced without a lock
     import fcntl
 
 
-_MAX_SEQ = 2**63 - 1  # of an integer in SQLite and PostgreSQL
-_MAX_BYTES = 10_000  # of a head file; one that is written here has 150
+_MAX_SEQ = 2**63 - 1  # the largest integer in SQLite and PostgreSQL
+_MAX_BYTES = 10_000  # a larger file is no head file; one that is written here has 150 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The end of a log: sequence number and hash of its last entry, and the ledger's identity."""
+    """The end of a log.
+
+    Attributes:
+        seq: the sequence number of its last entry.
+        hash: the hash of that entry.
+        ledger: the identity of the ledger; None in heads of earlier versions.
+    """
 
     seq: int
     hash: str
@@ -42,7 +48,7 @@ class Head:
 
     @classmethod
     def of(cls, head: Mapping[str, Any]) -> Head:
-        """A head as it was exported.
+        """Return a head as it was exported.
 
         Raises:
             InvalidParameter: when it is not one.
@@ -62,8 +68,11 @@ class Head:
         return cls(seq, hash_, ledger)
 
     def problem(self, ledger: str | None, hash_there: str | None) -> str:
-        """Describe what is wrong with a log with this hash at the head's entry (None: no such
-        entry); '' if nothing.
+        """Return what is wrong with a log by this head; "" if nothing.
+
+        Args:
+            ledger: the identity of the log's ledger.
+            hash_there: the hash of the log's entry with this number; None: there is no such entry.
         """
         if self.ledger is not None and ledger is not None and self.ledger != ledger:
             return "the head belongs to another ledger"
@@ -79,15 +88,15 @@ class HeadFile:
     """A head in a file.
 
     Args:
-        path: where it is; a link to it stays one.
-        ledger: the file of the ledger whose head it is, which is never opened here.
+        path: the path of the file; a link to it stays a link.
+        ledger: the file of the ledger whose head it is, which is never opened here; None: unknown.
     """
 
     path: Path
     ledger: LedgerFile | None = None
 
     def read(self) -> Head | None:
-        """The head; None when there is no file.
+        """Return the head; None if there is no file.
 
         Raises:
             InvalidParameter: when the file holds no head.
@@ -107,60 +116,66 @@ class HeadFile:
             ) from None
 
     def _refuse_what_is_no_head(self) -> None:
-        """Refuse a pipe or a device, whose reading may never end, and the ledger, whose locks would
-        be dropped when it is closed.
+        """Refuse a path that must not be opened as a head.
+
+        To read a pipe or a device may never end; to close a file of the ledger would drop its
+        locks.
 
         Raises:
             OSError: when there is no file.
-            ValueError: when what is there now is none that may be read.
+            ValueError: when it is no regular small file, or one of the ledger's.
         """
-        found = self.path.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
+        status = self.path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
             raise ValueError("no file of a head")
-        if self.ledger is not None and self.ledger.is_one_of_its_files(found):
+        if self.ledger is not None and self.ledger.is_one_of_its_files(status):
             raise ValueError("a file of the ledger")
 
     def _where(self) -> Path:
-        """The file itself: a link to another disk must not become a file on this one."""
+        """Return the path with links followed: a link to another disk must not be replaced by a
+        file on this one.
+        """
         return Path(os.path.realpath(self.path))
 
     def place(self) -> HeadPlace:
-        """Return how a ledger records where this is."""
+        """Return how a ledger records this place."""
         return {"kind": "file", "name": self.path.name}
 
     def remove(self) -> None:
-        """Take the head away: from here on it is stored elsewhere.
+        """Remove the head, which is stored elsewhere from now on.
 
         Raises:
             LedgerError: when it cannot be removed.
         """
-        where = self._where()
+        path = self._where()
         try:
-            with _held(lock_beside(where)):
-                where.unlink(missing_ok=True)
+            with _locked(lock_beside(path)):
+                path.unlink(missing_ok=True)
         except OSError as error:
             raise LedgerError(
                 f"the head in {self.path.name!r} cannot be removed: {error.strerror}"
             ) from None
 
     def swap(self, old: Head | None, new: Head) -> bool:
-        """Replace a head, whole and durably, if it is still the one there; whether it was.
+        """Replace the head ``old`` durably; return False if another one is there.
+
+        A crash leaves the old head or the new one, never a part of it.
 
         Raises:
             LedgerError: when it cannot be written; the entry itself is in the ledger.
         """
-        where = self._where()
-        beside = where.with_name(f".{where.name}.{secrets.token_hex(8)}")
+        path = self._where()
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            with _held(lock_beside(where)):
+            with _locked(lock_beside(path)):
                 if self.read() != old:
                     return False
-                _write_durably(beside, canonical_json(asdict(new)) + "\n")
-                beside.replace(where)
-                _sync_folder(where.parent)
+                _write_durably(temporary, canonical_json(asdict(new)) + "\n")
+                temporary.replace(path)
+                _sync_folder(path.parent)
         except OSError as error:
             with suppress(OSError):
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             raise LedgerError(
                 f"the head could not be written to {self.path.name!r}: {error.strerror}"
             ) from None
@@ -168,21 +183,23 @@ class HeadFile:
 
 
 def _write_durably(path: Path, text: str) -> None:
-    """Write a new file that only its owner can read, all of it.
+    """Write a new file that only its owner can read, and wait until the disk has it.
 
     Raises:
-        OSError: when it is there already, or the disk does not take all of it.
+        OSError: when the file exists, or the disk does not take all of it.
     """
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-        file.write(text.encode())  # again until all of it is written
+        file.write(text.encode())  # a buffered file writes until all of it is written
         file.flush()
         os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a file's new name in a folder durable: else a crash of the machine brings back the
-    former head, which the log knows to be an old one.
+    """Make a file's new name in a folder durable.
+
+    Otherwise a crash of the machine could bring back the former head, which the log would refuse as
+    an old one.
     """
     if sys.platform == "win32":  # where a folder cannot be opened
         return
@@ -194,21 +211,22 @@ def _sync_folder(folder: Path) -> None:
 
 
 def lock_beside(path: Path) -> Path:
-    """The file that is locked while a head file is replaced; it stays, so it tells it from an
-    exported head.
+    """Return the file that is locked while a head file is replaced.
+
+    It is never deleted, so that a head file can be told from an exported head.
     """
     return path.with_name(f".{path.name}.lock")
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """Hold a lock file, so that one process at a time compares and replaces a head."""
     if sys.platform == "win32":
         yield
         return
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # closing it gives the lock back
+        fcntl.flock(lock, fcntl.LOCK_EX)  # closing the file releases the lock
         yield
     finally:
         os.close(lock)
@@ -218,7 +236,7 @@ class HeadTable:
     """A head in a database, preferably on another server: the only row of its table.
 
     Args:
-        url: as SQLAlchemy takes it; SQLite or PostgreSQL.
+        url: the URL of a SQLite or PostgreSQL database, as SQLAlchemy takes it.
 
     Raises:
         LedgerError: when it cannot be opened.
@@ -232,34 +250,37 @@ class HeadTable:
         )
 
     def read(self) -> Head | None:
-        """The head, if there is one."""
-        found, _ = self._run("SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1")
-        if found:
-            return Head.of(dict(zip(("ledger", "seq", "hash"), found[0], strict=True)))
+        """Return the head; None if there is none."""
+        rows, _ = self._run("SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1")
+        for ledger, seq, hash_ in rows:
+            return Head.of({"ledger": ledger, "seq": seq, "hash": hash_})
         return None
 
     def swap(self, old: Head | None, new: Head) -> bool:
-        """Replace a head durably, if it is still the one there; whether it was."""
+        """Replace the head ``old`` durably; return False if another one is there."""
         change = (
             "INSERT INTO dptopk_head VALUES (1, :ledger, :seq, :hash) ON CONFLICT (id) "
             "DO UPDATE SET ledger = :ledger, seq = :seq, hash = :hash "
             "WHERE dptopk_head.seq = :old_seq AND dptopk_head.hash = :old_hash"
         )
-        there = Head(-1, "") if old is None else old
-        return self._run(change, **asdict(new), old_seq=there.seq, old_hash=there.hash)[1] == 1
+        replaced = Head(-1, "") if old is None else old  # no stored head has this number
+        _, changed = self._run(change, **asdict(new), old_seq=replaced.seq, old_hash=replaced.hash)
+        return changed == 1
 
     def place(self) -> HeadPlace:
-        """Return how a ledger records where this is; without the address, which may hold a
+        """Return how a ledger records this place; the address is left out, since it may hold a
         password.
         """
         return {"kind": "database", "name": self._url.partition(":")[0]}
 
     def remove(self) -> None:
-        """Take the head away: from here on it is stored elsewhere."""
+        """Remove the head, which is stored elsewhere from now on."""
         self._run("DELETE FROM dptopk_head WHERE id = 1")
 
     def _run(self, statement: str, **values: str | int | None) -> tuple[list[Any], int]:
-        """Run a statement by itself; its rows, and how many it changed."""
+        """Run a statement in a transaction of its own; return its rows, and how many rows it
+        changed.
+        """
         import sqlalchemy as sa
 
         try:
@@ -275,8 +296,11 @@ class HeadTable:
 
 
 def witness_at(place: str | Path, ledger: LedgerFile | None = None) -> HeadFile | HeadTable:
-    """Return the storage of a head at a path or a database URL; ``ledger``: the file of its ledger,
-    if that is one.
+    """Return the storage of a head at a path or a database URL.
+
+    Args:
+        place: the path or URL.
+        ledger: the file of the ledger, if that is one.
     """
     if "://" in str(place):
         return HeadTable(str(place))

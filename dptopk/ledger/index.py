@@ -1,10 +1,10 @@
-"""Lookup of keys, releases and stored answers in the log: names that lead to entries, hash-chained.
+"""The lookup of keys, releases and stored answers: rows that lead from names to entries.
 
 A charge is found by its key, a release by its charge, a stored answer by its question, a reuse by
-whom it was shown to. The rows that lead from names to entries lie beside the log and could be lost
-with every hash of the log in order: then a key would be charged again, and answered otherwise. So
-names fall into buckets, and the state of the ledger holds the hash of the chain of each bucket's
-rows: a row that is missing, changed or added is found whenever its bucket is read.
+whom it was shown to. The rows lie beside the log and could be lost while every hash of the log is
+right: a key would then be charged again, and get another answer. So names are divided into buckets,
+and the state of the ledger holds a chained hash of each bucket's rows: a row that is missing,
+changed or added is found whenever its bucket is read.
 """
 
 from __future__ import annotations
@@ -14,45 +14,54 @@ from collections.abc import Iterable, Iterator
 from dptopk._internal.json_text import fingerprint
 from dptopk.ledger.entries import GENESIS, Entry, digest
 
-DIGITS = 3  # of a name make its bucket: 4096 buckets
+DIGITS = 3  # so many hexadecimal digits of a name are its bucket: there are 4096 buckets
 
-Place = tuple[int, str]  # an entry and a name that leads to it
+Place = tuple[int, str]  # the number of an entry, and a name that leads to it
 
 
 def name_of(kind: str, *found_by: str | int) -> str:
-    """The name of what is found by these: "once", "release", "answer" or "seen", and what it is
-    found by.
+    """Return the name that leads to an entry, a hash.
+
+    Args:
+        kind: "once", "release", "answer" or "seen".
+        found_by: what the entry is found by, such as data set, analyst and key.
     """
     return fingerprint([kind, *found_by])
 
 
 def bucket_of(name: str) -> str:
-    """The bucket that a name falls into."""
+    """Return the bucket of a name."""
     return name[:DIGITS]
 
 
 def chain_of(places: Iterable[Place], before: str = GENESIS) -> str:
-    """The hash of a chain of places that continues the hash ``before``."""
+    """Return the hash of a chain of rows that continues the hash ``before``."""
     for seq, name in places:
         before = digest(None, f"{before} {seq} {name}")
     return before
 
 
 class Index:
-    """The hash of each bucket's chain, after the entries that were added."""
+    """The hash of each bucket's rows, after the entries that were added.
+
+    Attributes:
+        chains: bucket -> hash.
+    """
 
     def __init__(self) -> None:
         self.chains: dict[str, str] = {}
 
     def add(self, entry: Entry) -> list[Place]:
-        """Chain what leads to an entry; the places, in order."""
+        """Add the rows that lead to an entry to the hashes, and return these rows, in order."""
         places = sorted((entry.seq, name) for name in self._names(entry))
-        for place in places:
-            bucket = bucket_of(place[1])
-            self.chains[bucket] = chain_of([place], self.chains.get(bucket, GENESIS))
+        for seq, name in places:
+            bucket = bucket_of(name)
+            before = self.chains.get(bucket, GENESIS)
+            self.chains[bucket] = chain_of([(seq, name)], before)
         return places
 
     def _names(self, entry: Entry) -> Iterator[str]:
+        """Yield the names that lead to an entry; most kinds of entries have none."""
         body = entry.body
         if entry.kind == "charge" and body.get("once"):
             yield name_of("once", entry.dataset, entry.analyst, body["once"])

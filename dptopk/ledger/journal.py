@@ -1,4 +1,6 @@
-"""The log together with its state: reading others' entries, appending, checkpoints."""
+"""The log together with its state: reading new entries, appending, checkpoints and the
+stored head.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +21,28 @@ from dptopk.ledger.replay import LAYOUT, LedgerState
 from dptopk.ledger.transaction import PAGE, Transaction
 from dptopk.ledger.verify import fold, misplaced, unwitnessed
 
-CHECKPOINT_EVERY = 250  # entries; at most this many are folded when a ledger is opened
-REFUSALS = (
-    InvalidParameter,
-    IncompatibleCosts,
-    BudgetExceeded,
-)  # which come before anything is appended
+CHECKPOINT_EVERY = 250  # at most so many entries are folded when a ledger is opened
+# These errors are raised before anything is appended.
+REFUSALS = (InvalidParameter, IncompatibleCosts, BudgetExceeded)
 
 
 class Journal:
-    """A store and the state after its entries, as far as they were read.
+    """A store and the state after the entries that were read so far.
 
-    A log that lacks an entry which this process has seen committed, or which the head file names,
-    was put back to an older state: nothing is read from it, and nothing granted on it. A ledger
-    records that its head is stored elsewhere: without it, or with an old copy of it, nothing is
-    granted either. The first entry of each transaction records how far the head was at that time,
-    so a head may lag behind the log by the last transaction of a process that was killed, and by
-    nothing else.
+    A log that lacks an entry which this process has seen committed, or which the stored head names,
+    was put back to an older state: nothing is read from it, and nothing can be spent. A ledger
+    records that its head is stored elsewhere: without the head, or with an old copy of it, nothing
+    can be spent either. The first entry of each transaction records how far the stored head was at
+    that time. So a head may lag behind the log by the last transaction of a process that was
+    killed, and by nothing else.
 
     Args:
-        store: of the log.
-        witness: where the head is written after each commit.
+        store: the store of the log.
+        witness: the place where the head is stored after each commit; None: nowhere.
+
+    Attributes:
+        state: the state after the last entry that was read.
+        exported: whether the log was checked against an exported head.
     """
 
     def __init__(self, store: Store, witness: HeadFile | HeadTable | None = None) -> None:
@@ -47,18 +50,20 @@ class Journal:
         self.state = LedgerState(store.key)
         self._witness = witness
         self._known: Head | None = None  # the last entry that this process has seen committed
-        self._pid = 0  # of the process that the state was read in; another one reads it anew
-        self._appended = self._broken = False
-        self._deciding = False  # an operator's decision about the head: it may be missing
-        self.exported = False  # whether the log was checked against an exported head
-        self._head_seen = 0  # the number of the stored head, as the transaction began
-        self._writing: Transaction | None = (
-            None  # under way in the thread that holds the lock of the store
-        )
+        self._pid = 0  # the process that has read the state; 0: it must be read again
+        self._appended = False  # whether the transaction has appended an entry
+        self._broken = False  # whether a part of the transaction failed after it had appended
+        self._deciding = False  # whether an operator decides about the head, which may be missing
+        self.exported = False
+        self._head_seen = 0  # the number of the stored head when the transaction began
+        self._writing: Transaction | None = None  # the transaction of the thread with the lock
 
     def open(self, first: Mapping[str, Any] | None, heads: list[Head]) -> None:
-        """Read the log, and check it against heads; ``first``: the body of the first entry of a log
-        that is new.
+        """Read the log and check it against heads; begin a new log if there is none.
+
+        Args:
+            first: the body of the first entry of a new log; None: a new log is refused.
+            heads: exported heads, whose entries the log must hold.
 
         Raises:
             LedgerError: when there is no ledger and ``first`` is None, or a head is not in the log.
@@ -67,24 +72,29 @@ class Journal:
             if not log.has_tables(("entries",)):
                 raise LedgerError("this is not a ledger: it was never initialised")
         if self._witness is not None:
-            self._witness.read()  # what is no head is the caller's mistake
+            self._witness.read()  # raises InvalidParameter for a place that holds no head
         self.refresh()
-        if not self.state.last[0]:
+        if self._is_empty():
             if first is None or heads:
                 raise LedgerError("the ledger is empty: it was never initialised")
             with self.write() as log:
-                if not self.state.last[0]:
+                if self._is_empty():  # else another process was first
                     self.append(log, "ledger", "", "", dict(first))
         with self.store.transaction() as log:
             self._confirm(log, heads, replaced=False)
         self.exported = bool(heads)
         if self._witness is not None:
-            self._believe(self._kept())
+            self._check_stored_head(self._stored_head())
             if self.state.witness is None and not self.store.read_only:
                 self._attach(self._witness)
 
+    def _is_empty(self) -> bool:
+        """Return whether no entry was read so far."""
+        seq, _ = self.state.last
+        return seq == 0
+
     def _attach(self, witness: HeadFile | HeadTable) -> None:
-        """Record that the head is stored at the place that was given, from the beginning on.
+        """Record that the head is stored at a place, unless the log records one.
 
         Raises:
             LedgerError: when something was charged before, and the place holds no head: whether
@@ -94,7 +104,7 @@ class Journal:
             if self.state.witness is not None:
                 return
             charged = any(state.ever for state in self.state.datasets.values())
-            if charged and not self._kept():
+            if charged and not self._stored_head():
                 raise LedgerError(
                     "the ledger holds charges and was used without a head so far: dptopk ledger "
                     "witness attach, if it is not an old copy"
@@ -103,39 +113,44 @@ class Journal:
             self.append(log, "witness", "", "", body)
 
     def witness(self) -> Head | None:
-        """The head at the place where this ledger stores it, if there is one."""
-        return next(iter(self._kept()), None)
+        """Return the head at the place where this ledger stores it; None if there is none."""
+        return _first(self._stored_head())
 
-    def _believe(self, kept: list[Head]) -> list[Head]:
-        """The stored head, if it is as far as the log has seen it.
+    def _check_stored_head(self, stored: list[Head]) -> list[Head]:
+        """Return the stored head, if it is as far as the log records.
+
+        Args:
+            stored: the head as it was read; it is read again if it does not fit.
 
         Raises:
             LedgerError: when it is missing, or an old copy.
         """
         if self.state.witness is None:
-            return kept
-        if unwitnessed(self.state, kept[0] if kept else None):
-            kept = self._kept()  # others may have written it since
-        problem = unwitnessed(self.state, kept[0] if kept else None)
+            return stored
+        if unwitnessed(self.state, _first(stored)):
+            stored = self._stored_head()  # others may have written it since
+        problem = unwitnessed(self.state, _first(stored))
         if problem:
             raise LedgerError(problem)
-        return kept
+        return stored
 
     def refusal(self) -> str:
-        """Why nothing may be written: an earlier format, a migration, a head that is missing."""
+        """Return why nothing may be written: an earlier format, a migration or a missing head; ""
+        if it may.
+        """
         if self.state.is_earlier:
             return "the ledger has an earlier format: dptopk ledger migrate OLD NEW"
         try:
-            self._grantable(self._kept())
+            self._check_writable(self._stored_head())
         except LedgerError as error:
             return str(error)
         return ""
 
-    def _grantable(self, kept: list[Head]) -> list[Head]:
-        """The stored head of a ledger that may be written to.
+    def _check_writable(self, stored: list[Head]) -> list[Head]:
+        """Return the stored head of a ledger that may be written to.
 
         Raises:
-            LedgerError: when it was migrated, or its head is not to be believed.
+            LedgerError: when it was migrated, or its stored head does not confirm it.
         """
         if self.state.retired is not None:
             raise LedgerError(
@@ -143,52 +158,64 @@ class Journal:
                 f"entry names this one; its id is {self.state.retired['ledger']})"
             )
         if self._deciding:
-            return kept
-        return self._believe(kept)
+            return stored
+        return self._check_stored_head(stored)
 
     def head(self) -> Head:
-        """Number and hash of the last entry that was read."""
+        """Return the number and the hash of the last entry that was read."""
         return Head(*self.state.last, self.state.about.get("id"))
 
     def known(self) -> list[Head]:
-        """The last entry that this process has seen committed, if there is one."""
+        """Return the last entry that this process has seen committed, as a list of at most one."""
         if self._known is None:
             return []
         return [self._known]
 
     def refresh(self) -> None:
-        """Fold in what others have appended, a page of rows at a time.
+        """Read and fold the entries that others have appended, a page at a time.
 
         Raises:
-            LedgerError: when the log lacks an entry that was known.
+            LedgerError: when the log lacks an entry that it had.
         """
         with self.store.lock:
             if self._writing is not None:
                 return  # nobody else appends meanwhile
             try:
-                kept = [] if self._pid == os.getpid() else self._load()
+                stored = [] if self._pid == os.getpid() else self._load()
                 more = True
                 while more:
                     with self.store.transaction() as log:
                         more = self._catch_up(log)
                         if not more:
-                            self._confirm(log, [*self.known(), *kept])
+                            self._confirm(log, [*self.known(), *stored])
             except BaseException:
-                self._pid = (
-                    0  # an interrupt may have left an entry half folded: read the state anew
-                )
+                # An interrupt may have left an entry half folded: the state is read again.
+                self._pid = 0
                 raise
-            self._known = self.head() if self.state.last[0] else None
+            self._known = None if self._is_empty() else self.head()
 
     def _confirm(self, log: Transaction, heads: Iterable[Head], *, replaced: bool = True) -> None:
-        """Refuse a log that lacks an entry that was known; ``replaced``: unless an operator gave it
-        up.
+        """Refuse a log that lacks the entry of one of these heads.
+
+        Args:
+            log: a transaction on the log.
+            heads: the heads.
+            replaced: whether heads that an operator gave up are left out.
+
+        Raises:
+            LedgerError: naming the entry.
         """
         for head in heads:
-            if head != self.head() and not (replaced and self._replaced(head)):
+            given_up = replaced and self._replaced(head)
+            if head != self.head() and not given_up:
                 self._look_up(log, head)
 
     def _look_up(self, log: Transaction, head: Head) -> None:
+        """Refuse a log that lacks the entry of a head.
+
+        Raises:
+            LedgerError: naming the entry.
+        """
         problem = head.problem(self.state.about.get("id"), log.hash_of(head.seq))
         if problem:
             raise LedgerError(
@@ -196,81 +223,97 @@ class Journal:
             )
 
     def _replaced(self, head: Head) -> bool:
+        """Return whether an operator gave up a head."""
         return (head.seq, head.hash) in self.state.replaced
 
-    def _kept(self) -> list[Head]:
-        """The head in the head file, if there is one."""
+    def _stored_head(self) -> list[Head]:
+        """Return the head at the place where it is stored, as a list of at most one.
+
+        Raises:
+            LedgerError: if the place holds something else.
+        """
+        if self._witness is None:
+            return []
         try:
-            head = None if self._witness is None else self._witness.read()
-        except (
-            InvalidParameter
-        ) as error:  # while the ledger is in use: not a mistake of whoever asks
+            head = self._witness.read()
+        except InvalidParameter as error:
+            # The ledger is in use: this is no mistake of the arguments.
             raise LedgerError(str(error)) from None
         if head is None:
             return []
         return [head]
 
-    def _keep(self, confirmed: list[Head]) -> None:
-        """Write the head to the head file, unless a later one is there; the heads ``confirmed`` are
-        in the log.
+    def _store_head(self, confirmed: list[Head]) -> None:
+        """Store the head, unless a later one is stored.
+
+        Args:
+            confirmed: the head that was stored last, whose entry is known to be in the log.
         """
         if self._witness is None:
             return
-        there = confirmed
-        while not any(self._stays(head) for head in there):
-            if self._witness.swap(there[0] if there else None, self.head()):
+        stored = confirmed
+        while not any(self._is_latest(head) for head in stored):
+            if self._witness.swap(_first(stored), self.head()):
                 return
-            there = self._kept()
+            stored = self._stored_head()  # another process has stored one meanwhile
             with self.store.transaction() as log:
-                self._confirm(log, there)
+                self._confirm(log, stored)
 
-    def _stays(self, head: Head) -> bool:
-        """Whether a stored head is as late as the log and was not given up."""
-        return head.seq >= self.state.last[0] and not self._replaced(head)
+    def _is_latest(self, head: Head) -> bool:
+        """Return whether a stored head is as late as the log and was not given up."""
+        seq, _ = self.state.last
+        return head.seq >= seq and not self._replaced(head)
 
     def _catch_up(self, log: Transaction) -> bool:
-        """Fold in a page; whether there may be more."""
-        if self.state.last[0]:
+        """Read and fold a page of entries; return whether there may be more."""
+        if not self._is_empty():
             self._look_up(log, self.head())
-        page = log.entries(self.state.last[0], PAGE)
+        seq, _ = self.state.last
+        page = log.entries(seq, PAGE)
         for entry in page:
             self.state.apply(entry)
         return len(page) == PAGE
 
     def _load(self) -> list[Head]:
-        """Begin with the newest snapshot, if it is the one whose hash is in the log; else with
-        nothing.
+        """Start from the newest snapshot if its hash is in the log, else from an empty state.
 
         Returns:
-            The head in the head file, which was read first: what is read from now on must hold its
+            The stored head, which is read first: the log that is read afterwards must hold its
             entry.
         """
         state = LedgerState(self.store.key)
-        head = self._kept()
+        stored = self._stored_head()
+        entry = None
+        text = ""
         with self.store.transaction() as log:
-            kept = log.snapshot() if log.has_tables() else None
-            entry = None if kept is None else log.entry(kept[0])
-        if kept is not None and entry is not None and entry.kind == "checkpoint":
+            snapshot = log.snapshot() if log.has_tables() else None
+            if snapshot is not None:
+                seq, text = snapshot
+                entry = log.entry(seq)
+        if entry is not None and entry.kind == "checkpoint":
             if not self.genuine(entry):
                 raise LedgerError(
                     f"entry {entry.seq} has a wrong hash: it was changed, or the key is another"
                 )
-            if entry.body.get("layout") == LAYOUT and entry.body.get("state") == digest(
-                None, kept[1]
-            ):
-                state.restore(json.loads(kept[1]))
+            same_layout = entry.body.get("layout") == LAYOUT
+            if same_layout and entry.body.get("state") == digest(None, text):
+                state.restore(json.loads(text))
                 state.last = (entry.seq, entry.hash)
                 state.checkpoint = entry.seq
         self.state = state
         self._pid = os.getpid()
-        return head
+        return stored
 
     def find(self, log: Transaction, kind: str, *found_by: str | int) -> Entry | None:
-        """The newest entry that is found by these (``name_of``), as the chain holds it; None when
-        there is none.
+        """Return the newest entry with a name, after its hash was checked; None if there is none.
+
+        Args:
+            log: a transaction on the log.
+            kind: the kind of name, as for ``name_of``.
+            found_by: what the entry is found by, as for ``name_of``.
 
         Raises:
-            LedgerError: when what leads there is not what the log says.
+            LedgerError: when the rows that lead there are not those of the log.
         """
         if self.state.is_earlier:
             raise LedgerError(
@@ -284,28 +327,28 @@ class Journal:
             raise LedgerError(
                 "the lookup rows for keys and answers do not match the log: the ledger was damaged"
             )
-        seqs = [seq for seq, found in places if found == name]
+        seqs = [seq for seq, other_name in places if other_name == name]
         if not seqs:
             return None
-        entry = log.entry(seqs[-1])
+        newest = seqs[-1]
+        entry = log.entry(newest)
         if entry is None or not self.genuine(entry):
             raise LedgerError(
-                f"entry {seqs[-1]} is missing or has a wrong hash: it was changed, or the key "
+                f"entry {newest} is missing or has a wrong hash: it was changed, or the key "
                 f"is another"
             )
         return entry
 
     def genuine(self, entry: Entry) -> bool:
-        """Whether the entry's hash is correct."""
+        """Return whether the entry's hash is correct."""
         return entry.hash == entry.chained(self.store.key)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """A transaction on the newest state that holds the write lock; what is appended inside is
-        committed durably.
+        """Give a transaction on the newest state with the write lock; it is committed durably.
 
-        Inside another one it is a part of that: what is appended by all parts is committed at the
-        end, or nothing.
+        Inside another one it is a part of that: the entries of all parts are committed at the end,
+        or none of them.
         """
         with self.store.lock:
             if self._writing is None:
@@ -316,42 +359,53 @@ class Journal:
             try:
                 yield self._writing
             except BaseException as error:
-                self._broken = (
-                    self._broken or self.state.last != before or not isinstance(error, REFUSALS)
-                )
+                # A refusal before anything was appended leaves the other parts intact.
+                has_appended = self.state.last != before
+                if has_appended or not isinstance(error, REFUSALS):
+                    self._broken = True
                 raise
 
     @contextmanager
     def _write(self) -> Iterator[Transaction]:
+        """Give the outermost transaction of ``write``, and store the head after its commit."""
         self.refresh()
         self._appended = False
         self._broken = False
-        kept = self._kept()
+        stored = self._stored_head()
         try:
             with self.store.transaction("write") as log:
                 while self._catch_up(log):
                     pass
-                self._confirm(log, [*self.known(), *kept])
-                kept = self._grantable(kept)
-                self._head_seen = self.state.last_named_by(kept[0]) if kept else 0
+                self._confirm(log, [*self.known(), *stored])
+                stored = self._check_writable(stored)
+                head = _first(stored)
+                self._head_seen = 0 if head is None else self.state.last_named_by(head)
                 self._writing = log
                 yield log
                 self._finish(log)
         except BaseException as error:
             if self._appended or not isinstance(error, REFUSALS):
-                # what was appended is not there, or an entry is half folded: read the state anew
+                # Appended entries are gone, or an entry is half folded: the state is read again.
                 self._pid = 0
             raise
         finally:
             self._writing = None
         if self._appended:
             self._known = self.head()
-            self._keep(kept)
+            self._store_head(stored)
 
     def append(
         self, log: Transaction, kind: str, dataset: str, analyst: str, body: dict[str, Any]
     ) -> Entry:
-        """Append an entry and fold it in, as it was read back."""
+        """Append an entry, fold it in as it was read back, and return it.
+
+        Args:
+            log: the transaction of ``write``.
+            kind: what happened, such as "charge".
+            dataset: the name of the data set, or "".
+            analyst: the name of the analyst, or "".
+            body: the details in normal form.
+        """
         if self.state.witness is not None and not (self._appended or self._deciding):
             body = body | {"witnessed": self._head_seen}
         self._appended = True
@@ -360,17 +414,19 @@ class Journal:
         return entry
 
     def copy(self, log: Transaction, entry: Entry, body: dict[str, Any]) -> None:
-        """Append an entry of another log under its number and time, with a body of today's form."""
+        """Append an entry of another log under its number and time, with a body of today's
+        format.
+        """
         self._appended = True
         names = (entry.kind, entry.dataset, entry.analyst)
         copied_entry = log.append(self.state.last, *names, body, at=entry.at)
         log.place(self.state.apply(copied_entry))
 
     def rekey(self, key: bytes) -> None:
-        """Chain the log by another key: all of it or, on any error, nothing of it.
+        """Hash the whole log again with another key; after an error nothing is changed.
 
         Raises:
-            LedgerError: when the log is not whole under the key that it has.
+            LedgerError: when the log is damaged under the key that it has.
         """
         old = self.store.key
         try:
@@ -388,13 +444,13 @@ class Journal:
     def accept_restore(
         self, witness: HeadFile | HeadTable | None, reason: str, *, incomplete: bool
     ) -> Head | None:
-        """Go on with a log that lacks what a head file names, or what leads to its keys and
-        answers; the lost head.
+        """Accept a log that lacks the entry of its stored head, or rows that lead to its entries;
+        return the head that is given up.
 
         Args:
-            witness: names an entry that the log lacks, and holds the log's own head from here on.
-            reason: recorded.
-            incomplete: whether the log is known to lack entries, whatever the witness says.
+            witness: the place of the head; the log's own head is stored there from now on.
+            reason: why the log is accepted; an entry records it.
+            incomplete: whether the log is known to lack entries, whatever the head says.
 
         Raises:
             InvalidParameter: when nothing is wrong with it.
@@ -403,7 +459,8 @@ class Journal:
         self.refresh()
         if self.state.witness is not None and witness is None:
             raise InvalidParameter("head-file: this ledger has a head; say where it is stored")
-        lost = kept = None if witness is None else witness.read()
+        stored = None if witness is None else witness.read()
+        lost = stored
         if lost is not None and lost.ledger not in {None, self.state.about.get("id")}:
             raise LedgerError("the head belongs to another ledger")
         with self._decision() as log:
@@ -416,17 +473,18 @@ class Journal:
                     "head-file: the ledger has the entry it names; there is nothing to accept"
                 )
             self._place_again(log)
-            forgone = None if lost is None else asdict(lost)
-            decision = {"lost": forgone, "reason": reason}
-            missing = {"incomplete": True} if incomplete else {}
-            self.append(log, "restore", "", "", decision | missing)
+            body: dict[str, object] = {"lost": None if lost is None else asdict(lost)}
+            body["reason"] = reason
+            if incomplete:
+                body["incomplete"] = True
+            self.append(log, "restore", "", "", body)
         self._witness = witness
-        self._keep([] if kept is None else [kept])
+        self._store_head([] if stored is None else [stored])
         return lost
 
     @contextmanager
     def _decision(self) -> Iterator[Transaction]:
-        """A transaction of an operator who decides what is done about the head."""
+        """Give a transaction of an operator who decides about the head, which may be missing."""
         self._deciding = True
         try:
             with self.write() as log:
@@ -435,37 +493,41 @@ class Journal:
             self._deciding = False
 
     def set_witness(self, act: str, witness: HeadFile | HeadTable, reason: str) -> None:
-        """Store the head at a place from here on: an operator's decision, which the log records.
+        """Store the head at a place from now on; an entry records this decision of an operator.
 
         Args:
-            act: "attach" the first one; "move" from the place that is in use, whose head must be
-                the present one; or "replace" one that is lost.
-            witness: where it is stored from here on; the head of this log that may be there stays
-                or is replaced by a later one.
-            reason: recorded.
+            act: "attach" the first place; "move" from the present place, whose head must be the
+                latest one; or "replace" a head that is lost.
+            witness: the new place; it may hold a head of this log already.
+            reason: why; the entry records it.
 
         Raises:
             InvalidParameter: when the ledger has a head already, or has none.
             LedgerError: when the log is not whole, or lacks what the new place names.
         """
-        before = self._witness
-        there = witness.read()
-        deciding = self.write() if act == "move" else self._decision()
-        with deciding as log:
+        former = self._witness
+        stored = witness.read()
+        transaction = self.write() if act == "move" else self._decision()
+        with transaction as log:
             if (self.state.witness is None) != (act == "attach"):
                 has = "has none yet: attach" if self.state.witness is None else "has one: move"
                 raise InvalidParameter(f"head-file: the ledger {has} it (dptopk ledger witness)")
             refuse_broken(log, self.store.key)
-            self._confirm(log, [] if there is None else [there])
+            heads = [] if stored is None else [stored]
+            self._confirm(log, heads)
             body = {"act": act, "place": witness.place(), "reason": reason}
             self.append(log, "witness", "", "", body)
         self._witness = witness
-        self._keep([] if there is None else [there])
-        if act == "move" and before is not None:
-            before.remove()
+        self._store_head(heads)
+        if act == "move" and former is not None:
+            former.remove()
 
     def _place_again(self, log: Transaction) -> None:
-        """Write anew what leads to keys and answers, from the entries of the log."""
+        """Write all rows that lead to entries again, from the entries of the log.
+
+        Raises:
+            LedgerError: if they differ from what the state records.
+        """
         log.run("DELETE FROM places")
         index = Index()
         for entry in log.every_entry():
@@ -476,22 +538,35 @@ class Journal:
             )
 
     def _finish(self, log: Transaction) -> None:
-        """Refuse to commit a part of what was to be written together; write a checkpoint where one
-        is due.
+        """Refuse to commit a transaction of which a part failed; append a checkpoint if one is due.
+
+        Raises:
+            LedgerError: if a part failed.
         """
         if self._broken:
             raise LedgerError("part of this transaction failed: nothing was written")
-        if not self._appended or self.state.last[0] - self.state.checkpoint < CHECKPOINT_EVERY:
+        seq, _ = self.state.last
+        if not self._appended or seq - self.state.checkpoint < CHECKPOINT_EVERY:
             return
         text = canonical_json(self.state.state())
-        entry = self.append(
-            log, "checkpoint", "", "", {"layout": LAYOUT, "state": digest(None, text)}
-        )
+        body = {"layout": LAYOUT, "state": digest(None, text)}
+        entry = self.append(log, "checkpoint", "", "", body)
         log.keep_snapshot(entry.seq, text)
 
 
+def _first(heads: list[Head]) -> Head | None:
+    """Return the head in a list of at most one; None if it is empty."""
+    if heads:
+        return heads[0]
+    return None
+
+
 def refuse_broken(log: Transaction, key: bytes | None) -> None:
-    """Refuse a log that is not whole: new hashes would hide what is wrong with it."""
-    problems = fold(log.every_entry(), key)[0].problems
-    if problems:
-        raise LedgerError(problems[0])
+    """Refuse a damaged log, since new hashes would hide what is wrong with it.
+
+    Raises:
+        LedgerError: naming the first problem.
+    """
+    inspection, _ = fold(log.every_entry(), key)
+    for problem in inspection.problems:
+        raise LedgerError(problem)

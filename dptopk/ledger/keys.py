@@ -13,7 +13,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def secret_of(key: str | bytes | None) -> bytes | None:
-    """A secret as bytes; None for a chain without one.
+    """Return a secret as bytes; None for a chain without one.
 
     Raises:
         InvalidParameter: when it is empty.
@@ -25,8 +25,13 @@ def secret_of(key: str | bytes | None) -> bytes | None:
 
 
 def read_key(path: Path, name: str = "key_file") -> bytes:
-    """The secret in the one file, without white space around it; a file that other users may read
-    is warned of.
+    """Return the secret in a file, without white space around it.
+
+    A warning is logged if other users may read the file.
+
+    Args:
+        path: the file.
+        name: the argument, for messages.
 
     Raises:
         InvalidParameter: naming the argument, when the file cannot be read or holds no secret.

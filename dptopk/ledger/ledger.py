@@ -1,9 +1,9 @@
 """The ledger: no answer without a durable charge.
 
-Everything that happens to a budget is an entry of one append-only, hash-chained log (``store``).
-What is spent and what remains is the fold of the log (``state``) into the same accounts that work
-without a ledger; a snapshot of it, whose hash is an entry of the log, saves reading all of it
-again.
+Everything that happens to a budget is an entry of one append-only, hash-chained log
+(``log_store``). What is spent and what is left follows from the entries, which are folded
+(``replay``) into the same accounts that work without a ledger. A snapshot of the state, whose hash
+is an entry of the log, saves reading the whole log again.
 
 Order of a spend: inside one transaction that holds the write lock, read what others appended, check
 the budgets, append the charge, read it back, commit durably; only then may noise be drawn. After
@@ -34,6 +34,7 @@ from dptopk.ledger.budget_terms import (
     shared_terms_of,
     terms_of,
 )
+from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.entries import FORMAT, Entry, normal
 from dptopk.ledger.heads import Head
 from dptopk.ledger.journal import Journal
@@ -64,9 +65,9 @@ class Ledger(Reader):
             that the head is written to after each commit, and that the log is checked against when
             it is opened and at every write.
         network: open a SQLite file also on a network file system, whose locks may not hold.
-        ahead: for a process that stays, such as a service: SQLite commits to a log next to the
-            file, with one sync instead of five. Copy a ledger in use with ``backup``: the file
-            alone is refused.
+        ahead: whether SQLite commits to a write-ahead log next to the file, with one sync instead
+            of five; for a process that stays, such as a service. Copy such a ledger with
+            ``backup``: a copy of the file alone is refused.
 
     Raises:
         InvalidParameter: when ``head_file`` is the ledger itself, or a file that SQLite keeps
@@ -129,20 +130,20 @@ class Ledger(Reader):
         """Open the account of a dataset.
 
         Args:
-            name: not used before in this ledger.
-            registered: a set-wise registration: these costs, in any order; ``delta`` is the δ it is
-                reported at.
-            budget: instead of a registration: a fully adaptive filter on a total (ε, δ).
+            name: the name of the data set, which this ledger does not have yet.
+            registered: costs that may be spent in any order (set-wise).
+            budget: instead of registered costs: a total for a fully adaptive filter.
             delta: with ``registered``: the δ at which the guarantee is stated.
-            shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget)
-                for each analyst, all fixed now; whoever is not named draws on the share "reserve".
-                The guarantee is for all of them together.
-            segments: such as {"region": ["eu", "us"]}: one unit's data lie in at most one of them,
-                by nature, not because a query keeps it so. Then each has the whole budget, and pays
-                for what is asked of it and of all data.
-            sensitivity: what one unit can move in this data, and the neighbour relation.
+            shares: instead of both, with ``delta``: registered costs (Charge) or a filter (Budget)
+                for each analyst. They cannot be changed later. An analyst who is not named uses the
+                share "reserve". The guarantee is for all shares together.
+            segments: such as {"region": ["eu", "us"]}: the data of one unit lie in at most one of
+                them in the data themselves, not only in a query. Each segment then has the whole
+                budget, and pays for what is asked of it and of all data.
+            sensitivity: the most that one unit can change in these data, and the neighbour
+                relation.
             unit: the privacy unit in words, such as "member".
-            version: of the data.
+            version: the version of the data.
             choices: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them
                 (docs/notes/filters.md).
 
@@ -152,7 +153,9 @@ class Ledger(Reader):
         terms = shared_terms_of(
             registered=registered, budget=budget, delta=delta, shares=shares, **choices
         )
-        plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
+        plain_text(name=name)
+        plain_text(unit=unit)
+        plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
         if declared and sensitivity.neighbours != "add_remove":
@@ -167,32 +170,35 @@ class Ledger(Reader):
             self._journal.append(log, "dataset", name, "", body)
 
     def set_limit(self, dataset: str, analyst: str, **limit: Unpack[AccountTerms]) -> None:
-        """Limit one analyst inside a dataset's budget; arguments as for ``create_dataset``.
+        """Limit one analyst inside a data set's budget; the limit's arguments are as for
+        ``create_dataset``.
 
-        What the analyst has spent before counts, and what the analyst was shown of others' answers.
+        What the analyst has spent before counts, and so do others' answers that the analyst was
+        shown.
         """
         analyst = analyst_name(analyst)
         terms = terms_of(**limit)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            shown = state.shown(analyst)
+            learnt = state.shown(analyst)
             terms = by_segment(terms, state.segments)
-            terms = fixed(terms) if shown else terms
+            if learnt:
+                terms = fixed(terms)
             try:
-                record = account_of(terms).quote_past(shown)
+                record = account_of(terms).quote_past(learnt)
             except BudgetExceeded:
                 raise InvalidParameter(
                     f"the analyst {analyst!r} has already spent more than this limit"
                 ) from None
-            body = {"terms": terms, "charge": str(shown), "record": record}
+            body = {"terms": terms, "charge": str(learnt), "record": record}
             self._journal.append(log, "limit", dataset, analyst, normal(limit=body))
 
     def set_version(self, dataset: str, version: str) -> None:
-        """Record that the data changed; budgets and spending go on, since the same users may be in
-        the new data.
+        """Record that the data changed; the budget is the same, since the same users may be in the
+        new data.
 
-        Users may be in other segments than before: the accounts of all segments go on from one
-        charge that covers what any of them has spent.
+        Users may be in other segments than before: the account of each segment starts from a charge
+        that covers what any of them has spent.
 
         Raises:
             InvalidParameter: when that does not fit into one account: then only a renewal helps.
@@ -202,23 +208,21 @@ class Ledger(Reader):
             try:
                 merged = self._now.dataset(dataset).merged()
             except BudgetExceeded:
-                moved = (
+                raise InvalidParameter(
                     "version: users may have moved between segments, which together spent "
                     "more than one may"
-                )
-                raise InvalidParameter(moved) from None
+                ) from None
+            body: dict[str, object] = {"version": version}
             if merged:
-                body = {"version": version, "merged": merged}
-            else:
-                body = {"version": version}
+                body["merged"] = merged
             self._journal.append(log, "version", dataset, "", normal(version=body))
 
     def renew(self, dataset: str, *, reason: str, **budget: Unpack[BudgetTerms]) -> None:
-        """Open a new budget on the same data set: an explicit, recorded act; the lifetime total
-        continues.
+        """Open a new budget on the same data set, with a reason that the log records.
 
-        Arguments as for ``create_dataset``. Shares are renewed all at once: one that was renewed by
-        itself, after answers, would be a choice between games.
+        The lifetime total goes on. The budget's arguments are as for ``create_dataset``. All shares
+        are renewed together: to renew one of them after answers were given would let the analysts
+        choose their budget by the answers, which no guarantee covers.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
@@ -229,12 +233,12 @@ class Ledger(Reader):
             self._journal.append(log, "renewal", dataset, "", body)
 
     def rekey(self, key: str | bytes) -> None:
-        """Give a keyed chain another secret: every entry is hashed anew, in one transaction, after
-        all were verified.
+        """Change the secret of the hash chain: all entries are verified, and then hashed again, in
+        one transaction.
 
-        One entry more says so, with the head that there was. Heads exported before fit no longer:
-        export a new one. Whoever has the ledger open with the old secret is refused from here on,
-        as are copies made before.
+        A further entry records it, with the head that there was. Heads exported before no longer
+        fit: export a new one. Processes that have the ledger open with the old secret are refused
+        from now on, and so are copies made before.
 
         Raises:
             InvalidParameter: for a ledger without a key, or the key that it has.
@@ -259,23 +263,23 @@ class Ledger(Reader):
         key: str | bytes | None = None,
         network: bool = False,
     ) -> dict[str, Any] | None:
-        """Accept a ledger that was restored to an older state, or lost its log: an explicit,
-        recorded act.
+        """Accept a ledger that was restored to an older state, or lost its write-ahead log.
 
-        An entry says so, with the head that is given up. What the lost entries charged is unknown,
-        and not counted: unless no answer was given after the copy was made, renew the budgets with
-        terms that allow for it. Rows that lead to keys and answers are written anew. Processes that
-        have the ledger open go on refusing.
+        An entry records it, with the head that is given up. What the lost entries charged is
+        unknown, and not counted: unless no answer was given after the copy was made, renew the
+        budgets with terms that allow for it. Rows that lead to keys and answers are written again.
+        Processes that have the ledger open still refuse it.
 
         Args:
-            url: as for ``Ledger``.
-            reason: recorded.
-            head_file: names an entry that the log lacks; from here on it holds the log's own head.
-            key: as for ``Ledger``.
-            network: as for ``Ledger``.
+            url: the path or URL, as for ``Ledger``.
+            reason: why the ledger is accepted; the log records it.
+            head_file: the place of a head whose entry the log lacks; the log's own head is stored
+                there from now on.
+            key: the secret, as for ``Ledger``.
+            network: whether the file may be on a network file system, as for ``Ledger``.
 
         Returns:
-            The head that was given up; None when the log lacked none.
+            The head that was given up; None if there was none.
 
         Raises:
             InvalidParameter: when nothing is wrong with the ledger, or reason is empty.
@@ -304,17 +308,17 @@ class Ledger(Reader):
     ) -> dict[str, Any]:
         """Make a ledger of today's format in a new file from one of any format, which is retired.
 
-        Every entry, key, answer and refusal stays; the first entry holds the head of the old log.
-        The old ledger can be read from then on, and never written to. Run again, an interrupted
-        migration is completed.
+        Every entry, key, answer and refusal is taken over; the first entry holds the head of the
+        old log. From then on the old ledger can be read but not written to. A migration that was
+        interrupted is completed by running it again.
 
         Args:
-            old: path or URL of a ledger of any format that was ever written.
-            new: path of a file that is not there yet.
+            old: the path or URL of a ledger of any format that was ever written.
+            new: the path of a file that does not exist yet.
             key: the secret of the old chain, and of the new one.
-            head_file: where the head of the old ledger is stored, and that of the new one from here
-                on.
-            network: as for ``Ledger``.
+            head_file: where the head of the old ledger is stored; that of the new one is stored
+                there from now on.
+            network: whether files may be on a network file system, as for ``Ledger``.
 
         Returns:
             The head of the new ledger.
@@ -339,14 +343,14 @@ class Ledger(Reader):
         key: str | bytes | None = None,
         network: bool = False,
     ) -> None:
-        """Store the head of a ledger that was used without one from here on: a recorded act.
+        """Store the head of a ledger that was used without one from now on; an entry records it.
 
         Args:
-            url: as for ``Ledger``.
-            head_file: as for ``Ledger``.
-            reason: recorded.
-            key: as for ``Ledger``.
-            network: as for ``Ledger``.
+            url: the path or URL, as for ``Ledger``.
+            head_file: the place of the head, as for ``Ledger``.
+            reason: why; the log records it.
+            key: the secret, as for ``Ledger``.
+            network: whether the file may be on a network file system, as for ``Ledger``.
 
         Raises:
             InvalidParameter: when the ledger has a head already, reason is empty, or the place is
@@ -368,10 +372,11 @@ class Ledger(Reader):
         key: str | bytes | None = None,
         network: bool = False,
     ) -> None:
-        """Store the head of a ledger whose head is lost at another place, or anew: a recorded act.
+        """Store the head of a ledger whose stored head is lost; an entry records it.
 
-        Only whoever knows that the ledger is the present one can say so: from an old copy, all that
-        was charged later would be granted again. Arguments and errors as for ``attach_witness``.
+        Only somebody who knows that the ledger is the present one may do this: from an old copy,
+        everything that was charged later could be spent again. Arguments and errors are as for
+        ``attach_witness``.
         """
         plain_text(reason=reason)
         refuse_own_head(url, head_file)
@@ -379,13 +384,14 @@ class Ledger(Reader):
             ledger._journal.set_witness("replace", head_of(url, head_file), reason)
 
     def move_witness(self, head_file: str | Path, *, reason: str) -> None:
-        """Store the head of this ledger, which was opened with it, at another place: recorded.
+        """Store the head of this ledger, which was opened with it, at another place.
 
-        Processes that have the ledger open with the former place are refused from here on.
+        An entry records it. Processes that have the ledger open with the former place are refused
+        from now on.
 
         Args:
             head_file: the new place.
-            reason: recorded.
+            reason: why; the log records it.
 
         Raises:
             InvalidParameter: when the ledger has no head, reason is empty, or the place is in the
@@ -415,24 +421,28 @@ class Ledger(Reader):
         """Check the budgets and write a charge durably; when this returns, noise may be drawn.
 
         Args:
-            dataset: a name that was created.
+            dataset: the name of a data set in this ledger.
             analyst: any name; an analyst is registered on first use.
             charge: the most that the answer can cost.
-            sensitivity: what the charge was computed for; it must cover the dataset's.
-            mechanism: name and parameters, for the record.
-            query: fingerprint under which a stored answer can be found again.
-            version: of the data that will be asked; when given it must be the dataset's. Needed
-                with ``segments``: in the next version a user may be in another of them, whose
-                account has not paid for this one's answer.
-            unit: when given it must be the dataset's.
-            seeded: the noise will come from a fixed seed: refused unless the ledger is marked as a
-                test one.
-            once: a key of the analyst's for this charge: where it was charged before, that charge's
-                receipt comes back and nothing is written, so that a caller who lost the answer can
-                ask again; see ``asked``.
-            segments: declared ones that the question is about, each of which pays; None: all data.
+            sensitivity: the caps that the charge was computed for; they must cover the dataset's.
+            mechanism: the name and parameters of what runs, for the record.
+            query: a fingerprint under which the stored answer can be found again; "": none.
+            version: the version of the data that will be read; if given it must be the dataset's.
+                It is needed with ``segments``: in the next version a user may be in another one,
+                whose account has not paid for this answer.
+            unit: the privacy unit; if given it must be the dataset's.
+            seeded: whether the noise will come from a fixed seed, which is refused unless the
+                ledger is for tests.
+            once: a key of the analyst's for this charge; "": none. If it was charged before, that
+                charge's receipt is returned and nothing is written, so that a caller who lost the
+                answer can ask again; see ``asked``.
+            segments: the declared segments that the question is about, each of which pays; None:
+                all data.
             stated: the (ε, δ) that the question states for its charge, as ``Account.quote`` takes
                 it.
+
+        Returns:
+            Receipt: the proof of the charge, which ``finalize`` takes.
 
         Raises:
             BudgetExceeded: nothing was written.
@@ -442,9 +452,9 @@ class Ledger(Reader):
         """
         validate.instance(Charge, charge=charge)
         analyst = analyst_name(analyst)
-        described = normal(mechanism=mechanism)
-        for name, text in (("query", query), ("once", once)):
-            validate.instance(str, **{name: text})
+        description = normal(mechanism=mechanism)
+        validate.instance(str, query=query)
+        validate.instance(str, once=once)
         if segments is not None and version is None:
             raise InvalidParameter(
                 "version must be given with segments: in the next one users may have moved"
@@ -456,25 +466,29 @@ class Ledger(Reader):
             )
         body = {
             "charge": str(charge),
-            "mechanism": described,
+            "mechanism": description,
             "query": query,
             "seeded": bool(seeded),
         }
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            before = self._charged_once(log, dataset, analyst, once)
-            if before is not None:
-                if "segments" in before.body and before.seq < state.versioned:
-                    moved = (
-                        "segments of an older version were charged under this key; use a new key"
+            earlier = self._charged_once(log, dataset, analyst, once)
+            if earlier is not None:
+                if "segments" in earlier.body and earlier.seq < state.versioned:
+                    raise InvalidParameter(
+                        "version: segments of an older version were charged under this key; use a "
+                        "new key"
                     )
-                    raise InvalidParameter(f"version: {moved}")
-                return Receipt(before.seq, dataset, analyst, Charge.parse(before.body["charge"]))
+                earlier_charge = Charge.parse(earlier.body["charge"])
+                return Receipt(earlier.seq, dataset, analyst, earlier_charge)
             state.check_fit(charge, sensitivity, version, unit)
             body["records"] = state.records(state.accounts(analyst, segments), charge, stated)
-            body |= {} if stated is None else {"stated": stated.terms()}
-            body |= {} if segments is None else {"segments": list(segments)}
-            body |= {"once": once} if once else {}
+            if stated is not None:
+                body["stated"] = stated.terms()
+            if segments is not None:
+                body["segments"] = list(segments)
+            if once:
+                body["once"] = once
             entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
         return Receipt(entry.seq, dataset, analyst, charge)
 
@@ -484,10 +498,10 @@ class Ledger(Reader):
         """Mark a charge as released, and return the costs that were not used (never δ).
 
         Args:
-            receipt: of the charge.
-            used: what the release says it has cost: a part of what was charged.
-            answer: the release as a JSON-safe dictionary, to be given again free of charge if asked
-                for.
+            receipt: the receipt of the charge.
+            used: the part of the charge that the release has used.
+            answer: the release as a JSON-safe dictionary, which can be given again free of charge;
+                None: it is not stored.
 
         Raises:
             InvalidParameter: when the charge was settled before or is not here, when ``used`` is
@@ -499,10 +513,9 @@ class Ledger(Reader):
         with self._journal.write() as log:
             state = self._now.dataset(receipt.dataset)
             charged = log.entry(receipt.seq)
-            mine = charged and (charged.kind, charged.dataset) == ("charge", receipt.dataset)
             if (
-                not charged
-                or not mine
+                charged is None
+                or (charged.kind, charged.dataset) != ("charge", receipt.dataset)
                 or self._journal.find(log, "release", receipt.seq) is not None
             ):
                 raise InvalidParameter(
@@ -524,9 +537,10 @@ class Ledger(Reader):
                 "returned": {},
             }
             body |= {"query": charged.body["query"], **_segments_of(charged)}
-            if unused and receipt.seq > max(
-                state.renewed, state.versioned if state.segments else 0
-            ):
+            accounts_since = state.renewed
+            if state.segments:  # a new version merges the accounts of segments
+                accounts_since = max(state.renewed, state.versioned)
+            if unused and receipt.seq > accounts_since:
                 body["returned"] = state.returns(charged, unused)
             self._journal.append(
                 log, "release", receipt.dataset, charged.analyst, normal(release=body)
@@ -542,41 +556,67 @@ class Ledger(Reader):
         version: str | None = None,
         unit: str | None = None,
     ) -> dict[str, Any] | None:
-        """Show an analyst the stored answer to a question, if there is one on the same data
-        version.
+        """Return the stored answer to a question on the same data version, to show it to an
+        analyst; None if there is none.
 
         The data set is charged nothing. The analyst's limit is charged what the answer has cost,
         once, unless the analyst has paid for it: a limit bounds what the analyst learns, whoever
         asked first.
 
+        Args:
+            dataset: the name of the data set.
+            analyst: the analyst to whom it is shown.
+            query: the fingerprint of the question, as for ``charge``.
+            sensitivity: the caps that the question assumes, as for ``charge``.
+            version: the version of the data, as for ``charge``.
+            unit: the privacy unit, as for ``charge``.
+
         Raises:
             BudgetExceeded: when the analyst's limit does not cover the answer; nothing was shown.
             InvalidParameter: when sensitivity, version or unit are given and are not the dataset's,
-            as for ``charge``.
+                as for ``charge``.
         """
         analyst = analyst_name(analyst)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            state.check_fit(
-                Charge(neighbours=state.sensitivity.neighbours), sensitivity, version, unit
-            )
-            found = self._answer(log, state, query)
-            if found is None:
+            nothing = Charge(neighbours=state.sensitivity.neighbours)
+            state.check_fit(nothing, sensitivity, version, unit)
+            stored = self._answer(log, state, query)
+            if stored is None:
                 return None
-            charged, release = found
-            seen = self._journal.find(log, "seen", dataset, analyst, release.seq)
-            if charged.analyst != analyst and seen is None:
-                cost = Charge.parse(release.body["used"])
-                about = _segments_of(charged)
-                limits = state.limits_of(analyst, about.get("segments"))
-                records = state.records(limits, cost, stated_in(charged.body))
-                body = normal(
-                    reuse={"answer": release.seq, "charge": str(cost), "records": records, **about}
-                )
-                self._journal.append(log, "reuse", dataset, analyst, body)
+            charged, release = stored
+            shown_before = self._journal.find(log, "seen", dataset, analyst, release.seq)
+            if charged.analyst != analyst and shown_before is None:
+                body = _reuse_body(state, analyst, charged, release)
+                self._journal.append(log, "reuse", dataset, analyst, normal(reuse=body))
         return dict(release.body["answer"])
 
 
+def _reuse_body(
+    state: DatasetState, analyst: str, charged: Entry, release: Entry
+) -> dict[str, object]:
+    """Return the body of the entry that charges a stored answer to the limit of an analyst.
+
+    Args:
+        state: the state of the data set.
+        analyst: the analyst to whom the answer is shown.
+        charged: the entry of the answer's charge.
+        release: the entry of the answer.
+
+    Raises:
+        BudgetExceeded: when the limit does not cover the answer.
+    """
+    cost = Charge.parse(release.body["used"])
+    segments = _segments_of(charged)
+    limits = state.limits_of(analyst, segments.get("segments"))
+    records = state.records(limits, cost, stated_in(charged.body))
+    return {"answer": release.seq, "charge": str(cost), "records": records, **segments}
+
+
 def _segments_of(charged: Entry) -> dict[str, Any]:
-    """Return the segments of a charge, for the entries that follow from it."""
-    return {name: charged.body[name] for name in ("segments",) if name in charged.body}
+    """Return the field "segments" of a charge, if it has one, for the entries that follow
+    from it.
+    """
+    if "segments" in charged.body:
+        return {"segments": charged.body["segments"]}
+    return {}

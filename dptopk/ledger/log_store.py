@@ -1,4 +1,4 @@
-"""A durable, append-only log in a SQL database: what the ledger is written on.
+"""A durable, append-only log in a SQL database, in which the ledger is written.
 
 Durability: a committed entry survives a crash of the process and of the machine (``sqlite``,
 ``postgresql``).
@@ -33,44 +33,45 @@ from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transacti
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-_leaked: list[
-    Database
-] = []  # of a parent process: a child must neither use nor close their connections
+# Databases of the parent process: a child must neither use nor close their connections.
+_leaked: list[Database] = []
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _forking = threading.RLock()
-_held: list[Store] = []
+_locked_for_fork: list[Store] = []
 _POSTGRESQL_PORT = 5432
 _serials = itertools.count()
 
 
-def _living() -> list[Store]:
-    """All stores of this process, also where another thread opens one meanwhile."""
+def _stores_in_use() -> list[Store]:
+    """Return all stores of this process, even if another thread opens one meanwhile."""
     while True:
         with suppress(RuntimeError):  # the set changed while it was read
             return list(_stores)
 
 
 def _before_fork() -> None:
-    """Wait until no transaction is under way: SQLite in the child would believe that it holds the
-    parent's locks.
+    """Lock all stores before a fork, so that no transaction is under way.
 
-    The newest first: whoever writes to the file of a stream may wait for the ledger, which was
-    opened before it.
+    SQLite in the child would believe that it holds the parent's locks. The newest store is locked
+    first: a thread that writes to the file of a stream may wait for the ledger, which was opened
+    before.
     """
     _forking.acquire()
-    for store in sorted(_living(), key=lambda store: -store.serial):
+    for store in sorted(_stores_in_use(), key=lambda store: -store.serial):
         store.lock.acquire()
-        _held.append(store)
+        _locked_for_fork.append(store)
 
 
 def _after_fork() -> None:
-    while _held:
-        _held.pop().lock.release()
+    """Unlock all stores in the parent."""
+    while _locked_for_fork:
+        _locked_for_fork.pop().lock.release()
     _forking.release()
 
 
 def _in_child() -> None:
-    _held.clear()  # a child makes locks and connections of its own: see ``Store.lock``
+    """Forget the parent's locks in the child, which makes its own (``Store.lock``)."""
+    _locked_for_fork.clear()
     _forking.release()
 
 
@@ -82,17 +83,18 @@ class Store:
     """The log in one database.
 
     Args:
-        url: a path to a SQLite file, the file, or any SQLAlchemy URL.
-        key: secret for the chain's HMAC; None = plain SHA-256.
-        read_only: refuse to write; nothing is written to the file or its folder.
-        create: make the file, or the tables, when there are none.
-        network: open a SQLite file also on a network file system.
-        ahead: write ahead in a SQLite file.
-        earlier: open a log of an earlier format for writing, which only its migration does.
+        url: the path of a SQLite file, the file, or any SQLAlchemy URL.
+        key: the secret for the chain's HMAC; None: plain SHA-256.
+        read_only: whether nothing is written to the file or its folder.
+        create: whether the file, or the tables, are made if there are none.
+        network: whether a SQLite file may be on a network file system.
+        ahead: whether a SQLite file has a write-ahead log.
+        earlier: whether a log of an earlier format is opened for writing, which only its migration
+            does.
 
     Raises:
         LedgerError: when the database cannot be opened, or will not promise durability and mutual
-        exclusion.
+            exclusion.
     """
 
     def __init__(
@@ -125,13 +127,15 @@ class Store:
             self._create()
 
     def _format(self, url: str | Path | LedgerFile, file: LedgerFile | None) -> object:
-        """Return what the log says its format is, read before anything is written."""
+        """Return the format that the log states, read before anything is written; None: there is no
+        log yet.
+        """
         self._begin(_database(url, file, read_only=True, ahead=False))
         try:
             with self.transaction() as log:
                 return log.format()
         except LedgerError:
-            # a writer that was killed left its journal: whoever may write undoes what it began
+            # A writer that was killed left its journal, which only a writer can undo.
             self._begin(_database(url, file, read_only=False, ahead=False))
             with self.transaction() as log:
                 return log.format()
@@ -139,7 +143,7 @@ class Store:
             self._database.close()
 
     def _begin(self, database: Database) -> None:
-        """Own locks and connections in this process."""
+        """Make locks and connections that belong to this process."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._database = database
@@ -159,18 +163,18 @@ class Store:
         """One transaction; it commits durably at the end and rolls back on any error.
 
         Args:
-            purpose: "read"; "write" or "create" (the tables): take the lock first that excludes
-                others who do.
+            purpose: "read", "write", or "create" (the tables); the latter two first take a lock
+                that excludes others.
 
         Raises:
             LedgerError: on any error of the database. An error while it commits leaves open whether
-            it did.
+                it did.
         """
         if purpose != "read" and self.read_only:
             raise LedgerError("the ledger was opened for reading only")
         with self.lock:
             database = self._database
-            if self._open is not None:  # a part of the one that is under way in this thread
+            if self._open is not None:  # a part of the transaction that this thread has begun
                 yield self._open
                 return
             try:
@@ -188,7 +192,7 @@ class Store:
                     database.commit(connection, log.run)
                     database.unmoved()
                 except BaseException:
-                    # the cursors first: a statement that is still open would keep its lock
+                    # The cursors are closed first: an open statement would hold its lock.
                     log.close()
                     database.drop(connection)
                     raise
@@ -198,11 +202,7 @@ class Store:
             except Exception as error:
                 if not _is_database_error(error):
                     raise
-                text = str(getattr(error, "orig", None) or error).partition(" with text ")[
-                    0
-                ]  # no content of a cell
-                reason = text.strip().splitlines() or [type(error).__name__]
-                raise LedgerError(f"the ledger's database refused: {reason[0]}") from None
+                raise LedgerError(f"the ledger's database refused: {_reason(error)}") from None
 
     def _create(self) -> None:
         """Create the tables and indexes that are not there."""
@@ -213,7 +213,9 @@ class Store:
             log.create_tables()
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """Entries after a sequence number, in order; between pages no transaction is open."""
+        """Yield the entries after a sequence number, in order; between pages no transaction is
+        open.
+        """
         while True:
             with self.transaction() as log:
                 page = log.entries(after, PAGE)
@@ -235,40 +237,50 @@ class Store:
 def _database(
     url: str | Path | LedgerFile, file: LedgerFile | None, *, read_only: bool, ahead: bool
 ) -> Database:
-    """The database of a ledger: that in a file, or of a server."""
+    """Return the database of a ledger: the one in a file, or at a URL if there is no file."""
     if file is None:
         return PostgreSQL(str(url))
     return SQLite(file, read_only=read_only, ahead=ahead)
 
 
-def _refuse_another_format(found: object) -> None:
+def _reason(error: Exception) -> str:
+    """Return the first line of a database's message, without the content of a cell."""
+    message, _, _ = str(getattr(error, "orig", None) or error).partition(" with text ")
+    lines = message.strip().splitlines()  # the first line names the problem
+    if lines:
+        return lines[0]
+    return type(error).__name__
+
+
+def _refuse_another_format(stated: object) -> None:
     """Refuse to write to a log of another format; None: there is no log yet.
 
     Raises:
         LedgerError: saying what can be done.
     """
-    if found in {None, FORMAT}:
+    if stated in {None, FORMAT}:
         return
-    if isinstance(found, int) and 0 < found < FORMAT:
+    if isinstance(stated, int) and 0 < stated < FORMAT:
         raise LedgerError(
-            f"the ledger has format {found}; this version writes format {FORMAT}, and can show, "
+            f"the ledger has format {stated}; this version writes format {FORMAT}, and can show, "
             "verify and export earlier ones. To go on with it: dptopk ledger migrate OLD NEW"
         )
     raise LedgerError(
-        f"the ledger has format {found!r}; this version reads format {FORMAT} and earlier ones"
+        f"the ledger has format {stated!r}; this version reads format {FORMAT} and earlier ones"
     )
 
 
 def _is_database_error(error: Exception) -> bool:
-    """Whether SQLite, or SQLAlchemy and the driver below it, raised an error."""
+    """Return whether an error was raised by SQLite, or by SQLAlchemy and the driver below it."""
     package, _, _ = type(error).__module__.partition(".")
     return isinstance(error, ERRORS) or package in {"sqlalchemy", "psycopg"}
 
 
 @contextmanager
 def accepted_log(url: str | Path, network: bool) -> Iterator[bool]:
-    """Read a SQLite file without the write-ahead log that it lacks; whether it lacks one, and again
-    on any error.
+    """Read a SQLite file without the write-ahead log that it lacks; give whether it lacks one.
+
+    After an error the file counts again as lacking its log.
     """
     file = ledger_file(str(url), network)
     lacking = file is not None and file.lacks_log()
@@ -284,7 +296,11 @@ def accepted_log(url: str | Path, network: bool) -> Iterator[bool]:
 
 
 def ledger_file(url: str, network: bool) -> LedgerFile | None:
-    """The file of a SQLite ledger; None for another database."""
+    """Return the file of a SQLite ledger; None for a database at a URL.
+
+    Raises:
+        LedgerError: for a database in memory, or a path with options.
+    """
     if not url.startswith("sqlite:") and "://" in url:
         return None
     path = url.removeprefix("sqlite:///")
@@ -303,7 +319,7 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
     Nothing is written, and no file opened. A server is asked whether it is the other one.
 
     Args:
-        url: of the ledger.
+        url: the path or URL of the ledger.
         head_file: a path or the URL of a database; None: the ledger has no head.
 
     Raises:
@@ -330,15 +346,16 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
 
 
 def head_of(url: str | Path | LedgerFile, head_file: str | Path) -> HeadFile | HeadTable:
-    """The place where the head of a ledger is stored, which is not the ledger itself
-    (``refuse_own_head``).
+    """Return the place where the head of a ledger is stored, which ``refuse_own_head`` has
+    checked.
     """
     file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network=False)
     return witness_at(head_file, file)
 
 
 def refuse_own_file(url: str | Path, path: Path, name: str) -> None:
-    """Refuse a file to be read or written that is a file of the ledger; nothing is opened.
+    """Refuse a path that leads to the ledger, or to a file that SQLite makes beside it; nothing is
+    opened.
 
     Raises:
         InvalidParameter: naming the argument.
@@ -349,7 +366,7 @@ def refuse_own_file(url: str | Path, path: Path, name: str) -> None:
 
 
 def _address(url: str) -> URL | None:
-    """The parts of a database's URL; None when it has none."""
+    """Return the parts of a database's URL; None if it cannot be read."""
     try:
         import sqlalchemy as sa
 
@@ -361,7 +378,7 @@ def _address(url: str) -> URL | None:
 
 
 def _file_of(url: str) -> Path | None:
-    """The file of a SQLite database at a URL of SQLAlchemy; None when there is none."""
+    """Return the file of a SQLite database at a URL of SQLAlchemy; None for another database."""
     address = _address(url)
     if address is None or address.get_backend_name() != "sqlite" or not address.database:
         return None

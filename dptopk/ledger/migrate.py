@@ -1,14 +1,15 @@
-"""A ledger in a new file, of today's format, with all that another one holds; the other is retired.
+"""Migration: a ledger is copied into a new file of today's format, and then retired.
 
-Every entry is written under its old number and time, as today's format reads it, so keys, receipts,
-stored answers and refusals stay what they were. The first entry holds the head of the old log.
+Every entry is written under its old number and time, as today's format reads it, so that keys,
+receipts, stored answers and refusals stay what they were. The first entry holds the head of the old
+log.
 
-There is never a moment with two ledgers that grant. The new one is made under a name of its own,
-marked as unfinished, while the write lock of the old one is held; then the old one gets its last
-entry, which names the head of the new one and after which every version refuses to write to it;
-only then the mark goes, the head is moved and the file gets its name. A migration that was
-interrupted before that last entry has changed nothing; one that was interrupted after it is
-completed by running it again. Of two at once, the second waits and finds the work done.
+At no moment can both ledgers be spent from. The new one is made under a temporary name, marked as
+unfinished, while the write lock of the old one is held. Then the old one gets its last entry, which
+names the head of the new one and after which every version refuses to write to it. Only then the
+mark is removed, the head is moved and the file gets its name. A migration that was interrupted
+before that last entry has changed nothing; one that was interrupted after it is completed by
+running it again. If two run at once, the second waits and finds the work done.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class Migration:
     """One migration of a ledger to a new file.
 
     Args:
-        old: path or URL of the ledger.
-        new: path of a file that is not there yet.
-        key: of the chains of both.
-        witness: where the head of the old one is stored, which then holds the head of the new one.
-        network: as for ``Ledger``.
+        old: the path or URL of the ledger.
+        new: the path of a file that does not exist yet.
+        key: the secret of both hash chains; None: they have none.
+        witness: the place of the old ledger's head, where the new one's is stored afterwards.
+        network: whether files may be on a network file system, as for ``Ledger``.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Migration:
         self._refuse_name_of_sqlite()
 
     def run(self) -> Head:
-        """Make the new ledger, or complete what was begun; its head.
+        """Make the new ledger, or complete a migration that was interrupted; return its head.
 
         Raises:
             InvalidParameter: when the new file is there already, or its name cannot be used.
@@ -82,7 +83,7 @@ class Migration:
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Transaction, LedgerState]]:
-        """The old log under its write lock, and its state, folded from the first entry."""
+        """Give the old log under its write lock, and its state, folded from the first entry."""
         store = Store(self._old, key=self._key, create=False, network=self._network, earlier=True)
         try:
             with store.transaction("write") as log:
@@ -96,7 +97,11 @@ class Migration:
             store.close()
 
     def _refuse_old_copy(self, log: Transaction, state: LedgerState) -> None:
-        """Refuse a log that its head does not name: all that was charged later would be lost."""
+        """Refuse an old ledger that its stored head does not confirm: later charges would be lost.
+
+        Raises:
+            LedgerError: naming the problem.
+        """
         head = None if self._witness is None else self._witness.read()
         if state.retired is not None:
             return
@@ -107,7 +112,9 @@ class Migration:
             raise LedgerError(problem)
 
     def _refuse_name_of_sqlite(self) -> None:
-        """Refuse a name that SQLite gives to a file beside the other ledger: it would remove it."""
+        """Refuse a name that SQLite gives to a file beside the old ledger, since SQLite would
+        remove the file.
+        """
         old = ledger_file(str(self._old), self._network)
         if old is None:
             return
@@ -149,16 +156,19 @@ class Migration:
         link.unlink()
 
     def _refuse_existing(self) -> None:
+        """Refuse a new file that exists already."""
         if self._new.path.exists() or self._new.path.is_symlink():
             raise InvalidParameter(f"NEW: {self._new.path.name!r} exists already; name a new file")
 
     def _unfinished(self, ledger: str | None) -> LedgerFile:
-        """The file in which the new ledger is made; one for each old ledger."""
+        """Return the file in which the new ledger is made; its name tells which old ledger it is
+        for.
+        """
         name = f".{self._new.path.name}.{ledger or 'first'}.unfinished"
         return LedgerFile(self._new.path.with_name(name), self._network, unfinished=True)
 
     def _copy(self, log: Transaction, state: LedgerState) -> Head:
-        """Write all entries anew into an unfinished file; the head of the new log."""
+        """Write all entries into an unfinished file, and return the head of the new log."""
         file = self._unfinished(state.about.get("id"))
         _remove(file)
         file.make()
@@ -184,7 +194,12 @@ class Migration:
         return head
 
     def _complete(self, retired: Head, old: LedgerState) -> None:
-        """Give the new file its mark, its head and its name, as far as that was not done."""
+        """Give the new file its mark, its head and its name, unless that was done.
+
+        Args:
+            retired: the head of the new ledger, which the old one's last entry names.
+            old: the state of the old ledger.
+        """
         file = self._unfinished(old.about.get("id"))
         if file.path.exists() and not self._new.path.exists():
             new = _refuse_another(file, self._key, retired)
@@ -204,34 +219,47 @@ class Migration:
             Path(f"{file.path}{ending}").unlink(missing_ok=True)
 
     def _move_head(self, retired: Head, old: LedgerState, new: LedgerState) -> None:
-        """Store the head of the new ledger where that of the old one is.
+        """Store the head of the new ledger at the place of the old one's.
+
+        Args:
+            retired: the head of the new ledger, which the old one's last entry names.
+            old: the state of the old ledger.
+            new: the state of the new ledger.
 
         Raises:
             LedgerError: when that place is not given, is empty, or has the head of a third ledger.
         """
-        there = None if self._witness is None else self._witness.read()
-        must_be_given = new if self._witness is None else old
-        if there is None and must_be_given.witness is not None:
-            raise LedgerError(unwitnessed(must_be_given, None))
         if self._witness is None:
+            if new.witness is not None:
+                raise LedgerError(unwitnessed(new, None))
             return
-        while there is None or there.ledger != retired.ledger:
-            if there is not None and there.ledger not in {None, old.about.get("id")}:
+        stored = self._witness.read()
+        if stored is None and old.witness is not None:
+            raise LedgerError(unwitnessed(old, None))
+        while stored is None or stored.ledger != retired.ledger:
+            if stored is not None and stored.ledger not in {None, old.about.get("id")}:
                 raise LedgerError("the head belongs to another ledger")
-            if self._witness.swap(there, retired):
+            if self._witness.swap(stored, retired):
                 return
-            there = self._witness.read()
+            stored = self._witness.read()
 
 
 def _write(journal: Journal, target: Transaction, old: LedgerState, whole: LedgerState) -> None:
-    """Write the entry that was folded last into the new log."""
+    """Write the entry that was folded last into the new log.
+
+    Args:
+        journal: the journal of the new log.
+        target: the transaction on the new log.
+        old: the state of the old log after that entry.
+        whole: the state of the old log after its last entry.
+    """
     entry = old.folded
     if entry is None:
         return
     body = entry.body
     if entry.kind == "ledger":
-        before = Head(*whole.last, whole.about.get("id"))
-        migrated = {"format": old.earlier.began, "head": asdict(before)}
+        old_head = Head(*whole.last, whole.about.get("id"))
+        migrated = {"format": old.earlier.began, "head": asdict(old_head)}
         body = body | {"format": FORMAT, "id": uuid.uuid4().hex, "migrated": migrated}
     if entry.kind == "checkpoint":
         body = body | {"layout": 0}  # its state names the old log
@@ -239,15 +267,20 @@ def _write(journal: Journal, target: Transaction, old: LedgerState, whole: Ledge
 
 
 def _refuse_difference(old: LedgerState, new: LedgerState) -> None:
-    """Refuse a copy whose accounts, keys or answers are not those of the old log."""
-    there = {name: state.state() for name, state in old.datasets.items()}
-    here = {name: state.state() for name, state in new.datasets.items()}
-    if there != here or old.index.chains != new.index.chains or old.last[0] != new.last[0]:
+    """Refuse a copy whose accounts, keys, answers or number of entries are not those of the
+    old log.
+    """
+    old_states = {name: state.state() for name, state in old.datasets.items()}
+    new_states = {name: state.state() for name, state in new.datasets.items()}
+    old_seq, _ = old.last
+    new_seq, _ = new.last
+    same_rows = old.index.chains == new.index.chains
+    if old_states != new_states or not same_rows or old_seq != new_seq:
         raise LedgerError("the migration would change what is spent or stored: nothing was done")
 
 
 def _refuse_another(file: LedgerFile, key: bytes | None, head: Head) -> LedgerState:
-    """Refuse a file that does not hold the new ledger; its state."""
+    """Refuse a file that does not hold the ledger whose head is given; return its state."""
     store = Store(file, key=key, read_only=True, create=False)
     try:
         with store.transaction() as log:

@@ -8,18 +8,16 @@ from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
 
 LONGEST_NAME = 200  # characters
-_ALPHABETS = (
-    "LATIN",
-    "GREEK",
-    "CYRILLIC",
-    "ARMENIAN",
-    "CHEROKEE",
-)  # letters of these look like one another
+# Letters of these alphabets look like one another.
+_ALPHABETS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE")
 
 
 def plain_text(**arguments: object) -> str:
-    """Return the one argument if it is text that shows as what it is: not empty, no control
-    characters, not long.
+    """Return the one keyword argument if it is text that can be shown: not blank, without control
+    characters, and not long.
+
+    Raises:
+        InvalidParameter: naming the argument.
     """
     ((label, value),) = arguments.items()
     text = validate.text(**arguments)
@@ -31,7 +29,7 @@ def plain_text(**arguments: object) -> str:
 
 
 def canonical(name: str) -> str:
-    """The one spelling of a name: compatibility forms, case and spaces do not tell analysts
+    """Return the one spelling of a name: compatibility forms, case and spaces do not tell analysts
     apart.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
@@ -39,17 +37,19 @@ def canonical(name: str) -> str:
 
 
 def analyst_name(name: object) -> str:
-    """The canonical spelling of an analyst's name.
+    """Return the canonical spelling of an analyst's name.
 
     Raises:
         InvalidParameter: on control characters, or a mix of alphabets that look alike (Latin and
-        Cyrillic, say).
+            Cyrillic, say).
     """
     text = canonical(plain_text(analyst=name))
-    first_words = {
-        unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha()
-    }
-    mixed = sorted(first_words & set(_ALPHABETS))
+    alphabets = set()
+    for letter in text:
+        if letter.isalpha():
+            alphabet, _, _ = unicodedata.name(letter, "").partition(" ")
+            alphabets.add(alphabet)
+    mixed = sorted(alphabets & set(_ALPHABETS))
     if len(mixed) > 1:
         raise InvalidParameter(
             f"analyst must not mix letters of {' and '.join(mixed)}, which look alike: {text!r:.80}"

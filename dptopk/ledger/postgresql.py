@@ -1,6 +1,6 @@
 """A ledger in a PostgreSQL database.
 
-The server must run with ``fsync`` and ``full_page_writes``, which every write asks for, and commits
+The server must run with ``fsync`` and ``full_page_writes``, which every write checks, and commits
 synchronously. A writer takes an exclusive lock of the table of entries.
 """
 
@@ -28,16 +28,17 @@ class PostgreSQL:
     """A database of a PostgreSQL server.
 
     Args:
-        url: as SQLAlchemy takes it.
+        url: the URL of the database, as SQLAlchemy takes it.
 
     Raises:
         LedgerError: when it is the address of another kind of database, or a driver is missing.
     """
 
     mark = "%s"  # stands for a value in a statement
-    guards = (
-        unguard
-    ) = ()  # statements that make it refuse changes of rows that were written, and take them again
+    # The statements that make the database refuse changes of written rows, and that allow them
+    # again: there are none.
+    guards = ()
+    unguard = ()
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -48,7 +49,7 @@ class PostgreSQL:
         return PostgreSQL(self._url)
 
     def take(self) -> Any:
-        """A connection of the pool; each was checked when it was made (``_check``)."""
+        """Return a connection of the pool; each was checked when it was made (``_check``)."""
         return self._engine.raw_connection()
 
     def give_back(self, connection: Any) -> None:
@@ -60,7 +61,9 @@ class PostgreSQL:
         connection.invalidate()
 
     def begin(self, run: Run, purpose: Purpose) -> None:
-        """Begin; to write, with the lock of the table."""
+        """Begin a transaction; for a purpose other than reading, take the lock that excludes other
+        writers.
+        """
         run(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
         if purpose == "create":
             run(f"SELECT pg_advisory_xact_lock({CREATING})")
@@ -74,12 +77,14 @@ class PostgreSQL:
         connection.commit()
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
-        """Whether these tables exist."""
+        """Return whether these tables and indexes exist."""
         return all(run("SELECT to_regclass(?)", name)[0][0] is not None for name in names)
 
     def damage(self, run: Run) -> list[str]:
-        """Nothing: amcheck, where it is installed in the database, raises what it finds, and so do
-        unsafe settings.
+        """Return an empty list, or raise what is wrong with the database.
+
+        Its indexes are checked by the extension amcheck, if that is installed; unsafe settings are
+        refused.
         """
         _refuse_losses(run)
         if run("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'"):
@@ -88,7 +93,7 @@ class PostgreSQL:
         return []
 
     def backup(self, path: Path) -> None:  # noqa: ARG002
-        """Refuse: the server has better tools."""
+        """Refuse to copy the database, since the server has its own tools for that."""
         raise LedgerError("back up a PostgreSQL ledger with the server's own tools")
 
     def close(self) -> None:
@@ -122,6 +127,11 @@ def lead_to_one_database(one: str, other: str) -> bool:
 
 
 def _engine(url: str) -> Engine:
+    """Return an engine for a PostgreSQL database, which checks each new connection.
+
+    Raises:
+        LedgerError: for another kind of database, a malformed URL or a missing driver.
+    """
     import sqlalchemy as sa
 
     try:
@@ -143,7 +153,7 @@ def _engine(url: str) -> Engine:
 
 
 def _refuse_losses(run: Run) -> bool:
-    """Refuse a server that loses commits when it crashes, as it is set now; whether it commits
+    """Refuse a server whose settings lose commits in a crash; return whether it commits
     synchronously.
 
     Raises:
@@ -158,8 +168,8 @@ def _refuse_losses(run: Run) -> bool:
 
 
 def _check(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
-    """Refuse a server that loses commits when it crashes, or a database that cannot hold every
-    name.
+    """Refuse a new connection to a server that loses commits in a crash, or to a database whose
+    encoding cannot hold every name.
     """
     with closing(connection.cursor()) as cursor:
 

@@ -1,7 +1,7 @@
 """Read access to a ledger: budgets, charges, stored answers, and verification. Writes nothing.
 
-What leads to an entry (``index``) is believed only when it is what the log says, and the entry only
-when its hash is its own.
+A row that leads to an entry (``index``) is used only after it was compared with the log, and an
+entry only after its hash was checked.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from dptopk.ledger.verify import Inspection, inspect
 
 
 class Reader:
-    """An open log, and all queries to it.
+    """An open ledger, with all that can be asked of it without writing.
 
     Args:
-        store: of the log.
-        journal: the store and the state after its entries.
+        store: the store of the log.
+        journal: the store together with the state after its entries.
     """
 
     def __init__(self, store: Store, journal: Journal) -> None:
@@ -53,12 +53,15 @@ class Reader:
 
     @property
     def _now(self) -> LedgerState:
+        """The state after the last entry that was read."""
         return self._journal.state
 
     @contextmanager
     def _reading(self, *datasets: str) -> Iterator[Transaction]:
-        """A transaction on the newest state, which nobody in this process changes meanwhile and has
-        these datasets.
+        """Give a transaction on the newest state, which nobody in this process changes meanwhile.
+
+        Raises:
+            InvalidParameter: when one of these data sets is not in the ledger.
         """
         with self._store.lock:
             self._journal.refresh()
@@ -73,17 +76,17 @@ class Reader:
         return bool(self._now.about.get("test"))
 
     def refusal(self) -> str:
-        """Why this ledger would grant nothing, whatever is asked; '' if it would."""
+        """Return why this ledger would refuse every charge; "" if it would not."""
         self._journal.refresh()
         return self._journal.refusal()
 
     def datasets(self) -> tuple[str, ...]:
-        """Names of the datasets."""
+        """Return the names of the data sets."""
         self._journal.refresh()
         return tuple(self._now.datasets)
 
     def state(self, dataset: str) -> DatasetState:
-        """All that the log says about a dataset, now: a copy, whose accounts spend nothing."""
+        """Return the present state of a data set: a copy, whose accounts spend nothing."""
         with self._store.lock:
             self._journal.refresh()
             return self._now.dataset(dataset).copy()
@@ -99,8 +102,10 @@ class Reader:
         return self.state(name).account.remaining()
 
     def summary(self, name: str, *, analyst: str | None = None) -> Summary:
-        """A dataset's budget in numbers, or an analyst's share or limit (InvalidParameter when
-        there is neither).
+        """Return a data set's budget in numbers or, for an analyst, that of their share or limit.
+
+        Raises:
+            InvalidParameter: when the analyst has neither.
         """
         state = self.state(name)
         if analyst is None:
@@ -114,23 +119,26 @@ class Reader:
         return next(iter(limits.values())).summary()
 
     def stored_answer(self, dataset: str, query: str) -> dict[str, Any] | None:
-        """The stored release of an identical query on the same data version, if there is one;
-        nobody is charged.
+        """Return the stored release of an identical query on the same data version; None if there
+        is none. Nobody is charged.
         """
         with self._reading() as log:
-            found = self._answer(log, self._now.dataset(dataset), query)
-        if found is None:
+            stored = self._answer(log, self._now.dataset(dataset), query)
+        if stored is None:
             return None
-        return dict(found[1].body["answer"])
+        _, release = stored
+        return dict(release.body["answer"])
 
     def _answer(
         self, log: Transaction, state: DatasetState, query: str
     ) -> tuple[Entry, Entry] | None:
-        """The charge and the release of a stored answer, both as the chain holds them."""
-        if query:
-            release = self._journal.find(log, "answer", state.name, query)
-        else:
-            release = None
+        """Return the entries of the charge and the release of a stored answer, with checked hashes.
+
+        It is None if there is no answer, or the data have had a new version since the charge.
+        """
+        if not query:
+            return None
+        release = self._journal.find(log, "answer", state.name, query)
         if release is None or release.body["charge"] < state.versioned:
             return None
         charged = log.entry(release.body["charge"])
@@ -142,8 +150,8 @@ class Reader:
         return charged, release
 
     def asked(self, dataset: str, analyst: str, once: str) -> Spend | None:
-        """The charge that an analyst made under a key, and what became of it; None when there is
-        none.
+        """Return the charge that an analyst made under a key, and whether it was answered; None if
+        there is none.
         """
         analyst = analyst_name(analyst)
         with self._reading(dataset) as log:
@@ -153,7 +161,7 @@ class Reader:
             return self._spend(log, charged)
 
     def answer(self, spend: Spend) -> dict[str, Any] | None:
-        """The answer that was stored with a charge, if one was; nobody is charged."""
+        """Return the answer that was stored with a charge, None if none was; nobody is charged."""
         if spend.answer is None:
             return None
         with self._reading() as log:
@@ -165,17 +173,21 @@ class Reader:
     def _charged_once(
         self, log: Transaction, dataset: str, analyst: str, once: str
     ) -> Entry | None:
-        """The charge under a key, as the chain holds it."""
+        """Return the entry of the charge under a key, with a checked hash; None if there is
+        none.
+        """
         if once:
             return self._journal.find(log, "once", dataset, analyst, once)
         return None
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """All entries after a number, in order; no lock is held between them."""
+        """Yield all entries after a number, in order; no lock is held between them."""
         return self._store.entries(after)
 
     def history(self, dataset: str, *, after: int = 0) -> list[Spend]:
-        """The charges of a dataset after an entry, in order, and what became of each."""
+        """Return the charges of a data set after an entry, in order, and whether each was
+        answered.
+        """
         self._journal.refresh()
         renewed = self._now.dataset(dataset).renewed
         spends = dict[int, Spend]()
@@ -185,11 +197,12 @@ class Reader:
             if entry.kind == "charge":
                 spends[entry.seq] = Spend.charged(entry, renewed=renewed)
             elif entry.kind == "release" and entry.body["charge"] in spends:
-                spends[entry.body["charge"]] = spends[entry.body["charge"]].released_by(entry)
+                seq = entry.body["charge"]
+                spends[seq] = spends[seq].released_by(entry)
         return list(spends.values())
 
     def _today(self, after: int) -> Iterator[Entry]:
-        """All entries after a number, in order, as today's format has them."""
+        """Yield all entries after a number, in order, in today's format."""
         if not self._now.is_earlier:
             yield from self._store.entries(after)
             return
@@ -202,65 +215,71 @@ class Reader:
     def recent(
         self, dataset: str, *, analyst: str | None = None, at_most: int = 20, outcomes: bool = True
     ) -> list[Spend]:
-        """The newest charges of a dataset, or of one of its analysts, newest first.
+        """Return the newest charges of a data set, newest first.
 
         Args:
-            dataset: whose.
-            analyst: who was charged; None: anybody.
-            at_most: how many.
-            outcomes: whether to look up what became of each; if not, it looks as if no answer was
-                given.
+            dataset: the name of the data set.
+            analyst: the analyst who was charged; None: anybody.
+            at_most: how many charges are returned.
+            outcomes: whether it is looked up which were answered; if not, none counts as answered.
         """
         with self._reading(dataset) as log:
-            found = log.charges(
-                dataset, None if analyst is None else analyst_name(analyst), at_most
-            )
-            return [self._spend(log, entry, outcome=outcomes) for entry in found]
+            name = None if analyst is None else analyst_name(analyst)
+            entries = log.charges(dataset, name, at_most)
+            return [self._spend(log, entry, outcome=outcomes) for entry in entries]
 
     def spend(self, dataset: str, seq: int) -> Spend | None:
-        """The charge of a dataset with an entry's number, and what became of it."""
+        """Return the charge of a data set with an entry's number, and whether it was answered; None
+        if there is none.
+        """
         with self._reading() as log:
             entry = log.entry(seq)
-            mine = entry is not None and (entry.kind, entry.dataset) == ("charge", dataset)
-            if entry is not None and mine:
-                return self._spend(log, entry)
-            return None
+            if entry is None or (entry.kind, entry.dataset) != ("charge", dataset):
+                return None
+            return self._spend(log, entry)
 
     def _spend(self, log: Transaction, charged: Entry, *, outcome: bool = True) -> Spend:
-        """A charge and, if asked for, what became of it, as the chain holds both."""
+        """Return the charge of an entry and, if ``outcome``, whether it was answered.
+
+        Raises:
+            LedgerError: if the hash of one of the entries is wrong.
+        """
         if not self._journal.genuine(charged):
             raise LedgerError(
                 f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
             )
         spend = Spend.charged(charged, renewed=self._now.dataset(charged.dataset).renewed)
-        release = self._journal.find(log, "release", charged.seq) if outcome else None
+        if not outcome:
+            return spend
+        release = self._journal.find(log, "release", charged.seq)
         if release is None:
             return spend
         return spend.released_by(release)
 
     def head(self) -> dict[str, Any]:
-        """The last sequence number and hash: keep it elsewhere, and a log whose tail was cut off is
-        found out.
+        """Return the number and the hash of the last entry, for storing elsewhere.
+
+        A log whose tail was cut off later lacks that entry, which shows it.
         """
         self._journal.refresh()
         return asdict(self._journal.head())
 
     def inspect(self, *, head: Mapping[str, Any] | None = None) -> Inspection:
-        """Check the database, fold the whole log from its first entry and ask for every decision
-        again.
+        """Check the database, fold the whole log from its first entry and check every recorded
+        decision.
 
         The log must hold the entry of ``head``, the last one that this process has seen committed,
-        and the one that the ledger's head names where the ledger was opened with it.
+        and the one that the ledger's stored head names, if the ledger was opened with it.
         """
         heads = [] if head is None else [Head.of(head)]
-        known = [*heads, *self._journal.known()]
+        all_heads = [*heads, *self._journal.known()]
         witness = self._journal.witness()
         exported = head is not None or self._journal.exported
-        return inspect(self._store, known, witness=witness, head_exported=exported)
+        return inspect(self._store, all_heads, witness=witness, head_exported=exported)
 
     def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
-        """Everything that is wrong with the log: broken chain, gaps, an impossible history, a
-        missing tail.
+        """Return everything that is wrong with the log: a broken chain, gaps, an impossible
+        history, a missing tail.
         """
         return list(self.inspect(head=head).problems)
 
@@ -276,8 +295,13 @@ class Reader:
         head: Mapping[str, Any] | None = None,
         head_file: str | Path | None = None,
     ) -> Inspection:
-        """Inspect a ledger that may be too damaged to be opened; ``head``: one that was exported,
-        ``head_file``: where the ledger stores its own.
+        """Inspect a ledger that may be too damaged to be opened.
+
+        Args:
+            url: the path or URL of the ledger.
+            key: the secret of the hash chain; None: it has none.
+            head: a head that was exported; None: none.
+            head_file: where the ledger stores its own head; None: not given.
         """
         heads = [] if head is None else [Head.of(head)]
         refuse_own_head(url, head_file)
@@ -289,11 +313,11 @@ class Reader:
             store.close()
 
     def backup(self, path: str | Path) -> None:
-        """Copy a SQLite ledger, whole and as of one moment, while it is in use, into a file that is
-        not there yet.
+        """Copy a SQLite ledger, as of one moment and while it is in use, into a file that does not
+        exist yet.
         """
         self._store.backup(Path(path))
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the database."""
         self._store.close()

@@ -1,9 +1,8 @@
-"""This module says what the log holds as JSON, by its parts: the terms of a budget, the state of a
-data set.
+"""The types of what the log holds as JSON: the terms of a budget, the state of a data set.
 
-Each type has one writer and one reader, which its description names. Whoever adds, removes or
-renames a part here changes the format of the log (``entries.FORMAT``) or the layout of its
-snapshots (``replay.LAYOUT``).
+Each type has one writer and one reader, which its description names. To add, remove or rename a
+part here changes the format of the log (``entries.FORMAT``) or the layout of its snapshots
+(``replay.LAYOUT``).
 """
 
 from __future__ import annotations

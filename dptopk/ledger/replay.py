@@ -1,10 +1,10 @@
-"""State of a ledger: a fold of its log into data sets, accounts and totals.
+"""The state of a ledger: its entries folded, in order, into data sets, accounts and totals.
 
 The state holds nothing that grows with the number of entries: accounts, and for each analyst the
-sum of what was charged. A charge is entered with the record of what it took from each account
-(``Account.quote``), a release with the record of what came back: folding adds up recorded numbers,
-exactly, and decides nothing anew. So every processor and every version reads the same state.
-Whether each record was right is asked by ``verify`` alone.
+sum of what was charged. The entry of a charge records what it took from each account
+(``Account.quote``), the entry of a release records what came back. Folding adds up recorded
+numbers, exactly, and decides nothing again, so that every processor and every version reads the
+same state. Only ``verify`` checks whether each record was right.
 """
 
 from __future__ import annotations
@@ -25,26 +25,33 @@ from dptopk.ledger.heads import Head
 from dptopk.ledger.index import Index, Place
 from dptopk.ledger.recorded import About, HeadPlace, RecordedHead, RecordedLedger
 
-# of the text of a state; a snapshot of another one is not read, and the log is folded from its
-# beginning
+# The version of a state's JSON. A snapshot of another version is not read: the log is then folded
+# from its beginning.
 LAYOUT = 9
 
 
 class LedgerState:
-    """The state after the entries applied so far.
+    """The state after the entries that were applied so far.
 
     Args:
-        key: of the chain.
-        audit: called, when folding all of a log, with each entry before it is folded; None in daily
-            use.
+        key: the secret of the hash chain; None: the chain has none.
+        audit: a function that is called with each entry before it is folded, when a whole log is
+            verified; None in daily use.
 
     Attributes:
-        folded: the last entry, as it was folded: in today's format.
-        earlier: reads entries of earlier formats.
-        witness: where the head of this ledger is stored ("kind", "name"), or None.
-        witnessed: the number of the head that was stored there when the last entry was written, at
-            least.
-        retired: the head of the ledger that this one was migrated to, or None.
+        key: the secret of the hash chain.
+        last: the number and the hash of the last entry.
+        about: the body of the first entry.
+        datasets: the state of each data set, by name.
+        index: the hashes of the rows that lead from names to entries.
+        replaced: head (number, hash) that an operator gave up, by a new key or a restored copy ->
+            the number of the entry that did so.
+        checkpoint: the number of the last checkpoint.
+        folded: the last entry as it was folded, in today's format.
+        earlier: the reader of entries of earlier formats.
+        witness: where the head of this ledger is stored ("kind", "name"); None: nowhere.
+        witnessed: a number that the head stored there had reached when the last entry was written.
+        retired: the head of the ledger that this one was migrated to; None: it was not.
     """
 
     def __init__(
@@ -55,8 +62,6 @@ class LedgerState:
         self.about: About = {}
         self.datasets: dict[str, DatasetState] = {}
         self.index = Index()
-        # heads (number, hash) that an operator gave up, rekeyed or restored over, and the entry
-        # that did so
         self.replaced: dict[tuple[int, str], int] = {}
         self.checkpoint = 0
         self.folded: Entry | None = None
@@ -67,15 +72,16 @@ class LedgerState:
         self._audit = audit
 
     def apply(self, entry: Entry) -> list[Place]:
-        """Check that an entry follows the last one and is genuine, and fold it in; what leads to
-        it.
+        """Check that an entry follows the last one and has the right hash, fold it in, and return
+        the rows that lead to it.
 
         Raises:
             LedgerError: when the chain is broken or the entry could never have been written.
         """
-        if entry.seq != self.last[0] + 1 or entry.previous != self.last[1]:
+        last_seq, last_hash = self.last
+        if entry.seq != last_seq + 1 or entry.previous != last_hash:
             raise LedgerError(
-                f"entry {entry.seq} does not follow entry {self.last[0]}: the log was changed"
+                f"entry {entry.seq} does not follow entry {last_seq}: the log was changed"
             )
         fold = getattr(self, f"_fold_{entry.kind}", None)
         if fold is None:
@@ -104,21 +110,22 @@ class LedgerState:
         return places
 
     def last_named_by(self, head: Head) -> int:
-        """The number of the last entry that a stored head vouches for: of one that was given up,
-        the last before the entry that did so.
+        """Return the number of the last entry that a stored head confirms.
+
+        A head that an operator gave up confirms the entries before the one that gave it up.
         """
-        by = self.replaced.get((head.seq, head.hash))
-        if by is None:
+        replaced_by = self.replaced.get((head.seq, head.hash))
+        if replaced_by is None:
             return head.seq
-        return by - 1
+        return replaced_by - 1
 
     @property
     def is_earlier(self) -> bool:
-        """Whether the log began with an earlier format: then it can be read, and migrated."""
+        """Whether the log began with an earlier format: it can then only be read and migrated."""
         return self.earlier.began != FORMAT
 
     def dataset(self, name: str) -> DatasetState:
-        """The state of one dataset.
+        """Return the state of one data set.
 
         Raises:
             InvalidParameter: when there is none of that name.
@@ -130,7 +137,7 @@ class LedgerState:
         return state
 
     def state(self) -> RecordedLedger:
-        """Return it as JSON; ``restore`` reads it."""
+        """Return the state as JSON; ``restore`` reads it."""
         return {
             "layout": LAYOUT,
             "about": self.about,
@@ -143,10 +150,13 @@ class LedgerState:
         }
 
     def restore(self, state: RecordedLedger) -> None:
-        """Take over what ``state`` gave, apart from where in the log it held."""
+        """Take over the state of which ``state`` is the JSON; the number and hash of its last entry
+        are not part of it.
+        """
         self.about = state["about"]
         self.datasets = {
-            name: DatasetState.restored(name, held) for name, held in state["datasets"].items()
+            name: DatasetState.restored(name, dataset)
+            for name, dataset in state["datasets"].items()
         }
         self.index.chains = dict(state["index"])
         self.replaced = {(seq, hash_): by for seq, hash_, by in state["replaced"]}
@@ -155,22 +165,26 @@ class LedgerState:
         self.retired = state["retired"]
 
     def _check(self, entry: Entry) -> None:
-        """Refuse a log of a format that is not known, and an entry whose hash is not its own."""
+        """Refuse an entry whose hash is wrong, and one of an unknown format."""
         if entry.hash != entry.chained(self.key, self.earlier.rule(entry)):
             raise LedgerError(
                 f"entry {entry.seq} has a wrong hash: it was changed, or the key is another"
             )
 
-    # One fold for each kind of entry.
+    # One method for each kind of entry: ``apply`` finds it by its name.
 
     def _fold_ledger(self, entry: Entry) -> None:
+        """The first entry says what the ledger is."""
         self.about = cast("About", entry.body)
 
     def _fold_checkpoint(self, entry: Entry) -> None:
+        """A checkpoint holds the hash of the state here, for snapshots."""
         self.checkpoint = entry.seq
 
     def _fold_rekey(self, entry: Entry) -> None:
-        """All entries before this one were chained anew; it keeps the head that they had."""
+        """All entries before this one were hashed again with another key; it records the head that
+        they had.
+        """
         self._replace(entry.body["before"], entry.seq)
 
     def _fold_restore(self, entry: Entry) -> None:
@@ -180,28 +194,32 @@ class LedgerState:
         self.witnessed = 0
 
     def _fold_witness(self, entry: Entry) -> None:
-        """From here on the head is stored at this place."""
+        """The head is stored at another place from here on."""
         self.witness = entry.body["place"]
         self.witnessed = 0
 
     def _fold_retired(self, entry: Entry) -> None:
-        """All of this log is in another ledger, which goes on from here."""
+        """The ledger was migrated to another one, which goes on from here."""
         self.retired = entry.body["to"]
 
     def _fold_format(self, entry: Entry) -> None:
-        """The log was upgraded here; where the entries before are computed otherwise today, the
-        state that was written down then holds.
+        """The log was upgraded to another format here.
+
+        If this version computes another state from the entries before, the state that was recorded
+        at the upgrade is used instead.
         """
         datasets = entry.body.get("datasets")
         if datasets is not None:
             self.datasets = {
-                name: DatasetState.restored(name, held) for name, held in datasets.items()
+                name: DatasetState.restored(name, dataset) for name, dataset in datasets.items()
             }
 
     def _replace(self, head: RecordedHead, by: int) -> None:
+        """Record that a head was given up by the entry with the number ``by``."""
         self.replaced[head["seq"], head["hash"]] = by
 
     def _fold_dataset(self, entry: Entry) -> None:
+        """A data set was made, with an account on which nothing is spent."""
         body = entry.body
         name = entry.dataset
         if name in self.datasets:
@@ -214,6 +232,7 @@ class LedgerState:
         self.datasets[name] = replace(dataset_state, segments=body.get("segments"))
 
     def _fold_limit(self, entry: Entry) -> None:
+        """An analyst got a limit; what the analyst has learnt so far is charged to it."""
         state = self.dataset(entry.dataset)
         terms = entry.body["terms"]
         account = account_of(terms)
@@ -224,12 +243,14 @@ class LedgerState:
         state.closed += entry.body.get("beyond", [])
 
     def _fold_version(self, entry: Entry) -> None:
+        """The data have a new version; accounts of segments start from what covers all of them."""
         state = self.dataset(entry.dataset)
         state.version = entry.body["version"]
         state.versioned = entry.seq
         state.merge(entry.body.get("merged", {}))
 
     def _fold_renewal(self, entry: Entry) -> None:
+        """The budget was renewed: the accounts of the data set and of all limits start empty."""
         state = self.dataset(entry.dataset)
         state.terms = entry.body["terms"]
         state.account = account_of(entry.body["terms"])
@@ -243,11 +264,12 @@ class LedgerState:
         state.renewed = entry.seq
 
     def _fold_charge(self, entry: Entry) -> None:
+        """A question was charged: each account takes what the entry records."""
         state = self.dataset(entry.dataset)
         body = entry.body
         charge = Charge.parse(body["charge"])
         accounts = state.accounts(entry.analyst, body.get("segments"))
-        beyond = body.get("beyond", [])
+        beyond = body.get("beyond", [])  # owners whose account would refuse the charge today
         paying = {owner: account for owner, account in accounts.items() if owner not in beyond}
         _take(paying, charge, body["records"])
         state.closed += [owner for owner in beyond if owner not in state.closed]
@@ -256,6 +278,7 @@ class LedgerState:
             totals.setdefault(entry.analyst, Total()).add(charge)
 
     def _fold_release(self, entry: Entry) -> None:
+        """A question was answered: each account takes back what the entry records."""
         state = self.dataset(entry.dataset)
         body = entry.body
         unused = Charge.parse(body["unused"])
@@ -267,21 +290,22 @@ class LedgerState:
                 totals[entry.analyst].subtract(unused)
 
     def _fold_reuse(self, entry: Entry) -> None:
-        """An analyst is shown a stored answer charged to another: it counts against the analyst's
-        limit.
+        """An analyst was shown a stored answer that another one paid for: it counts against the
+        analyst's limit.
         """
         state = self.dataset(entry.dataset)
         charge = Charge.parse(entry.body["charge"])
-        _take(
-            state.limits_of(entry.analyst, entry.body.get("segments")),
-            charge,
-            entry.body["records"],
-        )
+        limits = state.limits_of(entry.analyst, entry.body.get("segments"))
+        _take(limits, charge, entry.body["records"])
         state.seen.setdefault(entry.analyst, Total()).add(charge)
 
 
 def _take(accounts: dict[str, Account], charge: Charge, records: Mapping[str, Record]) -> None:
-    """Take a charge from all accounts at recorded terms."""
+    """Take a charge from all accounts, as the records of the entry say.
+
+    Raises:
+        LedgerError: unless there is a record for each account.
+    """
     if accounts.keys() != records.keys():
         raise LedgerError("a charge lacks the record of an account")
     for owner, account in accounts.items():

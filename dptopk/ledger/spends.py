@@ -1,4 +1,4 @@
-"""One charge and what became of it, as the entries of the log say."""
+"""One charge and whether it was answered, as the entries of the log record it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from dptopk.ledger.entries import Entry
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Proof that a charge was written: without one no noise is drawn."""
+    """The proof that a charge was written, without which no noise is drawn.
+
+    Attributes:
+        seq: the number of the charge's entry.
+        dataset: the data set that was charged.
+        analyst: the analyst who was charged.
+        charge: the charge.
+    """
 
     seq: int
     dataset: str
@@ -21,16 +28,21 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """One charge and what became of it.
+    """One charge and whether it was answered.
 
     Attributes:
-        charge: net of what came back.
-        mechanism: name and parameters, as they were recorded.
-        released: whether an answer was given; otherwise it may or may not have been.
-        answer: the entry that holds the answer, if it was stored.
-        current: whether it was charged to the budget that now holds (not before a renewal).
-        segments: the segments it was about; None: all data.
-        stated: the (ε, δ) that the question stated for its charge, if it did.
+        seq: the number of the charge's entry.
+        at: its UTC time.
+        analyst: the analyst who was charged.
+        charge: the charge, less what came back.
+        mechanism: the name and parameters of what ran, as they were recorded.
+        query: the fingerprint under which a stored answer is found; "": none.
+        released: whether an answer was recorded; without a record it may or may not have been
+            given.
+        answer: the number of the entry that holds the answer; None: it was not stored.
+        current: whether it was charged to the present budget, after the last renewal.
+        segments: the segments that the question was about; None: all data.
+        stated: the (ε, δ) that the question stated for its charge; None: none.
     """
 
     seq: int
@@ -47,8 +59,11 @@ class Spend:
 
     @classmethod
     def charged(cls, entry: Entry, *, renewed: int = 0) -> Self:
-        """The charge of an entry, of which nothing is known yet; ``renewed``: the entry of the last
-        renewal.
+        """Return the charge of an entry, of which no release is known yet.
+
+        Args:
+            entry: the entry of the charge.
+            renewed: the number of the entry of the last renewal.
         """
         body = entry.body
         segments = entry.body.get("segments")
@@ -63,14 +78,15 @@ class Spend:
     def released_by(self, entry: Entry) -> Self:
         """Return the spend after its release; costs that no account refunded stay charged."""
         body = entry.body
-        net = Charge.parse(body["used"]) if body["returned"] else self.charge
-        return replace(
-            self, charge=net, released=True, answer=None if body["answer"] is None else entry.seq
-        )
+        charge = self.charge
+        if body["returned"]:
+            charge = Charge.parse(body["used"])
+        answer = None if body["answer"] is None else entry.seq
+        return replace(self, charge=charge, released=True, answer=answer)
 
 
 def stated_in(body: dict[str, Any]) -> Budget | None:
-    """The (ε, δ) that the body of a charge's entry states for it; older entries state none."""
+    """Return the (ε, δ) that a charge's entry states for it; None in older entries."""
     if "stated" in body:
         return Budget.of_terms(body["stated"])
     return None

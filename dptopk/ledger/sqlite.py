@@ -1,14 +1,14 @@
 """A ledger in a SQLite file.
 
 It runs with ``synchronous=FULL``, so that a committed entry survives a crash of the process and of
-the machine, and with a rollback journal that is kept (``journal_mode=PERSIST``): all entries are in
-the one file. Both are read back on every connection. A writer begins with ``BEGIN IMMEDIATE``,
+the machine, and with a rollback journal (``journal_mode=PERSIST``), so that all entries are in the
+one file. Both settings are read back on every connection. A writer begins with ``BEGIN IMMEDIATE``,
 which takes the lock of the file.
 
-A process that stays, such as the service, may write ahead (``journal_mode=WAL``): a commit is then
-one sync instead of five, of a log next to the file, from which the file is brought up to date now
-and then, and when the last process closes it. The file itself is marked (``user_version``) as
-incomplete without its log before there is one, and until there is none.
+A process that stays, such as the service, may use a write-ahead log (``journal_mode=WAL``). A
+commit is then one sync instead of five, of a log next to the file. The file is brought up to date
+from it now and then, and when the last process closes it. As long as there may be a log, the file
+itself is marked (``user_version``) as incomplete without it.
 """
 
 from __future__ import annotations
@@ -25,23 +25,22 @@ from dptopk.errors import LedgerError
 from dptopk.ledger.sqlite_file import COMPLETE, NEEDS_LOG, LedgerFile
 
 LOCK_TIMEOUT_MS = 60_000
-ERRORS = (
-    sqlite3.Error,
-    UnicodeDecodeError,
-)  # the second where a message would quote a damaged name
+# sqlite3 raises the second one when a message would quote a damaged name.
+ERRORS = (sqlite3.Error, UnicodeDecodeError)
 Purpose = Literal["read", "write", "create"]
-Run = Callable[..., list[tuple[Any, ...]]]  # runs a statement, with its values, and reads all rows
+# A function that runs a statement with its values and returns all rows.
+Run = Callable[..., list[tuple[Any, ...]]]
 
 
 class SQLite:
     """The database in one file, which stays where it is while it is open.
 
     Args:
-        file: where it is.
-        read_only: nothing is written to the file or its folder.
-        ahead: write ahead; else only while another process does.
-        identity: what the file was when it was first opened (``LedgerFile.identity``); None: that
-            is now.
+        file: the file.
+        read_only: whether nothing is written to the file or its folder.
+        ahead: whether it uses a write-ahead log; else it does so only while another process does.
+        identity: the identity of the file when it was first opened (``LedgerFile.identity``); None:
+            it is opened now.
 
     Raises:
         LedgerError: when the file is not there, or one whose locks may not hold.
@@ -67,15 +66,13 @@ class SQLite:
             file.check()
         self._file = file
         self._read_only = read_only
-        self._ahead = (
-            ahead and not file.network
-        )  # a log ahead needs memory that all processes share
+        # A write-ahead log needs memory that all processes share.
+        self._ahead = ahead and not file.network
         self._identity = identity or file.identity()
         self._idle: list[sqlite3.Connection] = []  # at most one
         weakref.finalize(self, _close, self._idle, file, os.getpid())
-        self._written: tuple[int, int] | None = (
-            None  # when and how long the file was as the write lock was taken
-        )
+        # The time and size of the file when the write lock was taken.
+        self._written: tuple[int, int] | None = None
 
     def anew(self) -> SQLite:
         """Return the same file with a new connection."""
@@ -84,7 +81,9 @@ class SQLite:
         )
 
     def take(self) -> sqlite3.Connection:
-        """The connection of the transaction before, or a new one: durable, and checked to be."""
+        """Return the connection of the transaction before, or a new one whose settings are
+        checked.
+        """
         if self._idle:
             return self._idle.pop()
         return self._connect()
@@ -94,7 +93,7 @@ class SQLite:
         self._idle.append(connection)
 
     def drop(self, connection: sqlite3.Connection) -> None:
-        """Roll back; close a connection that an interrupt may have left in another state."""
+        """Roll back a transaction, and close a connection that cannot do that."""
         try:
             connection.rollback()
         except ERRORS:
@@ -103,11 +102,16 @@ class SQLite:
             self._idle.append(connection)
 
     def _connect(self) -> sqlite3.Connection:
+        """Return a new connection with durable settings.
+
+        Raises:
+            LedgerError: if the file was moved, or lacks its log.
+        """
         self._file.refuse_lost_log()
         connection = sqlite3.connect(
             self._file.address(read_only=self._read_only),
             uri=True,
-            isolation_level=None,  # transactions are begun by ``begin`` alone
+            isolation_level=None,  # only ``begin`` begins transactions
             check_same_thread=False,  # one thread at a time: see ``Store.lock``
             timeout=LOCK_TIMEOUT_MS / 1000,
         )
@@ -121,33 +125,36 @@ class SQLite:
         return connection
 
     def unmoved(self) -> None:
-        """Refuse to go on when the file was moved, replaced or deleted, or got a second name."""
+        """Refuse to go on if the file was moved, replaced or deleted, or has a second name."""
         if self._file.identity() != self._identity:
             raise LedgerError(
                 f"the ledger {self._file.path.name!r} was moved or replaced while it was open"
             )
 
     def begin(self, run: Run, purpose: Purpose) -> None:
-        """Begin; to write, with the lock of the file.
+        """Begin a transaction; for a purpose other than reading, take the lock of the file.
 
-        SQLite believes the pages that it has in memory when a counter in the file is as it was,
-        which the same number of commits to an older copy makes true: so they are read anew.
+        SQLite uses the pages that it has in memory if a counter in the file is unchanged. The same
+        number of commits to an older copy leads to the same counter, so the pages are dropped
+        first.
         """
         run("PRAGMA shrink_memory")
         run("BEGIN" if purpose == "read" else "BEGIN IMMEDIATE")
         ahead = run("PRAGMA journal_mode") == [("wal",)]
         self._written = None if purpose == "read" or ahead else self._file.written()
         if ahead and purpose != "read" and run("PRAGMA user_version") != [(NEEDS_LOG,)]:
-            # an older version of this program cleared it: the file itself has it before we go on
+            # An older version of this program removed the mark; the file itself must have it first.
             run(f"PRAGMA user_version = {NEEDS_LOG}")
             run("COMMIT")
             run("PRAGMA wal_checkpoint(FULL)")
             run("BEGIN IMMEDIATE")
 
-    # one signature
+    # The signature is that of PostgreSQL's.
     def commit(self, connection: sqlite3.Connection, run: Run) -> None:  # noqa: ARG002
-        """Commit durably, unless another file was written over this one since the lock was
-        taken.
+        """Commit durably, unless another file was written over this one since the lock was taken.
+
+        Raises:
+            LedgerError: if so.
         """
         if self._written not in {None, self._file.written()}:
             raise LedgerError(
@@ -156,15 +163,19 @@ class SQLite:
         run("COMMIT")
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
-        """Whether these tables exist."""
+        """Return whether these tables and indexes exist."""
         return {(name,) for name in names} <= set(run("SELECT name FROM sqlite_master"))
 
     def damage(self, run: Run) -> list[str]:
-        """Report SQLite's check of all pages and indexes."""
+        """Return what SQLite's check of all pages and indexes finds."""
         return [f"SQLite: {row[0]}" for row in run("PRAGMA integrity_check") if row[0] != "ok"]
 
     def backup(self, path: Path) -> None:
-        """Copy the file as of one moment into a new one."""
+        """Copy the file, as of one moment, into a file that does not exist yet.
+
+        Raises:
+            LedgerError: if it exists, or cannot be written.
+        """
         if path.exists() or path.is_symlink():
             raise LedgerError(f"{path.name!r} exists already; name a new file")
         copy = LedgerFile.at(path)
@@ -175,11 +186,9 @@ class SQLite:
         target = sqlite3.connect(copy.path)
         try:
             source.backup(target)
-            for pragma in (
-                "user_version = 0",
-                "journal_mode = DELETE",
-            ):  # a copy has no log of its own
-                target.execute(f"PRAGMA {pragma}")
+            # The copy is complete, and has no log.
+            target.execute(f"PRAGMA user_version = {COMPLETE}")
+            target.execute("PRAGMA journal_mode = DELETE")
         except ERRORS as error:
             raise LedgerError(f"the backup failed: {error}") from None
         finally:
@@ -192,7 +201,15 @@ class SQLite:
 
 
 def _make_durable(connection: sqlite3.Connection, *, ahead: bool) -> None:
-    """Set what durability needs, and read it back."""
+    """Make the settings of a connection durable, and read them back.
+
+    Args:
+        connection: the connection.
+        ahead: whether it uses a write-ahead log.
+
+    Raises:
+        LedgerError: if SQLite does not take them.
+    """
     for pragma in (
         "synchronous=FULL",
         "fullfsync=ON",
@@ -202,13 +219,13 @@ def _make_durable(connection: sqlite3.Connection, *, ahead: bool) -> None:
         _pragma(connection, pragma)
     if _pragma(connection, "journal_mode") != "wal":
         _pragma(connection, "journal_mode=PERSIST")
-        # where another process is writing, the journal that there is will do
+        # While another process is writing, the mode cannot be changed, and the present one will do.
         with suppress(sqlite3.OperationalError):
             if ahead:
-                # the mark first: it is in the file itself before there is a log
+                # The mark comes first: it is in the file itself before there is a log.
                 _pragma(connection, f"user_version={NEEDS_LOG}")
                 _pragma(connection, "journal_mode=WAL")
-                # the log gets its header with its first commit: without one it counts as lost
+                # The log gets its header with its first commit: without one it counts as lost.
                 _pragma(connection, f"user_version={NEEDS_LOG}")
     journal = _pragma(connection, "journal_mode")
     synchronous = _pragma(connection, "synchronous")
@@ -219,11 +236,16 @@ def _make_durable(connection: sqlite3.Connection, *, ahead: bool) -> None:
 
 
 def _close(connections: list[sqlite3.Connection], file: LedgerFile, pid: int) -> None:
-    """Close connections of this process; the last one of all processes leaves one file, complete
-    without a log.
+    """Close connections of this process; the last of all processes leaves one complete file.
 
-    The mark goes after the log, which SQLite takes into the file before it leaves the mode with a
-    log. It refuses that while another connection is open, whose process then does it.
+    SQLite takes the log into the file before it leaves the mode with a log, and the mark is removed
+    after that. SQLite refuses to leave the mode while another connection is open, whose process
+    then does it.
+
+    Args:
+        connections: the connections, which are removed from the list.
+        file: their file.
+        pid: the process that opened them; another one, a child, must not touch them.
     """
     while connections and pid == os.getpid():
         connection = connections.pop()
@@ -233,7 +255,7 @@ def _close(connections: list[sqlite3.Connection], file: LedgerFile, pid: int) ->
             if ahead and _pragma(connection, "journal_mode=PERSIST") == "persist":
                 _pragma(connection, f"user_version={COMPLETE}")
         connection.close()
-        # where two closed at once, SQLite has taken in the log as the second one did
+        # If two processes closed at once, SQLite took the log in when the second one did.
         with suppress(*ERRORS):
             log_was_folded = ahead and file.path.exists() and not file.log().exists()
             if log_was_folded and file.lacks_log():
@@ -241,7 +263,7 @@ def _close(connections: list[sqlite3.Connection], file: LedgerFile, pid: int) ->
 
 
 def _pragma(connection: sqlite3.Connection, pragma: str) -> object:
-    """Set or read a setting of a database."""
+    """Set or read a setting of a database, and return its value; None if there is none."""
     row = connection.execute(f"PRAGMA {pragma}").fetchone()
     if row is None:
         return None

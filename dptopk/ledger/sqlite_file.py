@@ -1,9 +1,8 @@
-"""Conditions on the file of a SQLite ledger: one name, a disk with working locks, and that it is
-not moved.
+"""The file of a SQLite ledger: it must have one name, on a disk with working locks, and not move.
 
 POSIX drops all locks that a process holds on a file as soon as the process closes any descriptor of
-it. So nothing here opens the file of a database but SQLite, which delays closing its descriptors
-until it holds no lock: a file is made, its header is read and its marks are written by SQLite.
+it. So only SQLite opens the file of a database here, which delays closing its descriptors until it
+holds no lock: the file is made, its header is read and its marks are written by SQLite.
 
 SQLite keeps its journal next to the *name* of a database and its locks on the *file*. A file with
 two names (a hard link, or a single file mounted into a container) or on a network disk whose locks
@@ -32,13 +31,13 @@ _NETWORK = re.compile(
     r"nfs\d?|cifs|smb\w*|9p|fuse(\..*)?|virtiofs|vboxsf|afs|ceph|glusterfs|lustre|ncpfs|coda|gfs2?"
     r"|ocfs2|davfs"
 )
-# Values of ``user_version``: what the file says of itself.
+# The marks of a file, values of ``user_version``.
 COMPLETE = 0
-NEEDS_LOG = 1  # in a file that is written ahead of: it may lack what its write-ahead log holds
-UNFINISHED = 2  # a migration that was not completed: no ledger yet
-CLOSING_SECONDS = 0.5  # in which a process that closes a file leaves its mark
-SUFFIXES = ("-journal", "-wal", "-shm")  # of the files that SQLite makes beside a database
-# First four bytes of a write-ahead log, and the order of bytes in the words of its checksum.
+NEEDS_LOG = 1  # the file may lack what its write-ahead log holds
+UNFINISHED = 2  # a migration that was not completed: the file is no ledger yet
+CLOSING_SECONDS = 0.5  # a process that closes a file writes its mark within this time
+SUFFIXES = ("-journal", "-wal", "-shm")  # the endings of files that SQLite makes beside a database
+# The first four bytes of a write-ahead log -> the order of bytes in the words of its checksum.
 _LOG_ORDER = {0x377F0682: "<", 0x377F0683: ">"}
 _LOG_HEADER_BYTES = 32
 _MOUNTINFO = Path("/proc/self/mountinfo")
@@ -49,7 +48,7 @@ class LedgerFile:
     """The file of a SQLite ledger.
 
     Args:
-        path: where it is; links to it are followed first.
+        path: the path of the file, with links followed.
         network: whether the caller vouches for the locks of a network file system.
         unfinished: whether it may be a migration that is not completed.
     """
@@ -60,7 +59,11 @@ class LedgerFile:
 
     @classmethod
     def at(cls, path: str | Path, *, network: bool = False) -> LedgerFile:
-        """The file at a path, which need not exist yet."""
+        """Return the file at a path, which need not exist yet.
+
+        Raises:
+            LedgerError: if the path cannot be followed.
+        """
         try:
             return cls(Path(path).resolve(), network)
         except RuntimeError:  # of Python before 3.13
@@ -71,9 +74,9 @@ class LedgerFile:
             raise LedgerError(f"cannot open the ledger: {type(error).__name__}") from None
 
     def make(self) -> None:
-        """Make an empty file that only its owner can read; leave one that is there alone.
+        """Make an empty file that only its owner can read, unless the file exists.
 
-        SQLite makes it, with the permissions of a file that is made beforehand and removed again.
+        SQLite makes it, with the permissions of a model file that is made first and then removed.
 
         Raises:
             LedgerError: when it cannot be made.
@@ -99,14 +102,14 @@ class LedgerFile:
             LedgerError: when it is refused, or is not there.
         """
         self.identity()
-        found = mounts()
-        if str(self.path) in found:
+        mounted = mounts()
+        if str(self.path) in mounted:
             why = (
                 "is mounted as a single file: its journal would lie next to each of its "
                 "names; mount the folder"
             )
             raise LedgerError(f"the ledger {self.path.name!r} {why}")
-        if not self.network and backed_by_network(self.path, found):
+        if not self.network and backed_by_network(self.path, mounted):
             why = (
                 "is on a network file system, where locks may not work; use a local disk or "
                 "PostgreSQL"
@@ -116,44 +119,46 @@ class LedgerFile:
             )
 
     def identity(self) -> tuple[int, int]:
-        """Device and inode number of what is at the path now.
+        """Return device and inode number of the file that is at the path now.
 
         Raises:
             LedgerError: when there is none, or it is no regular file with one name.
         """
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except (OSError, ValueError):
             raise LedgerError(f"cannot open the ledger {self.path.name!r}: no such file") from None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise LedgerError(f"the ledger {self.path.name!r} is not a regular file")
-        if found.st_nlink != 1:
-            why = f"has {found.st_nlink} names (hard links): each would have a budget of its own"
+        if status.st_nlink != 1:
+            why = f"has {status.st_nlink} names (hard links): each would have a budget of its own"
             raise LedgerError(f"the ledger {self.path.name!r} {why}")
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def includes(self, place: Path) -> bool:
-        """Whether a path leads to this file, or to one that SQLite keeps beside it, by any name.
+        """Return whether a path leads to this file, or to one that SQLite makes beside it.
 
         Nothing is opened: to close it would drop the locks of this process.
         """
         return any(_is_same(place, Path(f"{self.path}{ending}")) for ending in ("", *SUFFIXES))
 
-    def is_one_of_its_files(self, found: os.stat_result) -> bool:
-        """Whether what was found at some path is this file, or one that SQLite keeps beside it."""
+    def is_one_of_its_files(self, status: os.stat_result) -> bool:
+        """Return whether a file's status is that of this file, or of one that SQLite makes beside
+        it.
+        """
         for ending in ("", *SUFFIXES):
             with suppress(OSError):
-                if os.path.samestat(found, Path(f"{self.path}{ending}").stat()):
+                if os.path.samestat(status, Path(f"{self.path}{ending}").stat()):
                     return True
         return False
 
     def written(self) -> tuple[int, int]:
-        """When the file was last changed, and its size."""
-        found = self.path.stat()
-        return found.st_ctime_ns, found.st_size
+        """Return when the file was last changed, in nanoseconds, and its size in bytes."""
+        status = self.path.stat()
+        return status.st_ctime_ns, status.st_size
 
     def address(self, *, read_only: bool) -> str:
-        """The URI that opens the file; every character of the path stands for itself."""
+        """Return the URI that opens the file; every character of the path stands for itself."""
         uri = self.path.as_uri()
         if not read_only:
             return f"{uri}?mode=rw"
@@ -164,21 +169,21 @@ class LedgerFile:
         return f"{uri}?mode=ro"
 
     def log(self) -> Path:
-        """Return where a write-ahead log lies."""
+        """Return the path of the write-ahead log."""
         return self.path.with_name(f"{self.path.name}-wal")
 
     def lacks_log(self) -> bool:
-        """Whether the file was used with a write-ahead log, which is not there or is no log.
+        """Return whether the file needs a write-ahead log that is missing or is no log.
 
-        A file that is no longer written ahead of has taken in all of its log before. Any program
-        that looks into a file without its log makes SQLite leave an empty one.
+        A file that left the mode with a log has taken in all of its log before. A program that
+        looks into a file without its log makes SQLite leave an empty one.
         """
         if self._has_log() or not self._is_ahead():
             return False
         return self.mark() == NEEDS_LOG
 
     def _has_log(self) -> bool:
-        """Whether there is a write-ahead log with a whole header.
+        """Return whether there is a write-ahead log with a complete header.
 
         SQLite locks the database and its -shm file, and never the log: so closing the log here
         drops no lock of this process.
@@ -190,7 +195,7 @@ class LedgerFile:
             return False
 
     def mark(self) -> int:
-        """The ``user_version`` in the file itself, whatever a log says; COMPLETE if unreadable."""
+        """Return the mark in the file itself, whatever a log says; COMPLETE if it is unreadable."""
         try:
             with closing(self._alone("immutable=1")) as connection:
                 return int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -198,7 +203,7 @@ class LedgerFile:
             return COMPLETE
 
     def set_lacking(self, *, lacking: bool) -> None:
-        """Say that the file needs a write-ahead log, or that it is to be read without."""
+        """Mark the file as one that needs a write-ahead log, or as one that is complete without."""
         with closing(sqlite3.connect(self.path)) as connection:
             if lacking:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -208,12 +213,12 @@ class LedgerFile:
                 connection.execute(f"PRAGMA user_version = {COMPLETE}")
 
     def set_mark(self, mark: int) -> None:
-        """Write a mark into a file that nobody writes ahead of."""
+        """Write a mark into a file without a write-ahead log."""
         with closing(sqlite3.connect(self.path)) as connection:
             connection.execute(f"PRAGMA user_version = {mark}")
 
     def settle(self) -> None:
-        """Say that a file whose log SQLite has taken in is complete, unless it is in use again."""
+        """Mark a file whose log SQLite has taken in as complete, unless it is in use again."""
         with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=rw", uri=True)) as connection:
             changed = connection.execute("PRAGMA journal_mode = PERSIST")
             if changed.fetchone()[0] == "persist":
@@ -226,18 +231,17 @@ class LedgerFile:
             LedgerError: when commits are missing, or a migration was not completed.
         """
         until = time.monotonic() + CLOSING_SECONDS
-        while (lacking := self.lacks_log()) and time.monotonic() < until:
-            time.sleep(CLOSING_SECONDS / 50)  # the last one to close it is about to say so
-        if lacking:
-            lacks = (
-                f"the ledger {self.path.name!r} lacks what its log {self.log().name!r} "
-                f"held, which is not there"
+        lacks_log = self.lacks_log()
+        while lacks_log and time.monotonic() < until:
+            # The last process to close the file may be about to mark it as complete.
+            time.sleep(CLOSING_SECONDS / 50)
+            lacks_log = self.lacks_log()
+        if lacks_log:
+            raise LedgerError(
+                f"the ledger {self.path.name!r} lacks what its log {self.log().name!r} held, which "
+                "is not there: copy both files, or use dptopk ledger backup (see dptopk ledger "
+                "accept-restore)"
             )
-            help_ = (
-                "copy both files, or use dptopk ledger backup (see dptopk ledger accept-restore)"
-            )
-            raise LedgerError(f"{lacks}: {help_}")
-
         if self.mark() == UNFINISHED and not self.unfinished:
             raise LedgerError(
                 f"{self.path.name!r} is an unfinished migration and no ledger: run dptopk ledger "
@@ -245,7 +249,10 @@ class LedgerFile:
             )
 
     def _is_ahead(self) -> bool:
-        """Whether the file is one with a write-ahead log: SQLite cannot open that without locks."""
+        """Return whether the file is in the mode with a write-ahead log.
+
+        SQLite cannot open such a file without locks, which is how it is found.
+        """
         try:
             with closing(self._alone("nolock=1")) as connection:
                 connection.execute("PRAGMA user_version").fetchone()
@@ -254,23 +261,23 @@ class LedgerFile:
         return False
 
     def _alone(self, option: str) -> sqlite3.Connection:
-        """A connection that reads the file by itself, and writes nothing next to it."""
+        """Return a connection that reads the file by itself, and writes nothing beside it."""
         return sqlite3.connect(f"{self.path.as_uri()}?mode=ro&{option}", uri=True)
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, which need not exist yet."""
+def _is_same(path: Path, other: Path) -> bool:
+    """Return whether two paths lead to one file, which need not exist yet."""
     with suppress(OSError, ValueError):
-        if one.samefile(other):
+        if path.samefile(other):
             return True
-    # some file systems do not tell small letters from capitals
+    # Some file systems do not distinguish small letters from capitals.
     with suppress(OSError, ValueError):
-        return os.path.realpath(one).casefold() == os.path.realpath(other).casefold()
+        return os.path.realpath(path).casefold() == os.path.realpath(other).casefold()
     return False
 
 
 def _is_log_header(header: bytes) -> bool:
-    """Whether bytes are the header of a write-ahead log: its mark, and a checksum that agrees.
+    """Return whether bytes are the header of a write-ahead log: its mark, and the right checksum.
 
     Source: "WAL-mode File Format" of SQLite, sections 2.1 and 4.2.
     """
@@ -289,22 +296,33 @@ def _is_log_header(header: bytes) -> bool:
 
 
 def mounts(table: Path = _MOUNTINFO) -> dict[str, str]:
-    """Mount points of this process and the types of their file systems; nothing where the kernel
-    does not tell.
+    """Return the mount points of this process -> the types of their file systems.
+
+    It is empty if the kernel has no such table.
     """
     try:
         lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return {}
-    found = {}
+    type_of = {}
     for line in lines:
+        # "36 35 98:0 /root /mount/point options - type source options", blanks as octal numbers
         left, _, right = line.partition(" - ")
-        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), left.split(" ")[4])
-        found[point] = right.split(" ")[0]
-    return found
+        escaped_point = left.split(" ")[4]
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped_point)
+        file_system, _, _ = right.partition(" ")
+        type_of[point] = file_system
+    return type_of
 
 
-def backed_by_network(path: Path, found: dict[str, str]) -> bool:
-    """Whether the innermost mount point above a path is a network file system."""
-    kind = next((found[str(above)] for above in (path, *path.parents) if str(above) in found), "")
-    return bool(_NETWORK.fullmatch(kind))
+def backed_by_network(path: Path, mounted: dict[str, str]) -> bool:
+    """Return whether the innermost mount point above a path is a network file system.
+
+    Args:
+        path: the path.
+        mounted: mount point -> type of file system, as ``mounts`` returns them.
+    """
+    for folder in (path, *path.parents):
+        if str(folder) in mounted:
+            return bool(_NETWORK.fullmatch(mounted[str(folder)]))
+    return False

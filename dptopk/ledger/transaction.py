@@ -1,7 +1,7 @@
 """One transaction on a log: reading entries, appending, and the two tables next to the log.
 
 The tables ``places`` (where to find an entry) and ``snapshots`` (the state after some entry) are
-derived from the log; what they say is checked against it.
+derived from the log, and their rows are checked against it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     Connection = sqlite3.Connection | PoolProxiedConnection
 
-# of the same methods: durable commits, one writer at a time, the dialect's statements
+# Both have the same methods: durable commits, one writer at a time, the dialect's statements.
 Database = SQLite | PostgreSQL
-PAGE = 500  # rows read in one transaction
+PAGE = 500  # so many rows are read in one transaction
 _COLUMNS = ("seq", "at", "kind", "dataset", "analyst", "body", "previous", "hash")
 _TEXTS = ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
 _TABLES = (
@@ -53,9 +53,9 @@ class Transaction:
     """Reads and appends inside one transaction, which the store begins and ends.
 
     Args:
-        database: whose connection it is.
-        connection: that nobody else uses meanwhile.
-        key: secret for the chain's HMAC; None = plain SHA-256.
+        database: the database of the connection.
+        connection: a connection that nobody else uses meanwhile.
+        key: the secret for the chain's HMAC; None: plain SHA-256.
     """
 
     def __init__(self, database: Database, connection: Connection, key: bytes | None) -> None:
@@ -65,11 +65,13 @@ class Transaction:
         self._cursors: list[sqlite3.Cursor | DBAPICursor] = []
 
     def run(self, statement: str, *values: str | int) -> list[tuple[Any, ...]]:
-        """Run a statement, with ? for values, and read all its rows."""
+        """Run a statement, with ? for values, and return all its rows."""
         cursor = self._connection.cursor()
         self._cursors.append(cursor)
         cursor.execute(statement.replace("?", self._database.mark), values)
-        rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+        rows = []
+        if cursor.description:  # the statement is a query
+            rows = [tuple(row) for row in cursor.fetchall()]
         cursor.close()
         self._cursors.remove(cursor)
         return rows
@@ -80,68 +82,78 @@ class Transaction:
             cursor.close()
 
     def has_tables(self, names: tuple[str, ...] = TABLES) -> bool:
-        """Whether these tables and indexes are there."""
+        """Return whether these tables and indexes exist."""
         return self._database.has_tables(names, self.run)
 
     def damage(self) -> list[str]:
-        """Report the database's own check of its pages and indexes."""
+        """Return what the database's own check of its pages and indexes finds."""
         return self._database.damage(self.run)
 
     def create_tables(self) -> None:
-        """Create the tables, and what refuses changes to written rows."""
+        """Create the tables, and the triggers that refuse changes of written rows."""
         for statement in (*_TABLES, *self._database.guards):
             self.run(statement)
 
     def entries(self, after: int, at_most: int) -> list[Entry]:
-        """Entries with a larger sequence number, in order, as stored (the chain is not checked
-        here).
+        """Return the entries with a larger sequence number, in order, as stored; the chain is not
+        checked here.
         """
         columns = ", ".join(_COLUMNS)
         query = f"SELECT {columns} FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
         return [Entry.read(row) for row in self.run(query, after, at_most)]
 
     def format(self) -> object:
-        """Return what the log says its format is; None when it is empty or there is no log."""
+        """Return the format that the first entry states; None if the log is empty or does not
+        exist.
+        """
         first = self.entry(1) if self.has_tables(("entries",)) else None
         if first is None:
             return None
         return first.body.get("format")
 
     def entry(self, seq: int) -> Entry | None:
-        """The entry with a sequence number."""
-        found = self.entries(seq - 1, 1)
-        if found and found[0].seq == seq:
-            return found[0]
+        """Return the entry with a sequence number; None if there is none."""
+        for entry in self.entries(seq - 1, 1):
+            if entry.seq == seq:
+                return entry
         return None
 
     def charges(self, dataset: str, analyst: str | None, at_most: int) -> list[Entry]:
-        """The newest charges of a dataset, or of one of its analysts, newest first, as stored."""
-        whose = [dataset] if analyst is None else [dataset, analyst]
-        which = " AND ".join(("kind = 'charge'", "dataset = ?", "analyst = ?")[: 1 + len(whose)])
+        """Return the newest charges of a data set, newest first, as stored.
+
+        Args:
+            dataset: the name of the data set.
+            analyst: the analyst who was charged; None: anybody.
+            at_most: how many charges are returned.
+        """
+        condition = "kind = 'charge' AND dataset = ?"
+        values = [dataset]
+        if analyst is not None:
+            condition += " AND analyst = ?"
+            values.append(analyst)
         columns = ", ".join(_COLUMNS)
-        rows = f"SELECT {columns} FROM entries WHERE {which}"  # noqa: S608
+        rows = f"SELECT {columns} FROM entries WHERE {condition}"  # noqa: S608
         query = f"{rows} ORDER BY seq DESC LIMIT ?"
-        return [Entry.read(row) for row in self.run(query, *whose, at_most)]
+        return [Entry.read(row) for row in self.run(query, *values, at_most)]
 
     def hash_of(self, seq: int) -> str | None:
-        """The hash of the entry with a sequence number, as stored."""
-        found = self.run("SELECT hash FROM entries WHERE seq = ?", seq)
-        if found:
-            return found[0][0]
+        """Return the stored hash of the entry with a sequence number; None if there is none."""
+        for (hash_,) in self.run("SELECT hash FROM entries WHERE seq = ?", seq):
+            return hash_
         return None
 
     def every_entry(self) -> Iterator[Entry]:
-        """All entries, in order, a page at a time."""
-        at = 0
-        while page := self.entries(at, PAGE):
+        """Yield all entries, in order; they are read a page at a time."""
+        page = self.entries(0, PAGE)
+        while page:
             yield from page
-            at = page[-1].seq
+            page = self.entries(page[-1].seq, PAGE)
 
     def chain_again(self, key: bytes) -> str:
-        """Give every entry the hash that it has in a chain with another key; the last one's.
+        """Give every entry the hash that it has in a chain with another key; return the last hash.
 
-        The one change that is ever made to rows that were written, inside a transaction that holds
-        the write lock. What is appended to it afterwards is chained by the new key.
+        No other change is ever made to written rows. It happens inside a transaction that holds the
+        write lock. Entries that are appended afterwards are chained with the new key.
         """
         for statement in self._database.unguard:
             self.run(statement)
@@ -167,56 +179,59 @@ class Transaction:
         *,
         at: str | None = None,
     ) -> Entry:
-        """Append one entry, whose body is in normal form, after the one with sequence number and
-        hash ``last``; ``at``: when it was written first, if this is a copy.
+        """Append one entry, and return it as it was read back.
+
+        Args:
+            last: the sequence number and the hash of the last entry.
+            kind: what happened, such as "charge".
+            dataset: the name of the data set, or "".
+            analyst: the name of the analyst, or "".
+            body: the details in normal form.
+            at: the time at which it was written first, if it is a copy; None: now.
 
         Raises:
-            LedgerError: when what can be read is not what was written.
+            LedgerError: when what is read back is not what was written.
         """
+        last_seq, last_hash = last
         at = at or datetime.now(UTC).isoformat(timespec="microseconds")
-        bare = Entry(last[0] + 1, at, kind, dataset, analyst, body, last[1], "")
-        row = (
-            bare.seq,
-            at,
-            kind,
-            dataset,
-            analyst,
-            canonical_json(body),
-            last[1],
-            bare.chained(self._key),
-        )
+        unhashed = Entry(last_seq + 1, at, kind, dataset, analyst, body, last_hash, "")
+        hash_ = unhashed.chained(self._key)
+        text = canonical_json(body)
+        row = (unhashed.seq, at, kind, dataset, analyst, text, last_hash, hash_)
         marks = ", ".join("?" for _ in row)
         columns = ", ".join(_COLUMNS)
         self.run(f"INSERT INTO entries ({columns}) VALUES ({marks})", *row)  # noqa: S608
-        read = self.entry(bare.seq)
-        if read is None or read.hash != row[-1] or read.chained(self._key) != row[-1]:
+        entry = self.entry(unhashed.seq)
+        if entry is None or entry.hash != hash_ or entry.chained(self._key) != hash_:
             raise LedgerError("the ledger's database lost what was written")
-        return read
+        return entry
 
     def place(self, places: Iterable[Place]) -> None:
-        """Let names lead to entries."""
+        """Write the rows that lead from names to entries."""
         for seq, name in places:
             self.run("INSERT INTO places VALUES (?, ?, ?)", bucket_of(name), seq, name)
 
     def places(self, bucket: str, until: int) -> list[Place]:
-        """Return the entries that the names of a bucket lead to, in order, up to an entry."""
-        found = self.run(
-            "SELECT seq, name FROM places WHERE bucket = ? AND seq <= ?", bucket, until
-        )
-        return sorted((int(seq), str(name)) for seq, name in found)
+        """Return the rows of a bucket up to an entry, in order: (number of an entry, name that
+        leads to it).
+        """
+        query = "SELECT seq, name FROM places WHERE bucket = ? AND seq <= ?"
+        rows = self.run(query, bucket, until)
+        return sorted((int(seq), str(name)) for seq, name in rows)
 
     def buckets(self) -> set[str]:
-        """The buckets that names fell into."""
+        """Return the buckets that have rows."""
         return {row[0] for row in self.run("SELECT DISTINCT bucket FROM places")}
 
     def keep_snapshot(self, seq: int, state: str) -> None:
-        """Keep the text of the state after an entry, instead of older ones."""
+        """Store the text of the state after an entry, instead of older ones."""
         self.run("DELETE FROM snapshots")
         self.run("INSERT INTO snapshots VALUES (?, ?)", seq, state)
 
     def snapshot(self) -> tuple[int, str] | None:
-        """Return the stored state and the number of its last entry."""
-        found = self.run("SELECT seq, state FROM snapshots ORDER BY seq DESC LIMIT 1")
-        if found:
-            return (found[0][0], found[0][1])
+        """Return the number of the entry after which a state was stored, and its text; None if
+        there is none.
+        """
+        for seq, state in self.run("SELECT seq, state FROM snapshots ORDER BY seq DESC LIMIT 1"):
+            return (seq, state)
         return None

@@ -1,5 +1,5 @@
-"""Verification: all of a log folded from its first entry, with every recorded decision asked for
-again.
+"""Verification: the whole log is folded from its first entry, and each recorded decision is
+checked.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Inspection:
     Attributes:
         problems: what must not be in a log: a broken chain, a gap, an impossible history, a missing
             tail.
-        warnings: decisions that stand, but that this version would take otherwise (another price or
-            assignment).
-        entries: how many entries are good.
+        warnings: decisions that stand, but that this version would make differently (another price
+            or assignment).
+        entries: the number of entries up to the first problem.
     """
 
     problems: tuple[str, ...]
@@ -39,44 +39,58 @@ class Inspection:
 
 
 def is_part(used: Charge, whole: Charge) -> bool:
-    """Whether a charge is part of another: no cost occurs more often, no larger δ."""
-    fewer = all(times <= whole.costs.get(cost, 0) for cost, times in used)
-    return used.delta <= whole.delta and fewer
+    """Return whether no cost occurs more often in ``used`` than in ``whole``, and δ is not
+    larger.
+    """
+    no_more_often = all(times <= whole.costs.get(cost, 0) for cost, times in used)
+    return used.delta <= whole.delta and no_more_often
 
 
 class _ChainAudit:
-    """Asks, entry by entry, what folding takes as recorded."""
+    """The checks of each entry's decision, which folding takes as recorded.
+
+    Attributes:
+        charges: the charges that were not released yet, by entry: data set, analyst and charge.
+        answers: the answers, by entry: data set and the costs that were used.
+        warnings: the decisions that this version would make differently.
+    """
 
     def __init__(self) -> None:
-        self.charges: dict[
-            int, tuple[str, str, Charge]
-        ] = {}  # not released yet: dataset, analyst, charge
+        self.charges: dict[int, tuple[str, str, Charge]] = {}
         self.answers: dict[int, tuple[str, Charge]] = {}
         self.warnings: list[str] = []
 
     def __call__(self, ledger: LedgerState, entry: Entry) -> None:
-        """Look at an entry before it is folded into a state."""
-        ask = getattr(self, f"_{entry.kind}", None)
-        if ask is not None:
-            ask(ledger, entry)
+        """Check an entry before it is folded into the state ``ledger``, by the method of its kind.
+
+        Raises:
+            LedgerError: if the entry could never have been written.
+        """
+        check = getattr(self, f"_{entry.kind}", None)
+        if check is not None:
+            check(ledger, entry)
 
     def _checkpoint(self, ledger: LedgerState, entry: Entry) -> None:
+        """Refuse a checkpoint whose hash is not that of the state."""
         if entry.body["layout"] == LAYOUT and fingerprint(ledger.state()) != entry.body["state"]:
             raise LedgerError(
                 f"entry {entry.seq} is a checkpoint of another state: the log was changed"
             )
 
     def _restore(self, ledger: LedgerState, entry: Entry) -> None:  # noqa: ARG002
+        """Warn of entries that were lost when an older copy was accepted."""
         lost = entry.body["lost"]
-        if lost is not None or entry.body.get("incomplete"):
-            if lost is None:
-                what = "what its log held was"
-            else:
-                what = f"entries up to {lost['seq']} were"
-            what += " written before it and lost, with what was charged"
-            self.warnings.append(f"entry {entry.seq} accepts a restored file: {what}")
+        if lost is None and not entry.body.get("incomplete"):
+            return
+        if lost is None:
+            lost_part = "what its log held was"
+        else:
+            lost_part = f"entries up to {lost['seq']} were"
+        lost_part += " written before it and lost, with what was charged"
+        self.warnings.append(f"entry {entry.seq} accepts a restored file: {lost_part}")
 
     def _format(self, ledger: LedgerState, entry: Entry) -> None:  # noqa: ARG002
+        """Warn if the state recorded at an upgrade is used instead of the computed one."""
         if "datasets" in entry.body:
             self.warnings.append(
                 f"entry {entry.seq}: the entries before it are computed otherwise today; the state "
@@ -84,34 +98,34 @@ class _ChainAudit:
             )
 
     def _limit(self, ledger: LedgerState, entry: Entry) -> None:
-        self._beyond(entry)
-        shown = ledger.dataset(entry.dataset).shown(entry.analyst)
-        self._differs(
-            entry, account_of(entry.body["terms"]).disagreement(shown, entry.body["record"])
-        )
+        """Warn if a new limit would take another amount for what the analyst has learnt before."""
+        self._warn_of_refusals(entry)
+        learnt = ledger.dataset(entry.dataset).shown(entry.analyst)
+        account = account_of(entry.body["terms"])
+        self._warn(entry, account.disagreement(learnt, entry.body["record"]))
 
     def _version(self, ledger: LedgerState, entry: Entry) -> None:
-        held = entry.body.get("merged", {})
-        now = ledger.dataset(entry.dataset).by_owner()
-        for owner, merge_terms in held.items():
-            spent = str(now[owner][1].spent())
-            if merge_terms["charge"] == spent:
-                other = ""
-            else:
-                other = f"{owner}: {merge_terms['charge']} then, {spent} now"
-            self._differs(entry, other)
+        """Warn if the accounts of segments would start from other sums in a new version."""
+        accounts = ledger.dataset(entry.dataset).by_owner()
+        for owner, start in entry.body.get("merged", {}).items():
+            _, account = accounts[owner]
+            spent = str(account.spent())
+            if start["charge"] != spent:
+                self._warn(entry, f"{owner}: {start['charge']} then, {spent} now")
 
     def _charge(self, ledger: LedgerState, entry: Entry) -> None:
-        self._beyond(entry)
+        """Warn if an account would take another amount for a charge."""
+        self._warn_of_refusals(entry)
         charge = Charge.parse(entry.body["charge"])
         self.charges[entry.seq] = (entry.dataset, entry.analyst, charge)
-        self._check_record(
-            entry,
-            ledger.dataset(entry.dataset).accounts(entry.analyst, entry.body.get("segments")),
-            charge,
-        )
+        state = ledger.dataset(entry.dataset)
+        accounts = state.accounts(entry.analyst, entry.body.get("segments"))
+        self._check_record(entry, accounts, charge)
 
     def _release(self, ledger: LedgerState, entry: Entry) -> None:
+        """Refuse a release without a charge, one that refunds too much, and one that refunds to a
+        budget which was renewed since.
+        """
         seq = entry.body["charge"]
         dataset, _, charge = self.charges.pop(seq, ("", "", Charge()))
         if dataset != entry.dataset:
@@ -125,14 +139,18 @@ class _ChainAudit:
         if not is_part(used, charge) or (unused and unused != charge.minus(used)):
             raise LedgerError(f"entry {entry.seq} refunds more than was unused")
         state = ledger.dataset(entry.dataset)
-        if entry.body["returned"] and seq < max(
-            state.renewed, state.versioned if state.segments else 0
-        ):
+        accounts_since = state.renewed
+        if state.segments:  # a new version merges the accounts of segments
+            accounts_since = max(state.renewed, state.versioned)
+        if entry.body["returned"] and seq < accounts_since:
             raise LedgerError(
                 f"entry {entry.seq} refunds to a budget that was renewed or merged since"
             )
 
     def _reuse(self, ledger: LedgerState, entry: Entry) -> None:
+        """Refuse a stored answer that costs a limit less than it did cost; warn of another
+        record.
+        """
         dataset, used = self.answers.get(entry.body["answer"], ("", Charge()))
         charge = Charge.parse(entry.body["charge"])
         if (
@@ -143,26 +161,27 @@ class _ChainAudit:
             raise LedgerError(
                 f"entry {entry.seq} charges less than the cost of the answer it shows"
             )
-        self._check_record(
-            entry,
-            ledger.dataset(entry.dataset).limits_of(entry.analyst, entry.body.get("segments")),
-            charge,
-        )
+        state = ledger.dataset(entry.dataset)
+        limits = state.limits_of(entry.analyst, entry.body.get("segments"))
+        self._check_record(entry, limits, charge)
 
     def _check_record(self, entry: Entry, accounts: dict[str, Account], charge: Charge) -> None:
+        """Warn of each account that would take another amount for a charge than was recorded."""
         beyond = entry.body.get("beyond", [])
         for owner, account in accounts.items():
             if owner not in beyond:
-                self._differs(entry, account.disagreement(charge, entry.body["records"][owner]))
+                self._warn(entry, account.disagreement(charge, entry.body["records"][owner]))
 
-    def _beyond(self, entry: Entry) -> None:
+    def _warn_of_refusals(self, entry: Entry) -> None:
+        """Warn of each account that would refuse the entry today."""
         for owner in entry.body.get("beyond", []):
             self.warnings.append(
                 f"entry {entry.seq} was accepted when it was written and would be refused now; "
                 f"nothing more is taken from its account: {owner}"
             )
 
-    def _differs(self, entry: Entry, difference: str) -> None:
+    def _warn(self, entry: Entry, difference: str) -> None:
+        """Add a warning about an entry, unless there is no difference ("")."""
         if difference:
             self.warnings.append(f"entry {entry.seq}: {difference}")
 
@@ -170,32 +189,45 @@ class _ChainAudit:
 def fold(
     entries: Iterator[Entry], key: bytes | None, heads: Sequence[Head] = ()
 ) -> tuple[Inspection, LedgerState]:
-    """Fold a whole log; what was found, and the state after the last good entry."""
+    """Fold a whole log; return the result, and the state after the last good entry.
+
+    Args:
+        entries: all entries of the log, in order.
+        key: the secret of the hash chain; None: it has none.
+        heads: heads whose entries the log must hold.
+    """
     audit = _ChainAudit()
     state = LedgerState(key, audit)
-    there: dict[int, str | None] = {head.seq: None for head in heads}
+    hash_at: dict[int, str | None] = {head.seq: None for head in heads}
     problems: list[str] = []
     try:
         for entry in entries:
             state.apply(entry)
-            if entry.seq in there:
-                there[entry.seq] = entry.hash
+            if entry.seq in hash_at:
+                hash_at[entry.seq] = entry.hash
     except LedgerError as error:
         problems.append(str(error))
-    if not problems and not state.last[0]:
+    last_seq, _ = state.last
+    if not problems and not last_seq:
         problems.append("the ledger is empty: it was never initialised")
     if not problems:
-        found = (head.problem(state.about.get("id"), there[head.seq]) for head in heads)
-        problems += dict.fromkeys(filter(None, found))
-    return Inspection(tuple(problems), tuple(audit.warnings), state.last[0]), state
+        for head in heads:
+            problem = head.problem(state.about.get("id"), hash_at[head.seq])
+            if problem and problem not in problems:
+                problems.append(problem)
+    return Inspection(tuple(problems), tuple(audit.warnings), last_seq), state
 
 
 def unwitnessed(state: LedgerState, head: Head | None) -> str:
-    """Say why a ledger with a head is not to be believed by this one; '' if it is."""
+    """Return why a head does not confirm that a ledger is the present one; "" if it does.
+
+    Args:
+        state: the state of the ledger, which records where its head is stored.
+        head: the head that is stored there; None: it is missing.
+    """
+    place = ""
     if state.witness:
         place = f"{state.witness['kind']} {state.witness['name']!r}"
-    else:
-        place = ""
     if head is None:
         return (
             f"the head of this ledger is missing ({place}): without it nobody can say whether the "
@@ -213,8 +245,12 @@ def unwitnessed(state: LedgerState, head: Head | None) -> str:
 
 
 def misplaced(log: Transaction, state: LedgerState) -> list[str]:
-    """Report wrong lookup rows for the keys and answers of a log, up to the last entry of a
-    state.
+    """Return a problem if the rows that lead to keys and answers are not those of the log; else an
+    empty list.
+
+    Args:
+        log: a transaction on the log.
+        state: the state of the log; rows of later entries are not looked at.
     """
     chains = state.index.chains
     for bucket in sorted(log.buckets() | chains.keys()):
@@ -235,20 +271,24 @@ def inspect(
     witness: Head | None = None,
     head_exported: bool = False,
 ) -> Inspection:
-    """All that is wrong with a ledger: its database by the database's own check, its log, what
-    leads to its entries, and that its end is the one that its head names.
+    """Return all that is wrong with a ledger.
+
+    The database checks itself, the log is folded, the rows that lead to its entries are compared
+    with it, and its end must be the one that its head names.
 
     Args:
-        store: of the log.
-        heads: exported before, or seen by this process.
-        witness: the head at the place where this ledger stores it.
+        store: the store of the log.
+        heads: heads that were exported before, or seen by this process.
+        witness: the head at the place where this ledger stores it; None: there is none.
         head_exported: whether a head that was exported is among ``heads``.
     """
-    known = list(heads) if witness is None else [*heads, witness]
-    found, state = fold(store.entries(), store.key, known)
-    problems = list(found.problems)
+    all_heads = list(heads) if witness is None else [*heads, witness]
+    folding, state = fold(store.entries(), store.key, all_heads)
+    problems = list(folding.problems)
     if not problems and state.witness is not None and not head_exported:
-        problems += filter(None, [unwitnessed(state, witness)])
+        problem = unwitnessed(state, witness)
+        if problem:
+            problems.append(problem)
     try:
         with store.transaction() as log:
             problems += log.damage()
@@ -256,4 +296,4 @@ def inspect(
                 problems += misplaced(log, state)
     except LedgerError as error:
         problems.append(str(error))
-    return replace(found, problems=tuple(dict.fromkeys(problems)))
+    return replace(folding, problems=tuple(dict.fromkeys(problems)))

@@ -391,4 +391,4 @@ def test_a_store_that_is_opened_while_a_process_forks_hides_no_other(monkeypatch
             return iter(["a store"])
 
     monkeypatch.setattr(log_store, "_stores", Growing())
-    assert log_store._living() == ["a store"]
+    assert log_store._stores_in_use() == ["a store"]

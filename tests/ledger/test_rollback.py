@@ -53,7 +53,7 @@ def spend(path, times, **options):
 def unaware(monkeypatch):
     """As a version of the program that knows nothing of a missing head."""
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "_believe", lambda _self, kept: kept)
+        patched.setattr(Journal, "_check_stored_head", lambda _self, kept: kept)
         yield
 
 

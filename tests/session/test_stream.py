@@ -494,9 +494,9 @@ def test_a_fork_waits_for_the_files_of_streams_before_the_ledger(session, path):
     file = StreamFile(path)
     ledger_store._before_fork()
     try:
-        assert ledger_store._held[0] is file._store
-        assert [store.serial for store in ledger_store._held] == sorted(
-            (store.serial for store in ledger_store._held), reverse=True
+        assert ledger_store._locked_for_fork[0] is file._store
+        assert [store.serial for store in ledger_store._locked_for_fork] == sorted(
+            (store.serial for store in ledger_store._locked_for_fork), reverse=True
         )
     finally:
         ledger_store._after_fork()
