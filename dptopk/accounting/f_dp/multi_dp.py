@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, reduce
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +28,13 @@ from dptopk._internal import validate
 from dptopk._internal.rounding import ROUNDOFF, SLACK, Floats, outward, sum_times
 from dptopk.accounting.cost_models.dominating_pairs import BracketCurve
 from dptopk.accounting.curves import Answer, Curve, Query, smallest_where
-from dptopk.accounting.pld.common_lattice import Parts, Responses, common_lattice, signs
+from dptopk.accounting.pld.common_lattice import (
+    Parts,
+    Responses,
+    common_lattice,
+    largest_epsilon,
+    signs,
+)
 from dptopk.accounting.pld.constraints import (
     PERTURBATION,
     RandomizedResponseMixture,
@@ -54,8 +60,8 @@ MOST_MULTI_DP_COPIES = 10**7
 def multi_dp_delta(
     constraints: Sequence[tuple[float, float]], count: int, *, at_epsilon: ArrayLike
 ) -> Floats:
-    """δ of the count-fold composition of mechanisms that satisfy every (ε, δ) constraint; CNS
-    Conjecture 1.
+    """Return δ of the count-fold composition of mechanisms that satisfy every (ε, δ) constraint
+    (CNS Conjecture 1).
 
     Args:
         constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1; inactive ones make no difference.
@@ -83,7 +89,7 @@ def multi_dp_bracket(
     at_epsilon: ArrayLike,
     rtol: float = 1e-4,
 ) -> tuple[Floats, Floats]:
-    """Lower and upper bounds on the δ of ``multi_dp_delta``, both certified.
+    """Return lower and upper bounds on the δ of ``multi_dp_delta``, both certified.
 
     Args:
         constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1; inactive ones make no difference.
@@ -102,26 +108,30 @@ def multi_dp_bracket(
     x = validate.nonnegatives(at_epsilon=at_epsilon)
     exact = MixtureCurve({MultiDP(tuple(constraints)): count})
     bounds = []
-    for side, rest in zip((-1, 1), _bracket_without_failure(exact, x.ravel(), rtol), strict=True):
+    conditional = _bracket_without_failure(exact, x.ravel(), rtol)
+    for side, delta_without_failure in zip((-1, 1), conditional, strict=True):
         atom = mixture(constraints, nudge=side * PERTURBATION).atom
         log_survival = count * math.log1p(-atom) if atom < 1 else -math.inf
-        deltas = -math.expm1(log_survival) + math.exp(log_survival) * rest
+        deltas = -math.expm1(log_survival) + math.exp(log_survival) * delta_without_failure
         bounds.append(deltas.reshape(x.shape))
-    return bounds[0] * (1 - 1e-13), np.minimum(outward(bounds[1]), 1.0)
+    lower, upper = bounds
+    return lower * (1 - 1e-13), np.minimum(outward(upper), 1.0)
 
 
 def _bracket_without_failure(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floats, Floats]:
-    """Lower and upper bounds on δ given that all losses are finite."""
-    ((below, _),), ((above, _),) = exact.parts(-PERTURBATION), exact.parts(PERTURBATION)
-    if not above:
+    """Return lower and upper bounds on δ at each x, given that all losses are finite."""
+    ((above, _),) = exact.parts(PERTURBATION)
+    if not above:  # every loss is infinite
         return np.zeros(x.size), np.zeros(x.size)
     if not exact.listed:
         ((cost, count),) = exact.costs.items()
         curve = BracketCurve(Charge({cost: count}), exact.epsilon_max)
-        found = [curve.answer(Query(epsilon=float(each), rtol=rtol)) for each in x]
-        lower = np.array([one.lower or 0.0 for one in found])
-        return lower, np.array([one.value for one in found])
-    return exact.lower.delta_lower(x) if below else np.zeros(x.size), exact.delta(x)
+        answers = [curve.answer(Query(epsilon=epsilon, rtol=rtol)) for epsilon in x.tolist()]
+        lower = np.array([answer.lower or 0.0 for answer in answers])
+        return lower, np.array([answer.value for answer in answers])
+    ((below, _),) = exact.parts(-PERTURBATION)
+    lower = exact.lower.delta_lower(x) if below else np.zeros(x.size)
+    return lower, exact.delta(x)
 
 
 @bound(
@@ -130,10 +140,10 @@ def _bracket_without_failure(exact: MixtureCurve, x: Floats, rtol: float) -> tup
     takes=(MultiDP, PureDP),
 )
 def multi_dp(charge: Charge) -> Curve:
-    """Optimal composition of costs with several (ε, δ) constraints each, together with pure DP
-    costs.
+    """Return the optimal composition of costs with several (ε, δ) constraints each, together with
+    pure DP costs.
 
-    Exact to rounding while the outcomes can be listed, else a certified bracket on a grid.
+    It is exact to rounding while the outcomes can be listed, else a certified bracket on a grid.
     """
     if charge.count > MOST_MULTI_DP_COPIES:
         raise NotApplicable(f"more than {MOST_MULTI_DP_COPIES:.0e} costs: too many for a grid")
@@ -160,13 +170,13 @@ class MixtureCurve(Curve):
     costs: Mapping[MultiDP | PureDP, int]
 
     def parts(self, nudge: float) -> Parts:
-        """The mixtures with their counts; ``nudge`` as in ``constraints.mixture``."""
+        """Return the mixtures with their counts; ``nudge`` as in ``constraints.mixture``."""
         return [(_finite(_mixture_of(cost, nudge)), times) for cost, times in self.costs.items()]
 
     @cached_property
     def listed(self) -> bool:
-        """Whether the outcomes can be enumerated; if not, only this, ``epsilon_max`` and ``note``
-        may be used.
+        """Return whether the outcomes can be enumerated; if not, only this, ``epsilon_max`` and
+        ``note`` may be used.
         """
         return (
             len(self.costs) <= MOST_DIFFERENT_COSTS
@@ -175,28 +185,29 @@ class MixtureCurve(Curve):
 
     @cached_property
     def upper(self) -> LossLaw:
-        """A law that dominates the exact one."""
+        """Return a law that dominates the exact one."""
         return _listed_law(self.parts(PERTURBATION))
 
     @cached_property
     def lower(self) -> LossLaw:
-        """A law that is dominated by the exact one."""
+        """Return a law that is dominated by the exact one."""
         return _listed_law(self.parts(-PERTURBATION))
 
     @cached_property
     def epsilon_max(self) -> float:
-        """The answer for δ = 0."""
-        return sum_times((responses[0][0], times) for responses, times in self.parts(PERTURBATION))
+        """Return the largest loss, which is the ε for δ = 0."""
+        parts = self.parts(PERTURBATION)
+        return sum_times((largest_epsilon(responses), times) for responses, times in parts)
 
     @cached_property
     def note(self) -> str:
-        """Describes the constraints that were dropped."""
-        dropped = [
-            pair
-            for cost in self.costs
-            if isinstance(cost, MultiDP)
-            for pair in worst_case(cost, 0.0).dropped
-        ]
+        """Return a sentence on the constraints that were dropped because others imply them; empty
+        if none was.
+        """
+        dropped: list[tuple[float, float]] = []
+        for cost in self.costs:
+            if isinstance(cost, MultiDP):
+                dropped += worst_case(cost, 0.0).dropped
         if len(dropped) > MOST_NAMED_COSTS:
             return f"{len(dropped)} inactive constraints dropped"
         listed = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
@@ -205,33 +216,34 @@ class MixtureCurve(Curve):
         return ""
 
     def _deltas(self, epsilon: Floats) -> Floats:
+        """Return upper bounds on δ."""
         return np.where(epsilon >= self.epsilon_max, 0.0, self.upper.delta_upper(epsilon))
 
     def _epsilons(self, delta: Floats) -> Floats:
+        """Return upper bounds on ε."""
         log_target = _log(delta * (1 - SLACK))
         return smallest_where(lambda x: _log(self.delta(x)), log_target, self.epsilon_max)
 
     def answer(self, query: Query) -> Answer:
-        """Both bounds."""
+        """Return the upper and the lower bound on the answer."""
         if query.epsilon is not None:
             at = np.array([query.epsilon])
             return Answer(float(self.delta(at)[0]), float(self.lower.delta_lower(at)[0]), self.note)
         upper = float(self.epsilon(query.delta)) if query.delta else self.epsilon_max
-        # The largest loss has a positive mass, however small.
-        none_below = math.nextafter(self.epsilon_max, 0.0)
-        return Answer(
-            upper,
-            self._lower_epsilon(query.delta_below) if query.delta_below else none_below,
-            self.note,
-        )
+        if query.delta_below:
+            lower = self._lower_epsilon(query.delta_below)
+        else:  # the largest loss has a positive mass, however small
+            lower = math.nextafter(self.epsilon_max, 0.0)
+        return Answer(upper, lower, self.note)
 
     def _lower_epsilon(self, delta: float) -> float:
-        """An ε at which δ is certainly above the one asked for: found by the root finder, then
-        checked.
+        """Return an ε at which δ is certainly above ``delta``, found by the root finder and then
+        checked; 0 if there is none.
         """
         log_target = _log(np.array([delta]))
 
         def log_lower(x: Floats) -> Floats:
+            """Return a lower bound on ln δ."""
             return _log(self.lower.delta_lower(x))
 
         root = smallest_where(log_lower, log_target, self.epsilon_max)[0]
@@ -241,6 +253,7 @@ class MixtureCurve(Curve):
 
 
 def _log(values: Floats) -> Floats:
+    """Return logarithms, -inf for 0."""
     with np.errstate(divide="ignore"):
         logs: Floats = np.log(values)
     return logs
@@ -248,23 +261,25 @@ def _log(values: Floats) -> Floats:
 
 @lru_cache(maxsize=1024)
 def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> RandomizedResponseMixture:
+    """Return the mixture of randomised responses that is the worst case of one cost."""
     if isinstance(cost, MultiDP):
         return worst_case(cost, nudge)
     return mixture([(cost.epsilon, 0.0)], nudge=nudge)
 
 
 def outcomes(parts: Parts) -> int:
-    """Number of losses that the composition would enumerate."""
+    """Return the number of losses that the composition would enumerate."""
     grid = common_lattice(parts)
     if grid is not None:
-        return 2 * sum(times * grid.nodes[responses[0][0]] for responses, times in parts) + 1
+        reach = sum(times * grid.nodes[largest_epsilon(responses)] for responses, times in parts)
+        return 2 * reach + 1
     return math.prod(_outcomes(len(responses), times) for responses, times in parts)
 
 
 @cache
 def _outcomes(kinds: int, count: int) -> int:
-    """Listed losses of a mixture of ``kinds`` randomised responses; a large number once it is
-    hopeless.
+    """Return the number of listed losses of ``count`` draws from a mixture of ``kinds`` randomised
+    responses; a huge number where listing is out of the question.
     """
     if count == 1:
         return 2 * kinds
@@ -278,10 +293,13 @@ def _outcomes(kinds: int, count: int) -> int:
 
 
 def composition_law(mixtures: Sequence[tuple[RandomizedResponseMixture, int]]) -> LossLaw:
-    """The law of the summed finite losses of all mixtures, each taken ``count`` times
+    """Return the law of the summed finite losses of all mixtures, each taken ``count`` times
     independently.
 
     The atoms at infinity are left aside: the law is conditional on none of them.
+
+    Args:
+        mixtures: each mixture with its count.
 
     Raises:
         NotApplicable: when there are more than MOST_LISTED_OUTCOMES outcomes.
@@ -293,36 +311,38 @@ def composition_law(mixtures: Sequence[tuple[RandomizedResponseMixture, int]]) -
 
 
 def _listed_law(parts: Parts) -> LossLaw:
+    """Return the law of the summed losses with every outcome listed, on a common grid where there
+    is one.
+    """
     grid = common_lattice(parts)
     if grid is not None:
         return grid.law(parts)
-    total, *others = (_homogeneous(responses, times) for responses, times in parts)
-    for law in others:
-        total = product(total, law)
-    return total
+    laws = [_homogeneous(responses, times) for responses, times in parts]
+    return reduce(product, laws)
 
 
 def _finite(worst: RandomizedResponseMixture) -> Responses:
-    """The mixture without its atom at infinity."""
+    """Return the mixture without its atom at infinity, its weights scaled to add up to 1."""
     return _scaled(tuple(zip(worst.epsilons, worst.weights, strict=True)), 1 - worst.atom)
 
 
 def _scaled(responses: Responses, total: float) -> Responses:
+    """Return the mixture with its weights divided by ``total``."""
     return tuple((epsilon, weight / total) for epsilon, weight in responses)
 
 
 def _homogeneous(responses: Responses, count: int) -> LossLaw:
-    """The law of ``count`` draws from one mixture, conditional on finite losses."""
-    largest = count * responses[0][0]
-    loss_error = 16 * ROUNDOFF * largest
+    """Return the law of the sum of ``count`` draws from one mixture."""
+    epsilon = largest_epsilon(responses)
+    loss_error = 16 * ROUNDOFF * (count * epsilon)
     if count == 1:
         return _single(responses, loss_error)
     if len(responses) == 1:
-        plus, minus = signs(responses[0][0])
-        many = power(Power(np.array([minus, plus])), count)
-        losses = responses[0][0] * (2 * many.places() - count)
-        mass_error = many.error + 4 * count * ROUNDOFF
-        return LossLaw.sort(losses, many.masses, mass_error, loss_error, many.lost)
+        plus, minus = signs(epsilon)
+        true_answers = power(Power(np.array([minus, plus])), count)
+        losses = epsilon * (2 * true_answers.places() - count)
+        mass_error = true_answers.error + 4 * count * ROUNDOFF
+        return LossLaw.sort(losses, true_answers.masses, mass_error, loss_error, true_answers.lost)
     if len(responses) == 2:
         losses, masses, lost = _double(responses, count)
         return LossLaw.sort(losses, masses, (12 * count + 32) * ROUNDOFF, loss_error, lost)
@@ -330,26 +350,28 @@ def _homogeneous(responses: Responses, count: int) -> LossLaw:
 
 
 def _single(responses: Responses, loss_error: float) -> LossLaw:
-    """The law of one draw from a mixture."""
+    """Return the law of one draw from a mixture."""
     epsilons, weights = np.array(responses).T
-    chances = np.array([signs(epsilon) for epsilon in epsilons.tolist()])
-    plus, minus = (weights * part for part in chances.T)
+    plus, minus = np.array([signs(epsilon) for epsilon in epsilons.tolist()]).T
     losses = np.concatenate([epsilons, -epsilons])
-    masses = np.concatenate([plus, minus])
+    masses = np.concatenate([weights * plus, weights * minus])
     return LossLaw.sort(losses, masses, 16 * ROUNDOFF, loss_error)
 
 
 def _double(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
-    """Losses, masses and what is left out for two ε's, indexed [v, u] as in Theorem 3.
+    """Return losses, masses and what is left out for draws from a mixture of two ε's, indexed [v,
+    u] as in Theorem 3.
 
     The loss is ε1 (u + v - k) + ε2 (u - v): v is binomial, and given v, u is the sum of two
     independent binomials over the steps with v = 1 and those with v = 0.
     """
-    zero, one = _step_chances(responses)
-    v_law = power(Power(np.array([sum(zero), sum(one)])), count)
+    (u1_v0, u0_v0), (u1_v1, u0_v1) = _step_chances(responses)
+    chance_v0 = u1_v0 + u0_v0
+    chance_v1 = u1_v1 + u0_v1
+    v_law = power(Power(np.array([chance_v0, chance_v1])), count)
     of_v = v_law.up_to(count)
-    within_one = binomials(count, *(chance / sum(one) for chance in one))
-    within_zero = binomials(count, *(chance / sum(zero) for chance in zero))
+    within_one = binomials(count, u1_v1 / chance_v1, u0_v1 / chance_v1)
+    within_zero = binomials(count, u1_v0 / chance_v0, u0_v0 / chance_v0)
     masses = np.empty((count + 1, count + 1))
     with np.errstate(under="ignore"):
         for ones in range(count + 1):
@@ -360,6 +382,7 @@ def _double(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
 
 
 def _double_losses(responses: Responses, count: int) -> Floats:
+    """Return the loss ε1 (u + v - k) + ε2 (u - v) for each [v, u]."""
     (epsilon1, _), (epsilon2, _) = responses
     v, u = np.ogrid[: count + 1, : count + 1]
     losses: Floats = epsilon1 * (u + v - count) + epsilon2 * (u - v)
@@ -367,7 +390,7 @@ def _double_losses(responses: Responses, count: int) -> Floats:
 
 
 def _step_chances(responses: Responses) -> tuple[tuple[float, float], tuple[float, float]]:
-    """For v = 0 and for v = 1 the chances that one step has it with u = 1, and with u = 0.
+    """Return, for v = 0 and for v = 1, the chances that one step has it with u = 1, and with u = 0.
 
     The four outcomes of a step are +ε1: (u, v) = (1, 1), -ε1: (0, 0), +ε2: (1, 0), -ε2: (0, 1).
     """
@@ -378,17 +401,17 @@ def _step_chances(responses: Responses) -> tuple[tuple[float, float], tuple[floa
 
 
 def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
-    """More than two ε's: j of the draws come from the first two, the others from the rest
-    (Conjecture 1).
+    """Return the law for more than two ε's: the number of draws from the first two is binomial, and
+    all others come from the rest (Conjecture 1).
     """
     first = responses[:2]
-    rest = responses[2:]
-    of_first = sum(weight for _, weight in first)
-    of_rest = sum(weight for _, weight in rest)
-    picks = power(Power(np.array([of_rest, of_first])), count)
-    first = _scaled(first, of_first)
-    rest = _scaled(rest, of_rest)
-    laws = [_divided(first, j, rest, count - j) for j in range(count + 1)]
+    others = responses[2:]
+    weight_of_first = sum(weight for _, weight in first)
+    weight_of_others = sum(weight for _, weight in others)
+    picks = power(Power(np.array([weight_of_others, weight_of_first])), count)
+    first = _scaled(first, weight_of_first)
+    others = _scaled(others, weight_of_others)
+    laws = [_divided(first, j, others, count - j) for j in range(count + 1)]
     picked = zip(picks.up_to(count), laws, strict=True)
     return LossLaw.sort(
         losses=np.concatenate([law.losses for law in laws]),
@@ -399,10 +422,12 @@ def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
     )
 
 
-def _divided(first: Responses, of_first: int, rest: Responses, of_rest: int) -> LossLaw:
-    """The law of draws of which the numbers from one and from another mixture are known."""
-    if not of_rest:
-        return _homogeneous(first, of_first)
-    if not of_first:
-        return _homogeneous(rest, of_rest)
-    return product(_homogeneous(first, of_first), _homogeneous(rest, of_rest))
+def _divided(
+    first: Responses, draws_from_first: int, others: Responses, draws_from_others: int
+) -> LossLaw:
+    """Return the law of draws from two mixtures, given how many come from each."""
+    if not draws_from_others:
+        return _homogeneous(first, draws_from_first)
+    if not draws_from_first:
+        return _homogeneous(others, draws_from_others)
+    return product(_homogeneous(first, draws_from_first), _homogeneous(others, draws_from_others))

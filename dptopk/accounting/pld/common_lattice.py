@@ -65,7 +65,7 @@ class CommonLattice:
         # A single mass: the weight, the sign's share and the sum of the two, below 16 units of
         # roundoff.
         mass_error = total.error + 16 * ROUNDOFF * sum(times for _, times in parts)
-        largest_loss = sum(times * _largest_epsilon(responses) for responses, times in parts)
+        largest_loss = sum(times * largest_epsilon(responses) for responses, times in parts)
         loss_error = 24 * ROUNDOFF * largest_loss
         return LossLaw.sort(
             losses=self.step * total.places(),
@@ -77,7 +77,7 @@ class CommonLattice:
 
     def _masses(self, responses: Responses) -> Power:
         """Return the law of the loss of one mixture, as probabilities of nodes."""
-        reach = self.nodes[_largest_epsilon(responses)]
+        reach = self.nodes[largest_epsilon(responses)]
         masses = np.zeros(2 * reach + 1)
         for epsilon, weight in responses:
             plus, minus = signs(epsilon)
@@ -86,7 +86,7 @@ class CommonLattice:
         return Power(masses, -reach)
 
 
-def _largest_epsilon(responses: Responses) -> float:
+def largest_epsilon(responses: Responses) -> float:
     """Return the largest ε of a mixture, which comes first."""
     epsilon, _ = responses[0]
     return epsilon
@@ -103,7 +103,7 @@ def common_lattice(parts: Parts) -> CommonLattice | None:
     ratios = {epsilon: Fraction(epsilon / smallest).limit_denominator(1000) for epsilon in epsilons}
     fine = math.lcm(*(ratio.denominator for ratio in ratios.values()))
     nodes = {epsilon: int(ratio * fine) for epsilon, ratio in ratios.items()}
-    reach = sum(times * nodes[_largest_epsilon(responses)] for responses, times in parts)
+    reach = sum(times * nodes[largest_epsilon(responses)] for responses, times in parts)
     lattice = CommonLattice(smallest / fine, nodes)
     if lattice.near() and 2 * reach <= MOST_LATTICE_CELLS:
         return lattice

@@ -27,7 +27,8 @@ from dptopk.costs import Charge
 
 
 def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
-    """δ of (DP, BR, BR): the exact optimum, rounded outward.
+    """Return δ of one ε-DP mechanism followed by two adaptive ε-BR ones: the exact optimum, rounded
+    outward.
 
     Args:
         epsilon: ε > 0 of all three.
@@ -46,7 +47,8 @@ def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
 
 
 def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
-    """δ of (BR, DP, BR), which is also that of (BR, BR, DP): the exact optimum, rounded outward.
+    """Return δ of (BR, DP, BR), which is also that of (BR, BR, DP), all adaptive: the exact
+    optimum, rounded outward.
 
     Args:
         epsilon: ε > 0 of all three.
@@ -59,19 +61,21 @@ def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     """
     e, g = _arguments(epsilon, at_epsilon)
     low = np.minimum(g, e)
-    t = np.maximum(
-        low, e / 2
-    )  # the best t >= ε_g for y + z, as min(ε_g, ε/2) is the best t <= ε_g for x
+    # The best t >= ε_g for y + z, as min(ε_g, ε/2) is the best t <= ε_g for x.
+    t = np.maximum(low, e / 2)
     below = np.maximum(_x(np.minimum(low, e / 2), e, low), _y(t, e, low) + _z(t, e, low))
     return _rounded(np.where(g < e, below, _beyond(e, g)))
 
 
 def _arguments(epsilon: float, at_epsilon: ArrayLike) -> tuple[float, Floats]:
+    """Return the validated arguments."""
     return validate.positive(epsilon=epsilon), validate.nonnegatives(at_epsilon=at_epsilon)
 
 
 def _rounded(delta: Floats) -> Floats:
-    """About thirty roundings of sums and products of non-negative terms."""
+    """Return δ rounded outward by about thirty roundings of sums and products of non-negative
+    terms, at most 1.
+    """
     return np.minimum(outward(delta, 1e-14), 1.0)
 
 
@@ -79,43 +83,50 @@ def _rounded(delta: Floats) -> Floats:
 
 
 def _q(t: float | Floats, e: float) -> Floats:
-    """q_{ε,t} = (1 - e^{t-ε}) / (1 - e^{-ε})."""
+    """Return q_{ε,t} = (1 - e^{t-ε}) / (1 - e^{-ε})."""
     return np.asarray(np.expm1(t - e) / np.expm1(-e))
 
 
 def _rr(e: float) -> float:
-    """q_{2ε,ε}, the probability of +ε in randomised response."""
+    """Return q_{2ε,ε}, the probability of +ε in randomised response."""
     return float(1 / (1 + np.exp(-e)))
 
 
 def _square(t: float | Floats, e: float) -> Floats:
-    """δ of one BR mechanism at 2t - ε: q_{ε,t}² (1 - e^{-ε})."""
+    """Return δ of one BR mechanism at 2t - ε, which is q_{ε,t}² (1 - e^{-ε})."""
     return -np.expm1(-e) * _q(t, e) ** 2
 
 
 def _x(t: float | Floats, e: float, g: Floats) -> Floats:
+    """Return x(t): the DP mechanism has loss +ε, and the BR mechanisms continue at both of their
+    outcomes.
+    """
     up = _q(t, e) * _square((g - t) / 2, e)
     down = (1 - _q(t, e)) * _square((g + e - t) / 2, e)
     return _rr(e) * (up + down)
 
 
 def _y(t: float | Floats, e: float, g: Floats) -> Floats:
+    """Return y(t): as x(t), where after the larger outcome everything counts."""
     up = -_q(t, e) * np.expm1(g - e - t)
     down = (1 - _q(t, e)) * _square((g + e - t) / 2, e)
     return _rr(e) * (up + down)
 
 
 def _z(t: float | Floats, e: float, g: Floats) -> Floats:
+    """Return z(t): the DP mechanism has loss -ε, and only the larger outcome of the first BR mechanism
+    counts.
+    """
     return (1 - _rr(e)) * _q(t, e) * _square(e + (g - t) / 2, e)
 
 
 def _beyond(e: float, g: Floats) -> Floats:
-    """δ for ε_g >= ε."""
+    """Return δ at each ε_g >= ε."""
     y = np.clip(g - e, 0, 2 * e)
     t = (y + e) / 3
-    near = _x(e / 2, e, np.clip(g, e, 1.5 * e))
-    far = _rr(e) * _q(t, e) * _square(t, e)
-    return np.where(y < e / 2, near, far)
+    below_half = _x(e / 2, e, np.clip(g, e, 1.5 * e))
+    from_half = _rr(e) * _q(t, e) * _square(t, e)
+    return np.where(y < e / 2, below_half, from_half)
 
 
 @bound(
@@ -125,16 +136,19 @@ def _beyond(e: float, g: Floats) -> Floats:
     published=True,
 )
 def setwise_cdp(charge: Charge) -> Curve:
-    """ε = Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths.
+    """Bound ε by Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths.
 
     The loss has mean at most Σ μ and is sqrt(Σ τ²)-subgaussian: P[L > Σ μ + t] <= e^{-t²/(2 Σ τ²)}
     = δ at this t.
     """
-    terms = [(*converted(cost, "cdp"), times) for cost, times in charge]
-    mu = sum_times((mu, times) for mu, _, times in terms)
-    square = sum_times(
-        (math.nextafter(tau * tau * (1 + 1e-15), math.inf), times) for _, tau, times in terms
-    )
+    means = []
+    squares = []
+    for cost, times in charge:
+        mean, tau = converted(cost, "cdp")
+        means.append((mean, times))
+        squares.append((math.nextafter(tau * tau * (1 + 1e-15), math.inf), times))
+    mu = sum_times(means)
+    square = sum_times(squares)
     return EpsilonCurve(lambda log_inverse: outward(mu + np.sqrt(2 * square * log_inverse)))
 
 
@@ -146,6 +160,6 @@ def setwise_cdp(charge: Charge) -> Curve:
     published=True,
 )
 def setwise_zcdp(charge: Charge) -> Curve:
-    """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) for the summed (ξ, ρ), with the published constants."""
+    """Bound ε by ξ + ρ + 2 sqrt(ρ ln(1/δ)) for the summed (ξ, ρ), with the published constants."""
     xi, rho = zcdp_total(charge)
     return EpsilonCurve(lambda log_inverse: outward(xi + rho + 2 * np.sqrt(rho * log_inverse)))

@@ -19,7 +19,7 @@ the next cost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -44,27 +44,36 @@ SMALLEST_SQUARE = 1e-292
 
 
 def _square(epsilon: Floats, divisor: int = 1) -> Floats:
+    """Return ε² / divisor, rounded up, also where ε² underflows."""
     return outward(np.maximum(epsilon * epsilon, SMALLEST_SQUARE) / divisor, 1e-15)
 
 
 def _max_kl(epsilon: Floats) -> Floats:
-    return np.array([max_kl(each) for each in epsilon.tolist()])
+    """Return maxkl(ε) of each ε."""
+    return np.array([max_kl(size) for size in epsilon.tolist()])
 
 
 def _quadratic(
     name: str, source: str, takes: tuple[type[Any], ...], mean: Moment, variance: Moment
 ) -> Builder:
-    """Register the curve ε(δ) = min(Σ ε, Σ mean + sqrt(2 Σ variance ln(1/δ)))."""
+    """Register the bound ε(δ) = min(Σ ε, Σ mean + sqrt(2 Σ variance ln(1/δ))), and return its
+    function.
+
+    Args:
+        name: of the bound.
+        source: of the bound.
+        takes: the types of cost it takes.
+        mean: maps ε's to upper bounds on mean losses.
+        variance: maps ε's to upper bounds on the variances of the subgaussian losses.
+    """
 
     @bound(name, source=source, takes=takes, published=True)
     def curve(charge: Charge) -> EpsilonCurve:
+        """Return the curve of a charge; the docstring of ``_quadratic`` has the formula."""
         epsilons = pure_epsilons(charge)
-        total, spread = (
-            sum_times(
-                zip(moment(np.array(list(epsilons))).tolist(), epsilons.values(), strict=True)
-            )
-            for moment in (mean, variance)
-        )
+        sizes = np.array(list(epsilons))
+        total = sum_times(zip(mean(sizes).tolist(), epsilons.values(), strict=True))
+        spread = sum_times(zip(variance(sizes).tolist(), epsilons.values(), strict=True))
         return EpsilonCurve(
             lambda log_inverse: outward(total + np.sqrt(2 * spread * log_inverse), 1e-15),
             epsilon_max=sum_up(epsilons),
@@ -87,29 +96,39 @@ _opt_kl = _quadratic("opt_kl", "Dong-Durfee-Rogers 2020, Corollary 3.1", _BR, _m
 
 @bound("mgf", source="Dong-Durfee-Rogers 2020, Theorem 5", takes=_PURE, published=True)
 def _mgf(charge: Charge) -> ChernoffCurve:
-    """The Chernoff curve; renyi has the same moments, and a better conversion at every order."""
+    """Return the Chernoff curve of the summed log-MGFs.
+
+    ``renyi`` has the same moments, and a better conversion at every order.
+    """
     ranges = charge.of(BoundedRange)
     pure = pure_epsilons(Charge({cost: times for cost, times in charge if cost not in ranges}))
     ranged = {cost.epsilon: times for cost, times in ranges.items()}
-    families = [
-        (np.array(list(epsilons)), np.array(list(epsilons.values()), float), log_mgf)
-        for epsilons, log_mgf in ((ranged, bounded_range_log_mgf), (pure, pure_dp_log_mgf))
-        if epsilons
-    ]
 
     def log_mgf(order: Floats) -> Floats:
-        parts = (
-            np.tensordot(n, h(e.reshape(-1, *[1] * order.ndim), order), 1) for e, n, h in families
-        )
-        return sum(parts, np.zeros(order.shape))
+        """Return the sum over all costs."""
+        total = np.zeros(order.shape)
+        if ranged:
+            total = total + _summed(ranged, bounded_range_log_mgf, order)
+        if pure:
+            total = total + _summed(pure, pure_dp_log_mgf, order)
+        return total
 
     return ChernoffCurve(
         log_mgf, epsilon_max=sum_up(pure_epsilons(charge)), different=len(charge.costs)
     )
 
 
+def _summed(
+    counts: Mapping[float, int], log_mgf: Callable[[Floats, Floats], Floats], order: Floats
+) -> Floats:
+    """Return Σ n log_mgf(ε, λ) over the ε's with their counts n, at each order λ."""
+    epsilons = np.array(list(counts)).reshape(-1, *[1] * order.ndim)
+    times = np.array(list(counts.values()), float)
+    return np.asarray(np.tensordot(times, log_mgf(epsilons, order), 1))
+
+
 def _charge_of(epsilon: ArrayLike, count: ArrayLike) -> Charge:
-    """A charge from parallel arrays of ε's and counts."""
+    """Return the BR costs with these ε's and counts, which are broadcast against each other."""
     epsilons, counts = np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(count))
     costs: Counter[Cost] = Counter()
     for e, n in zip(epsilons.ravel().tolist(), counts.ravel().tolist(), strict=True):
@@ -120,8 +139,8 @@ def _charge_of(epsilon: ArrayLike, count: ArrayLike) -> Charge:
 
 
 def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
-    """ε of adaptively composed BR costs, min(Σε, Σε²/2 + sqrt(½ Σε² ln(1/δ))): an upper bound,
-    rounded outward.
+    """Return ε of adaptively composed BR costs, min(Σε, Σε²/2 + sqrt(½ Σε² ln(1/δ))): an upper
+    bound, rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
@@ -140,8 +159,8 @@ def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> F
 
 
 def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
-    """ε of adaptively composed ε-DP costs, min(Σε, Σε²/2 + sqrt(2 Σε² ln(1/δ))): an upper bound,
-    rounded outward.
+    """Return ε of adaptively composed ε-DP costs, min(Σε, Σε²/2 + sqrt(2 Σε² ln(1/δ))): an upper
+    bound, rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of DP cost, a scalar or an array.
@@ -160,8 +179,8 @@ def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: Array
 
 
 def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
-    """ε of adaptively composed BR costs, min(Σε, Σ maxkl(ε) + sqrt(½ Σε² ln(1/δ))): an upper bound,
-    rounded outward.
+    """Return ε of adaptively composed BR costs, min(Σε, Σ maxkl(ε) + sqrt(½ Σε² ln(1/δ))): an upper
+    bound, rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
@@ -180,7 +199,7 @@ def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) ->
 
 
 def mgf_delta(epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: ArrayLike) -> Floats:
-    """δ of adaptively composed BR costs, inf over λ of e^{Σ h_ε(λ) - λ ε_g}: an upper bound,
+    """Return δ of adaptively composed BR costs, inf over λ of e^{Σ h_ε(λ) - λ ε_g}: an upper bound,
     rounded outward.
 
     Args:
@@ -197,8 +216,8 @@ def mgf_delta(epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: ArrayLike) ->
 
 
 def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
-    """ε of adaptively composed BR costs, inf over λ of (Σ h_ε(λ) + ln(1/δ))/λ: an upper bound,
-    rounded outward.
+    """Return ε of adaptively composed BR costs, inf over λ of (Σ h_ε(λ) + ln(1/δ))/λ: an upper
+    bound, rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
@@ -217,8 +236,8 @@ def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Fl
 
 
 def adaptivity_gap(epsilon: float, count: int, *, at_epsilon: float) -> bool | None:
-    """Whether an adaptive analyst gains over independent selections of k ε-BR mechanisms, as far as
-    DDR prove it.
+    """Return whether an adaptive analyst gains over independent selections of k ε-BR mechanisms, as
+    far as DDR prove it.
 
     Args:
         epsilon: ε > 0 of all.

@@ -19,7 +19,8 @@ from dptopk.costs import Charge, sum_up
 
 
 def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
-    """ε_g = ε sqrt(2k ln(1/δ)) + k ε (e^ε - 1): the classical advanced composition, an upper bound.
+    """Return ε_g = ε sqrt(2k ln(1/δ)) + k ε (e^ε - 1), the classical advanced composition: an upper
+    bound.
 
     Args:
         epsilon: ε > 0 of each mechanism.
@@ -39,6 +40,7 @@ def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
 
 
 def _sum(epsilon: float, count: int, mean: float, log_inverse: Floats) -> Floats:
+    """Return ε sqrt(2k ln(1/δ)) + k ε · ``mean``, rounded up."""
     return np.asarray(
         outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean, 1e-14)
     )
@@ -52,11 +54,10 @@ def _sum(epsilon: float, count: int, mean: float, log_inverse: Floats) -> Floats
     published=True,
 )
 def advanced(charge: Charge) -> Curve:
-    """Advanced composition of k equal ε's, or their sum where that is less."""
+    """Bound k equal ε's by advanced composition, or by their sum where that is less."""
     epsilon, count = one_epsilon(charge)
-    mean = math.tanh(
-        epsilon / 2
-    )  # times ε the largest mean loss of ε-DP (Kairouz-Oh-Viswanath 2017, Theorem 3.4)
+    # Times ε it is the largest mean loss of ε-DP (Kairouz-Oh-Viswanath 2017, Theorem 3.4).
+    mean = math.tanh(epsilon / 2)
     return EpsilonCurve(
         lambda log_inverse: _sum(epsilon, count, mean, log_inverse),
         epsilon_max=sum_up({epsilon: count}),

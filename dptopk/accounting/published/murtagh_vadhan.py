@@ -39,7 +39,8 @@ LARGEST_GRID_EPSILON = 1e5
 def optimal_dp_exact_delta(
     epsilons: Mapping[float, int] | Sequence[float], *, at_epsilon: ArrayLike
 ) -> Floats:
-    """Smallest δ such that every adaptive composition of ε_i-DP mechanisms is (ε_g, δ)-DP.
+    """Return the smallest δ such that every adaptive composition of ε_i-DP mechanisms is (ε_g,
+    δ)-DP.
 
     Args:
         epsilons: the ε_i > 0 one by one, or a mapping from ε to its count.
@@ -64,7 +65,8 @@ def optimal_dp_exact_delta(
 def optimal_dp_exact_epsilon(
     epsilons: Mapping[float, int] | Sequence[float], *, delta: ArrayLike
 ) -> Floats:
-    """Smallest ε_g such that every adaptive composition of ε_i-DP mechanisms is (ε_g, δ)-DP.
+    """Return the smallest ε_g such that every adaptive composition of ε_i-DP mechanisms is (ε_g,
+    δ)-DP.
 
     Args:
         epsilons: the ε_i > 0 one by one, or a mapping from ε to its count.
@@ -85,12 +87,11 @@ def optimal_dp_exact_epsilon(
 
 
 def _counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[float, int]:
-    """ε's with counts, validated; equal ones gathered."""
-    items = (
-        epsilons.items()
-        if isinstance(epsilons, Mapping)
-        else ((epsilon, 1) for epsilon in epsilons)
-    )
+    """Return the validated ε's with counts, equal ones added up."""
+    if isinstance(epsilons, Mapping):
+        items = list(epsilons.items())
+    else:
+        items = [(epsilon, 1) for epsilon in epsilons]
     counts: Counter[float] = Counter()
     for epsilon, times in items:
         counts[validate.positive(epsilons=epsilon)] += validate.count(epsilons=times)
@@ -105,7 +106,9 @@ def terms(counts: Mapping[float, int]) -> int:
 
 
 def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
-    """The curve of the product of binomial losses, all outcomes listed."""
+    """Return the curve of the product of binomial losses, all outcomes listed; with ``attained`` it
+    also reports a lower bound.
+    """
     if terms(counts) > MOST_TERMS:
         raise InvalidParameter(
             f"epsilons must have at most {MOST_TERMS} outcomes, got {terms(counts)}"
@@ -138,8 +141,8 @@ def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
     published=True,
 )
 def optimal_dp_exact(charge: Charge) -> Curve:
-    """The optimal composition of different ε's; the optimum itself when every cost is an ε-DP
-    cost.
+    """Bound costs of different ε's by their optimal composition, which is the optimum itself when
+    every cost is a PureDP cost.
     """
     counts = pure_epsilons(charge)
     most = MOST_TERMS if all_pure(charge) else MOST_TERMS_OF_OTHERS
@@ -153,8 +156,8 @@ def optimal_dp_exact(charge: Charge) -> Curve:
 def optimal_dp_approx_epsilon(
     epsilons: Mapping[float, int] | Sequence[float], *, delta: float, eta: float = 0.01
 ) -> float:
-    """Upper bound ε* on the optimal ε_g, at most OptComp(ε_1, ..., ε_k, e^{-η/2} δ) + η (up to
-    rounding).
+    """Return an upper bound ε* on the optimal ε_g, at most OptComp(ε_1, ..., ε_k, e^{-η/2} δ) + η
+    (up to rounding).
 
     Each ε_i is rounded *up* to a multiple of η/k, and the result composed exactly on that grid. The
     published proof rounds down, which yields a lower bound; with rounding up, Lemma 5.3 gives the
@@ -187,8 +190,8 @@ def optimal_dp_approx_epsilon(
     for epsilon, times in rounded.items():
         by_count.setdefault(times, []).append(epsilon)
     pairs = [randomised_response(np.array(group), times) for times, group in by_count.items()]
-    found = product(pairs, step=step, tilt=best_tilt(pairs, delta=delta), side=1).epsilon(delta)
-    return min(found, sum_up(counts))
+    law = product(pairs, step=step, tilt=best_tilt(pairs, delta=delta), side=1)
+    return min(law.epsilon(delta), sum_up(counts))
 
 
 @bound(
@@ -200,7 +203,7 @@ def optimal_dp_approx_epsilon(
     published=True,
 )
 def optimal_dp_approx(charge: Charge) -> Curve:
-    """A certified bracket of the optimal composition of any number of different ε's.
+    """Return a certified bracket of the optimal composition of any number of different ε's.
 
     Losses are split on a grid so that the mass under either distribution stays, an error of second
     order in the step; so a far coarser grid does than for ``optimal_dp_approx_epsilon``
