@@ -75,34 +75,36 @@ BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
 @cache
 def _registry(*left_out: str) -> dict[str, BoundSpec]:
-    """The bounds by name, in the order in which they are tried, without the modules whose names
-    begin with one of ``left_out``: those are not loaded. Bounds of others, which register
-    themselves, come last.
+    """Return the bounds by name, in the order in which they are tried.
+
+    Modules whose names begin with one of ``left_out`` are not loaded. Bounds of others, which
+    register themselves, come last.
     """
     wanted = [module for module in MODULES if not module.startswith(left_out)]
     for module in wanted:
         import_module(f"dptopk.accounting.{module}")
-    ours = [name for module in wanted for name in MODULES[module]]
-    return {name: REGISTRY[name] for name in [*ours, *_of_others()]}
+    own_names = [name for module in wanted for name in MODULES[module]]
+    return {name: REGISTRY[name] for name in [*own_names, *_of_others()]}
 
 
 def _of_others() -> list[str]:
-    """The names of registered bounds that are not in MODULES."""
-    known = {name for held in MODULES.values() for name in held}
+    """Return the names of registered bounds that are not in MODULES."""
+    known = {name for registered in MODULES.values() for name in registered}
     return [name for name in REGISTRY if name not in known]
 
 
 def _spec(name: str) -> BoundSpec:
-    """One bound; its module is loaded."""
-    for module, held in MODULES.items():
-        if name in held:
+    """Load the module of one bound, and return the bound."""
+    for module, registered in MODULES.items():
+        if name in registered:
             import_module(f"dptopk.accounting.{module}")
     return REGISTRY[name]
 
 
 def names() -> tuple[str, ...]:
-    """The names of all bounds, in the order in which they are tried."""
-    return (*(name for held in MODULES.values() for name in held), *_of_others())
+    """Return the names of all bounds, in the order in which they are tried."""
+    own_names = [name for registered in MODULES.values() for name in registered]
+    return (*own_names, *_of_others())
 
 
 def compose(
@@ -118,7 +120,8 @@ def compose(
     lower: bool = True,
     certificate: bool = False,
 ) -> Bound:
-    """The privacy guarantee of everything in a charge together: an upper bound, rounded outward.
+    """Return the privacy guarantee of everything in a charge together: an upper bound, rounded
+    outward.
 
     Args:
         charge: what was, or will be, spent: a Charge, a cost, text such as "25*BR(0.1)", or a list
@@ -148,9 +151,9 @@ def compose(
     Raises:
         InvalidParameter: on arguments outside their ranges or an unknown bound.
         IncompatibleCosts: when the named bound does not take the costs or is not valid for the
-        interaction.
+            interaction.
         NotCertified: when the certificate asked for cannot be made: of δ, for a filter, for some
-        kinds of costs.
+            kinds of costs.
 
     >>> from dptopk.costs import PureDP
     >>> round(compose(Charge({PureDP(0.1): 25}), delta=1e-6).epsilon, 5)
@@ -160,36 +163,38 @@ def compose(
     question = _CompositionQuery(costs, delta, epsilon, interaction, rtol, Work.of(effort), lower)
     bound = validate.member(("best", *names()), bound=bound)
     with within(max_seconds):
-        alone = (
-            guarded() or len(costs.costs) > MANY_DIFFERENT
-        )  # of a clock, or too large to remember
-        if alone:
-            found = _stated(question, bound)
+        # What a clock may cut is no function of the arguments; large questions take much memory.
+        if guarded() or len(costs.costs) > MANY_DIFFERENT:
+            answer = _stated(question, bound)
         else:
-            found = _remembered(question, effort, bound)
+            answer = _remembered(question, effort, bound)
     if certificate:
-        found = replace(found, certificate=_certificate(question, found.epsilon, effort))
-    return found
+        answer = replace(answer, certificate=_certificate(question, answer.epsilon, effort))
+    return answer
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _remembered(question: _CompositionQuery, effort: Effort, bound: str) -> Bound:
-    """The answer to a question that no clock may cut: a function of these arguments, so it is
-    computed once.
+    """Return the answer to a question that no clock may cut. It is a function of these arguments,
+    so it is computed once.
     """
     return _stated(question.fresh(Work.of(effort)), bound)
 
 
 def _stated(question: _CompositionQuery, bound: str) -> Bound:
-    """The answer, with what was asked."""
-    found = _answer(question, bound)
+    """Return the answer together with the charge and the interaction that were asked about."""
+    answer = _answer(question, bound)
     if not question.lower:
-        found = replace(found, lower=None)
-    return replace(found, charge=question.charge, interaction=question.interaction)
+        answer = replace(answer, lower=None)
+    return replace(answer, charge=question.charge, interaction=question.interaction)
 
 
 def _certificate(question: _CompositionQuery, aim: float, effort: Effort) -> Certificate:
-    """A certificate of the question's charge."""
+    """Return a certificate of the question's charge; ``aim`` is the ε of ``compose``.
+
+    Raises:
+        NotCertified: when the question is not about ε, or is about a filter.
+    """
     if question.delta is None or question.interaction == "filter":
         raise NotCertified(
             "a certificate states an ε at a given delta, for what is registered: not for a filter"
@@ -200,32 +205,49 @@ def _certificate(question: _CompositionQuery, aim: float, effort: Effort) -> Cer
 
 
 def _answer(question: _CompositionQuery, bound: str) -> Bound:
-    """The answer of one bound, or the smallest of all that are valid."""
-    if bound != "best":
-        spec = _spec(bound)
-        reason = question.why_not(spec)
-        if reason:
-            raise IncompatibleCosts(f"bound {bound!r} does not apply: {reason}")
-        return question.ask(spec)
+    """Return the answer of the bound with this name, or with "best" the smallest of all that are
+    valid.
+
+    Raises:
+        IncompatibleCosts: when the named bound may not be used for the question.
+    """
+    if bound == "best":
+        return _smallest(question)
+    spec = _spec(bound)
+    reason = question.why_not(spec)
+    if reason:
+        raise IncompatibleCosts(f"bound {bound!r} does not apply: {reason}")
+    return question.ask(spec)
+
+
+def _smallest(question: _CompositionQuery) -> Bound:
+    """Return the smallest answer of all valid bounds, with the largest lower bound of any of
+    them.
+    """
     if question.settled is not None:
         return question.settled
+    trivial = math.inf if question.delta is not None else 1
     best: Bound | None = None
     answers: dict[str, Bound] = {}
     cut = ""
     for spec in _in_turn(question, answers):
-        nothing = math.inf if question.delta is not None else 1
-        finite = best is not None and question.value(best) < nothing
-        if finite and spec.refines and late():
+        informative = best is not None and question.value(best) < trivial
+        if informative and spec.refines and late():
             cut = CUT_BY_TIME
             break
-        found = answers[spec.name] = question.ask(spec)
-        known = [best, found] if best is not None else [found]
-        lower = max((b.lower for b in known if b.lower is not None), default=None)
-        if best is None or question.value(found) < question.value(best):
-            best = found
+        answer = question.ask(spec)
+        answers[spec.name] = answer
+        lower = answer.lower
+        if best is not None and best.lower is not None:
+            lower = best.lower if lower is None else max(best.lower, lower)
+        if best is None or question.value(answer) < question.value(best):
+            best = answer
+        if lower is None:
+            best = replace(best, lower=None)
+            continue
         value = question.value(best)
-        best = replace(best, lower=None if lower is None else min(lower, value))
-        if lower is not None and value - lower <= question.rtol * value < math.inf:
+        best = replace(best, lower=min(lower, value))
+        if value - lower <= question.rtol * value < math.inf:
             return best  # provably within rtol of the optimum: no other bound can help
     if best is None:
         return question.nothing("no registered bound takes these costs in this interaction")
@@ -233,68 +255,94 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
 
 
 def _notes(best: Bound, cut: str, answers: dict[str, Bound]) -> str:
-    """Why the others did not end closer: what the winner itself has to say comes first."""
-    silent = {"", best.note}
-    others = [
-        f"{name}: {one.note}"
-        for name, one in answers.items()
-        if one.note not in silent and name != best.name
-    ]
-    notes = dict.fromkeys([best.note, cut, *others])
-    return "; ".join(filter(None, notes))
+    """Return the notes on an answer in one line: that of the best bound, whether time cut the
+    search, and why the other bounds did not end closer.
+    """
+    notes = [best.note, cut]
+    for name, answer in answers.items():
+        if name != best.name and answer.note not in {"", best.note}:
+            notes.append(f"{name}: {answer.note}")
+    return "; ".join(filter(None, dict.fromkeys(notes)))
 
 
-def _in_turn(  # noqa: C901
-    question: _CompositionQuery, answers: dict[str, Bound]
-) -> Iterator[BoundSpec]:
-    """The bounds to ask, given the answers so far.
+def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator[BoundSpec]:
+    """Yield the bounds to ask, given the answers so far, which the caller adds to ``answers``.
 
     Those that refine come last, one after the other: they share the work that is left, and where
     they are cut nothing follows, so that more work never skips a bound. A bound that another one
-    makes needless comes after it, or rests; so does what it makes needless itself. Of very many
-    costs it always rests. It takes a while to read very many different costs in any way: there the
-    Rényi curves come first, then one product, then the others while there is work left.
+    makes needless comes after it, or is not asked; so does what it makes needless itself. Of very
+    many costs it is never asked. It takes a while to read very many different costs in any way:
+    there the Rényi curves come first, then one product, then the others while there is work left.
     """
+    costs = question.failure_free
     no_delta = question.delta is not None and question.query.delta == 0
-    if (
-        no_delta and not question.lower and all_pure(question.rest)
-    ):  # randomised response attains the plain sum
-        yield _spec("basic")
+    if no_delta and not question.lower and all_pure(costs):
+        yield _spec("basic")  # randomised response attains the plain sum
         return
-    ranges = sum(question.rest.of(BoundedRange).values())
-    for_batch = ranges == 1 or (ranges > 1 and question.interaction == "batch")
-    left_out = (PUBLISHED,) if for_batch else (PUBLISHED, FOR_BATCH)
-    specs = [spec for spec in _registry(*left_out).values() if not spec.published]
-    better = {spec.name: spec.below_for(question.rest) for spec in specs}
-    different = len(question.rest.costs)
-    many = question.rest.count > MANY_COSTS
+    specs = _candidates(question)
+    order = _Order(question, answers, {spec.name: spec.below_for(costs) for spec in specs})
+    different = len(costs.costs)
     first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
-    needless: set[str] = set()
-
-    def turn(spec: BoundSpec) -> tuple[int, bool, int]:
-        return (spec.name in first) * (spec.refines - 2), spec.refines, place(spec.name)
-
-    def place(name: str) -> int:
-        if name:
-            return 1 + place(better[name])
-        return 0
-
-    def rests(other: str) -> bool:
-        if other in needless or (other in answers and answers[other].note == ""):
-            return True
-        return many and other != "" and not question.why_not(_spec(other))
-
-    for spec in sorted(specs, key=turn):
-        if (
-            spec.name not in first
-            and first
-            and not question.query.work.take(WORK_TO_READ * different)
-        ):
+    for spec in sorted(specs, key=lambda spec: order.key(spec, first)):
+        early = spec.name in first
+        if first and not early and not question.query.work.take(WORK_TO_READ * different):
             break
-        if (spec.refines or spec.name not in first) and rests(better[spec.name]):
-            needless.add(spec.name)
+        if (spec.refines or not early) and order.is_needless(spec.name):
+            order.needless.add(spec.name)
         elif not question.why_not(spec):
             yield spec
+
+
+def _candidates(question: _CompositionQuery) -> list[BoundSpec]:
+    """Return the bounds that may give the best answer; other modules are not loaded."""
+    ranges = sum(question.failure_free.of(BoundedRange).values())
+    for_batch = ranges == 1 or (ranges > 1 and question.interaction == "batch")
+    left_out = (PUBLISHED,) if for_batch else (PUBLISHED, FOR_BATCH)
+    return [spec for spec in _registry(*left_out).values() if not spec.published]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """The order in which bounds are asked, and which of them are needless.
+
+    Attributes:
+        question: the question.
+        answers: the answers so far, by the bound's name.
+        better: for each bound the name of one that is never larger, or "".
+        needless: the names of the bounds that were found to be needless.
+    """
+
+    question: _CompositionQuery
+    answers: dict[str, Bound]
+    better: dict[str, str]
+    needless: set[str] = field(default_factory=set)
+
+    def key(self, spec: BoundSpec, first: tuple[str, ...]) -> tuple[int, bool, int]:
+        """Return what bounds are sorted by; those in ``first`` come before all others."""
+        group = 0
+        if spec.name in first:
+            group = -1 if spec.refines else -2
+        return group, spec.refines, self._depth(spec.name)
+
+    def _depth(self, name: str) -> int:
+        """Return the number of bounds in the chain from this one to ever better ones."""
+        if name:
+            return 1 + self._depth(self.better[name])
+        return 0
+
+    def is_needless(self, name: str) -> bool:
+        """Return whether a better bound has answered as closely as asked, is needless itself, or
+        will be asked in any case because there are very many costs.
+        """
+        other = self.better[name]
+        if not other:
+            return False
+        if other in self.needless:
+            return True
+        if other in self.answers and self.answers[other].note == "":
+            return True
+        many = self.question.failure_free.count > MANY_COSTS
+        return many and not self.question.why_not(_spec(other))
 
 
 def table(
@@ -307,7 +355,7 @@ def table(
     effort: Effort = "normal",
     max_seconds: float | None = None,
 ) -> pd.DataFrame:
-    """All bounds side by side for one charge: a row a bound, in registry order.
+    """Return all bounds side by side for one charge: a row a bound, in registry order.
 
     Arguments as for ``compose``; the effort is for each bound, and ``max_seconds`` for all of them.
 
@@ -327,20 +375,35 @@ def table(
 
 
 def _row(spec: BoundSpec, question: _CompositionQuery) -> dict[str, object]:
-    """One bound for ``table``."""
+    """Return the row of one bound in the data frame of ``table``."""
     row: dict[str, object] = {"name": spec.name, "source": spec.source}
-    found = None if question.refusal(spec) else question.ask(spec)
+    answer = None if question.refusal(spec) else question.ask(spec)
     for name in ("epsilon", "delta", "lower"):
-        value = getattr(found, name, None)
+        value = getattr(answer, name, None)
         row[name] = np.nan if value is None else value
-    row |= {model: found is not None and model in found.valid_in for model in INTERACTIONS}
+    row |= {model: answer is not None and model in answer.valid_in for model in INTERACTIONS}
     reason = question.why_not(spec)
     return row | {"applies": not reason, "why not": reason}
 
 
 @dataclass(frozen=True)
 class _CompositionQuery:
-    """One call of compose: the charge split from its failures, and the query on the rest."""
+    """One call of compose: the charge split from its failures, and the query on what is left.
+
+    Attributes:
+        charge: the charge.
+        delta, epsilon: exactly one of them is given.
+        interaction: who chooses the costs, and when.
+        rtol: the relative width of the bracket at which refinement may stop.
+        work: the work that refinement may take.
+        lower: whether a lower bound is wanted too.
+        failure_free: the charge without its failures.
+        failure: the failure mass, an upper bound on p.
+        summed: the failure mass that a filter counts on, Σ δ_i.
+        attained: the failure mass that is attained in any case, a lower bound on p.
+        query: the question to a bound about ``failure_free``.
+        curves: the curve of each bound, made when first asked for, or why there is none.
+    """
 
     charge: Charge
     delta: float | None
@@ -349,17 +412,15 @@ class _CompositionQuery:
     rtol: float
     work: Work = field(compare=False)
     lower: bool = True
-    rest: Charge = field(init=False, compare=False)
+    failure_free: Charge = field(init=False, compare=False)
     failure: float = field(init=False, compare=False)
-    summed: float = field(init=False, compare=False)  # the failure mass that a filter counts on
-    attained: float = field(
-        init=False, compare=False
-    )  # the failure mass that is attained in any case
+    summed: float = field(init=False, compare=False)
+    attained: float = field(init=False, compare=False)
     query: Query = field(init=False, compare=False)
-    # Each bound's, built when first asked for; or why not.
     curves: dict[str, Curve | str] = field(init=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Validate the arguments, split off the failures, and state the query on what is left."""
         charge = validate.instance(Charge, charge=self.charge)
         if (self.delta is None) == (self.epsilon is None):
             raise InvalidParameter("give exactly one of delta and epsilon")
@@ -368,10 +429,11 @@ class _CompositionQuery:
             interaction = "ordered"  # adaptive inside: see theorems.md, "Peeling is adaptive"
         rtol = validate.positive(rtol=self.rtol)
         lower = validate.instance(bool, lower=self.lower)
-        rest, failure = split_failure(charge)
-        summed = split_failure(charge, summed=True)[1]
+        failure_free, failure = split_failure(charge)
+        _, summed = split_failure(charge, summed=True)
         attained = failure * (1 - 2 * FAILURE_SLACK)
-        failure = summed if interaction == "filter" else failure
+        if interaction == "filter":
+            failure = summed
         query = Query(0.0, None, rtol, self.work, None, lower, interaction)
         if self.delta is not None:
             delta = validate.probability(delta=self.delta)
@@ -383,29 +445,29 @@ class _CompositionQuery:
             validate.assign(self, epsilon=epsilon)
             query = replace(query, epsilon=epsilon)
         validate.assign(self, interaction=interaction, rtol=rtol)
-        validate.assign(
-            self, rest=rest, failure=failure, summed=summed, attained=attained, query=query
-        )
+        validate.assign(self, failure_free=failure_free, query=query)
+        validate.assign(self, failure=failure, summed=summed, attained=attained)
 
     def fresh(self, work: Work) -> _CompositionQuery:
-        """The same question, nothing of it answered, with a work budget of its own."""
+        """Return the same question with a work budget of its own, and without any answers."""
         return replace(self, work=work)
 
     @property
     def settled(self) -> Bound | None:
-        """The answer where no theorem is needed: a charge of failures only, or a δ below the
-        failure mass.
+        """Return the answer where no theorem is needed: to a charge of failures only, or for a δ
+        below the failure mass; None otherwise.
         """
         if self.query.delta < 0:
             return self.nothing("delta is below the charge's own mass of bad events")
-        if not self.rest.costs:
+        if not self.failure_free.costs:
             return self._bound(
                 Answer(0.0, 0.0), "basic", "the charge holds failure mass only", INTERACTIONS
             )
         return None
 
     def refusal(self, spec: BoundSpec) -> str:
-        if not self.rest.costs:
+        """Return why the bound does not take the costs; '' when it does."""
+        if not self.failure_free.costs:
             if spec.name == "basic":
                 return ""
             return "nothing to compose"
@@ -415,10 +477,11 @@ class _CompositionQuery:
         return ""
 
     def _curve(self, spec: BoundSpec) -> Curve | str:
+        """Return the bound's curve, or why there is none."""
         if spec.name not in self.curves:
             try:
                 with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                    self.curves[spec.name] = spec.curve(self.rest)
+                    self.curves[spec.name] = spec.curve(self.failure_free)
             except NotApplicable as reason:
                 self.curves[spec.name] = str(reason)
             except ArithmeticError:
@@ -426,22 +489,22 @@ class _CompositionQuery:
         return self.curves[spec.name]
 
     def why_not(self, spec: BoundSpec) -> str:
-        """Why the bound may not be used for this question; '' when it may."""
+        """Return why the bound may not be used for this question; '' when it may."""
         refusal = self.refusal(spec)
         if refusal:
             return refusal
-        valid = spec.valid_in(self.rest)
+        valid = spec.valid_in(self.failure_free)
         if self.interaction not in valid:
-            inside = " (the charge is adaptive inside)" if self.rest.adaptive else ""
+            inside = " (the charge is adaptive inside)" if self.failure_free.adaptive else ""
             return f"valid only in {' and '.join(valid)}, asked for {self.interaction}{inside}"
         return ""
 
     def ask(self, spec: BoundSpec) -> Bound:
-        """The bound's answer for the whole charge."""
+        """Return the bound's answer for the whole charge."""
         if self.settled is not None:
             return self.settled
         curve = self._curve(spec)
-        valid = spec.valid_in(self.rest)
+        valid = spec.valid_in(self.failure_free)
         if self.interaction != "filter" and self.failure < self.summed:
             valid = tuple(model for model in valid if model != "filter")
         try:
@@ -455,32 +518,37 @@ class _CompositionQuery:
             answer = Answer(math.inf, note=BEYOND_FLOATS)
         except OutOfTime:
             answer = Answer(math.inf, note=CUT_BY_TIME)
-        if not spec.lower_holds(self.rest, self.interaction):
+        if not spec.lower_holds(self.failure_free, self.interaction):
             answer = replace(answer, lower=None)
         return self._bound(answer, spec.name, spec.source, valid)
 
-    def value(self, found: Bound) -> float:
+    def value(self, answer: Bound) -> float:
+        """Return the ε or δ that was asked for."""
         if self.delta is not None:
-            return found.epsilon
-        return found.delta
+            return answer.epsilon
+        return answer.delta
 
     def nothing(self, note: str) -> Bound:
-        epsilon, delta = (
-            (self.epsilon or 0.0, 1.0) if self.delta is None else (math.inf, self.delta)
-        )
-        return Bound(epsilon, delta, None, "none", "", (), note)
+        """Return the answer that guarantees nothing: ε = inf, or δ = 1."""
+        if self.delta is not None:
+            return Bound(math.inf, self.delta, None, "none", "", (), note)
+        return Bound(self.epsilon or 0.0, 1.0, None, "none", "", (), note)
 
     def _bound(
         self, answer: Answer, name: str, source: str, valid: tuple[Interaction, ...]
     ) -> Bound:
+        """Return a bound's answer as one for the whole charge, failures included; NaN becomes
+        inf.
+        """
         value = math.inf if math.isnan(answer.value) else answer.value
         lower = answer.lower
         if self.delta is not None:
             return Bound(value, self.delta, lower, name, source, valid, answer.note)
         survived = min(value, 1.0) * (1 - self.failure)
-        summed = sum_up([self.charge.delta, self.failure, survived])
-        total = min(summed * (1 + 4e-16), 1.0)
-        total = total if value or self.failure else self.charge.delta
+        total = self.charge.delta
+        if value or self.failure:
+            summed = sum_up([self.charge.delta, self.failure, survived])
+            total = min(summed * (1 + 4e-16), 1.0)
         if lower is not None:
             inner = self.attained + lower * (1 - self.attained)
             below = self.charge.delta + inner * (1 - self.charge.delta)
@@ -489,18 +557,20 @@ class _CompositionQuery:
 
 
 def _rest_delta(delta: float, bad: float, failure: float) -> float:
-    """The δ left for the costs, (δ - δ_charge - p)/(1 - p), rounded down; negative if none is
-    left.
+    """Return the δ left for the costs, (δ - δ_charge - p)/(1 - p), rounded down; negative if none
+    is left. ``bad`` is δ_charge, ``failure`` is p.
     """
-    left = -sum_up([-delta, bad, failure])  # the negated sum is rounded up, so this is rounded down
-    if left <= 0 or failure == 0:
-        return left
-    return min(left / (1 - failure) * (1 - 4e-16), delta)
+    difference = -sum_up(
+        [-delta, bad, failure]
+    )  # the sum of the negatives is rounded up, this one down
+    if difference <= 0 or failure == 0:
+        return difference
+    return min(difference / (1 - failure) * (1 - 4e-16), delta)
 
 
 def _delta_below(delta: float, bad: float, attained: float) -> float:
-    """The δ_rest at which what is attained reaches δ: ((δ - δ_charge)/(1 - δ_charge) - p)/(1 - p),
-    rounded up.
+    """Return the δ of the costs at which what is attained reaches δ: ((δ - δ_charge)/(1 - δ_charge)
+    - p)/(1 - p), rounded up. ``bad`` is δ_charge, ``attained`` is p.
     """
     exact = (Fraction(delta) - Fraction(bad)) / (1 - Fraction(bad))
     if attained < 1:

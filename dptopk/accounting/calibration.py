@@ -22,9 +22,8 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 MakeCharge = Callable[[float], Charge]
 _CHEAP = ("renyi", "basic")
 COARSE_RTOL = 0.01  # the accuracy of a first look
-TRIED_BEYOND = (
-    8  # larger numbers of queries that are tried before it is not known whether they are affordable
-)
+# How many larger numbers of queries are tried, before it is unknown whether they are affordable.
+TRIED_BEYOND = 8
 RATIOS = 6  # steps by the ratio to the cheap bound before the search gives that up
 
 
@@ -39,7 +38,7 @@ def calibrate(
     max_seconds: float | None = None,
     start: float | None = None,
 ) -> float:
-    """The largest x > 0 found for which make_charge(x) stays within a budget.
+    """Return the largest x > 0 found for which make_charge(x) stays within a budget.
 
     Args:
         make_charge: the charge as a function of a scale x in (0, inf); must cost more as x grows.
@@ -71,7 +70,8 @@ def calibrate(
     notes: dict[float, str] = {}
 
     def epsilon(x: float, name: str = bound) -> float:
-        found = compose(
+        """Return ε of make_charge(x) by the bound with this name, at the effort of the stage."""
+        answer = compose(
             make_charge(x),
             delta=budget.delta,
             interaction=interaction,
@@ -80,29 +80,29 @@ def calibrate(
             effort=stage,
             lower=False,
         )
-        notes[x] = found.note
-        return found.epsilon
+        notes[x] = answer.note
+        return answer.epsilon
 
-    found = 0.0
-    least = math.inf
+    largest = 0.0
+    smallest_tried = math.inf
     with within(max_seconds):
         cheap = _cheap(epsilon) if bound == "best" and start is None else None
         for stage in EFFORTS[: EFFORTS.index(effort) + 1]:  # noqa: B007
             if cheap:
-                largest, tried = _by_ratio(
-                    epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol, found
+                x, tried = _by_ratio(
+                    epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol, largest
                 )
             else:
-                largest, tried = _largest(epsilon, budget.epsilon, found or start or 1.0, rtol)
-            found = max(found, largest)
-            least = min(least, tried)
-            if found and not notes[found]:  # as close as asked: more work changes nothing
+                x, tried = _largest(epsilon, budget.epsilon, largest or start or 1.0, rtol)
+            largest = max(largest, x)
+            smallest_tried = min(smallest_tried, tried)
+            if largest and not notes[largest]:  # as close as asked: more work changes nothing
                 break
-    if not found:
+    if not largest:
         raise InvalidParameter(
-            f"budget {budget} is too small: at scale {least:.3g} such a charge costs more"
+            f"budget {budget} is too small: at scale {smallest_tried:.3g} such a charge costs more"
         )
-    return found
+    return largest
 
 
 def _by_ratio(
@@ -112,36 +112,46 @@ def _by_ratio(
     rtol: float,
     start: float,
 ) -> tuple[float, float]:
-    """Return it as ``_largest``, with the help of a bound that costs little and is nearly a
+    """Return what ``_largest`` returns, with the help of a bound that costs little and is nearly a
     constant factor larger.
 
     The x at which the cheap bound times the ratio last seen meets the target is tried next: two or
     three steps do.
+
+    Args:
+        epsilon: ε by the best bound, as a function of x.
+        cheap: ε by the cheap bound.
+        target: the ε of the budget.
+        rtol: as for ``calibrate``.
+        start: an x to begin with, 0 if none is known.
     """
     x = start or 1.0
     low = 0.0
     high = math.inf
-    least = math.inf
+    smallest_tried = math.inf
     factor = cheap(start) / target if start else 1.0
     for _ in range(RATIOS):
         x, tried = _largest(cheap, target * factor, x, rtol / 20)
-        least = min(least, tried)
+        smallest_tried = min(smallest_tried, tried)
         if not x or not low < x < high or (low and late()):
             break
         value = epsilon(x)
         if value <= target:
             low = x
             if value >= target * (1 - rtol):
-                return low, least
+                return low, smallest_tried
         else:
             high = x
-        factor *= target / value * (1 - rtol / 2) if value > 0 and math.isfinite(value) else 0.5
-    found, tried = _largest(epsilon, target, low or x or 1.0, rtol)
-    return max(found, low), min(least, tried)
+        if value > 0 and math.isfinite(value):
+            factor *= target / value * (1 - rtol / 2)
+        else:
+            factor *= 0.5
+    fitting, tried = _largest(epsilon, target, low or x or 1.0, rtol)
+    return max(fitting, low), min(smallest_tried, tried)
 
 
 def _cheap(epsilon: Callable[[float, str], float]) -> str | None:
-    """A fast bound that takes these charges."""
+    """Return the name of a fast bound that takes these charges, None where there is none."""
     for name in _CHEAP:
         try:
             if math.isfinite(epsilon(1e-3, name)):
@@ -154,12 +164,20 @@ def _cheap(epsilon: Callable[[float, str], float]) -> str | None:
 def _largest(
     epsilon: Callable[[float], float], target: float, start: float, rtol: float
 ) -> tuple[float, float]:
-    """(largest x found with epsilon(x) <= target or 0, smallest x tried), by secant steps on
-    logarithms, bracketed.
+    """Return (the largest x found with epsilon(x) <= target, or 0; the smallest x tried).
+
+    The search takes secant steps on logarithms, inside a bracket.
+
+    Args:
+        epsilon: ε as a function of x, rising.
+        target: the ε of the budget.
+        start: the first x.
+        rtol: as for ``calibrate``.
     """
     low = 0.0
     high = math.inf
-    at_low = at_high = math.nan
+    at_low = math.nan
+    at_high = math.nan
     x = start
     for step in range(200):
         value = epsilon(x)
@@ -180,10 +198,19 @@ def _largest(
 def _next(
     low: float, at_low: float, high: float, at_high: float, target: float, step: int
 ) -> float:
-    """Interpolate or extrapolate ε as a power of x, to a point just below the target.
+    """Return the next x: interpolate or extrapolate ε as a power of x, to a point just below the
+    target.
 
     Beyond what is known, strides at least double with every ``step``: beside costs that take nearly
     all of the budget, ε hardly depends on x.
+
+    Args:
+        low: the largest x known to fit, or 0.
+        at_low: ε there.
+        high: the smallest x known not to fit, or inf.
+        at_high: ε there.
+        target: the ε of the budget.
+        step: the number of steps so far.
     """
     aim = math.log(target)
     if low and high < math.inf:
@@ -212,7 +239,8 @@ def queries_affordable(
     max_seconds: float | None = None,
     most: int = 10**9,
 ) -> Affordable:
-    """Number of queries with one charge that a budget affords: n fit and n + 1 do not, or ``most``.
+    """Return the number of queries with one charge that a budget affords: n fit and n + 1 do not,
+    or ``most``.
 
     Arguments as for ``calibrate``. The count is checked, and so is the next one: by a rough bracket
     on one side of the budget, or by bounds to about ``rtol``. Whether n is proven to be the most,
@@ -252,11 +280,11 @@ def queries_affordable(
         start = 1
         cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
         if cheap:  # the count that a cheap bound affords is close, and costs little to find
-            near = _most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05)
-            start = max(near, 1)
+            guess = _most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05)
+            start = max(guess, 1)
         looks = _Looks(ask, bound, budget, rtol)
-        found = _most(looks, budget, start, most)
-        return Affordable(found, _excluded(looks.lower, budget, found, most))
+        affordable = _most(looks, budget, start, most)
+        return Affordable(affordable, _excluded(looks.lower, budget, affordable, most))
 
 
 class Affordable(int):
@@ -281,17 +309,23 @@ class Affordable(int):
 
     @property
     def proven(self) -> bool:
-        """Whether no larger number is within the budget."""
+        """Return whether no larger number is within the budget."""
         return self.at_most == self
 
 
 def _excluded(
-    lower: Callable[[int], float | None], budget: Budget, found: int, most: int
+    lower: Callable[[int], float | None], budget: Budget, affordable: int, most: int
 ) -> int | None:
-    """The largest n that is not proven to cost more than the budget, or a somewhat larger one;
-    None: not known.
+    """Return the largest n that is not proven to cost more than the budget, or a somewhat larger
+    one; None where that is not known.
+
+    Args:
+        lower: a lower bound on the ε of n queries, None where none is known.
+        budget: the total (ε, δ).
+        affordable: a number of queries that fits.
+        most: the largest number that is considered.
     """
-    n = found + 1
+    n = affordable + 1
     for step in range(TRIED_BEYOND):
         if n > most or late():
             break
@@ -312,14 +346,21 @@ def _excluded(
 
 
 class _Looks:
-    """Cost of n queries, computed only as exactly as needed to compare it with a budget.
+    """The cost of n queries, computed only as exactly as needed to compare it with a budget.
 
-    A rough bracket on one side of the budget settles it. Once the budget was within a bracket,
-    answers are as accurate as is asked from the start: what is left are a few n, the more alike the
-    larger they are.
+    A rough bracket on one side of the budget settles the comparison. Once the budget was within a
+    bracket, answers are as accurate as is asked from the start: what is left are a few n, the more
+    alike the larger they are.
+
+    Args:
+        ask: composes n queries by the bound with a name, to an accuracy.
+        bound: as for ``queries_affordable``.
+        budget: the total (ε, δ).
+        rtol: as for ``queries_affordable``.
     """
 
     def __init__(self, ask: Callable[..., Bound], bound: str, budget: Budget, rtol: float) -> None:
+        """Start with rough brackets where the best bound is asked for accurately."""
         self.ask = ask
         self.bound = bound
         self.budget = budget
@@ -328,44 +369,55 @@ class _Looks:
         self.dearer: dict[int, float] = {}  # lower bounds above the budget
 
     def __call__(self, n: int) -> float:
+        """Return an upper bound on the ε of n queries, or about it, on the same side of
+        the budget.
+        """
         if self.rough:
-            found = self.ask(n, self.bound, COARSE_RTOL, rough=True, lower=True)
+            answer = self.ask(n, self.bound, COARSE_RTOL, rough=True, lower=True)
             # About what an accurate answer would be, on the same side of the budget.
-            if found.lower is None:
+            if answer.lower is None:
                 likely = math.inf
             else:
-                likely = found.lower * (1 + self.rtol)
-            if found.epsilon <= self.budget.epsilon:
-                return min(found.epsilon, likely)
-            if found.lower is not None and found.lower > self.budget.epsilon:
-                self.dearer[n] = found.lower
-                return min(found.epsilon, likely)
+                likely = answer.lower * (1 + self.rtol)
+            if answer.epsilon <= self.budget.epsilon:
+                return min(answer.epsilon, likely)
+            if answer.lower is not None and answer.lower > self.budget.epsilon:
+                self.dearer[n] = answer.lower
+                return min(answer.epsilon, likely)
             self.rough = False
         return self.ask(n, self.bound, self.rtol).epsilon
 
     def lower(self, n: int) -> float | None:
-        """A lower bound on what n queries cost, as exact as asked where it is not above the
+        """Return a lower bound on what n queries cost, as exact as asked where it is not above the
         budget.
         """
         return self.dearer.get(n) or self.ask(n, self.bound, self.rtol, lower=True).lower
 
 
 def _clipped(ratio: float) -> float:
-    """No guess is further away than a factor of a thousand."""
+    """Return the ratio, cut to between 1/1000 and 1000, so that no guess is farther away."""
     return min(max(ratio, 1e-3), 1e3)
 
 
 def _most(
     epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0
 ) -> int:
-    """The n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one with an ε this
-    close below it.
+    """Return the n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one whose ε
+    is below the budget's by a share of at most ``close``.
 
     No n is tried twice. The next one is guessed from what others cost: the μ² of the Gaussian with
     the same (ε, δ) grows about as n, or as the power of n that the last two show.
+
+    Args:
+        epsilon: ε of n queries, rising in n.
+        budget: the total (ε, δ).
+        start: the first n.
+        most: the largest n that is considered.
+        close: see above; 0 looks for the exact n.
     """
 
     def size(epsilon: float) -> float:
+        """Return about what grows as the number of queries: μ², or ε where δ is 0."""
         if budget.delta:
             return gaussian_mu(epsilon=epsilon, delta=budget.delta) ** 2
         return epsilon
@@ -374,21 +426,24 @@ def _most(
     high = most + 1
     n = min(start, most)
     aim = size(budget.epsilon)
-    before = 0
-    at_before = 0.0
+    previous_n = 0
+    at_previous = 0.0
     for step in range(1000):
         value = epsilon(n)
-        low, high = (n, high) if value <= budget.epsilon else (low, n)
+        if value <= budget.epsilon:
+            low = n
+        else:
+            high = n
         if high - low <= 1 or budget.epsilon * (1 - close) <= value < budget.epsilon:
             break
         if 0 < value < math.inf:
             at_n = size(value)
             power = 1.0
-            if before and at_before != at_n:
-                power = math.log(at_n / at_before) / math.log(n / before)
+            if previous_n and at_previous != at_n:
+                power = math.log(at_n / at_previous) / math.log(n / previous_n)
                 power = min(max(power, 0.5), 3.0)
-            before = n
-            at_before = at_n
+            previous_n = n
+            at_previous = at_n
             guess = math.floor(n * _clipped(aim / at_n) ** (1 / power))
         else:
             guess = 16 * n if value == 0 else n // 2

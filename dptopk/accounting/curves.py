@@ -36,11 +36,16 @@ SAMPLES = 201  # of a trade-off curve
 class Query:
     """A question to a bound: δ at ``epsilon`` if given, otherwise ε at ``delta``.
 
-    ``rtol`` is the width of the bracket at which a refining bound may stop; ``work`` counts what
-    refinement may take. Without ``lower`` a lower bound is not needed; ``interaction`` says who may
-    play it. A lower bound on ε is asked
-    for at ``delta_below`` >= delta: masses of failure of the whole charge add up in an upper bound,
-    and multiply where they are attained.
+    Attributes:
+        delta: the δ at which ε is asked for.
+        epsilon: the ε at which δ is asked for, or None.
+        rtol: the width of the bracket at which a refining bound may stop.
+        work: counts what refinement may take.
+        attained: the δ at which a lower bound on ε is asked for, where that is not ``delta``:
+            masses of failure of the whole charge add up in an upper bound, and multiply where they
+            are attained.
+        lower: whether a lower bound is wanted.
+        interaction: who may play the lower bound.
     """
 
     delta: float = 0.0
@@ -53,7 +58,7 @@ class Query:
 
     @property
     def delta_below(self) -> float:
-        """The δ at which a lower bound on ε is asked for."""
+        """Return the δ >= ``delta`` at which a lower bound on ε is asked for."""
         if self.attained is None:
             return self.delta
         return max(self.delta, self.attained)
@@ -61,8 +66,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``value`` is an upper bound on what was asked; ``lower`` a proven lower bound on the optimum,
-    if known.
+    """The answer of a bound to a query.
+
+    Attributes:
+        value: an upper bound on what was asked.
+        lower: a proven lower bound on the optimum, or None where none is known.
+        note: what the reader should know; empty if the answer is as close as asked.
     """
 
     value: float
@@ -76,19 +85,21 @@ class Curve:
     """
 
     def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bound on δ for every ε >= 0 of an array of any shape."""
+        """Return an upper bound on δ for every ε >= 0 of an array of any shape."""
         x = np.asarray(epsilon, dtype=float)
         return self._deltas(x.ravel()).reshape(x.shape)
 
     def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on the smallest ε for every δ in [0, 1) of an array of any shape; inf where
-        there is none.
+        """Return an upper bound on the smallest ε for every δ in [0, 1) of an array of any shape;
+        inf where there is none.
         """
         d = np.asarray(delta, dtype=float)
         return self._epsilons(d.ravel()).reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:
-        """The answer to one query; curves with a lower bound or a refinement override this."""
+        """Return the answer to one query; curves with a lower bound or a refinement
+        override this.
+        """
         if query.epsilon is not None:
             return Answer(float(self.delta(query.epsilon)))
         return Answer(float(self.epsilon(query.delta)))
@@ -96,33 +107,41 @@ class Curve:
     # For one-dimensional arrays; a curve has these two, or ``answer``.
 
     def _deltas(self, epsilon: Floats) -> Floats:
-        values = [self.answer(Query(epsilon=each)).value for each in epsilon.tolist()]
+        """Return upper bounds on δ for a one-dimensional array, one answer after the other."""
+        values = [self.answer(Query(epsilon=x)).value for x in epsilon.tolist()]
         return np.array(values, dtype=float)
 
     def _epsilons(self, delta: Floats) -> Floats:
-        values = [self.answer(Query(delta=each)).value for each in delta.tolist()]
+        """Return upper bounds on ε for a one-dimensional array, one answer after the other."""
+        values = [self.answer(Query(delta=target)).value for target in delta.tolist()]
         return np.array(values, dtype=float)
 
 
 @dataclass(frozen=True)
 class DeferredCurve(Curve):
-    """A curve that is costly to build: built when it is first asked."""
+    """A curve that is costly to build, and is built when it is first asked.
+
+    Attributes:
+        build: makes the curve.
+    """
 
     build: Callable[[], Curve]
 
     @cached_property
     def curve(self) -> Curve:
-        """The curve itself."""
+        """Return the curve itself, built when this is first called."""
         return self.build()
 
     def _deltas(self, epsilon: Floats) -> Floats:
+        """Return upper bounds on δ."""
         return self.curve.delta(epsilon)
 
     def _epsilons(self, delta: Floats) -> Floats:
+        """Return upper bounds on ε."""
         return self.curve.epsilon(delta)
 
     def answer(self, query: Query) -> Answer:
-        """The answer of the curve itself."""
+        """Return the answer of the curve itself."""
         return self.curve.answer(query)
 
 
@@ -144,20 +163,21 @@ class DeltaCurve(Curve):
     exact: bool = False
 
     def _deltas(self, epsilon: Floats) -> Floats:
-        """The formula itself; a positive δ never underflows to 0."""
+        """Return upper bounds on δ by the formula itself; a positive δ never underflows to 0."""
         log_values = np.where(epsilon >= self.epsilon_max, -np.inf, self.log_delta(epsilon))
         return exp_up(log_values)
 
     def _epsilons(self, delta: Floats) -> Floats:
-        found = np.full(delta.shape, self.epsilon_max)
+        """Return upper bounds on ε, by the root finder."""
+        epsilons = np.full(delta.shape, self.epsilon_max)
         log_target = np.log(delta[delta > 0])
         log_target = log_target - SLACK * (1 + np.abs(log_target))
-        found[delta > 0] = smallest_where(self.log_delta, log_target, self.epsilon_max)
-        return found
+        epsilons[delta > 0] = smallest_where(self.log_delta, log_target, self.epsilon_max)
+        return epsilons
 
     def answer(self, query: Query) -> Answer:
-        """The answer, with a lower bound from the same formula moved inward when the curve is
-        exact.
+        """Return the answer; when the curve is exact also a lower bound, by the same formula moved
+        inward.
         """
         upper = Curve.answer(self, query)
         if not self.exact:
@@ -166,7 +186,8 @@ class DeltaCurve(Curve):
             # A little further right: near epsilon_max a rounding of ε moves δ by more than a
             # relative EXACT_SLACK.
             inner = float(self.delta(query.epsilon * (1 + EXACT_SLACK)))
-            inner = inner if inner > 1e-300 else 0.0  # a δ that underflowed was moved up
+            if inner <= 1e-300:  # a δ that underflowed was moved up
+                inner = 0.0
             return Answer(upper.value, min(inner, upper.value) * (1 - 2 * EXACT_SLACK))
         inner = float(self.epsilon(min(query.delta_below * (1 + EXACT_SLACK), 1.0)))
         return Answer(upper.value, min(inner * (1 - EXACT_SLACK), upper.value))
@@ -186,6 +207,7 @@ class EpsilonCurve(Curve):
     epsilon_max: float = np.inf
 
     def _epsilons(self, delta: Floats) -> Floats:
+        """Return upper bounds on ε by the formula itself."""
         answers = np.full(delta.shape, self.epsilon_max)
         positive = delta > 0
         log_inverse = -np.log(delta[positive]) * (1 + SLACK)
@@ -193,12 +215,15 @@ class EpsilonCurve(Curve):
         return answers
 
     def _epsilon_at(self, log_inverse_delta: Floats) -> Floats:
+        """Return upper bounds on ε at ln(1/δ), at least 0; NaN becomes inf."""
         values = self.epsilon_at(log_inverse_delta)
         return np.where(np.isnan(values), np.inf, np.maximum(values, 0.0))
 
     def _deltas(self, epsilon: Floats) -> Floats:
-        """The largest ln(1/δ) whose ε is at most the one asked for, the end of a bisection at which
-        it is.
+        """Return upper bounds on δ.
+
+        They come from the largest ln(1/δ) whose ε is at most the one asked for: the end of a
+        bisection at which that has been checked.
         """
         ends = np.full(epsilon.shape, 745.0)  # e^-745 is the smallest float
         low, _ = bisect_each(lambda x: self._epsilon_at(x) <= epsilon, 0 * ends, ends, halvings=80)
@@ -207,7 +232,15 @@ class EpsilonCurve(Curve):
 
 @dataclass(frozen=True)
 class _RootBrackets:
-    """For each target an interval [low, high] with the values of a falling function at its ends."""
+    """For each target an interval in which a falling function has its root, with the function's
+    values.
+
+    Attributes:
+        low: shape (n,), the left ends.
+        at_low: the values there.
+        high: the right ends.
+        at_high: the values there.
+    """
 
     low: Floats
     at_low: Floats
@@ -217,7 +250,9 @@ class _RootBrackets:
     def grown(
         self, excess: Callable[[Floats], Floats], grow: NDArray[np.bool_], largest: float
     ) -> _RootBrackets:
-        """The intervals selected by ``grow`` moved to the right, to four times their end."""
+        """Return the intervals; those selected by ``grow`` are moved to the right, up to four times
+        their end or ``largest``.
+        """
         high = np.where(grow, np.minimum(self.high * 4, largest), self.high)
         return _RootBrackets(
             low=np.where(grow, self.high, self.low),
@@ -227,7 +262,9 @@ class _RootBrackets:
         )
 
     def probes(self, step: int) -> Floats:
-        """A point in every interval: of three steps, two secant steps and then a bisection."""
+        """Return a point in every interval: of three steps, two are secant steps and one is a
+        bisection.
+        """
         width = self.high - self.low
         middle = self.low + width / 2
         if step % 3 == 2:
@@ -243,7 +280,9 @@ class _RootBrackets:
     def narrowed(
         self, middle: Floats, at_middle: Floats, unfinished: NDArray[np.bool_]
     ) -> _RootBrackets:
-        """The unfinished intervals cut at ``middle``, so that the values at ``high`` stay <= 0."""
+        """Return the intervals with the unfinished ones cut at ``middle``, so that the values at
+        ``high`` stay <= 0.
+        """
         fits = at_middle <= 0
         move_high = unfinished & fits
         move_low = unfinished & ~fits
@@ -258,15 +297,22 @@ class _RootBrackets:
 def smallest_where(
     log_delta: Callable[[Floats], Floats], log_target: Floats, epsilon_max: float
 ) -> Floats:
-    """Smallest ε found with log_delta(ε) <= log_target, for each target, to a relative 1e-13.
+    """Return the smallest ε found with log_delta(ε) <= log_target, for each target, to a relative
+    1e-13.
 
     Secant steps alternate with bisection inside a bracket [low, high] in which ``high`` has always
     been evaluated and found to satisfy the inequality: what is returned is checked, not
-    extrapolated. inf where none exists below 1e300.
+    extrapolated. It is inf where there is no such ε below 1e300.
+
+    Args:
+        log_delta: ln δ, falling in ε, for a one-dimensional array.
+        log_target: shape (n,), logarithms of δ's.
+        epsilon_max: an ε from which on δ = 0.
     """
     target = np.asarray(log_target, dtype=float)
 
     def excess(x: Floats) -> Floats:
+        """Return by how much ln δ is above its target; a NaN counts as far above."""
         values = log_delta(x) - np.where(target > -np.inf, target, 0.0)
         values = np.where((target == -np.inf) & (values > -np.inf), np.inf, values)
         values = np.where(x >= epsilon_max, -np.inf, values)
@@ -274,19 +320,21 @@ def smallest_where(
 
     low = np.zeros(target.shape)
     high = np.full(target.shape, min(1.0, epsilon_max))
-    found = _RootBrackets(low, excess(low), high, excess(high))
-    while (grow := (found.at_high > 0) & (found.high < 1e300)).any():
-        found = found.grown(excess, grow, max(epsilon_max, 1.0))
-    solved = found.at_low <= 0  # already satisfied at ε = 0
-    impossible = found.at_high > 0
+    brackets = _RootBrackets(low, excess(low), high, excess(high))
+    grow = (brackets.at_high > 0) & (brackets.high < 1e300)
+    while grow.any():
+        brackets = brackets.grown(excess, grow, max(epsilon_max, 1.0))
+        grow = (brackets.at_high > 0) & (brackets.high < 1e300)
+    solved = brackets.at_low <= 0  # already satisfied at ε = 0
+    impossible = brackets.at_high > 0
     for step in range(200):
-        wide = found.high - found.low > 1e-13 * found.high
+        wide = brackets.high - brackets.low > 1e-13 * brackets.high
         unfinished = ~solved & ~impossible & wide
         if not unfinished.any():
             break
-        middle = found.probes(step)
-        found = found.narrowed(middle, excess(middle), unfinished)
-    return np.where(impossible, np.inf, np.where(solved, 0.0, found.high))
+        middle = brackets.probes(step)
+        brackets = brackets.narrowed(middle, excess(middle), unfinished)
+    return np.where(impossible, np.inf, np.where(solved, 0.0, brackets.high))
 
 
 @dataclass(frozen=True)
@@ -310,25 +358,30 @@ class Profile:
     interaction: Interaction
 
     def __len__(self) -> int:
+        """Return the number of points."""
         return len(self.epsilons)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Columns epsilon, delta, and lower: the lower bound on the one that was computed."""
+        """Return the points as a data frame with the columns epsilon, delta, and lower: the lower
+        bound on the one that was computed.
+        """
         import pandas as pd
 
         return pd.DataFrame({"epsilon": self.epsilons, "delta": self.deltas, "lower": self.lower})
 
     def tradeoff(self, alpha: ArrayLike) -> Floats:
-        """A lower bound on the least type II error of a test at type I errors ``alpha``, in [0, 1]:
-        max(0, 1 - δ - e^ε α, e^{-ε} (1 - δ - α)) over all points (Dong-Roth-Su 2022, Proposition
-        2.12).
+        """Return a lower bound on the least type II error of a test at type I errors ``alpha`` in
+        [0, 1].
+
+        It is max(0, 1 - δ - e^ε α, e^{-ε} (1 - δ - α)) over all points (Dong-Roth-Su 2022,
+        Proposition 2.12).
         """
         errors = np.asarray(alpha, dtype=float)[..., None]
         finite = np.isfinite(self.epsilons)
         factor = np.exp(np.minimum(self.epsilons[finite], LARGEST_EPSILON))
-        rest = 1 - self.deltas[finite]
-        steep = rest - factor * errors
-        flat = (rest - errors) / factor
+        one_minus_delta = 1 - self.deltas[finite]
+        steep = one_minus_delta - factor * errors
+        flat = (one_minus_delta - errors) / factor
         values: Floats = np.maximum(np.maximum(steep, flat), 0.0).max(axis=-1, initial=0.0)
         return values
 
@@ -348,22 +401,30 @@ class Profile:
 
         validate.member(("profile", "tradeoff"), kind=kind)
         if axes is None:
-            axes = plt.subplots()[1]
+            _, axes = plt.subplots()
         if kind == "tradeoff":
-            alpha = np.linspace(0.0, 1.0, SAMPLES)
-            axes.plot(alpha, 1 - alpha, linestyle=":", color="gray", label="no information")
-            axes.plot(alpha, self.tradeoff(alpha), label="least type II error, at least")
-            axes.set_xlabel("type I error")
-            axes.set_ylabel("type II error")
+            self._plot_tradeoff(axes)
         else:
-            axes.plot(self.epsilons, self.deltas, label="upper bound")
-            known = np.isfinite(self.lower)
-            if self.computed == "delta":
-                axes.plot(self.epsilons[known], self.lower[known], ls="--", label="lower bound")
-            else:
-                axes.plot(self.lower[known], self.deltas[known], ls="--", label="lower bound")
-            axes.set_yscale("log")
-            axes.set_xlabel("ε")
-            axes.set_ylabel("δ")
+            self._plot_profile(axes)
         axes.legend()
         return axes
+
+    def _plot_tradeoff(self, axes: Axes) -> None:
+        """Plot the least type II error over the type I error."""
+        alpha = np.linspace(0.0, 1.0, SAMPLES)
+        axes.plot(alpha, 1 - alpha, linestyle=":", color="gray", label="no information")
+        axes.plot(alpha, self.tradeoff(alpha), label="least type II error, at least")
+        axes.set_xlabel("type I error")
+        axes.set_ylabel("type II error")
+
+    def _plot_profile(self, axes: Axes) -> None:
+        """Plot δ over ε, with the lower ends where they are known."""
+        axes.plot(self.epsilons, self.deltas, label="upper bound")
+        known = np.isfinite(self.lower)
+        if self.computed == "delta":
+            axes.plot(self.epsilons[known], self.lower[known], ls="--", label="lower bound")
+        else:
+            axes.plot(self.lower[known], self.deltas[known], ls="--", label="lower bound")
+        axes.set_yscale("log")
+        axes.set_xlabel("ε")
+        axes.set_ylabel("δ")

@@ -114,8 +114,8 @@ def _y(t: float | Floats, e: float, g: Floats) -> Floats:
 
 
 def _z(t: float | Floats, e: float, g: Floats) -> Floats:
-    """Return z(t): the DP mechanism has loss -ε, and only the larger outcome of the first BR mechanism
-    counts.
+    """Return z(t): the DP mechanism has loss -ε, and only the larger outcome of the first BR
+    mechanism counts.
     """
     return (1 - _rr(e)) * _q(t, e) * _square(e + (g - t) / 2, e)
 
