@@ -186,7 +186,7 @@ class DeltaCurve(Curve):
             # A little further right: near epsilon_max a rounding of ε moves δ by more than a
             # relative EXACT_SLACK.
             inner = float(self.delta(query.epsilon * (1 + EXACT_SLACK)))
-            if inner <= 1e-300:  # a δ that underflowed was moved up
+            if not inner > 1e-300:  # a δ that underflowed was moved up; a NaN proves nothing
                 inner = 0.0
             return Answer(upper.value, min(inner, upper.value) * (1 - 2 * EXACT_SLACK))
         inner = float(self.epsilon(min(query.delta_below * (1 + EXACT_SLACK), 1.0)))

@@ -36,12 +36,12 @@ class DeltaByEpsilon(Protocol):
     """The part of ``dp_accounting.pld.PrivacyLossDistribution`` that is used here."""
 
     def get_delta_for_epsilon(self, epsilon: NDArray[np.float64]) -> ArrayLike:
-        """The larger δ of both directions at each ε, from above."""
+        """Return the larger δ of both directions at each ε, from above."""
         ...
 
 
 def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
-    """The cost of a mechanism whose answers have these laws on two neighbouring data sets.
+    """Return the cost of a mechanism whose answers have these laws on two neighbouring data sets.
 
     The pair must be the worst one: of a mechanism with several pairs of neighbours, one that
     dominates all of them, the other direction counted by itself. Then the cost is exact where there
@@ -73,14 +73,15 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
         raise InvalidParameter("p and q are equal: such a mechanism costs nothing")
 
     def delta(x: Floats) -> Floats:
+        """Return the larger δ of both directions at each ε, exact to rounding."""
         ratios = np.exp(x)[:, None]
         forth = np.maximum(first - ratios * second, 0.0).sum(axis=1)
         back = np.maximum(second - ratios * first, 0.0).sum(axis=1)
         missing = max(1 - math.fsum(first.tolist()), 1 - math.fsum(second.tolist()), 0.0)
         return np.maximum(forth, back) + missing
 
-    shared = (first > 0) & (second > 0)
-    losses = np.abs(np.log(first[shared] / second[shared]))
+    in_both = (first > 0) & (second > 0)
+    losses = np.abs(np.log(first[in_both] / second[in_both]))
     corners = np.unique(np.append(losses[losses <= LARGEST_LOSS], 0.0))
     if len(corners) > points:
         places = np.linspace(0, len(corners) - 1, points).round().astype(int)
@@ -90,7 +91,7 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
 
 
 def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:
-    """The cost of a mechanism with a privacy loss distribution of dp-accounting.
+    """Return the cost of a mechanism with a privacy loss distribution of dp-accounting.
 
     Args:
         pld: of one mechanism or of a composition, estimated pessimistically; its δ's are rounded
@@ -111,14 +112,18 @@ def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:
     """
 
     def delta(x: Floats) -> Floats:
+        """Return the distribution's δ at each ε."""
         return np.asarray(pld.get_delta_for_epsilon(x), dtype=float)
 
     return from_profile(delta, epsilons_of(delta, points))
 
 
 def from_profile(delta: Callable[[Floats], Floats], epsilons: Floats) -> MultiDP:
-    """The cost of a mechanism whose δ at these ε's, the larger of both directions, is known from
-    above.
+    """Return the cost of a mechanism whose δ at some ε's is known from above.
+
+    Args:
+        delta: maps ε's to upper bounds on δ, the larger of both directions.
+        epsilons: the ε's, in any order.
 
     Raises:
         InvalidParameter: when the δ's are not in [0, 1], or rise.
@@ -131,25 +136,26 @@ def from_profile(delta: Callable[[Floats], Floats], epsilons: Floats) -> MultiDP
         raise InvalidParameter("the δ's of a profile must not rise")
     raised = np.minimum(values * (1 + ROUNDING) + FLOAT_ERROR, 1.0)
     falling = np.maximum.accumulate(raised[::-1])[::-1]
-    pairs = [(e, d) for e, d in zip(x.tolist(), falling.tolist(), strict=True) if d < 1]
-    if not pairs:
+    informative = falling < 1
+    if not informative.any():
         raise InvalidParameter("a mechanism with δ = 1 at every ε has no cost")
+    pairs = zip(x[informative].tolist(), falling[informative].tolist(), strict=True)
     return MultiDP(tuple(pairs))
 
 
 def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
-    """Evenly spaced ε's from 0 to where a profile is negligible, or has fallen to what it never
-    falls below.
+    """Return evenly spaced ε's from 0 to where a profile is negligible, or has fallen to what it
+    never falls below.
     """
     first, last = delta(np.array([0.0, LARGEST_LOSS])).tolist()
     if not last <= first + SUM_ERROR:
         raise InvalidParameter("the δ's of a profile must be numbers that do not rise")
-    least = max(last * (1 + ROUNDING), NEGLIGIBLE)
+    floor = max(last * (1 + ROUNDING), NEGLIGIBLE)
     low = 0.0
     high = LARGEST_LOSS
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if float(delta(np.array([middle]))[0]) > least:
+        if float(delta(np.array([middle]))[0]) > floor:
             low = middle
         else:
             high = middle
@@ -157,7 +163,7 @@ def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
 
 
 def _law(name: str, law_values: ArrayLike) -> Floats:
-    """Checked probabilities."""
+    """Return the probabilities as an array, checked; ``name`` is that of the argument."""
     law = np.asarray(validate.nonnegatives(**{name: law_values}), dtype=float)
     if law.ndim != 1 or not law.size:
         raise InvalidParameter(f"{name} must be one-dimensional and not empty")

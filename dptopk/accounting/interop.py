@@ -1,27 +1,17 @@
 """Charges in the terms of other libraries: DpEvents and privacy loss distributions of
 dp-accounting, OpenDP's measures.
 
-| cost               | DpEvent (add_remove)   | PLD                      | OpenDP, pure |
-OpenDP, zCDP        |
-|---|---|---|---|---|
-| PureDP(ε)          | DiscreteLaplace(ε, 1)  | (ε, 0) parameters        | ε            | exact
-constant of ε |
-| LaplaceDP          | Laplace(scale/shift)   | Laplace                  | ε            | exact
-constant of ε |
-| BoundedRange(ε)    | none, or as PureDP(ε)  | groups, or as PureDP(ε)  | ε            | exact
-constant of ε |
-| ApproxDP(ε, δ)     | none                   | (ε, δ) parameters        | ε, δ apart   | as
-PureDP, δ apart  |
-| MultiDP            | none                   | none                     | ε_1, δ apart | as
-PureDP, δ apart  |
-| GaussianDP(μ)      | Gaussian(1/μ)          | Gaussian, deviation 1/μ  | none         | μ²/2
-|
-| DiscreteGaussianDP | none                   | discrete Gaussian        | none         |
-(shift/scale)²/2    |
-| ZCDP, CDP          | none                   | none: no dominating pair | none         |
-itself, if ξ = 0    |
-| delta of a charge  | none                   | (0, δ) parameters        | apart        | apart
-|
+| cost               | DpEvent (add_remove)  | PLD                  | OpenDP, pure | OpenDP, zCDP       |
+|--------------------|-----------------------|----------------------|--------------|--------------------|
+| PureDP(ε)          | DiscreteLaplace(ε, 1) | (ε, 0) parameters    | ε            | exact ρ of ε       |
+| LaplaceDP          | Laplace(scale/shift)  | Laplace              | ε            | exact ρ of ε       |
+| BoundedRange(ε)    | none; as PureDP(ε)    | groups; as PureDP(ε) | ε            | exact ρ of ε       |
+| ApproxDP(ε, δ)     | none                  | (ε, δ) parameters    | ε, δ apart   | as PureDP, δ apart |
+| MultiDP            | none                  | none                 | ε_1, δ apart | as PureDP, δ apart |
+| GaussianDP(μ)      | Gaussian(1/μ)         | Gaussian(1/μ)        | none         | μ²/2               |
+| DiscreteGaussianDP | none                  | discrete Gaussian    | none         | (shift/scale)²/2   |
+| ZCDP, CDP          | none                  | none: no pair        | none         | itself, if ξ = 0   |
+| delta of a charge  | none                  | (0, δ) parameters    | apart        | apart              |
 
 None is a refusal. Discrete Laplace noise of parameter ε on a count that moves by 1 *is* randomised
 response RR(ε), the worst case of ε-DP. A bounded-range cost is no single pair: its worst case
@@ -62,7 +52,7 @@ MEASURES = ("pure", "approximate", "zcdp", "approximate_zcdp")
 
 
 def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> DpEvent:
-    """The charge as a ``dp_accounting.DpEvent``, for accountants with the relation
+    """Return the charge as a ``dp_accounting.DpEvent``, for accountants with the relation
     ADD_OR_REMOVE_ONE.
 
     Args:
@@ -94,16 +84,17 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> DpEvent:
         raise IncompatibleCosts(
             "there is no event for a mass of bad events (delta); to_pld takes it"
         )
-    events = [(_counterpart_of(cost, "dp_event", "DpEvent"), times) for cost, times in costs]
-    return dp_event.ComposedDpEvent(
-        [dp_event.SelfComposedDpEvent(one, times) for one, times in events]
-    )
+    events = []
+    for cost, times in costs:
+        event = _counterpart_of(cost, "dp_event", "DpEvent")
+        events.append(dp_event.SelfComposedDpEvent(event, times))
+    return dp_event.ComposedDpEvent(events)
 
 
 def to_pld(
     charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refuse"
 ) -> PrivacyLossDistribution:
-    """The charge as a dp-accounting ``PrivacyLossDistribution``, composed, with pessimistic
+    """Return the charge as a dp-accounting ``PrivacyLossDistribution``, composed, with pessimistic
     rounding.
 
     Args:
@@ -136,21 +127,23 @@ def to_pld(
     grouped: dict[Cost, int] = {**charge.of(BoundedRange)} if bounded_range == "group" else {}
     name = "privacy loss distribution"
     costs = _convertible_costs(charge, bounded_range)
-    parts = [
-        (_counterpart_of(cost, "pld", name, step), n) for cost, n in costs if cost not in grouped
-    ]
+    parts = []
+    for cost, times in costs:
+        if cost not in grouped:
+            parts.append((_counterpart_of(cost, "pld", name, step), times))
     if grouped:
         pairs = pairs_of_ranges(Charge(grouped), delta=GROUP_DELTA, tolerance=GROUP_TOLERANCE)
         parts += [(_of_pair(pair.on_grid(step), step), pair.count) for pair in pairs]
-    for one, times in parts:
-        total = total.compose(one.self_compose(times) if times > 1 else one)
+    for part, times in parts:
+        total = total.compose(part.self_compose(times) if times > 1 else part)
     if charge.delta:
         return total.compose(stated_distribution(0.0, charge.delta, step))
     return total
 
 
 def charge_rho(charge: Charge, *, exact: bool = True) -> float:
-    """The ρ of ρ-zCDP of the whole charge, an upper bound rounded up; δ's must be taken off first.
+    """Return the ρ for which the whole charge is ρ-zCDP, an upper bound rounded up; δ's must be
+    taken off first.
 
     Args:
         charge: any costs but ApproxDP, MultiDP with an atom, and zCDP with ξ > 0; delta 0.
@@ -163,13 +156,13 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
     >>> round(charge_rho(Charge({BoundedRange(0.1): 100}), exact=False), 12)
     0.125
     """
-    rest, failure = split_failure(charge)
+    failure_free, failure = split_failure(charge)
     if charge.delta or failure:
         raise IncompatibleCosts(
             "a charge with delta is approximate zCDP: ask to_opendp for approximate_zcdp"
         )
     rhos = []
-    for cost, times in rest:
+    for cost, times in failure_free:
         xi, rho = converted(cost, "exact_zcdp" if exact else "zcdp")
         if xi > 0:
             raise IncompatibleCosts(f"{cost} is no ρ-zCDP cost with ξ = 0")
@@ -180,7 +173,8 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
 def to_opendp(
     charge: Charge, measure: str = "zcdp", *, delta: float | None = None
 ) -> tuple[Any, Any]:
-    """OpenDP's privacy measure and the distance in it that covers the whole charge, rounded up.
+    """Return OpenDP's privacy measure and the distance in it that covers the whole charge, rounded
+    up.
 
     Args:
         charge: what was spent.
@@ -205,38 +199,45 @@ def to_opendp(
     if delta is not None:
         if measure != "approximate":
             raise InvalidParameter(f"delta is for the measure 'approximate', got {measure!r}")
-        total = compose(
-            charge, delta=validate.probability(delta=delta, allow_zero=False), lower=False
-        ).epsilon
-        return dp.approximate(dp.max_divergence()), (total, delta)
-    rest, failure = split_failure(charge)
-    own = sum_up([charge.delta, failure])
+        probability = validate.probability(delta=delta, allow_zero=False)
+        total = compose(charge, delta=probability, lower=False)
+        return dp.approximate(dp.max_divergence()), (total.epsilon, delta)
+    failure_free, failure = split_failure(charge)
+    own_delta = sum_up([charge.delta, failure])
     approximate = measure.startswith("approximate")
-    if own and not approximate:
+    if own_delta and not approximate:
         raise IncompatibleCosts(f"{measure} has no room for delta; use an approximate measure")
     if "zcdp" in measure:
         inner = dp.zero_concentrated_divergence()
-        distance = charge_rho(rest)
+        distance = charge_rho(failure_free)
     else:
         inner = dp.max_divergence()
-        distance = sum_up([sum_up({converted(cost, "pure"): n}) for cost, n in rest])
+        distance = sum_up([sum_up({converted(cost, "pure"): n}) for cost, n in failure_free])
     if approximate:
-        return (dp.approximate(inner), (distance, own))
+        return (dp.approximate(inner), (distance, own_delta))
     return (inner, distance)
 
 
 def _convertible_costs(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
-    """The costs with counts; bounded range as pure DP where that was asked for."""
+    """Return the costs with counts, bounded range as pure DP where ``bounded_range`` is "dp"."""
     validate.instance(Charge, charge=charge)
-    convert = bounded_range == "dp"
-    return [
-        (PureDP(cost.epsilon) if convert and isinstance(cost, BoundedRange) else cost, times)
-        for cost, times in charge
-    ]
+    costs: list[tuple[Cost, int]] = []
+    for cost, times in charge:
+        if bounded_range == "dp" and isinstance(cost, BoundedRange):
+            costs.append((PureDP(cost.epsilon), times))
+        else:
+            costs.append((cost, times))
+    return costs
 
 
 def _counterpart_of(cost: Cost, counterpart: str, name: str, *arguments: float) -> Any:
-    """The counterpart of a cost that its model knows.
+    """Return the counterpart of a cost in dp-accounting, as its model knows it.
+
+    Args:
+        cost: the cost.
+        counterpart: the field of ``CostModel`` that makes it.
+        name: what it is called in a refusal.
+        arguments: further arguments of that field's function.
 
     Raises:
         IncompatibleCosts: where it has none.
@@ -249,7 +250,9 @@ def _counterpart_of(cost: Cost, counterpart: str, name: str, *arguments: float) 
 
 
 def _of_pair(pair: GroupPair, interval: float) -> PrivacyLossDistribution:
-    """The same pair for both directions: a group's game is closed under swapping the neighbours."""
+    """Return a group's pair as a privacy loss distribution, the same for both directions: a group's
+    game is closed under swapping the neighbours.
+    """
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
 
     nodes = np.rint(pair.losses / interval).astype(int).tolist()

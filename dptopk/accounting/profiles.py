@@ -43,7 +43,7 @@ def profile(
     interaction: Interaction = "setwise",
     effort: Effort = "quick",
 ) -> Profile:
-    """Bounds on δ at many ε, or on ε at many δ.
+    """Return bounds on δ at many ε, or on ε at many δ.
 
     Up to NODES points are composed one by one; where more are asked for, the others follow from
     those by convexity.
@@ -74,15 +74,7 @@ def profile(
         points = np.atleast_1d(validate.nonnegatives(epsilons=epsilons)).ravel()
         if points.size and points.max() > LARGEST_EPSILON:
             raise InvalidParameter(f"epsilons must be at most {LARGEST_EPSILON:g}")
-        nodes = _spread(points, points, FIRST_NODES)
-        if len(np.unique(points)) > len(nodes):  # the others evenly in ln δ: chords are off by that
-            first, _ = engine.deltas(nodes)
-            logs = np.interp(points, nodes, -np.log(np.maximum(first, SMALLEST_DELTA)))
-            nodes = sorted({*nodes, *_spread(points, logs, NODES - FIRST_NODES)})
-        upper, lower = engine.deltas(nodes)
-        values = _chords(points, nodes, upper)
-        below = _continued(points, nodes, upper, lower)
-        return Profile(costs, points, values, below, "delta", interaction)
+        return engine.profile_at(points)
     levels = np.atleast_1d(validate.probabilities(deltas=[] if deltas is None else deltas)).ravel()
     if levels.size and levels.min() <= 0:
         raise InvalidParameter("deltas must be in (0, 1)")
@@ -91,30 +83,55 @@ def profile(
 
 @dataclass(frozen=True)
 class _Nodes:
-    """The points at which a charge is composed."""
+    """Composes a charge at single points.
+
+    Attributes:
+        charge: the costs.
+        interaction: as for ``compose``.
+        effort: of each composition.
+    """
 
     charge: Charge
     interaction: Interaction
     effort: Effort
 
     def deltas(self, nodes: Sequence[float]) -> tuple[Floats, Floats]:
-        """Upper bounds on δ at each ε, made non-increasing, and lower bounds."""
-        found = [
+        """Return upper bounds on δ at each ε, made non-increasing, and lower bounds (NaN where none
+        is known).
+        """
+        bounds = [
             compose(self.charge, epsilon=node, interaction=self.interaction, effort=self.effort)
             for node in nodes
         ]
-        upper = np.minimum.accumulate(np.array([bound.delta for bound in found]))
-        ends = np.array([math.nan if b.lower is None else b.lower for b in found])
-        return upper, np.minimum(ends, upper)
+        upper = np.minimum.accumulate(np.array([bound.delta for bound in bounds]))
+        lower = np.array([math.nan if bound.lower is None else bound.lower for bound in bounds])
+        return upper, np.minimum(lower, upper)
+
+    def profile_at(self, points: Floats) -> Profile:
+        """Return the profile with δ at each ε: composed for a few, the others between them by
+        convexity.
+        """
+        nodes = _spread(points, points, FIRST_NODES)
+        if len(np.unique(points)) > len(nodes):
+            # The others evenly in ln δ: that is what chords are off by.
+            first, _ = self.deltas(nodes)
+            logs = np.interp(points, nodes, -np.log(np.maximum(first, SMALLEST_DELTA)))
+            nodes = sorted({*nodes, *_spread(points, logs, NODES - FIRST_NODES)})
+        upper, lower = self.deltas(nodes)
+        values = _chords(points, nodes, upper)
+        lower_values = _continued(points, nodes, upper, lower)
+        return Profile(self.charge, points, values, lower_values, "delta", self.interaction)
 
     def epsilons(self, levels: Floats) -> Profile:
-        """ε at each δ: composed for a few, the others between them by chords in e^ε."""
+        """Return the profile with ε at each δ: composed for a few, the others between them by
+        chords in e^ε.
+        """
         nodes = _spread(levels, -np.log(levels), NODES)
-        found = [
+        bounds = [
             compose(self.charge, delta=node, interaction=self.interaction, effort=self.effort)
             for node in nodes
         ]
-        falling = list(reversed(found))  # from the largest δ, with the smallest ε, on
+        falling = list(reversed(bounds))  # from the largest δ, with the smallest ε, on
         ends = np.maximum.accumulate(np.array([bound.epsilon for bound in falling]))
         deltas = np.array([bound.delta for bound in falling])
         lows = np.array([0.0 if bound.lower is None else bound.lower for bound in falling])
@@ -124,23 +141,30 @@ class _Nodes:
         return Profile(self.charge, epsilons, np.array(levels), lower, "epsilon", self.interaction)
 
 
-def _spread(epsilons: Floats, scale: Floats, most: int) -> list[float]:
-    """The distinct points asked for, rising; of more than ``most``, some that are evenly spread
+def _spread(epsilons: Floats, scale: Floats, most_points: int) -> list[float]:
+    """Return the distinct points, rising; of more than ``most_points`` some that are evenly spread
     in ``scale``, the first and the last among them.
+
+    Args:
+        epsilons: the points.
+        scale: a monotone function of the points, its value at each.
+        most_points: how many are returned at most.
     """
     points, first = np.unique(epsilons, return_index=True)
-    if len(points) <= most:
+    if len(points) <= most_points:
         return [float(point) for point in points]
-    along = scale[first]
-    wanted = np.linspace(along[0], along[-1], most)
-    order = np.argsort(along)
-    nearest = order[np.clip(np.searchsorted(along[order], wanted), 0, len(points) - 1)]
+    scales = scale[first]
+    wanted = np.linspace(scales[0], scales[-1], most_points)
+    order = np.argsort(scales)
+    nearest = order[np.clip(np.searchsorted(scales[order], wanted), 0, len(points) - 1)]
     chosen = {0, len(points) - 1, *nearest.tolist()}
     return [float(points[place]) for place in sorted(chosen)]
 
 
 def _chords(epsilons: Floats, nodes: Sequence[float], upper: Floats) -> Floats:
-    """The chords in e^ε through the upper bounds at the nodes; the bounds themselves there."""
+    """Return upper bounds at each ε: the bounds at the nodes themselves, and between them the
+    chords in e^ε.
+    """
     ends = np.array(nodes)
     right = np.clip(np.searchsorted(ends, epsilons), 1, max(len(ends) - 1, 1))
     if len(ends) < 2:
@@ -156,29 +180,32 @@ def _chords(epsilons: Floats, nodes: Sequence[float], upper: Floats) -> Floats:
 
 
 def _continued(epsilons: Floats, nodes: Sequence[float], upper: Floats, lower: Floats) -> Floats:
-    """Lower bounds: at the nodes as they are; between two, the line through the next two nodes to
-    the right, by its lower and upper end, continued to the left.
+    """Return lower bounds at each ε, NaN where none is known.
+
+    At the nodes they are the given ones. Between two nodes they are on the line through the next
+    two nodes to the right, by its lower and upper end, continued to the left.
     """
     ends = np.array(nodes)
-    known = np.where(np.isnan(lower), 0.0, lower)
-    found = []
+    lower_or_0 = np.where(np.isnan(lower), 0.0, lower)
+    bounds = []
     for x in epsilons.tolist():
         right = int(np.searchsorted(ends, x))
         if right >= len(ends):
-            found.append(math.nan)
+            bounds.append(math.nan)
             continue
-        value = known[right]
+        value = lower_or_0[right]
         if ends[right] > x and right + 1 < len(ends):
-            fall = max(known[right] - upper[right + 1], 0.0)
+            fall = max(lower_or_0[right] - upper[right + 1], 0.0)
             value += fall * -math.expm1(x - ends[right]) / math.expm1(ends[right + 1] - ends[right])
-        found.append(value * (1 - ROUNDING) if value > 0 else math.nan)
-    return np.array(found)
+        bounds.append(value * (1 - ROUNDING) if value > 0 else math.nan)
+    return np.array(bounds)
 
 
 def _stepped(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
-    """Lower bounds on ε at each δ of ``levels``, from those at falling ``deltas``; 0 if none.
+    """Return lower bounds on ε at each δ of ``levels``, from the bounds ``lows`` at falling
+    ``deltas``; 0 if there is none.
 
-    A smaller δ needs a larger ε: the end at the next larger δ is one below.
+    A smaller δ needs a larger ε: the bound at the next larger δ is a lower bound here too.
     """
     steps = np.maximum.accumulate(lows)
     place = np.searchsorted(-deltas, -levels, side="right") - 1
@@ -186,8 +213,8 @@ def _stepped(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
 
 
 def _inverted(level: float, ends: Floats, deltas: Floats) -> float:
-    """The ε at which the chord through (e^ε, δ) of two nodes comes down to a level; the ends are
-    rising in ε and falling in δ.
+    """Return the ε at which the chord through (e^ε, δ) of two nodes comes down to a level. ``ends``
+    are ε's, rising, with their falling ``deltas``; beyond the last it is inf.
     """
     right = int(np.searchsorted(-deltas, -level))
     if right >= len(ends):
@@ -195,10 +222,12 @@ def _inverted(level: float, ends: Floats, deltas: Floats) -> float:
     epsilon = float(ends[right])
     if deltas[right] == level or right == 0 or not math.isfinite(epsilon):
         return epsilon
-    before = float(ends[right - 1])
+    previous_epsilon = float(ends[right - 1])
     share = (deltas[right - 1] - level) / (deltas[right - 1] - deltas[right])
     # e^x = e^before + share (e^epsilon - e^before)
-    along = before + math.log1p(share * math.expm1(min(epsilon - before, LARGEST_EPSILON)))
-    if epsilon - before < LARGEST_EPSILON:
-        return min(along * (1 + ROUNDING), epsilon)
+    on_chord = previous_epsilon + math.log1p(
+        share * math.expm1(min(epsilon - previous_epsilon, LARGEST_EPSILON))
+    )
+    if epsilon - previous_epsilon < LARGEST_EPSILON:
+        return min(on_chord * (1 + ROUNDING), epsilon)
     return epsilon

@@ -60,7 +60,7 @@ class Certificate:
     text: str
 
     def write(self, path: str | Path) -> None:
-        """Write the file."""
+        """Write the certificate to a file."""
         Path(path).write_text(self.text, encoding="utf-8")
 
 
@@ -96,7 +96,7 @@ class Bound:
     def profile(
         self, *, deltas: ArrayLike | None = None, epsilons: ArrayLike | None = None
     ) -> Profile:
-        """The privacy profile of the charge that was composed: δ at many ε, or ε at many δ.
+        """Return the privacy profile of the charge that was composed: δ at many ε, or ε at many δ.
 
         Arguments and errors as for ``accounting.profiles.profile``.
 
@@ -107,31 +107,28 @@ class Bound:
             raise InvalidParameter("this bound does not know the charge that it is of")
         # By name: profiles are composed by what is registered here.
         profiles = import_module("dptopk.accounting.profiles")
-        found: Profile = profiles.profile(
+        profile: Profile = profiles.profile(
             self.charge, deltas=deltas, epsilons=epsilons, interaction=self.interaction
         )
-        return found
+        return profile
 
     def __str__(self) -> str:
-        """The guarantee in words, rounded up."""
+        """Return the guarantee in words, rounded up."""
         note = f"; {self.note}" if self.note else ""
-        proven = (
-            f"({format_upper(self.epsilon)}, {format_upper(self.delta)})-DP by {self.name} "
-            f"({self.source})"
-        )
-        return f"{proven}; valid in {', '.join(self.valid_in)}{note}"
+        guarantee = f"({format_upper(self.epsilon)}, {format_upper(self.delta)})-DP"
+        models = ", ".join(self.valid_in)
+        return f"{guarantee} by {self.name} ({self.source}); valid in {models}{note}"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return the bound as an HTML table, for notebooks."""
         values = {
             field.name: getattr(self, field.name)
             for field in fields(self)
             if field.repr and field.name != "name"
         }
         values["valid_in"] = ", ".join(self.valid_in)
-        return html_table(
-            ["bound", self.name], [(name, v) for name, v in values.items() if v not in {None, ""}]
-        )
+        rows = [(name, value) for name, value in values.items() if value not in {None, ""}]
+        return html_table(["bound", self.name], rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +164,21 @@ class BoundSpec:
     published: bool = False
 
     def below_for(self, charge: Charge) -> str:
-        """The name of a bound that is never larger for this charge, or "" where none is."""
+        """Return the name of a bound that is never larger for this charge, or "" where there is
+        none.
+        """
         if isinstance(self.below, str):
             return self.below
         return self.below(charge)
 
     def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
-        """Whether the bound's lower bound holds for the optimum of this interaction, not only of a
-        stronger one.
+        """Return whether the bound's lower bound is one on the optimum of this interaction, not
+        only of a stronger one.
         """
         return INTERACTIONS.index(interaction) >= INTERACTIONS.index(self.lower_from(charge))
 
     def valid_in(self, charge: Charge) -> tuple[Interaction, ...]:
-        """The interaction models in which this bound holds for the charge."""
+        """Return the interaction models in which this bound holds for the charge."""
         if isinstance(self.valid_through, str):
             last = self.valid_through
         else:
@@ -187,16 +186,13 @@ class BoundSpec:
         return INTERACTIONS[: INTERACTIONS.index(last) + 1]
 
     def curve(self, charge: Charge) -> Curve:
-        """The curve of a charge without failure mass.
+        """Return the curve of a charge without failure mass.
 
         Raises:
             NotApplicable: with the reason.
         """
-        foreign = sorted(
-            kind.__name__
-            for kind in set(map(type, charge.costs))
-            if not issubclass(kind, self.takes)
-        )
+        kinds = {type(cost) for cost in charge.costs}
+        foreign = sorted(kind.__name__ for kind in kinds if not issubclass(kind, self.takes))
         if foreign:
             raise NotApplicable(f"does not take {', '.join(foreign)}")
         return self.build(charge)
@@ -207,11 +203,15 @@ OneBuilder = TypeVar("OneBuilder", bound=Builder)
 
 
 def bound(name: str, **attributes: Any) -> Callable[[OneBuilder], OneBuilder]:
-    """Register a function from a charge to a Curve under a name, with the attributes of
-    ``BoundSpec``.
+    """Return the decorator that registers a function from a charge to a Curve.
+
+    Args:
+        name: of the bound.
+        attributes: the other attributes of ``BoundSpec``, but ``build``.
     """
 
     def register(build: OneBuilder) -> OneBuilder:
+        """Register the function, and return it."""
         REGISTRY[name] = BoundSpec(name, build=build, **attributes)
         return build
 
@@ -219,35 +219,38 @@ def bound(name: str, **attributes: Any) -> Callable[[OneBuilder], OneBuilder]:
 
 
 def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, float]:
-    """Split the failure mass p off a charge: (charge without any δ, upper bound on p); see the
-    module docstring.
+    """Return the charge without any δ, and an upper bound on the failure mass p that was split off;
+    see the module docstring.
 
     ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the δ at
     its largest ε, taken out of each. The charge's own ``delta`` is not part of p: it stays outside.
-    ``summed``: p = Σ δ_i.
+
+    Args:
+        charge: any charge.
+        summed: whether p is Σ δ_i, as for filters, instead of 1 - ∏(1 - δ_i).
     """
     costs: dict[Cost, int] = {}
     failures: dict[float, int] = {}
     for cost, times in charge:
         split = cost_model_of(cost).without_failure
-        rest, atom = split(cost) if split else (cost, 0.0)
+        remainder: Cost | None = cost
+        atom = 0.0
+        if split:
+            remainder, atom = split(cost)
         if atom:
             failures[atom] = failures.get(atom, 0) + times
-        if rest is not None:
-            costs[rest] = costs.get(rest, 0) + times
+        if remainder is not None:
+            costs[remainder] = costs.get(remainder, 0) + times
     if costs == charge.costs and not charge.delta:
-        return (
-            charge,
-            0.0,
-            # nothing to split, the usual case: a charge of many different costs takes a while to
-            # build
-        )
-    rest_charge = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
+        # The usual case: a charge of many different costs takes a while to build again.
+        return charge, 0.0
+    failure_free = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
     if summed:
-        return rest_charge, min(sum_up(failures), 1.0)
+        return failure_free, min(sum_up(failures), 1.0)
     try:
         log_survival = math.fsum(times * math.log1p(-atom) for atom, times in failures.items())
     except OverflowError:  # a count beyond the largest float
         log_survival = -math.inf
     # Whichever upper bound is smaller; the plain sum is exact for a single failure.
-    return rest_charge, min(sum_up(failures), -math.expm1(log_survival) * (1 + FAILURE_SLACK), 1.0)
+    by_product = -math.expm1(log_survival) * (1 + FAILURE_SLACK)
+    return failure_free, min(sum_up(failures), by_product, 1.0)

@@ -33,7 +33,7 @@ POINTS_ONE_BY_ONE = 100  # where each takes a composition
 
 
 def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
-    """The cost of a mechanism that is given a Poisson sample of the users.
+    """Return the cost of a mechanism that is given a Poisson sample of the users.
 
     Args:
         cost: of the mechanism on the sample, for neighbours that differ by one user.
@@ -43,10 +43,10 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
 
     Returns:
         MultiDP: an upper bound on the profile of the sampled mechanism, whichever direction: at its
-            points exact where the cost's own profile is (pure, Gaussian and Laplace costs), for
-            bounded range and other classes from the best bound on a single one. Accounts that
-            compose the two directions apart are tighter for many of them, by some 10% at a
-            thousand; here every cost may have its own.
+        points exact where the cost's own profile is (pure, Gaussian and Laplace costs), for bounded
+        range and other classes from the best bound on a single one. Accounts that compose the two
+        directions apart are tighter for many of them, by some 10% at a thousand; here every cost
+        may have its own.
 
     Raises:
         InvalidParameter: on another rate.
@@ -60,12 +60,13 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
     share = validate.probability(rate=rate, allow_zero=False)
     validate.instance(Cost, cost=cost)
 
-    def whole(x: Floats) -> Floats:
+    def delta_of_cost(x: Floats) -> Floats:
+        """Return upper bounds on the δ of the mechanism itself."""
         return _profile(cost, x)
 
     reach = compose(Charge({cost: 1}), delta=0.0).epsilon  # of pure DP
     if reach > LARGEST_LOSS:
-        reach = float(epsilons_of(whole, 2)[-1])
+        _, reach = epsilons_of(delta_of_cost, 2).tolist()
     if not reach < LARGEST_LOSS:
         raise IncompatibleCosts(f"{cost} has no profile that falls")
     if not isinstance(cost, GaussianDP | PureDP | LaplaceDP):
@@ -73,29 +74,39 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
     x = np.linspace(0.0, reach * (1 + ROUNDING), points)
     y = np.log1p(share * np.expm1(x))
     # The other direction ends where g = e^x / (q + e^x (1 - q)).
-    other = x - np.log(share + np.exp(x) * (1 - share))
-    kept = np.unique(np.concatenate([y[::2], other[1::2], y[-1:]]))
+    other_direction = x - np.log(share + np.exp(x) * (1 - share))
+    grid = np.unique(np.concatenate([y[::2], other_direction[1::2], y[-1:]]))
 
     def sampled(at: Floats) -> Floats:
+        """Return upper bounds on the δ of the sampled mechanism."""
         return _sampled(cost, share, at)
 
-    return from_profile(sampled, np.maximum(kept, 0.0))
+    return from_profile(sampled, np.maximum(grid, 0.0))
 
 
 def _sampled(cost: Cost, share: float, y: Floats) -> Floats:
-    """δ' at each y, the larger of the two directions; arguments of δ are rounded down."""
+    """Return upper bounds on δ' of the sampled mechanism at each y, the larger of the two
+    directions; arguments of δ are rounded down.
+
+    Args:
+        cost: of the mechanism on the sample.
+        share: q.
+        y: ε's >= 0.
+    """
     gain = np.expm1(y)
-    forth = share * _profile(cost, np.log1p(gain / share) * (1 - ROUNDING))
-    left = share - gain * (1 - share)  # 1 - g (1 - q)
-    possible = left > 0
-    safe = np.where(possible, left, 1.0)
+    with_user = share * _profile(cost, np.log1p(gain / share) * (1 - ROUNDING))
+    scale = share - gain * (1 - share)  # 1 - g (1 - q)
+    possible = scale > 0
+    safe = np.where(possible, scale, 1.0)
     shifted = np.log1p(gain / safe) * (1 - ROUNDING)
-    back = np.where(possible, left * _profile(cost, np.where(possible, shifted, LARGEST_LOSS)), 0.0)
-    return np.maximum(forth, back)
+    without_user = np.where(
+        possible, scale * _profile(cost, np.where(possible, shifted, LARGEST_LOSS)), 0.0
+    )
+    return np.maximum(with_user, without_user)
 
 
 def _profile(cost: Cost, x: Floats) -> Floats:
-    """Upper bounds on the δ of one mechanism at each x >= 0."""
+    """Return upper bounds on the δ of one mechanism at each x >= 0."""
     if isinstance(cost, GaussianDP):
         return gaussian_curve(cost.mu).delta(x)
     if isinstance(cost, PureDP):
@@ -105,7 +116,7 @@ def _profile(cost: Cost, x: Floats) -> Floats:
     if isinstance(cost, LaplaceDP):
         epsilon = cost.shift / cost.scale
         return -np.expm1(np.minimum(x - epsilon * (1 + ROUNDING), 0.0) / 2) * (1 + ROUNDING)
-    one = Charge({cost: 1})
+    single = Charge({cost: 1})
     if isinstance(cost, ZCDP | CDP):
-        return renyi_curve(log_mgf(one)).delta(x)
-    return np.array([compose(one, epsilon=each, effort="quick").delta for each in x.tolist()])
+        return renyi_curve(log_mgf(single)).delta(x)
+    return np.array([compose(single, epsilon=each, effort="quick").delta for each in x.tolist()])

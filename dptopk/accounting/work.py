@@ -49,23 +49,23 @@ class Work:
 
     @classmethod
     def of(cls, effort: Effort) -> Work:
-        """The meter of an effort."""
+        """Return the meter of an effort, with nothing spent."""
         return cls(STAGES[validate.member(EFFORTS, effort=effort)])
 
     def take(self, amount: float) -> bool:
-        """Spend the work of a refinement; return whether it fits into the budget."""
+        """Spend the work of a refinement, in seconds; return whether it fits into the budget."""
         spent = self.spent + amount
         self.spent = spent if spent <= self.budget and not late() else math.inf
         return self.spent < math.inf
 
     def rooms(self) -> Iterator[float]:
-        """The remaining work of each stage when it begins."""
+        """Yield the work that is left of each stage when it begins."""
         for limit in STAGES.values():
             yield limit - self.spent
 
     @property
     def note(self) -> str:
-        """Why there was no more refinement."""
+        """Return why there was no more refinement."""
         if late():
             return CUT_BY_TIME
         return USED_UP
@@ -73,7 +73,7 @@ class Work:
 
 @contextmanager
 def within(max_seconds: float | None) -> Iterator[None]:
-    """Everything inside is cut after about ``max_seconds``, or by a limit around it; None sets no
+    """Cut everything inside after about ``max_seconds``, or by a limit around it; None sets no
     limit.
     """
     if max_seconds is None:
@@ -87,17 +87,17 @@ def within(max_seconds: float | None) -> Iterator[None]:
 
 
 def guarded() -> bool:
-    """Whether a time limit may end the computation early."""
+    """Return whether a time limit may end the computation early."""
     return _end.get() < math.inf
 
 
 def late() -> bool:
-    """Whether the time limit has passed; without a limit no clock is read."""
+    """Return whether the time limit has passed; without a limit no clock is read."""
     return _end.get() < math.inf and time.monotonic() > _end.get()
 
 
 def check() -> None:
-    """End a computation that would be discarded.
+    """End a computation that would be discarded, by an exception.
 
     Raises:
         OutOfTime: when the time is over.
