@@ -1,17 +1,17 @@
 """Charges in the terms of other libraries: DpEvents and privacy loss distributions of
 dp-accounting, OpenDP's measures.
 
-| cost               | DpEvent (add_remove)  | PLD                  | OpenDP, pure | OpenDP, zCDP       |
-|--------------------|-----------------------|----------------------|--------------|--------------------|
-| PureDP(ε)          | DiscreteLaplace(ε, 1) | (ε, 0) parameters    | ε            | exact ρ of ε       |
-| LaplaceDP          | Laplace(scale/shift)  | Laplace              | ε            | exact ρ of ε       |
-| BoundedRange(ε)    | none; as PureDP(ε)    | groups; as PureDP(ε) | ε            | exact ρ of ε       |
-| ApproxDP(ε, δ)     | none                  | (ε, δ) parameters    | ε, δ apart   | as PureDP, δ apart |
-| MultiDP            | none                  | none                 | ε_1, δ apart | as PureDP, δ apart |
-| GaussianDP(μ)      | Gaussian(1/μ)         | Gaussian(1/μ)        | none         | μ²/2               |
-| DiscreteGaussianDP | none                  | discrete Gaussian    | none         | (shift/scale)²/2   |
-| ZCDP, CDP          | none                  | none: no pair        | none         | itself, if ξ = 0   |
-| delta of a charge  | none                  | (0, δ) parameters    | apart        | apart              |
+| cost               | DpEvent (add_remove)  | PLD               | OpenDP, pure | OpenDP, zCDP     |
+|--------------------|-----------------------|-------------------|--------------|------------------|
+| PureDP(ε)          | DiscreteLaplace(ε, 1) | (ε, 0) parameters | ε            | exact ρ of ε     |
+| LaplaceDP          | Laplace(scale/shift)  | Laplace           | ε            | exact ρ of ε     |
+| BoundedRange(ε)    | none; as PureDP(ε)    | groups; as PureDP | ε            | exact ρ of ε     |
+| ApproxDP(ε, δ)     | none                  | (ε, δ) parameters | ε, δ apart   | of ε, δ apart    |
+| MultiDP            | none                  | none              | ε_1, δ apart | of ε, δ apart    |
+| GaussianDP(μ)      | Gaussian(1/μ)         | Gaussian(1/μ)     | none         | μ²/2             |
+| DiscreteGaussianDP | none                  | discrete Gaussian | none         | (shift/scale)²/2 |
+| ZCDP, CDP          | none                  | none: no pair     | none         | itself, if ξ = 0 |
+| delta of a charge  | none                  | (0, δ) parameters | apart        | apart            |
 
 None is a refusal. Discrete Laplace noise of parameter ε on a count that moves by 1 *is* randomised
 response RR(ε), the worst case of ε-DP. A bounded-range cost is no single pair: its worst case

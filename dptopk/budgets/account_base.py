@@ -54,7 +54,7 @@ class Summary:
     _account: Account
 
     def fits(self, charge: Charge) -> int:
-        """Return how many more times a charge fits into the account as it is; at most 2^30."""
+        """Return how many more times a charge fits into the account as it is, at most 2^30."""
         return self._account.fits(charge)
 
 
@@ -71,6 +71,7 @@ class Account(ABC):
     closed: bool = False
 
     def __init__(self) -> None:
+        """Note the process that the account belongs to."""
         self._lock = threading.RLock()
         self._pid = os.getpid()
 
@@ -102,8 +103,11 @@ class Account(ABC):
 
     @abstractmethod
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
-        """Return what a refund would give back, without refunding; ``record``: of the spend, where
-        it is known.
+        """Return what a refund would give back, without refunding.
+
+        Args:
+            charge: what never ran.
+            record: of the spend, where it is known.
         """
 
     @abstractmethod
@@ -118,7 +122,7 @@ class Account(ABC):
 
     @abstractmethod
     def state(self) -> Record:
-        """All that changes, as JSON; ``restore`` reads it."""
+        """Return all that changes, as JSON; ``restore`` reads it."""
 
     @abstractmethod
     def restore(self, state: Record) -> None:
@@ -138,12 +142,12 @@ class Account(ABC):
 
     @abstractmethod
     def epsilon(self) -> float:
-        """Upper bound on ε at every moment."""
+        """Return an upper bound on ε that holds at every moment."""
 
     @abstractmethod
     def group(self) -> Charge:
-        """A charge whose set-wise bound holds for all that this account may ever let through
-        (theory: groups).
+        """Return a charge whose set-wise bound holds for all that this account may ever let through
+        (docs/notes/setwise.md, Theorem C).
         """
 
     # What follows
@@ -163,11 +167,11 @@ class Account(ABC):
         self.closed = True
 
     def account(self, analyst: str) -> Account:  # noqa: ARG002
-        """The account that an analyst draws on: this one, for everybody."""
+        """Return the account that an analyst draws on: this one, for everybody."""
         return self
 
     def odometer(self) -> Bound:
-        """A reading of what was spent so far, at the budget's δ. NOT a guarantee.
+        """Return a reading of what was spent so far, at the budget's δ. It is NOT a guarantee.
 
         The number is the set-wise bound for ``spent()``. It would be a guarantee only if
         ``spent()`` had been fixed before the first answer. Where the analyst's choice of when to
@@ -177,22 +181,26 @@ class Account(ABC):
         return bounds.compose(self.spent(), delta=self.delta, lower=False, effort="quick")
 
     def reading(self) -> float:
-        """The ε, at the budget's δ, of all that was charged so far, as if nothing else came: the
-        odometer's, never above the guarantee. Every place that shows what was spent shows this.
+        """Return the ε, at the budget's δ, of all that was charged so far, as if nothing else came.
+
+        It is the odometer's, but never above the guarantee. Every place that shows what was spent
+        shows this.
         """
         if self.spent():
             return min(self.odometer().epsilon, self.epsilon())
         return 0.0
 
     def share(self) -> float:
-        """The share of the total ε that was spent by the reading; 0 where the total is infinite."""
+        """Return the share of the total ε that was spent by the reading; 0 where the total is
+        infinite.
+        """
         total = self.epsilon()
         if math.isfinite(total):
             return self.reading() / total
         return 0.0
 
     def summary(self) -> Summary:
-        """The account in numbers."""
+        """Return the account in numbers, at this moment."""
         return Summary(
             epsilon_spent=self.reading(),
             epsilon_total=self.epsilon(),
@@ -256,12 +264,12 @@ class Account(ABC):
 
     @abstractmethod
     def fits(self, charge: Charge, stated: Budget | None = None) -> int:
-        """Return how many more times a charge fits, one after the other, at most 2^30; ``stated``:
+        """Return how many more times a charge fits, one after the other, at most 2^30; ``stated``
         as for ``quote``.
         """
 
     def _repr_html_(self) -> str:
-        """For notebooks: the guarantee, what is spent and what is left."""
+        """Return HTML for notebooks: the guarantee, what is spent and what is left."""
         now = self.summary()
         shares = [(name, f"{share:.1%}") for name, share in now.shares.items()]
         guarantee = f"({format_upper(now.epsilon_total)}, {now.delta:g})-DP"
@@ -270,6 +278,7 @@ class Account(ABC):
         return html_lines([holds, spent]) + html_table(["of the budget", "used"], shares)
 
     def _no_copy(self, *_: object) -> NoReturn:
+        """Refuse to be copied or pickled."""
         raise InvalidParameter(
             f"{type(self).__name__} cannot be copied or pickled: it would be a second budget"
         )
@@ -279,12 +288,13 @@ class Account(ABC):
 
 @lru_cache(maxsize=4096)
 def cost_of(text: str) -> Cost:
-    """The one cost that ``str(cost)`` wrote.
+    """Return the one cost that ``str(cost)`` wrote.
 
     Raises:
         InvalidParameter: when the text is not one cost.
     """
-    costs = list(Charge.parse(text).costs.items())
-    if len(costs) != 1 or costs[0][1] != 1:
+    charge = Charge.parse(text)
+    if charge.count != 1:
         raise InvalidParameter(f"{text!r} is not one cost")
-    return costs[0][0]
+    (cost,) = charge.costs
+    return cost

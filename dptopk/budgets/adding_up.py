@@ -60,20 +60,23 @@ class Sums:
 
     @property
     def failures_left(self) -> Fraction:
-        """The part of δ_f that is left."""
+        """Return the part of δ_f that is left."""
         return self.failure_delta - self.totals.failures
 
     @property
     def adds_up(self) -> bool:
-        """Whether the sum of ε's is open: every charge that ran is in it, and it has room."""
+        """Return whether the sum of ε's is open: every charge that ran is in it, and it
+        has room.
+        """
         return (
             PURE in self.metrics
-            and not self.totals.left
+            and not self.totals.left_sum
             and not self.totals.unpriced[PURE]
             and self.totals.sums[PURE] <= self.metrics[PURE].capacity
         )
 
     def _within(self, name: str, request: RunningTotals) -> bool:
+        """Return whether a charge with these totals stays within the capacity of one metric."""
         totals = self.totals
         if totals.unpriced[name] or request.unpriced[name]:
             return False
@@ -83,7 +86,7 @@ class Sums:
         return metric.used(prices, totals.spent, request.spent) <= metric.capacity * (1 - margin)
 
     def left(self, name: str) -> Fraction:
-        """The part of a metric's capacity that is left; 0 where it covers nothing more."""
+        """Return the part of a metric's capacity that is left; 0 where it covers nothing more."""
         metric = self.metrics[name]
         if self.totals.unpriced[name]:
             return Fraction(0)
@@ -91,23 +94,22 @@ class Sums:
         return max(metric.capacity - used, Fraction(0))
 
     def added(self, request: RunningTotals) -> bool:
-        """Whether the charge stays within the sum of ε's."""
+        """Return whether a charge with these totals stays within the sum of ε's."""
         return (
             self.adds_up
-            and not request.left
+            and not request.left_sum
             and request.failures <= self.failures_left
             and self._within(PURE, request)
         )
 
     def priced(self, request: RunningTotals) -> bool:
-        """Whether the charge stays within the filter's own sum."""
-        others = (name for name in self.metrics if name != PURE)
-        return request.failures <= self.failures_left and any(
-            self._within(name, request) for name in others
-        )
+        """Return whether a charge with these totals stays within the filter's own sum."""
+        if request.failures > self.failures_left:
+            return False
+        return any(self._within(name, request) for name in self.metrics if name != PURE)
 
     def covers(self, request: RunningTotals) -> bool:
-        """Whether the charge stays within one of the sums."""
+        """Return whether a charge with these totals stays within one of the sums."""
         return self.priced(request) or self.added(request)
 
 
@@ -117,7 +119,7 @@ class Entering:
 
     Attributes:
         charge: the most that the question can cost.
-        sums: the filter's, before it.
+        sums: the filter's, before the charge.
         prices: of each cost, as a record holds them; None: one of them has no price.
     """
 
@@ -126,22 +128,27 @@ class Entering:
     prices: Record | None
 
     def records(self, stated: Budget | None) -> Iterator[tuple[Record, RunningTotals]]:
-        """The ways that are covered, the best first, each with what it takes.
+        """Yield the ways that are covered, the best first, each as a record with its totals.
 
         Args:
             stated: the (ε, δ) that the question states for its charge; None: none was stated.
         """
         plain = self._plain()
-        inside = plain is not None and self.sums.priced(plain[1])
+        inside = False
+        if plain is not None:
+            _, request = plain
+            inside = self.sums.priced(request)
         if self.sums.adds_up:
-            for way in self._added(plain, stated, inside=inside):
-                if self.sums.added(way[1]):
-                    yield way
+            for record, request in self._added(plain, stated, inside=inside):
+                if self.sums.added(request):
+                    yield record, request
         if plain is not None and inside:
             yield self._leaving(*plain)
 
     def by_prices(self) -> Record | None:
-        """The charge by the prices of its costs, without a statement; None: it is not covered."""
+        """Return the record of the charge by the prices of its costs, without a statement; None
+        where it is not covered.
+        """
         plain = self._plain()
         if plain is None:
             return None
@@ -151,54 +158,73 @@ class Entering:
         return None
 
     def _plain(self) -> tuple[Record, RunningTotals] | None:
-        """The charge by the prices of its costs."""
+        """Return the record and the totals of the charge by the prices of its costs; None where a
+        cost has no price.
+        """
         if self.prices is None:
             return None
         record = {"prices": self.prices}
         return record, self._totals_of(record)
 
     def _totals_of(self, record: Record) -> RunningTotals:
+        """Return the totals of the charge by a record."""
         return RunningTotals.of(self.charge, record, self.sums.metrics)
 
     def _leaving(self, record: Record, request: RunningTotals) -> tuple[Record, RunningTotals]:
-        """The charge by its prices; a charge that is not in the sum of ε's closes it."""
-        if PURE not in self.sums.metrics or self.sums.totals.left or not request.unpriced[PURE]:
+        """Return the charge by its prices, as a record with its totals; it closes the sum of ε's
+        where it is not in it.
+        """
+        if PURE not in self.sums.metrics or self.sums.totals.left_sum or not request.unpriced[PURE]:
             return record, request
         record = record | {"left": True}
         return record, self._totals_of(record)
 
     def _added(
         self,
-        plain: tuple[Record, RunningTotals] | None,
+        by_prices: tuple[Record, RunningTotals] | None,
         stated: Budget | None,
         *,
         inside: bool,
     ) -> Iterator[tuple[Record, RunningTotals]]:
-        """The charge in the sum of ε's: by the ε's of its costs, and by statements."""
-        pure = plain if plain is not None and not plain[1].unpriced[PURE] else None
-        if pure is not None and self._within_stated(pure[1], stated):
-            yield pure
-            if inside:
-                return  # as good as stated; nothing of δ is spent on less
-        for found in self.statements(stated, inside=inside):
+        """Yield the ways to enter the charge in the sum of ε's: by the ε's of its costs, and by
+        statements.
+
+        Args:
+            by_prices: the charge by its prices, or None.
+            stated: the (ε, δ) that the question states, or None.
+            inside: whether the charge is covered by its prices.
+        """
+        pure_way = None
+        if by_prices is not None:
+            _, request = by_prices
+            if not request.unpriced[PURE]:
+                pure_way = by_prices
+            if pure_way is not None and self._within_stated(request, stated):
+                yield pure_way
+                if inside:
+                    return  # as good as stated; nothing of δ is spent on less
+        for statement in self.statements(stated, inside=inside):
             if self.prices is not None:
-                record = {"stated": statement_record(found) | {"prices": self.prices}}
+                record = {"stated": statement_record(statement) | {"prices": self.prices}}
                 yield record, self._totals_of(record)
-        if pure is not None:
-            yield pure
+        if pure_way is not None:
+            yield pure_way
 
     def _within_stated(self, pure: RunningTotals, stated: Budget | None) -> bool:
+        """Return whether the ε's of the costs add up to at most the ε that was stated."""
         if stated is None:
             return True
         return pure.sums[PURE] <= self.sums.metrics[PURE].read(stated.epsilon)
 
     @property
     def failures(self) -> Fraction:
-        """The masses of failure of the charge, and its δ: an upper bound on their sum."""
-        return Fraction(split_failure(self.charge, summed=True)[1]) + Fraction(self.charge.delta)
+        """Return an upper bound on the masses of failure of the charge and its δ together."""
+        _, failure = split_failure(self.charge, summed=True)
+        return Fraction(failure) + Fraction(self.charge.delta)
 
     def statements(self, stated: Budget | None, *, inside: bool) -> Iterator[ApproxDP]:
-        """Statements about all of the charge, the first choice first; each contains its failures.
+        """Yield statements about all of the charge, the first choice first; each contains its
+        failures.
 
         Args:
             stated: what the question states.
@@ -206,17 +232,17 @@ class Entering:
         """
         delta = self._delta_to_state(stated, inside=inside)
         if self.failures < delta <= self.sums.failures_left:
-            found = self.statement(delta, stated)
-            if found is not None:
-                yield found
+            first = self.statement(delta, stated)
+            if first is not None:
+                yield first
         if not inside:  # the last resort: as much of ε as is left
             last = self._filling(stated)
             if last is not None:
                 yield last
 
     def _delta_to_state(self, stated: Budget | None, *, inside: bool) -> Fraction:
-        """The δ of the first statement: little beyond the failures where the charge is covered
-        without one, else that of the question, or a part of what is left.
+        """Return the δ of the first statement: little beyond the failures where the charge is
+        covered without one, else that of the question, or a part of what is left.
         """
         if inside:
             return self.failures + self._extra(stated)
@@ -226,30 +252,32 @@ class Entering:
         return self.failures + spare * UNSTATED
 
     def statement(self, delta: Fraction, stated: Budget | None = None) -> ApproxDP | None:
-        """The (ε, δ) of all of the charge at this δ; None: no ε.
+        """Return an (ε, δ) that all of the charge together satisfies at this δ; None where there is
+        no finite ε.
 
-        The failures are taken off first: P - e, with e of mass f, satisfies the costs without
-        them, and these are worth at most δ - f at ε. So the part of P that is left out for the
-        statement contains e, as the proof needs. More work is done where the first bound is above
-        the ε that was ``stated``.
+        The failures are taken off first: P - e, with e of mass f, satisfies the costs without them,
+        and these are worth at most δ - f at ε. So the part of P that is left out for the statement
+        contains e, as the proof needs. More work is done where the first bound is above the ε that
+        was ``stated``.
         """
-        least = round_down(delta)
-        spare = Fraction(least) - self.failures
-        if not spare > 0 or not least < 1:
+        delta_down = round_down(delta)
+        spare = Fraction(delta_down) - self.failures
+        if not spare > 0 or not delta_down < 1:
             return None
-        found = bounds.compose(self._bare, delta=round_down(spare), lower=False, effort="quick")
-        if stated is not None and found.epsilon > stated.epsilon:
-            found = bounds.compose(self._bare, delta=round_down(spare), lower=False)
-        epsilon = found.epsilon
+        bound = bounds.compose(self._bare, delta=round_down(spare), lower=False, effort="quick")
+        if stated is not None and bound.epsilon > stated.epsilon:
+            bound = bounds.compose(self._bare, delta=round_down(spare), lower=False)
+        epsilon = bound.epsilon
         if not epsilon < math.inf:
             return None
         # The bound is on the float, and the filter reads its decimal; sums of decimals are exact.
-        if decimal(epsilon) < Fraction(epsilon) and found.name != "basic":
+        if decimal(epsilon) < Fraction(epsilon) and bound.name != "basic":
             epsilon = math.nextafter(epsilon, math.inf)
-        return ApproxDP(epsilon, least)
+        return ApproxDP(epsilon, delta_down)
 
     def _filling(self, stated: Budget | None) -> ApproxDP | None:
-        """The statement at all of the ε that is left, with the least δ at which it holds.
+        """Return the statement at all of the ε that is left, with the least δ at which it holds;
+        None where it would take too much of δ.
 
         It takes of δ what the question states, or x³ δ_f beyond its failures for an x of ε: the
         last crumb of ε is no reason to take all of δ from the questions that come later.
@@ -259,12 +287,12 @@ class Entering:
         epsilon = room(self.sums, PURE)
         if not epsilon > 0:
             return None
-        found = bounds.compose(self._bare, epsilon=epsilon, lower=False, effort="quick")
-        delta = round_up(self.failures + Fraction(found.delta))
-        most = self.failures + self._share_of_pool(Fraction(epsilon))
+        bound = bounds.compose(self._bare, epsilon=epsilon, lower=False, effort="quick")
+        delta = round_up(self.failures + Fraction(bound.delta))
+        largest_delta = self.failures + self._share_of_pool(Fraction(epsilon))
         if stated is not None:
-            most = max(most, Fraction(stated.delta))
-        if Fraction(delta) <= min(most, self.sums.failures_left):
+            largest_delta = max(largest_delta, Fraction(stated.delta))
+        if Fraction(delta) <= min(largest_delta, self.sums.failures_left):
             return ApproxDP(epsilon, delta)
         return None
 
@@ -277,18 +305,22 @@ class Entering:
 
     @property
     def _bare(self) -> Charge:
-        """The charge without failures and δ."""
-        rest = split_failure(self.charge)[0]
-        return Charge(rest.costs, adaptive=rest.adaptive, neighbours=rest.neighbours)
+        """Return the charge without failures and δ."""
+        failure_free, _ = split_failure(self.charge)
+        return Charge(
+            failure_free.costs, adaptive=failure_free.adaptive, neighbours=failure_free.neighbours
+        )
 
     def _extra(self, stated: Budget | None) -> Fraction:
-        """The part of δ beyond its failures that a charge takes which is covered without it."""
+        """Return the part of δ beyond its failures that a statement takes where the charge is
+        covered without it.
+        """
         pool = self.sums.failure_delta
         unused = MOST_EXTRA * pool - self.sums.totals.extra
         if stated is None:
             wanted = UNSTATED * pool
-            found = self.statement(self.failures + wanted)
-            epsilon = Fraction(0) if found is None else Fraction(found.epsilon)
+            statement = self.statement(self.failures + wanted)
+            epsilon = Fraction(0) if statement is None else Fraction(statement.epsilon)
         else:
             wanted = Fraction(stated.delta) - self.failures
             epsilon = Fraction(stated.epsilon)
@@ -296,7 +328,9 @@ class Entering:
 
 
 def room(sums: Sums, name: str) -> float:
-    """Return what is left on a metric, as a number that the metric does not read as more."""
+    """Return what is left on a metric, as the largest float that the metric does not read
+    as more.
+    """
     metric = sums.metrics[name]
     exact = sums.left(name)
     left = float(exact)
@@ -306,12 +340,12 @@ def room(sums: Sums, name: str) -> float:
 
 
 def statement_record(stated: ApproxDP) -> Record:
-    """A statement as a record holds it."""
+    """Return a statement as a record holds it."""
     return {"epsilon": stated.epsilon, "delta": stated.delta}
 
 
 def statement_of(record: Record) -> ApproxDP | None:
-    """The statement that a record holds, if it holds one."""
+    """Return the statement that a record holds, None where it holds none."""
     if "stated" not in record:
         return None
     return ApproxDP(record["stated"]["epsilon"], record["stated"]["delta"])

@@ -4,21 +4,15 @@ A metric is sound when any adaptive play, in which each cost is chosen freely af
 far, satisfies δ(ε) <= δ as long as the prices of what ran add up to at most the capacity. Prices
 are rounded up, capacities down.
 
-| metric       | prices                                    | capacity
-|
-|---|---|---|
-| ``pure``    | ε of a pure cost                          | ε (and then the loss never exceeds
-ε)          |
-| ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) -
-ln(1/δ)       |
-| ``ranges``  | an integer for each declared cost         | the largest S whose price game has
-W_S(ε) <= δ |
-| ``gaussian``| μ² of a Gaussian that covers the cost     | μ² with δ_μ(ε) <= δ
-|
-| ``variance``| 2 ρ, or a covering μ²; in all, ``used``   | μ² with δ_μ(ε) <= δ, Theorem H'
-| ``small``   | of older ledgers: 2 (1 + β) ρ             | T with G_φ(T)(ε) <= δ
-| ``zcdp``    | ξ + ρ of the cost's (ξ, ρ)-zCDP           | ρ (and then all is ρ-zCDP)
-|
+| metric       | prices                                | capacity                                 |
+|--------------|---------------------------------------|------------------------------------------|
+| ``pure``     | ε of a pure cost                      | ε; then no loss exceeds ε                |
+| ``renyi``    | a bound on ln E[e^{λL}], λ fixed      | λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ) |
+| ``ranges``   | an integer for each declared cost     | the largest S with W_S(ε) <= δ           |
+| ``gaussian`` | μ² of a Gaussian that covers the cost | μ² with δ_μ(ε) <= δ                      |
+| ``variance`` | 2 ρ or a covering μ²; see ``used``    | μ² with δ_μ(ε) <= δ, Theorem H'          |
+| ``small``    | of older ledgers: 2 (1 + β) ρ         | T with G_φ(T)(ε) <= δ                    |
+| ``zcdp``     | ξ + ρ of the cost's (ξ, ρ)-zCDP       | ρ (and then all is ρ-zCDP)               |
 
 A price is a float; where a price of ``zcdp`` is a fraction that no decimal equals, it is its text.
 """
@@ -96,7 +90,7 @@ CAPACITY_WORK = 10.0
 
 
 class Metric(ABC):
-    """One method: its capacity, and what it takes for a cost.
+    """One method of a filter: its capacity, and what it takes for a cost.
 
     Attributes:
         name: of the method.
@@ -125,26 +119,30 @@ class Metric(ABC):
         return prices
 
     def multiple(self, charge: Charge) -> float:
-        """About the largest multiple of a charge, a real number, that the capacity holds by itself;
-        0 where a cost has no price, or a number of costs is no float.
+        """Estimate the largest multiple of a charge, a real number, that the capacity holds by
+        itself; 0 where a cost has no price, or a number of costs is no float.
         """
-        rest = split_failure(charge)[0]
+        failure_free, _ = split_failure(charge)
+        price_of_all = Fraction(0)
+        numbers: dict[Cost, float] = {}
         try:
-            prices = [times * self.read(self.price(Charge({cost: 1}))) for cost, times in rest]
-            numbers = {cost: float(number) for cost, number in rest}
+            for cost, times in failure_free:
+                price_of_all += times * self.read(self.price(Charge({cost: 1})))
+                numbers[cost] = float(times)
         except (IncompatibleCosts, OverflowError):
             return 0.0
-        each = sum(prices, Fraction(0))
 
         def fits(times: float) -> bool:
+            """Return whether this multiple of the charge is within the capacity."""
             spent = {cost: times * number for cost, number in numbers.items()}
-            return self.used(Fraction(times) * each, spent) <= self.capacity
+            return self.used(Fraction(times) * price_of_all, spent) <= self.capacity
 
         low, high = bracket(fits, 1.0, least=LEAST_MULTIPLE, most=MOST_MULTIPLE)
-        return bisect(fits, low, high, rtol=1e-9, geometric=True)[0]
+        multiple, _ = bisect(fits, low, high, rtol=1e-9, geometric=True)
+        return multiple
 
     def read(self, price: Price) -> Fraction:
-        """The exact number that a price stands for.
+        """Return the exact number that a price stands for.
 
         Raises:
             TypeError: for a text, which only prices of ``Zcdp`` are.
@@ -157,7 +155,10 @@ class Metric(ABC):
 
     @abstractmethod
     def price(self, rest: Charge) -> Price:
-        """The price of one cost, without its failure mass; rounded up, a finite number.
+        """Return the price of one cost, a finite number, rounded up.
+
+        Args:
+            rest: the cost without its failure mass, as a charge of one copy.
 
         Raises:
             IncompatibleCosts: when the method has no price for it.
@@ -173,14 +174,15 @@ class Pure(Metric):
     what = "the sum of epsilons"
 
     def __init__(self, epsilon: float, *, decimals: bool = False) -> None:
+        """Take ε as the capacity; as its decimal or, as older ledgers have it, as its float."""
         self.decimals = decimals  # False in older ledgers
         self.capacity = self.read(epsilon)
-        self.terms = {"name": self.name, "epsilon": epsilon} | (
-            {"decimals": True} if decimals else {}
-        )
+        self.terms = {"name": self.name, "epsilon": epsilon}
+        if decimals:
+            self.terms["decimals"] = True
 
     def price(self, rest: Charge) -> float:
-        """The cost's ε."""
+        """Return the cost's ε."""
         try:
             return sum_decimals(pure_epsilons(rest))
         except NotApplicable as reason:
@@ -197,17 +199,18 @@ class Zcdp(Metric):
     decimals = True
 
     def __init__(self, rho: float) -> None:
+        """Take ρ as the capacity."""
         self.capacity = decimal(rho)
         self.terms = {"name": self.name, "rho": rho}
 
     def read(self, price: Price) -> Fraction:
-        """The decimal of a number; a fraction as it is written."""
+        """Return the decimal of a number; a fraction as it is written."""
         if isinstance(price, str):
             return Fraction(price)
         return decimal(price)
 
     def price(self, rest: Charge) -> Price:
-        """The cost's ξ + ρ, of the smallest ρ known: ξ + ρα <= (ξ + ρ)α for all α > 1.
+        """Return the cost's ξ + ρ, of the smallest ρ known: ξ + ρα <= (ξ + ρ)α for all α > 1.
 
         Where ρ is a rational function of the cost's parameters it is computed exactly, on the
         decimals that were declared.
@@ -224,12 +227,12 @@ class Zcdp(Metric):
 
 
 def declared_rho(cost: Cost) -> Fraction | None:
-    """ξ + ρ of a cost by its decimals, exactly; None where it is no rational number.
+    """Return ξ + ρ of a cost by its decimals, exactly; None where it is no rational number.
 
-    For (μ, τ)-CDP that is τ²/2, whatever μ (cost_models/concentrated_costs.py). Discrete noise is
-    drawn at the scale's float, so the smaller of the float and its decimal is taken, which
-    covers both; a μ that is computed from noise has a margin above the decimal (docs/notes/
-    notation.md, "Decimals").
+    For (μ, τ)-CDP that is τ²/2, whatever μ is (cost_models/concentrated_costs.py). Discrete noise
+    is drawn at the scale's float, so the smaller of the float and its decimal is taken, which
+    covers both; a μ that is computed from noise has a margin above the decimal
+    (docs/notes/notation.md, "Decimals").
     """
     match cost:
         case ZCDP():
@@ -244,7 +247,9 @@ def declared_rho(cost: Cost) -> Fraction | None:
 
 
 def _written(exact: Fraction) -> Price:
-    """A price that reads as an exact number, or as the next decimal above it."""
+    """Return a price that reads as an exact number or, where that has too many digits, as the next
+    decimal above it.
+    """
     rounded = decimal_up(exact)
     if exact.denominator > LARGEST_DENOMINATOR or math.isinf(rounded):
         return rounded
@@ -265,6 +270,7 @@ class Renyi(Metric):
     name = "renyi"
 
     def __init__(self, order: float, capacity: float) -> None:
+        """Sum up ln E[e^{λL}] at λ = ``order``, up to the capacity."""
         self.order = order
         self.capacity = Fraction(capacity)
         self.terms = {"name": self.name, "order": order, "capacity": capacity}
@@ -272,13 +278,20 @@ class Renyi(Metric):
 
     @classmethod
     def at(cls, epsilon: float, delta: float, order: float | None) -> Renyi:
-        """The metric for a total (ε, δ); order None: the best one for zCDP costs."""
+        """Return the metric for a total (ε, δ).
+
+        Args:
+            epsilon: ε of the total.
+            delta: δ of the total.
+            order: λ; None: the best one for zCDP costs.
+        """
         log_inverse = -math.log(delta * (1 - 2**-52))
-        order = best_order(epsilon, log_inverse) if order is None else order
+        if order is None:
+            order = best_order(epsilon, log_inverse)
         return cls(order, _capacity(epsilon, log_inverse, order))
 
     def price(self, rest: Charge) -> float:
-        """The cost's ln E[e^{λL}]."""
+        """Return an upper bound on the cost's ln E[e^{λL}]."""
         moment = float(log_mgf(rest)(np.array([self.order]))[0])
         value = moment * (1 + 4 * LOG_MGF_ERROR)
         if not math.isfinite(value):
@@ -298,8 +311,9 @@ class Ranges(Metric):
     name = "ranges"
 
     def __init__(self, prices: Mapping[Cost, int], capacity: int) -> None:
-        cheapest_first = sorted(prices.items(), key=lambda item: (item[1], str(item[0])))
-        self.prices = dict(cheapest_first)
+        """Sort the declared costs, the cheapest first."""
+        cheapest_first = sorted(prices, key=lambda cost: (prices[cost], str(cost)))
+        self.prices = {cost: prices[cost] for cost in cheapest_first}
         self.capacity = Fraction(capacity)
         self.terms = {
             "name": self.name,
@@ -312,28 +326,36 @@ class Ranges(Metric):
     def at(
         cls, epsilon: float, delta: float, costs: Sequence[Cost], effort: Effort = "normal"
     ) -> Ranges:
-        """The metric for a total (ε, δ) and these declared costs."""
+        """Return the metric for a total (ε, δ) and these declared costs, with prices that suit
+        them.
+
+        Args:
+            epsilon: ε of the total.
+            delta: δ of the total.
+            costs: the declared costs.
+            effort: for the capacity.
+        """
         renyi = Renyi.at(epsilon, delta, None)
         worth = {cost: renyi.price(Charge({cost: 1})) for cost in costs}
-        about = float(renyi.capacity) / max(worth.values())
-        largest = MOST_LAYERS / max(about, 1.0)
+        copies = float(renyi.capacity) / max(worth.values())
+        largest = MOST_LAYERS / max(copies, 1.0)
         ranges = tuple(cost.epsilon for cost in costs if isinstance(cost, BoundedRange))
         prices: dict[Cost, int]
         if len(ranges) == len(costs):
-            prices = {
-                BoundedRange(each): price for each, price in weights_of(ranges, largest).items()
-            }
+            weights = weights_of(ranges, largest)
+            prices = {BoundedRange(size): price for size, price in weights.items()}
         else:
             if float(renyi.capacity) / min(worth.values()) < MOST_COPIES_ALONE:
                 worth = {cost: 1 / alone(cost, epsilon, delta) for cost in costs}
             prices = proportional(worth, largest)
         try:
             return cls(prices, _price_capacity(tuple(prices.items()), epsilon, delta, effort))
-        except OutOfTime as cut:  # not cached
-            return cls(prices, *cut.args)
+        except OutOfTime as cut:  # which is not cached; its argument is the capacity found so far
+            (capacity,) = cut.args
+            return cls(prices, capacity)
 
     def price(self, rest: Charge) -> float:
-        """The least price of a declared cost that covers this one."""
+        """Return the least price of a declared cost that covers this one."""
         from dptopk.budgets.registered_costs import dominates
 
         ((cost, _),) = rest
@@ -347,6 +369,7 @@ class Ranges(Metric):
 def _price_capacity(
     prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float, effort: Effort
 ) -> int:
+    """Return the largest sum of prices found with W_S(ε) <= δ, as ``price_game.capacity`` does."""
     return price_capacity(dict(prices), epsilon, delta, Work(CAPACITY_WORK * STAGES[effort]))
 
 
@@ -359,22 +382,23 @@ class Gaussian(Metric):
     what = "the sum of squares of mu"
 
     def __init__(self, capacity: float) -> None:
+        """Take a μ² as the capacity."""
         self.capacity = Fraction(capacity)
         self.terms = {"name": self.name, "capacity": capacity}
 
     @classmethod
     def at(cls, epsilon: float, delta: float) -> Gaussian:
-        """The metric for a total (ε, δ)."""
+        """Return the metric for a total (ε, δ)."""
         return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
 
     def price(self, rest: Charge) -> float:
-        """The smallest μ² known to cover the cost."""
+        """Return the smallest μ² known to cover the cost."""
         ((cost, _),) = rest
         return covering_variance(cost)
 
 
 def covering_variance(cost: Cost) -> float:
-    """The smallest μ² known to cover a cost.
+    """Return the smallest μ² for which a cost is known to be μ-GDP, rounded up.
 
     Raises:
         IncompatibleCosts: when there is none.
@@ -410,27 +434,32 @@ class Variance(Metric):
     margin = Fraction(1, 10**9)
 
     def __init__(self, capacity: float) -> None:
+        """Take a μ² as the capacity."""
         self.capacity = Fraction(capacity)
         self.terms = {"name": self.name, "capacity": capacity}
 
     @classmethod
     def at(cls, epsilon: float, delta: float) -> Variance:
-        """The metric for a total (ε, δ)."""
+        """Return the metric for a total (ε, δ)."""
         return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
 
     def price(self, rest: Charge) -> float:
-        """What a cost takes at least: 2 ρ, or the μ² that covers it where that takes its place."""
+        """Return what a cost takes at least: 2 ρ, or the μ² of the Gaussian that takes
+        its place.
+        """
         ((cost, _),) = rest
-        one = _one_variance(cost)
-        if one.rho is not None:
-            return 2 * one.rho
-        if one.covering is None:
+        counted = _one_variance(cost)
+        if counted.rho is not None:
+            return 2 * counted.rho
+        if counted.covering is None:
             raise IncompatibleCosts(f"{cost} is not covered by {self.what}")
-        return one.covering
+        return counted.covering
 
     def used(self, prices: Fraction, *spent: Mapping[Cost, Number]) -> Fraction:  # noqa: ARG002
-        """The variance for all costs, by the best of a few cuts: the costs above a cut are replaced
-        by Gaussians that cover them. Beyond the capacity where it is no float.
+        """Return the variance for all costs, by the best of a few cuts; the costs above a cut are
+        replaced by Gaussians that cover them.
+
+        Where the variance is no float the result is beyond the capacity.
         """
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -440,28 +469,38 @@ class Variance(Metric):
         return Fraction(variance) if variance < math.inf else 2 * self.capacity
 
     def _variance(self, *spent: Mapping[Cost, Number]) -> float:
+        """Return an upper bound on the variance of one Gaussian for all costs; inf where nothing is
+        known of one of them.
+        """
         covered: list[float] = []
         small: list[tuple[OneVariance, float]] = []
         counts: dict[Cost, Number] = {}
         for costs in spent:
             for cost, number in costs.items():
                 counts[cost] = counts.get(cost, 0) + number
-        for whole, number in counts.items():
-            for cost, times in split_failure(Charge({whole: 1}))[0]:
-                one = _one_variance(cost)
-                if one.rho is not None:
-                    small.append((one, float(number * times)))
-                elif one.covering is not None:
-                    covered.append(float(number * times) * one.covering)
+        for stated, number in counts.items():
+            failure_free, _ = split_failure(Charge({stated: 1}))
+            for cost, times in failure_free:
+                counted = _one_variance(cost)
+                if counted.rho is not None:
+                    small.append((counted, float(number * times)))
+                elif counted.covering is not None:
+                    covered.append(float(number * times) * counted.covering)
                 else:  # nothing is known of it
                     return math.inf
-        small.sort(key=lambda pair: -(pair[0].rho or 0.0))
+
+        def falling_rho(number_of: tuple[OneVariance, float]) -> float:
+            """Return the key that sorts costs from the largest ρ down."""
+            variance, _ = number_of
+            return -(variance.rho or 0.0)
+
+        small.sort(key=falling_rho)
         return min(_variances(covered, small))
 
 
 @dataclass(frozen=True)
 class OneVariance:
-    """What one cost may count as.
+    """What one cost may count as in the variance of all.
 
     Attributes:
         rho: its zCDP constant, for Theorem H; None: its Gaussian takes its place.
@@ -474,7 +513,7 @@ class OneVariance:
 
 @lru_cache(maxsize=4096)
 def _one_variance(cost: Cost) -> OneVariance:
-    """What a cost without failure mass may count as."""
+    """Return what a cost without failure mass may count as."""
     covering = None
     with suppress(IncompatibleCosts):
         covering = covering_variance(cost)
@@ -489,7 +528,7 @@ def _one_variance(cost: Cost) -> OneVariance:
 def _variances(
     covered: Sequence[float], small: Sequence[tuple[OneVariance, float]]
 ) -> Iterator[float]:
-    """Variances of Gaussians for all costs, each an upper bound.
+    """Yield variances of Gaussians for all costs, each an upper bound.
 
     Args:
         covered: the variances of costs that count as Gaussians.
@@ -498,15 +537,17 @@ def _variances(
     gaussians = math.fsum(covered)
     for cut in range(min(len(small), MOST_CUTS) + 1):
         rhos: dict[float, float] = {}
-        for one, times in small[cut:]:
-            rho = one.rho or 0.0
+        for cost_variance, times in small[cut:]:
+            rho = cost_variance.rho or 0.0
             rhos[rho] = rhos.get(rho, 0) + times
         theorem_h = concentrated_gaussian(rhos) if rhos else 0.0
         yield (gaussians + theorem_h) * (1 + 8 * ROUNDOFF)
-        if cut == len(small) or small[cut][0].covering is None:
+        if cut == len(small):
             return
-        one, times = small[cut]
-        gaussians += times * (one.covering or 0.0)
+        cost_variance, times = small[cut]
+        if cost_variance.covering is None:
+            return
+        gaussians += times * cost_variance.covering
 
 
 class SmallCosts(Metric):
@@ -521,6 +562,7 @@ class SmallCosts(Metric):
     name = "small"
 
     def __init__(self, largest_rho: float, start: float, capacity: float) -> None:
+        """Prepare the prices of Theorem H' for costs up to ``largest_rho``."""
         self.small = SmallCostBudget(largest_rho, start)
         self.capacity = Fraction(capacity)
         self.terms = {
@@ -532,21 +574,23 @@ class SmallCosts(Metric):
         self.what = f"the variance of small costs, each at most {largest_rho:.4g}-zCDP"
 
     def price(self, rest: Charge) -> float:
-        """The cheaper of 2 (1 + β) ρ, where the cost is small enough, and the μ² that covers it."""
+        """Return the cheaper of 2 (1 + β) ρ, where the cost is small enough, and the μ² that covers
+        it.
+        """
         ((cost, _),) = rest
-        found: list[float] = []
+        prices: list[float] = []
         rho = zcdp_constant(cost)
         if not isinstance(cost, GaussianDP) and rho <= self.small.largest_rho:
-            found.append(math.nextafter(2 * self.small.factor * rho, math.inf))
+            prices.append(math.nextafter(2 * self.small.factor * rho, math.inf))
         with suppress(IncompatibleCosts):
-            found.append(covering_variance(cost))
-        if not found:
+            prices.append(covering_variance(cost))
+        if not prices:
             raise IncompatibleCosts(f"{cost} is not covered by {self.what}")
-        return min(found)
+        return min(prices)
 
 
 def metric_of(terms: dict[str, Any]) -> Metric:
-    """The metric that ``Metric.terms`` described, computed nothing anew.
+    """Return the metric that ``Metric.terms`` described, without computing anything anew.
 
     Raises:
         InvalidParameter: when this version knows no such metric.
@@ -556,11 +600,11 @@ def metric_of(terms: dict[str, Any]) -> Metric:
     fields = {name: value for name, value in terms.items() if name != "name"}
     if terms["name"] == Ranges.name:
         # Once only ranges could be declared, and were stored as numbers.
-        prices = [
-            (cost_of(key) if isinstance(key, str) else BoundedRange(key), n)
-            for key, n in terms["prices"]
-        ]
-        fields["prices"] = dict(prices)
+        prices: dict[Cost, int] = {}
+        for key, price in terms["prices"]:
+            cost = cost_of(key) if isinstance(key, str) else BoundedRange(key)
+            prices[cost] = price
+        fields["prices"] = prices
     return _METRICS[terms["name"]](**fields)
 
 
@@ -570,18 +614,23 @@ _METRICS: dict[str, Callable[..., Metric]] = {
 
 
 def _capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
-    """B, rounded down."""
+    """Return λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ), rounded down, for λ = ``order``."""
     terms = (order * epsilon, order * math.log1p(1 / order), math.log1p(order), -log_inverse_delta)
     return math.fsum(terms) - 1e-15 * math.fsum(map(abs, terms))
 
 
 def best_order(epsilon: float, log_inverse_delta: float) -> float:
-    """The order with the largest B for its price of zCDP, λ(1 + λ) (any order is sound)."""
+    """Return about the order with the largest capacity relative to its price of zCDP, λ(1 + λ); any
+    order is sound.
+    """
     low = -20.0
     high = 40.0
     for _ in range(6):
         grid = np.linspace(low, high, 60)
-        worth = [_capacity(epsilon, log_inverse_delta, o) / (o * (1 + o)) for o in np.exp(grid)]
+        worth = [
+            _capacity(epsilon, log_inverse_delta, order) / (order * (1 + order))
+            for order in np.exp(grid)
+        ]
         at = int(np.argmax(worth))
         low = float(grid[max(at - 1, 0)])
         high = float(grid[min(at + 1, 59)])

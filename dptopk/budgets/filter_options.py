@@ -47,7 +47,9 @@ class FilterOptions:
         order: float | None,
         effort: Effort,
     ) -> FilterOptions:
-        """The options, with the method that follows from them where none was named.
+        """Return the options, with the method that follows from them where none was named. Args:
+        method: as for ``Filter``. ranges: as for ``Filter``. costs: as for ``Filter``. order: as
+        for ``Filter``. effort: as for ``Filter``.
 
         Raises:
             InvalidParameter: on options that do not go together.
@@ -67,7 +69,11 @@ class FilterOptions:
         return cls(method, declared, order, effort)
 
     def metrics(self, budget: Budget, failure_delta: float) -> list[Metric]:
-        """The metrics for a budget: the first is the one that the budget is meant for.
+        """Return the metrics for a budget; the first is the one that the budget is meant for.
+
+        Args:
+            budget: the total.
+            failure_delta: the part of δ that is set aside for failures.
 
         Raises:
             InvalidParameter: when the budget leaves nothing for the method.
@@ -88,7 +94,7 @@ class FilterOptions:
         return [chosen, pure]
 
     def _own(self, epsilon: float, delta: float) -> Metric:
-        """The metric of the method."""
+        """Return the metric of the method for this (ε, δ)."""
         if self.method == "variance":
             return Variance.at(epsilon, delta)
         if self.declared is not None:
@@ -100,7 +106,8 @@ class FilterOptions:
 
 
 def _declared(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
-    """The distinct costs that may be chosen freely, bounded ranges first, from the largest down.
+    """Return the distinct costs that may be chosen freely, bounded ranges first, from the largest
+    down.
 
     Raises:
         InvalidParameter: when there are none, or one is no cost.
@@ -112,13 +119,15 @@ def _declared(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
     sizes = {validate.positive(ranges=size) for size in ranges}
     sizes |= {cost.epsilon for cost in costs if isinstance(cost, BoundedRange)}
     for cost in costs:
-        alone = Charge({cost: 1})
-        if split_failure(alone) != (alone, 0.0) or cost_model_of(cost).log_mgf is None:
+        single = Charge({cost: 1})
+        has_failures = split_failure(single) != (single, 0.0)
+        if has_failures or cost_model_of(cost).log_mgf is None:
             raise InvalidParameter(
                 f"costs: {cost} has failure mass or no Rényi curve, so it has no price"
             )
     others = {cost for cost in costs if not isinstance(cost, BoundedRange)}
-    declared = [*map(BoundedRange, sorted(sizes, reverse=True)), *sorted(others, key=str)]
+    largest_first = [BoundedRange(size) for size in sorted(sizes, reverse=True)]
+    declared: list[Cost] = [*largest_first, *sorted(others, key=str)]
     if not declared:
         raise InvalidParameter("ranges must name at least one range, or costs one cost")
     return declared

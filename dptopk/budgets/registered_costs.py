@@ -1,33 +1,22 @@
 """When a registered cost (a token) covers another: every mechanism with the cost satisfies the
 token's statement too.
 
-| token             | covers, when the mechanism with the cost ...            | because
-|
-|---|---|---|
-| PureDP(ε)         | is ε'-DP with ε' <= ε                                   | ε-BR implies
-ε-DP (DDR Section 2)      |
-| BoundedRange(ε)   | is ε'-BR with ε' <= ε                                   | ε-DP implies
-2ε-BR (DDR Section 2)     |
-| ExponentialClock  | has the cost for ε' <= ε, or is ε-BR                    |
-docs/notes/clocks.md                   |
-| ApproxDP(ε, δ)    | is (ε, δ)-DP by one of its statements                   | both are
-monotone                      |
-| MultiDP           | is (ε_i, δ_i)-DP for every constraint                   | the token is
-their conjunction         |
-| GaussianDP(μ)     | is μ'-Gaussian, μ' <= μ, or ε-DP, μ >= 2Φ⁻¹(1-a)      | the trade-off
-curve lies lower, below  |
-|                   | or is discrete Gaussian, its dominating μ' <= μ         |
-docs/notes/filters.md                  |
-| DiscreteGaussian  | has the same scale and no larger shift                  | log-concave law
-(docs/theorems.md)     |
-| SparseGaussian    | the same scale, no more labels, shift or chance to pass |
-docs/notes/sparse-gaussian.md          |
-| LabelCoins        | the same coin, no more labels                           |
-docs/notes/partition-selection.md      |
-| ZCDP(ρ, ξ)        | is (ξ', ρ')-zCDP, ρ' <= ρ and ξ' + ρ' <= ξ + ρ          | ξ' + ρ'α <= ξ +
-ρα for all α > 1       |
-| CDP(μ, τ)         | is (μ', τ')-CDP with μ' <= μ and τ' <= τ                | both are
-monotone                      |
+| token            | covers a cost, if a mechanism with it    | because                            |
+|------------------|------------------------------------------|------------------------------------|
+| PureDP(ε)        | is ε'-DP with ε' <= ε                    | ε-BR implies ε-DP (DDR Section 2)  |
+| BoundedRange(ε)  | is ε'-BR with ε' <= ε                    | ε-DP implies 2ε-BR (DDR Section 2) |
+| ExponentialClock | has the cost for ε' <= ε, or is ε-BR     | docs/notes/clocks.md               |
+| ApproxDP(ε, δ)   | is (ε, δ)-DP by one of its statements    | both are monotone                  |
+| MultiDP          | is (ε_i, δ_i)-DP for every constraint    | the token is their conjunction     |
+| GaussianDP(μ)    | is μ'-GDP, also discrete, with μ' <= μ   | docs/notes/filters.md              |
+| GaussianDP(μ)    | is ε-DP with μ >= 2Φ⁻¹(1-a)              | its trade-off curve lies lower     |
+| DiscreteGaussian | has the same scale, no larger shift      | log-concave law (docs/theorems.md) |
+| SparseGaussian   | has no more labels, shift or passing     | docs/notes/sparse-gaussian.md      |
+| LabelCoins       | is the same coin with no more labels     | docs/notes/partition-selection.md  |
+| ZCDP(ρ, ξ)       | is (ξ', ρ')-zCDP, ρ' <= ρ, sum no larger | ξ' + ρ'α <= ξ + ρα for all α > 1   |
+| CDP(μ, τ)        | is (μ', τ')-CDP with μ' <= μ, τ' <= τ    | both are monotone                  |
+
+In the second row of GaussianDP, a = 1/(1 + e^ε); "sum no larger" means ξ' + ρ' <= ξ + ρ.
 
 Which token pays for which cost is a maximum flow (``match``): greedily from the largest cost, then
 by augmenting paths.

@@ -41,7 +41,7 @@ class RunningTotals:
         extra: the part of ``failures`` that only the statements needed, beyond the masses of
             failure.
         statements: the number of charges that were entered with a statement.
-        left: whether the sum of ε's was left for good: a charge ran that is not in it.
+        left_sum: whether the sum of ε's was left for good: a charge ran that is not in it.
     """
 
     sums: dict[str, Fraction]
@@ -52,12 +52,17 @@ class RunningTotals:
     adaptive: bool = False
     extra: Fraction = Fraction(0)
     statements: int = 0
-    left: bool = False
+    left_sum: bool = False
 
     @classmethod
     def of(cls, charge: Charge, record: Record, metrics: Mapping[str, Metric]) -> RunningTotals:
-        """The totals of one charge by its record: a price for each metric, and the mass of failure
-        after them.
+        """Return the totals of one charge by its record: a price for each metric, and the mass of
+        failure after them.
+
+        Args:
+            charge: the charge.
+            record: what ``Filter.quote`` said of it.
+            metrics: of the filter, by name.
 
         Raises:
             InvalidParameter: when the record holds no prices for these costs, or a statement that
@@ -79,7 +84,7 @@ class RunningTotals:
             totals = cls(
                 sums, unpriced, failures, Counter(dict(charge.costs)), delta, charge.adaptive
             )
-            totals.left = bool(record.get("left", False))
+            totals.left_sum = bool(record.get("left", False))
             if "stated" in record:
                 stated = record["stated"]
                 totals._state(stated["epsilon"], stated["delta"], metrics)
@@ -93,58 +98,66 @@ class RunningTotals:
         Raises:
             ValueError: when δ is less than the failures, which it contains.
         """
-        whole = Fraction(_amount(delta))
-        if whole < self.failures:
+        exact_delta = Fraction(_amount(delta))
+        if exact_delta < self.failures:
             raise ValueError("a statement contains the failures of its charge")
-        self.extra = whole - self.failures
-        self.failures = whole
+        self.extra = exact_delta - self.failures
+        self.failures = exact_delta
         self.sums[PURE] = metrics[PURE].read(_amount(epsilon))
         self.unpriced[PURE] = 0
         self.statements = 1
 
     def add(self, totals: RunningTotals, times: int = 1) -> None:
-        """Add a charge, or several equal ones."""
+        """Add the totals of a charge, or of ``times`` equal ones."""
         self._move(totals, times)
         self.failures += times * totals.failures
         self.extra += times * totals.extra
         self.delta += times * totals.delta
         self.statements += times * totals.statements
         self.adaptive |= totals.adaptive
-        self.left |= totals.left
+        self.left_sum |= totals.left_sum
 
     def ran(self, charge: Charge) -> bool:
-        """Whether each cost of the charge was accepted at least that often."""
+        """Return whether each cost of the charge was accepted at least that often."""
         return all(self.spent[cost] >= times for cost, times in charge)
 
     def take_off(self, charge: Charge, totals: RunningTotals) -> None:
         """Take off costs that never ran; failure masses, deltas and statements stay.
 
+        Args:
+            charge: the costs.
+            totals: their totals at the prices at which they come back.
+
         Raises:
             InvalidParameter: when they are not in the sums.
         """
-        more = any(
-            totals.sums[name] > self.sums[name] or totals.unpriced[name] > self.unpriced[name]
-            for name in totals.sums
-        )
-        if more or not self.ran(charge):
+        if not self._contain(totals) or not self.ran(charge):
             raise InvalidParameter(f"charge to refund was not spent: {charge}")
         self._move(totals, -1)
 
+    def _contain(self, totals: RunningTotals) -> bool:
+        """Return whether no sum of prices of ``totals`` is above that of these."""
+        for name, price in totals.sums.items():
+            if price > self.sums[name] or totals.unpriced[name] > self.unpriced[name]:
+                return False
+        return True
+
     def _move(self, totals: RunningTotals, times: int) -> None:
+        """Add ``times`` the sums of prices and the costs, which alone can come back."""
         for name in self.sums:
             self.sums[name] += times * totals.sums[name]
             self.unpriced[name] += times * totals.unpriced[name]
         self.spent.update({cost: times * number for cost, number in totals.spent.items()})
 
     def copy(self) -> RunningTotals:
-        """Equal totals that share nothing with these."""
+        """Return equal totals that share nothing with these."""
         return replace(
             self, sums=dict(self.sums), unpriced=dict(self.unpriced), spent=Counter(self.spent)
         )
 
     @classmethod
     def largest(cls, histories: Sequence[RunningTotals]) -> RunningTotals:
-        """The totals that are at least those of each of several histories on the same metrics.
+        """Return totals that are at least those of each of several histories on the same metrics.
 
         Every test of a filter is harder to pass with larger totals, so whoever has one of these
         histories is covered by whatever is accepted after it.
@@ -153,20 +166,25 @@ class RunningTotals:
         spent = Counter[Cost]()
         for history in histories:
             spent |= history.spent
+        sums = {}
+        unpriced = {}
+        for name in names:
+            sums[name] = max(history.sums[name] for history in histories)
+            unpriced[name] = max(history.unpriced[name] for history in histories)
         return cls(
-            sums={name: max(each.sums[name] for each in histories) for name in names},
-            unpriced={name: max(each.unpriced[name] for each in histories) for name in names},
-            failures=max(each.failures for each in histories),
+            sums=sums,
+            unpriced=unpriced,
+            failures=max(history.failures for history in histories),
             spent=spent,
-            delta=max(each.delta for each in histories),
-            adaptive=any(each.adaptive for each in histories),
-            extra=max(each.extra for each in histories),
-            statements=max(each.statements for each in histories),
-            left=any(each.left for each in histories),
+            delta=max(history.delta for history in histories),
+            adaptive=any(history.adaptive for history in histories),
+            extra=max(history.extra for history in histories),
+            statements=max(history.statements for history in histories),
+            left_sum=any(history.left_sum for history in histories),
         )
 
     def state(self) -> Record:
-        """Return the state as JSON; ``restored`` reads it."""
+        """Return the totals as JSON, exactly; ``restored`` reads them."""
         return {
             "sums": {name: str(total) for name, total in self.sums.items()},
             "unpriced": dict(self.unpriced),
@@ -176,12 +194,12 @@ class RunningTotals:
             "adaptive": self.adaptive,
             "extra": str(self.extra),
             "statements": self.statements,
-            "left": self.left,
+            "left": self.left_sum,
         }
 
     @classmethod
     def restored(cls, state: Record, metrics: Iterable[str]) -> RunningTotals:
-        """The totals that ``state`` gave; older states hold no statements."""
+        """Return the totals that ``state`` gave; older states hold no statements."""
         names = list(metrics)
         return cls(
             sums={name: Fraction(state["sums"][name]) for name in names},
@@ -192,12 +210,12 @@ class RunningTotals:
             adaptive=state["adaptive"],
             extra=Fraction(state.get("extra", 0)),
             statements=state.get("statements", 0),
-            left=state.get("left", False),
+            left_sum=state.get("left", False),
         )
 
 
 def prices_of(record: Record) -> Record:
-    """The prices of each cost in a record.
+    """Return the prices of each cost in a record.
 
     Those of a statement stand inside it: a program that knows no statements finds no prices, and
     refuses the record instead of counting less than was taken.
@@ -211,7 +229,7 @@ def prices_of(record: Record) -> Record:
 
 
 def _amount(price: Price) -> Price:
-    """A recorded price, checked.
+    """Return a recorded price, checked.
 
     Raises:
         ValueError: when it is no finite number of at least 0.

@@ -141,7 +141,7 @@ class Rule:
                     if not accepted:
                         counted.sums[name] = Fraction(0)
                         counted.unpriced[name] = 0
-                counted.left = False
+                counted.left_sum = False
             totals = sums.totals.copy()
             totals.add(counted)
             yield replace(sums, totals=totals), stated_then
@@ -152,7 +152,7 @@ def value(pairs: list[Pair], rule: Rule, rounds: int = ROUNDS) -> Fraction:
 
     def key(sums: Sums) -> tuple[object, ...]:
         totals = sums.totals
-        return (*totals.sums.values(), *totals.unpriced.values(), totals.failures, totals.left)
+        return (*totals.sums.values(), *totals.unpriced.values(), totals.failures, totals.left_sum)
 
     known: dict[tuple[object, ...], Fraction] = {}
 
