@@ -100,6 +100,9 @@ class Filter(Account):
         effort: Effort = "normal",
         max_seconds: float | None = None,
     ) -> None:
+        """Validate the budget and the options, and compute the capacities unless ``terms`` states
+        them.
+        """
         super().__init__()
         self.budget = validate.instance(Budget, budget=budget)
         self.neighbours: Neighbours = validate.member(NEIGHBOURS, neighbours=neighbours)
@@ -132,13 +135,14 @@ class Filter(Account):
         if not metrics:
             raise InvalidParameter("the terms of a filter name no method")
         self._metrics = {metric.name: metric for metric in metrics}
-        self.order = next((metric.order for metric in metrics if isinstance(metric, Renyi)), None)
+        orders = [metric.order for metric in metrics if isinstance(metric, Renyi)]
+        self.order = orders[0] if orders else None
         self._totals = RunningTotals.of(Charge(), {}, self._metrics)
         self._prices: dict[Cost, tuple[Price | None, ...]] = {}
 
     def terms(self) -> Record:
-        """All that defines this filter, as JSON; ``of_terms`` makes an equal one without computing
-        anything anew.
+        """Return all that defines this filter, as JSON; ``of_terms`` makes an equal one without
+        computing anything anew.
         """
         terms: Record = {
             "budget": self.budget.terms(),
@@ -146,12 +150,15 @@ class Filter(Account):
             "neighbours": self.neighbours,
             "meters": [metric.terms for metric in self._metrics.values()],
         }
-        choices = {"open": self._open, "undecided": self._undecided}
-        return terms | {name: True for name, still in choices.items() if still}
+        if self._open:
+            terms["open"] = True
+        if self._undecided:
+            terms["undecided"] = True
+        return terms
 
     @classmethod
     def of_terms(cls, terms: Record) -> Filter:
-        """The filter that ``terms`` described, nothing spent."""
+        """Return the filter that ``terms`` described, with nothing spent."""
         return cls(
             Budget.of_terms(terms["budget"]),
             failure_delta=terms["failure_delta"],
@@ -160,8 +167,8 @@ class Filter(Account):
         )
 
     def copy_of_terms(self) -> Filter:
-        """A filter of the same terms that has spent as much, for trials: what is spent of it is
-        spent nowhere else.
+        """Return a filter of the same terms that has spent as much, for trials: what is spent of it
+        is spent nowhere else.
         """
         with self._here():
             copy = Filter.of_terms(self.terms())
@@ -177,12 +184,12 @@ class Filter(Account):
             IncompatibleCosts: when it has no price on any metric.
         """
         if cost not in self._prices:
-            rest, failure = split_failure(Charge({cost: 1}))
+            failure_free, failure = split_failure(Charge({cost: 1}))
             refusals: list[IncompatibleCosts] = []
             prices: list[Price | None] = []
             for metric in self._metrics.values():
                 try:
-                    prices.append(metric.price(rest) if rest.costs else 0.0)
+                    prices.append(metric.price(failure_free) if failure_free.costs else 0.0)
                 except IncompatibleCosts as reason:
                     refusals.append(reason)
                     prices.append(None)
@@ -192,7 +199,7 @@ class Filter(Account):
         return self._prices[cost]
 
     def takes(self, charge: Charge) -> RunningTotals:
-        """The totals of a charge by the prices of its costs, also where that is not covered.
+        """Return the totals of a charge by the prices of its costs, also where that is not covered.
 
         Raises:
             IncompatibleCosts: when a cost has no price on any metric.
@@ -203,7 +210,7 @@ class Filter(Account):
     # What is accepted
 
     def quote(self, charge: Charge, stated: Budget | None = None) -> Record:
-        """The prices of the charge's costs, and its statement where it is added up; with the
+        """Return the prices of the charge's costs, and its statement where it is added up; with the
         division of δ that a first charge needs.
 
         Raises:
@@ -220,7 +227,7 @@ class Filter(Account):
         if stated is not None and not self._within_total(stated):
             raise self._refusal(charge, stated)
         with self._here():
-            record = self._found(charge, stated)
+            record = self._record_of(charge, stated)
             if record is None:
                 raise self._refusal(charge, stated)
         return record
@@ -242,21 +249,23 @@ class Filter(Account):
         return record
 
     def _within_total(self, stated: Budget) -> bool:
-        """Whether a question asks for no more than the total: one of more is refused, whatever its
-        costs are worth at another δ.
+        """Return whether a question asks for no more than the total: one of more is refused,
+        whatever its costs are worth at another δ.
         """
         return stated.epsilon <= self.budget.epsilon and stated.delta <= self.budget.delta
 
     def _entered(self, charge: Charge, stated: Budget | None) -> Record | None:
-        """The record of the best way to enter a charge; None: no way is covered."""
+        """Return the record of the best way to enter a charge; None where no way is covered."""
         sums = self._sums()
         prices = self._priced(charge)
         for record, _ in Entering(charge, sums, prices).records(stated):
             return record
         return self._whole(charge, stated, sums, prices)
 
-    def _found(self, charge: Charge, stated: Budget | None) -> Record | None:
-        """The record of a charge, with what a first one chooses; None: no way is covered."""
+    def _record_of(self, charge: Charge, stated: Budget | None) -> Record | None:
+        """Return the record of a charge, with what a first one chooses; None where no way is
+        covered.
+        """
         return (
             self._by_variance(charge, stated)
             or self._entered(charge, stated)
@@ -264,7 +273,8 @@ class Filter(Account):
         )
 
     def _by_variance(self, charge: Charge, stated: Budget | None) -> Record | None:
-        """The record of a first charge that chooses the method "variance"; None: it does not.
+        """Return the record of a first charge that chooses the method "variance"; None where it
+        does not.
 
         Whatever Rényi *or* Theorem H' admits would be worth twice the δ of the conversion; so one
         of them is chosen before any answer, the one in which more charges like the first fit.
@@ -283,13 +293,18 @@ class Filter(Account):
             neighbours=self.neighbours,
         )
         record = other._entered(charge, stated)
-        return None if record is None else record | {"split": other.terms()}
+        if record is None:
+            return None
+        return record | {"split": other.terms()}
 
     def _sums(self) -> Sums:
+        """Return the sums of all charges so far."""
         return Sums(self._metrics, self._totals, Fraction(self.failure_delta))
 
     def _priced(self, charge: Charge) -> Record | None:
-        """The prices of the costs of a charge; None: one of them has no price."""
+        """Return the prices of the costs of a charge, as a record holds them; None where one of
+        them has no price.
+        """
         try:
             return {str(cost): list(self.price(cost)) for cost, _ in charge}
         except IncompatibleCosts:
@@ -298,13 +313,14 @@ class Filter(Account):
     def _whole(
         self, charge: Charge, stated: Budget | None, sums: Sums, prices: Record | None
     ) -> Record | None:
-        """The record of a charge that is entered as one (ε, δ) cost, for costs that have no price
-        of their own on the filter's own metric.
+        """Return the record of a charge that is entered as one (ε, δ) cost, for costs that have no
+        price of their own on the filter's own metric; None where it cannot be.
         """
-        own = next(iter(self._metrics))
-        unpriced = prices is None or any(price[0] is None for price in prices.values())
-        if not unpriced or (own in {Zcdp.name, Pure.name} and prices is not None):
-            return None
+        own_metric = next(iter(self._metrics))
+        if prices is not None:
+            own_prices = [price for price, *_ in prices.values()]
+            if None not in own_prices or own_metric in {Zcdp.name, Pure.name}:
+                return None
         for cost in Entering(charge, sums, None).statements(stated, inside=False):
             record = {"whole": str(cost), "prices": self._priced(Charge({cost: 1}))}
             if sums.covers(RunningTotals.of(Charge({cost: 1}), record, self._metrics)):
@@ -312,13 +328,14 @@ class Filter(Account):
         return None
 
     def _divided(self, charge: Charge, stated: Budget | None) -> Record | None:
-        """The record of a first charge that divides δ otherwise: by what it needs, by what it
-        states, or all for failures; None: it cannot.
+        """Return the record of a first charge that divides δ otherwise: by what it needs, by what
+        it states, or all for failures; None where it cannot.
         """
         if not self._open or self._begun:
             return None
         needed = sum_up([charge.delta, split_failure(charge, summed=True)[1]])
-        divisions = [needed, self.delta if stated is None else stated.delta, self.delta]
+        stated_delta = self.delta if stated is None else stated.delta
+        divisions = [needed, stated_delta, self.delta]
         for failure_delta in divisions:
             if not self.failure_delta < failure_delta <= self.delta:
                 continue
@@ -329,7 +346,7 @@ class Filter(Account):
         return None
 
     def _refusal(self, charge: Charge, stated: Budget | None) -> DptopkError:
-        """Why a charge is not accepted, in the terms of who asked."""
+        """Return the error that says why a charge is not accepted, in the terms of who asked."""
         total = self.budget
         left = self._sums().failures_left
         if stated is not None and stated.epsilon > total.epsilon:
@@ -359,7 +376,7 @@ class Filter(Account):
         )
 
     def _no_price(self, charge: Charge) -> IncompatibleCosts:
-        """Why one of the costs has no price here."""
+        """Return the error that says why one of the costs has no price here."""
         for cost, _ in charge:
             try:
                 self.price(cost)
@@ -390,14 +407,16 @@ class Filter(Account):
         return entered
 
     def _run(self, charge: Charge, stated: Budget | None, most: int) -> int:
-        """Spend a charge as often as it is entered in the same way, and return how often."""
-        record = self._found(charge, stated)
+        """Spend a charge as often as it is entered in the same way, at most ``most`` times, and
+        return how often.
+        """
+        record = self._record_of(charge, stated)
         if record is None:
             return 0
         self.apply(charge, record)
         if "split" in record:
             return 1
-        before = self._totals
+        totals_before = self._totals
         if "whole" in record:
             entered = Charge({cost_of(record["whole"]): 1})
         else:
@@ -405,12 +424,13 @@ class Filter(Account):
         totals = RunningTotals.of(entered, record, self._metrics)
 
         def changes(times: int) -> bool:
-            self._totals = before.copy()
+            """Return whether the charge is entered in another way after so many more."""
+            self._totals = totals_before.copy()
             self._totals.add(totals, times)
             return self._entered(charge, stated) != record
 
         more = first_true(changes, 0, most - 1)
-        self._totals = before.copy()
+        self._totals = totals_before.copy()
         self._totals.add(totals, more)
         return more + 1
 
@@ -428,12 +448,14 @@ class Filter(Account):
             if not replace(self._sums(), recorded=True).covers(totals):
                 raise BudgetExceeded(charge, self.remaining(), f"what fits is {self.remaining()}")
             self._totals.add(totals)
-            self._begun |= bool(charge)
-            self._wholes += "whole" in record
+            if charge:
+                self._begun = True
+            if "whole" in record:
+                self._wholes += 1
 
     def _apply_divided(self, charge: Charge, record: Record) -> None:
-        """Take over the division of δ and the method that the first charge chose, with that
-        charge.
+        """Take over the division of δ and the method that the first charge chose, with
+        that charge.
         """
         other = Filter.of_terms(record["split"])
         same = other.budget == self.budget and other.failure_delta <= self.delta
@@ -448,11 +470,11 @@ class Filter(Account):
     # What comes back
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
-        """The prices at which costs that never ran come back; failure masses, deltas and statements
-        stay spent.
+        """Return the prices at which costs that never ran come back; failure masses, deltas and
+        statements stay spent.
 
-        Sound because the filter's argument counts what ran: a cost that never ran is a round that
-        never was. A statement is about the whole charge, so no part of it comes back.
+        It is sound because the filter's argument counts what ran: a cost that never ran is a round
+        that never was. A statement is about the whole charge, so no part of it comes back.
 
         Raises:
             InvalidParameter: when this was not spent, or delta is not 0.
@@ -467,29 +489,29 @@ class Filter(Account):
                 raise InvalidParameter(
                     f"charge to refund was not spent, or was spent as a whole: {charge}"
                 )
-            known = {} if record is None else prices_of(record)
-            prices = {
-                str(cost): list(known.get(str(cost)) or self.price(cost)) for cost, _ in charge
-            }
-            stays = self._totals.statements > 0 if record is None else "stated" in record
-            if stays or (record is not None and "left" in record):
-                place = list(self._metrics).index(Pure.name)
-                prices = {
-                    cost: [*price[:place], 0.0, *price[place + 1 :]]
-                    for cost, price in prices.items()
-                }
+            recorded = {} if record is None else prices_of(record)
+            if record is None:
+                epsilon_stays = self._totals.statements > 0
+            else:
+                epsilon_stays = "stated" in record or "left" in record
+            prices: dict[str, list[Price | None]] = {}
+            for cost, _ in charge:
+                price = list(recorded.get(str(cost)) or self.price(cost))
+                if epsilon_stays:
+                    price[list(self._metrics).index(Pure.name)] = 0.0
+                prices[str(cost)] = price
             return {"prices": prices}
 
     def revert(self, charge: Charge, record: Record) -> None:
-        """Take prices off the sums again."""
+        """Take the prices of a record of ``quote_refund`` off the sums again."""
         with self._here():
             self._totals.take_off(charge, RunningTotals.of(charge, record, self._metrics))
 
     # Records and states
 
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Name the recorded prices that are below the present ones by more than rounding, and a
-        statement that would not be made today.
+        """Return which recorded prices are below the present ones by more than rounding, and which
+        statement would not be made today; '' where there is none.
         """
         different = []
         priced_by = Filter.of_terms(record["split"]) if "split" in record else self
@@ -500,19 +522,20 @@ class Filter(Account):
                 if now > statement.epsilon * (1 + STATEMENT_TOLERANCE):
                     different.append(f"{statement}: epsilon {now} now")
         for cost, _ in charge if whole is None else Charge({whole: 1}):
-            then = prices_of(record)[str(cost)]
+            recorded = prices_of(record)[str(cost)]
             try:
                 prices: tuple[Price | None, ...] = priced_by.price(cost)
             except IncompatibleCosts:
-                prices = (None,) * len(then)
-            if any(not _covers_price(*pair) for pair in zip(then, prices, strict=True)):
-                different.append(f"{cost}: {then} then, {list(prices)} now")
+                prices = (None,) * len(recorded)
+            pairs = zip(recorded, prices, strict=True)
+            if not all(_covers_price(then, now) for then, now in pairs):
+                different.append(f"{cost}: {recorded} then, {list(prices)} now")
         if different:
             return f"charge {charge} was priced " + "; ".join(different)
         return ""
 
     def state(self) -> Record:
-        """Sums, failures and what was spent, exactly."""
+        """Return sums, failures and what was spent, exactly."""
         with self._here():
             return self._totals.state() | {
                 "begun": self._begun,
@@ -521,19 +544,19 @@ class Filter(Account):
             }
 
     def state_beside(self, others: Sequence[Filter]) -> Record | None:
-        """The least state that covers the histories of this filter and of others of the same terms;
-        None: they divide δ in different ways.
+        """Return the least state that covers the histories of this filter and of others of the same
+        terms; None where they divide δ in different ways.
 
         A sum of ε's that was left in one of them stays left, and what statements took of δ_f stays
         taken: no charge is entered anew after answers were seen.
         """
         filters = [self, *others]
-        states = [each.state() for each in filters]
+        states = [account.state() for account in filters]
         divided = [state["split"] for state in states if state["begun"]]
         if any(split != divided[0] for split in divided):
             return None
-        begun = [each for each in filters if each._begun] or [self]  # noqa: SLF001 - filters too
-        totals = RunningTotals.largest([each._totals for each in begun])  # noqa: SLF001
+        begun = [account for account in filters if account._begun] or [self]  # noqa: SLF001
+        totals = RunningTotals.largest([account._totals for account in begun])  # noqa: SLF001
         return totals.state() | {
             "begun": bool(divided),
             "wholes": max(state["wholes"] for state in states),
@@ -543,7 +566,8 @@ class Filter(Account):
     def restore(self, state: Record) -> None:
         """Take over a state of a filter of the same terms."""
         with self._here():
-            self._split = split = state.get("split")
+            split = state.get("split")
+            self._split = split
             if split is not None:
                 self.failure_delta = split["failure_delta"]
                 self._use([metric_of(metric) for metric in split["meters"]])
@@ -554,7 +578,7 @@ class Filter(Account):
     # Numbers
 
     def epsilon(self) -> float:
-        """The budget's ε, or what its ρ is worth: the guarantee at every moment, at the
+        """Return the budget's ε, or what its ρ is worth: the guarantee at every moment, at the
         budget's δ.
         """
         if self.budget.rho is None:
@@ -577,12 +601,12 @@ class Filter(Account):
         most left.
         """
         sums = self._sums()
-        left = [sums.left(name) / metric.capacity for name, metric in self._metrics.items()]
-        return float(max(left))
+        shares = [sums.left(name) / metric.capacity for name, metric in self._metrics.items()]
+        return float(max(shares))
 
     def share(self) -> float:
-        """The share of the total ε that was spent by the reading; of ρ, exactly, where a budget in
-        ρ has no δ, since no ε is finite there.
+        """Return the share of the total ε that was spent by the reading; of ρ, exactly, where a
+        budget in ρ has no δ, since no ε is finite there.
         """
         if self.budget.rho is None or math.isfinite(self.epsilon()):
             return super().share()
@@ -597,7 +621,7 @@ class Filter(Account):
         return shares
 
     def remaining(self) -> str:
-        """Describe what every charge may have that is (ε, δ)-DP as a whole."""
+        """Return in words what every charge may have that is (ε, δ)-DP as a whole."""
         epsilon = format_lower(self.pure_left(), 4)
         delta = format_lower(round_down(self._sums().failures_left), 4)
         if self.budget.rho is None:
@@ -606,20 +630,23 @@ class Filter(Account):
         return f"rho up to {rho}, such as epsilon up to {epsilon}, with delta up to {delta}"
 
     def added_left(self) -> float:
-        """The ε that adding up leaves, rounded down; 0 where the sum of ε's is closed."""
+        """Return the ε that adding up leaves, rounded down; 0 where the sum of ε's is closed."""
         sums = self._sums()
         if sums.adds_up:
             return room(sums, Pure.name)
         return 0.0
 
     def pure_left(self) -> float:
-        """The largest ε, rounded down, of a pure cost that is accepted now."""
-        own = (metric for metric in self._metrics.values() if metric.name != Pure.name)
-        return max([self.added_left(), *map(self._largest_pure, own)])
+        """Return the largest ε, rounded down, of a pure cost that is accepted now."""
+        largest = self.added_left()
+        for metric in self._metrics.values():
+            if metric.name != Pure.name:
+                largest = max(largest, self._largest_pure(metric))
+        return largest
 
     def growth(self, charge: Charge) -> float:
-        """About the factor by which the ε of a question with this charge may grow, or must shrink,
-        to be accepted: an estimate, with which a search begins.
+        """Estimate the factor by which the ε of a question with this charge may grow, or must
+        shrink, to be accepted; a search begins with it.
         """
         sums = self._sums()
         factors = [0.0]
@@ -629,18 +656,20 @@ class Filter(Account):
                 if name != Pure.name and price and not totals.unpriced[name]:
                     # Prices grow with the square of ε.
                     factors.append(math.sqrt(max(room(sums, name) / float(price), 0.0)))
-        found = Entering(charge, sums, None).statement(sums.failures_left)
-        if found is not None and found.epsilon and sums.adds_up:
-            factors.append(room(sums, Pure.name) / found.epsilon)
+        statement = Entering(charge, sums, None).statement(sums.failures_left)
+        if statement is not None and statement.epsilon and sums.adds_up:
+            factors.append(room(sums, Pure.name) / statement.epsilon)
         return max(factors)
 
     def _largest_pure(self, metric: Metric) -> float:
+        """Return the largest ε, rounded down, of a pure cost for which a metric has room."""
         totals = self._totals
         spent = totals.sums[metric.name]
         if totals.unpriced[metric.name]:
             return 0.0
 
         def fits(epsilon: float) -> bool:
+            """Return whether the metric has room for a pure cost of this ε."""
             cost = PureDP(epsilon)
             try:
                 prices = spent + metric.read(metric.price(Charge({cost: 1})))
@@ -650,11 +679,14 @@ class Filter(Account):
             return used <= metric.capacity * (1 - metric.margin)
 
         low, high = bracket(fits, 1.0, least=1.0, most=1e6)
-        return bisect(fits, low if high > 1 else 0.0, high, halvings=40)[0]
+        if high <= 1:
+            low = 0.0
+        largest, _ = bisect(fits, low, high, halvings=40)
+        return largest
 
     def group(self) -> Charge:
-        """One (ε, δ) cost: all that a filter lets through is one interaction with that
-        guarantee.
+        """Return one cost for all that the filter lets through, which is one interaction with that
+        guarantee: (ε, δ)-DP, or ρ-zCDP with the failures.
         """
         budget = self.budget
         if budget.rho is not None:
@@ -664,12 +696,13 @@ class Filter(Account):
         return Charge({ApproxDP(budget.epsilon, budget.delta): 1}, neighbours=self.neighbours)
 
     def __repr__(self) -> str:
+        """Return the budget and what remains of it."""
         return f"Filter({self.budget}, remaining={self.remaining()})"
 
 
 def _covers_price(then: Price | None, now: Price | None) -> bool:
-    """Whether a recorded price is at least the present one, up to rounding: a price may have fallen
-    since, by a theorem that came later.
+    """Return whether a recorded price is at least the present one, up to rounding: a price may have
+    fallen since, by a theorem that came later.
     """
     if then is None or now is None:
         return then is now

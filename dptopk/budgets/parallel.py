@@ -49,10 +49,12 @@ class Parallel(Account):
     """
 
     def __init__(self, parts: Mapping[Hashable, Account]) -> None:
+        """Check that all accounts promise the same guarantee."""
         super().__init__()
         if not parts or not all(isinstance(part, Account) for part in parts.values()):
             raise InvalidParameter("parts must map segments to accounts, at least one")
-        self.parts, self._first = dict(parts), next(iter(parts.values()))
+        self.parts = dict(parts)
+        self._first = next(iter(parts.values()))
         self.delta = self._first.delta
         guarantees = {(part.group(), part.delta) for part in parts.values()}
         if len(guarantees) > 1:
@@ -104,60 +106,61 @@ class Parallel(Account):
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
         """Return what each segment's account would give back; ``record``: of the spend."""
-        held = {} if record is None else self._held(record)
-        return {
-            "segments": [
-                [name, part.quote_refund(charge, held.get(name))]
-                for name, part in self.parts.items()
-            ]
-        }
+        spent = {} if record is None else self._held(record)
+        refunds = []
+        for name, part in self.parts.items():
+            refunds.append([name, part.quote_refund(charge, spent.get(name))])
+        return {"segments": refunds}
 
     def revert(self, charge: Charge, record: Record) -> None:
         """Give back to all, or where one refuses to none."""
         self._all(record, lambda part, held: part.revert(charge, held))
 
     def _all(self, record: Record, act: Callable[[Account, Record], None]) -> None:
+        """Let each segment's account act on its record; where one raises, none of them is
+        changed.
+        """
         with ExitStack() as locks:
-            for account in sorted(
-                self.parts.values(), key=id
-            ):  # one order for all, so that no two wait for each other
+            # One order for all callers, so that no two wait for each other.
+            for account in sorted(self.parts.values(), key=id):
                 locks.enter_context(account._here())  # noqa: SLF001
-            held = self._held(record)
-            before = dict[Hashable, Record]()
+            records = self._held(record)
+            states_before = dict[Hashable, Record]()
             try:
                 for name, part in self.parts.items():
-                    before[name] = part.state()
-                    act(part, held[name])
+                    states_before[name] = part.state()
+                    act(part, records[name])
             except BaseException:
-                for name, state in before.items():
+                for name, state in states_before.items():
                     self.parts[name].restore(state)
                 raise
 
     def _held(self, record: Record) -> dict[Hashable, Record]:
-        """The records of the segments' accounts."""
+        """Return the record of each segment's account."""
         try:
-            held: dict[Hashable, Record] = dict(record["segments"])
+            records: dict[Hashable, Record] = dict(record["segments"])
         except (KeyError, TypeError, ValueError):
             raise InvalidParameter("the record of this charge does not fit segments") from None
-        if held.keys() != self.parts.keys():
+        if records.keys() != self.parts.keys():
             raise InvalidParameter("the record of this charge is for different segments")
-        return held
+        return records
 
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Describe where one of the accounts would decide differently today."""
-        held = self._held(record)
-        found = (part.disagreement(charge, held[name]) for name, part in self.parts.items())
-        return next((difference for difference in found if difference), "")
+        """Return where one of the accounts would decide differently today; '' where none would."""
+        records = self._held(record)
+        for name, part in self.parts.items():
+            difference = part.disagreement(charge, records[name])
+            if difference:
+                return difference
+        return ""
 
     def state(self) -> Record:
-        """The states of the accounts."""
+        """Return the states of the accounts."""
         return {"segments": [[name, part.state()] for name, part in self.parts.items()]}
 
     def merged(self) -> Record | None:
-        """The state in which every segment's account covers the history of any of them: users may
-        have moved between segments.
-
-        None: the accounts are no filters.
+        """Return the state in which every segment's account covers the history of any of them:
+        users may have moved between segments. None where the accounts are no filters.
 
         Raises:
             BudgetExceeded: when they divide δ in different ways.
@@ -174,16 +177,16 @@ class Parallel(Account):
 
     def restore(self, state: Record) -> None:
         """Take over states of the same segments' accounts."""
-        for name, held in self._held(state).items():
-            self.parts[name].restore(held)
+        for name, state_of_part in self._held(state).items():
+            self.parts[name].restore(state_of_part)
 
     def remaining(self) -> Charge | str:
         """Return what every segment has left; if they differ, what each has."""
         left = {name: part.remaining() for name, part in self.parts.items()}
         first = self._first.remaining()
-        if all(each == first for each in left.values()):
+        if all(remainder == first for remainder in left.values()):
             return first
-        return "; ".join(f"{name}: {each}" for name, each in left.items())
+        return "; ".join(f"{name}: {remainder}" for name, remainder in left.items())
 
     def shares(self) -> dict[str, float]:
         """Return the used share of each segment's account, by the reading of its ε."""
@@ -192,21 +195,21 @@ class Parallel(Account):
         return {str(name): part.share() for name, part in self.parts.items()}
 
     def spent(self) -> Charge:
-        """A charge that covers what any one segment has spent: parallel composition."""
+        """Return a charge that covers what any one segment has spent (parallel composition)."""
         return segments_charge([part.spent() for part in self.parts.values()], segments_per_user=1)
 
     def epsilon(self) -> float:
-        """Upper bound on ε for every user: each pays from one account."""
+        """Return an upper bound on ε for every user: each pays from one account."""
         return self._first.epsilon()
 
     def reading(self) -> float:
-        """The reading of the segment that has spent most."""
+        """Return the reading of the segment that has spent most."""
         distinct = {part.spent(): part for part in self.parts.values()}
         return max(part.reading() for part in distinct.values())
 
     def group(self) -> Charge:
-        """The group of one segment's account: the worst case is the largest over segments, all of
-        this group.
+        """Return the group of one segment's account: the worst case is the largest over segments,
+        all of this group.
         """
         return self._first.group()
 
@@ -215,6 +218,7 @@ class Parallel(Account):
         return min(part.fits(charge, stated) for part in self.parts.values())
 
     def __repr__(self) -> str:
+        """Return the segments and what remains."""
         return f"Parallel({', '.join(map(repr, self.parts))}; remaining={self.remaining()})"
 
 
@@ -253,12 +257,13 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
         raise IncompatibleCosts(
             f"segments charged for different neighbours: {', '.join(sorted(relations))}"
         )
-    s *= 2 if "replace_one" in relations else 1
+    if "replace_one" in relations:
+        s *= 2
     costs: dict[Cost, int] = {}
     for family in _families(charges):
         covered = 0
         for place, cost in enumerate(family):
-            # from the largest: how many costs of at least this size at once
+            # How many costs of at least this size one user can meet at once.
             at_least = _most_together(charges, family[: place + 1], s)
             costs[cost] = at_least - covered
             covered = at_least
@@ -279,18 +284,26 @@ def _most_together(charges: Sequence[Charge], costs: Sequence[Cost], s: int) -> 
 
 
 def _families(charges: Sequence[Charge]) -> list[list[Cost]]:
-    """The distinct costs, in families in which a larger cost is a weaker promise, each from the
-    largest down.
+    """Return the distinct costs, in families in which a larger cost is a weaker promise, each from
+    the largest down.
     """
     families: dict[Hashable, list[tuple[float, Cost]]] = {}
     for cost in {cost for charge in charges for cost in charge.costs}:
         family = cost_model_of(cost).family
-        name, size = family(cost) if family else (cost, 0.0)
-        families.setdefault(name, []).append((size, cost))
+        if family is None:
+            families[cost] = [(0.0, cost)]
+        else:
+            name, size = family(cost)
+            families.setdefault(name, []).append((size, cost))
     return [_largest_first(family) for family in families.values()]
 
 
 def _largest_first(sized: list[tuple[float, Cost]]) -> list[Cost]:
-    """The costs of (size, cost), from the largest down."""
-    ordered = sorted(sized, key=lambda pair: -pair[0])
-    return [cost for _, cost in ordered]
+    """Return the costs of (size, cost) pairs, from the largest size down."""
+
+    def falling_size(pair: tuple[float, Cost]) -> float:
+        """Return the key that sorts from the largest size down."""
+        size, _ = pair
+        return -size
+
+    return [cost for _, cost in sorted(sized, key=falling_size)]

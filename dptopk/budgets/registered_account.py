@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from dptopk.budgets.filter import Filter
 
 
-class _AskedOfTheClass:
+class _OfClassOnly:
     """``Accountant.filter``, which an instance does not have: it would seem to be about what the
     instance has spent.
     """
 
     def __get__(self, instance: object, owner: type) -> Callable[..., Filter]:
+        """Return the class ``Filter``; refuse where it is asked of an instance."""
         if instance is not None:
             raise AttributeError("call Accountant.filter(budget) on the class, not on an account")
         from dptopk.budgets.filter import Filter
@@ -73,6 +74,7 @@ class Accountant(Account):
     """
 
     def __init__(self, registered: Charge, delta: float, *, guarantee: Bound | None = None) -> None:
+        """Begin with all tokens of the registration."""
         super().__init__()
         if not isinstance(registered, Charge) or not registered:
             raise InvalidParameter(
@@ -91,22 +93,22 @@ class Accountant(Account):
         if guarantee is not None:
             self.__dict__["guarantee"] = guarantee
 
-    filter = _AskedOfTheClass()
+    filter = _OfClassOnly()
 
     def epsilon(self) -> float:
-        """Upper bound on ε, fixed by the registration: valid now and after every later spend and
-        refund.
+        """Return an upper bound on ε, fixed by the registration: it is valid now and after every
+        later spend and refund.
         """
         return self.guarantee.epsilon
 
     @cached_property
     def guarantee(self) -> Bound:
-        """The best set-wise bound for the registration, with its name, source and note."""
+        """Return the best set-wise bound for the registration, with its name, source and note."""
         return bounds.compose(self.registered, delta=self.delta)
 
     def quote(self, charge: Charge, stated: Budget | None = None) -> Record:
-        """The tokens that a spend would use: for every cost the smallest registered tokens that
-        cover it.
+        """Return the tokens that a spend would use: for every cost the smallest registered tokens
+        that cover it.
 
         Raises:
             BudgetExceeded: when there are no tokens for all of it, or its delta is not covered.
@@ -129,11 +131,8 @@ class Accountant(Account):
             if assignment is None:
                 short = self._beyond(stated) + self._missing(charge)
                 raise BudgetExceeded(charge, self.remaining(), short)
-        return {
-            "tokens": [
-                [str(cost), str(token), times] for (cost, token), times in assignment.items()
-            ]
-        }
+        rows = [[str(cost), str(token), times] for (cost, token), times in assignment.items()]
+        return {"tokens": rows}
 
     def fits(self, charge: Charge, stated: Budget | None = None) -> int:  # noqa: ARG002
         """Return how many more times a charge fits, at most 2^30; ``stated`` changes nothing."""
@@ -142,6 +141,7 @@ class Accountant(Account):
         return first_true(lambda times: not self._fits(charge, times), 1, LARGEST_FIT + 1) - 1
 
     def _fits(self, charge: Charge, repetitions: int) -> bool:
+        """Return whether a charge fits this many times, one after the other."""
         costs = {cost: times * repetitions for cost, times in charge}
         bare = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
         # Deltas are compared exactly, apart: that of ``charge.times`` is rounded up.
@@ -153,7 +153,9 @@ class Accountant(Account):
             return False
 
     def _beyond(self, stated: Budget | None) -> str:
-        """That a question states more ε than the guarantee for everything; '' if it does not."""
+        """Return a sentence where a question states more ε than the guarantee for everything; '' if
+        it does not.
+        """
         if stated is None or stated.rho is not None:
             return ""
         total = self.epsilon()
@@ -194,10 +196,11 @@ class Accountant(Account):
                 self._left[token] -= times
                 self._used.setdefault(cost, Counter())[token] += times
             self._delta_left -= Fraction(charge.delta)
-            self._adaptive |= charge.adaptive
+            if charge.adaptive:
+                self._adaptive = True
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
-        """The tokens that come back for costs that were spent but never ran.
+        """Return the tokens that come back for costs that were spent but never ran.
 
         Where one cost has used tokens of several kinds, the token that all of the others cover
         comes back: whichever of them the cost that ran had used, the set left is no larger than the
@@ -210,7 +213,7 @@ class Accountant(Account):
 
         Raises:
             InvalidParameter: when this was not spent, when delta is not 0, or when no such smallest
-            token exists.
+                token exists.
         """
         if not isinstance(charge, Charge) or charge.delta:
             raise InvalidParameter(
@@ -221,12 +224,10 @@ class Accountant(Account):
             for cost, times in charge:
                 used = Counter(self._used.get(cost, {}))
                 if record is not None:
-                    used &= Counter(
-                        {token: n for spent, token, n in _tokens(record) if spent == cost}
-                    )
-                returned += [
-                    [str(cost), str(token), n] for token, n in _smallest(cost, times, used)
-                ]
+                    of_record = {token: n for spent, token, n in _tokens(record) if spent == cost}
+                    used &= Counter(of_record)
+                for token, n in _smallest(cost, times, used):
+                    returned.append([str(cost), str(token), n])
         return {"tokens": returned}
 
     def revert(self, charge: Charge, record: Record) -> None:
@@ -234,9 +235,8 @@ class Accountant(Account):
         with self._here():
             returned = _tokens(record)
             for cost, token, times in returned:
-                if self._used.get(cost, Counter())[token] < times or times > charge.costs.get(
-                    cost, 0
-                ):
+                used = self._used.get(cost, Counter())[token]
+                if times > used or times > charge.costs.get(cost, 0):
                     raise InvalidParameter(f"charge to refund was not spent: {cost}")
             for cost, token, times in returned:
                 self._used[cost][token] -= times
@@ -245,7 +245,9 @@ class Accountant(Account):
                 self._left[token] += times
 
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Name the tokens of a record that do not cover their costs by the present table."""
+        """Return which tokens of a record do not cover their costs by the present table; '' where
+        all do.
+        """
         wrong = [
             f"{token} for {cost}"
             for cost, token, _ in _tokens(record)
@@ -256,21 +258,17 @@ class Accountant(Account):
         return ""
 
     def state(self) -> Record:
-        """Tokens left, tokens used, and the δ left, exactly."""
+        """Return tokens left, tokens used, and the δ left, exactly."""
         with self._here():
-            used = [
-                [str(c), str(t), n]
-                for c, tokens in self._used.items()
-                for t, n in tokens.items()
-                if n
-            ]
-            left = {str(token): n for token, n in self._left.items()}
-            counts_spent = {
+            used = []
+            for cost, tokens in self._used.items():
+                used += [[str(cost), str(token), times] for token, times in tokens.items() if times]
+            return {
+                "left": {str(token): times for token, times in self._left.items()},
                 "used": sorted(used),
                 "delta_left": str(self._delta_left),
                 "adaptive": self._adaptive,
             }
-            return {"left": left, **counts_spent}
 
     def restore(self, state: Record) -> None:
         """Take over a state of an account of the same registration."""
@@ -297,7 +295,9 @@ class Accountant(Account):
         used = {
             str(token): 1 - left.costs.get(token, 0) / times for token, times in self.registered
         }
-        return used | ({"delta": 1 - left.delta / delta} if delta else {})
+        if delta:
+            used["delta"] = 1 - left.delta / delta
+        return used
 
     def spent(self) -> Charge:
         """Return the costs charged (not the tokens used for them), less refunds."""
@@ -308,18 +308,19 @@ class Accountant(Account):
         )
 
     def group(self) -> Charge:
-        """The registration itself."""
+        """Return the registration itself."""
         return self.registered
 
     def table(self) -> pd.DataFrame:
-        """All bounds for the registration, as ``bounds.table``; ``taken`` marks the one that
-        ``epsilon()`` uses.
+        """Return all bounds for the registration, as ``bounds.table`` does; the column ``taken``
+        marks the one that ``epsilon()`` uses.
         """
         rows = bounds.table(self.registered, delta=self.delta, interaction="setwise")
         rows["taken"] = rows["name"] == self.guarantee.name
         return rows
 
     def __repr__(self) -> str:
+        """Return the registration and what remains of it."""
         return (
             f"Accountant(registered={self.registered}, delta={self.delta}, "
             f"remaining={self.remaining()})"
@@ -327,7 +328,7 @@ class Accountant(Account):
 
 
 def _tokens(record: Record) -> list[tuple[Cost, Cost, int]]:
-    """Parse a record into (cost, token, number).
+    """Return the rows (cost, token, number) of a record.
 
     Raises:
         InvalidParameter: when it says something else.
@@ -342,17 +343,28 @@ def _tokens(record: Record) -> list[tuple[Cost, Cost, int]]:
 
 
 def _smallest(cost: Cost, times: int, used: Counter[Cost]) -> list[tuple[Cost, int]]:
-    """The tokens that come back for a cost: again and again the one that all the others cover."""
+    """Return the tokens, with numbers, that come back for a cost: again and again the one that all
+    the others cover.
+
+    Args:
+        cost: what never ran.
+        times: how many of it.
+        used: the tokens that this cost used up.
+
+    Raises:
+        InvalidParameter: when fewer were used, or no token is the smallest.
+    """
     used = +used
     returned = []
     if used.total() < times:
         raise InvalidParameter(f"charge to refund was not spent: {cost}")
     while times:
-        smallest = next((t for t in used if all(dominates(other, t) for other in used)), None)
-        if smallest is None:
+        covered = [token for token in used if all(dominates(other, token) for other in used)]
+        if not covered:
             raise InvalidParameter(
                 f"charge to refund used different tokens, none of them the smallest: {cost}"
             )
+        smallest = covered[0]
         moved = min(times, used.pop(smallest))
         returned.append((smallest, moved))
         times -= moved

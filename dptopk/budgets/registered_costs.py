@@ -53,17 +53,20 @@ def dominates(token: Cost, cost: Cost) -> bool:
 
 
 def size(cost: Cost) -> tuple[float, float]:
-    """Rough size of a token: (zCDP-like ρ, δ). Only the order in which tokens are tried depends on
-    it.
+    """Return the rough size of a token as (zCDP-like ρ, δ).
+
+    Only the order in which tokens are tried depends on it.
     """
     if cost_model_of(cost).statements is not None:
         epsilon, delta = max(statements(cost))
         return epsilon**2 / 2, delta
     zcdp = implied(cost).zcdp
     pair = cost_model_of(cost).loss_components
-    if zcdp is None and pair is not None:  # half the variance of its loss
+    if zcdp is not None:
+        return sum(zcdp(cost)), 0.0
+    if pair is not None:  # half the variance of its loss
         return sum(part.spread() for part in pair({cost: 1})) / 2, 0.0
-    return (sum(zcdp(cost)) if zcdp else 0.0), 0.0
+    return 0.0, 0.0
 
 
 def match(
@@ -90,7 +93,7 @@ def match(
     free = Counter({token: times for token, times in tokens.items() if times})
 
     def suited(demand: Demand) -> list[Token]:
-        """The tokens that may serve it: its own kind first, then the smallest."""
+        """Return the tokens that may serve a demand: its own kind first, then the smallest."""
         serving = [token for token in free if covers(token, demand)]
         return sorted(serving, key=lambda token: (token != demand, size(token)))
 
@@ -125,8 +128,8 @@ def _moved_along(
 
 
 def _tokens_given_up(path: list[tuple[Demand, Token]]) -> list[tuple[Demand, Token]]:
-    """The assignments that an augmenting path d0-t0, d1-t1, ... takes back: d1 gives up t0, d2
-    gives up t1, ...
+    """Return the assignments that an augmenting path d0-t0, d1-t1, ... takes back: d1 gives up t0,
+    d2 gives up t1, ...
     """
     return [(later, token) for (_, token), (later, _) in pairwise(path)]
 
@@ -137,17 +140,25 @@ def _augmenting_path(
     free: Mapping[Token, int],
     flow: Mapping[tuple[Demand, Token], int],
 ) -> list[tuple[Demand, Token]] | None:
-    """Breadth-first search for a token that is free, directly or after others have moved."""
+    """Return the pairs of an augmenting path, found by breadth-first search; None where no token is
+    free, directly or after others have moved.
+
+    Args:
+        start: the demand that wants a token.
+        suitable: the tokens that each demand may use, in order.
+        free: how many of each token are free.
+        flow: how many of each token every demand uses.
+    """
     paths: deque[tuple[Demand, list[tuple[Demand, Token]]]] = deque([(start, [])])
-    seen: set[Token] = set()
+    visited: set[Token] = set()
     while paths:
         demand, path = paths.popleft()
-        fresh = [token for token in suitable[demand] if token not in seen]
-        for token in fresh:
+        unvisited = [token for token in suitable[demand] if token not in visited]
+        for token in unvisited:
             if free[token]:
                 return [*path, (demand, token)]
-        for token in fresh:
-            seen.add(token)
+        for token in unvisited:
+            visited.add(token)
             holders = [other for other, used in flow if used == token and flow[other, used]]
             paths.extend((other, [*path, (demand, token)]) for other in holders)
     return None

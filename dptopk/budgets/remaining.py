@@ -47,10 +47,10 @@ class Remaining:
         epsilon_left: float,
         question: str = "",
     ) -> Remaining:
-        """The remaining budget of an account.
+        """Return the remaining budget of an account.
 
         Args:
-            account: whose.
+            account: whose budget it is.
             kinds: the maximum cost of each kind of question and the (ε, δ) that it states, by its
                 name.
             epsilon_left: as the attribute.
@@ -69,7 +69,7 @@ class Remaining:
         )
 
     def lines(self) -> list[str]:
-        """Describe the remaining budget in sentences."""
+        """Return the remaining budget in sentences."""
         spent = f"ε about {self.epsilon_spent:.4g} of {self.epsilon_total:.4g} spent"
         lines = [f"{spent} (an estimate), {self.share_used:.1%}, at δ = {self.delta:g}"]
         kind = f" for {self.question}" if self.question else ""
@@ -79,10 +79,11 @@ class Remaining:
         return lines + [f"{more} more of {question}" for question, more in self.fits.items()]
 
     def __str__(self) -> str:
+        """Return the remaining budget in sentences, a line each."""
         return "\n".join(self.lines())
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe dictionary."""
+        """Return the remaining budget as a dictionary that can be written as JSON."""
         return {
             "epsilon_spent": self.epsilon_spent,
             "epsilon_total": self.epsilon_total if math.isfinite(self.epsilon_total) else None,
@@ -95,11 +96,11 @@ class Remaining:
         }
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return the remaining budget as HTML, for notebooks."""
         if self.fits:
             fits = html_table(["question", "how many more fit"], self.fits.items())
         else:
             fits = ""
         lines = self.lines()
-        alone = lines[: len(lines) - len(self.fits)]
-        return html_lines(alone) + fits
+        without_fits = lines[: len(lines) - len(self.fits)]
+        return html_lines(without_fits) + fits

@@ -26,6 +26,12 @@ from dptopk.errors import BudgetExceeded, InvalidParameter
 RESERVE = "reserve"
 
 
+def _least_delta(group: Charge) -> float:
+    """Return the δ that a group needs for its own failures, rounded up."""
+    _, failure = split_failure(group)
+    return sum_up([failure, group.delta])
+
+
 class Shares(Account):
     """The shares of a data set's analysts, and the guarantee of all of them together.
 
@@ -51,6 +57,7 @@ class Shares(Account):
     def __init__(
         self, parts: Mapping[str, Account], delta: float, *, guarantee: Bound | None = None
     ) -> None:
+        """Check that the shares are unspent, and join what they guarantee."""
         super().__init__()
         accounts = all(isinstance(part, Account) for part in parts.values())
         if not parts or not accounts:
@@ -66,7 +73,7 @@ class Shares(Account):
             self.__dict__["guarantee"] = guarantee
 
     def account(self, analyst: str) -> Account:
-        """The account that an analyst draws on: an own share, else the reserve.
+        """Return the account that an analyst draws on: an own share, else the reserve.
 
         Raises:
             BudgetExceeded: when there is neither.
@@ -86,7 +93,9 @@ class Shares(Account):
 
     @cached_property
     def guarantee(self) -> Bound:
-        """The smaller of the product of the shares' pairs and the sum of their guarantees."""
+        """Return the smaller of the product of the shares' pairs and the sum of their
+        guarantees.
+        """
         product = bounds.compose(self._group, delta=self.delta)
         total = self.sum()
         if total.epsilon < product.epsilon:
@@ -94,30 +103,29 @@ class Shares(Account):
         return product
 
     def sum(self) -> Bound:
-        """The sum of the shares' guarantees, the δ divided evenly beyond what each must have."""
+        """Return the sum of the shares' guarantees (basic composition); δ is divided evenly beyond
+        what each must have.
+        """
+        source = "basic composition of the shares"
         groups = [part.group() for part in self.parts.values()]
-        least = [sum_up([split_failure(group)[1], group.delta]) for group in groups]
-        if sum_up(least) > self.delta:
+        least_deltas = [_least_delta(group) for group in groups]
+        if sum_up(least_deltas) > self.delta:
             note = "delta is below the shares' own masses of bad events"
-            return Bound(
-                math.inf, self.delta, None, "sum", "basic composition of the shares", (), note
-            )
-        spare = max(self.delta * (1 - 1e-12) - sum_up(least), 0.0) / len(groups)
-        deltas = [min(own + spare, 1 - 2**-53) for own in least]
-        each = [
-            bounds.compose(group, delta=delta) for group, delta in zip(groups, deltas, strict=True)
-        ]
-        epsilon = sum_up([bound.epsilon for bound in each])
-        return Bound(
-            epsilon, self.delta, None, "sum", "basic composition of the shares", each[0].valid_in
-        )
+            return Bound(math.inf, self.delta, None, "sum", source, (), note)
+        spare = max(self.delta * (1 - 1e-12) - sum_up(least_deltas), 0.0) / len(groups)
+        guarantees = []
+        for group, least_delta in zip(groups, least_deltas, strict=True):
+            delta = min(least_delta + spare, 1 - 2**-53)
+            guarantees.append(bounds.compose(group, delta=delta))
+        epsilon = sum_up([bound.epsilon for bound in guarantees])
+        return Bound(epsilon, self.delta, None, "sum", source, guarantees[0].valid_in)
 
     def epsilon(self) -> float:
-        """Upper bound on ε of everything that all analysts will ever see."""
+        """Return an upper bound on ε of everything that all analysts will ever see."""
         return self.guarantee.epsilon
 
     def group(self) -> Charge:
-        """The groups of all shares together."""
+        """Return the groups of all shares together."""
         return self._group
 
     def spent(self) -> Charge:
@@ -138,7 +146,7 @@ class Shares(Account):
         return max(part.fits(charge, stated) for part in self.parts.values())
 
     def state(self) -> Record:
-        """The states of the shares."""
+        """Return the states of the shares."""
         return {name: part.state() for name, part in self.parts.items()}
 
     def restore(self, state: Record) -> None:
@@ -147,11 +155,13 @@ class Shares(Account):
             part.restore(state[name])
 
     def _refused(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to spend from all shares together."""
         raise InvalidParameter("this budget is divided into shares: spend from account(analyst)")
 
     quote = apply = quote_refund = revert = disagreement = _refused
 
     def __repr__(self) -> str:
+        """Return the names of the shares and what remains of them."""
         return (
             f"Shares({', '.join(map(repr, self.parts))}, delta={self.delta}, "
             f"remaining={self.remaining()})"

@@ -115,6 +115,20 @@ class _Smoothing(NamedTuple):
         return GaussianDP(math.sqrt(self.variance) * (1 + 4 * ROUNDOFF))
 
 
+def _best_smoothing(
+    largest: float, rhos: Mapping[Cost, float], counts: Mapping[Cost, int]
+) -> _Smoothing | None:
+    """Return the smoothing that adds the least variance, its cut halved again and again from
+    ``largest`` on; None where none has a usable Gaussian.
+    """
+    best: _Smoothing | None = None
+    for halvings in range(tuning.SMOOTHED_CUTS):
+        smoothing = _Smoothing.of(largest / 2**halvings, rhos, counts)
+        if smoothing.possible and (best is None or smoothing.added < best.added):
+            best = smoothing
+    return best
+
+
 class SetwiseGame:
     """The costs of one question, sorted by how the engine bounds them.
 
@@ -292,10 +306,7 @@ class SetwiseGame:
         top = max((rho for rho in rhos.values() if rho <= LARGEST_RHO), default=0.0)
         if not top or self.concentrated.count <= 1:
             return None
-        cuts = [top / 2**halvings for halvings in range(tuning.SMOOTHED_CUTS)]
-        smoothings = [_Smoothing.of(cut, rhos, counts) for cut in cuts]
-        possible = [smoothing for smoothing in smoothings if smoothing.possible]
-        best = min(possible, key=lambda smoothing: smoothing.added, default=None)
+        best = _best_smoothing(top, rhos, counts)
         if best is None:
             return None
         others = {cost: n for cost, n in counts.items() if not 0 < rhos[cost] <= best.cut}
