@@ -1,4 +1,6 @@
-"""All counts at once under pure differential privacy, however many of them one user moves."""
+"""Box noise: all counts at once under pure differential privacy, for any number of labels per
+user.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Noise, Simulation
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import BoxNoise
 
+# With more counts the rounding error of the tails (_internal.box_tails.slack) would not be small.
 MOST_COUNTS = 10**6
+# Above this ε, epsilon times a small integer would overflow.
 LARGEST_EPSILON = 1e300
 
 
@@ -54,19 +58,22 @@ class Box(CountingMechanism):
     fewer_cost_more = True
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One cost for all counts; without ``labels`` it holds for every number of them."""
+        """Return one cost for all counts; without ``labels`` it is valid for any number of them."""
         add_remove(sensitivity)
         if labels is None:
             return Charge({PureDP(self.epsilon): 1})
         labels = validate.count(labels=labels, at_least=0)
         if labels == 0:
             return Charge()
-        self._checked(sensitivity, labels)
-        return Charge({box_cost(self.epsilon, labels + 1, sensitivity.touched(labels) or 0): 1})
+        self._side_power(sensitivity, labels)
+        touched = sensitivity.touched(labels) or 0
+        return Charge({box_cost(self.epsilon, labels + 1, touched): 1})
 
-    def _checked(self, sensitivity: Sensitivity, labels: int) -> int:
-        """The power of the law of the side, where noise stays within 64-bit integers and its law is
-        listed.
+    def _side_power(self, sensitivity: Sensitivity, labels: int) -> int:
+        """Return labels + 1, the power in the law of the side: P(m) ∝ m^power e^{-rate·m}.
+
+        Raises:
+            InvalidParameter: when noise could leave the 64-bit integers, or the law is not covered.
         """
         if labels > MOST_COUNTS or self.epsilon > LARGEST_EPSILON:
             raise InvalidParameter(
@@ -83,17 +90,21 @@ class Box(CountingMechanism):
         return self.draw_some(sensitivity, size, size, bits)
 
     def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Bits) -> Array:
-        """The first ``size`` coordinates of the noise of ``labels`` counts."""
+        """Draw the first ``size`` coordinates of the noise of ``labels`` counts, int64, shape
+        (size,).
+        """
         if not size:
             return np.zeros(0, dtype=np.int64)
-        law = side_law(self._checked(sensitivity, labels), smaller_of(self.epsilon))
+        law = side_law(self._side_power(sensitivity, labels), smaller_of(self.epsilon))
         return box_noise(law, sensitivity.linf, size, bits)
 
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """U_i - U_0 on a side with a Gamma law."""
+        """Simulate the noise as U_i - U_0, with uniform U on [0, side] and a Gamma law of the
+        side.
+        """
         sensitivity = scene.sensitivity
         unit = scene.noise("uniform", 1.0)
-        power = self._checked(sensitivity, labels)
+        power = self._side_power(sensitivity, labels)
 
         def draw(number: int) -> Array:
             rng = seeded("side", number)
@@ -104,16 +115,16 @@ class Box(CountingMechanism):
         return draw
 
     def law(self, sensitivity: Sensitivity, labels: int) -> BoxNoise:
-        """The law of the noise of that many counts together."""
-        power = self._checked(sensitivity, labels)
+        """Return the law of the noise on ``labels`` counts that are measured together."""
+        power = self._side_power(sensitivity, labels)
         return BoxNoise(sensitivity.linf / self.epsilon, power, sensitivity.linf)
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State ``law`` of at least one label."""
+        """State ``law`` for ``labels`` labels, or for one if there are none."""
         return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
 
     def labels_unsaid(self) -> int:
-        """Refused: the noise depends on how many labels are counted."""
+        """Refuse to assume a number of labels, because the noise depends on it."""
         raise InvalidParameter(
             "labels must be given: the noise depends on how many labels are counted"
         )
@@ -121,35 +132,38 @@ class Box(CountingMechanism):
 
 @lru_cache(maxsize=256)
 def box_cost(epsilon: float, values: int, moved: int) -> Cost:
-    """The cost of box noise on ``values`` - 1 counts of which one user moves at most ``moved``.
+    """Return the cost of box noise on ``values`` - 1 counts of which one user moves at most
+    ``moved``.
 
     The loss of a move of s counts is ±ε with the probabilities p(s) and e^{-ε}p(s), else 0; p is
     largest at s = min(moved, values // 2). So that pair is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))),
-    the second rounded up.
+    the δ at ε = 0 rounded up. PureDP(ε) is returned where that pair is not below it.
     """
     pure = PureDP(epsilon)
-    total = math.tanh(epsilon / 2)
-    likely = loss_chance(epsilon, values, min(moved, values // 2))
-    second = likely * -math.expm1(-epsilon) * (1 + 1e-15)
-    if values > 2 and second < total:
-        return MultiDP(((epsilon, 0.0), (0.0, second)))
+    pure_delta_at_zero = math.tanh(epsilon / 2)
+    chance_of_loss = loss_chance(epsilon, values, min(moved, values // 2))
+    delta_at_zero = chance_of_loss * -math.expm1(-epsilon) * (1 + 1e-15)
+    if values > 2 and delta_at_zero < pure_delta_at_zero:
+        return MultiDP(((epsilon, 0.0), (0.0, delta_at_zero)))
     return pure
 
 
 def loss_chance(epsilon: float, values: int, moved: int) -> float:
-    """Upper bound on p(s) = Σ_{L>=0} q^L ((L+1)^s - L^s) ((L+1)^b - L^b) / Z, b = values - s, q =
-    e^{-ε}.
+    """Return an upper bound on the probability p(s) of a loss of ε when s = ``moved`` counts move.
 
+    p(s) = Σ_{L>=0} q^L ((L+1)^s - L^s) ((L+1)^b - L^b) / Z with b = values - s, q = e^{-ε} and
     Z = (1-q)²/q · Σ n^values q^n. The terms are log-concave in L, also between the integers: x^s -
     (x-1)^s is the integral of a log-concave function over an interval.
     """
     terms = _loss_terms(epsilon, (moved, values - moved))
     spread = math.sqrt(values)
-    first = max(math.floor((values - 12 * spread - 40) / epsilon), 0)  # the terms grow up to there
+    # L is about Gamma(values)/ε: up to `first` the terms grow, so that each is at most the one at
+    # `first`; from `last` on they fall at least geometrically. Both ends are negligible.
+    first = max(math.floor((values - 12 * spread - 40) / epsilon), 0)
     last = math.ceil((values + 16 * spread + 130) / epsilon)
-    (at_first, at_last), (_, falls) = terms(np.array([float(first), float(last)]))
-    rest = first * float(at_first) + float(at_last) / -math.expm1(float(falls))
-    most = log_concave_sum(terms, first, last) + rest
+    (at_first, at_last), (_, slope_at_last) = terms(np.array([float(first), float(last)]))
+    both_ends = first * float(at_first) + float(at_last) / -math.expm1(float(slope_at_last))
+    most = log_concave_sum(terms, first, last) + both_ends
     total = most * math.exp(slack(values)) * (1 + 1e-12)
     if total < 1:
         return total
@@ -157,7 +171,11 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
 
 
 def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tuple[Array, Array]]:
-    """The terms of ``loss_chance``, and the derivatives of their logarithms."""
+    """Return a function of L, shape (n,), that computes the terms of the sum in ``loss_chance``
+    and the derivatives of their logarithms, shape (n,) each.
+
+    ``parts`` are the exponents s and b.
+    """
     values = sum(parts)
     log_z = 2 * math.log(-math.expm1(-epsilon)) + epsilon
     log_z = log_z + log_power_sum(values, epsilon) - slack(values)
@@ -166,8 +184,8 @@ def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tup
         logs = -epsilon * L - log_z
         slope = np.full_like(L, -epsilon)
         with np.errstate(divide="ignore"):
-            after = np.log1p(L)  # ln(L + 1), and by how much ln(L) is below it
-            step = np.log1p(1 / L)
+            after = np.log1p(L)  # ln(L + 1)
+            step = np.log1p(1 / L)  # ln(L + 1) - ln(L)
         for s in parts:
             factor = _log_difference(s, after, step)
             logs = logs + factor
@@ -180,6 +198,6 @@ def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tup
 
 
 def _log_difference(s: int, after: Array, step: Array) -> Array:
-    """The logarithm of (L + 1)^s - L^s."""
-    found: Array = s * after + np.log(-np.expm1(-s * step))
-    return found
+    """Return ln((L + 1)^s - L^s), given ``after`` = ln(L + 1) and ``step`` = ln(L + 1) - ln(L)."""
+    logs: Array = s * after + np.log(-np.expm1(-s * step))
+    return logs

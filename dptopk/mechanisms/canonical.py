@@ -19,7 +19,8 @@ _STIRLING = 64  # from here on the series is used
 
 
 class Subsets:
-    """Sets of k ranks out of more than k, and their gaps.
+    """The sets of k ranks out of more than k, and their gaps: the best count outside a set minus
+    the worst count inside.
 
     Let n_i(g) be the number of labels with counts of at least h_(i) - g, and n_0 = 0. A set of gap
     at most g >= 0 whose worst rank is t needs all labels above h_(t) + g; these are the first i
@@ -36,16 +37,17 @@ class Subsets:
         self.highest = ranked.count(0) - ranked.count(ranked.size - 1)
 
     def _within(self, slack: int) -> list[int]:
+        """Return n_0, ..., n_k for gaps of at most ``slack``."""
         return [0, *self._ranked.at_least(self._top - slack).tolist()]
 
     def _kinds(self, slack: int) -> list[int]:
-        """Return the number of sets of each kind."""
+        """Return the number of sets of each kind 0..k-1 with a gap of at most ``slack``."""
         within = self._within(slack)
         numbers = [0] * self._k
         for i, (before, until) in enumerate(pairwise(within)):
             if until > before:
-                rest = self._k - i
-                numbers[i] = _comb(until - i, rest) - _comb(before - i, rest)
+                free = self._k - i
+                numbers[i] = _comb(until - i, free) - _comb(before - i, free)
         return numbers
 
     def size(self, slack: int) -> int:
@@ -55,13 +57,15 @@ class Subsets:
         return sum(self._kinds(slack))
 
     def log_size(self, slacks: Ints) -> Floats:
-        """The logarithm of that, about right."""
+        """Return the logarithm of ``size`` for each slack, in floating point, shape of
+        ``slacks``.
+        """
         ends = self._ranked.at_least(self._top - np.maximum(slacks, 0)[:, None])
         places = np.arange(self._k)
-        none = np.zeros((len(ends), 1))
-        starts = np.concatenate((none, ends[:, :-1]), axis=1)
-        more = _log_comb(ends - places, self._k - places)
-        less = _log_comb(starts - places, self._k - places)
+        n_0 = np.zeros((len(ends), 1))
+        starts = np.concatenate((n_0, ends[:, :-1]), axis=1)
+        more = log_comb(ends - places, self._k - places)
+        less = log_comb(starts - places, self._k - places)
         with np.errstate(divide="ignore", invalid="ignore"):
             remaining = np.log(-np.expm1(np.minimum(less - more, 0.0)))
             kinds = np.where(ends > starts, more + remaining, -np.inf)
@@ -70,7 +74,9 @@ class Subsets:
         return np.where(slacks < 0, 0.0, np.maximum(logs, 0.0))
 
     def draw(self, slack: int, bits: Bits) -> list[int]:
-        """One of them, uniformly: its kind, its worst rank, the rest."""
+        """Draw one of the sets with a gap of at most ``slack``, uniformly: first its kind, then
+        its worst rank, then its other ranks.
+        """
         if slack < 0:
             return list(range(self._k))
         kinds = self._kinds(slack)
@@ -80,17 +86,17 @@ class Subsets:
             number -= kinds[kind]
             kind += 1
         n = self._within(slack)
-        rest = self._k - kind
-        number += _comb(n[kind] - kind, rest)
-        # Of the sets of `rest` ranks from kind + 1 on, C(t - kind, rest) have a worst rank of at
+        free = self._k - kind
+        number += _comb(n[kind] - kind, free)
+        # Of the sets of `free` ranks from kind + 1 on, C(t - kind, free) have a worst rank of at
         # most t. The number is at least that of t = n[kind], and below that of n[kind + 1].
         least = max(n[kind], self._k - 1) + 1
-        worst = first_true(lambda t: comb(t - kind, rest) > number, least, n[kind + 1]) - 1
-        others = uniform_distinct(kind, [worst] * (rest - 1), bits)
+        worst = first_true(lambda t: comb(t - kind, free) > number, least, n[kind + 1]) - 1
+        others = uniform_distinct(kind, [worst] * (free - 1), bits)
         return [*range(kind), *others, worst]
 
     def gap(self, answer: list[int]) -> int:
-        """The best count outside less the worst inside."""
+        """Return the best count outside the set minus the worst count inside it."""
         inside = set(answer)
         missed = next(rank for rank in range(self._k + 1) if rank not in inside)
         return self._ranked.count(missed) - self._ranked.count(max(answer))
@@ -123,7 +129,7 @@ class CanonicalTopK(AtOnce):
     ordered = False
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
-        """Draw k rows; their order means nothing."""
+        """Draw the indices of k rows; their order means nothing."""
         if self.k == histogram.domain_size:
             return list(range(self.k))
         return super().rows(histogram, bits)
@@ -131,14 +137,14 @@ class CanonicalTopK(AtOnce):
 
 @lru_cache(maxsize=1 << 14)
 def _comb(n: int, k: int) -> int:
-    """C(n, k); 0 for n < 0."""
+    """Return the binomial coefficient C(n, k); 0 for n < 0."""
     if n >= 0:
         return comb(n, k)
     return 0
 
 
-def _log_comb(n: Array, k: Ints) -> Floats:
-    """The logarithm of C(n, k), to a few ulps also where n is far above k; -inf for n < k.
+def log_comb(n: Array, k: Ints) -> Floats:
+    """Return ln C(n, k), to a few ulps also where n is far above k; -inf for n < k.
 
     n!/(n-k)! by Stirling's series, without the difference of two large logarithms: what it leaves
     out is below 1e-12.

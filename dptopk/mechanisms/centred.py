@@ -36,15 +36,15 @@ class Centred(CountingMechanism):
 
     Charge, for k labels of which one user touches at most t = min(l0, k): t pairs of Z at the shift
     (b-a)·linf, k - t pairs of Z at the shift a·linf, and one pair of Y at the shift a·linf; at the
-    centre 1/2 that is k pairs of Z and one of Y at linf, for any l0. Half the noise of independent
-    counts where k is large. Neighbours: add or remove one user. The noise is correlated: every
-    count carries the same Y.
+    centre 1/2 that is k pairs of Z and one of Y at linf, for any l0. For large k the noise on a
+    count is half that of independent noise of the same cost. Neighbours: add or remove one user.
+    The noise is correlated: every count carries the same Y.
 
     Args:
         noise: KnownGaussian or KnownLaplace: the law of Z, at the scale it has by itself
             (linf·sigma or linf/epsilon).
-        common: the same for Y; None = the ratio to ``noise`` with the least noise on a count for
-            its cost, given how many labels are counted.
+        common: the law of Y, of the same class; None = the ratio to ``noise`` with the least noise
+            on a count for its cost, given how many labels are counted.
         centre: a/b with 0 < a/b <= 1/2 and b at most 1000; below 1/2 for users who touch few of the
             labels.
 
@@ -73,15 +73,16 @@ class Centred(CountingMechanism):
         validate.assign(self, centre=_centre(self.centre))
 
     def __repr__(self) -> str:
+        """Return the text of a dataclass, with the centre as a fraction."""
         return f"Centred(noise={self.noise}, common={self.common}, centre={self.centre})"
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The pairs of Z and Y at their shifts; each is dominated by the largest shift, in both
-        directions.
+        """Return the costs of Z and Y at their largest shifts, which dominate every smaller move
+        in both directions.
 
         Raises:
-            InvalidParameter: when ``labels``, the number of labels counted, is not given: all of
-            them cost something.
+            InvalidParameter: when ``labels``, the number of labels counted, is not given: every
+                counted label costs something.
         """
         linf = add_remove(sensitivity).linf
         if labels is None:
@@ -94,18 +95,16 @@ class Centred(CountingMechanism):
         near = self.centre.numerator * linf
         far = (self.centre.denominator - self.centre.numerator) * linf
         common = self.shared(sensitivity, labels)
-        parts = [
-            (self.noise, far, touched),
-            (self.noise, near, labels - touched),
-            (common, near, 1),
-        ]
-        return Charge.join(
-            *(Charge({noise.cost(sensitivity, shift): times}) for noise, shift, times in parts)
-        )
+        # A touched count lies up to b·linf from where it was, hence (b-a)·linf from the centre
+        # a·linf; an untouched one lies a·linf from it.
+        of_touched = Charge({self.noise.cost(sensitivity, far): touched})
+        of_untouched = Charge({self.noise.cost(sensitivity, near): labels - touched})
+        of_common = Charge({common.cost(sensitivity, near): 1})
+        return Charge.join(of_touched, of_untouched, of_common)
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
-        """The charge of measuring the same counts several times with Y drawn once: only Z is
-        charged again.
+        """Return the charge of measuring the same counts ``passes`` times with Y drawn once: the
+        cost of Z counts each time, that of Y once.
 
         By the proof of docs/notes/centred.md: y_0 + Y is released once, each y_i + Z_i several
         times.
@@ -121,16 +120,18 @@ class Centred(CountingMechanism):
     def measure_again(
         self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int
     ) -> tuple[Array, Array]:
-        """The first of several measurements, and the mean of all; they share one Y, so that only Z
-        averages out.
+        """Measure the rows' counts ``passes`` times; return the first measurement and the mean of
+        all, float64, shape (n,) each.
+
+        All measurements share one draw of Y, so that only Z averages out.
         """
         bits = random_bits(rng)
         if not len(rows):
             return np.empty(0), np.empty(0)
         own = [self.noise.draw_noise(sensitivity, len(rows), bits) for _ in range(passes)]
         common = self.shared(sensitivity, len(rows)).draw_noise(sensitivity, 1, bits)
-        each = [self.released(rows.counts, noise + common) for noise in own]
-        return each[0], np.mean(each, axis=0)
+        measurements = [self.released(rows.counts, noise + common) for noise in own]
+        return measurements[0], np.mean(measurements, axis=0)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw Z + Y, in steps of 1/b, int64, shape (size,)."""
@@ -138,25 +139,33 @@ class Centred(CountingMechanism):
         return own + self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
 
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """Z for each count, Y for all."""
+        """Simulate (Z_i + Y)/b: an own Z for each count and one Y for all counts of a draw."""
         own = self.noise.float_noise(scene, labels)
         common = self.float_common(scene, labels)
         return lambda number: own(number) / self.centre.denominator + common(number)
 
     def float_common(self, scene: SimulationInput, labels: int) -> Noise:
-        """Y/b of a simulation, shape (BLOCK, 1)."""
+        """Simulate Y/b: a function of the number of a block of draws that returns float64, shape
+        (draws, 1).
+        """
         once = replace(scene, standard=Standard(0, of="common"))
         common = self.shared(scene.sensitivity, labels).float_noise(once, labels)
         return lambda number: common(number) / self.centre.denominator
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """By Z alone, in steps of 1/b."""
+        """Return the probability that a label is ranked below one whose count is lower by
+        ``gap``; Y cancels in the comparison, so that it depends on Z alone.
+        """
         return self.noise.swap_chance(sensitivity, gap * self.centre.denominator)
 
     def shared(self, sensitivity: Sensitivity, labels: int | None) -> KnownGaussian | KnownLaplace:
-        """Return the law of Y if n labels are counted.
+        """Return the mechanism that states the law of Y when ``labels`` labels are counted.
 
-        By itself it minimises the variance of Z + Y at equal cost (Gaussian: in μ²; Laplace: in ε).
+        Where ``common`` is None, the scale of Y minimises the variance of Z + Y at equal cost
+        (Gaussian: in μ²; Laplace: in ε).
+
+        Raises:
+            InvalidParameter: when both ``common`` and ``labels`` are None.
         """
         if self.common is not None:
             return self.common
@@ -174,27 +183,29 @@ class Centred(CountingMechanism):
         return KnownLaplace(epsilon=self.noise.epsilon * weight ** (1 / 3))
 
     def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
-        """Return the mechanism with its common noise made explicit for n labels."""
+        """Return the mechanism with ``common`` set to its value for ``labels`` labels."""
         if labels:
             return replace(self, common=self.shared(sensitivity, labels))
         return self
 
     def labels_unsaid(self) -> int:
-        """One, where the common noise is given.
+        """Return one as the number of labels to assume, if the common noise is given.
 
         Raises:
-            InvalidParameter: where it depends on how many labels are counted.
+            InvalidParameter: if the common noise depends on how many labels are counted.
         """
         self.shared(Sensitivity(), None)
         return 1
 
     def scaled(self, factor: float) -> Self:
-        """Both noises scaled."""
+        """Return the mechanism with both noises divided by ``factor``, as ``Mechanism.scaled``
+        rounds them.
+        """
         common = None if self.common is None else self.common.scaled(factor)
         return replace(self, noise=self.noise.scaled(factor), common=common)
 
     def tail(self, sensitivity: Sensitivity, c: float, *, labels: int | None = None) -> float:
-        """Upper bound on P[|noise| > c], c >= 0 in counts."""
+        """Return an upper bound on P[|noise of a count| > c], c >= 0 in counts."""
         steps = math.floor(Fraction(c) * self.centre.denominator)
         common = self.shared(sensitivity, labels).law(sensitivity)
         missed = self.noise.law(sensitivity).sum_missed(common, steps)
@@ -203,36 +214,43 @@ class Centred(CountingMechanism):
         return missed
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """Describe the noise to intervals: Z for each of n labels, Y common to all."""
+        """State the law of the noise for intervals: Z for each of ``labels`` labels, one Y common
+        to all, in steps of 1/b.
+        """
         law = self.noise.law(sensitivity)
         divisor = self.centre.denominator
         common = self.shared(sensitivity, labels).law(sensitivity) if labels else None
         return Measurement(law, labels, whole=whole, common=common, divisor=divisor)
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
-        """The multiples of 1/b, in the order of the rows, float64, shape (n,)."""
-        return self.measure_again(sensitivity, rows, rng, 1)[0]
+        """Return the noisy counts, multiples of 1/b in the order of the rows, float64, shape
+        (n,).
+        """
+        first_measurement, _ = self.measure_again(sensitivity, rows, rng, 1)
+        return first_measurement
 
     def released(self, counts: Array, noise: Array) -> Array:
-        """(b·counts + noise)/b, from the whole part and the remainder of that integer, so that
-        nothing overflows.
+        """Return counts + noise/b, float64, shape (n,).
+
+        The whole part of noise/b is added as an integer, so that nothing overflows.
         """
-        whole, part = np.divmod(noise, self.centre.denominator)
-        return (counts + whole) + part / self.centre.denominator
+        whole_part, remainder = np.divmod(noise, self.centre.denominator)
+        return (counts + whole_part) + remainder / self.centre.denominator
 
 
 def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> Fraction:
-    """The centre with the least Gaussian noise on a count for its cost, among fractions of small
-    denominators.
+    """Return the centre with the least Gaussian noise on a count for its cost, among fractions
+    with a denominator of at most ``largest_denominator``.
 
-    The noise at unit cost is sqrt(t (1-c)² + (k-t) c²) + c for k labels of which a user touches t.
+    The noise at unit cost is sqrt(t (1-c)² + (k-t) c²) + c for k = ``labels`` labels of which a
+    user touches t = ``touched``. Ties go to the smaller denominator.
 
     >>> best_centre(25, 25), best_centre(100, 25)
     (Fraction(1, 2), Fraction(1, 5))
     """
-    centres = {
-        Fraction(a, b) for b in range(2, largest_denominator + 1) for a in range(1, b // 2 + 1)
-    }
+    centres: set[Fraction] = set()
+    for b in range(2, largest_denominator + 1):
+        centres.update(Fraction(a, b) for a in range(1, b // 2 + 1))
 
     def spread(c: Fraction) -> float:
         return math.sqrt(touched * (1 - c) ** 2 + (labels - touched) * c**2) + float(c)
@@ -241,6 +259,11 @@ def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> F
 
 
 def _centre(value: Fraction | float | str) -> Fraction:
+    """Return the centre as a fraction.
+
+    Raises:
+        InvalidParameter: when it is not in (0, 1/2] or its denominator is too large.
+    """
     try:
         centre = Fraction(value)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):

@@ -38,17 +38,17 @@ from dptopk.release.noise_laws import RoundedNormalNoise
 from dptopk.release.release import Release
 
 LARGEST_DAYS = 4000
-# A sum of all days, with their weights, stays below this, and with its noise within 64 bits: a
-# day's count enters as at most this, over the largest sum of weights. Cutting moves two
-# neighbouring counts no farther apart.
+# A weighted sum of all days stays below this, and with its noise within 64 bits: a day's count is
+# cut at this, divided by the largest sum of weights. Cutting never moves two neighbouring counts
+# farther apart.
 LARGEST_SUM = 2**62
-# Totals of labels that one user-day alone has are sums of a few thousand terms; floats are off by
-# less than this, and by less than 1e-9 of the noise.
+# Bounds the rounding error, in counts, of a total that is a sum of at most 4000 floats, for a label
+# that one user alone has; it is also less than 1e-9 of the noise.
 SUM_ROUNDING = 1e-3
-# No normal variable is ever as large: all of them together are, with a probability below FAR_MASS.
+# That any of the normal variables of a stream exceeds FAR has a probability below FAR_MASS.
 FAR = 40.0
 FAR_MASS = 1e-300
-# Labels of which sums are added up at a time.
+# Sums of this many labels are computed at a time, so that they stay in a processor's cache.
 _BLOCK = 2**15
 
 
@@ -57,11 +57,11 @@ class ContinualTopK:
     """The k labels with the largest noisy totals of the days so far, on each of ``days`` days, with
     these totals.
 
-    Charge, once for all days: GaussianDP, all days of one user together, + δ in a private domain. A
-    user adds on a day at most l0 labels by at most linf each, on at most ``days_per_user`` days
-    that are at least ``days_apart`` apart; the caller sees to it. Neighbours: add or remove one
-    such user. What is asked, and what users do, on the days may depend on earlier answers. A user
-    of more days costs *more* than that many times one day, because shifts add up inside a
+    Charge, once for all days: GaussianDP for all days of one user together, + δ in a private
+    domain. A user adds on a day at most l0 labels by at most linf each, on at most
+    ``days_per_user`` days that are at least ``days_apart`` apart; the caller ensures this.
+    Neighbours: add or remove one such user. Questions and data of later days may depend on earlier
+    answers. A user of n days costs *more* than n times one day, because shifts add up inside a
     measurement before they are squared.
 
     Args:
@@ -76,8 +76,8 @@ class ContinualTopK:
             up).
         days_per_user: on how many days one user adds something at most; None = all.
         days_apart: the smallest distance of two such days, 1 for days in a row.
-        error: what "optimal" and "square_root" make small: the noise of the worst total, or in the
-            mean.
+        error: what "optimal" and "square_root" minimise: the noise of the worst day's total
+            ("max"), or its root mean square over all days.
 
     Source: docs/notes/continual.md. Binary tree: Dwork-Naor-Pitassi-Rothblum 2010, Chan-Shi-Song
     2011; square root: Fichtenberger-Henzinger-Upadhyay 2023; users of several days: Choquette-Choo
@@ -113,7 +113,8 @@ class ContinualTopK:
         days_per_user: int | None = None,
         days_apart: int | None = None,
     ) -> Charge:
-        """All days together, of the worst days that one user may have: an upper bound.
+        """Return an upper bound on the cost of all days together, for the worst days on which one
+        user may be active.
 
         μ = μ'(scale) · linf · sqrt(copies · largest sum of squared shifts): discrete noise is
         dominated by Gaussian noise of μ' (docs/notes/filters.md), and Gaussian costs chosen as one
@@ -154,25 +155,30 @@ class ContinualTopK:
 
     @cached_property
     def participation(self) -> Participation:
-        """On which days one user may be active."""
+        """Return on which days one user may be active."""
         return Participation.of(self.days, self.days_per_user, self.days_apart)
 
     def _scale(self, sensitivity: Sensitivity) -> float:
+        """Return the scale of the integer noise of a measurement, in its own units."""
         return sensitivity.linf * self.sigma * self.measurements.unit
 
     def _failure(self, sensitivity: Sensitivity, user: Participation) -> float:
-        """Bounds the probability that a label is ever shown which only one user has; ``delta`` for
-        its own users.
+        """Return an upper bound on the probability that a label is ever shown which one user alone
+        has, for a user who is active on other days than the thresholds were made for.
+
+        For users of the mechanism's own ``participation`` it is ``delta``.
         """
         if not self.delta or user == self.participation:
             return self.delta
         spread, rounding = self.total_noise(sensitivity)
-        far = sensitivity.linf * user.active
-        beyond = (self._thresholds(sensitivity) - rounding - far) / spread
-        passes = _normal_tail(beyond) + (user.active - 1) * _normal_tail(beyond + far / spread)
+        largest = sensitivity.linf * user.active
+        # As in ``threshold``: one total of a·linf and a - 1 totals of 0 are the worst split.
+        lead = (self._thresholds(sensitivity) - rounding - largest) / spread
+        zeros = (user.active - 1) * _normal_tail(lead + largest / spread)
+        passes = _normal_tail(lead) + zeros
         l0 = finite_l0(sensitivity, "for private labels")
         delta = float(passes.sum() * l0 * (1 + 1e-9) + FAR_MASS)
-        if delta >= 1 or beyond.min() < 0:
+        if delta >= 1 or lead.min() < 0:
             raise InvalidParameter(
                 f"days_per_user={user.most} is too large for thresholds that are made for "
                 f"{self.participation.most}: plan the mechanism with this days_per_user"
@@ -181,18 +187,24 @@ class ContinualTopK:
 
     @property
     def measurements(self) -> Factorisation:
-        """Return what is measured on each day."""
-        return self.__dict__.get("_measured") or factorise(
-            self.factorisation, self.participation, self.error
-        )
+        """Return the measurements of each day, and how totals are computed from them."""
+        stored: Factorisation | None = self.__dict__.get("_measured")
+        if stored is not None:
+            return stored
+        return factorise(self.factorisation, self.participation, self.error)
 
     def measured_by(self, strategy: Sequence[Sequence[int]], unit: int) -> ContinualTopK:
-        """The same mechanism with the measurements that a state has: another version's solver may
-        find others.
+        """Return the mechanism with the measurements of a stored state, because the solver of
+        another version may find others.
+
+        Args:
+            strategy: integer weights, a row for each measurement and a column for each day.
+            unit: the unit of the weights, and of the noise.
 
         Raises:
-            InvalidParameter: where it is not "optimal", for another unit than its own (the noise
-                would have another scale), and for measurements that move by more than the unit.
+            InvalidParameter: for a factorisation that is not "optimal", for another unit than the
+                mechanism's own (the noise would have another scale), and for measurements that one
+                user moves by more than the unit.
         """
         weights = np.array(strategy, dtype=np.int64)
         user = self.participation
@@ -204,19 +216,25 @@ class ContinualTopK:
         return copy
 
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
-        """Upper bound on the standard deviation of a total's noise before rounding: on a day, or
-        the worst one.
+        """Return an upper bound on the standard deviation, in counts, of the noise of a total
+        before it is rounded: of the given day, or of the noisiest one.
         """
         spread = self.measurements.spread * (add_remove(sensitivity).linf * self.sigma)
-        return float(spread.max() if day is None else spread[self._at(day)])
+        if day is None:
+            return float(spread.max())
+        return float(spread[self._day_index(day)])
 
     def total_noise(self, sensitivity: Sensitivity) -> tuple[Array, Array]:
-        """The normal noise next to that of each day's total, and how far off: standard deviations
-        and distances.
+        """Return the normal noise that approximates the noise of each day's total, and the largest
+        distance between the two.
 
-        Let N be discrete Gaussian noise of scale s, Z standard normal with Z <= c_k where N <= k:
-        both quantiles. Then (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2) μ' (docs/notes/filters.md):
-        |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1)
+        Let N be discrete Gaussian noise of scale s and Z the standard normal variable of the same
+        quantile: Z <= c_k if and only if N <= k. Then (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2)
+        μ' (docs/notes/filters.md), so that |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1).
+
+        Returns:
+            The standard deviations of the normal noise and the distances, in counts, float64,
+            shape (days,) each. That a distance is exceeded has a probability below FAR_MASS.
         """
         scale = self._scale(sensitivity)
         off = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)
@@ -224,34 +242,38 @@ class ContinualTopK:
         return plan.spread * (sensitivity.linf * self.sigma), plan.weights * off + SUM_ROUNDING
 
     def _thresholds(self, sensitivity: Sensitivity) -> Array:
-        """Return ``threshold`` for all days, shape (days,); its docstring has the inequality."""
+        """Return the thresholds of all days, shape (days,); ``threshold`` states the inequality
+        that they solve.
+        """
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
         spread, rounding = self.total_noise(sensitivity)
         l0 = finite_l0(sensitivity, "for private labels")
-        # On one day, for each of l0 labels: what the user's totals may pass with together.
+        # The probability with which the user's totals may pass together, on one day, for each of
+        # l0 labels.
         allowed = (self.delta - FAR_MASS) / (l0 * self.days) / (1 + 1e-9)
         if allowed < FAR_MASS:
             raise InvalidParameter(f"delta={self.delta} is too small")
         active = self.participation.active
         largest = sensitivity.linf * active
-        # A total of ``largest`` takes one share, and a - 1 totals of 0 the others. These pass with
-        # at most the chance that they have at the lowest threshold there could be.
+        # The probability is shared by a total of ``largest`` and a - 1 totals of 0. The latter are
+        # given what they need at the lowest threshold possible, and at most their equal share.
         zeros = (active - 1) * _normal_tail(_normal_point(allowed) + largest / spread)
-        one = np.maximum(allowed - zeros, allowed / active)  # at least an equal part
-        return np.asarray(np.ceil(largest + rounding + spread * _normal_point(one)))
+        of_largest = np.maximum(allowed - zeros, allowed / active)
+        return np.asarray(np.ceil(largest + rounding + spread * _normal_point(of_largest)))
 
     def threshold(self, sensitivity: Sensitivity, day: int) -> int:
-        """The count that a total must exceed for a private label to be shown on that day, from 1
-        on.
+        """Return the count that a total must exceed for a private label to be shown on a day; days
+        are numbered from 1.
 
-        On each day no label that one user alone has passes, but with probability δ/days. By then
-        the user has had a days, at most l0·a labels, and totals c of at most a·linf each, l0·a·linf
-        together. Each passes with probability at most Q((T - c)/spread), Q the normal tail beyond
-        (``total_noise``), convex in c: all of them together with at most l0 times (that of a·linf,
-        and a - 1 times that of 0). T solves this from above.
+        On each day the labels that one user alone has pass with probability at most δ/days
+        together. By then the user has been active on a days, has at most l0·a labels, and totals c
+        of at most a·linf each, l0·a·linf together. Each passes with probability at most
+        Q((T - c)/spread), where Q is the normal tail with the distance of ``total_noise``. Q is
+        convex in c, so that all pass with at most l0 times (the probability of one total of
+        a·linf and of a - 1 totals of 0). T is at least the solution of this inequality.
         """
-        return int(self._thresholds(sensitivity)[self._at(day)])
+        return int(self._thresholds(sensitivity)[self._day_index(day)])
 
     def stream(
         self,
@@ -260,11 +282,11 @@ class ContinualTopK:
         labels: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
     ) -> Stream:
-        """Begin: no day has come yet. Spend ``charge`` before the first answer.
+        """Return a new stream, before its first day. Spend ``charge`` before the first answer.
 
         Args:
             sensitivity: of one user-day.
-            labels: the public labels; None = labels are private, and come with the days.
+            labels: the public labels; None = labels are private and come from the data of each day.
             rng: None for cryptographically secure noise.
 
         Raises:
@@ -281,14 +303,15 @@ class ContinualTopK:
             )
         return Stream(self, sensitivity, public=names is not None, names=names or [], rng=rng)
 
-    def _at(self, day: int) -> int:
+    def _day_index(self, day: int) -> int:
+        """Return the index, from 0, of a day that is numbered from 1."""
         if not 1 <= validate.count(day=day) <= self.days:
             raise InvalidParameter(f"day={day} must be from 1 to {self.days}")
         return day - 1
 
 
 def _normal_tail(x: Array) -> Array:
-    """Upper bound on P[Z > x], x >= 0."""
+    """Return an upper bound on P[Z > x] for x >= 0 and Z standard normal, elementwise."""
     from scipy.special import ndtr
 
     tail: Array = ndtr(-np.asarray(x)) * (1 + 1e-12)
@@ -296,8 +319,8 @@ def _normal_tail(x: Array) -> Array:
 
 
 def _normal_point(probability: float | Array) -> Array:
-    """Upper bound on the x >= 0 beyond which a standard normal variable is with this
-    probability.
+    """Return an upper bound on the x >= 0 with P[Z > x] = ``probability``, Z standard normal,
+    elementwise; 0 above probability 1/2.
     """
     from scipy.special import ndtri
 
@@ -307,18 +330,20 @@ def _normal_point(probability: float | Array) -> Array:
 
 @dataclass(eq=False)
 class Stream:
-    """The state between days; it is private, and must be stored like the data (``to_dict``). Made
-    by ``stream``.
+    """The state of a ``ContinualTopK`` between days, made by ``ContinualTopK.stream``.
 
-    Several threads may ask, one after the other. It cannot be pickled or copied deeply: a second
+    It is private and must be stored like the data (``to_dict``). Several threads may call
+    ``release``; they take turns. A stream cannot be pickled or copied deeply, because a second
     stream would answer the same days again.
 
     Attributes:
-        mechanism, sensitivity: what runs.
+        mechanism: the mechanism that is run.
+        sensitivity: the sensitivity of one user-day.
         public: whether the labels were given beforehand.
-        names: labels that have come so far, or all of a public domain.
-        rng: None for secure noise.
-        day: days answered.
+        names: the labels that have occurred so far, or all labels of a public domain; the place of
+            a label is its index in this list.
+        rng: None for cryptographically secure noise.
+        day: the number of days answered.
     """
 
     mechanism: ContinualTopK
@@ -336,24 +361,27 @@ class Stream:
 
     @property
     def charge(self) -> Charge:
-        """The charge of all days together; the first answer carries it, the others carry none."""
+        """Return the charge of all days together; the first answer states it, the others state
+        none.
+        """
         return self.mechanism.charge(
             self.sensitivity, labels=len(self.names) if self.public else None
         )
 
     @property
     def _plan(self) -> Factorisation:
+        """Return what is measured on each day, and how totals are computed from it."""
         return self.mechanism.measurements
 
     def release(self, histogram: Histogram) -> Release:
-        """The next day's answer: the top k of the totals up to and with this day.
+        """Release the next day's answer: the top k of the totals up to and including this day.
 
         Args:
-            histogram: the counts of this day alone, whole, with a sensitivity that the stream's
-                covers; in a public domain labels without a row have count 0, and others are
-                refused. Counts of all days so far would let one user-day enter again on every later
-                day, which is not charged and cannot be seen here; the same ``Histogram`` twice is
-                refused.
+            histogram: the complete counts of this day alone, with a sensitivity that the stream's
+                covers. In a public domain labels without a row have count 0, and labels outside of
+                it are refused. Never give the counts of all days so far: one user-day would enter
+                again on every later day, which is not charged and cannot be detected here. The same
+                ``Histogram`` twice is refused.
 
         Returns:
             Release: at most k labels in the order of their noisy totals; in a private domain those
@@ -362,7 +390,7 @@ class Stream:
         Raises:
             InvalidParameter: when the histogram does not fit, or all days have been answered.
 
-        Whatever is raised, nothing has changed: the day can be asked for again, and counts once.
+        Whatever is raised, the stream is as before: the day can be answered again and counts once.
         """
         with self._turn:
             self._check(histogram)
@@ -375,14 +403,16 @@ class Stream:
                 self.day = before
                 del self._days[before:]
                 del self.names[labels:]
-                for key in [key for key, row in self._rows.items() if row >= labels]:
-                    del self._rows[key]
+                self._rows = {key: row for key, row in self._rows.items() if row < labels}
                 raise
 
     def _add(self, histogram: Histogram) -> None:
-        """One day more. What was there before is not changed, so that the day can be taken back."""
+        """Add one day: its counts and the measurements made on it.
+
+        What the earlier days hold is not changed, so that the day can be removed again.
+        """
         first = len(self.names)
-        rows, counts = self._placed(histogram)
+        rows, counts = self._places_and_counts(histogram)
         most = LARGEST_SUM // self._plan.heaviest
         names = self.names[first:]
         day = StreamDay.of(histogram.identity, names, rows, np.minimum(counts, most), {})
@@ -398,6 +428,7 @@ class Stream:
         self.day += 1
 
     def _check(self, histogram: Histogram) -> None:
+        """Refuse a histogram that is not the complete histogram of a new day of this stream."""
         validate.instance(Histogram, histogram=histogram)
         if self.day == self.mechanism.days:
             raise InvalidParameter(f"days: all {self.mechanism.days} have been answered")
@@ -415,9 +446,9 @@ class Stream:
         if self.public and histogram.domain != "public":
             raise InvalidParameter(_OUTSIDE)
 
-    def _placed(self, histogram: Histogram) -> tuple[Ints, Ints]:
-        """The places of the day's labels with a count, those that came first among them, and these
-        counts.
+    def _places_and_counts(self, histogram: Histogram) -> tuple[Ints, Ints]:
+        """Return the places of the day's labels with a count above 0, and these counts, shape (n,)
+        both; labels that are new get their places here.
         """
         counts = histogram.counts
         if self.public and _are_the_same(_texts_or_integers(histogram.labels), self._labels):
@@ -426,22 +457,24 @@ class Stream:
         keys = list(map(identity, histogram.labels.tolist()))
         if not self.public:
             labels = histogram.labels.tolist()
-            came = zip(keys, labels, counts.tolist(), strict=True)
-            self._arrived([label for key, label, n in came if n and key not in self._rows])
+            entries = zip(keys, labels, counts.tolist(), strict=True)
+            self._append([label for key, label, n in entries if n and key not in self._rows])
         elif not self._rows.keys() >= set(keys):
             raise InvalidParameter(_OUTSIDE)
-        # A label without a count may have no place yet.
+        # A label whose count is 0 may have no place.
         places = np.array([self._rows.get(key, -1) for key in keys], dtype=np.int64)
-        there = counts != 0
-        return places[there], counts[there]
+        present = counts != 0
+        return places[present], counts[present]
 
     @cached_property
     def _labels(self) -> Array | None:
-        """The labels of a public domain as an array that is compared quickly."""
+        """Return the labels of a public domain as an array of one type; None if their types
+        differ.
+        """
         return _texts_or_integers(as_labels(self.names))
 
-    def _arrived(self, new: list[Any]) -> None:
-        """Give labels that come with this day for the first time their places."""
+    def _append(self, new: list[Any]) -> None:
+        """Append labels that occur on this day for the first time to ``names``."""
         if not new:
             return
         as_labels(self.names + new)  # refuses what cannot be ordered
@@ -450,36 +483,42 @@ class Stream:
             self.names.append(name)
 
     def _sum(self, measurement: int) -> Ints:
-        """A measurement of all labels before its noise: touched labels of the days in it alone are
-        looked at.
+        """Return the weighted sum of the days' counts that a measurement takes of each label,
+        without noise, int64, shape (labels,).
         """
         total = np.zeros(len(self.names), dtype=np.int64)
         weights = self._plan.strategy[measurement].tolist()
-        whole = list[tuple[np.int64, Ints]]()  # days on which the first labels all have a count
+        # The days on which the first n labels all have a count; their sums are contiguous.
+        contiguous = list[tuple[np.int64, Sequence[Ints]]]()
         for day, weight in zip(self._days, weights, strict=False):
-            if isinstance(day.rows, slice) and weight:
-                whole.append((np.int64(weight), day.counts))
-            elif weight:  # a day's labels are distinct
+            if not weight:
+                continue
+            if isinstance(day.rows, slice):
+                contiguous.append((np.int64(weight), [day.counts]))
+            else:  # a day's labels are distinct, so that each is added once
                 total[day.rows] += weight * day.counts.astype(np.int64)
         for block in _blocks(total.size):
-            _add_up(total[block], [(weight, [counts]) for weight, counts in whole], block.start)
+            _add_terms(total[block], contiguous, block.start)
         return total
 
     def _numbers(self, measurement: int) -> list[Ints]:
-        """Return what was measured of all labels, in the order of their places: of those of a day,
-        and of each later day's new ones.
+        """Return the noisy numbers of a measurement in parts: those of all labels up to its day,
+        then those of each later day's new labels, in the order of their places.
         """
         return [day.measured[measurement] for day in self._days if measurement in day.measured]
 
     def _noise(self, size: int) -> Ints:
-        """Noise of measurements; each measurement of each label is given its own, once."""
+        """Draw the noise of one measurement of ``size`` labels, int64, shape (size,).
+
+        Every measurement of every label gets its noise once, on the day when both exist.
+        """
         scale = self.sensitivity.linf * self.mechanism.sigma * self._plan.unit
         if size:
             return gaussian_law(scale).sample(size, random_bits(self.rng))
         return np.empty(0, dtype=np.int64)
 
     def _answer(self, histogram: Histogram) -> Release:
-        """Post-processing of what has been measured so far."""
+        """Return the answer of the current day, by post-processing of all measurements."""
         totals = self._totals()
         values = np.rint(totals).astype(np.int64)
         places = np.arange(values.size)
@@ -489,11 +528,12 @@ class Stream:
         cut = len(values) > self.mechanism.k
         if cut:  # what is below the k-th value need not be sorted
             place = len(values) - self.mechanism.k
-            top = values >= np.partition(values, place)[place]
+            kth_value = np.partition(values, place)[place]
+            top = values >= kth_value
             values = values[top]
             places = places[top]
-        shown_names = map(self.names.__getitem__, places.tolist())
-        names = np.fromiter(shown_names, dtype=object, count=places.size)
+        candidates = map(self.names.__getitem__, places.tolist())
+        names = np.fromiter(candidates, dtype=object, count=places.size)
         best = descending(values, names)[: self.mechanism.k]
         charge = self.charge
         note = f"day {self.day} of {self.mechanism.days}"
@@ -512,32 +552,35 @@ class Stream:
         )
 
     def _totals(self) -> Array:
-        """Return the noisy totals; each depends only on its own label's measurements.
+        """Return the noisy total of each label, float64, shape (labels,).
 
-        A matrix product would add the terms of a row in an order that depends on how many rows
-        there are, and so on labels that are not shown: a total next to a half would be rounded by
-        whether another label has come.
+        Each total depends only on the measurements of its own label. A matrix product would not do:
+        it adds the terms of a row in an order that depends on the number of rows, so that rounding
+        a total could reveal whether another label, which is not shown, has occurred.
         """
         factors = self._plan.totals[self.day - 1]
         rows = np.flatnonzero(factors * (self._plan.measured_on < self.day)).tolist()
         measured = [(factors[row], self._numbers(row)) for row in rows]
         totals = np.zeros(len(self.names))
         for block in _blocks(totals.size):
-            _add_up(totals[block], measured, block.start)
+            _add_terms(totals[block], measured, block.start)
         return totals
 
     def _measurement(self, cut: bool) -> Measurement | None:
-        """For intervals; none for private labels, since the law of what passed is known from one
-        side only.
+        """State the law of the noise of the current day's totals, for intervals.
+
+        None is returned for private labels, whose law after the threshold is only bounded from one
+        side, and where the distance to normal noise is 1/4 or more. ``cut`` says that labels below
+        the k-th are missing.
         """
-        spread, rounding = (
-            float(each[self.day - 1]) for each in self.mechanism.total_noise(self.sensitivity)
-        )
-        if not self.public or rounding >= 0.25:
+        spreads, distances = self.mechanism.total_noise(self.sensitivity)
+        spread = float(spreads[self.day - 1])
+        distance = float(distances[self.day - 1])
+        if not self.public or distance >= 0.25:
             return None
-        # A total off by more than c + 1/2 is so by more than (c + 1/2) (1 - 2 rounding) of its
-        # normal noise.
-        noise = RoundedNormalNoise(spread / (1 - 2 * rounding))
+        # If a rounded total is off by more than c, its normal noise exceeds c + 1/2 - distance,
+        # which is at least (c + 1/2) (1 - 2 distance).
+        noise = RoundedNormalNoise(spread / (1 - 2 * distance))
         return Measurement(noise, len(self.names), whole=True, cut=cut)
 
     @property
@@ -551,7 +594,7 @@ class Stream:
         return self._days[-1]
 
     def header(self) -> dict[str, Any]:
-        """The state before the first day, as plain values: it stays the same on all days.
+        """Return the part of the state that stays the same on all days, as plain values.
 
         Raises:
             InvalidParameter: for a public label of a type of the caller's own.
@@ -578,10 +621,17 @@ class Stream:
         sensitivity: Sensitivity,
         rng: Rng = None,
     ) -> Stream:
-        """The stream of a ``header`` and of the ``last_day`` after each of its days, to go on with.
+        """Return a stream that continues after the given days.
 
-        A state must not be gone on from twice: two answers for one day would have noise of their
-        own.
+        Continue from a state only once: a second stream would answer the same day again, with
+        independent noise that is not paid for.
+
+        Args:
+            header: the ``header`` of the stream.
+            days: its ``last_day`` after each day, in order.
+            mechanism: the mechanism of the stream.
+            sensitivity: the sensitivity of the stream.
+            rng: None for cryptographically secure noise.
 
         Raises:
             InvalidParameter: where the state is not of such a stream.
@@ -591,43 +641,48 @@ class Stream:
             names = [from_plain(name) for name in header["names"]]
             if header.get("weights") is not None:  # earlier states had none
                 mechanism = mechanism.measured_by(header["weights"], int(header["unit"]))
-            kept = list(days)
-            names += [name for day in kept for name in day.names]
-            stream = cls(mechanism, sensitivity, public, names, rng, len(kept))
-            terms_of_stream = (str(mechanism), str(sensitivity), stream._digest)
-            found = (header["mechanism"], header["sensitivity"], header["strategy"])
+            earlier_days = list(days)
+            for day in earlier_days:
+                names.extend(day.names)
+            stream = cls(mechanism, sensitivity, public, names, rng, len(earlier_days))
+            own_terms = (str(mechanism), str(sensitivity), stream._digest)
+            stored_terms = (header["mechanism"], header["sensitivity"], header["strategy"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
-        stream._days = kept
-        if found != terms_of_stream or not stream._is_whole():
+        stream._days = earlier_days
+        if stored_terms != own_terms or not stream._is_complete():
             raise InvalidParameter(
                 "state: of another mechanism, or of a machine that factorises it otherwise"
             )
         return stream
 
-    def _is_whole(self) -> bool:
-        """Whether the days have the numbers of all labels, and no others."""
+    def _is_complete(self) -> bool:
+        """Return whether the days hold a number for each label and each measurement made so far,
+        and nothing else.
+        """
         labels = len(self.names)
         if len(self._rows) != labels or self.day > self.mechanism.days:
             return False
-        for measurement, on in enumerate(self._plan.measured_on.tolist()):
-            numbers = self._numbers(measurement)
-            size = sum(each.size for each in numbers)
-            if size != (labels if on < self.day else 0):
+        for measurement, measured_on in enumerate(self._plan.measured_on.tolist()):
+            expected = labels if measured_on < self.day else 0
+            size = sum(part.size for part in self._numbers(measurement))
+            if size != expected:
                 return False
         return all(_is_within(day, labels) for day in self._days)
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as plain values, for JSON: *private*, it holds counts and noise.
+        """Return the state as plain values for JSON; it is *private*: it holds counts and noise.
 
         Raises:
             InvalidParameter: for a label of a type of the caller's own.
         """
         days = [[day.places.tolist(), day.counts.tolist()] for day in self._days]
-        measured = [
-            [number for numbers in self._numbers(row) for number in numbers.tolist()]
-            for row in np.flatnonzero(self._plan.measured_on < self.day).tolist()
-        ]
+        measured: list[list[int]] = []
+        for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
+            numbers: list[int] = []
+            for part in self._numbers(measurement):
+                numbers.extend(part.tolist())
+            measured.append(numbers)
         return self.header() | {
             "day": self.day,
             "names": plain_names(self.names),
@@ -644,10 +699,10 @@ class Stream:
         sensitivity: Sensitivity,
         rng: Rng = None,
     ) -> Stream:
-        """The stream that ``to_dict`` wrote, to go on with the next day.
+        """Return the stream that ``to_dict`` wrote, ready for the next day.
 
-        A state must not be gone on from twice: two answers for one day would have noise of their
-        own.
+        Continue from a state only once: a second stream would answer the same day again, with
+        independent noise that is not paid for.
 
         Raises:
             InvalidParameter: where the state is not of such a stream.
@@ -655,14 +710,11 @@ class Stream:
         try:
             header = dict(plain)
             public = bool(plain["public"])
+            own = mechanism
             if plain.get("weights") is not None:
-                measurements = mechanism.measured_by(
-                    plain["weights"], int(plain["unit"])
-                ).measurements
-            else:
-                measurements = mechanism.measurements
-            days = _days_of(plain, measurements.measured_on)
-            if not public and days:  # which of the days a label came on does not matter
+                own = mechanism.measured_by(plain["weights"], int(plain["unit"]))
+            days = _days_from_plain(plain, own.measurements.measured_on)
+            if not public and days:  # the first day holds all labels instead
                 header["names"] = []
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
@@ -670,6 +722,7 @@ class Stream:
 
     @property
     def _digest(self) -> str:
+        """Return a hash of the measurements, by which a stored state is recognised."""
         return hashlib.sha256(self._plan.strategy.tobytes()).hexdigest()
 
 
@@ -677,24 +730,28 @@ _OUTSIDE = "histogram must have the stream's public domain, and no label outside
 
 
 def _blocks(labels: int) -> Iterator[slice]:
-    """Parts of the labels, each small enough to stay in a processor's cache."""
+    """Yield slices that cover ``labels`` labels, each small enough for a processor's cache."""
     for start in range(0, labels, _BLOCK):
         yield slice(start, min(start + _BLOCK, labels))
 
 
-def _add_up(block: Array, terms: Iterable[tuple[np.generic, Sequence[Ints]]], start: int) -> None:
-    """Add terms to the sums of the labels from ``start`` on, one after the other.
+def _add_terms(
+    block: Array, terms: Iterable[tuple[np.generic, Sequence[Ints]]], start: int
+) -> None:
+    """Add terms, one after the other, to the sums of the labels of a block.
 
     Args:
-        block: the sums, changed in place.
-        terms: a factor, and the numbers of all labels in parts; labels beyond them add nothing.
-        start: place of the block's first label.
+        block: the sums of the labels from ``start`` on, shape (n,), changed in place.
+        terms: a term is a factor and, in consecutive parts, the numbers of the labels from place 0
+            on; labels beyond the last part add nothing.
+        start: the place of the block's first label.
     """
     term = np.empty(block.size, dtype=block.dtype)
     for factor, parts in terms:
-        first = -start
+        first = -start  # index in the block of the part's first label
         for numbers in parts:
-            low, high = max(first, 0), min(first + numbers.size, block.size)
+            low = max(first, 0)
+            high = min(first + numbers.size, block.size)
             if low < high:
                 np.multiply(numbers[low - first : high - first], factor, out=term[low:high])
             first += numbers.size
@@ -702,7 +759,9 @@ def _add_up(block: Array, terms: Iterable[tuple[np.generic, Sequence[Ints]]], st
 
 
 def _texts_or_integers(labels: Array) -> Array | None:
-    """Labels that are texts or 64-bit integers throughout, as an array of such; None for others."""
+    """Return labels that are all texts, or all 64-bit integers, as an array of that type; None for
+    other labels.
+    """
     if labels.dtype != object:
         return labels
     if set(map(type, labels)) != {str}:
@@ -714,14 +773,16 @@ def _texts_or_integers(labels: Array) -> Array | None:
 
 
 def _are_the_same(labels: Array | None, others: Array | None) -> bool:
-    """Whether labels are the same ones in the same order; False where that is not seen at once."""
+    """Return whether two arrays hold the same labels in the same order; False also where one is
+    None or their types differ.
+    """
     if labels is None or others is None or labels.dtype != others.dtype:
         return False
     return labels.shape == others.shape and bool((labels == others).all())
 
 
 def _is_within(day: StreamDay, labels: int) -> bool:
-    """Whether the counts of a day are of labels that are there."""
+    """Return whether all places of a day's counts are below ``labels``, the number of labels."""
     if isinstance(day.rows, slice):
         return day.counts.size <= labels
     places = day.rows
@@ -730,28 +791,35 @@ def _is_within(day: StreamDay, labels: int) -> bool:
     return not places.size or bool(places.min() >= 0 and places.max() < labels)
 
 
-def _days_of(plain: Mapping[str, Any], measured_on: Array) -> list[StreamDay]:
-    """The days of a state as plain values; all labels of a private domain are those of its first
-    day.
+def _days_from_plain(plain: Mapping[str, Any], measured_on: Array) -> list[StreamDay]:
+    """Return the days of a state that ``Stream.to_dict`` wrote.
+
+    The state does not say on which day a private label came; all are given to the first day, which
+    makes no difference to later answers.
+
+    Args:
+        plain: the state.
+        measured_on: the index of the day on which each measurement is made, shape (measurements,).
+
+    Raises:
+        ValueError: when the state has another number of days than it says.
     """
     count = int(plain["day"])
-    names = [from_plain(name) for name in plain["names"]]
-    done = np.flatnonzero(measured_on < count).tolist()
-    numbers = dict(zip(done, plain["measured"], strict=True))
+    names = list(map(from_plain, plain["names"]))
+    finished = np.flatnonzero(measured_on < count).tolist()
+    numbers = dict(zip(finished, map(_integers, plain["measured"]), strict=True))
     days = list[StreamDay]()
-    for histogram_identity, (rows, counts) in zip(plain["given"], plain["days"], strict=True):
+    for given, entries in zip(plain["given"], plain["days"], strict=True):
+        rows, counts = map(_integers, entries)
         new = names if not days and not plain["public"] else []
-        measured = {
-            place: _integers(numbers[place])
-            for place in np.flatnonzero(measured_on == len(days)).tolist()
-        }
-        days.append(
-            StreamDay.of(str(histogram_identity), new, _integers(rows), _integers(counts), measured)
-        )
+        on_this_day = np.flatnonzero(measured_on == len(days))
+        measured = {key: numbers[key] for key in on_this_day.tolist()}
+        days.append(StreamDay.of(str(given), new, rows, counts, measured))
     if len(days) != count:
         raise ValueError("the days are not as many as the state says")
     return days
 
 
 def _integers(values: Sequence[int]) -> Array:
+    """Return the values as int64, shape (n,)."""
     return np.array(values, dtype=np.int64)

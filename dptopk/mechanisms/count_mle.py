@@ -27,8 +27,7 @@ from dptopk.release.release import Release
 
 @dataclass(frozen=True, kw_only=True)
 class CountMLE(Mechanism):
-    """Noisy counts of ranked labels, drawn towards the counts x_1 >= x_2 >= ... >= 0 that are the
-    most likely.
+    """Noisy counts of ranked labels, moved towards the most likely counts x_1 >= x_2 >= ... >= 0.
 
     The ranking was drawn with noise, so the order may be wrong. With y the noisy counts and f their
     isotonic fit, the release is y + w (f - y) with w in [0, 1] from y and f alone: the fit counts
@@ -38,7 +37,7 @@ class CountMLE(Mechanism):
     from the continuous one). ``shrink=False`` releases f itself, as published; that is better only
     where the order is right.
 
-    Charge: that of the noise on as many labels; all else is post-processing.
+    Charge: the charge of ``noise`` on the labels of the ranking; all else is post-processing.
 
     Args:
         noise: KnownGaussian(...), KnownLaplace(...) or Centred(...).
@@ -67,37 +66,40 @@ class CountMLE(Mechanism):
         validate.instance(bool, shrink=self.shrink)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The charge of the noise; ``labels`` = how many labels the ranking has, needed where l0 is
-        None.
+        """Return the charge of the noise; ``labels`` is the number of labels in the ranking, which
+        must be given where l0 is None.
         """
         return self.noise.charge(sensitivity, labels=labels)
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
-        """Return the charge of a release with n passes."""
+        """Return the charge of measuring the counts of the same labels ``passes`` times."""
         return self.noise.repeated(sensitivity, labels, passes)
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Return the value of the noise, before the fit."""
+        """Return the standard deviation of the noise on one count, before the fit."""
         return self.noise.count_noise(sensitivity, labels=labels)
 
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
-        """Return the value of the noise, before the fit."""
+        """Return the half-width of the noise on one count, before the fit."""
         return self.noise.count_width(sensitivity, labels=labels, confidence=confidence)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """Return the selection noise of the counts before the fit."""
+        """Return the standard deviation of the noise on one count, before the fit."""
         return self.noise.selection_noise(sensitivity)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
-        """None: all labels of the ranking are counted."""
+        """Return None, because all labels of the ranking are counted and none is hidden."""
         return self.noise.appears_at(sensitivity, probability=probability)
 
     def fit(self, measured: Array, sensitivity: Sensitivity, passes: int = 1) -> Array:
-        """The counts released for noisy counts in the order of the ranking, float64, shape (n,).
+        """Return the counts to release, float64, shape (n,).
 
-        ``passes``: how many measurements the noisy counts are the mean of.
+        Args:
+            measured: noisy counts in the order of the ranking, shape (n,).
+            sensitivity: the histogram's.
+            passes: how many measurements ``measured`` is the mean of.
         """
         if not self.shrink or not len(measured):
             return self._published(measured)
@@ -105,17 +107,17 @@ class CountMLE(Mechanism):
         return measured + weight * (fitted - measured)
 
     def error(self, measured: Array, sensitivity: Sensitivity) -> float:
-        """An estimate of the root mean square error of ``fit(measured)``, from what was released:
-        costs nothing.
+        """Estimate the root mean square error of ``fit(measured)`` from what was released, at no
+        privacy cost.
 
         Args:
             measured: the noisy counts in the order of the ranking (Release.measured).
             sensitivity: the histogram's.
 
         Returns:
-            Stein's unbiased estimate (over continuous Gaussian noise; else an estimate), not below
-            the error that is left where the order is right, sqrt(blocks/k) of the noise. Of the
-            published fit (shrink=False) as well.
+            Stein's estimate of the error of a count, with either value of ``shrink``; unbiased for
+            continuous Gaussian noise before it is raised to at least sqrt(blocks/k) times the
+            noise, the error that remains where the order is right.
         """
         k = len(measured)
         if k == 0:
@@ -125,16 +127,20 @@ class CountMLE(Mechanism):
         own, shared = self.variances(sensitivity)
         blocks = _blocks(fitted, clip=shared == 0)
         square = float(((fitted - measured) ** 2).sum())
-        shrunk = own * (k - weight * max(k - blocks - 2, 0))
-        whole = square + own * (2 * blocks - k)
-        risk = shrunk if weight < 1 else whole
+        # Stein's estimate of the sum of squared errors, for y + w (f - y) with w < 1 and for f.
+        if weight < 1:
+            risk = own * (k - weight * max(k - blocks - 2, 0))
+        else:
+            risk = square + own * (2 * blocks - k)
         return math.sqrt(max(risk, own * blocks) / k + shared)
 
     def _target(
         self, measured: Array, sensitivity: Sensitivity, passes: int = 1
     ) -> tuple[Array, float]:
-        """The isotonic fit and the weight w. A noise that all counts share moves the fit as it
-        moves them.
+        """Return the isotonic fit f, shape (n,), and the weight w of the class docstring.
+
+        Noise that all counts share moves the fit as much as the counts, so that w depends on the
+        own noise alone; then the fit is not clipped at 0.
         """
         own, shared = self.variances(sensitivity)
         own /= passes
@@ -147,11 +153,14 @@ class CountMLE(Mechanism):
         return fitted, spare / square
 
     def variances(self, sensitivity: Sensitivity) -> tuple[float, float]:
-        """Variance of the noise that each count has for itself, and of the noise that all share."""
+        """Return the variance of each count's own noise, and that of the noise that all counts
+        share (0 if there is none).
+        """
         noise = self.noise.noise_of(sensitivity, None)
         return noise.own_std**2, noise.shared_std**2
 
     def _published(self, measured: Array) -> Array:
+        """Return the fit of maximum likelihood, without shrinkage, float64, shape (n,)."""
         if isinstance(self.noise, Centred):
             return isotonic_least_squares(measured, clip=False)
         if isinstance(self.noise, KnownGaussian):
@@ -159,11 +168,13 @@ class CountMLE(Mechanism):
         return isotonic_median(measured)
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """Refused: the ranking is given."""
+        """Refuse to simulate a selection, because the ranking is an input."""
         raise InvalidParameter("CountMLE selects no labels: it counts those of a ranking")
 
     def recount_error(self, true: Array, shown: Array, scene: SimulationInput) -> Array:
-        """Return the error of fitted counts, measured as often as the charge of k counts allows."""
+        """Return the simulated sum of squared errors of the fitted counts, measured as often as
+        the charge of k counts allows, float64, shape (draws,).
+        """
         k = scene.k
         sensitivity = scene.sensitivity
         kind = "laplace" if isinstance(self.noise, KnownLaplace) else "normal"
@@ -179,7 +190,15 @@ class CountMLE(Mechanism):
     def _square_error(
         self, truth: Array, noise: Array, sensitivity: Sensitivity, passes: int
     ) -> float:
-        """The square error of the fit to counts with noise of variance 1; the last is shared."""
+        """Return the sum of squared errors of the fit to one draw of noisy counts.
+
+        Args:
+            truth: the true counts, shape (n,).
+            noise: standard noise of variance 1: each count's own, in order, and last the value
+                that all counts share; at least n + 1 values.
+            sensitivity: the histogram's.
+            passes: how many measurements are averaged.
+        """
         own, shared = self.variances(sensitivity)
         scale = math.sqrt(own) / math.sqrt(passes)
         measured = truth + scale * noise[: len(truth)] + math.sqrt(shared) * noise[-1]
@@ -187,20 +206,25 @@ class CountMLE(Mechanism):
         return float(((fitted - truth) ** 2).sum())
 
     def passes(self, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
-        """Return how often n rows can be counted for at most this charge."""
+        """Return how many times ``rows`` counts can be measured for at most this charge; at least
+        once.
+        """
         if rows:
-            return _passes(self, charge, sensitivity, rows)
+            return _most_passes(self, charge, sensitivity, rows)
         return 1
 
     def release_options(
         self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool
     ) -> dict[str, Any]:
-        """The ranking, and how often to count it."""
+        """Return the options ``ranking`` and ``passes`` of ``release``.
+
+        With ``average`` the counts are measured as often as ``charge`` allows, else once.
+        """
         passes = self.passes(charge, sensitivity, len(released)) if average else 1
         return {"ranking": released, "passes": passes}
 
     def scaled(self, factor: float) -> Self:
-        """The same fit of counts with scaled noise."""
+        """Return the mechanism with its noise divided by ``factor`` and the same fit."""
         return replace(self, noise=self.noise.scaled(factor))
 
     def check(self, histogram: Histogram, *, ranking: Labels) -> None:
@@ -210,8 +234,9 @@ class CountMLE(Mechanism):
         self.charge(histogram.sensitivity, labels=len(self._rows(histogram, ranking)))
 
     def _rows(self, histogram: Histogram, ranking: Labels) -> Rows:
-        """The rows in the order of the ranking; never in the histogram's own order, which may be
-        that of the counts.
+        """Return the rows to count, in the order of the ranking.
+
+        The order of the histogram is never used: it may be that of the true counts.
         """
         if ranking is None:
             raise InvalidParameter("ranking must be a Release or a sequence of labels, got None")
@@ -225,7 +250,7 @@ class CountMLE(Mechanism):
         ranking: Labels,
         passes: int = 1,
     ) -> Release:
-        """Fitted counts, real numbers, rows in the order of the ranking.
+        """Release fitted counts, real numbers, with the rows in the order of the ranking.
 
         Args:
             histogram: a public or a complete histogram, or the very histogram that ``ranking`` was
@@ -234,8 +259,8 @@ class CountMLE(Mechanism):
                 source.
             ranking: a Release, or labels in descending order that are public or were released
                 before; a label without a row has count 0.
-            passes: measure that many times, at a larger charge, and release the mean: of Centred
-                noise only Z is drawn again. Intervals are those of the first measurement.
+            passes: how many measurements to average, at a larger charge; of Centred noise only Z
+                is drawn again. Intervals are those of the first measurement.
 
         Raises:
             InvalidParameter: before anything is drawn.
@@ -260,8 +285,9 @@ class CountMLE(Mechanism):
 
 
 def isotonic_least_squares(values: Array, *, clip: bool = True) -> Array:
-    """The least-squares fit over x_1 >= x_2 >= ... >= 0, exact, linear time, float64, shape (n,);
-    clip=False: any sign.
+    """Return the least-squares fit to ``values`` over x_1 >= x_2 >= ... >= 0, float64, shape (n,).
+
+    It takes linear time and is exact up to rounding. ``clip=False`` drops the condition x >= 0.
 
     >>> isotonic_least_squares(np.array([3, 5, -2])).tolist()
     [4.0, 4.0, 0.0]
@@ -278,8 +304,8 @@ def isotonic_least_squares(values: Array, *, clip: bool = True) -> Array:
 
 
 def _blocks(fitted: Array, *, clip: bool) -> int:
-    """The dimension of the face that a falling fit lies in: its different values, of a clipped fit
-    those above 0.
+    """Return the number of different values in a non-increasing fit, of a clipped fit those above
+    0; it is the dimension of the face of the cone that the fit lies in.
     """
     values = fitted[fitted > 0] if clip else fitted
     if not len(values):
@@ -289,7 +315,8 @@ def _blocks(fitted: Array, *, clip: bool) -> int:
 
 
 def isotonic_median(values: Array) -> Array:
-    """A least-absolute-deviations fit over x_1 >= x_2 >= ... >= 0, float64, shape (n,).
+    """Return the least-absolute-deviations fit to ``values`` over x_1 >= x_2 >= ... >= 0, float64,
+    shape (n,).
 
     Of the optima it is the one with the least squared distance to ``values``: the limit, for a
     vanishing weight on the squares, of a strictly convex isotonic fit. Its pool-adjacent-violators
@@ -313,22 +340,37 @@ def isotonic_median(values: Array) -> Array:
 def _pool(
     left: tuple[float, int, list[int]], right: tuple[float, int, list[int]]
 ) -> tuple[float, int, list[int]]:
-    small, large = sorted((left[2], right[2]), key=len)
-    if len(small) < 8:
-        for member in small:
-            insort(large, member)
-    else:
-        large = sorted(large + small)
-    total = left[1] + right[1]
-    n = len(large)
-    low = large[(n - 1) // 2]
-    high = large[n // 2]
+    """Merge two neighbouring blocks of ``isotonic_median``: value, sum and sorted members.
+
+    The lists of members are reused; the value is the mean clipped to the interval of medians.
+    """
+    _, left_sum, left_members = left
+    _, right_sum, right_members = right
+    total = left_sum + right_sum
+    members = _merged(left_members, right_members)
+    n = len(members)
+    low = members[(n - 1) // 2]
+    high = members[n // 2]
     value = min(max(total / n, float(low)), float(high))
-    return value, total, large
+    return value, total, members
+
+
+def _merged(left: list[int], right: list[int]) -> list[int]:
+    """Return the members of two sorted lists, sorted; the longer list may be changed in place."""
+    small, large = sorted((left, right), key=len)
+    if len(small) >= 8:
+        return sorted(large + small)
+    for member in small:  # a few insertions are faster than a sort
+        insort(large, member)
+    return large
 
 
 @lru_cache(maxsize=4096)
-def _passes(mechanism: CountMLE, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
+def _most_passes(mechanism: CountMLE, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
+    """Return the largest number of passes over ``rows`` >= 1 counts that ``charge`` includes, at
+    least 1.
+    """
+
     def too_many(passes: int) -> bool:
         return not charge.includes(mechanism.repeated(sensitivity, rows, passes))
 

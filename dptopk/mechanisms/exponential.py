@@ -44,17 +44,17 @@ class Exponential(PublicSelection):
     noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Exactly BR(ε); ``labels`` makes no difference because no counts are released."""
+        """Return BR(ε), exactly; ``labels`` makes no difference because no counts are released."""
         add_remove(sensitivity)
         return Charge({BoundedRange(self.epsilon): 1})
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """The largest count with Gumbel noise."""
+        """Simulate the selection of the label with the largest count plus Gumbel noise."""
         noise = scene.noise("gumbel", self.utility_range / self.epsilon)
         return noisy_largest(replace(scene, k=1), noise)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """Return the standard deviation of Gumbel noise."""
+        """Return the standard deviation of the Gumbel noise on a utility."""
         return gumbel_std(self.utility_range / self.epsilon)
 
     def check(self, histogram: Histogram, *, utilities: Utilities | None = None) -> None:
@@ -106,7 +106,7 @@ class Exponential(PublicSelection):
     def rows(
         self, histogram: Histogram, bits: Bits, *, utilities: Utilities | None = None
     ) -> Sequence[int] | Ints:
-        """Draw one row."""
+        """Draw the index of one row, by its utility or else by its count."""
         if utilities is not None:
             rate = selection_rate(self.epsilon, self.utility_range)
             scores = _checked(utilities, histogram.domain_size)
@@ -123,11 +123,12 @@ class Exponential(PublicSelection):
 
 
 def _checked(utilities: Utilities, size: int) -> Array:
-    """Utilities as they are: int64 where all are integers, else float64, never an integer rounded
-    to a float.
+    """Return the utilities as an array of their exact values, shape (size,): int64 where all are
+    integers, else float64.
 
     Raises:
-        InvalidParameter: naming what does not fit, never a value.
+        InvalidParameter: for another shape, for values that are not finite, or for integers that
+            the array would round; the message never shows a value.
     """
     if hasattr(utilities, "dtype"):
         array = np.asarray(utilities)
@@ -151,6 +152,12 @@ def _checked(utilities: Utilities, size: int) -> Array:
 
 
 def _from_objects(array: Array) -> Array:
+    """Return an array of Python numbers as int64 or float64, of the same shape, if that rounds
+    none of them.
+
+    Raises:
+        InvalidParameter: for other objects, or integers that would be rounded.
+    """
     listed = array.ravel().tolist()
     values = [value.item() if isinstance(value, np.generic) else value for value in listed]
     kinds = set(map(type, values))

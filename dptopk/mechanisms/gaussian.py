@@ -48,13 +48,15 @@ class KnownGaussian(IndependentNoise):
     noise_grows_with = ("sigma",)
 
     def cost(self, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
-        """The discrete Gaussian pair."""
-        return DiscreteGaussianDP(
-            self.spread(sensitivity), sensitivity.linf if shift is None else shift
-        )
+        """Return the cost of discrete Gaussian noise on a count that one user moves by at most
+        ``shift``; None means linf.
+        """
+        shift = sensitivity.linf if shift is None else shift
+        return DiscreteGaussianDP(self.spread(sensitivity), shift)
 
     def costs(self, sensitivity: Sensitivity, touched: int) -> Mapping[Cost, int]:
-        """One pair a count; or, where a user's total is capped, one Gaussian of the whole move.
+        """Return one cost for each touched count; or, where a user's total is capped, one Gaussian
+        cost of the whole move if that is less.
 
         Noise of scale s moved by one is dominated by a Gaussian of some μ' (docs/notes/filters.md),
         moved by v by one of v μ', so that all together cost at most μ' times the norm of the move.
@@ -64,13 +66,17 @@ class KnownGaussian(IndependentNoise):
             return apart
         scale = self.spread(sensitivity)
         mu = math.nextafter(dominating_mu(scale) * move_norm(sensitivity, touched), math.inf)
-        less = mu**2 < touched * (sensitivity.linf / scale) ** 2
-        if less:
+        if mu**2 < touched * (sensitivity.linf / scale) ** 2:
             return {GaussianDP(mu): 1}
         return apart
 
     def spread(self, sensitivity: Sensitivity) -> float:
-        """linf·sigma in counts, the one scale that both the sampler and the charge use."""
+        """Return the scale linf·sigma in counts, the one number that both the sampler and the
+        charge use.
+
+        Raises:
+            InvalidParameter: when it is so large that noise could leave the 64-bit integers.
+        """
         scale = sensitivity.linf * self.sigma
         if scale > LARGEST_SCALE:
             raise InvalidParameter(
@@ -79,16 +85,18 @@ class KnownGaussian(IndependentNoise):
         return scale
 
     def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> ExactNoise:
-        """Discrete Gaussian noise."""
+        """Return the exact sampler of the discrete Gaussian, conditioned on [-bound, bound] if a
+        bound is given.
+        """
         return gaussian_law(self.spread(sensitivity), bound)
 
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """Rounded normals."""
+        """Simulate the noise by rounded normal variables."""
         normal = scene.noise("normal", self.spread(scene.sensitivity))
         return lambda number: np.rint(normal(number))
 
     def law(self, sensitivity: Sensitivity) -> GaussianNoise:
-        """Discrete Gaussian noise of the scale linf·sigma."""
+        """Return the law of discrete Gaussian noise of the scale linf·sigma."""
         return GaussianNoise(self.spread(sensitivity))
 
 
@@ -121,7 +129,7 @@ class UnknownGaussian(IndependentCounts, NoisyFloorMechanism):
 
     @cached_property
     def counting(self) -> KnownGaussian:
-        """The mechanism for known domains that has this noise."""
+        """Return the mechanism for known domains that has this noise."""
         return KnownGaussian(sigma=self.sigma)
 
 
@@ -166,7 +174,7 @@ class TruncatedGaussian(CutMechanism):
         return super().moving(sensitivity)
 
     def bound(self, sensitivity: Sensitivity) -> int:
-        """T: the noise stays in [-T, T]."""
+        """Return T, such that the noise is cut to [-T, T]."""
         bound = super().bound(sensitivity)
         checked_offset(sensitivity.linf + 2 * bound, "delta")
         return bound
@@ -175,10 +183,9 @@ class TruncatedGaussian(CutMechanism):
         """Return the lead that a noisy count needs over 0 (whole histogram) or the noisy floor
         (d_bar): T or linf + 2T.
 
-        Whole: a touched label that only one of two neighbours has counts at most linf there, and
-        passes T when its
-        noise is one of the linf outermost values: with the probability q that the δ of a touched
-        label pays for.
+        For the whole histogram: a label that only one of two neighbours has counts at most linf
+        there. It passes T only if its noise is one of the linf outermost values; that has the
+        probability q, which δ pays for.
         """
         bound = self.bound(sensitivity)
         if self.d_bar is None:
@@ -187,12 +194,12 @@ class TruncatedGaussian(CutMechanism):
 
     @cached_property
     def counting(self) -> KnownGaussian:
-        """The mechanism for known domains that has this noise before it is cut."""
+        """Return the mechanism for known domains that has this noise before it is cut."""
         return KnownGaussian(sigma=self.sigma)
 
     @property
     def floor_rank(self) -> int | None:
-        """The rank after d_bar, in the form that is cut there."""
+        """Return d_bar + 1, the rank of the floor; None for the whole-histogram form."""
         if self.d_bar is None:
             return None
         return self.d_bar + 1

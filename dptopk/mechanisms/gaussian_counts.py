@@ -23,16 +23,15 @@ from dptopk.release.intervals import Measurement
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianCounts(CountingMechanism):
-    """Centred discrete Gaussian noise whose scale is chosen by the number of labels, so that all
-    cost one mu.
+    """Centred discrete Gaussian noise whose scale depends on the number of labels, so that any
+    number of counts costs the same mu.
 
     Charge: GaussianDP(mu), for any number of labels and any l0. So it may be composed with the
-    mechanism that
-    finds the labels, although their number is known only afterwards. Neighbours: add or remove one
-    user.
+    mechanism that finds the labels, although their number is known only afterwards. Neighbours: add
+    or remove one user.
 
     Args:
-        mu: of all counts together.
+        mu: μ of the Gaussian cost of all counts together.
 
     Source: centred noise as in ``Centred``. Discrete noise of scale s is not (1/s)-Gaussian: the d
     noises of d labels and their common one have dominating μ' (docs/notes/filters.md), whose
@@ -50,11 +49,11 @@ class GaussianCounts(CountingMechanism):
     noise_falls_with = ("mu",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One GaussianDP, for every number of ``labels``, also for none.
+        """Return one GaussianDP, the same for every number of ``labels``.
 
         Raises:
-            InvalidParameter: when no noise of one label, or of 2^48 labels, can be drawn for this
-            mu.
+            InvalidParameter: when the noise of one label, or of 2^48 labels, cannot be drawn for
+                this mu.
         """
         if not add_remove(sensitivity).linf * 2.0**24 / LARGEST_SCALE <= self.mu <= 1e100:
             raise InvalidParameter(
@@ -64,32 +63,34 @@ class GaussianCounts(CountingMechanism):
         return Charge({GaussianDP(self.mu): 1})
 
     def noise(self, sensitivity: Sensitivity, labels: int) -> Centred:
-        """Return the noise for n >= 1 counts; the squares of its dominating μ' sum to at most
-        mu².
+        """Return the mechanism that adds the noise to ``labels`` >= 1 counts; it costs at most
+        GaussianDP(mu).
         """
         return _noise(self.mu, add_remove(sensitivity).linf, validate.count(labels=labels))
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """Describe the noise of n counts to intervals."""
+        """State the law of the noise on ``labels`` counts, for intervals."""
         return self.noise(sensitivity, max(labels, 1)).measurement(sensitivity, labels, whole=whole)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw as Centred.draw_noise does, for ``size`` counts."""
+        """Draw the noise of ``size`` counts in steps of 1/2, int64, shape (size,)."""
         return self.noise(sensitivity, max(size, 1)).draw_noise(sensitivity, size, bits)
 
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """Draw as Centred.float_noise does."""
+        """Simulate the noise on ``labels`` counts, as ``Centred.float_noise`` does."""
         return self.noise(scene.sensitivity, max(labels, 1)).float_noise(scene, labels)
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
-        """Measure as Centred does: multiples of 1/2."""
+        """Return the rows' noisy counts, multiples of 1/2 in the order of the rows, float64, shape
+        (n,).
+        """
         return self.noise(sensitivity, max(len(rows), 1)).measure(sensitivity, rows, rng)
 
 
 @lru_cache(maxsize=256)
 def _noise(mu: float, linf: int, labels: int) -> Centred:
-    """Scales in the best ratio, σ_Z/σ_Y = labels^(1/4), enlarged until the certified squares are
-    within mu².
+    """Return centred noise whose scales have the best ratio, σ_Z/σ_Y = labels^(1/4), and are
+    enlarged until the sum of squares of the dominating μ' of all noises is at most mu².
     """
     moved = Sensitivity(linf=linf)
     sigma = math.sqrt(labels + math.sqrt(labels)) / mu

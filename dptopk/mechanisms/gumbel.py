@@ -35,8 +35,8 @@ from dptopk.release.release import Release
 
 
 class _Selections(LabelsOnly):
-    """Common base of both mechanisms: k selections of epsilon each, or the clocks that they consist
-    of.
+    """Base of KnownGumbel and UnknownGumbel, charged as k selections of epsilon each or as the
+    exponential clocks that one user can change.
     """
 
     k: int
@@ -48,7 +48,7 @@ class _Selections(LabelsOnly):
         validate.parameters(self, charge_as=partial(validate.member, CHARGES))
 
     def __repr__(self) -> str:
-        """Return the text of a dataclass, without arguments at their default."""
+        """Return the text of a dataclass, without the arguments that have their default value."""
         shown = []
         for part in fields(self):  # type: ignore[arg-type]
             value = getattr(self, part.name)
@@ -57,27 +57,40 @@ class _Selections(LabelsOnly):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """Return the standard deviation of Gumbel noise."""
+        """Return the standard deviation of the Gumbel noise on a count."""
         return gumbel_std(sensitivity.linf / self.epsilon)
 
     def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
-        """1 - exp(-exp(-x))."""
+        """Return the probability that Gumbel noise exceeds each gap: 1 - exp(-exp(-x)) with x =
+        epsilon·gap/linf.
+        """
         scaled = gaps * -self.epsilon / sensitivity.linf
         rates = np.exp(np.minimum(scaled, 50.0))
         chances: Array = -np.expm1(-rates)
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """The difference of two Gumbel variables is logistic."""
+        """Return the probability that a label is selected after one whose count is lower by
+        ``gap``; the difference of two Gumbel variables is logistic.
+        """
         scaled = self.epsilon * gap / sensitivity.linf
         return 1 / (1 + math.exp(min(scaled, 700.0)))
 
     def float_noise(self, scene: SimulationInput) -> Noise:
-        """Draw Gumbel noise of the scale linf/epsilon."""
+        """Simulate Gumbel noise of the scale linf/epsilon: a function of the number of a block of
+        draws.
+        """
         return scene.noise("gumbel", scene.sensitivity.linf / self.epsilon)
 
     def _cost(self, linf: int, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
-        """The charge of these selections, or of all clocks that one user can change."""
+        """Return the charge of a number of selections or of clocks, as ``charge_as`` says.
+
+        Args:
+            linf: how far one user moves a count.
+            selections: how many selections are made.
+            clocks: how many clocks one user can change; None if that is unbounded.
+            delta: mass of bad events to add.
+        """
         selection_rate(self.epsilon, linf)
         if self.charge_as == "bounded_range":
             return Charge(
@@ -117,17 +130,17 @@ class KnownGumbel(_Selections, PublicSelection):
     charge_as: ChargeAs = "bounded_range"
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Exactly k × BR(ε), or l0 clocks; ``labels`` makes no difference because no counts are
-        released.
+        """Return exactly k × BR(ε), or l0 × Clock(ε); ``labels`` makes no difference because no
+        counts are released.
         """
         return self._cost(add_remove(sensitivity).linf, self.k, sensitivity.l0)
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """The k largest counts with Gumbel noise."""
+        """Simulate the selection of the k labels with the largest count plus Gumbel noise."""
         return noisy_largest(scene, self.float_noise(scene))
 
     def rows(self, histogram: Histogram, bits: Bits) -> Ints:
-        """Draw k rows, in the order of selection."""
+        """Draw the indices of k rows, in the order of selection."""
         linf = histogram.sensitivity.linf
         absent = histogram.absent
         return gumbel_top_k(
@@ -177,19 +190,19 @@ class UnknownGumbel(TopSlots, _Selections):
         validate.count(at_least=self.k, d_bar=self.d_bar)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """At most k × BR(ε) + δ, or the clocks + δ; ``labels`` makes no difference: no counts are
-        released.
+        """Return k × BR(ε) + δ, the most that a release can cost, or min(l0, d_bar) × Clock(ε) +
+        δ; ``labels`` makes no difference because no counts are released.
         """
         self.threshold_offset(sensitivity)
         return self._charge(self.k, sensitivity)
 
     def _charge(self, selections: int, sensitivity: Sensitivity) -> Charge:
-        return self._cost(
-            sensitivity.linf, selections, special_slots(sensitivity, self.d_bar), self.delta
-        )
+        """Return the charge of a release that made this many selections, that of ⊥ included."""
+        clocks = special_slots(sensitivity, self.d_bar)
+        return self._cost(sensitivity.linf, selections, clocks, self.delta)
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
-        """The c by which the score of ⊥ is above h_(d_bar+1) + linf."""
+        """Return the c by which the score of ⊥ exceeds h_(d_bar+1) + linf."""
         return gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
@@ -204,7 +217,9 @@ class UnknownGumbel(TopSlots, _Selections):
         return offset + math.ceil(sensitivity.linf / self.epsilon * odds)
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """Select the k largest counts with Gumbel noise, those above ⊥ only."""
+        """Simulate the selection of the k labels with the largest count plus Gumbel noise, up to
+        the draw of ⊥.
+        """
         noise = self.float_noise(scene)
         offset = self.threshold_offset(scene.sensitivity)
         return largest_above(scene, noise, self.floor_rank, offset)
@@ -221,15 +236,15 @@ class UnknownGumbel(TopSlots, _Selections):
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        seen = self.slots(histogram)
+        top = self.slots(histogram)
         sensitivity = histogram.sensitivity
-        stop = Fraction(seen.floor + self.threshold_offset(sensitivity))
+        stop = Fraction(top.floor + self.threshold_offset(sensitivity))
         bits = random_bits(rng)
         linf = sensitivity.linf
         chosen = gumbel_top_k(
-            seen.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, stop=stop
+            top.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, stop=stop
         )
-        labels = tuple(seen.labels[chosen.indices].tolist())
+        labels = tuple(top.labels[chosen.indices].tolist())
         charge = self._charge(len(labels) + chosen.stopped, sensitivity)
         note = "stopped at the threshold" if chosen.stopped else ""
         return Release.drawn(

@@ -13,9 +13,9 @@ from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 
 
 class Sequences:
-    """Sequences of k ranks and their gaps.
+    """The sequences of k ranks and their gaps: the largest h_(i) - h_{s_i} over the places i.
 
-    A sequence has a gap of at most g >= 0 when its i-th rank is among the n_i(g) labels whose
+    A sequence s has a gap of at most g >= 0 when its i-th rank is among the n_i(g) labels whose
     counts are at least h_(i) - g. These sets grow with i, so there are Π (n_i - (i - 1)) such
     sequences.
     """
@@ -29,6 +29,9 @@ class Sequences:
         self.highest = int(top[0]) - ranked.count(ranked.size - 1)
 
     def _within(self, slack: int) -> list[int]:
+        """Return n_1, ..., n_k: how many ranks each place can have at a gap of at most
+        ``slack``.
+        """
         if slack < 0:
             return list(range(1, self._top.size + 1))
         return self._ranked.at_least(self._top - slack).tolist()
@@ -39,18 +42,22 @@ class Sequences:
         return math.prod(end - place for place, end in ends)
 
     def log_size(self, slacks: Ints) -> Floats:
-        """The logarithm of that, about right."""
+        """Return the logarithm of ``size`` for each slack, in floating point, shape of
+        ``slacks``.
+        """
         ends = self._ranked.at_least(self._top - np.maximum(slacks, 0)[:, None])
         choices = ends - np.arange(self._top.size)  # at each place
         logs: Floats = np.log(choices).sum(axis=1)
         return np.where(slacks < 0, 0.0, logs)
 
     def draw(self, slack: int, bits: Bits) -> list[int]:
-        """One of them, uniformly."""
+        """Draw one of the sequences with a gap of at most ``slack``, uniformly."""
         return uniform_distinct(0, self._within(slack), bits)
 
     def gap(self, answer: list[int]) -> int:
-        """The largest shortfall of a place; for the one best sequence, minus its smallest step."""
+        """Return the largest shortfall h_(i) - h_{s_i} of a place; for a unique best sequence,
+        minus the smallest difference between successive counts.
+        """
         places = zip(self._top.tolist(), answer, strict=True)
         shortfall = max(best - self._ranked.count(rank) for best, rank in places)
         if shortfall > 0:

@@ -1,6 +1,4 @@
-"""Common base of mechanisms that draw a whole answer at once: refusals, the charge, and the
-release.
-"""
+"""The base of mechanisms that draw a whole answer at once: their checks, charge and release."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ from dptopk.mechanisms.samplers.level_set_sampling import Answers, Ranked, draw_
 from dptopk.mechanisms.samplers.random import Bits
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, at_once
 
-LEAST_RATE = Fraction(
-    1, 10**280
-)  # smaller rates are not floats of full precision; scores of inverse ones overflow
+# Rates below this are close to the smallest float of full precision (1e-308); with a rate above
+# its inverse, scores overflow.
+LEAST_RATE = Fraction(1, 10**280)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ class JointSelection(PublicSelection):
     cost: ClassVar[type[BoundedRange] | type[PureDP]] = PureDP
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One cost of ε; ``labels`` makes no difference because no counts are released."""
+        """Return one cost of ε; ``labels`` makes no difference because no counts are released."""
         add_remove(sensitivity)
         return Charge({self.cost(self.epsilon): 1})
 
@@ -53,27 +51,33 @@ class JointSelection(PublicSelection):
 
 
 class AtOnce(JointSelection):
-    """Base of those that draw an answer from all that have a slack: level_set_sampling."""
+    """Base of the mechanisms that draw an answer by its gap, the exponential mechanism over all
+    possible answers (samplers.level_set_sampling).
+    """
 
     cost: ClassVar[type[BoundedRange]] = BoundedRange
-    #: The answers that k of the ranked labels can give.
+    #: Takes the ranked labels and k; returns the possible answers with their gaps.
     answers: ClassVar[Callable[..., Answers]]
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """By its own draws, of slacks that are rounded."""
+        """Simulate by drawing answers of the mechanism, with the slack drawn in floating point."""
         answers = type(self).answers(Ranked(scene.histogram.counts, 0), self.k)
         return at_once(answers, self.epsilon / (2 * scene.sensitivity.linf))
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
-        """Draw k rows."""
+        """Draw the indices of k rows."""
         ranked = Ranked(histogram.counts, histogram.absent)
         rate = smaller_of(self.epsilon) / (2 * histogram.sensitivity.linf)
-        return ranked.rows(draw_answer(type(self).answers(ranked, self.k), rate, bits))
+        answers = type(self).answers(ranked, self.k)
+        return ranked.rows(draw_answer(answers, rate, bits))
 
 
 def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: float) -> None:
-    """Refuse a histogram that is private, incomplete, or has fewer than k labels; a tiny or a huge
-    epsilon.
+    """Refuse arguments with which no answer can be drawn at once.
+
+    Raises:
+        InvalidParameter: for a histogram that is private, incomplete or has fewer than k labels,
+            or an epsilon so small or so large that rates would overflow.
     """
     known(histogram, mechanism, k)
     rate = smaller_of(epsilon) / (k * histogram.sensitivity.linf)
@@ -84,8 +88,8 @@ def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: fl
 
 
 def pure_share(epsilon: float, k: int) -> float:
-    """An ε that k selections can have so that their plain sum stays below ``epsilon``, with some
-    ulps to spare.
+    """Return an ε for each of k selections whose sum stays below ``epsilon``, with a few ulps to
+    spare.
     """
     return epsilon / k * (1 - 2.0**-50)
 
@@ -93,8 +97,14 @@ def pure_share(epsilon: float, k: int) -> float:
 def composed_share(
     charge: Callable[[float], Charge], epsilon: float, delta: float, plain: float
 ) -> float:
-    """The largest ε found with which ``charge`` costs at most (epsilon, delta) by its Rényi curves;
-    or ``plain``.
+    """Return the largest ε found at which a charge costs at most (epsilon, delta) by its Rényi
+    curves, and at least ``plain``.
+
+    Args:
+        charge: the charge as a function of the ε of one selection.
+        epsilon: ε of the total.
+        delta: δ of the total.
+        plain: an ε of one selection that is known to fit without composition theorems.
     """
     from dptopk.accounting.calibration import calibrate
     from dptopk.costs import Budget

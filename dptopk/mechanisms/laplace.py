@@ -43,22 +43,28 @@ class KnownLaplace(IndependentNoise):
     noise_falls_with = ("epsilon",)
 
     def cost(self, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
-        """``laplace_cost``."""
+        """Return the cost of this noise on a count that one user moves by at most ``shift``; None
+        means linf.
+        """
         return laplace_cost(self.epsilon, sensitivity, shift)
 
     def costs(self, sensitivity: Sensitivity, touched: int) -> Mapping[Cost, int]:
-        """One cost a count, or one for a user's whole total, whatever its split."""
+        """Return one cost for each touched count, or one cost for a user's capped total, however
+        it is split.
+        """
         if as_one(sensitivity, touched, self.epsilon):
             return {self.cost(sensitivity, sensitivity.total(touched)): 1}
         return {self.cost(sensitivity): touched}
 
     def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> ExactNoise:
-        """Discrete Laplace noise."""
+        """Return the exact sampler of discrete Laplace noise, conditioned on [-bound, bound] if a
+        bound is given.
+        """
         rate(self.epsilon, sensitivity)  # refuses a scale that cannot be drawn
         return laplace_law(self.epsilon, sensitivity.linf, bound)
 
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """Differences of two geometric variables."""
+        """Simulate the noise by differences of two geometric variables."""
         pair = scene.noise("laplace", scene.sensitivity.linf / self.epsilon)
 
         def draw(number: int) -> Array:
@@ -69,7 +75,7 @@ class KnownLaplace(IndependentNoise):
         return draw
 
     def law(self, sensitivity: Sensitivity) -> LaplaceNoise:
-        """Discrete Laplace noise of the rate ε/τ."""
+        """Return the law of discrete Laplace noise of the rate ε/τ."""
         return LaplaceNoise(1 / rate(self.epsilon, sensitivity))
 
 
@@ -103,12 +109,12 @@ class UnknownLaplace(IndependentCounts, NoisyFloorMechanism):
 
     @cached_property
     def counting(self) -> KnownLaplace:
-        """The mechanism for known domains that has this noise."""
+        """Return the mechanism for known domains that has this noise."""
         return KnownLaplace(epsilon=self.epsilon)
 
 
 def rate(epsilon: float, sensitivity: Sensitivity) -> float:
-    """The noise's rate ε/τ: P[n] ∝ exp(-rate |n|).
+    """Return the rate ε/τ of the noise, whose law is P[n] ∝ exp(-rate |n|).
 
     Raises:
         InvalidParameter: when it is so small that noise could leave the 64-bit integers.
@@ -122,11 +128,12 @@ def rate(epsilon: float, sensitivity: Sensitivity) -> float:
 
 
 def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
-    """The cost of noise P[n] ∝ exp(-epsilon |n| / linf) on integers of which one user moves one by
-    ``shift`` (linf).
+    """Return the cost of noise P[n] ∝ exp(-epsilon |n| / linf) on counts that one user moves by at
+    most ``shift`` in sum; None means linf.
 
-    The same for several that move by as much in sum: docs/notes/discrete-laplace.md, "A split
-    move". The scale linf/epsilon is rounded down, which is the safe side.
+    That a move split over several counts costs no more than one move of the sum is proven in
+    docs/notes/discrete-laplace.md, "A split move". The scale linf/epsilon is rounded down, which
+    can only raise the cost.
 
     Raises:
         InvalidParameter: when noise could leave the 64-bit integers.
@@ -135,6 +142,8 @@ def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = N
     rate(epsilon, sensitivity)
     if shift == sensitivity.linf == 1:
         return PureDP(epsilon)
-    exact = sensitivity.linf / Fraction(epsilon)
-    scale = float(exact)
-    return DiscreteLaplaceDP(scale if Fraction(scale) <= exact else math.nextafter(scale, 0), shift)
+    exact_scale = sensitivity.linf / Fraction(epsilon)
+    scale = float(exact_scale)
+    if Fraction(scale) > exact_scale:
+        scale = math.nextafter(scale, 0)
+    return DiscreteLaplaceDP(scale, shift)

@@ -56,7 +56,10 @@ class Mechanism(ABC):
 
     @abstractmethod
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The most that a release can cost; ``labels``: how many labels' counts are released."""
+        """Return the most that a release can cost, known before any data is seen.
+
+        ``labels`` is the number of labels whose counts are released; None if it is not known.
+        """
 
     @abstractmethod
     def check(self, histogram: Histogram, *_: Any, **options: Any) -> None:
@@ -68,46 +71,52 @@ class Mechanism(ABC):
     def release(
         self, histogram: Histogram, rng: np.random.Generator | None = None, *_: Any, **options: Any
     ) -> Release:
-        """Draw the answer; its charge is what was used."""
+        """Draw the answer; the charge of the release is the part of ``charge`` that was used."""
 
     @abstractmethod
     def simulate(self, scene: SimulationInput) -> Draw:
         """Simulate the selection of labels from known counts in floating point: for plans, never
         for releases.
 
+        Args:
+            scene: the known counts, k, the sensitivity and the standard noise to scale.
+
         Returns:
-            For the number of a block of draws the ranks of the chosen labels (-1: none) and their
-            noisy counts, float64 (0 where there are none), shape (draws, k) both.
+            A function that takes the number of a block of draws and returns two arrays of shape
+            (draws, k): the ranks of the chosen labels (-1: none) and their noisy counts, float64
+            (0 where the mechanism releases none).
         """
 
     @abstractmethod
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise that decides which labels are chosen; inf where it
-        depends on the counts.
+        """Return the standard deviation, in counts, of the noise that decides which labels are
+        chosen; inf where it depends on the counts.
         """
 
     @abstractmethod
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float | None:
-        """Standard deviation of the noise on a released count; None where none is released.
+        """Return the standard deviation of the noise on a released count; None for a mechanism
+        that releases no counts.
 
-        ``labels``: how many labels are counted together.
+        ``labels`` is the number of labels that are counted together.
         """
 
     @abstractmethod
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
-        """The lead over the floor at which a label appears with at least this probability; None in
-        a public domain.
+        """Return the lead over the floor at which a label appears with at least this probability;
+        None in a public domain, where no label is hidden.
 
-        The floor is the count of rank ``floor_rank``, or 0.
+        The floor is the count of rank ``floor_rank``, or 0 where that is None.
         """
 
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float | None:
-        """The noise on a released count, apart from any selection by it, is within ± this; by
-        Chebyshev's inequality.
+        """Return a width w such that the noise of one released count is within ±w with at least
+        this confidence; None for a mechanism that releases no counts.
 
-        Mechanisms that know more of their noise say less.
+        This default follows from Chebyshev's inequality; mechanisms with a known law of noise
+        return a smaller width. The count must not have been selected by the same noise.
         """
         deviation = self.count_noise(sensitivity, labels=labels)
         if deviation is None:
@@ -115,8 +124,8 @@ class Mechanism(ABC):
         return deviation / math.sqrt(1 - confidence)
 
     def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
-        """About how likely the noise that selects is above each gap, but for a constant; normal if
-        nothing is known.
+        """Estimate the probability that the noise that selects exceeds each gap, up to a constant
+        factor; this default takes the noise for normal.
         """
         from scipy.special import ndtr
 
@@ -124,8 +133,8 @@ class Mechanism(ABC):
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
-        """Probability that a label is ranked below one whose count is lower by ``gap``; None if no
-        formula is known.
+        """Return the probability that a label is ranked below one whose count is lower by ``gap``;
+        None if no formula is known.
         """
         return None
 
@@ -138,29 +147,34 @@ class Mechanism(ABC):
 
     @property
     def floor_rank(self) -> int | None:
-        """The rank of the count that labels are compared with, the last that is looked at; None for
-        all of them.
+        """Return the rank of the count that labels are compared with, which is the last count that
+        is used; None for a mechanism that uses all counts.
         """
         return None
 
     def release_options(
         self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool
     ) -> dict[str, Any]:
-        """The options of ``release`` after a selection, for at most ``charge``; ``average``: spend
-        what it leaves.
+        """Return the keyword options of ``release`` for counting the labels of a selection.
+
+        Args:
+            released: the release that selected the labels.
+            charge: the most that the release of counts may cost.
+            sensitivity: the histogram's.
+            average: whether to measure repeatedly for as long as ``charge`` pays for it.
         """
         return {"labels": released}
 
     def recount_error(self, true: Array, shown: Array, scene: SimulationInput) -> Array:
-        """The sum of squared errors of counts measured after a selection, as simulated.
+        """Return the simulated sum of squared errors of the counts measured after a selection.
 
         Args:
-            true: counts of the selected labels, shape (draws, k).
-            shown: which of them are there, of the same shape.
-            scene: of the simulation.
+            true: true counts of the selected labels, shape (draws, k).
+            shown: whether a label was selected at each place, bool, of the same shape.
+            scene: the inputs of the simulation.
 
         Returns:
-            float64, shape (draws,).
+            An estimate for each draw, float64, shape (draws,).
         """
         deviation = self.count_noise(scene.sensitivity, labels=scene.k)
         if deviation is None:
@@ -169,11 +183,12 @@ class Mechanism(ABC):
         return errors
 
     def scaled(self, factor: float) -> Self:
-        """The mechanism with its noise divided by ``factor``, to six digits, on the side that costs
-        less; δ and the number of rows stay.
+        """Return the mechanism with its noise divided by ``factor``; δ and d_bar stay.
+
+        The new parameters are rounded to six digits, to the side that costs less.
 
         Raises:
-            InvalidParameter: for a mechanism that does not say which of its parameters that takes.
+            InvalidParameter: for a mechanism that does not say which parameters scale its noise.
         """
         if not self.noise_falls_with + self.noise_grows_with:
             name = type(self).__name__
@@ -186,18 +201,18 @@ class Mechanism(ABC):
         return replace(self, **scaled)  # type: ignore[type-var]
 
     def to_dict(self) -> dict[str, Any]:
-        """Its name and its parameters as JSON can hold them;
-        ``dptopk.mechanisms.named.mechanism_of`` reads it.
+        """Return the mechanism's name and parameters as JSON can hold them;
+        ``dptopk.mechanisms.named.mechanism_of`` reads them back.
         """
         plain: dict[str, Any] = fields_to_json(self)
         return plain
 
     @classmethod
     def from_dict(cls, parameters: Mapping[str, Any]) -> Self:
-        """The mechanism with these parameters, as ``to_dict`` has them but for its name.
+        """Return the mechanism with these parameters, those of ``to_dict`` without the name.
 
         Raises:
-            InvalidParameter: on parameters that it does not take.
+            InvalidParameter: for parameters that the class does not take, or that are missing.
         """
         fields_of_class = {part.name: part for part in fields(cls) if part.init}  # type: ignore[arg-type]
         if not parameters.keys() <= fields_of_class.keys():
@@ -211,37 +226,38 @@ class Mechanism(ABC):
 
 
 def _has_no_default(part: Field[Any]) -> bool:
+    """Return whether a field of a dataclass must be given."""
     return part.default is MISSING and part.default_factory is MISSING
 
 
 class LabelsOnly(Mechanism):
-    """Base of the mechanisms that release no counts; of a public domain, unless ``appears_at`` says
-    otherwise.
+    """Base of the mechanisms that release labels without counts, from a public domain unless they
+    override ``appears_at``.
     """
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """It depends on the counts."""
+        """Return infinity, because the noise depends on the counts."""
         add_remove(sensitivity)
         return math.inf
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float | None:
-        """None: labels only."""
+        """Return None, because no counts are released."""
         add_remove(sensitivity)
         return None
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
-        """None: every label may be drawn."""
+        """Return None, because every label may be drawn, whatever its count."""
         add_remove(sensitivity)
         return None
 
 
 class PublicSelection(LabelsOnly):
-    """Base of those that draw labels of a public domain, at a charge that is known before."""
+    """Base of the mechanisms that draw labels of a public domain at a charge known beforehand."""
 
     #: How many labels are drawn.
     k: int
-    # : Whether rows come in the order of the answer; a set is shown in label order, which tells
-    # nothing.
+    # Whether the rows are a ranking. A set is shown in label order, which reveals nothing of the
+    # counts.
     ordered: ClassVar[bool] = True
 
     def check(self, histogram: Histogram) -> None:
@@ -253,7 +269,9 @@ class PublicSelection(LabelsOnly):
 
     @abstractmethod
     def rows(self, histogram: Histogram, bits: Bits) -> Sequence[int] | Ints:
-        """Draw rows; unlisted labels have the rows n, n + 1, ..."""
+        """Draw the indices of the selected rows; labels without a row have the indices n, n + 1,
+        ..., where n is the number of rows.
+        """
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Draw the answer from a public, complete histogram; unlisted labels take part with count
@@ -271,6 +289,7 @@ class PublicSelection(LabelsOnly):
         return self._drawn(histogram, rng)
 
     def _drawn(self, histogram: Histogram, rng: Rng, **options: Any) -> Release:
+        """Check, draw and release; the options are those that ``check`` and ``rows`` both take."""
         self.check(histogram, **options)
         charge = self.charge(histogram.sensitivity)
         bits = random_bits(rng)
@@ -289,7 +308,7 @@ A_SET = "a set, in label order: ranks mean nothing"
 
 
 def in_label_order(labels: Sequence[Any]) -> tuple[Any, ...]:
-    """The labels of a set, in an order that the data do not touch."""
+    """Return the labels of a set in an order that does not depend on the counts."""
     array = np.fromiter(labels, dtype=object, count=len(labels))
     return tuple(labels[i] for i in label_order(array))
 
@@ -306,12 +325,12 @@ LARGEST_NAMING = (
 
 
 def gumbel_std(scale: float) -> float:
-    """Standard deviation of Gumbel noise."""
+    """Return the standard deviation of Gumbel noise of this scale: π/√6 times the scale."""
     return math.pi / math.sqrt(6) * scale
 
 
 def add_remove(sensitivity: Sensitivity) -> Sensitivity:
-    """The sensitivity, if it is one that our charges are proven for.
+    """Return the sensitivity, if it is one for which the charges of this package are proven.
 
     Raises:
         InvalidParameter: for neighbours="replace_one": the user who leaves and the user who comes
@@ -333,10 +352,10 @@ def add_remove(sensitivity: Sensitivity) -> Sensitivity:
 
 
 def finite_l0(sensitivity: Sensitivity, needed: str = "for noise on the whole histogram") -> int:
-    """l0 of such a sensitivity, where there is no bound without one.
+    """Return l0 of an ``add_remove`` sensitivity, for charges that are unbounded without it.
 
     Raises:
-        InvalidParameter: when it is None, saying what it is ``needed`` for.
+        InvalidParameter: when l0 is None; ``needed`` is the end of the message, "for ...".
     """
     l0 = add_remove(sensitivity).l0
     if l0 is None:
@@ -345,7 +364,7 @@ def finite_l0(sensitivity: Sensitivity, needed: str = "for noise on the whole hi
 
 
 def known(histogram: Histogram, mechanism: Mechanism, k: int = 0) -> Histogram:
-    """The histogram, if its labels are public, all of them are there, and k can be drawn.
+    """Return the histogram, if it is public and complete and k of its labels can be drawn.
 
     Raises:
         InvalidParameter: for a private or an incomplete histogram, naming the property, never the
@@ -370,7 +389,9 @@ def known(histogram: Histogram, mechanism: Mechanism, k: int = 0) -> Histogram:
 
 @dataclass(frozen=True)
 class Rows:
-    """Labels whose counts are measured, shape (n,), and their true counts, int64, shape (n,)."""
+    """The labels whose counts are measured, shape (n,), and their true counts, int64, shape
+    (n,).
+    """
 
     labels: Array
     counts: Array
@@ -380,25 +401,24 @@ class Rows:
 
 
 def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Mechanism) -> Rows:
-    """The rows that a counting mechanism measures: all of a public domain, or the labels that are
-    named.
+    """Return the rows that a counting mechanism measures: all of a public domain, or those of the
+    given labels.
 
     Args:
-        histogram: public and complete when ``labels`` is None.
+        histogram: must be public and complete when ``labels`` is None.
         labels: labels that are public or were released before, or a Release. A label without a row
             has count 0; in an incomplete histogram a missing row is not a 0, so there only a
             Release made on it is taken.
         mechanism: for the name in messages.
 
     Raises:
-        InvalidParameter: where the counts of these labels cannot be told, or telling would reveal
-        which are present.
+        InvalidParameter: where the counts of these labels are unknown, or where counting them
+            would reveal which labels are present.
     """
     if labels is None:
-        if known(histogram, mechanism).domain_size > (
-            LARGEST_LISTING if histogram.listed else LARGEST_NAMING
-        ):
-            size = histogram.domain_size
+        size = known(histogram, mechanism).domain_size
+        most = LARGEST_LISTING if histogram.listed else LARGEST_NAMING
+        if size > most:
             raise InvalidParameter(
                 f"domain_size={size} is too large to count every label; give labels="
             )
@@ -416,38 +436,46 @@ def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Mechan
 
 
 def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any, ...]:
-    """The labels of drawn indices, all different; from n on, each index stands for some label
-    without a row.
+    """Return the labels of drawn indices, all different; an index of at least n, the number of
+    rows, stands for some label without a row.
 
-    Labels without a row are exchangeable: given which of the draws they are, each is uniform among
-    those not drawn before. Where they are not numbered it is drawn here, from the whole domain,
-    until it is one that has no row; so its name says nothing about which labels have one, but that
-    it has none.
+    Labels without a row are exchangeable: an index from n on is a uniform choice among those not
+    drawn before. If the domain is named by a function, that label is drawn here: labels of the
+    whole domain are drawn until one has no row. So its name reveals nothing about the other
+    labels.
 
     Raises:
-        InvalidParameter: when the histogram's absent_label does not name what it promised to name.
+        InvalidParameter: when the histogram's absent_label does not name domain_size different
+            labels, the labels of the rows among them.
     """
     rows = len(histogram)
     if histogram.listed:
         return tuple(histogram.label_at(index) for index in indices.tolist())
     missing = int((indices >= rows).sum())
-    names = iter(_unlisted(histogram, missing, bits) if missing else ())
-    return tuple(
-        histogram.label_at(index) if index < rows else next(names) for index in indices.tolist()
-    )
+    if not missing:
+        return tuple(histogram.label_at(index) for index in indices.tolist())
+    unlisted = iter(_labels_without_row(histogram, missing, bits))
+    labels: list[Any] = []
+    for index in indices.tolist():
+        label = histogram.label_at(index) if index < rows else next(unlisted)
+        labels.append(label)
+    return tuple(labels)
 
 
-def _unlisted(histogram: Histogram, size: int, bits: Bits) -> list[Any]:
+def _labels_without_row(histogram: Histogram, size: int, bits: Bits) -> list[Any]:
+    """Draw ``size`` different labels that have no row, uniformly, by rejection."""
     names: list[Any] = []
     identities = set(map(identity, histogram.labels.tolist()))
-    # In a domain that is as it was promised, all tries fail with a probability below e^-100.
+    # If absent_label keeps its promise, all tries fail with a probability below e^-100.
     tries = 100 * (size + histogram.domain_size // (histogram.absent - size + 1))
     while len(names) < size:
         name = histogram.named(int(bits.below(histogram.domain_size, 1)[0]))
         if identity(name) not in identities:
             identities.add(identity(name))
             names.append(name)
-        elif (tries := tries - 1) < 0:
+            continue
+        tries -= 1
+        if tries < 0:
             raise InvalidParameter(
                 "absent_label must name domain_size different labels, those of the rows among them"
             )
@@ -470,35 +498,44 @@ class CountingMechanism(Mechanism):
 
     @abstractmethod
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """The noise of a simulation on the counts of that many labels."""
+        """Return the noise on the counts of ``labels`` labels for a simulation, in floating
+        point: a function of the number of a block of draws.
+        """
 
     @abstractmethod
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State how a release measures the counts of n labels, or of the whole domain."""
+        """State the law of the noise on the counts of ``labels`` labels.
+
+        ``whole`` says that these are all labels of the domain, not some that were named.
+        """
 
     def labels_unsaid(self) -> int:
-        """Return how many labels are counted where nobody said so: one.
+        """Return the number of labels to assume where none is given: one, because independent
+        noise does not depend on it.
 
         Raises:
-            InvalidParameter: where the noise depends on that number.
+            InvalidParameter: for a mechanism whose noise depends on that number.
         """
         return 1
 
     @final
     def noise_of(self, sensitivity: Sensitivity, labels: int | None) -> Measurement:
-        """``measurement`` of that many labels, at least one, or of ``labels_unsaid``."""
+        """Return ``measurement`` for this number of labels, at least one; for None, the number
+        is that of ``labels_unsaid``.
+        """
         number = self.labels_unsaid() if labels is None else max(labels, 1)
         return self.measurement(add_remove(sensitivity), number, whole=False)
 
     @final
     def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Standard deviation of the noise on one count; ``labels``: how many are counted, where it
-        depends on that.
+        """Return the standard deviation of the noise on one count.
+
+        ``labels`` is the number of labels counted together, for noise that depends on it.
         """
         return self.noise_of(sensitivity, labels).std
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """The k largest noisy counts."""
+        """Simulate the selection of the k labels with the largest noisy counts."""
         return noisy_largest(scene, self.float_noise(scene, len(scene.counts)))
 
     @final
@@ -508,11 +545,11 @@ class CountingMechanism(Mechanism):
 
     @final
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Return ``noise_std``."""
+        """Return the standard deviation of the noise on one count, as ``noise_std`` states it."""
         return self.noise_std(sensitivity, labels=labels)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
-        """None: every label is counted."""
+        """Return None, because every label is counted and none is hidden."""
         add_remove(sensitivity)
         return None
 
@@ -520,24 +557,24 @@ class CountingMechanism(Mechanism):
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
-        """Return ``half_width``."""
+        """Return the half-width of the noise on one count, as ``half_width`` states it."""
         return self.half_width(sensitivity, confidence=confidence, labels=labels)
 
     @final
     def half_width(
         self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None
     ) -> float:
-        """The smallest proven w with P[|noise| <= w] >= confidence, for one count that is always
-        released.
+        """Return the smallest proven w with P[|noise| <= w] >= confidence, for one count that is
+        always released.
 
         Args:
             sensitivity: the histogram's.
             confidence: in (0, 1).
-            labels: how many labels are counted, where the noise depends on it.
+            labels: the number of labels counted together, for noise that depends on it.
 
         Returns:
-            w, a multiple of the step in which counts are measured; exact for independent noise up
-            to a relative error of the tail below 1e-6, which only widens.
+            w in counts, a multiple of the step in which counts are measured. For independent noise
+            it is exact up to a relative error of the tail below 1e-6, which only widens it.
         """
         confidence = validate.probability(allow_zero=False, confidence=confidence)
         noise = self.noise_of(sensitivity, labels)
@@ -560,13 +597,14 @@ class CountingMechanism(Mechanism):
         *,
         labels: Labels | None = None,
     ) -> Release:
-        """Noisy counts, rows in the order of the released values, ties in label order.
+        """Release noisy counts; rows come in the order of the released values, ties in label
+        order.
 
         Args:
-            histogram: public and complete, unless ``labels`` are given.
+            histogram: must be public and complete, unless ``labels`` are given.
             rng: a generator for tests and experiments (the release says so); None = a secure
                 source.
-            labels: count only these: labels that are public or were released before, or a Release.
+            labels: the only labels to count; they are public or were released before. None: all.
 
         Raises:
             InvalidParameter: before anything is drawn; see rows_to_count and ``charge``.
@@ -586,33 +624,35 @@ class CountingMechanism(Mechanism):
         )
 
     def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
-        """Return the mechanism that a release of n labels names: what depends on their number is
-        made explicit.
+        """Return the mechanism as a release of ``labels`` labels records it: parameters whose
+        default depends on that number are given their value.
         """
         return self
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
-        """The charge of measuring the same counts several times."""
+        """Return the charge of measuring the counts of the same labels ``passes`` times."""
         return self.charge(sensitivity, labels=labels).times(passes)
 
     def measure_again(
         self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int
     ) -> tuple[Array, Array]:
-        """The first of several measurements of the rows' counts, and the mean of all."""
-        each = [self.measure(sensitivity, rows, rng) for _ in range(passes)]
-        return each[0], np.mean(each, axis=0)
+        """Measure the rows' counts ``passes`` times; return the first measurement and the mean of
+        all, shape (n,) each.
+        """
+        measurements = [self.measure(sensitivity, rows, rng) for _ in range(passes)]
+        return measurements[0], np.mean(measurements, axis=0)
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
-        """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
+        """Return the rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
         return rows.counts + self.draw_noise(sensitivity, len(rows), random_bits(rng))
 
 
 class IndependentNoise(CountingMechanism):
-    """Base of those whose noises are independent and of one law."""
+    """Base of the counting mechanisms whose noises are independent and have the same law."""
 
     @abstractmethod
     def law(self, sensitivity: Sensitivity) -> IndependentNoiseLaw:
-        """The law of each count's noise.
+        """Return the law of the noise on each count.
 
         Raises:
             InvalidParameter: when noise could leave the 64-bit integers.
@@ -620,32 +660,39 @@ class IndependentNoise(CountingMechanism):
 
     @abstractmethod
     def cost(self, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
-        """The cost of one noise whose integer is moved by at most ``shift``; None: linf."""
+        """Return the cost of one noisy count that one user moves by at most ``shift``; None means
+        linf.
+        """
 
     @abstractmethod
     def costs(self, sensitivity: Sensitivity, touched: int) -> Mapping[Cost, int]:
-        """The costs of independent noises on counts of which one user touches at most a number.
+        """Return the costs, with their multiplicities, of the counts that one user moves.
 
-        ``linf`` bounds the move of each count, ``l1`` that of all together.
+        Args:
+            sensitivity: its ``linf`` bounds the move of each count, its ``l1`` the sum of all.
+            touched: how many counts one user moves at most.
         """
 
     @abstractmethod
     def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> ExactNoise:
-        """Return what draws this very law, cut to [-bound, bound] if there is a bound."""
+        """Return the exact sampler of ``law``, conditioned on [-bound, bound] if a bound is
+        given.
+        """
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The noise's own pair for each of min(l0, labels) counts; where l1 is less than they can
-        move, one cost of the whole move, or the pairs.
+        """Return one cost for each of the min(l0, labels) counts that one user can move.
+
+        Where ``l1`` caps a user's total below linf times that number, one cost of the total may
+        take their place.
 
         Raises:
-            InvalidParameter: when l0 is None and ``labels``, the number of labels counted, is not
-            given.
+            InvalidParameter: when both l0 and ``labels``, the number of labels counted, are None.
         """
         touched = copies(add_remove(sensitivity), labels)
         return Charge(self.costs(sensitivity, touched))
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State ``law``, for any number of labels."""
+        """State ``law`` for each count, whatever the number of labels."""
         return Measurement(self.law(sensitivity), labels, whole=whole)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Ints:
@@ -653,12 +700,12 @@ class IndependentNoise(CountingMechanism):
         return self.sampler(sensitivity).sample(size, bits)
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """Probability that the difference of two noises is at least the gap."""
+        """Return the probability that the difference of two noises is at least the gap."""
         return self.law(sensitivity).difference(max(math.ceil(gap) - 1, 0))
 
 
 def copies(sensitivity: Sensitivity, labels: int | None) -> int:
-    """min(l0, labels): how many of the counted labels one user can touch.
+    """Return how many of the counted labels one user can touch: min(l0, labels).
 
     Raises:
         InvalidParameter: when neither is known.
@@ -683,7 +730,9 @@ def ordered_release(
     mechanism: Mechanism,
     measurement: Measurement,
 ) -> Release:
-    """A release of values with their labels, sorted by the values alone (ties in label order)."""
+    """Return a release of the values and their labels, in descending order of the values; ties
+    are in label order.
+    """
     order = descending(values, labels)
     return Release.drawn(
         histogram,

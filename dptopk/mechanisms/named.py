@@ -1,4 +1,4 @@
-"""Mechanisms by name: as JSON can hold them, and back."""
+"""The registry of mechanisms by name, and the reading of mechanisms from JSON and from text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.mechanism import Mechanism
 
 Kind = TypeVar("Kind", bound=type[Mechanism])
-# Also the classes of a mechanism's parts, which are not asked by themselves.
+# These are also the classes of a mechanism's parts, which do not answer a question by themselves.
 _KINDS: dict[str, type] = dict(getmembers(mechanisms, isclass))
 _DESIGNS: list[Any] = []
 
 
 def register(kind: Kind, *designs: Any) -> Kind:
-    """Make a mechanism of your own known by its name: to ledgers, to the service and to plans.
+    """Register a mechanism of your own under its class name, so that ledgers, the service and
+    plans know it; return the class.
 
     Args:
-        kind: a frozen dataclass on top of ``dptopk.mechanisms.mechanism.Mechanism``.
+        kind: a frozen dataclass that derives from ``dptopk.mechanisms.mechanism.Mechanism``.
         designs: ways in which a plan uses it: ``dptopk.planning.designs.Design``.
 
     Raises:
-        InvalidParameter: for anything else, or a name that another mechanism has.
+        InvalidParameter: for any other class, or a name that another mechanism has.
     """
     if not (isinstance(kind, type) and issubclass(kind, Mechanism)):
         raise InvalidParameter(
@@ -39,21 +40,21 @@ def register(kind: Kind, *designs: Any) -> Kind:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all mechanisms."""
+    """Return the names of all mechanisms and of their parts."""
     return tuple(_KINDS)
 
 
 def registered_designs() -> tuple[Any, ...]:
-    """The designs that were registered with mechanisms."""
+    """Return the planning designs that were registered with mechanisms, in that order."""
     return tuple(_DESIGNS)
 
 
 def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
-    """The mechanism that its ``to_dict`` wrote.
+    """Return the mechanism that ``Mechanism.to_dict`` wrote as ``plain``.
 
     Raises:
-        InvalidParameter: when there is no mechanism of that name, or on parameters that it does not
-        take.
+        InvalidParameter: when there is no mechanism of that name, or for parameters that it does
+            not take.
 
     >>> mechanism_of({"name": "CountMLE", "noise": {"name": "KnownLaplace", "epsilon": 0.1}})
     CountMLE(noise=KnownLaplace(epsilon=0.1), shrink=True)
@@ -66,27 +67,33 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
     if not issubclass(kind, Mechanism):
         raise InvalidParameter(f"mechanism: {name} is not asked by itself")
     try:
-        values = {
-            key: mechanism_of(value) if isinstance(value, Mapping) else value
-            for key, value in parts.items()
-        }
+        values = {key: _parameter(value) for key, value in parts.items()}
     except RecursionError:
         raise InvalidParameter("mechanism: one is nested too deeply") from None
     mechanism: Mechanism = kind.from_dict(values)
     return mechanism
 
 
+def _parameter(plain: object) -> object:
+    """Return the mechanism that a nested mapping describes, and any other value as it is."""
+    if isinstance(plain, Mapping):
+        return mechanism_of(plain)
+    return plain
+
+
 def parse_mechanism(text: str) -> Mechanism:
-    """The mechanism that a text such as "KnownLaplace(epsilon=0.5)" names; nothing in it is run.
+    """Return the mechanism that a text such as "KnownLaplace(epsilon=0.5)" describes.
+
+    The text is parsed, never executed.
 
     Raises:
-        InvalidParameter: for any other text, or parameters that it does not take.
+        InvalidParameter: for any other text, or for parameters that the mechanism does not take.
 
     >>> parse_mechanism("CountMLE(noise=KnownLaplace(epsilon=0.1))")
     CountMLE(noise=KnownLaplace(epsilon=0.1), shrink=True)
     """
     try:
-        parts = _parts(ast.parse(text.strip(), mode="eval").body)
+        parts = _plain(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         parts = None
     if not isinstance(parts, dict):
@@ -96,9 +103,16 @@ def parse_mechanism(text: str) -> Mechanism:
     return mechanism_of(parts)
 
 
-def _parts(node: ast.expr) -> Any:
+def _plain(node: ast.expr) -> Any:
+    """Return the value of a literal, and for a call ``Name(key=...)`` the dictionary that
+    ``mechanism_of`` reads.
+
+    Raises:
+        ValueError: for any other expression.
+    """
     if not isinstance(node, ast.Call):
         return ast.literal_eval(node)
     if not isinstance(node.func, ast.Name) or node.args:
         raise ValueError
-    return {"name": node.func.id} | {str(each.arg): _parts(each.value) for each in node.keywords}
+    parameters = {str(keyword.arg): _plain(keyword.value) for keyword in node.keywords}
+    return {"name": node.func.id, **parameters}

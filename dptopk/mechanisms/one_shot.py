@@ -15,12 +15,12 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.exponential_race import Arrivals, ArrivalTime, Race, Words
 from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
-from dptopk.mechanisms.samplers.selection import _first, _prune, _Thinned
+from dptopk.mechanisms.samplers.selection import Crowd, first_labels, prune
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, noisy_largest
 from dptopk.mechanisms.samplers.uniform_orders import smallest_in_order
 
 _FEW_UNLISTED = 1 << 12  # up to this many unlisted labels get separate noise; more are one crowd
-_FIRST_STEP = 1 << 18
+_FIRST_STEP = 1 << 18  # labels whose noise is drawn at a time, to bound the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,23 +47,24 @@ class OneShotTopK(JointSelection):
     cost: ClassVar[type[PureDP]] = PureDP
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """Return the standard deviation of exponential noise."""
+        """Return the standard deviation of the exponential noise on a count: k·linf/epsilon."""
         return self.k * sensitivity.linf / self.epsilon
 
     def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
-        """exp(-x), at most 1."""
+        """Return the probability that exponential noise exceeds each gap: exp(-x), at most 1, with
+        x the gap in standard deviations.
+        """
         scaled = -gaps / self.selection_noise(sensitivity)
         chances: Array = np.exp(np.minimum(scaled, 0.0))
         return chances
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """The k largest counts with exponential noise."""
-        return noisy_largest(
-            scene, scene.noise("exponential", self.selection_noise(scene.sensitivity))
-        )
+        """Simulate the selection of the k labels with the largest count plus exponential noise."""
+        noise = scene.noise("exponential", self.selection_noise(scene.sensitivity))
+        return noisy_largest(scene, noise)
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
-        """Draw k rows, the largest noisy count first."""
+        """Draw the indices of k rows, the largest noisy count first."""
         rate = smaller_of(self.epsilon) / (self.k * histogram.sensitivity.linf)
         chosen = one_shot_top_k(
             histogram.counts, self.k, rate=rate, bits=bits, absent=histogram.absent
@@ -72,7 +73,8 @@ class OneShotTopK(JointSelection):
 
 
 def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: int = 0) -> Ints:
-    """Return the k labels with the largest rate·count + Exponential(1), in order, exactly.
+    """Draw the indices of the k labels with the largest rate·count + Exponential(1), int64, shape
+    (k,), largest first; the law is exact.
 
     Args:
         counts: int64, shape (n,).
@@ -83,8 +85,7 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
             absent - 1.
     """
     if bits.listing:
-        masses = smallest_in_order([*counts.tolist(), *[0] * absent], rate, k)
-        return np.array(list(masses)[bits.choose(lambda: list(masses.values()))], dtype=np.int64)
+        return _listed_top_k([*counts.tolist(), *[0] * absent], k, rate, bits)
     race = _FlipRace(rate, None, bits)
     origin = np.int64(counts.max(initial=0))
     few = absent if absent <= _FEW_UNLISTED else 0
@@ -94,21 +95,36 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
     for begin in range(0, labels.size, _FIRST_STEP):
         part = slice(begin, begin + _FIRST_STEP)
         drawn = race.clocks(labels[part], levels[part], origin)
-        best = _prune(Arrivals.join(best, drawn), None, k)[1]
-    crowd = _earliest(race, counts.size, absent, k, origin) if absent > few else None
-    return _first(race, best, crowd, k)
+        best = prune(Arrivals.join(best, drawn), None, k)[1]
+    crowd = _first_rings(race, counts.size, absent, k, origin) if absent > few else None
+    return first_labels(race, best, crowd, k)
 
 
-def _earliest(race: Race, offset: int, size: int, k: int, origin: np.int64) -> Arrivals:
-    """Rings of a crowd of ``size`` labels of count 0, from the start on until k of them, or all,
-    have rung.
+def _listed_top_k(counts: list[int], k: int, rate: Fraction, bits: Bits) -> Ints:
+    """Return the k chosen indices when all outcomes are enumerated with their probabilities."""
+    masses = smallest_in_order(counts, rate, k)
+    answers = list(masses)
+    choice = bits.choose(lambda: list(masses.values()))
+    return np.array(answers[choice], dtype=np.int64)
+
+
+def _first_rings(race: Race, offset: int, size: int, k: int, origin: np.int64) -> Arrivals:
+    """Return the rings of a crowd from the start of the race until k of its labels, or all, have
+    rung.
+
+    Args:
+        race: the race that the crowd takes part in.
+        offset: index of the crowd's first label.
+        size: number of labels in the crowd; each has the count 0.
+        k: how many labels must have rung.
+        origin: the count that times are scaled by.
     """
-    thinned = _Thinned(size, offset, None, np.int64(0))
-    found: Arrivals | None = None
-    while found is None or np.unique(found.labels).size < min(k, size):
-        more = thinned._next(1 + k // 32, race, origin)  # noqa: SLF001
-        found = Arrivals.join(found, more) if found else more
-    return found
+    crowd = Crowd(size, offset, None, np.int64(0))
+    rings: Arrivals | None = None
+    while rings is None or np.unique(rings.labels).size < min(k, size):
+        more = crowd.draw_batches(1 + k // 32, race, origin)
+        rings = Arrivals.join(rings, more) if rings else more
+    return rings
 
 
 class _FlipRace(Race):
@@ -123,6 +139,13 @@ class _FlipRace(Race):
     def _tails(
         self, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
+        """Return in floating point how much of F is known, in units of its last bit, and -ln F.
+
+        Args:
+            words: the first 64 bits of U, or of the position of E in its interval.
+            start: where the interval of E begins; None for a label of its own.
+            width: length of that interval.
+        """
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
             if start is None:
@@ -132,15 +155,16 @@ class _FlipRace(Race):
             return known, -np.log(-np.expm1(-time))
 
     def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
+        """Return the i-th arrival for exact comparisons, as a ``_FlipClock``."""
         clock = super()._clock(arrivals, i)
         return _FlipClock(clock.level, clock.word, clock.start, clock.width)
 
 
 class _FlipClock(ArrivalTime):
-    """A clock of that race for exact comparisons."""
+    """A ring time of ``_FlipRace`` for exact comparisons."""
 
     def times(self, ends: list[Decimal]) -> list[Decimal]:
-        """Return the bounds of F, for those of U."""
+        """Return bounds on F, given bounds ``ends`` on U or on the position of E."""
         # 1 - e^{-E} loses the digits by which E is below 1, and E is at least width·2^-known.
         if self.start is None:
             return ends

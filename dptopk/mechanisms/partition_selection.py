@@ -31,20 +31,20 @@ LEAST_DELTA = 1e-300
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionSelection(FromData, LabelsOnly):
-    """The set of labels that many users have: each present label is shown by a coin; needs the
-    whole histogram.
+    """The set of labels that many users have: a biased coin for each present label decides whether
+    it is shown; needs the whole histogram.
 
-    No counts and no order: what that saves goes into the chance to appear. A label with τ users or
-    less is shown with the chance q, and every τ more raise its chance as far as (epsilon, delta)
-    allows. Charge: ApproxDP(epsilon, delta) for l0 = 1, where the coin is the best there is; else
-    one LabelCoinsDP, which composes to at most (epsilon, delta). l0 finite. Neighbours: add or
+    It releases no counts and no order, so that more labels appear. A label with τ users or less is
+    shown with the chance q, and every τ more raise its chance as far as (epsilon, delta) allows.
+    Charge: ApproxDP(epsilon, delta) for l0 = 1, where this coin is optimal; else one LabelCoinsDP,
+    which composes to at most (epsilon, delta). l0 must be finite. Neighbours: add or
     remove one user. Whether the histogram is whole is a fact about how it was made, not one to be
     read off the data.
 
     Args:
         epsilon, delta: of the whole answer; delta in [1e-300, 1/2).
 
-    Source: l0 = 1: Desfontaines et al. 2022, Theorem 1. Above: coins of one Rényi order
+    Source: l0 = 1: Desfontaines et al. 2022, Theorem 1. l0 > 1: coins of one Rényi order
     (Harrison-Manurangsi 2026), charged by a game over the levels of all labels of a user:
     docs/notes/partition-selection.md.
 
@@ -66,11 +66,11 @@ class PartitionSelection(FromData, LabelsOnly):
             )
 
     def coin(self, sensitivity: Sensitivity) -> LabelCoinsDP | None:
-        """The coin of several labels; None for l0 = 1.
+        """Return the cost of the coins of a user's l0 labels; None for l0 = 1, which has an
+        optimal coin of its own.
 
         Raises:
-            InvalidParameter: when l0 is None, or there is no coin for that many labels at this
-            (epsilon, delta).
+            InvalidParameter: when l0 is None, or no coin for l0 labels fits (epsilon, delta).
         """
         labels = finite_l0(sensitivity, "to show labels by coins")
         if labels > 1:
@@ -78,36 +78,39 @@ class PartitionSelection(FromData, LabelsOnly):
         return None
 
     def chances(self, sensitivity: Sensitivity) -> Chances:
-        """The chances of levels 0, 1, ...; a label of count c has the level ⌈c/τ⌉, the last level
-        all above it.
+        """Return the chances to be shown and to be hidden for the levels 0, 1, ...; a label of
+        count c has the level ⌈c/τ⌉, and the last level stands for all above it.
         """
         coin = self.coin(sensitivity)
         if coin is None:
-            return coin_chances(
-                math.inf, round_down(smaller_of(self.epsilon)), self.delta * (1 - CHANCE_ROUNDING)
-            )
+            epsilon = round_down(smaller_of(self.epsilon))
+            return coin_chances(math.inf, epsilon, self.delta * (1 - CHANCE_ROUNDING))
         return coin_chances(coin.order, coin.divergence, coin.first)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One ApproxDP or one LabelCoinsDP, for any ``labels``.
+        """Return one ApproxDP or one LabelCoinsDP; ``labels`` makes no difference because no
+        counts are released.
 
         Raises:
             InvalidParameter: as ``coin`` does.
         """
         self.chances(sensitivity)  # refuses a coin of too many steps
-        return Charge({self.coin(sensitivity) or ApproxDP(self.epsilon, self.delta): 1})
+        coin = self.coin(sensitivity)
+        if coin is None:
+            return Charge({ApproxDP(self.epsilon, self.delta): 1})
+        return Charge({coin: 1})
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """The smallest count at which a label is shown with at least this probability, in (0,
-        1).
+        """Return the smallest count at which a label is shown with at least this probability, in
+        (0, 1).
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         level = int(np.argmax(self.chances(sensitivity).shown >= probability))
         return (level - 1) * sensitivity.linf + 1
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """Select, of the labels that the coins show, the k with the largest noisy counts; any k if
-        none are counted.
+        """Simulate the coins, and of the labels that they show select the k with the largest noisy
+        counts, or any k if no counts are released.
         """
         counts = scene.counts
         noise = scene.shown_by
@@ -115,12 +118,9 @@ class PartitionSelection(FromData, LabelsOnly):
         def draw(number: int) -> tuple[Any, Any]:
             rng = seeded("tossed", number)
             bits = random_bits(rng)
-            shown = np.array(
-                [
-                    self.tossed(scene.sensitivity, scene.histogram.counts, bits)
-                    for _ in range(BLOCK_DRAWS)
-                ]
-            )
+            true_counts = scene.histogram.counts
+            tosses = [self.tossed(scene.sensitivity, true_counts, bits) for _ in range(BLOCK_DRAWS)]
+            shown = np.array(tosses)
             if noise is None:
                 values = rng.random(shown.shape)
             else:
@@ -133,7 +133,7 @@ class PartitionSelection(FromData, LabelsOnly):
         return draw
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
-        """The labels whose coins say so, in label order; perhaps none.
+        """Release the labels that their coins show, in label order; there may be none.
 
         Args:
             histogram: rows with count 0 are not present and are ignored.
@@ -143,20 +143,21 @@ class PartitionSelection(FromData, LabelsOnly):
         Raises:
             InvalidParameter: when rows were cut off, or as ``coin`` does, before anything is drawn.
         """
-        seen = self.slots(histogram)
+        present = self.slots(histogram)
         charge = self.charge(histogram.sensitivity)
-        shown = seen.labels[self.tossed(histogram.sensitivity, seen.counts, random_bits(rng))]
-        labels = in_label_order(tuple(shown.tolist()))
+        shown = self.tossed(histogram.sensitivity, present.counts, random_bits(rng))
+        labels = in_label_order(tuple(present.labels[shown].tolist()))
         return Release.drawn(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=A_SET
         )
 
     def tossed(self, sensitivity: Sensitivity, counts: Ints, bits: Bits) -> Bools:
-        """Toss the coins: return which labels are shown, shape (n,), for their counts, shape
-        (n,).
+        """Draw which labels are shown, given their counts; both have the shape (n,). The law is
+        exact.
         """
         chances = self.chances(sensitivity)
         level = np.minimum(-(-counts // sensitivity.linf), len(chances.shown) - 1)
+        # The rarer outcome is drawn, whose float is the more precise one.
         likely = chances.shown[level] > chances.hidden[level]
         rare = np.where(likely, chances.hidden[level], chances.shown[level])
         return bernoulli(rare, bits) ^ likely

@@ -1,8 +1,8 @@
-"""A private choice between drawing the whole answer at once and peeling it, by the side of a
-transition data are on.
+"""A private choice between drawing the whole answer at once and peeling it, whichever is more
+accurate for the data.
 
-The statistic that tells the sides apart is measured in users: how many must change for the other
-mechanism to be the better one. It moves by at most one between neighbours, so that one noisy
+The choice depends on a statistic measured in users: how many of them must change before the other
+mechanism is the better one. It moves by at most one between neighbours, so that one noisy
 comparison decides.
 """
 
@@ -38,17 +38,18 @@ from dptopk.mechanisms.samplers.random import Array, Bits, random_bits
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationInput, seeded
 from dptopk.release.release import Release
 
-_CHOICE_SHARE = 1 / 16  # of ε, for the choice
-_STATISTIC_ERROR = (
-    1 / 100
-)  # the statistic of sequences is computed to within so much of what one user can change
-_MOST_SCALES = 64  # the statistic is cut at this many scales of its noise
-_SURE = (
-    1 / 2
-)  # a sequence is drawn at once if its statistic, never below 0, is above this many scales
-_WRONG = (
-    1 / 50
-)  # with delta peeling is seldom bad: the chance of drawing at once where neither is better
+# Share of ε that the choice takes; the answer has the rest.
+_CHOICE_SHARE = 1 / 16
+# The statistic of sequences is computed to within this share of what one user can change.
+_STATISTIC_ERROR = 1 / 100
+# The statistic is cut at this many scales of its noise: beyond, the choice is as good as certain.
+_MOST_SCALES = 64
+# Without delta a sequence is drawn at once if its statistic, never below 0, exceeds this many
+# scales of the noise.
+_SCALES_FOR_SEQUENCE = 1 / 2
+# With delta peeling is seldom much worse, so that drawing at once has only this chance where
+# neither mechanism is better.
+_CHANCE_AT_BALANCE = 1 / 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,42 +86,51 @@ class RoutedTopK(LabelsOnly):
         )
 
     @property
-    def share(self) -> float:
-        """The ε of the choice: PureDP; with delta BoundedRange."""
+    def choice_epsilon(self) -> float:
+        """Return the ε of the choice, which is PureDP, and with delta BoundedRange."""
         return self.epsilon * _CHOICE_SHARE
 
     @property
-    def rest(self) -> float:
-        """The ε of an answer without delta; with ``share`` no more than epsilon."""
-        rest = self.epsilon - self.share
-        total = decimal(rest) + decimal(self.share)
+    def answer_epsilon(self) -> float:
+        """Return the ε of the answer where delta is 0; its sum with the choice's is at most
+        epsilon, exactly.
+        """
+        remaining = self.epsilon - self.choice_epsilon
+        total = decimal(remaining) + decimal(self.choice_epsilon)
         if total <= smaller_of(self.epsilon):
-            return rest
-        return math.nextafter(rest, 0.0)
+            return remaining
+        return math.nextafter(remaining, 0.0)
 
     @property
-    def whole(self) -> JointTopK | CanonicalTopK:
-        """The mechanism that draws the answer at once."""
-        return (JointTopK if self.ordered else CanonicalTopK)(k=self.k, epsilon=self.rest)
+    def at_once(self) -> JointTopK | CanonicalTopK:
+        """Return the mechanism that draws the answer at once."""
+        if self.ordered:
+            return JointTopK(k=self.k, epsilon=self.answer_epsilon)
+        return CanonicalTopK(k=self.k, epsilon=self.answer_epsilon)
 
     @property
     def peeling(self) -> OneShotTopK | KnownGumbel:
-        """The mechanism for data with narrow gaps."""
+        """Return the mechanism that peels the answer, for data with narrow gaps."""
         if not self.delta:
-            return OneShotTopK(k=self.k, epsilon=self.rest)
-        return KnownGumbel(k=self.k, epsilon=_each(self.k, self.epsilon, self.share, self.delta))
+            return OneShotTopK(k=self.k, epsilon=self.answer_epsilon)
+        selection_epsilon = _peeling_epsilon(self.k, self.epsilon, self.choice_epsilon, self.delta)
+        return KnownGumbel(k=self.k, epsilon=selection_epsilon)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The choice, and the answer by either mechanism; ``labels`` makes no difference."""
+        """Return the charge of the choice and of the answer by either mechanism; ``labels`` makes
+        no difference because no counts are released.
+        """
         add_remove(sensitivity)
         if self.delta:
             return Charge({ApproxDP(self.epsilon, self.delta): 1})
-        return Charge({PureDP(self.rest): 1, PureDP(self.share): 1}, adaptive=True)
+        return Charge(
+            {PureDP(self.answer_epsilon): 1, PureDP(self.choice_epsilon): 1}, adaptive=True
+        )
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """By either mechanism, with the chance of each."""
+        """Simulate the choice with its probability, and the answer by the chosen mechanism."""
         chance = self.chance_at_once(scene.histogram)
-        whole = self.whole.simulate(scene)
+        whole = self.at_once.simulate(scene)
         peeling = self.peeling.simulate(scene)
 
         def draw(number: int) -> tuple[Array, Array]:
@@ -140,8 +150,8 @@ class RoutedTopK(LabelsOnly):
         noise.
         """
         check_public(histogram, self, self.k, self.epsilon)
-        for part in (self.whole, self.peeling):
-            part.check(histogram)
+        self.at_once.check(histogram)
+        self.peeling.check(histogram)
         self.charge(histogram.sensitivity)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
@@ -158,62 +168,70 @@ class RoutedTopK(LabelsOnly):
         """
         self.check(histogram)
         charge = self.charge(histogram.sensitivity)
-        at_once = self._at_once(histogram, random_bits(rng))
-        drawn_by: Mechanism = self.whole if at_once else self.peeling
+        at_once = self._draw_choice(histogram, random_bits(rng))
+        drawn_by: Mechanism = self.at_once if at_once else self.peeling
         answer = drawn_by.release(histogram, rng)
         note = f"drawn by {type(drawn_by).__name__}"
         if answer.note:
             note = f"{note}: {answer.note}"
-        choice: Cost = BoundedRange(self.share) if self.delta else PureDP(self.share)
+        choice: Cost = (
+            BoundedRange(self.choice_epsilon) if self.delta else PureDP(self.choice_epsilon)
+        )
         phases = {"choose": Charge({choice: 1}), "answer": answer.charge}
         return replace(answer, charge=charge, mechanism=self, phases=phases, note=note)
 
-    def _at_once(self, histogram: Histogram, bits: Bits) -> bool:
-        """Compare the statistic with its threshold: with Laplace noise, or by a choice between two
-        of bounded range.
+    def _draw_choice(self, histogram: Histogram, bits: Bits) -> bool:
+        """Draw privately whether the answer is drawn at once; the law is exact.
+
+        The statistic is compared with its threshold under Laplace noise, or with delta by an
+        exponential mechanism with two outcomes.
         """
-        if self._one_set(histogram):
+        if self._has_one_answer(histogram):
             return True
         above = Fraction(self.margin(histogram)) - Fraction(self.threshold)
-        scales = abs(above) * smaller_of(self.share) / Fraction(self.statistic_range)
-        side = int(Cells(self._sides(scales)).draw(1, bits)[0])
+        scales = abs(above) * smaller_of(self.choice_epsilon) / Fraction(self.statistic_range)
+        side = int(Cells(self._side_weights(scales)).draw(1, bits)[0])
         stays = side == 0
         return (above > 0) == stays
 
-    def _one_set(self, histogram: Histogram) -> bool:
-        """Whether the answer is the set of all labels, without order."""
+    def _has_one_answer(self, histogram: Histogram) -> bool:
+        """Return whether the only possible answer is the set of all labels, without order."""
         return self.k == histogram.domain_size and not self.ordered
 
-    def _sides(self, x: Fraction) -> Callable[[int], list[int]]:
-        """Weights of the side where the margin is, x scales from the threshold, and of the other
-        side.
+    def _side_weights(self, scales: Fraction) -> Callable[[int], list[int]]:
+        """Return a function of a number of bits that computes the integer weights of two outcomes:
+        the noisy statistic stays on its side of the threshold, or it is on the other side.
 
-        Laplace noise is beyond with probability e^{-x}/2. With delta the weights are those of an
-        exponential mechanism with two outcomes: the odds move by a factor of at most e^{share}.
+        ``scales`` is the distance x of the statistic from the threshold in scales of the noise:
+        Laplace noise exceeds it with probability e^{-x}/2. With delta the weights are those of an
+        exponential mechanism with two outcomes, whose odds change by a factor of at most e^ε, ε the
+        choice's.
         """
 
         def weights(bits: int) -> list[int]:
-            (far,) = exp_units([x.numerator], x.denominator, bits)
-            return [1 << bits if self.delta else (2 << bits) - far, far]
+            (other_side,) = exp_units([scales.numerator], scales.denominator, bits)
+            if self.delta:
+                return [1 << bits, other_side]
+            return [(2 << bits) - other_side, other_side]
 
         return weights
 
     def chance_at_once(self, histogram: Histogram) -> float:
-        """Estimate the probability that the answer is drawn at once. Depends on the data: not
-        released.
+        """Estimate the probability that the answer is drawn at once; it depends on the data and is
+        not released.
         """
-        if self._one_set(histogram):
+        if self._has_one_answer(histogram):
             return 1.0
         above = self.margin(histogram) - self.threshold
-        far = math.exp(-abs(above) * self.share / self.statistic_range)
-        side = 1 / (1 + far) if self.delta else 1 - far / 2
+        decay = math.exp(-abs(above) * self.choice_epsilon / self.statistic_range)
+        stays = 1 / (1 + decay) if self.delta else 1 - decay / 2
         if above > 0:
-            return side
-        return 1 - side
+            return stays
+        return 1 - stays
 
     def margin(self, histogram: Histogram) -> float:
-        """Number of users that must change for peeling to be better, times ``rest``. Private: not
-        released.
+        """Return the statistic: the number of users that must change for peeling to be better,
+        times the ε of the answer. It is private and not released.
         """
         linf = histogram.sensitivity.linf
         ranked = Ranked(histogram.counts, histogram.absent)
@@ -222,55 +240,62 @@ class RoutedTopK(LabelsOnly):
             # that far.
             scales = self._scale * (math.log(ranked.size / self.k) + 1)
             sequences = Sequences(ranked, self.k)
-            doubt = self.rest * _STATISTIC_ERROR
-            return log_odds(sequences, self.rest / (2 * linf), math.ceil(scales * linf), doubt)
-        most = _MOST_SCALES * self.statistic_range / self.share / self.rest
-        found = advantage(
+            doubt = self.answer_epsilon * _STATISTIC_ERROR
+            return log_odds(
+                sequences, self.answer_epsilon / (2 * linf), math.ceil(scales * linf), doubt
+            )
+        most = _MOST_SCALES * self.statistic_range / self.choice_epsilon / self.answer_epsilon
+        users = advantage(
             ranked,
             self.k,
             linf=linf,
-            epsilon=self.rest,
+            epsilon=self.answer_epsilon,
             scale=self._scale,
             inclusion=gumbel_inclusion if self.delta else one_shot_inclusion,
             most=min(most, 1e15),
         )
-        return self.rest * found
+        return self.answer_epsilon * users
 
     @property
     def statistic_range(self) -> float:
-        """Return the maximum change of ``margin`` between neighbours: rest, and its errors."""
-        whole = self.rest * (1 + 2 * _STATISTIC_ERROR)
-        return math.nextafter(whole + rounding(self.k), math.inf)
+        """Return an upper bound on the change of ``margin`` between neighbours: the ε of the
+        answer, for one user, and the errors of computation.
+        """
+        of_one_user = self.answer_epsilon * (1 + 2 * _STATISTIC_ERROR)
+        return math.nextafter(of_one_user + rounding(self.k), math.inf)
 
     @property
     def threshold(self) -> float:
         """Return the threshold of the noisy margin above which the answer is drawn at once."""
-        noise = self.statistic_range / self.share
+        noise = self.statistic_range / self.choice_epsilon
         if self.delta:
-            return noise * math.log(1 / _WRONG - 1)
+            return noise * math.log(1 / _CHANCE_AT_BALANCE - 1)
         if self.ordered:
-            return noise * _SURE
+            return noise * _SCALES_FOR_SEQUENCE
         return 0.0
 
     @property
     def _scale(self) -> float:
         """Return the noise scale of peeling, in units of linf."""
         peeling = self.peeling
-        return (1 if isinstance(peeling, KnownGumbel) else self.k) / peeling.epsilon
+        if isinstance(peeling, KnownGumbel):
+            return 1 / peeling.epsilon
+        return self.k / peeling.epsilon
 
 
 @lru_cache(maxsize=256)
-def _each(k: int, epsilon: float, share: float, delta: float) -> float:
-    """The ε of each of k peeled selections that, with a choice of range ``share``, cost at most
-    (epsilon, delta).
+def _peeling_epsilon(k: int, epsilon: float, share: float, delta: float) -> float:
+    """Return an ε for each of k peeled selections with which they and a choice of bounded range
+    ``share`` together cost at most (epsilon, delta).
 
-    By the Rényi curves, in a hundredth of a second: a function of these numbers alone, a few per
-    cent below the best.
+    It is computed by Rényi curves, in a hundredth of a second, and is a few per cent below the
+    largest such ε.
     """
 
-    def charge(each: float) -> Charge:
+    def charge(selection_epsilon: float) -> Charge:
+        selection = BoundedRange(selection_epsilon)
         costs: dict[Cost, int] = {BoundedRange(share): 1}
-        costs[BoundedRange(each)] = costs.get(BoundedRange(each), 0) + k
+        costs[selection] = costs.get(selection, 0) + k
         return Charge(costs, adaptive=True)
 
     return composed_share(charge, epsilon, delta, pure_share(epsilon - share, k))

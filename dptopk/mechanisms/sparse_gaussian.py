@@ -21,10 +21,10 @@ class SparseGaussian(IndependentCounts):
     """Every present count + discrete Gaussian noise, released if above a fixed T; needs the whole
     histogram.
 
-    Charge: one SparseGaussianDP, in which the δ of the noise and the δ of the threshold are those
-    of one mechanism: the largest δ over all ways in which a user's labels can be shared or the
-    user's own, not a sum. l0 finite. Neighbours: add or remove one user. Whether the histogram is
-    whole is a fact about how it was made, not one to be read off the data.
+    Charge: one SparseGaussianDP. Its δ covers the noise and the threshold together: it is the
+    largest δ over all numbers of labels that the user shares with others, not the sum of two δ. l0
+    must be finite. Neighbours: add or remove one user. Whether the histogram is whole is a fact
+    about how it was made, not one to be read off the data.
 
     Args:
         sigma: scale of the noise in units of linf.
@@ -45,8 +45,8 @@ class SparseGaussian(IndependentCounts):
     noise_grows_with = ("sigma",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One SparseGaussianDP, for any ``labels``; where a user's total is capped, the cost of the
-        noise + δ.
+        """Return one SparseGaussianDP, for any ``labels``; where a user's total is capped, return
+        the cost of the noise + δ.
 
         Raises:
             InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for
@@ -68,25 +68,27 @@ class SparseGaussian(IndependentCounts):
         scale = self.counting.spread(sensitivity)
         if binds(sensitivity, moving):
             return _capped_threshold(scale, sensitivity, moving, self.delta)
-        return sensitivity.linf + _offset(scale, moving, self.delta)
+        return sensitivity.linf + _lead(scale, moving, self.delta)
 
     @cached_property
     def counting(self) -> KnownGaussian:
-        """The mechanism for known domains that has this noise."""
+        """Return the mechanism for known domains that has this noise."""
         return KnownGaussian(sigma=self.sigma)
 
 
 @lru_cache(maxsize=1024)
 def _capped_threshold(scale: float, sensitivity: Sensitivity, labels: int, delta: float) -> int:
-    """The smallest T for the worst split of a user's total."""
+    """Return the smallest threshold T that a user's own labels pass with probability at most
+    delta, however the user's capped total is split over at most ``labels`` labels.
+    """
 
-    def alone(count: int, threshold: int) -> float:
+    def chance_to_pass(count: int, threshold: int) -> float:
         return gaussian_tail(scale, threshold - count)
 
-    return fixed_threshold(alone, sensitivity, labels, delta)
+    return fixed_threshold(chance_to_pass, sensitivity, labels, delta)
 
 
 @lru_cache(maxsize=1024)
-def _offset(scale: float, labels: int, delta: float) -> int:
-    """The smallest c >= 0 with P[one of the labels' noises > c] <= delta."""
+def _lead(scale: float, labels: int, delta: float) -> int:
+    """Return the smallest c >= 0 with P[one of ``labels`` noises > c] <= delta."""
     return first_offset(lambda c: union(gaussian_tail(scale, c), labels) <= delta, "delta")

@@ -1,9 +1,11 @@
-"""Distance to instability: an exact set where a gap allows it, and peeling for the rest."""
+"""Propose-test-release for top-k: an exact set if the gap below it is wide enough, and peeling for
+the other labels.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -20,10 +22,10 @@ from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, release
 from dptopk.mechanisms.thresholds import checked_offset
 from dptopk.release.release import Release
 
-# Shares of ε: which size to try, the test, and (of δ) a set released though it is not stable.
-# Peeling has the rest.
+# Shares of ε: of the choice of a size, and of the test of the gap. Peeling has the rest.
 CHOICE = 0.1
 TEST = 0.2
+# Share of δ for a set that is released although its gap is too narrow.
 DELTA = 0.5
 
 
@@ -60,20 +62,20 @@ class StabilityTopK(LabelsOnly):
     noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The most a release can cost; ``labels`` makes no difference because no counts are
-        released.
+        """Return the most that a release can cost, the charge with k peeled labels; ``labels``
+        makes no difference because no counts are released.
         """
         add_remove(sensitivity)
         return self._charge(self.k)
 
     def _charge(self, peeled: int) -> Charge:
-        return _charge(
-            self.epsilon, self.delta, peeled, peeling_epsilon(self.k, self.epsilon, self.delta)
-        )
+        """Return the charge of a release that peeled this many labels."""
+        selection_epsilon = peeling_epsilon(self.k, self.epsilon, self.delta)
+        return _charge(self.epsilon, self.delta, peeled, selection_epsilon)
 
     def threshold(self, sensitivity: Sensitivity) -> int:
-        """The threshold of the noisy gap: linf + c, c the smallest integer with P[noise > c] <=
-        delta/2.
+        """Return the threshold of the noisy gap: linf + c, where c is the smallest integer with
+        P[noise > c] <= delta/2.
         """
         per_count = TEST * self.epsilon / add_remove(sensitivity).linf
         above = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
@@ -82,7 +84,7 @@ class StabilityTopK(LabelsOnly):
         return checked_offset((sensitivity.linf + above) * most, "delta") // most
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """Seeded answers of the mechanism itself."""
+        """Simulate by seeded releases of the mechanism itself."""
         return released(self, scene)
 
     def check(self, histogram: Histogram) -> None:
@@ -115,10 +117,10 @@ class StabilityTopK(LabelsOnly):
         ranked = Ranked(histogram.counts, histogram.absent)
         stable = self._stable(ranked, histogram.sensitivity, bits)
         inside = ranked.rows(list(range(stable)))
-        rest = self._peel(histogram, inside, bits)
-        labels = drawn_labels(histogram, np.array(inside + rest, dtype=np.int64), bits)
+        peeled = self._peel(histogram, inside, bits)
+        labels = drawn_labels(histogram, np.array(inside + peeled, dtype=np.int64), bits)
         labels = (*in_label_order(labels[:stable]), *labels[stable:])
-        charge = self._charge(len(rest))
+        charge = self._charge(len(peeled))
         if stable:
             note = f"the first {stable} rows are a set, in label order"
         else:
@@ -128,7 +130,7 @@ class StabilityTopK(LabelsOnly):
         )
 
     def _stable(self, ranked: Ranked, sensitivity: Sensitivity, bits: Bits) -> int:
-        """The size of the set that passes the test, 0 if it does not."""
+        """Draw a size j and test its gap; return j if the test passes, else 0."""
         sizes = min(self.k, ranked.size - 1)
         if not sizes:
             return 0
@@ -146,7 +148,7 @@ class StabilityTopK(LabelsOnly):
         return 0
 
     def _peel(self, histogram: Histogram, inside: list[int], bits: Bits) -> list[int]:
-        """Draw as many rows as are missing to k from those that are not inside."""
+        """Draw the indices of the rows that are missing to k, from those that are not inside."""
         if len(inside) == self.k:
             return []
         listed = np.setdiff1d(np.arange(len(histogram)), inside)
@@ -170,11 +172,11 @@ class StabilityTopK(LabelsOnly):
 
 
 def utilities(gaps: Ints, threshold: int) -> Ints:
-    """Return the utilities of trying the top 1, ..., top k: the gap, up to what the test needs,
-    plus a bonus per label.
+    """Return the utility of trying each size 1, ..., k: its gap, cut at twice the threshold of the
+    test, plus a bonus for each label, shape (k,).
 
-    What is added depends on the size alone, and min(·, 2·threshold) moves by no more than the gap:
-    by at most linf.
+    The bonus depends on the size alone, and the cut gap moves by no more than the gap itself; so
+    one user moves a utility by at most linf.
     """
     sizes = np.arange(1, gaps.size + 1)
     return np.minimum(gaps, 2 * threshold) + sizes * threshold // gaps.size
@@ -182,15 +184,19 @@ def utilities(gaps: Ints, threshold: int) -> Ints:
 
 @lru_cache(maxsize=256)
 def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
-    """The ε of each peeled selection: the largest found with which everything costs at most
-    (epsilon, delta).
+    """Return the ε of each peeled selection: the largest found with which the choice, the test and
+    k selections together cost at most (epsilon, delta).
     """
     plain = pure_share(epsilon * (1 - CHOICE - TEST), k)
-    return composed_share(lambda each: _charge(epsilon, delta, k, each), epsilon, delta, plain)
+    return composed_share(partial(_charge, epsilon, delta, k), epsilon, delta, plain)
 
 
-def _charge(epsilon: float, delta: float, peeled: int, each: float) -> Charge:
+def _charge(epsilon: float, delta: float, peeled: int, selection_epsilon: float) -> Charge:
+    """Return the charge of the choice, the test and ``peeled`` selections of bounded range
+    ``selection_epsilon``.
+    """
     costs: dict[Cost, int] = {BoundedRange(CHOICE * epsilon): 1, PureDP(TEST * epsilon): 1}
     if peeled:
-        costs[BoundedRange(each)] = costs.get(BoundedRange(each), 0) + peeled
+        selection = BoundedRange(selection_epsilon)
+        costs[selection] = costs.get(selection, 0) + peeled
     return Charge(costs, delta=DELTA * delta, adaptive=True)

@@ -1,6 +1,6 @@
-"""Unknown domains: the slots of the slot lemma, its thresholds and the δ they leave.
+"""Unknown domains: the slot lemma, thresholds, and the δ of a label that passes one.
 
-Proven in docs/notes/mechanisms.md, "Slots".
+The lemma is proven in docs/notes/mechanisms.md, "Slots".
 
 Labels come from the data, so a label that only one of two neighbouring histograms has must not be
 seen. A mechanism looks at the d_bar largest present labels and at the count below them,
@@ -48,8 +48,13 @@ from dptopk.release.release import Release
 
 @dataclass(frozen=True)
 class Slots:
-    """The top slots of a histogram: labels, their counts (int64) and the floor, the next count
-    below.
+    """The largest counts of a histogram and the floor they are compared with.
+
+    Attributes:
+        labels: shape (n,).
+        counts: their true counts, int64, shape (n,).
+        floor: the next largest count, or 0.
+        noisy_floor: whether the floor is a private count that needs noise.
     """
 
     labels: Array | StoredLabels
@@ -59,16 +64,15 @@ class Slots:
 
 
 def slots(histogram: Histogram, d_bar: int) -> Slots:
-    """The d_bar largest present labels, ties in label order, and h_(d_bar+1), which is 0 when there
-    are no more.
+    """Return the d_bar largest counts with their labels, ties in label order, and the floor
+    h_(d_bar+1), which is 0 if there are at most d_bar labels.
 
     Raises:
-        InvalidParameter: when the histogram was cut to so few rows that h_(d_bar+1) cannot be
-        known.
+        InvalidParameter: when the histogram was cut to so few rows that h_(d_bar+1) is unknown.
     """
     validate.instance(Histogram, histogram=histogram)
-    # Not the number of rows at hand, which is private: fewer than were asked for means that these
-    # are all labels.
+    # The limit of the cut is compared, not the number of rows, which is private: with fewer rows
+    # than the limit the histogram has no other labels.
     if histogram.limit is not None and d_bar >= histogram.limit:
         raise InvalidParameter(
             f"d_bar={d_bar} needs more than d_bar rows of an incomplete histogram"
@@ -81,7 +85,7 @@ def slots(histogram: Histogram, d_bar: int) -> Slots:
 
 
 def special_slots(sensitivity: Sensitivity, d_bar: int) -> int:
-    """The number m = min(l0, d_bar) of slots whose label can change between neighbours.
+    """Return m = min(l0, d_bar), the number of slots whose label can change between neighbours.
 
     Ties at the cut are broken by label, so only a label that moved can enter the slots.
     """
@@ -91,7 +95,8 @@ def special_slots(sensitivity: Sensitivity, d_bar: int) -> int:
 
 
 def moving_slots(sensitivity: Sensitivity, d_bar: int) -> int:
-    """Return the number of noisy counts that covers the slots and the floor: min(l0, d_bar + 1).
+    """Return min(l0, d_bar + 1), the number of noisy counts to pay for so that every move of the
+    slots and the floor is covered.
 
     There are d_bar + 1 quantities. If fewer than l0 of the touched labels are in the new slots,
     they and the floor are at most l0 quantities. Otherwise the floor can only move to the count of
@@ -120,7 +125,11 @@ def passing(
 
 
 def checked_offset(offset: int, name: str) -> int:
-    """The offset, if counts can be compared with it in 64 bits."""
+    """Return the offset, if counts can be compared with it in 64 bits.
+
+    Raises:
+        InvalidParameter: if it is too large; ``name`` is the parameter to blame.
+    """
     if offset > LARGEST_OFFSET:
         raise InvalidParameter(
             f"{name} needs a threshold beyond 2^60: it is too small for this noise"
@@ -129,11 +138,11 @@ def checked_offset(offset: int, name: str) -> int:
 
 
 def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
-    """The smallest integer c with m/(m + e^{cε/τ}) <= δ, hence c >= (τ/ε) ln(m(1-δ)/δ).
+    """Return the smallest integer c with m/(m + e^{cε/τ}) <= δ, hence c >= (τ/ε) ln(m(1-δ)/δ).
 
-    The m special slots race with ⊥ alone: their rates sum to at most m e^{ε/τ·(floor+τ)} against
-    e^{ε/τ·(floor+τ+c)}. An integer keeps the score of ⊥ exact for every floor, so that it moves
-    exactly as the floor does.
+    The m = ``special`` slots whose label can change race with ⊥ alone: their rates sum to at most
+    m e^{ε/τ·(floor+τ)} against e^{ε/τ·(floor+τ+c)}. An integer c keeps the score of ⊥ exact for
+    every floor, so that it moves exactly as the floor does.
     """
     odds = math.log(special) + math.log1p(-delta) - math.log(delta)
     c = linf / epsilon * odds * (1 + 1e-12)
@@ -145,14 +154,14 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
 def fixed_threshold(
     alone: Callable[[int, int], float], sensitivity: Sensitivity, labels: int, delta: float
 ) -> int:
-    """The smallest T >= linf at which one of a user's labels is seen with probability delta at
-    most, whatever the split of what the user adds.
+    """Return the smallest T >= linf at which some label that only one user has is released with
+    probability at most delta, however that user's contribution is split over labels.
 
     Args:
-        alone: the probability, of a count v and T, that a label is released which one user alone
-            has, v times.
+        alone: takes a count v and T; returns the probability that a label is released which one
+            user alone has, v times.
         sensitivity: of the counts.
-        labels: how many labels of one user there are at most.
+        labels: how many labels one user has at most.
         delta: in (0, 1).
     """
     linf = sensitivity.linf
@@ -168,7 +177,9 @@ def fixed_threshold(
 
 @lru_cache(maxsize=1024)
 def _cut_at(law: IndependentNoiseLaw, sensitivity: Sensitivity, labels: int, delta: float) -> int:
-    """The bound of noise that is cut at the threshold itself."""
+    """Return the smallest bound T of noise that is cut to [-T, T] and compared with the threshold
+    T, at which a user's own labels are released with probability at most delta.
+    """
     return fixed_threshold(law.edge_mass, sensitivity, labels, delta)
 
 
@@ -176,7 +187,8 @@ class FromData(Mechanism):
     """Base of the mechanisms whose labels come from the data."""
 
     def slots(self, histogram: Histogram) -> Slots:
-        """The largest counts and the floor, or all present counts over a fixed floor of 0.
+        """Return the largest counts and the floor, or all present counts and a floor of 0 where
+        ``floor_rank`` is None.
 
         Raises:
             InvalidParameter: when rows that are needed were cut off.
@@ -205,19 +217,21 @@ class FromData(Mechanism):
 
 
 class TopSlots(FromData):
-    """Base of those that look at the d_bar largest counts and the floor."""
+    """Base of the mechanisms that use only the d_bar largest counts and the floor."""
 
     d_bar: int
     delta: float
 
     @property
     def floor_rank(self) -> int:
-        """The rank after d_bar."""
+        """Return d_bar + 1, the rank of the floor."""
         return self.d_bar + 1
 
     @abstractmethod
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
-        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+        """Return the smallest integer c with P[max of ``special`` noises - the floor's noise > c]
+        <= delta.
+        """
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the lead over the noisy floor that a noisy count needs: linf + c."""
@@ -233,11 +247,11 @@ class ThresholdedMechanism(FromData):
     @property
     @abstractmethod
     def counting(self) -> CountingMechanism:
-        """The mechanism for known domains that has this noise, before it is cut."""
+        """Return the mechanism for known domains that has this noise before it is cut."""
 
     @property
     def divisor(self) -> int:
-        """The noise is drawn in steps of 1/divisor of a count."""
+        """Return b, such that the noise is drawn in steps of 1/b of a count."""
         return 1
 
     @abstractmethod
@@ -246,20 +260,20 @@ class ThresholdedMechanism(FromData):
 
     @abstractmethod
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
-        """Upper bounds on the probability that the noise of the floor exceeds that of a count by
-        more than c >= 0.
+        """Return a function of c >= 0: an upper bound on the probability that the noise of the
+        floor exceeds that of a count by more than c.
         """
 
     def moved(self, sensitivity: Sensitivity) -> Sensitivity:
-        """Return how the counts that are given noise move, the floor's among them; ``sensitivity``:
-        how all counts do.
+        """Return the sensitivity of the vector that is noised, the slots and the floor;
+        ``sensitivity`` is that of the histogram.
         """
         return sensitivity
 
     @final
     def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count before any selection by it, of cut noise an
-        upper bound.
+        """Return the standard deviation of the noise on one count, before any selection by it; an
+        upper bound for noise that is cut.
         """
         return self.counting.noise_std(self.moved(sensitivity), labels=self.floor_rank)
 
@@ -270,28 +284,38 @@ class ThresholdedMechanism(FromData):
 
     @final
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Return ``noise_std``."""
+        """Return the standard deviation of the noise on a count; ``labels`` makes no difference
+        because d_bar or the law fixes it.
+        """
         return self.noise_std(sensitivity)
 
     @final
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
-        """By the law of the noise before it is cut."""
+        """Return the half-width of the noise on one count by its law before it is cut; an upper
+        bound for cut noise.
+        """
         return self.counting.count_width(
             self.moved(sensitivity), labels=self.floor_rank, confidence=confidence
         )
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
-        """Return the probability for two labels that both appear."""
+        """Return the probability that, of two labels that both appear, the one with the count
+        higher by ``gap`` is ranked second; None if no formula is known.
+        """
         return self.counting.swap_chance(sensitivity, gap)
 
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """The noise of a simulation on the counts of that many labels, and on the floor."""
+        """Return the noise on ``labels`` counts, the floor's among them, for a simulation: a
+        function of the number of a block of draws.
+        """
         return self.counting.float_noise(scene, labels)
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """The k largest noisy counts above the threshold."""
+        """Simulate the selection of the k labels with the largest noisy counts above the
+        threshold.
+        """
         offset = self.threshold_offset(scene.sensitivity)
         chance = self.at_threshold(scene.sensitivity)
         noise = self.float_noise(scene, len(scene.counts))
@@ -306,25 +330,26 @@ class ThresholdedMechanism(FromData):
             probability: in (0, 1); below 1/2 the answer is that for 1/2.
 
         Returns:
-            The smallest such distance, up to the relative error of ``threshold_tail``, which only
-            widens.
+            The smallest such lead, up to the relative error of ``threshold_tail``, which can only
+            make it larger.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         offset = self.threshold_offset(sensitivity)
-        # Not released: noise of the floor - noise of the count >= distance - offset, hence >
-        # distance - offset - 1.
+        # A count is not released if noise of the floor - noise of the count >= lead - offset, hence
+        # > lead - offset - 1.
         c = smallest_offset(self.threshold_tail(sensitivity), 1 - probability, "probability")
         return offset + 1 + c
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:
-        """The chance, below 1, with which a noisy count of exactly the threshold is released all
-        the same.
+        """Return the probability, below 1, with which a noisy count of exactly the threshold is
+        released although it is not above it.
         """
         return 0.0
 
     def above_floor(self, noise: Array, floor_noise: Array | int) -> Array:
-        """Noise minus the floor's noise, rounded up: compared with integers, it decides as the
-        exact value does.
+        """Return the noise minus the floor's noise in counts, rounded up, int64, shape (n,).
+
+        With counts and offsets integer, noise/b > x holds if and only if its ceiling does.
         """
         return -((floor_noise - noise) // self.divisor)
 
@@ -333,8 +358,8 @@ class ThresholdedMechanism(FromData):
         return counts + noise
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """State that all counts, or d_bar and the floor, were given the noise of ``counting``, and
-        that rows above the threshold remained.
+        """State the law of the noise and of the selection: all counts, or the d_bar largest and
+        the floor, got the noise of ``counting``, and rows above the threshold were released.
         """
         rank = self.floor_rank
         noise = self.counting.noise_of(self.moved(sensitivity), rank)
@@ -352,10 +377,10 @@ class ThresholdedMechanism(FromData):
         return self.counting.draw_noise(sensitivity, size, bits)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
-        """The labels above the threshold with their noisy counts, in the order of these, ties in
-        label order.
+        """Release the labels above the threshold with their noisy counts, the largest first, ties
+        in label order.
 
-        Too few labels are no error: the answer is then short, even empty, and costs the same.
+        With few labels or small counts the answer is short, even empty, and costs the same.
 
         Args:
             histogram: rows with count 0 are not present and are ignored.
@@ -365,22 +390,17 @@ class ThresholdedMechanism(FromData):
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        seen = self.slots(histogram)
+        top = self.slots(histogram)
         bits = random_bits(rng)
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
-        offset = self.threshold_offset(sensitivity)
-        drawn = self.draw_noise(sensitivity, len(seen.counts) + 1, bits)
+        drawn = self.draw_noise(sensitivity, len(top.counts) + 1, bits)
         noise = drawn[:-1]
-        above = self.above_floor(noise, drawn[-1:] if seen.noisy_floor else 0)
-        kept = passing(seen.counts, above, seen.floor, 0, offset)
-        if chance := self.at_threshold(sensitivity):
-            reached = passing(seen.counts, above, seen.floor, 0, offset - 1)
-            just = reached & ~kept
-            kept |= just & bernoulli(np.full(just.size, chance), bits)
+        floor_noise = drawn[-1:] if top.noisy_floor else 0
+        passed = self._passed(sensitivity, top, self.above_floor(noise, floor_noise), bits)
         return ordered_release(
-            self.values(sensitivity, seen.counts[kept], noise[kept], bits),
-            seen.labels[kept],
+            self.values(sensitivity, top.counts[passed], noise[passed], bits),
+            top.labels[passed],
             histogram,
             rng,
             charge=charge,
@@ -388,10 +408,25 @@ class ThresholdedMechanism(FromData):
             measurement=self.measurement(sensitivity),
         )
 
+    def _passed(
+        self, sensitivity: Sensitivity, top: Slots, noise_above_floor: Array, bits: Bits
+    ) -> Array:
+        """Return which slots are released, bool, shape (slots,): those above the threshold, and
+        those at it by a coin with the probability of ``at_threshold``.
+        """
+        offset = self.threshold_offset(sensitivity)
+        passed = passing(top.counts, noise_above_floor, top.floor, 0, offset)
+        chance = self.at_threshold(sensitivity)
+        if chance:
+            reached = passing(top.counts, noise_above_floor, top.floor, 0, offset - 1)
+            at_threshold = reached & ~passed
+            passed |= at_threshold & bernoulli(np.full(at_threshold.size, chance), bits)
+        return passed
+
 
 class IndependentCounts(ThresholdedMechanism):
-    """Base of those whose noises are independent; each quantity that can move costs what its noise
-    costs.
+    """Base of the thresholded mechanisms with independent noises, in which each count that one user
+    can move costs what its noise costs.
     """
 
     delta: float
@@ -399,11 +434,11 @@ class IndependentCounts(ThresholdedMechanism):
     @property
     @abstractmethod
     def counting(self) -> IndependentNoise:
-        """The mechanism for known domains that has this noise, before it is cut."""
+        """Return the mechanism for known domains that has this noise before it is cut."""
 
     def moving(self, sensitivity: Sensitivity) -> int:
-        """Return how many noisy counts, of which each moves by at most linf, cover all that one
-        user can move.
+        """Return the number of noisy counts to pay for, each moved by at most linf, so that all
+        that one user can move is covered.
 
         Raises:
             InvalidParameter: for the whole histogram when l0 is None, because there is no bound.
@@ -414,22 +449,26 @@ class IndependentCounts(ThresholdedMechanism):
         return moving_slots(add_remove(sensitivity), rank - 1)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The costs of the noise for the quantities that can move, + δ, for any ``labels``; as if
-        the noise were uncut.
+        """Return the costs of the noise, as if it were not cut, on the counts that one user can
+        move, + δ; ``labels`` makes no difference.
 
-        The slots and the floor move by at most what the user adds in all (the slot lemma), so that
-        a cap on that holds for them too.
+        The slots and the floor together move by at most what the user adds in all (the slot lemma),
+        so that a cap on a user's total applies to them too.
         """
         self.threshold_offset(sensitivity)
         moving = self.moving(sensitivity)
         return Charge(self.counting.costs(sensitivity, moving), delta=self.delta)
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
-        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+        """Return the smallest integer c with P[max of ``special`` noises - the floor's noise > c]
+        <= delta.
+        """
         return self.counting.law(sensitivity).floor_offset(special, self.delta)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
-        """Upper bounds on P[N1 - N2 > c], or on P[N > c] over a fixed floor."""
+        """Return a function of c >= 0: an upper bound on P[N1 - N2 > c] for the noises of floor
+        and count, or on P[N > c] over a floor without noise.
+        """
         law = self.counting.law(sensitivity)
         if self.floor_rank is None:
             return law.tail
@@ -437,23 +476,26 @@ class IndependentCounts(ThresholdedMechanism):
 
 
 class CutMechanism(IndependentCounts):
-    """Base of those whose noise stays within ± a bound T."""
+    """Base of the mechanisms whose noise is cut to [-T, T]."""
 
     def bound(self, sensitivity: Sensitivity) -> int:
-        """T: the noise stays in [-T, T]."""
+        """Return T, such that the noise is cut to [-T, T]."""
         labels = self.moving(sensitivity)
         return _cut_at(self.counting.law(sensitivity), sensitivity, labels, self.delta)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
-        """Upper bounds on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut
-        law's, given no cut.
+        """Return a function of c >= 0: an upper bound on P[N1 - N2 > c] for the cut noises of floor
+        and count, or on P[N > c] over a floor without noise.
+
+        It is the tail of the uncut law over the probability that no noise is cut.
         """
         bound = self.bound(sensitivity)
         noises = 1 if self.floor_rank is None else 2
         uncut = super().threshold_tail(sensitivity)
         law = self.counting.law(sensitivity)
         inside = 1 - 2 * law.tail(bound)
-        inside = inside * inside if noises == 2 else inside
+        if noises == 2:
+            inside = inside * inside
 
         def tail(c: int) -> float:
             if c >= bound * noises:
@@ -463,7 +505,7 @@ class CutMechanism(IndependentCounts):
         return tail
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw the cut noise, int64, shape (size,)."""
+        """Draw the cut noise of ``size`` counts, int64, shape (size,)."""
         return self.counting.sampler(sensitivity, self.bound(sensitivity)).sample(size, bits)
 
     @final
@@ -473,19 +515,19 @@ class CutMechanism(IndependentCounts):
         return self.bound(sensitivity)
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """State the same of noise that is cut at T."""
+        """State the law of the cut noise and of the selection by the threshold."""
         uncut = super().measurement(sensitivity)
         law = replace(self.counting.law(sensitivity), bound=self.bound(sensitivity))
         return replace(uncut, noise=law)
 
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """Cut by moving what is outside to the ends."""
+        """Simulate the cut noise by moving what is outside [-T, T] to its ends."""
         uncut = super().float_noise(scene, labels)
         bound = self.bound(scene.sensitivity)
         return lambda number: np.clip(uncut(number), -bound, bound)
 
 
 class NoisyFloorMechanism(TopSlots, ThresholdedMechanism):
-    """Base of those that give the d_bar largest counts and the floor the noise of a mechanism for
-    known domains.
+    """Base of the mechanisms that noise the d_bar largest counts and the floor alike, by the noise
+    of a mechanism for known domains.
     """

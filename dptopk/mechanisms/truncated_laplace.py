@@ -25,11 +25,10 @@ class TruncatedLaplace(CutMechanism):
     """Every present count + discrete Laplace noise cut to [-T, T], released if above T; needs the
     whole histogram.
 
-    A noisy count of exactly T is released with the chance that spends all of δ. Charge: l0 ×
-    PureDP(epsilon) + δ, l0
-    finite. Neighbours: add or remove one user. A released count is never further than T from the
-    true one. Whether the histogram is whole is a fact about how it was made, not one to be read off
-    the data.
+    A noisy count of exactly T is released with the probability that spends all of δ. Charge: l0 ×
+    PureDP(epsilon) + δ; l0 must be finite. Neighbours: add or remove one user. A released count is
+    never further than T from the true one. Whether the histogram is whole is a fact about how it
+    was made, not one to be read off the data.
 
     Args:
         epsilon: ε of each count, not of all.
@@ -50,8 +49,8 @@ class TruncatedLaplace(CutMechanism):
     noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Δ × DP(ε) + δ, for any ``labels``; where a user's total is capped by t, DP(ε t/τ) + δ if
-        that is less.
+        """Return l0 × DP(ε) + δ, for any ``labels``; where a user's total is capped by t, return
+        DP(ε t/τ) + δ if that is less.
 
         Raises:
             InvalidParameter: when l0 is None, because there is no bound.
@@ -69,24 +68,25 @@ class TruncatedLaplace(CutMechanism):
         return self.bound(sensitivity)
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:
-        """π: a label that one user alone has is released with P[N > T - linf] + π P[N = T - linf],
-        1 - (1-δ)^(1/l0).
+        """Return the probability π with which a noisy count of exactly T is released.
+
+        A label that one user alone has is released with P[N > T - linf] + π P[N = T - linf]; that
+        is 1 - (1-δ)^(1/l0), rounded down.
         """
         bound = self.bound(sensitivity)
         decay = rate(self.epsilon, sensitivity)
         linf = sensitivity.linf
         labels = finite_l0(sensitivity)
         if binds(sensitivity, labels):
-            return _coin(decay, sensitivity, labels, bound, self.delta)
-        each = -math.expm1(math.log1p(-self.delta) / labels)
-        chance = (each * (1 - 1e-9) - laplace_edge_mass(decay, linf, bound)) / _point_mass(
-            decay, bound - linf, bound
-        )
+            return _chance_for_capped_total(decay, sensitivity, labels, bound, self.delta)
+        delta_per_label = -math.expm1(math.log1p(-self.delta) / labels)
+        spare = delta_per_label * (1 - 1e-9) - laplace_edge_mass(decay, linf, bound)
+        chance = spare / _point_mass(decay, bound - linf, bound)
         return min(max(chance, 0.0), 1 - 2.0**-20)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """The smallest count that is released with at least this probability, 1/2 or more; see the
-        base.
+        """Return the smallest count that is released with at least this probability; below 1/2 the
+        answer is that for 1/2.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         chance = self.at_threshold(sensitivity)
@@ -95,8 +95,8 @@ class TruncatedLaplace(CutMechanism):
         most = min(1 - probability, 0.5)
 
         def appears(above: int) -> bool:
-            """Whether a count of T + ``above`` is hidden rarely enough: by noise below -above, or
-            equal to it where the coin refuses.
+            """Return whether a count of T + ``above`` is hidden rarely enough: by noise below
+            -above, or by noise of exactly -above and a coin.
             """
             below = tail(above)
             until = tail(above - 1) if above else 1 - below
@@ -106,14 +106,23 @@ class TruncatedLaplace(CutMechanism):
 
     @cached_property
     def counting(self) -> KnownLaplace:
-        """The mechanism for known domains that has this noise before it is cut."""
+        """Return the mechanism for known domains that has this noise before it is cut."""
         return KnownLaplace(epsilon=self.epsilon)
 
 
 @lru_cache(maxsize=1024)
-def _coin(decay: float, sensitivity: Sensitivity, labels: int, bound: int, delta: float) -> float:
-    """The largest multiple of 2^-20 below 1 with which a value of just the bound may be shown, for
-    every split of a user's total.
+def _chance_for_capped_total(
+    decay: float, sensitivity: Sensitivity, labels: int, bound: int, delta: float
+) -> float:
+    """Return the largest multiple of 2^-20 below 1 with which a noisy count of exactly the bound
+    may be released, so that for every split of a user's capped total δ suffices.
+
+    Args:
+        decay: rate of the Laplace noise.
+        sensitivity: of the counts, with a cap on a user's total.
+        labels: how many labels one user has at most.
+        bound: T, at which the noise is cut.
+        delta: bounds the probability that one of the user's own labels is released.
     """
 
     def too_large(steps: int) -> bool:
@@ -128,7 +137,9 @@ def _coin(decay: float, sensitivity: Sensitivity, labels: int, bound: int, delta
 
 
 def _point_mass(decay: float, at: int, bound: int) -> float:
-    """Upper bound on P[N = at] of the same law."""
+    """Return an upper bound on P[N = at] for Laplace noise of rate ``decay`` that is cut to
+    [-bound, bound].
+    """
     total = laplace_total(decay, bound)
     if total > 0:
         return tail_up(math.exp(-decay * at) * -math.expm1(-decay) / total)

@@ -19,7 +19,8 @@ class UnknownBox(NoisyFloorMechanism):
     """The d_bar largest counts and h_(d_bar+1) + box noise; released if above the noisy floor by
     more than linf + c.
 
-    Charge: that of Box for d_bar + 1 counts and any l0, + δ. Neighbours: add or remove one user.
+    Charge: the charge of Box for d_bar + 1 counts, + δ, for any l0. Neighbours: add or remove one
+    user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.
@@ -40,33 +41,42 @@ class UnknownBox(NoisyFloorMechanism):
     noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One cost for the slots and the floor + δ, for any ``labels``.
+        """Return one cost for the slots and the floor, + δ; ``labels`` makes no difference.
 
-        For linf > 1 a displaced label's slot and the floor may carry in different ways, so that l0
-        + 1 values move.
+        For linf > 1 the slot of a displaced label and the floor share a move of linf, but box noise
+        rounds the two shares to its steps separately, so that l0 + 1 values move.
         """
         self.threshold_offset(sensitivity)
         moved = moving_slots(sensitivity, self.d_bar)
-        moved = min(moved + (sensitivity.linf > 1), self.d_bar + 1)
+        if sensitivity.linf > 1:
+            moved = min(moved + 1, self.d_bar + 1)
         return Charge({box_cost(self.epsilon, self.d_bar + 2, moved): 1}, delta=self.delta)
 
     @cached_property
     def counting(self) -> Box:
-        """The mechanism for known domains that has this noise."""
+        """Return the mechanism for known domains that has this noise."""
         return Box(epsilon=self.epsilon)
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
-        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+        """Return the smallest integer c with P[max of ``special`` noises - the floor's noise > c]
+        <= delta.
+        """
         return self.counting.law(sensitivity, self.floor_rank).floor_offset(special, self.delta)
 
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """Draw the noise of d_bar + 1 counts, for any number of labels."""
+        """Simulate the noise of d_bar + 1 counts that are measured together, on ``labels`` of
+        them.
+        """
         return self.counting.float_noise(scene, self.floor_rank)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
-        """Upper bounds on P[N1 - N2 > c], which is that of one noise: the corner cancels."""
+        """Return a function of c >= 0: an upper bound on P[N1 - N2 > c] for the noises of floor
+        and count; in the difference the corner of the box cancels.
+        """
         return self.counting.law(sensitivity, self.floor_rank).difference
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw the noise of ``size`` of the d_bar + 1 counts, int64, shape (size,)."""
+        """Draw the noise of ``size`` of the d_bar + 1 counts, int64, shape (size,); the law is
+        that of d_bar + 1 counts even if fewer labels are present.
+        """
         return self.counting.draw_some(sensitivity, size, self.floor_rank, bits)

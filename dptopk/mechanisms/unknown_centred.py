@@ -25,9 +25,9 @@ class UnknownCentred(NoisyFloorMechanism):
     """The d_bar largest counts + (Z_i + Y)/b, released if above h_(d_bar+1) + Z_0/b + Y/b + linf +
     c, strictly.
 
-    Y is one for all, so that it cancels in the comparison. Charge: that of Centred for d_bar + 1
-    counts, + δ; at the centre 1/2 that is d_bar + 1 pairs of Z and one of Y at linf, for any l0.
-    Neighbours: add or remove one user.
+    All counts and the floor share one Y, so that it cancels in the comparison. Charge: the charge
+    of Centred for d_bar + 1 counts, + δ; at the centre 1/2 that is d_bar + 1 pairs of Z and one of
+    Y at linf, for any l0. Neighbours: add or remove one user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.
@@ -57,47 +57,55 @@ class UnknownCentred(NoisyFloorMechanism):
 
     @cached_property
     def counting(self) -> Centred:
-        """The mechanism for known domains that has this noise."""
+        """Return the mechanism for known domains that has this noise."""
         return Centred(noise=self.noise, common=self.common, centre=self.centre)
 
     @property
     def divisor(self) -> int:
-        """The b of the centre a/b."""
+        """Return b of the centre a/b: the noise is drawn in steps of 1/b of a count."""
         return self.counting.centre.denominator
 
     def moved(self, sensitivity: Sensitivity) -> Sensitivity:
-        """Return how slots and floor can move: for linf > 1 a displaced label's slot and the floor
-        may share a move.
+        """Return the sensitivity of the slots and the floor: for linf > 1 the slot of a displaced
+        label and the floor can share a move of linf, so that l0 + 1 values move.
         """
         l0 = add_remove(sensitivity).l0
-        if l0 is None:
+        if l0 is None or sensitivity.linf == 1:
             return sensitivity
-        return replace(sensitivity, l0=l0 + (sensitivity.linf > 1))
+        return replace(sensitivity, l0=l0 + 1)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The pairs of Z for the slots and the floor, and of Y, + δ, for any ``labels``."""
+        """Return the costs of Z for the slots and the floor and of Y, + δ; ``labels`` makes no
+        difference.
+        """
         self.threshold_offset(sensitivity)
         noised = self.counting.charge(self.moved(sensitivity), labels=self.d_bar + 1)
         return Charge.join(noised, Charge(delta=self.delta))
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
-        """The smallest integer c with P[max of ``special`` Z - another Z > b·c] <= delta."""
+        """Return the smallest integer c with P[max of ``special`` Z - the floor's Z > b·c] <=
+        delta.
+        """
         steps = self.noise.law(sensitivity).floor_offset(special, self.delta)
         return -(-steps // self.divisor)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
-        """Upper bounds on P[a count that is c + 1 above the threshold is not released]."""
+        """Return a function of c >= 0: an upper bound on the probability that a count which is c +
+        1 above the threshold is not released.
+        """
         law = self.noise.law(sensitivity)
         divisor = self.divisor
         return lambda c: law.difference(divisor * (c + 1) - 1)
 
     def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
-        """Z alone; Y is added to what passes."""
+        """Simulate Z/b alone; Y does not change what passes and is added afterwards."""
         own = self.noise.float_noise(scene, labels)
         return lambda number: own(number) / self.divisor
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """The k largest noisy counts above the threshold, with one Y for all."""
+        """Simulate the selection of the k labels with the largest noisy counts above the
+        threshold, and their counts with one Y for all.
+        """
         passing = super().simulate(scene)
         moving = self.moved(scene.sensitivity)
         common = self.counting.float_common(replace(scene, sensitivity=moving), self.floor_rank)
@@ -109,15 +117,19 @@ class UnknownCentred(NoisyFloorMechanism):
         return draw
 
     def scaled(self, factor: float) -> Self:
-        """Both noises scaled."""
+        """Return the mechanism with both noises divided by ``factor``, as ``Mechanism.scaled``
+        rounds them.
+        """
         common = None if self.common is None else self.common.scaled(factor)
         return replace(self, noise=self.noise.scaled(factor), common=common)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw Z for ``size`` counts, int64, shape (size,)."""
+        """Draw Z for ``size`` counts, in steps of 1/b, int64, shape (size,)."""
         return self.noise.draw_noise(sensitivity, size, bits)
 
     def values(self, sensitivity: Sensitivity, counts: Array, noise: Array, bits: Bits) -> Array:
-        """The multiples of 1/b, all with one Y."""
+        """Return the released values of the counts that passed, multiples of 1/b with one draw of
+        Y for all, float64, shape (n,).
+        """
         law = self.counting.shared(self.moved(sensitivity), self.d_bar + 1)
         return self.counting.released(counts, noise + law.draw_noise(sensitivity, 1, bits))

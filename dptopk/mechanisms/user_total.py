@@ -16,21 +16,23 @@ from dptopk._internal.rounding import read_up
 from dptopk._internal.tails import union
 from dptopk.histogram.histogram import Sensitivity
 
-# Up to this τ all parts of a split are looked at, beyond it the chord of the largest and the
-# smallest.
+# Up to this τ the sum is maximised over all sizes of the parts of a split; above it, it is bounded
+# by the chord between the smallest and the largest part.
 LISTED_PARTS = 64
-# Deviations of a sum of losses that matter at δ of about 1e-6.
+# The normal quantile of 1 - 1e-6: the deviations of a sum of losses that matter at that δ.
 DEVIATIONS = 4.75
 
 
 def binds(sensitivity: Sensitivity, touched: int) -> bool:
-    """Whether the cap on a user's total says more of that number of counts than linf does."""
+    """Return whether the cap on a user's total is below linf times the number of counts that the
+    user touches, so that it makes a difference.
+    """
     return sensitivity.total(touched) < sensitivity.linf * touched
 
 
 def as_one(sensitivity: Sensitivity, touched: int, epsilon: float) -> bool:
-    """Whether one Laplace cost of a move by the user's total is less than ``touched`` costs of
-    moves by linf.
+    """Return whether one Laplace cost of a move by the user's total is likely to be less than
+    ``touched`` costs of moves by linf.
 
     Both are valid. One cost has the smaller pure ε; many small ones add up more slowly. The
     comparison is an estimate of ε at a δ of 1e-6.
@@ -49,12 +51,15 @@ def as_one(sensitivity: Sensitivity, touched: int, epsilon: float) -> bool:
 
 
 def move_norm(sensitivity: Sensitivity, touched: int) -> float:
-    """Upper bound on the Euclidean norm of what one user adds to a number of counts."""
+    """Return an upper bound on the Euclidean norm of one user's contribution to ``touched``
+    counts.
+    """
     return math.sqrt(read_up(Fraction(sensitivity.squares(touched)))) * (1 + 1e-15)
 
 
 def shown_once(shown: Callable[[int], float], sensitivity: Sensitivity, labels: int) -> float:
-    """Upper bound on P[some label is shown] over all splits of a user's total over own labels.
+    """Return an upper bound on P[some label is shown], over all ways in which a user splits the
+    total over labels that nobody else has.
 
     With h = -ln(1 - shown) that is 1 - e^{-f}, f the largest Σ h(v_i) with v_i from 1 to τ, at most
     ``labels`` of them, Σ v_i <= t. h is convex, so that of m labels all but one have 1 or τ; and
@@ -74,38 +79,50 @@ def shown_once(shown: Callable[[int], float], sensitivity: Sensitivity, labels: 
     total = sensitivity.total(labels)
     if tau <= LISTED_PARTS:
         chances = np.array([shown(v) for v in range(1, tau + 1)])
-        most = _listed(-np.log1p(-chances), total, labels)
+        most = _largest_sum(-np.log1p(-chances), total, labels)
     else:
-        most = _chord(-math.log1p(-shown(1)), -math.log1p(-largest), tau, total, labels)
+        h_one = -math.log1p(-shown(1))
+        h_tau = -math.log1p(-largest)
+        most = _chord_bound(h_one, h_tau, tau, total, labels)
     return min(-math.expm1(-most) * (1 + 1e-12), 1.0)
 
 
-def _listed(h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int, labels: int) -> float:
-    """The largest sum of h over splits; ``h[v - 1]`` is h(v)."""
+def _largest_sum(h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int, labels: int) -> float:
+    """Return the largest Σ h(v_i) over splits of ``total`` into at most ``labels`` parts from 1 to
+    τ; ``h[v - 1]`` is h(v).
+
+    The number of parts that attains it is within τ of the fewest or of the most possible
+    (``shown_once`` says why).
+    """
     tau = len(h)
     fewest = -(-total // tau)
     most = min(labels, total)
     near_fewest = range(fewest, min(fewest + tau, most + 1))
     near_most = range(max(most - tau, fewest), most + 1)
-    return max(_of_labels(h, total, m) for m in {*near_fewest, *near_most})
+    return max(_largest_sum_of(m, h, total) for m in {*near_fewest, *near_most})
 
 
-def _of_labels(h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int, m: int) -> float:
-    """The largest sum over splits into m parts: as many τ as fit beside ones, and one between."""
+def _largest_sum_of(m: int, h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int) -> float:
+    """Return the largest Σ h(v_i) over splits of ``total`` into m parts from 1 to τ.
+
+    As h is convex, it is attained by as many parts of τ as possible, at most one part in between,
+    and ones.
+    """
     tau = len(h)
     if m * tau <= total:
         return m * float(h[-1])
-    whole, rest = divmod(total - m, tau - 1)
-    return whole * float(h[-1]) + float(h[rest]) + (m - whole - 1) * float(h[0])
+    full_parts, excess = divmod(total - m, tau - 1)
+    return full_parts * float(h[-1]) + float(h[excess]) + (m - full_parts - 1) * float(h[0])
 
 
-def _chord(smallest: float, largest: float, tau: int, total: int, labels: int) -> float:
-    """Upper bound on that sum by the chord of h between 1 and τ, above h as h is convex.
+def _chord_bound(h_one: float, h_tau: float, tau: int, total: int, labels: int) -> float:
+    """Return an upper bound on the largest Σ h(v_i) over splits of ``total``, by the chord between
+    h(1) and h(τ), which is above h because h is convex.
 
     On the chord the sum is linear in the number of labels, which is from total/τ to the smaller of
-    ``labels`` and the total.
+    ``labels`` and the total; so it is largest at one of these ends.
     """
-    slope = (largest - smallest) / (tau - 1)
+    slope = (h_tau - h_one) / (tau - 1)
     most = min(labels, total)
-    of_most = most * smallest + (total - most) * slope
-    return max(total / tau * largest, of_most) * (1 + 1e-12)
+    at_most_labels = most * h_one + (total - most) * slope
+    return max(total / tau * h_tau, at_most_labels) * (1 + 1e-12)

@@ -1,5 +1,5 @@
-"""Labels of an unknown domain by noisy sums of weights: users with many labels count little at
-each.
+"""Labels of an unknown domain by noisy sums of weights, in which a user with many labels adds
+little to each.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, largest
 from dptopk.mechanisms.thresholds import FromData, passing
 from dptopk.release.release import Release
 
+# The threshold is computed over all weights up to this one, one by one.
 LARGEST_WEIGHT = 10**4
 
 
@@ -57,11 +58,12 @@ class WeightedGaussian(FromData, LabelsOnly):
     noise_grows_with = ("sigma",)
 
     def scale(self, sensitivity: Sensitivity) -> float:
-        """l2·sigma, the one number that sampler, threshold and charge use.
+        """Return the scale l2·sigma of the noise, the one number that sampler, threshold and
+        charge use.
 
         Raises:
-            InvalidParameter: where l0 or l2 is None, for other neighbours, or a sigma that is too
-            large.
+            InvalidParameter: where l0 or l2 is None, for other neighbours than add_remove, or a
+                scale that is too large.
         """
         l2 = validate.instance(Sensitivity, sensitivity=sensitivity).l2
         if l2 is None or sensitivity.l0 is None:
@@ -75,36 +77,41 @@ class WeightedGaussian(FromData, LabelsOnly):
         return l2 * self.sigma
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One GaussianDP and delta, for any ``labels``."""
+        """Return one GaussianDP + δ; ``labels`` makes no difference because no counts are
+        released.
+        """
         self.threshold_offset(sensitivity)
         mu = dominating_mu(self.scale(sensitivity), sensitivity.l2 or 1)
         return Charge({GaussianDP(mu): 1}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return how far above 0 a noisy sum must be: T."""
-        return _offset(
-            self.scale(sensitivity), sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta
-        )
+        """Return the threshold T that a noisy sum must exceed."""
+        scale = self.scale(sensitivity)
+        return _threshold(scale, sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """The standard deviation of the noise on a sum."""
+        """Return the standard deviation of the noise on a sum."""
         return self.scale(sensitivity)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """The smallest sum at which a label is shown with at least this probability, in (0, 1)."""
+        """Return the smallest sum at which a label is shown with at least this probability, in (0,
+        1).
+        """
         probability = validate.probability(allow_zero=False, probability=probability)
         scale = self.scale(sensitivity)
         above = smallest_offset(lambda c: gaussian_tail(scale, c), 1 - probability, "probability")
         return self.threshold_offset(sensitivity) + 1 + above
 
     def simulate(self, scene: SimulationInput) -> Draw:
-        """The k largest noisy sums above the threshold."""
+        """Simulate the selection of the k labels with the largest noisy sums above the
+        threshold.
+        """
         noise = scene.noise("normal", self.scale(scene.sensitivity))
         return largest_above(scene, noise, None, self.threshold_offset(scene.sensitivity))
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
-        """The labels above the threshold, in the order of their noisy sums, ties in label order;
-        perhaps none.
+        """Release the labels above the threshold, in the order of their noisy sums, ties in label
+        order; there may be none.
 
         Args:
             histogram: of sums of weights; rows of 0 are not present and are ignored.
@@ -114,17 +121,16 @@ class WeightedGaussian(FromData, LabelsOnly):
         Raises:
             InvalidParameter: when rows were cut off, or as ``charge``, before anything is drawn.
         """
-        seen = self.slots(histogram)
+        present = self.slots(histogram)
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
         offset = self.threshold_offset(sensitivity)
         scale = self.scale(sensitivity)
-        noise = KnownGaussian(sigma=scale).draw_noise(
-            Sensitivity(), len(seen.counts), random_bits(rng)
-        )
-        shown = passing(seen.counts, noise, 0, 0, offset)
-        values = (seen.counts + noise)[shown]
-        labels = seen.labels[shown]
+        gaussian = KnownGaussian(sigma=scale)
+        noise = gaussian.draw_noise(Sensitivity(), len(present.counts), random_bits(rng))
+        shown = passing(present.counts, noise, 0, 0, offset)
+        values = (present.counts + noise)[shown]
+        labels = present.labels[shown]
         order = descending(values, labels)
         return Release.drawn(
             histogram, rng, labels=tuple(labels[order].tolist()), charge=charge, mechanism=self
@@ -132,9 +138,9 @@ class WeightedGaussian(FromData, LabelsOnly):
 
 
 @lru_cache(maxsize=256)
-def _offset(scale: float, l2: int, l0: int, delta: float) -> int:
-    """The smallest T such that a user's own labels, however many, pass it with probability at most
-    delta.
+def _threshold(scale: float, l2: int, l0: int, delta: float) -> int:
+    """Return the smallest T that one of a user's own labels passes with probability at most delta,
+    whatever their number up to l0.
     """
     # Of all numbers of labels with the same weight the largest is the worst.
     least = max(math.isqrt(l2 * l2 // l0), 1)

@@ -73,7 +73,7 @@ def test_what_runs_is_at_most_what_is_charged(epsilon):
     runs = laplace_law(epsilon, 1).linear
     assert runs == smaller_of(epsilon) <= min(Fraction(epsilon), Fraction(repr(epsilon)))
     routed = RoutedTopK(k=2, epsilon=epsilon)
-    assert sum(map(decimal, (routed.rest, routed.share))) <= smaller_of(epsilon)
+    assert sum(map(decimal, (routed.answer_epsilon, routed.choice_epsilon))) <= smaller_of(epsilon)
     (price,) = pure_epsilons(Charge({DiscreteLaplaceDP(1 / epsilon, 3): 1}))
     assert min(decimal(price), Fraction(price)) >= 3 / Fraction(1 / epsilon)
 

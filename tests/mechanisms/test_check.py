@@ -28,7 +28,7 @@ from dptopk.mechanisms import (
 )
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.named import names
-from dptopk.mechanisms.router import _each
+from dptopk.mechanisms.router import _peeling_epsilon
 
 REALS = (
     5e-324,
@@ -218,7 +218,7 @@ def test_a_fitted_answer_without_rows_is_empty():
 
 def test_the_law_of_a_routed_answer_knows_no_clock(monkeypatch):
     def each():
-        _each.cache_clear()
+        _peeling_epsilon.cache_clear()
         return RoutedTopK(k=100, epsilon=1.013, delta=1e-6).peeling.epsilon
 
     calm, ticks = each(), itertools.count(0, 10**6)
@@ -228,8 +228,8 @@ def test_the_law_of_a_routed_answer_knows_no_clock(monkeypatch):
 
 def test_a_routed_answer_is_calibrated_before_it_is_paid():
     mechanism, histogram = RoutedTopK(k=2, epsilon=1.0, delta=1e-6), Histogram(None, [5, 3, 0])
-    _each.cache_clear()
+    _peeling_epsilon.cache_clear()
     mechanism.check(histogram)
-    calibrated = _each.cache_info().misses
+    calibrated = _peeling_epsilon.cache_info().misses
     mechanism.release(histogram)
-    assert (calibrated, _each.cache_info().misses) == (1, 1)
+    assert (calibrated, _peeling_epsilon.cache_info().misses) == (1, 1)

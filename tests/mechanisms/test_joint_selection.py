@@ -178,8 +178,8 @@ def test_the_number_of_sets_is_known_to_far_less_than_a_privacy_loss(n, k):
     """
     import mpmath as mp
 
-    from dptopk.mechanisms.canonical import _log_comb
+    from dptopk.mechanisms.canonical import log_comb
 
     with mp.workdps(40):
         exact = mp.loggamma(n + 1) - mp.loggamma(k + 1) - mp.loggamma(n - k + 1)
-        assert abs(float(_log_comb(np.array([n]), np.array([k]))[0] - exact)) < 1e-8
+        assert abs(float(log_comb(np.array([n]), np.array([k]))[0] - exact)) < 1e-8

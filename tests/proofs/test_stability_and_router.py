@@ -178,7 +178,7 @@ def falling_law(mechanism, counts, sensitivity, pitch):
         peeled = one_shot_law(counts, mechanism.k, peeling.epsilon / (mechanism.k * linf))
     else:
         peeled = sequence_law(counts, mechanism.k, peeling.epsilon / linf)
-    drawn = whole_law(mechanism.whole, counts, linf)
+    drawn = whole_law(mechanism.at_once, counts, linf)
     return {("whole", answer): chance * mass for answer, mass in drawn.items()} | {
         ("peeled", answer): (1 - chance) * mass for answer, mass in peeled.items()
     }
@@ -186,7 +186,7 @@ def falling_law(mechanism, counts, sensitivity, pitch):
 
 def routed(mechanism, world, pitch=1.0):
     """Laws of all histograms of a world as rows, and the outcomes."""
-    sets = isinstance(mechanism.whole, CanonicalTopK)
+    sets = isinstance(mechanism.at_once, CanonicalTopK)
 
     def law(counts):
         order = np.argsort(-counts, kind="stable").tolist()
@@ -225,7 +225,7 @@ def test_the_margin_moves_by_at_most_its_range(labels, k, levels, sensitivity, o
         ]
         margins = np.array(each)[place.ravel()]
         moves = np.abs(margins[pairs[:, 1]] - margins[pairs[:, 0]])
-        assert 0.2 * mechanism.rest < moves.max() <= mechanism.statistic_range
+        assert 0.2 * mechanism.answer_epsilon < moves.max() <= mechanism.statistic_range
 
 
 @pytest.mark.slow
@@ -251,16 +251,16 @@ def test_the_router_stays_within_its_charge(world, delta, ordered):
     pairs = neighbours(world)
     matrix, outcomes = routed(mechanism, world)
     assert matrix.sum(axis=1) == pytest.approx(1)
-    found = hockey_stick(matrix, pairs, [mechanism.epsilon, 0.3 * mechanism.rest])
+    found = hockey_stick(matrix, pairs, [mechanism.epsilon, 0.3 * mechanism.answer_epsilon])
     assert found[0] <= delta + 1e-9
     assert found[1] > 0
     whole = np.array([outcome[0] == "whole" for outcome in outcomes])
     choice = np.log(np.stack([matrix[:, whole].sum(axis=1), matrix[:, ~whole].sum(axis=1)]))
     moves = choice[:, pairs[:, 1]] - choice[:, pairs[:, 0]]
-    assert np.abs(moves).max() <= mechanism.share
+    assert np.abs(moves).max() <= mechanism.choice_epsilon
     if delta:
         assert (
-            np.ptp(moves, axis=0).max() <= mechanism.share
+            np.ptp(moves, axis=0).max() <= mechanism.choice_epsilon
         )  # bounded range, as it is charged within (ε, δ)
 
 
@@ -359,14 +359,17 @@ def test_a_statistic_at_twice_the_rate_would_be_caught():
 def test_the_charge_of_the_router_covers_either_answer(delta):
     mechanism = RoutedTopK(k=20, epsilon=1.0, delta=delta)
     assert compose(mechanism.charge(Sensitivity()), delta=delta).epsilon <= 1.0
-    assert mechanism.share + mechanism.rest <= 1.0
-    assert compose(mechanism.whole.charge(Sensitivity()), delta=0).epsilon <= mechanism.rest
+    assert mechanism.choice_epsilon + mechanism.answer_epsilon <= 1.0
+    assert (
+        compose(mechanism.at_once.charge(Sensitivity()), delta=0).epsilon
+        <= mechanism.answer_epsilon
+    )
     ((cost, times),) = mechanism.peeling.charge(Sensitivity()).costs.items()
     if delta:
-        both = Charge({BoundedRange(mechanism.share): 1, cost: times}, adaptive=True)
+        both = Charge({BoundedRange(mechanism.choice_epsilon): 1, cost: times}, adaptive=True)
         assert compose(both, delta=delta).epsilon <= 1.0 + 1e-3
     else:
-        assert (str(cost), times) == (f"DP({mechanism.rest})", 1)
+        assert (str(cost), times) == (f"DP({mechanism.answer_epsilon})", 1)
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
-"""Number of users that must change before k labels drawn at once find fewer of the top k than
-peeling does.
+"""The statistic of `RoutedTopK`: how many users must change before drawing k labels at once finds
+fewer of the top k than peeling does.
 
 Drawing at once is nearly perfect where gaps are wide and nearly random where they are narrow, with
-little between: the number of sets with a little more slack then grows faster than their probability
-falls. Peeling degrades slowly.
+little in between: there the number of sets with a little more slack grows faster than their
+probability falls. Peeling degrades slowly.
 
 For a level j let D_j be the log-odds that `CanonicalTopK` finds about j of the k, D'_j the smallest
 of these odds given the worst rank that is in the set, D"_j that given the best rank that is
@@ -14,8 +14,8 @@ one end of the ranking each, and s_j by at most linf, so that
     advantage = the largest, over j, of min(max(D_j / ε, 2D'_j / ε, 2D"_j / ε), s_j / linf)
 
 moves by at most 1. It is positive where some j is reached by drawing at once and not by peeling.
-D_j and s_j are those of a grid of ranks with fixed weights, close to the truth; the bounds hold for
-any weights. Proof: docs/notes/mechanisms.md, "Whole answers".
+D_j and s_j are computed on a grid of ranks with fixed weights, which is close to the truth; the
+bounds hold for any weights. Proof: docs/notes/mechanisms.md, "Whole answers".
 """
 
 from __future__ import annotations
@@ -23,46 +23,50 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from dptopk._internal.search import bisect_each
-from dptopk.mechanisms.canonical import _log_comb
+from dptopk.mechanisms.canonical import log_comb
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Floats, Ints
 
 Inclusion = Callable[[Floats], Floats]
-_LEVELS = 192
-_DENSE = 64  # ranks next to the k-th each have a cell of their own; further cells grow
+_LEVELS = 192  # at most this many levels j are compared
+# This many ranks on each side of the k-th have a cell of their own; further cells grow by a factor.
+_DENSE = 64
 _GROWTH = 1.06
-_NEARLY = 1 / 16  # peeling finds all when it misses fewer than this
+_NEARLY = 1 / 16  # peeling counts as finding all k labels if it misses fewer than this, on average
 
 
 def one_shot_inclusion(scores: Floats) -> Floats:
-    """P[a label is chosen] by `OneShotTopK`, of (count - threshold) / scale of the noise."""
+    """Return P[a label is chosen] by `OneShotTopK`, given (count - threshold) / scale of noise."""
     return np.exp(np.minimum(scores, 0.0))
 
 
 def gumbel_inclusion(scores: Floats) -> Floats:
-    """P[a label is chosen] by `KnownGumbel`, of (count - threshold) / scale of the noise."""
+    """Return P[a label is chosen] by `KnownGumbel`, given (count - threshold) / scale of noise."""
     return -np.expm1(-np.exp(np.minimum(scores, 50.0)))
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """Kinds of sets, and cells of ranks, for k ranks out of ``size``; nothing here depends on
-    counts.
+    """Kinds of sets, and cells of ranks, for k ranks out of ``size``; it does not depend on counts.
 
     Attributes:
-        missed: the best rank that is not in a set, from 0 on, shape (m,).
-        worst: the worst rank that is, shape (w,).
+        missed: the best rank that is missing from the sets of a kind, from 0 on, shape (m,).
+        worst: the worst rank in the sets of a kind, shape (w,).
         log_sizes: logarithm of the number of sets of each kind, shape (m, w).
-        levels: numbers of labels found, less 1/2, shape (n,); the last is for the best set alone.
-        heads: for each level and worst rank, from which missing rank on sets reach the level, shape
-            (n, w).
-        tails: for each level and missing rank, up to how many worst ranks they do, shape (n, m).
-        ranks, widths: cells of ranks; ``inside`` of them belong to the top k.
+        levels: the levels j, shape (n,): between whole numbers of labels found; the last one is
+            reached by the best set alone.
+        heads: for each level and worst rank, the first index in ``missed`` whose sets reach the
+            level, shape (n, w).
+        tails: for each level and missing rank, how many of the ``worst`` ranks reach the level,
+            shape (n, m).
+        ranks: the middle rank of each cell of ranks, shape (c,).
+        widths: the number of ranks in each cell, shape (c,).
+        inside: how many of the cells belong to the top k; they come first.
     """
 
     missed: Ints
@@ -86,27 +90,30 @@ def advantage(
     inclusion: Inclusion,
     most: float,
 ) -> float:
-    """Return the statistic, cut to [-most, most]: neighbours move it by at most 1, floats by
-    ``rounding(k)``/epsilon.
+    """Return the statistic in users, cut to [-most, most].
+
+    Neighbours move it by at most 1, and floating point by at most ``rounding(k)``/epsilon.
 
     Args:
         ranked: the counts, of more than k labels.
-        k: how many are drawn.
+        k: how many labels are drawn.
         linf: how far one user moves a count.
-        epsilon: of the set drawn at once.
-        scale: of the noise of peeling, in units of linf.
-        inclusion: the chance of a label to be peeled, increasing.
+        epsilon: ε of the set that is drawn at once.
+        scale: scale of the noise of peeling, in units of linf.
+        inclusion: the probability that a label is peeled, given (count - threshold) / scale; an
+            increasing function.
         most: at least 1.
     """
     grid = _grid(ranked.size, k)
-    # Differences beyond this one change nothing that is not cut off later; the cut keeps what one
-    # user can change.
+    # Heights are cut where the statistic no longer depends on them: beyond the log-number of sets,
+    # the reach of the noise, and ``most``. The cut does not increase what one user can change.
     of_sets = 4 * (k * math.log(ranked.size) + 100) / epsilon
-    far = of_sets + 100 * scale + 4 * most
+    farthest = of_sets + 100 * scale + 4 * most
     pivot = ranked.count(k - 1)
-    cut = min(math.ceil(far * linf), 2**62)
+    cut = min(math.ceil(farthest * linf), 2**62)
 
     def heights(ranks: Ints) -> Floats:
+        """Return the counts of ranks above the k-th count, in units of linf."""
         return np.clip(ranked.at(ranks) - pivot, -cut, cut) / linf
 
     odds = _odds(grid, heights, k, epsilon / 2) / epsilon
@@ -116,34 +123,41 @@ def advantage(
 
 
 def rounding(k: int) -> float:
-    """More than all rounding in ``advantage``, times epsilon.
+    """Return an upper bound on the rounding error of ``advantage``, times epsilon.
 
-    Log-odds are sums of logarithms of a size of k ln(size), to within some ulps. In a root 3e-14·k
-    of uncertainty in a number of labels stands against a slope of at least 1/16 to a scale of
-    k/epsilon.
+    Log-odds are sums of logarithms of about k ln(size), each off by a few ulps. The argument of a
+    root is off by the error 3e-14·k of a number of labels divided by the slope, which is at least
+    1/16 per scale of k/epsilon.
     """
     return 1e-5 + 1e-11 * k**2
 
 
 def _odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -> Floats:
-    """The largest of D_j, 2D'_j and 2D"_j of every level."""
+    """Return the largest of D_j, 2D'_j and 2D"_j for every level j, shape (n,).
+
+    Args:
+        grid: the kinds of sets.
+        heights: the counts of ranks above the k-th, in units of linf.
+        k: how many labels are drawn.
+        rate: of the exponential mechanism, for gaps in units of linf.
+    """
     missed = heights(grid.missed)
     worst = heights(grid.worst)
     weights = grid.log_sizes - rate * (missed[:, None] - worst[None, :])
     last_in, first_out = heights(np.array([k - 1, k])).tolist()
-    best = rate * -(first_out - last_in)
-    bad, good = _sums(weights, grid.heads)
-    all_good = np.logaddexp(best, np.logaddexp.reduce(good, axis=1))
-    in_all = all_good - np.logaddexp.reduce(bad, axis=1)
-    by_worst = (good - bad).min(axis=1)
-    good, bad = _sums(weights.T, grid.tails)
-    by_missed = (good - bad).min(axis=1)
-    return np.maximum(in_all, 2 * np.maximum(by_worst, by_missed))
+    best_set = rate * -(first_out - last_in)
+    bad, good = _log_sums(weights, grid.heads)
+    all_good = np.logaddexp(best_set, np.logaddexp.reduce(good, axis=1))
+    total_odds = all_good - np.logaddexp.reduce(bad, axis=1)
+    odds_by_worst = (good - bad).min(axis=1)
+    good, bad = _log_sums(weights.T, grid.tails)
+    odds_by_missed = (good - bad).min(axis=1)
+    return np.maximum(total_odds, 2 * np.maximum(odds_by_worst, odds_by_missed))
 
 
-def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
-    """For every column, return the log sums of the rows before each split and from it on, shape of
-    ``split``.
+def _log_sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
+    """Return, for every column, the log-sum-exp of the rows before each split, and of the rows
+    from it on; both have the shape of ``split``, (n, columns).
     """
     none = np.full((1, logs.shape[1]), -np.inf)
     before = np.concatenate((none, np.logaddexp.accumulate(logs)))
@@ -154,27 +168,40 @@ def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
 
 
 def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Inclusion) -> Floats:
-    """Return s_j for every level j: by how much the top k must rise for peeling to find j of them.
+    """Return s_j for every level j, shape (n,): by how much the top k must rise for peeling to
+    find j of them, in units of linf; -inf where peeling always finds as many.
 
-    Given how many others are peeled the threshold is known, and then how high the top k must stand.
+    Peeling finds j of the top k if it finds k - j of the others; that gives the threshold, and the
+    threshold gives how high the top k must stand.
+
+    Args:
+        grid: the levels and the cells of ranks.
+        heights: the counts of the cells above the k-th, in units of linf, shape (c,).
+        k: how many labels are drawn.
+        scale: scale of the noise, in units of linf.
+        inclusion: as for ``advantage``.
     """
-    inside, outside = slice(0, grid.inside), slice(grid.inside, None)
+    inside = slice(0, grid.inside)
+    outside = slice(grid.inside, None)
 
-    def found(part: slice, offset: Floats) -> Floats:
-        chances = inclusion((heights[None, part] + offset[:, None]) / scale)
-        return chances @ grid.widths[part].astype(np.float64)
+    def expected(cells: slice, offset: Floats) -> Floats:
+        """Return the expected number of labels of some cells that are peeled, if all stand higher
+        by an offset.
+        """
+        chances = inclusion((heights[None, cells] + offset[:, None]) / scale)
+        return chances @ grid.widths[cells].astype(np.float64)
 
     reach = 50 * scale + float(heights[0] - heights[-1])
     others = k - grid.levels
     possible = others < grid.widths[outside].sum()
-    raised = _root(lambda offset: found(outside, offset), np.where(possible, others, 0.5), reach)
-    level = _root(lambda offset: found(inside, offset), grid.levels, reach)
-    return np.where(possible, level - raised, -np.inf)
+    of_others = _root(partial(expected, outside), np.where(possible, others, 0.5), reach)
+    of_top = _root(partial(expected, inside), grid.levels, reach)
+    return np.where(possible, of_top - of_others, -np.inf)
 
 
 def _root(increasing: Callable[[Floats], Floats], values: Floats, reach: float) -> Floats:
-    """Return the arguments at which an elementwise increasing function has these values, by
-    bisection.
+    """Return the arguments in [-reach, reach] at which an elementwise increasing function has
+    these values, by bisection, shape of ``values``.
     """
     ends = np.full(values.shape, reach)
     return np.mean(bisect_each(lambda x: increasing(x) < values, -ends, ends), axis=0)
@@ -182,56 +209,71 @@ def _root(increasing: Callable[[Floats], Floats], values: Floats, reach: float) 
 
 @lru_cache(maxsize=16)
 def _grid(size: int, k: int) -> _Grid:
-    """The grid; all arrays are small: at most some hundred ranks each way."""
-    tails = _cuts(k, size)
-    heads = k - _cuts(0, k)[::-1]
-    head = (heads[:-1] + heads[1:] - 1) // 2  # this many leading ranks are in the set, not the next
-    # Of the ranks between, this many are in the set, and in proportion of the top k.
-    i = head[:, None]
-    found = i + (k - i - 1.0) ** 2 / np.maximum(tails[None, 1:] - i - 2, 1)
+    """Return the grid for k ranks out of ``size``; each of its sides has at most a few hundred
+    ranks.
+    """
+    top_cuts = k - _cuts(0, k)[::-1]
+    lower_cuts = _cuts(k, size)
+    # The leading ranks 0..missed-1 are in the set, the rank ``missed`` is not.
+    missed = (top_cuts[:-1] + top_cuts[1:] - 1) // 2
+    # The set has k - i - 1 of the ranks between the missing and the worst one; the number of these
+    # that belong to the top k is taken in proportion.
+    i = missed[:, None]
+    found = i + (k - i - 1.0) ** 2 / np.maximum(lower_cuts[None, 1:] - i - 2, 1)
     levels = _levels(k)
-    # It grows with the best rank that is missing, falls with the worst.
+    # The number found grows with the best rank that is missing and falls with the worst rank, so
+    # that the kinds which reach a level are counted from one side.
     reached = found[None, :, :] >= levels[:, None, None]
     levels[-1] = k - _NEARLY
     return _Grid(
-        missed=head,
-        worst=(tails[:-1] + tails[1:] - 1) // 2,
-        log_sizes=_log_sizes(heads, tails, head, k),
+        missed=missed,
+        worst=(lower_cuts[:-1] + lower_cuts[1:] - 1) // 2,
+        log_sizes=_log_sizes(top_cuts, lower_cuts, missed, k),
         levels=levels,
-        heads=head.size - reached.sum(axis=1),
+        heads=missed.size - reached.sum(axis=1),
         tails=reached.sum(axis=2),
-        ranks=np.concatenate((_middles(heads), _middles(tails))),
-        widths=np.concatenate((np.diff(heads), np.diff(tails))),
-        inside=heads.size - 1,
+        ranks=np.concatenate((_middles(top_cuts), _middles(lower_cuts))),
+        widths=np.concatenate((np.diff(top_cuts), np.diff(lower_cuts))),
+        inside=top_cuts.size - 1,
     )
 
 
-def _log_sizes(heads: Ints, tails: Ints, head: Ints, k: int) -> Floats:
-    """The logarithm of the number of sets whose best missing and worst rank lie in these cells."""
-    i = head[:, None]
-    few = tails[None, :-1]
-    many = tails[None, 1:]
-    more = _log_comb(many - i - 1, k - i + 0 * many)
-    less = _log_comb(few - i - 1, k - i + 0 * few)
-    cells = np.log(np.diff(heads))[:, None]
+def _log_sizes(top_cuts: Ints, lower_cuts: Ints, missed: Ints, k: int) -> Floats:
+    """Return the logarithm of the number of sets of k ranks whose best missing rank and whose worst
+    rank lie in each pair of cells, shape (m, w).
+
+    The cells lie between ``top_cuts`` within the top k and between ``lower_cuts`` below it;
+    ``missed`` are the middles of the former, which stand for all ranks of the cell.
+    """
+    i = missed[:, None]
+    few = lower_cuts[None, :-1]
+    many = lower_cuts[None, 1:]
+    more = log_comb(many - i - 1, k - i + 0 * many)
+    less = log_comb(few - i - 1, k - i + 0 * few)
+    log_widths = np.log(np.diff(top_cuts))[:, None]
     with np.errstate(divide="ignore"):
         remaining = np.log(-np.expm1(np.minimum(less - more, 0.0)))
-    return more + remaining + cells
+    return more + remaining + log_widths
 
 
 def _levels(k: int) -> Floats:
-    """Quarters between whole numbers of labels, which themselves would leave no slope."""
+    """Return at most _LEVELS numbers of labels found, increasing, at quarters between the whole
+    numbers from 0 to k; at a whole number itself a root could have no slope.
+    """
     quarters = np.arange(k)[:, None] + np.array([0.25, 0.5, 0.75])
     chosen = np.linspace(0, 3 * k - 1, min(3 * k, _LEVELS))
     return quarters.ravel()[chosen.astype(np.int64)]
 
 
 def _middles(cuts: Ints) -> Ints:
+    """Return the middle rank of each cell between successive cuts."""
     return cuts[:-1] + np.diff(cuts) // 2
 
 
 def _cuts(start: int, end: int) -> Ints:
-    """From start to end in steps of one at first, then growing."""
+    """Return increasing integers from start to end: the first _DENSE steps are one, then the
+    distance from the start grows by _GROWTH.
+    """
     cuts = [start]
     while cuts[-1] < end:
         past = cuts[-1] - start

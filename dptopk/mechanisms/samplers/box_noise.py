@@ -16,16 +16,16 @@ from functools import cached_property, lru_cache, partial
 from dptopk.mechanisms.samplers.exact import Cells, decide, precise
 from dptopk.mechanisms.samplers.random import Array, Bits
 
-_LOG2 = 0.6931
+_LOG2 = 0.6931  # a little less than the logarithm of 2
 
 
 @dataclass(frozen=True)
 class SideLaw:
-    """The law of m >= 1 with P(m) ∝ m^power e^{-rate·m}, sampled exactly by blocks of an inverted
-    table.
+    """The law of integers m >= 1 with P(m) ∝ m^power e^{-rate·m}, sampled exactly by rejection.
 
-    A block weighs the number of its integers times the density at its point nearest the peak, which
-    is its largest; an integer of the block is then accepted with the ratio of the two densities.
+    The integers are cut into blocks. The weight of a block is the number of its integers times the
+    largest density in it, which is that at the point nearest to the peak; a uniform integer of the
+    block is accepted with the ratio of its density to the largest one.
 
     Attributes:
         power: an integer, at least 1.
@@ -42,13 +42,15 @@ class SideLaw:
 
     @cached_property
     def width_bits(self) -> int:
-        """Binary logarithm of the length of a block: 1/16 to 1/8 of a standard deviation."""
+        """Return the binary logarithm of the length of a block, which is 1/16 to 1/8 of a standard
+        deviation.
+        """
         deviation = math.sqrt(self.power) / float(self.rate)
         return max(0, math.frexp(deviation / 8)[1] - 1)
 
     def _log_density(self, m: Fraction | int, at: Fraction | int) -> Decimal:
-        """The logarithm of the density at m over that at another point; within the context's
-        precision.
+        """Return the logarithm of the density at m divided by the density at the point ``at``, to
+        the precision of the current decimal context.
         """
         ratio = Fraction(m) / at
         step = (Fraction(m) - at) * self.rate
@@ -56,7 +58,8 @@ class SideLaw:
         return self.power * logarithm - Decimal(step.numerator) / step.denominator
 
     def units(self, m: Fraction | int, at: Fraction | int, bits: int) -> int:
-        """2**bits times the density at m over that at another point where it is no less, within 1.
+        """Return an integer within 1 of 2**bits times the density at m divided by the density at
+        the point ``at``, where it is no smaller.
 
         The two terms of the logarithm may nearly cancel; where the result is not 0, neither exceeds
         2·|logarithm| + 4·power, so that as many digits more than the answer's, and a few, leave an
@@ -68,40 +71,42 @@ class SideLaw:
             return round(self._log_density(m, at).exp() * (1 << bits))
 
     def top(self, block: int) -> Fraction:
-        """The point of a block where the density is largest."""
+        """Return the point of a block at which the density is largest."""
         first = 1 + (block << self.width_bits)
         last = first + (1 << self.width_bits) - 1
         return min(max(self.peak, Fraction(first)), Fraction(last))
 
     def weights(self, bits: int) -> list[int]:
-        """The weights of the blocks in units of 2**-bits, each within 1; all beyond the list weigh
-        at most one unit.
+        """Return the weights of the blocks in units of 2**-bits, each within 1; all blocks beyond
+        the list together weigh at most one unit.
         """
         width = 1 << self.width_bits
         units = bits + self.width_bits
         power = float(self.power)
         rate = float(self.rate)
         peak = float(self.peak)
-        nothing = -(units + 2) * _LOG2 - 1
-        found: list[int] = []
+        negligible = -(units + 2) * _LOG2 - 1  # the logarithm of less than a quarter of a unit
+        weights: list[int] = []
         while True:
-            top = self.top(len(found))
+            top = self.top(len(weights))
             x = float(top)
             log = power * math.log(x / peak) - rate * (x - peak)
-            found.append(0 if log < nothing else self.units(top, self.peak, units))
-            # Beyond the peak the blocks fall at least as fast as from this one to the next.
+            weights.append(0 if log < negligible else self.units(top, self.peak, units))
+            # Beyond the peak the blocks fall at least as fast as from this one to the next, so that
+            # all later ones together are at most a geometric series.
             gap = rate * width - power * math.log1p(width / x)
             if x > peak and gap > 0:
-                rest = -math.log(-math.expm1(-gap))  # of a geometric series
-                if log + rest < nothing:
-                    return found
+                log_series = -math.log(-math.expm1(-gap))
+                if log + log_series < negligible:
+                    return weights
 
     @cached_property
     def _cells(self) -> Cells:
+        """Return the sampler of block numbers by their weights."""
         return Cells(self.weights)
 
     def sample(self, bits: Bits) -> int:
-        """One draw; the law is exact."""
+        """Draw one integer; the law is exact."""
         while True:
             block = int(self._cells.draw(1, bits)[0])
             offset = int(bits.low_bits(1, self.width_bits)[0])
@@ -113,12 +118,19 @@ class SideLaw:
 
 @lru_cache(maxsize=64)
 def side_law(power: int, rate: Fraction) -> SideLaw:
-    """The law, with the tables that it has made so far."""
+    """Return the law of the side, shared between calls together with its computed tables."""
     return SideLaw(power, rate)
 
 
 def box_noise(law: SideLaw, step: int, size: int, bits: Bits) -> Array:
-    """The noise of ``size`` counts, at most law.power - 1 of them, int64, shape (size,)."""
+    """Draw box noise of ``size`` counts, int64, shape (size,).
+
+    Args:
+        law: the law of the side, for the number of counts that are measured together.
+        step: linf.
+        size: how many of these counts, at most law.power - 1.
+        bits: the source of random bits.
+    """
     n = step * law.sample(bits)
     corner = bits.below(n, 1)
     return bits.below(n, size) - corner

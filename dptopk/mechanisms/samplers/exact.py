@@ -28,8 +28,8 @@ _GUIDE_BITS = 16
 
 
 def precise(digits: int) -> AbstractContextManager[decimal.Context]:
-    """Compute with the given number of decimal digits, correctly rounded, within the widest range
-    of exponents.
+    """Return a context in which decimals are computed with this many digits, correctly rounded,
+    and with the widest range of exponents.
     """
     traps = [decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow]
     widest = decimal.Context(
@@ -39,13 +39,12 @@ def precise(digits: int) -> AbstractContextManager[decimal.Context]:
 
 
 def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[int]:
-    """Return for each x = numerator/denominator >= 0 the integer nearest to 2**bits * e^{-x}, or
-    its neighbour.
+    """Return for each x = numerator/denominator >= 0 an integer within 1 of 2**bits * e^{-x}.
 
-    It is always within 1: the numerator, the quotient, the exponential and the product are rounded
-    to a relative 5 * 10**-digits each, where 10**digits > 2**bits * 10**7; errors of the exponent
-    enter e^{-x} as at most x e^{-x} <= 1/e times theirs. That is less than 2e-6 of a unit in all,
-    and rounding to an integer adds half of one.
+    The numerator, the quotient, the exponential and the product are rounded to a relative 5 *
+    10**-digits each, where 10**digits > 2**bits * 10**7; errors of the exponent are multiplied by
+    at most x e^{-x} <= 1/e. The total error is less than 2e-6 of a unit, and rounding to an integer
+    adds half of one.
 
     >>> exp_units([0, 1], 1, 10)
     [1024, 377]
@@ -53,10 +52,10 @@ def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[in
     with precise(int(bits * 0.30103) + 8):
         divisor = Decimal(denominator)
         scale = Decimal(1 << bits)
-        nothing = (bits * 7 // 10 + 2) * denominator  # from here on, 2**bits * e^{-x} < 1/2
+        negligible = (bits * 7 // 10 + 2) * denominator  # from here on, 2**bits * e^{-x} < 1/2
         units: list[int] = []
         for numerator in numerators:
-            if numerator >= nothing:
+            if numerator >= negligible:
                 units.append(0)
                 continue
             exponential = (-Decimal(numerator) / divisor).exp()
@@ -65,19 +64,26 @@ def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[in
 
 
 def _exp_unit(x: Fraction, bits: int) -> int:
-    return exp_units([x.numerator], x.denominator, bits)[0]
+    """Return an integer within 1 of 2**bits * e^{-x}, for x >= 0."""
+    (unit,) = exp_units([x.numerator], x.denominator, bits)
+    return unit
 
 
 def below(
     word: int, known: int, units: Callable[[int], int | Fraction], bits: Bits, error: int = 1
 ) -> bool:
-    """Decide U < p exactly for a uniform U in [0, 1) whose first ``known`` bits are ``word``.
+    """Decide U < p exactly for a uniform U in [0, 1), reading as many bits of U as that takes.
 
-    units(b) is within ``error`` of 2**b * p.
+    Args:
+        word: the first ``known`` bits of U.
+        known: how many bits of U are known.
+        units: of a number of bits b; a number within ``error`` of 2**b * p.
+        bits: the source of more bits.
+        error: 0 or 1.
     """
     while True:
-        # U 2^known is in [word, word + 1], p 2^known within the error of the target: decided unless
-        # these overlap.
+        # U 2^known is in [word, word + 1], and p 2^known within the error of the target: that
+        # decides unless the intervals overlap.
         target = units(known)
         if word + 1 <= target - error:
             return True
@@ -88,47 +94,48 @@ def below(
 
 
 def decide(units: Callable[[int], int], bits: Bits) -> bool:
-    """Return one coin, true with probability p; see `below`."""
+    """Return True with probability p, exactly, where units(b) is within 1 of 2**b * p."""
     return below(int(bits.uint32(1)[0]), 32, units, bits)
 
 
 def bernoulli(chances: Floats, bits: Bits) -> Bools:
-    """Return independent coins, true with exactly these chances: floats in [0, 1), taken as the
-    fractions they are.
+    """Draw independent coins that are true with exactly the given probabilities, bool, shape (n,).
 
     Args:
-        chances: shape (n,).
+        chances: the probabilities, floats in [0, 1) without further rounding, shape (n,).
         bits: the source of words.
     """
     if bits.listing:
-        laws = [partial(_sides, Fraction(chance)) for chance in chances.tolist()]
+        laws = [partial(_coin_masses, Fraction(chance)) for chance in chances.tolist()]
         return np.array([bits.choose(law) for law in laws], dtype=np.bool_)
     words = bits.uint64(chances.size)
-    whole = (chances * 2.0**64).astype(np.uint64)
-    # Where the first 64 bits of U and of the chance differ, they decide.
-    drawn: Bools = words < whole
-    for i in np.flatnonzero(words == whole):
+    leading = (chances * 2.0**64).astype(np.uint64)
+    # Where the first 64 bits of U and of the probability differ, they decide.
+    drawn: Bools = words < leading
+    for i in np.flatnonzero(words == leading):
         units = partial(_scaled, Fraction(float(chances[i])))
         drawn[i] = below(int(words[i]), 64, units, bits, error=0)
     return drawn
 
 
-def _sides(chance: Fraction) -> list[int]:
-    """Lower bounds of 1 - chance and of the chance."""
-    return [int((1 - chance) * (1 << LISTING_BITS)), int(chance * (1 << LISTING_BITS))]
+def _coin_masses(chance: Fraction) -> list[int]:
+    """Return lower bounds on the probabilities of False and True in units of 2**-LISTING_BITS."""
+    unit = 1 << LISTING_BITS
+    return [int((1 - chance) * unit), int(chance * unit)]
 
 
 def _scaled(chance: Fraction, bits: int) -> Fraction:
+    """Return 2**bits * chance, exactly."""
     return chance * 2**bits
 
 
 def bernoulli_exp(x: Floats, exact: Callable[[int], Fraction], bits: Bits) -> Bools:
-    """Return independent coins that are true with probability e^{-x}, exactly.
+    """Draw independent coins that are true with probability e^{-x}, exactly, bool, shape (n,).
 
     Args:
         x: shape (n,), each at least 0 and within a relative 2**-44 of the true exponent (inf if
             above 1e308).
-        exact: exact(i) is the i-th true exponent; asked for about one coin in 2**30.
+        exact: exact(i) is the i-th true exponent; it is called for about one coin in 2**30.
         bits: the source of words.
     """
     return decide_exp(bits.uint32(x.size), x, exact, bits)
@@ -137,12 +144,19 @@ def bernoulli_exp(x: Floats, exact: Callable[[int], Fraction], bits: Bits) -> Bo
 def decide_exp(
     first: npt.NDArray[np.uint32], x: Floats, exact: Callable[[int], Fraction], bits: Bits
 ) -> Bools:
-    """Decide U < e^{-x} for uniforms whose first 32 bits are given; see `bernoulli_exp`."""
+    """Decide U < e^{-x} exactly for uniforms whose first 32 bits are given, bool, shape (n,).
+
+    Args:
+        first: the first 32 bits of each U, shape (n,).
+        x: as for ``bernoulli_exp``.
+        exact: as for ``bernoulli_exp``.
+        bits: the source of more bits.
+    """
     gap = np.exp(-x)
     gap -= first * 2.0**-32
     accepted: Bools = gap > 0
-    # U is at most 2**-32 above its first bits; e^{-x} is within 2**-40 of its float: x e^{-x} <=
-    # 1/e, and exp costs a few ulps.
+    # U is at most 2**-32 above its first bits. The float of e^{-x} is within 2**-40 of it, because
+    # x e^{-x} <= 1/e and exp is off by a few ulps.
     for i in np.flatnonzero(np.abs(gap, out=gap) <= 2.0**-31):
         accepted[i] = below(int(first[i]), 32, partial(_exp_unit, exact(int(i))), bits)
     return accepted
@@ -164,26 +178,26 @@ class Cells:
         self._guide = self._make_guide()
 
     def thresholds(self, known: int) -> tuple[list[int], list[int]]:
-        """Return integers lower[j] <= 2**known * P(cell <= j) < upper[j] + 1; upper exceeds lower
-        by at most 1.
+        """Return two lists of integers with lower[j] <= 2**known * P(cell <= j) < upper[j] + 1,
+        where upper[j] is lower[j] or lower[j] + 1.
         """
         if known not in self._tables:
             self._tables[known] = self._compute(known)
         return self._tables[known]
 
     def masses(self) -> list[int]:
-        """Lower bounds of the probabilities, in units of 2**-LISTING_BITS."""
+        """Return lower bounds on the probabilities of the cells, in units of 2**-LISTING_BITS."""
         lower, upper = self.thresholds(LISTING_BITS)
         neighbours = zip(lower, [-1, *upper], strict=False)
         return [max(low - before - 1, 0) for low, before in neighbours]
 
     def _compute(self, known: int) -> tuple[list[int], list[int]]:
+        """Compute ``thresholds``, with as many bits beyond ``known`` as that needs."""
         guard = 16
         while True:
             weights = self._weights(known + guard)
-            error = (
-                len(weights) + 1
-            )  # of every partial sum, and of the total with the mass beyond the list
+            # Bounds the error of every partial sum, and of the total with the mass beyond the list.
+            error = len(weights) + 1
             total = sum(weights)
             lower = []
             upper = []
@@ -199,8 +213,8 @@ class Cells:
             guard *= 2
 
     def _make_guide(self) -> Ints:
-        """Return the cell that each value of the leading bits decides, -1 where they do not
-        decide.
+        """Return the cell that contains U for each value of its leading 16 bits, int64, shape
+        (2**16,); -1 where they do not decide.
         """
         shift = 32 - _GUIDE_BITS
         size = 1 << _GUIDE_BITS
@@ -215,17 +229,20 @@ class Cells:
         return cell
 
     def draw(self, size: int, bits: Bits) -> Ints:
-        """Return ``size`` independent cell numbers."""
+        """Draw ``size`` independent cell numbers, int64, shape (size,); the law is exact."""
         if bits.listing:
             return np.array([bits.choose(self.masses) for _ in range(size)], dtype=np.int64)
         words = bits.uint32(size)
         cells: Ints = self._guide[words >> np.uint32(32 - _GUIDE_BITS)]
-        rest = np.flatnonzero(cells < 0)
-        if rest.size:
-            cells[rest] = self._locate(words[rest].astype(np.int64), bits)
+        undecided = np.flatnonzero(cells < 0)
+        if undecided.size:
+            cells[undecided] = self._locate(words[undecided].astype(np.int64), bits)
         return cells
 
     def _locate(self, words: Ints, bits: Bits) -> Ints:
+        """Return the cells that contain uniforms of which the first 32 bits are ``words``; more
+        bits are read where these do not decide.
+        """
         cells: Ints = np.searchsorted(self._first, words, side="right").astype(np.int64)
         floor = np.concatenate(([-2], self._first))[cells]
         near = words - floor <= 1
@@ -234,6 +251,9 @@ class Cells:
         return cells
 
     def _refine(self, word: int, bits: Bits) -> int:
+        """Return the cell that contains a uniform of which the first 32 bits are ``word``, reading
+        64 more bits at a time until they decide.
+        """
         known = 32
         while True:
             word = bits.more(word)

@@ -27,10 +27,9 @@ Words = npt.NDArray[np.uint64]
 Level = Fraction | float | np.int64 | np.float64
 STOP = -1  # the label of the stop element, whose level is any rational number
 LOWEST = -1e300  # scores below it are told apart exactly, not by floats
-SCORE_ROUNDING = (
-    2.0**-48
-)  # relative error of a logarithm and the few operations around it, with much to spare
-_CHUNK = 1 << 16
+# Bounds the relative error of a logarithm and the few operations around it, with much to spare.
+SCORE_ROUNDING = 2.0**-48
+_CHUNK = 1 << 16  # clocks whose scores are computed at a time, to bound the memory
 
 
 @dataclass
@@ -54,23 +53,32 @@ class Arrivals:
     doubt: Floats
 
     def take(self, chosen: Array) -> Arrivals:
-        """Return the chosen clocks."""
+        """Return the clocks at these positions, or those that a mask selects."""
         return Arrivals(*(column[chosen] for column in self.columns()))
 
     def columns(self) -> list[Array]:
-        """Return the arrays in the order of the fields."""
+        """Return the six arrays in the order of the attributes."""
         return [getattr(self, field.name) for field in fields(self)]
 
     @staticmethod
     def join(*parts: Arrivals) -> Arrivals:
-        """Return all the clocks."""
+        """Return the clocks of all parts, one part after the other."""
         columns = zip(*(part.columns() for part in parts), strict=True)
         return Arrivals(*(np.concatenate(column) for column in columns))
 
 
 @dataclass
 class ArrivalTime:
-    """One clock for exact comparisons: an interval that shrinks as more bits of U are read."""
+    """One clock for exact comparisons: the interval of its score shrinks as more bits of U are
+    read.
+
+    Attributes:
+        level: the count or utility of its label.
+        word: the first ``known`` bits of U, as an integer.
+        start: begin of the slab of time of a ring, or None for E = -ln U.
+        width: length of that slab.
+        known: how many bits of U have been read.
+    """
 
     level: Fraction
     word: int
@@ -79,19 +87,18 @@ class ArrivalTime:
     known: int = 64
 
     def bounds(self, rate: Fraction, bits: Bits) -> tuple[Decimal, Decimal]:
-        """Return decimals between which the score lies, given the bits read so far."""
+        """Return a lower and an upper bound on the score, given the bits read so far."""
         while self.word == 0:
             self.read(bits)
-        # Room for the digits by which a time is below 1: it is at least width·2^-known.
+        # Leading zeros of a time cost digits; a time is at least width·2^-known.
+        zeros = 0
         if self.start is not None:
-            lost = len(str(self.width.denominator))
-        else:
-            lost = 0
-        with precise(
-            2 * self.known + 60 + lost
-        ):  # U's bounds have fewer digits than that: they are exact
+            zeros = len(str(self.width.denominator))
+        # The bounds of U have fewer digits than this, so that they are exact.
+        with precise(2 * self.known + 60 + zeros):
             unit = Decimal(1 << self.known)
-            low, high = self.times([Decimal(word) / unit for word in (self.word, self.word + 1)])
+            ends = [Decimal(self.word) / unit, Decimal(self.word + 1) / unit]
+            low, high = self.times(ends)
             base = _decimal(rate * self.level)
             # Every operation errs by a relative 10^-(known + 60); the unread bits, by far more.
             slack = (1 + abs(base)) * Decimal(10) ** -(self.known + 30)
@@ -101,18 +108,22 @@ class ArrivalTime:
             return least, Decimal("Infinity")
 
     def times(self, ends: list[Decimal]) -> list[Decimal]:
-        """Return the bounds of the time at which a clock of rate 1 rings, for those of U."""
+        """Return lower and upper bounds on E, the time at which a clock of rate 1 rings, given
+        bounds ``ends`` on U.
+        """
         if self.start is None:
             return [-u.ln() for u in reversed(ends)]
         return [_decimal(self.start) + _decimal(self.width) * u for u in ends]
 
     def read(self, bits: Bits) -> None:
-        """Read 64 more bits."""
+        """Read 64 more bits of U."""
         self.word = bits.more(self.word)
         self.known = self.known + 64
 
     def compare(self, other: ArrivalTime, rate: Fraction, bits: Bits) -> int:
-        """Return -1 if this clock rings first and 1 if the other one does."""
+        """Return -1 if this clock rings before the other one, else 1; bits of both are read until
+        that is certain.
+        """
         while True:
             low, high = self.bounds(rate, bits)
             other_low, other_high = other.bounds(rate, bits)
@@ -125,6 +136,7 @@ class ArrivalTime:
 
 
 def _decimal(value: Fraction) -> Decimal:
+    """Return a fraction as a decimal, to the precision of the current context."""
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 
@@ -136,7 +148,9 @@ def exact_level(level: Level) -> Fraction:
 
 
 def above(top: Level, levels: Array) -> Floats:
-    """Return top - levels, of either sign, as floats, within two units in the last place."""
+    """Return top - levels, of either sign, float64, shape (n,), within two units in the last
+    place, also where the difference exceeds 64 bits.
+    """
     if levels.dtype.kind == "f":
         return float(top) - levels
     # The larger of two int64 numbers less the smaller fits uint64, where subtraction modulo 2^64 is
@@ -151,7 +165,13 @@ def above(top: Level, levels: Array) -> Floats:
 
 
 class Race:
-    """The parameters that all clocks of one selection share."""
+    """The clocks of one selection, with the parameters that they share.
+
+    Args:
+        rate: epsilon / linf, by which scores grow with levels.
+        stop: the level of the stop element, or None.
+        bits: source of random words.
+    """
 
     def __init__(self, rate: Fraction, stop: Fraction | None, bits: Bits) -> None:
         self.rate = rate
@@ -160,14 +180,20 @@ class Race:
         self._slabs: list[tuple[Fraction | None, Fraction]] = [(None, Fraction(0))]
 
     def clocks(self, labels: Ints, levels: Array, origin: Level) -> Arrivals:
-        """Return an independent clock for every label."""
+        """Draw an independent clock for every label.
+
+        Args:
+            labels: int64, shape (n,).
+            levels: their counts or utilities, shape (n,).
+            origin: the level that scores are computed relative to.
+        """
         return self._measured(labels, levels, self.bits.uint64(labels.size), 0, origin)
 
     def time_block(
         self, labels: Ints, level: Level, start: Fraction, width: Fraction, origin: Level
     ) -> Arrivals:
-        """Return rings at uniform times within start..start + width, in the time of clocks of the
-        given level.
+        """Draw a ring of each label at a uniform time in [start, start + width], measured in the
+        time of clocks of the given level.
         """
         self._slabs.append((start, width))
         levels = np.full(labels.size, level)
@@ -177,6 +203,7 @@ class Race:
     def _measured(
         self, labels: Ints, levels: Array, words: Array, time_block: int, origin: Level
     ) -> Arrivals:
+        """Return clocks with these first bits of U, all of one time block, with their scores."""
         score, doubt = np.empty((2, labels.size))
         time_blocks = np.full(labels.size, time_block, np.int32)
         arrivals = Arrivals(labels, levels, words, time_blocks, score, doubt)
@@ -184,25 +211,34 @@ class Race:
         return arrivals
 
     def _measure(self, arrivals: Arrivals, origin: Level) -> None:
-        """Set score and doubt; levels near the origin have the smallest doubts."""
+        """Compute the scores relative to the origin, and their doubts, in place.
+
+        The nearer a level is to the origin, the smaller is the doubt.
+        """
         for begin in range(0, arrivals.labels.size, _CHUNK):
             part = slice(begin, begin + _CHUNK)
-            with np.errstate(over="ignore"):
-                head = -float(self.rate) * above(origin, arrivals.levels[part])
-            if self.stop is not None:
-                head[arrivals.labels[part] == STOP] = self._stop_score(origin)
-            np.clip(head, LOWEST, -LOWEST, out=head)
+            head = self._heads(arrivals.labels[part], arrivals.levels[part], origin)
             time_blocks = arrivals.time_blocks[part]
-            alone = bool((time_blocks == time_blocks[0]).all())
-            kinds = [int(time_blocks[0])] if alone else np.unique(time_blocks).tolist()
-            for kind in kinds:
-                where = slice(None) if alone else time_blocks == kind
-                words = arrivals.words[part][where]
-                score, doubt = self._scores(head[where], words, *self._slabs[kind])
-                arrivals.score[part][where] = score
-                arrivals.doubt[part][where] = doubt
+            uniform = bool((time_blocks == time_blocks[0]).all())  # nearly always
+            blocks = [int(time_blocks[0])] if uniform else np.unique(time_blocks).tolist()
+            for block in blocks:
+                chosen = slice(None) if uniform else time_blocks == block
+                start, width = self._slabs[block]
+                words = arrivals.words[part][chosen]
+                score, doubt = self._scores(head[chosen], words, start, width)
+                arrivals.score[part][chosen] = score
+                arrivals.doubt[part][chosen] = doubt
+
+    def _heads(self, labels: Ints, levels: Array, origin: Level) -> Floats:
+        """Return rate·(level - origin) for each label, cut to [LOWEST, -LOWEST], shape (n,)."""
+        with np.errstate(over="ignore"):
+            head = -float(self.rate) * above(origin, levels)
+        if self.stop is not None:
+            head[labels == STOP] = self._stop_score(origin)
+        return np.clip(head, LOWEST, -LOWEST, out=head)
 
     def _stop_score(self, origin: Level) -> float:
+        """Return rate·(level of the stop element - origin), between -1e300 and 1e300."""
         largest = Fraction(10**300)
         exact = self.rate * ((self.stop or Fraction(0)) - exact_level(origin))
         return float(max(min(exact, largest), -largest))
@@ -210,9 +246,17 @@ class Race:
     def _scores(
         self, head: Floats, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
+        """Return the scores and their doubts, shape (n,) each.
+
+        Args:
+            head: rate·(level - origin), shape (n,).
+            words: the first 64 bits of U, shape (n,).
+            start: begin of the slab of time, or None for E = -ln U.
+            width: length of that slab.
+        """
         known, tail = self._tails(words, start, width)
-        # The unread bits can change E by a relative 3/known. A clock with hardly a significant bit
-        # may ring at any time.
+        # The unread bits can change E by a relative 3/known. A clock with less than ten significant
+        # bits may ring at any time.
         vague = known < 1024
         rounding = SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
         doubt = 4 / np.maximum(known, 1) + rounding
@@ -221,24 +265,33 @@ class Race:
     def _tails(
         self, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
-        """Return how many units of its last bit E is above 0, at least, and -ln E."""
+        """Return a lower bound on E in units of its last known bit, and -ln E, shape (n,) each.
+
+        Args:
+            words: the first 64 bits of U, shape (n,).
+            start: begin of the slab of time, or None for E = -ln U.
+            width: length of that slab.
+        """
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
             if start is None:
-                rest = (~words).astype(np.float64)  # 2^64 (1 - U) lies in [rest, rest + 1]
+                # 2^64 (1 - U) lies in [complement, complement + 1].
+                complement = (~words).astype(np.float64)
                 of_small = -np.log(word * 2.0**-64)
-                of_large = -np.log1p(-rest * 2.0**-64)
+                of_large = -np.log1p(-complement * 2.0**-64)
                 e = np.where(word < 2.0**63, of_small, of_large)
-                known = np.minimum(word, rest)
+                known = np.minimum(word, complement)
             else:
                 e = float(start) + float(width) * (word * 2.0**-64)
                 known = word + 2.0**64 * float(start / width)
             return known, -np.log(e)
 
     def exact_order(self, arrivals: Arrivals, origin: Level | None = None) -> Ints:
-        """Return the positions of the clocks in the order in which they ring; exact.
+        """Return the positions of the clocks in the order in which they ring, exactly; int64,
+        shape (n,).
 
-        ``origin`` is the one that the scores were computed with, if it may be tried no further.
+        ``origin`` is the level that the scores were computed relative to, if it is already the
+        highest level of these clocks; None otherwise.
         """
         order = np.argsort(-arrivals.score)
         low = (arrivals.score - arrivals.doubt)[order]
@@ -251,8 +304,8 @@ class Race:
         for b in np.flatnonzero(np.diff(borders) > 1):
             run = order[borders[b] : borders[b + 1]]
             part = arrivals.take(run)
-            named = part.levels[part.labels != STOP]
-            nearer = named.max()
+            levels = part.levels[part.labels != STOP]
+            nearer = levels.max()
             if origin is None or exact_level(nearer) != exact_level(origin):
                 # Relative to the run's own highest level, heads are small and so are their rounding
                 # errors.
@@ -263,6 +316,9 @@ class Race:
         return order
 
     def _by_more_bits(self, arrivals: Arrivals) -> list[int]:
+        """Return the positions of the clocks in the order in which they ring, compared one by one
+        with as many bits as that takes.
+        """
         clocks = [self._clock(arrivals, i) for i in range(arrivals.labels.size)]
 
         def compare(i: int, j: int) -> int:
@@ -271,8 +327,8 @@ class Race:
         return sorted(range(len(clocks)), key=cmp_to_key(compare))
 
     def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
-        is_stop = self.stop is not None and arrivals.labels[i] == STOP
-        if is_stop and self.stop is not None:
+        """Return the i-th clock for exact comparisons."""
+        if self.stop is not None and arrivals.labels[i] == STOP:
             level = self.stop
         else:
             level = exact_level(arrivals.levels[i])

@@ -1,9 +1,9 @@
-"""Running sums by fewer, better measurements: which sums of days are measured, and how they make up
-a total.
+"""Factorisations of running sums: which weighted sums of days are measured with noise, and how
+totals are computed from them.
 
 The matrix of all running sums is A = B W. The rows of W are measured with noise, each on the last
-day that it needs; a day's totals are combinations B of what has been measured so far. W has whole
-numbers, so that measurements are integers and their charge is exact; B is post-processing.
+day that it needs; a day's totals are combinations B of what has been measured so far. W has integer
+entries, so that measurements are integers and their charge is exact; B is post-processing. See
 docs/notes/continual.md.
 """
 
@@ -42,61 +42,68 @@ class Factorisation:
 
     @cached_property
     def measured_on(self) -> Array:
-        """The day, from 0, on which each row is measured: the last one in it."""
+        """Return the day, from 0, on which each row is measured: the last one that it sums; shape
+        (rows,).
+        """
         after = np.argmax(self.strategy[:, ::-1] != 0, axis=1)
         return self.strategy.shape[1] - 1 - after
 
     @cached_property
     def heaviest(self) -> int:
-        """The largest sum of a row's weights, without signs."""
+        """Return the largest sum of absolute weights of a row."""
         sums = np.abs(self.strategy).sum(axis=1)
         return int(sums.max())
 
     @cached_property
     def spread(self) -> Array:
-        """Upper bound on the standard deviation of the noise on each day's total at sigma = 1,
-        shape (days,).
+        """Return an upper bound on the standard deviation of the noise on each day's total at
+        sigma = 1, shape (days,).
         """
         squares: Array = (self.totals**2).sum(axis=1)
         return self.unit * np.sqrt(squares) * (1 + 1e-9)
 
     @cached_property
     def weights(self) -> Array:
-        """Upper bound on the sum of the weights of each day's total, without signs, shape
+        """Return an upper bound on the sum of absolute weights of each day's total, shape
         (days,).
         """
-        found: Array = np.abs(self.totals).sum(axis=1) * (1 + 1e-9)
-        return found
+        sums: Array = np.abs(self.totals).sum(axis=1) * (1 + 1e-9)
+        return sums
 
     def energy(self, participation: Participation) -> int:
-        """The most that the squared shifts of one label's rows sum to, for one user."""
+        """Return an upper bound on the sum of squares by which one user, active on the days that
+        ``participation`` allows, shifts the measurements of one label.
+        """
         return _energy(self, participation)
 
     def error(self, participation: Participation, error: Error) -> float:
-        """Standard deviation of a total where all days of a user together are 1-Gaussian: the
-        worst, or in the mean.
+        """Return the standard deviation of the noise on a total if all days of a user together
+        cost GaussianDP(1): that of the worst day, or the root mean square over all days.
         """
-        squares = (self.spread / self.unit) ** 2 * self.energy(participation)
-        return float(np.sqrt(_total(squares, error)))
+        variances = (self.spread / self.unit) ** 2 * self.energy(participation)
+        return float(np.sqrt(_aggregated(variances, error)))
 
 
-def _total(of_days: Array, error: Error) -> float:
-    """Return what is to be small of a value for each day: the largest, or the mean."""
-    return float(of_days.max() if error == "max" else of_days.mean())
+def _aggregated(variances: Array, error: Error) -> float:
+    """Return the largest or the mean of the days' variances, shape (days,), as ``error`` says."""
+    if error == "max":
+        return float(variances.max())
+    return float(variances.mean())
 
 
 @lru_cache(maxsize=64)
 def _energy(plan: Factorisation, participation: Participation) -> int:
-    found = participation.energy(plan.strategy)
-    if found < 2**53:
-        return int(found)
-    return math.ceil(found * (1 + 1e-12))  # a sum of integers that may be rounded
+    """Return the energy of a strategy rounded up to an integer; exact below 2^53."""
+    energy = participation.energy(plan.strategy)
+    if energy < 2**53:
+        return int(energy)
+    return math.ceil(energy * (1 + 1e-12))  # a sum of integers that may be rounded
 
 
-@lru_cache(maxsize=4)  # of 4000 days each takes a quarter of a gigabyte
+@lru_cache(maxsize=4)  # each takes a quarter of a gigabyte for 4000 days
 def factorise(kind: Kind, participation: Participation, error: Error = "max") -> Factorisation:
-    """The factorisation of that name, in whole numbers: the energy is at most unit², and just
-    below.
+    """Return the factorisation of this name with integer weights, scaled so that the energy is at
+    most unit² and close to it.
     """
     real = FACTORISATIONS[kind](participation, error)
     days = participation.days
@@ -105,28 +112,33 @@ def factorise(kind: Kind, participation: Participation, error: Error = "max") ->
     factor = float(unit)
     energy = np.inf
     while energy > unit**2:
-        whole = np.rint(factor * scaled).astype(np.int64)
-        energy = participation.energy(whole)
+        strategy = np.rint(factor * scaled).astype(np.int64)
+        energy = participation.energy(strategy)
         factor *= min(unit / np.sqrt(energy), 1) * (1 - 1e-6)
-    if kind == "tree":  # every weight is the same
-        return Factorisation(whole, _tree_totals(days) / whole.max(), unit)
-    return triangular(whole, unit)
+    if kind == "tree":  # all weights are equal
+        return Factorisation(strategy, _tree_totals(days) / strategy.max(), unit)
+    return triangular(strategy, unit)
 
 
 def unit_of(participation: Participation) -> int:
-    """The unit: of many days of a user weights are smaller, so it is finer, and rounding is below a
-    32nd of a count.
+    """Return the integer that stands for the weight 1.
+
+    If a user is active on many days, weights are smaller and the unit is larger, so that rounding
+    a weight changes a total by less than a 32nd of a count.
     """
     of_user = participation.most.bit_length() // 2
     return 1 << (5 + participation.days.bit_length() + of_user)
 
 
 def triangular(strategy: Array, unit: int) -> Factorisation:
-    """The factorisation of these measurements, a row for each day, that are made on the row's own
-    day.
+    """Return the factorisation with these measurements, of which row t is made on day t.
+
+    Args:
+        strategy: integers, lower triangular, shape (days, days).
+        unit: the integer that stands for the weight 1.
 
     Raises:
-        InvalidParameter: where they do not determine the totals.
+        InvalidParameter: where the measurements do not determine the totals.
     """
     from scipy.linalg import solve_triangular
 
@@ -140,17 +152,17 @@ def triangular(strategy: Array, unit: int) -> Factorisation:
 
 
 def _optimal(participation: Participation, error: Error) -> Array:
+    """Return a strategy close to the optimum, real, shape (days, days)."""
     near = factorise("square_root", participation, error)
     return optimum(participation, error, near.error(participation, error))
 
 
 def _square_root(participation: Participation, error: Error) -> Array:
-    """The square root of A, Toeplitz with binom(2n, n)/4^n (Fichtenberger et al. 2023), cut to a
-    band, norms of 1.
+    """Return the square root of A with columns of norm 1, real, shape (days, days).
 
-    The band (Kalinin-Lampert 2024) is the one with the least error before columns are divided by
-    their norms, of powers of 2 and these times ``apart``, where users are active on several days;
-    else it is the whole matrix.
+    It is the Toeplitz matrix of binom(2n, n)/4^n (Fichtenberger et al. 2023). Where users are
+    active on several days it is cut to a band (Kalinin-Lampert 2024): to the one of ``_bands``
+    with the least error before columns are normalised.
     """
     days = participation.days
     twice = 2 * np.arange(1.0, days)
@@ -166,7 +178,7 @@ def _square_root(participation: Participation, error: Error) -> Array:
 
 
 def _bands(participation: Participation) -> list[int]:
-    """The bands that are tried: all days, powers of 2, and these times ``apart``."""
+    """Return the widths of bands to try: all days, powers of 2, and these times ``apart``."""
     days = participation.days
     powers = [1 << n for n in range(days.bit_length())]
     candidates = [*powers, *(power * participation.apart for power in powers)]
@@ -174,31 +186,37 @@ def _bands(participation: Participation) -> list[int]:
 
 
 def _band_loss(root: Array, participation: Participation, error: Error, band: int) -> float:
-    """The energy of one user times the error, of the square root's first ``band`` diagonals."""
+    """Return the energy of one user times the aggregated variance, for the first ``band``
+    diagonals of the square root.
+
+    ``root`` is the first column of the square root, shape (days,).
+    """
     from scipy.signal import lfilter
 
     days = participation.days
     column = np.where(np.arange(days) < band, root, 0.0)
     rows = lfilter([1.0], column[:band], np.ones(days))
-    noise = np.cumsum(rows**2)
+    variances = np.cumsum(rows**2)
     first_days = participation.first.tolist()
-    moved = sum(np.r_[np.zeros(day), column[: days - day]] for day in first_days)
-    return float(np.sum(moved**2) * _total(noise, error))
+    shifts = sum(np.r_[np.zeros(day), column[: days - day]] for day in first_days)
+    return float(np.sum(shifts**2) * _aggregated(variances, error))
 
 
 def _dyadic(days: int) -> list[tuple[int, int]]:
-    """All dyadic intervals within the days."""
-    lengths = [1 << level for level in range(days.bit_length())]
-    return [
-        (start, start + length)
-        for length in lengths
-        for start in range(0, days - length + 1, length)
-    ]
+    """Return all dyadic intervals [start, end) within the days, the shortest first."""
+    intervals: list[tuple[int, int]] = []
+    for level in range(days.bit_length()):
+        length = 1 << level
+        starts = range(0, days - length + 1, length)
+        intervals.extend((start, start + length) for start in starts)
+    return intervals
 
 
 def _tree(participation: Participation, _: Error) -> Array:
-    """Dyadic intervals; a total is the sum of as many as its day has digits 1 (Dwork et al. 2010,
-    Chan et al. 2011).
+    """Return the strategy that sums each dyadic interval, shape (intervals, days).
+
+    The total of a day is the sum of as many intervals as its number has binary digits 1 (Dwork et
+    al. 2010, Chan et al. 2011).
     """
     first, end = np.array(_dyadic(participation.days)).T[:, :, None]
     day = np.arange(participation.days)
@@ -206,19 +224,21 @@ def _tree(participation: Participation, _: Error) -> Array:
 
 
 def _tree_totals(days: int) -> Array:
-    place = {interval: row for row, interval in enumerate(_dyadic(days))}
-    totals = np.zeros((days, len(_dyadic(days))))
+    """Return which dyadic intervals make up each day's total, 0 or 1, shape (days, intervals)."""
+    intervals = _dyadic(days)
+    row_of = {interval: row for row, interval in enumerate(intervals)}
+    totals = np.zeros((days, len(intervals)))
     for day in range(days):
         end = day + 1
         while end:
-            start = end & (end - 1)  # without its lowest digit
-            totals[day, place[start, end]] = 1.0
+            start = end & (end - 1)  # without its lowest digit 1
+            totals[day, row_of[start, end]] = 1.0
             end = start
     return totals
 
 
 def _daily(participation: Participation, _: Error) -> Array:
-    """Each day by itself, added up."""
+    """Return the strategy that measures each day by itself, the identity matrix."""
     return np.eye(participation.days)
 
 

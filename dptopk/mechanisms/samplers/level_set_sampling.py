@@ -1,5 +1,5 @@
-"""One exponential mechanism over whole answers: draw how much slack there is, then any answer
-within it.
+"""An exponential mechanism over whole answers: draw a slack, then a uniform answer with a gap of at
+most that.
 
 An answer (a set or a sequence of k labels) has an integer *gap*, the smaller the better, and is to
 be drawn with probability ∝ e^{-rate·gap}. Since e^{-rate·gap} is proportional to the sum of
@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal, getcontext
 from fractions import Fraction
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -27,14 +28,13 @@ import numpy as np
 from dptopk.mechanisms.samplers.exact import Cells, below, precise
 from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 
-_LARGEST_ODDS = 1e15
-_REFUSED = (
-    6.0  # blocks are split until an answer is accepted at least about once in this many draws
-)
+_LARGEST_ODDS = 1e15  # log-odds are cut here, where floats still hold whole numbers
+# Blocks are split until an answer is accepted about once in this many draws, or more often.
+_REFUSED = 6.0
 
 
 class Ranked:
-    """Counts in falling order, ranks from 0 on; labels that are not listed follow with count 0.
+    """Counts in descending order, with ranks from 0; labels without a row follow with count 0.
 
     Args:
         counts: non-negative int64, shape (n,).
@@ -43,36 +43,37 @@ class Ranked:
 
     def __init__(self, counts: Ints, absent: int) -> None:
         self._counts = counts
-        # Ten times faster than the order of the rows, of which a few are asked for.
+        # Sorting the values is ten times faster than sorting the rows, of which few are needed.
         self._rising = np.sort(counts)
         self._absent = absent
         self.size = counts.size + absent
 
     def rows(self, ranks: list[int]) -> list[int]:
-        """The rows of ranks; equal counts are ranked by row, and unlisted labels have the rows n, n
-        + 1, ...
+        """Return the row index of each rank; equal counts are ranked by row, and labels without a
+        row have the indices n, n + 1, ...
         """
         values = self.at(np.array(ranks, dtype=np.int64))
         equal = np.flatnonzero(np.isin(self._counts, values))
         order = equal[np.argsort(-self._counts[equal], kind="stable")]
         first = np.searchsorted(-self._counts[order], -values)
         above = self._rising.size - np.searchsorted(self._rising, values, side="right")
-        # From a rank to its place in the order of the rows of equal counts.
+        # A rank plus its shift is its place in ``order``, the rows of these counts.
         shifts = (first - above).tolist()
         listed = self._counts.size
-        return [
-            int(order[rank + shift]) if rank < listed else rank
-            for rank, shift in zip(ranks, shifts, strict=True)
-        ]
+        rows: list[int] = []
+        for rank, shift in zip(ranks, shifts, strict=True):
+            row = int(order[rank + shift]) if rank < listed else rank
+            rows.append(row)
+        return rows
 
     def count(self, rank: int) -> int:
-        """The count of a rank."""
+        """Return the count of a rank."""
         if rank < self._rising.size:
             return int(self._rising[-1 - rank])
         return 0
 
     def at(self, ranks: Ints) -> Ints:
-        """The counts of ranks, of the shape of ``ranks``."""
+        """Return the counts of ranks, int64, shape of ``ranks``."""
         listed = self._rising.size
         if not listed:
             return np.zeros(ranks.shape, dtype=np.int64)
@@ -80,7 +81,7 @@ class Ranked:
         return np.where(ranks < listed, self._rising[places], 0)
 
     def top(self, size: int) -> Ints:
-        """The counts of the first ranks, shape (size,)."""
+        """Return the ``size`` largest counts in descending order, int64, shape (size,)."""
         return self.at(np.arange(size))
 
     def at_least(self, values: Ints) -> Ints:
@@ -92,10 +93,10 @@ class Ranked:
 
 
 class Answers(Protocol):
-    """The possible answers and their gaps, by rank."""
+    """The possible answers, as lists of ranks, and their integer gaps."""
 
     lowest: int
-    """The smallest gap; at slacks below 0 the one best answer alone fits."""
+    """The smallest gap; it is below 0 if there is a unique best answer, which alone has it."""
     highest: int
     """The largest gap."""
 
@@ -103,17 +104,19 @@ class Answers(Protocol):
         """Return the exact number of answers with a gap of at most ``slack`` >= lowest."""
 
     def log_size(self, slacks: Ints) -> Floats:
-        """The logarithm of that, about right."""
+        """Return the logarithm of ``size`` for each slack, in floating point, shape of
+        ``slacks``.
+        """
 
     def draw(self, slack: int, bits: Bits) -> list[int]:
-        """One of them, uniformly, as ranks."""
+        """Draw one of the answers with a gap of at most ``slack``, uniformly, as ranks."""
 
     def gap(self, answer: list[int]) -> int:
-        """The gap of an answer."""
+        """Return the gap of an answer."""
 
 
 def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
-    """Return an answer drawn with probability ∝ e^{-rate·gap}, exactly."""
+    """Draw an answer, as ranks, with probability ∝ e^{-rate·gap}, exactly."""
     slacks = range(answers.lowest, answers.highest + 1)
     if bits.listing:
         blocks = [(slack, slack) for slack in slacks]
@@ -126,17 +129,15 @@ def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
         first, last = blocks[int(cells.draw(1, bits)[0])]
         answer = answers.draw(last, bits)
         short = answers.gap(answer) - first
-        # The function is called before the loop goes on.
-        chance = lambda: _in_block(rate, short, last - first + 1)  # noqa: B023, E731
-        if short <= 0 or _coin(chance, bits):
+        if short <= 0 or _coin(partial(_in_block, rate, short, last - first + 1), bits):
             return answer
 
 
 def uniform_below(bound: int, bits: Bits) -> int:
-    """Return a uniform integer in [0, bound), for bounds of any size; exact, by rejection."""
+    """Draw a uniform integer in [0, bound), for bounds of any size; exact, by rejection."""
     if bits.listing:
         return int(bits.below(bound, 1)[0])
-    # bound > 2^(width - 1): more than half of the draws are taken.
+    # As bound > 2^(width - 1), more than half of the draws are accepted.
     width = (bound - 1).bit_length()
     words = -(-width // 64)
     while True:
@@ -147,33 +148,34 @@ def uniform_below(bound: int, bits: Bits) -> int:
 
 
 def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
-    """Return distinct numbers, the i-th uniform among those of start..ends[i]-1 that are not taken
+    """Draw distinct numbers, the i-th uniform among those of start..ends[i]-1 that are not drawn
     yet.
 
-    ``ends`` never falls, and ends[i] > start + i. With equal ends these are a uniform subset in a
-    uniform order. Only the numbers touched are stored: entries from start + i on are those not yet
-    taken, and at first name themselves.
+    ``ends`` never falls, and ends[i] > start + i. With equal ends this is a uniform subset in a
+    uniform order. It is a shuffle that stores only the entries that were moved: the entries from
+    start + i on are the numbers not yet drawn, and at first each holds its own number.
     """
     moved: dict[int, int] = {}
-    positions = []
+    drawn = []
     for place, end in enumerate(ends, start):
         chosen = place + uniform_below(end - place, bits)
-        positions.append(moved.get(chosen, chosen))
+        drawn.append(moved.get(chosen, chosen))
         moved[chosen] = moved.get(place, place)
-    return positions
+    return drawn
 
 
 def _in_block(rate: Fraction, short: int, width: int) -> Decimal:
-    """P[slack - first >= short] for the slack of a block: (e^{-rate·short} - e^{-rate·width})/(1 -
-    e^{-rate·width}).
+    """Return P[slack - first >= short] for a slack of a block of ``width`` slacks from ``first``:
+    (e^{-rate·short} - e^{-rate·width})/(1 - e^{-rate·width}).
     """
     beyond = _exp(rate * short) * _one_minus_exp(rate * (width - short))
     return beyond / _one_minus_exp(rate * width)
 
 
 def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
-    """Decide U < chance for a uniform U; ``chance`` is right to nearly all digits of the context it
-    is called in.
+    """Draw True with the probability that ``chance`` returns, exactly.
+
+    ``chance`` must be accurate to all but a few digits of the decimal context it is called in.
     """
 
     def units(known: int) -> int:
@@ -185,14 +187,20 @@ def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
 
 
 def _exp(x: Fraction) -> Decimal:
-    """e^{-x}; the quotient's error grows with x, so x's own digits are added."""
+    """Return e^{-x} for x >= 0, to the precision of the current decimal context.
+
+    The error of the quotient is multiplied by x, so that as many digits as x has are added.
+    """
     with precise(getcontext().prec + len(str(int(x)))):
         value = (-Decimal(x.numerator) / Decimal(x.denominator)).exp()
     return +value
 
 
 def _one_minus_exp(x: Fraction) -> Decimal:
-    """1 - e^{-x} for x > 0; for a small x as many digits as cancel are added."""
+    """Return 1 - e^{-x} for x > 0, to the precision of the current decimal context.
+
+    For a small x as many digits are added as cancel.
+    """
     cancelled = len(str(int(1 / x)))
     with precise(getcontext().prec + cancelled + 2):
         value = 1 - _exp(x)
@@ -202,13 +210,17 @@ def _one_minus_exp(x: Fraction) -> Decimal:
 def _weights(
     answers: Answers, blocks: list[tuple[int, int]], rate: Fraction
 ) -> Callable[[int], list[int]]:
-    """Weights of the blocks for `Cells`, in units of a power of ten near the largest."""
+    """Return the weights of the blocks as `Cells` takes them: a function of a number of bits.
+
+    Weights are in units of a power of ten near the largest one.
+    """
     sizes = [Decimal(answers.size(last)) for _, last in blocks]
 
     def masses(digits: int) -> list[Decimal]:
+        """Return the weight of each block, to this many digits."""
         with precise(digits):
-            likely = _block_chances(blocks, answers.lowest, rate)
-            return [size * start * part for size, (start, part) in zip(sizes, likely, strict=True)]
+            starts, parts = _block_chances(blocks, answers.lowest, rate)
+            return list(map(_product, sizes, starts, parts))
 
     unit = max(mass.adjusted() for mass in masses(10) if mass)
 
@@ -224,13 +236,18 @@ def _weights(
 
 def _block_chances(
     blocks: list[tuple[int, int]], lowest: int, rate: Fraction
-) -> list[tuple[Decimal, Decimal]]:
-    """The two factors of P[first <= slack <= last]: e^{-rate·(first - lowest)} and 1 -
-    e^{-rate·width}, which is 1 for the last block, which has no end.
+) -> tuple[list[Decimal], list[Decimal]]:
+    """Return the two factors of P[first <= slack <= last] for the blocks: e^{-rate·(first -
+    lowest)} and 1 - e^{-rate·width}; the second is 1 for the last block, which has no end.
     """
     starts = [_exp(rate * (first - lowest)) for first, _ in blocks]
     parts = [_one_minus_exp(rate * (last - first + 1)) for first, last in blocks[:-1]]
-    return list(zip(starts, [*parts, Decimal(1)], strict=True))
+    return starts, [*parts, Decimal(1)]
+
+
+def _product(size: Decimal, start: Decimal, part: Decimal) -> Decimal:
+    """Return the product of the three factors of a block's weight."""
+    return size * start * part
 
 
 class _Cuts:
@@ -238,6 +255,11 @@ class _Cuts:
     block lies.
 
     The last block begins at the highest gap, has no end, and its weight is known.
+
+    Args:
+        answers: the possible answers.
+        rate: of the exponential mechanism.
+        at: slacks at which blocks must begin.
     """
 
     def __init__(self, answers: Answers, rate: float, at: list[int]) -> None:
@@ -250,12 +272,13 @@ class _Cuts:
         self._place([low, high, *inside])
 
     def _place(self, cuts: list[int]) -> None:
+        """Cut the slacks at these points, and compute bounds on the log-weights of the blocks."""
         self.at = np.unique(np.array(cuts, dtype=np.int64))
         self._last = np.append(self.at[1:] - 1, self.at[-1])
         ends = np.unique(np.concatenate((self.at, self._last)))
         new = np.array([end for end in ends.tolist() if end not in self._sizes], dtype=np.int64)
-        found = self._answers.log_size(new)
-        self._sizes.update(zip(new.tolist(), found.tolist(), strict=True))
+        log_sizes = self._answers.log_size(new)
+        self._sizes.update(zip(new.tolist(), log_sizes.tolist(), strict=True))
         width = np.append(np.diff(self.at), np.inf)
         inside = np.log(-np.expm1(-self._rate * width))
         mass = inside - self._rate * (self.at - self._answers.lowest)
@@ -263,11 +286,14 @@ class _Cuts:
         self.high = mass + self._log_sizes(self._last)
 
     def _log_sizes(self, slacks: Ints) -> Floats:
+        """Return the log-numbers of answers that are stored for these slacks, shape of
+        ``slacks``.
+        """
         return np.array([self._sizes[slack] for slack in slacks.tolist()])
 
     def bracket(self, cut: int) -> tuple[float, float]:
-        """Logarithms between which the weight of all slacks from ``cut`` on lies, relative to
-        e^{-rate·lowest}.
+        """Return a lower and an upper bound on the logarithm of the weight of all slacks from
+        ``cut`` on, relative to e^{-rate·lowest}.
         """
         begin = int(np.searchsorted(self.at, cut))
         low = np.logaddexp.reduce(self.low[begin:])
@@ -275,15 +301,14 @@ class _Cuts:
         return float(low), float(high)
 
     def refine(self, ratio: float, cut: int) -> None:
-        """Halve blocks until the weights from ``cut`` on are known to within this ratio.
+        """Halve blocks until the bounds of ``bracket(cut)`` are within this ratio.
 
-        It ends: a block of one slack has one weight.
+        It ends because the two bounds of a block of one slack are equal.
         """
         while True:
             low, high = self.bracket(cut)
-            if not high - low > math.log(
-                ratio
-            ):  # weights that underflow to nothing leave nothing to refine
+            # The negation also stops at NaN, where all weights underflow.
+            if not high - low > math.log(ratio):
                 return
             begin = int(np.searchsorted(self.at, cut))
             most = np.exp(self.high[begin:] - high)
@@ -297,7 +322,9 @@ class _Cuts:
 
 
 def _blocks(answers: Answers, rate: float) -> list[tuple[int, int]]:
-    """Blocks few of whose answers are refused; any blocks give the same law."""
+    """Return blocks (first, last) of slacks of which few answers are refused; any blocks give the
+    same law.
+    """
     cuts = _Cuts(answers, rate, [])
     cuts.refine(_REFUSED, answers.lowest)
     *firsts, end = cuts.at.tolist()
@@ -310,9 +337,10 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
 
     An answer drawn has a gap above ``cut`` with probability at most e^{-odds}. The second sum is
     the weight of the slacks from ``cut`` on; where the cut is above all gaps, every answer counts
-    as one of that gap. Both are bracketed to a ratio of e^{doubt}, and their middles taken. Floats
-    add less than 1e-6 (no term of a number of answers is larger than that number). Beyond 1e15 it
-    is cut, which moves it by no more.
+    as having that gap. Both sums are bracketed to a ratio of e^{doubt}, and the middles of the
+    brackets are used. Floating point adds an error of less than 1e-6 (no term of a number of
+    answers is larger than that number). The result is at most 1e15; this cap does not increase its
+    change between neighbours.
     """
     beyond = max(cut - answers.highest, 0)
     cut = min(max(cut, answers.lowest), answers.highest)

@@ -1,11 +1,11 @@
-"""Every outcome of a sampler with its probability: a source that lists instead of drawing.
+"""A source of randomness that enumerates all outcomes of a sampler with their probabilities.
 
 A mechanism runs unchanged on a `Listing`, once for each path of discrete choices: cells of a noise
 table, coins, uniform numbers, winners of a race. Each choice names lower bounds of its
 probabilities, so the listed masses are lower bounds too, and what they lack to 1 bounds all that is
-not listed: paths that are too rare, and rounding. Where a plan says that of all that was drawn only
-a state matters for what follows (``narrow``), such as which labels were found, the paths that come
-to one state go on as one.
+not listed: paths that are too rare, and rounding. Where everything that follows depends only on a
+state (``narrow``), such as which labels were found, the paths that reach one state are continued as
+one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Answer = TypeVar("Answer", bound=Hashable)
 
 
 class _TooRareError(Exception):
-    """All continuations of a path are too rare."""
+    """Raised where all continuations of a path are too rare to be listed."""
 
 
 class _NarrowedError(Exception):
-    """A path has come to a state on which alone all that follows depends."""
+    """Raised where a path has reached a state on which alone everything that follows depends."""
 
     def __init__(self, state: Hashable) -> None:
         super().__init__()
@@ -40,11 +40,11 @@ class _NarrowedError(Exception):
 
 @dataclass
 class _Start:
-    """Where paths begin that have come to one state.
+    """A state from which paths are continued, once for all paths that reach it.
 
     Attributes:
-        options: of the choices of one path that comes there.
-        mass: of all paths that do.
+        options: the choices of one path that reaches the state.
+        mass: the mass of all paths that reach it.
     """
 
     options: list[int]
@@ -52,30 +52,31 @@ class _Start:
 
 
 class Listing(Bits):
-    """A source that takes each path of choices in turn; its masses are in units of
-    2**-LISTING_BITS.
+    """A source that takes every path of choices in turn.
+
+    Attributes:
+        mass: lower bound on the probability of the path so far, in units of 2**-LISTING_BITS.
 
     Args:
-        least: paths with a smaller mass are left out.
+        least: paths with a smaller mass, in these units, are left out.
     """
 
     listing = True
 
     def __init__(self, least: int) -> None:
         self._least = max(least, 1)
-        self.go_on(_Start([], 1 << LISTING_BITS), 0)
+        self.continue_from(_Start([], 1 << LISTING_BITS), 0)
 
-    def go_on(self, start: _Start, narrowed: int) -> None:
-        """List the paths from a start, which comes after this many states."""
+    def continue_from(self, start: _Start, narrowed: int) -> None:
+        """List the paths from a state on, which is reached after narrowing this many times."""
         self._start = start
         self._narrowed = narrowed
-        self._open: list[
-            list[tuple[int, int]]
-        ] = []  # at each choice of the path the options that are left
+        # For each choice of the path, the options not yet finished, as (number, mass).
+        self._open: list[list[tuple[int, int]]] = []
         self.begin()
 
     def begin(self) -> Self:
-        """Go back to the first choice."""
+        """Start the current path from its first choice; return this source."""
         self._repeated = 0
         self._passed = 0
         self._depth = 0
@@ -83,16 +84,19 @@ class Listing(Bits):
         return self
 
     def choose(self, masses: Callable[[], Sequence[int]]) -> int:
-        """The number of an option, where ``masses`` returns lower bounds of their probabilities."""
+        """Return the number of the option that the current path takes.
+
+        ``masses`` returns lower bounds on the probabilities of all options, in units of
+        2**-LISTING_BITS.
+        """
         if self._repeated < len(self._start.options):
             self._repeated += 1
             return self._start.options[self._repeated - 1]
         if self._depth == len(self._open):
-            likely = [
-                (i, m)
-                for i, m in enumerate(masses())
-                if self.mass * m >> LISTING_BITS >= self._least
-            ]
+            likely = []
+            for option, mass in enumerate(masses()):
+                if self.mass * mass >> LISTING_BITS >= self._least:
+                    likely.append((option, mass))
             if not likely:
                 self.mass = 0
                 raise _TooRareError
@@ -103,17 +107,25 @@ class Listing(Bits):
         return option
 
     def narrow(self, state: Callable[[], Hashable]) -> None:
-        """Stop here, to go on from this state once for all paths that come to it."""
+        """End the path here, so that all paths with this state are continued as one; if it starts
+        from a later state, pass.
+        """
         if self._passed == self._narrowed:
             raise _NarrowedError(state())
         self._passed += 1
 
     def options(self) -> list[int]:
-        """The choices of this path, from the first one of all."""
-        return [*self._start.options, *(left[-1][0] for left in self._open[: self._depth])]
+        """Return the numbers of the options that the current path has taken, from the very first
+        choice on.
+        """
+        options = list(self._start.options)
+        for unfinished in self._open[: self._depth]:
+            option, _ = unfinished[-1]
+            options.append(option)
+        return options
 
     def advance(self) -> bool:
-        """Turn to the next path; False after the last."""
+        """Turn to the next path; return False after the last one."""
         if self._depth != len(self._open):
             raise InvalidParameter(
                 "mechanism: it does not make the same choices when it is run again"
@@ -126,16 +138,18 @@ class Listing(Bits):
         return False
 
     def below(self, bound: int, size: int) -> Ints:
-        """Each of the integers in [0, bound), ``size`` times."""
-        each = (1 << LISTING_BITS) // bound
-        return np.array([self.choose(lambda: [each] * bound) for _ in range(size)], dtype=np.int64)
+        """Choose ``size`` integers in [0, bound), each with the same probability; int64, shape
+        (size,).
+        """
+        mass = (1 << LISTING_BITS) // bound
+        return np.array([self.choose(lambda: [mass] * bound) for _ in range(size)], dtype=np.int64)
 
     def low_bits(self, size: int, width: int) -> Ints:
-        """Each of the integers in [0, 2**width)."""
+        """Choose ``size`` integers in [0, 2**width), int64, shape (size,)."""
         return self.below(1 << width, size)
 
     def words(self, size: int, word: Word) -> Array:
-        """Refused: words are read where a law has no finite list.
+        """Refuse, because a sampler that reads whole words has too many outcomes to list.
 
         Raises:
             InvalidParameter: always.
@@ -146,56 +160,67 @@ class Listing(Bits):
 
 
 def outcomes(draw: Callable[[Listing], Answer], least: int, most: int) -> dict[Answer, int]:
-    """Lower bounds of the probabilities of the answers, in units of 2**-LISTING_BITS.
+    """Return every answer of a sampler with a lower bound on its probability, in units of
+    2**-LISTING_BITS.
 
     Args:
-        draw: takes all its randomness from the source.
-        least: paths with a smaller mass are left out.
-        most: paths that may be taken.
+        draw: the sampler; it must take all its randomness from the given source.
+        least: paths with a smaller mass, in these units, are left out.
+        most: how many paths may be taken.
 
     Raises:
         InvalidParameter: when there are more paths, or the sampler has no finite list of choices.
     """
     bits = Listing(least)
-    found: dict[Answer, int] = {}
+    masses: dict[Answer, int] = {}
     starts = [_Start([], 1 << LISTING_BITS)]
     narrowed = 0
-    left = most
+    remaining = most
     while starts:
         states: dict[Hashable, _Start] = {}
         for start in starts:
-            bits.go_on(start, narrowed)
-            left = _listed_from(bits, draw, found, states, left)
-            if not left:
+            bits.continue_from(start, narrowed)
+            remaining = _list_paths(bits, draw, masses, states, remaining)
+            if not remaining:
                 raise InvalidParameter(
                     f"mechanism: more than {most} paths; take fewer labels, less noise or more "
                     "slack"
                 )
         starts = list(states.values())
         narrowed += 1
-    return found
+    return masses
 
 
-def _listed_from(
+def _list_paths(
     bits: Listing,
     draw: Callable[[Listing], Answer],
-    found: dict[Answer, int],
+    masses: dict[Answer, int],
     states: dict[Hashable, _Start],
     most: int,
 ) -> int:
-    """Add the paths from one start to the answers, or to the states to which they come.
+    """Take all paths from the current start of a source.
+
+    Args:
+        bits: the source.
+        draw: the sampler.
+        masses: the answers, to which the mass of a path that ends is added.
+        states: the states, to which the mass of a path that is narrowed is added.
+        most: how many paths may be taken, at least 1.
 
     Returns:
-        How many paths may still be taken; 0 where there are more.
+        The number of paths that may still be taken, this one included; 0 if there were more.
+
+    Raises:
+        InvalidParameter: when a path does not end the same way if it is taken again.
     """
     for path in range(most):
-        answer = _end_of(bits, draw)
-        if isinstance(answer, _NarrowedError):
-            start = states.setdefault(answer.state, _Start(bits.options(), 0))
+        end = _end_of_path(bits, draw)
+        if isinstance(end, _NarrowedError):
+            start = states.setdefault(end.state, _Start(bits.options(), 0))
             start.mass += bits.mass
-        elif not isinstance(answer, _TooRareError):
-            found[answer] = found.get(answer, 0) + bits.mass
-        if not path and not _same(answer, _end_of(bits, draw)):
+        elif not isinstance(end, _TooRareError):
+            masses[end] = masses.get(end, 0) + bits.mass
+        if path == 0 and not _is_same_end(end, _end_of_path(bits, draw)):
             raise InvalidParameter(
                 "mechanism: it does not take all its randomness from the source it is given"
             )
@@ -204,43 +229,55 @@ def _listed_from(
     return 0
 
 
-def _end_of(
+def _end_of_path(
     bits: Listing, draw: Callable[[Listing], Answer]
 ) -> Answer | _NarrowedError | _TooRareError:
-    """The answer at the end of a path, or why it ends before."""
+    """Run the sampler on the current path; return its answer, or the reason why the path ends
+    before.
+    """
     try:
         return draw(bits.begin())
-    except (_NarrowedError, _TooRareError) as end:
-        return end
+    except (_NarrowedError, _TooRareError) as reason:
+        return reason
 
 
-def _same(one: Hashable, other: Hashable) -> bool:
-    """Whether two runs of one path came to the same end."""
-    if isinstance(one, _NarrowedError) and isinstance(other, _NarrowedError):
-        return one.state == other.state
-    if isinstance(one, _TooRareError):
-        return isinstance(other, _TooRareError)
-    return one == other
+def _is_same_end(first: Hashable, second: Hashable) -> bool:
+    """Return whether two runs of one path ended in the same way."""
+    if isinstance(first, _NarrowedError) and isinstance(second, _NarrowedError):
+        return first.state == second.state
+    if isinstance(first, _TooRareError):
+        return isinstance(second, _TooRareError)
+    return first == second
 
 
 def peeled(heights: list[Fraction], rate: Fraction, need: int, end: int, bits: Bits) -> list[int]:
-    """The first ``need`` labels of a race, up to ``end``: each is drawn from the rest, P ∝
-    e^{rate·height}.
+    """Draw labels one after the other without replacement, with P ∝ e^{rate·height}; the order in
+    which exponential clocks ring has this law (docs/notes/exact-sampling.md).
 
-    That a race of exponential clocks has this law is proven in docs/notes/exact-sampling.md, not
-    listed.
+    Args:
+        heights: the scores of the labels 0, 1, ...
+        rate: how fast log-probabilities grow with the score.
+        need: how many labels to draw.
+        end: the label after which drawing stops.
+        bits: a source that lists.
+
+    Returns:
+        The labels in the order of the draws, at most ``need``.
     """
-    left = list(range(len(heights)))
-    chosen = list[int]()
-    while left and len(chosen) < need and end not in chosen:
-        top = max(heights[label] for label in left)
-        exponents = [rate * (top - heights[label]) for label in left]
-        chosen.append(left.pop(bits.choose(partial(_shares, exponents))))
-    return chosen
+    remaining = list(range(len(heights)))
+    drawn = list[int]()
+    while remaining and len(drawn) < need and end not in drawn:
+        top = max(heights[label] for label in remaining)
+        exponents = [rate * (top - heights[label]) for label in remaining]
+        place = bits.choose(partial(_shares, exponents))
+        drawn.append(remaining.pop(place))
+    return drawn
 
 
 def _shares(exponents: list[Fraction]) -> list[int]:
-    """Lower bounds of e^{-x} over their sum."""
+    """Return lower bounds on e^{-x} divided by the sum of all e^{-x}, in units of
+    2**-LISTING_BITS.
+    """
     common = lcm(*(x.denominator for x in exponents))
     units = exp_units([int(x * common) for x in exponents], common, LISTING_BITS + 16)
     most = sum(units) + len(units)

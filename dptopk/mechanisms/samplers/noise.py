@@ -29,7 +29,9 @@ from dptopk.mechanisms.samplers.exact import Cells, decide_exp, exp_units
 from dptopk.mechanisms.samplers.random import Bits, Bools, Floats, Ints
 
 _CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
-_FEW_DRAWS = 1 << 12
+_FEW_DRAWS = (
+    1 << 12
+)  # up to this many draws, the table of words that accept costs more than it saves
 _LOG2 = 0.6932  # a little more than the logarithm of 2
 # Beyond it, a draw could leave int64 with a probability that is not absurdly small.
 _LARGEST_SCALE = 2.0**48
@@ -56,15 +58,15 @@ class ExactNoise:
 
     @cached_property
     def scale(self) -> float:
-        """The magnitude over which the exponent grows by about 1 (by 1/2 for a Gaussian)."""
+        """Return the magnitude at which the exponent is 1 (Laplace) or 1/2 (Gaussian)."""
         if self.linear:
             return float(1 / self.linear)
         return math.sqrt(1 / (2 * self.square))
 
     @cached_property
     def width_bits(self) -> int:
-        """Binary logarithm of the number of integers in a block: 1/16 to 1/8 of the scale, and not
-        above the bound.
+        """Return the binary logarithm of the number of integers in a block, which is 1/16 to 1/8
+        of the scale and at most the bound.
         """
         if self.bound is None:
             width = self.scale / 8
@@ -86,6 +88,7 @@ class ExactNoise:
         return weights / self.normaliser
 
     def _weights_at(self, n: Floats) -> Floats:
+        """Return e^{-f(n)} for magnitudes n, float64, shape of ``n``."""
         largest = Fraction(10**300)
         linear = float(min(self.linear, largest))
         square = float(min(self.square, largest))
@@ -95,7 +98,7 @@ class ExactNoise:
 
     @cached_property
     def normaliser(self) -> float:
-        """Sum of e^{-f(|n|)} over all n, within a relative 1e-13."""
+        """Return the sum of e^{-f(|n|)} over all n, within a relative 1e-13."""
         if not self.square and self.bound is None:
             linear = float(min(self.linear, Fraction(100)))
             return 1 / math.tanh(linear / 2)
@@ -129,29 +132,32 @@ class ExactNoise:
         linear = int(self.linear * common)
         square = int(self.square * common)
 
-        def tops() -> Iterator[int]:
-            """Exponents of the blocks' first numbers, times ``common``."""
+        def smallest_exponents() -> Iterator[int]:
+            """Yield the exponent of each block's first number, times ``common``."""
             first = 1
             x = linear + square
             while self.bound is None or first <= self.bound:
                 gap = width * (linear + square * (2 * first + width))
-                # Exponents grow by at least the gap from block to block: the rest is a geometric
-                # series at most.
+                # Exponents grow by at least the gap from block to block, so that all later blocks
+                # are at most a geometric series; this bounds the logarithm of its sum.
                 if gap < common:
-                    rest = math.log1p(common / gap)
+                    log_series = math.log1p(common / gap)
                 else:
-                    rest = 1.0
-                if x > math.ceil((units + 1) * _LOG2 + rest) * common:
+                    log_series = 1.0
+                if x > math.ceil((units + 1) * _LOG2 + log_series) * common:
                     return
                 yield x
                 first = first + width
                 x = x + gap
 
-        blocks = exp_units(tops(), common, units)
-        return [1 << bits, *(weight for weight in blocks for _ in (1, -1))]
+        weights = [1 << bits]
+        for weight in exp_units(smallest_exponents(), common, units):
+            weights += [weight, weight]  # of both signs
+        return weights
 
     @cached_property
     def _cells(self) -> Cells:
+        """Return the sampler of cells: 0, and the blocks with their signs."""
         return Cells(self.weights)
 
     @cached_property
@@ -168,7 +174,7 @@ class ExactNoise:
         return Cells(partial(self._weights_of_blocks, width_bits=0))
 
     def sample(self, size: int, bits: Bits) -> Ints:
-        """Return ``size`` independent draws as int64, the law being exact.
+        """Draw ``size`` independent integers, int64, shape (size,); the law is exact.
 
         Where outcomes are listed, each integer has its probability by the formula; that blocks and
         rejection have the same law is proven in docs/notes/exact-sampling.md.
@@ -186,15 +192,15 @@ class ExactNoise:
             return _signed(self._numbers.draw(size, bits))
         filled = 0
         while filled < size:
-            some = self._candidates(min(size - filled, _CHUNK), bits)
-            drawn[filled : filled + some.size] = some
-            filled += some.size
+            accepted = self._candidates(min(size - filled, _CHUNK), bits)
+            drawn[filled : filled + accepted.size] = accepted
+            filled += accepted.size
         return drawn
 
     @cached_property
     def _sure(self) -> npt.NDArray[np.uint32]:
-        """For each cell of the first table, how many 32-bit words keep every number of its block;
-        after them a 0.
+        """Return for each cell of the first table how many 32-bit words accept every number of its
+        block, then a 0 for cells beyond the table; uint32.
         """
         width = 1 << self.width_bits
         blocks = len(self.weights(48)) // 2
@@ -206,6 +212,10 @@ class ExactNoise:
         return np.array([*of_cells, 0], dtype=np.uint32)
 
     def _candidates(self, size: int, bits: Bits) -> Ints:
+        """Draw ``size`` candidates and return those that are accepted, int64.
+
+        A candidate is a block with a sign, and a uniform offset in the block.
+        """
         cells = self._cells.draw(size, bits)
         if not self.width_bits:
             return _signed(cells)
@@ -216,21 +226,22 @@ class ExactNoise:
         first[zero] = 0
         offset[zero] = 0
         words = bits.uint32(size)
-        # For few draws, the table of sure words is not worth its making.
         if size > _FEW_DRAWS:
-            kept = words < self._sure.take(cells, mode="clip")
+            accepted = words < self._sure.take(cells, mode="clip")
         else:
-            kept = np.zeros(size, dtype=np.bool_)
-        unsure = np.flatnonzero(~kept)
-        kept[unsure] = self._keep(words[unsure], first[unsure], offset[unsure], bits)
+            accepted = np.zeros(size, dtype=np.bool_)
+        unsure = np.flatnonzero(~accepted)
+        accepted[unsure] = self._accept(words[unsure], first[unsure], offset[unsure], bits)
         magnitude = first + offset
         if self.bound is not None:
-            kept &= magnitude <= self.bound
-        return (magnitude * sign)[kept]
+            accepted &= magnitude <= self.bound
+        return (magnitude * sign)[accepted]
 
-    def _keep(self, words: npt.NDArray[np.uint32], first: Ints, offset: Ints, bits: Bits) -> Bools:
-        """Decide U < e^{-(f(first + offset) - f(first))} for uniforms whose first 32 bits are
-        given.
+    def _accept(
+        self, words: npt.NDArray[np.uint32], first: Ints, offset: Ints, bits: Bits
+    ) -> Bools:
+        """Decide U < e^{-(f(first + offset) - f(first))} exactly, for uniforms of which ``words``
+        are the first 32 bits; bool, shape (n,).
         """
 
         def exact(i: int) -> Fraction:
@@ -265,7 +276,12 @@ def laplace_law(epsilon: float, linf: int, bound: int | None = None) -> ExactNoi
 def gaussian_law(scale: float, bound: int | None = None) -> ExactNoise:
     """Return the law with pmf ∝ e^{-n²/(2·scale²)}, for |n| <= bound if there is a bound.
 
-    It is that of the exact value of the float ``scale``, which is greater than 0 and at most 2^48.
+    Args:
+        scale: greater than 0 and at most 2^48; the exact value of the float is used.
+        bound: an integer of at least 0, or None.
+
+    Raises:
+        InvalidParameter: an argument is out of its range.
     """
     scale = _validate.positive(scale=scale)
     if bound is not None:
@@ -280,9 +296,12 @@ def _signed(cells: Ints) -> Ints:
 
 
 def _checked(law: ExactNoise) -> ExactNoise:
-    slope = law.linear or law.square
-    largest = _LARGEST_SCALE if law.linear else 2 * _LARGEST_SCALE**2
-    if slope * Fraction(largest) < 1:
+    """Return the law, if its scale is at most _LARGEST_SCALE; raise InvalidParameter otherwise."""
+    if law.linear:
+        too_large = law.linear * Fraction(_LARGEST_SCALE) < 1
+    else:
+        too_large = law.square * Fraction(2 * _LARGEST_SCALE**2) < 1
+    if too_large:
         raise InvalidParameter(
             f"the noise scale must be at most {_LARGEST_SCALE:.3g} for int64 results"
         )

@@ -1,8 +1,8 @@
-"""The best factorisation of running sums, found in floats: a candidate that ``factorise`` rounds
-and charges exactly.
+"""The optimal factorisation of running sums, computed in floating point: a candidate that
+``factorise`` rounds and charges exactly.
 
-Wanted is X = WᵀW of the least error, the largest or mean (A X⁻¹ Aᵀ)_tt, where a user's squared
-shifts sum to at most 1.
+The program minimises over X = WᵀW the error, the largest or the mean (A X⁻¹ Aᵀ)_tt, subject to the
+condition that a user's squared shifts sum to at most 1.
 """
 
 from __future__ import annotations
@@ -16,24 +16,31 @@ from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.participation import Error, Participation
 from dptopk.mechanisms.samplers.random import Array
 
-# For users of one day the fixed point takes a few decompositions of matrices of this many days;
-# else a program does.
+# Up to these numbers of days the optimum takes seconds: by eigendecompositions where a user is
+# active on one day, by a semidefinite program where on several.
 LARGEST_ALONE = 1000
 LARGEST_SEVERAL = 60
+# The fixed point is iterated on this many days first.
 _COARSEST = 32
 
 
 def possible(participation: Participation) -> bool:
-    """Whether the optimum can be computed within seconds."""
-    return participation.days <= (LARGEST_ALONE if participation.most == 1 else LARGEST_SEVERAL)
+    """Return whether the optimum can be computed within seconds."""
+    if participation.most == 1:
+        return participation.days <= LARGEST_ALONE
+    return participation.days <= LARGEST_SEVERAL
 
 
 def optimum(participation: Participation, error: Error, near: float) -> Array:
-    """W, lower triangular, close to the optimum; ``near``: the error of one that is not far from
-    it.
+    """Return a lower triangular strategy W close to the optimum, shape (days, days).
+
+    Args:
+        participation: on which days one user may be active.
+        error: "max" or "mean", the error to minimise.
+        near: the error of a strategy that is not far from the optimum, to scale the program by.
 
     Raises:
-        InvalidParameter: for more days than that can be done for.
+        InvalidParameter: for more days than can be handled within seconds.
     """
     if not possible(participation):
         raise InvalidParameter(
@@ -47,19 +54,19 @@ def optimum(participation: Participation, error: Error, near: float) -> Array:
         gram = _program(participation, error, near)
     days = len(gram)
     gram = gram + 1e-9 * np.trace(gram) / days * np.eye(days)
-    # The factor of the days in reverse is upper triangular in their order.
+    # Cholesky factors of the days in reverse order give a factor that is triangular in their order.
     reverse: Array = np.linalg.cholesky(gram[::-1, ::-1])
     return reverse[::-1, ::-1].T
 
 
 def _fixed_point(participation: Participation, error: Error) -> Array:
-    """Users of one day: diag X = 1. By duality the least error is max ‖D_p^½ A D_v^½‖_* over laws
-    p, v of days.
+    """Return X, close to the optimum, for users who are active on one day: then diag X = 1.
 
-    (The mean: p uniform.) With the singular value decomposition U S Vᵀ of that matrix, p and v are
-    at the maximum the diagonals of U S Uᵀ and V S Vᵀ over tr S, and X = D_v^-½ V S Vᵀ D_v^-½ (for
-    the mean: Denisov et al. 2022). Iterated for few days; each doubling of the days interpolates,
-    and iterates a little more.
+    By duality the least error is max ‖D_p^½ A D_v^½‖_* over probability vectors p, v of days; for
+    the mean error p is uniform. With the singular value decomposition U S Vᵀ of that matrix, p and
+    v are at the maximum the diagonals of U S Uᵀ and V S Vᵀ divided by tr S, and X = D_v^-½ V S Vᵀ
+    D_v^-½ (for the mean: Denisov et al. 2022). This fixed point is iterated for few days first;
+    then the number of days is doubled, p and v are interpolated, and iterated a few times more.
     """
     size = min(participation.days, _COARSEST)
     rows = columns = np.full(size, 1 / size)
@@ -83,7 +90,9 @@ def _fixed_point(participation: Participation, error: Error) -> Array:
 
 
 def _normalised(product: Array, columns: Array) -> Array:
-    """D_v^-½ V S Vᵀ D_v^-½, with a diagonal of 1."""
+    """Return D_v^-½ V S Vᵀ D_v^-½, scaled to a diagonal of 1, for ``product`` = V S Vᵀ and
+    ``columns`` = v.
+    """
     gram = product / np.sqrt(np.outer(columns, columns))
     diagonal = np.diag(gram)
     normalised: Array = gram / np.sqrt(np.outer(diagonal, diagonal))
@@ -91,7 +100,7 @@ def _normalised(product: Array, columns: Array) -> Array:
 
 
 def _stretched(law: Array, size: int) -> Array:
-    """Return a law for n days with the same shape."""
+    """Return a probability vector for ``size`` days that interpolates one for fewer days."""
     old = (np.arange(len(law)) + 0.5) / len(law)
     new = (np.arange(size) + 0.5) / size
     wide = np.exp(np.interp(new, old, np.log(law)))
@@ -99,22 +108,23 @@ def _stretched(law: Array, size: int) -> Array:
 
 
 def _program(participation: Participation, error: Error, near: float) -> Array:
-    """Users of several days: a semidefinite program, as in Choquette-Choo et al. 2023, with an
-    energy of at most 1.
+    """Return X, close to the optimum, for users who are active on several days, by a semidefinite
+    program as in Choquette-Choo et al. 2023.
 
-    ``Participation.energy`` is convex in X: the matrix Ĝ above X, which falls with the first day
-    and the distance, is a variable, on the days on which it is added up.
+    The condition ``Participation.energy`` <= 1 is convex in X: the matrix Ĝ above X, which falls
+    with the first day and with the distance, is a variable ``above``, on the days on which it is
+    summed.
     """
     import cvxpy
 
     cp: Any = cvxpy
     days = participation.days
     most = participation.most
-    # Scaled such that the objective is near 1: the solver's accuracy is absolute.
+    # The scale makes the objective close to 1, because the solver's accuracy is absolute.
     sums = np.tri(days) * np.sqrt(most) / near
     gram = cp.Variable((days, days), symmetric=True)
     noise = cp.Variable((days, days), symmetric=True)
-    # Number of the first day × number of steps between.
+    # Rows: the number of the first day; columns: the number of steps between the days.
     above = cp.Variable((most, most), nonneg=True)
     pairs, steps = _pairs_of_days(participation)
     constraints = [
@@ -130,30 +140,32 @@ def _program(participation: Participation, error: Error, near: float) -> Array:
         objective = cp.trace(noise) / days
     program = cp.Problem(cp.Minimize(objective), constraints)
     with warnings.catch_warnings():
-        # Of an accuracy below the asked one: the charge is that of what is found.
+        # A warning says that the accuracy is not reached; any solution is charged exactly.
         warnings.simplefilter("ignore")
         program.solve(solver="SCS", eps=1e-4, max_iters=4000)
     return np.asarray((gram.value + gram.value.T) / 2)
 
 
 def _steps_of_user(most: int) -> tuple[Array, Array]:
-    """For each pair of days of a user of ``most`` days the number of the first day, and of the
-    steps between.
+    """Return, for each pair of the days 0..most-1 of a user, the number of the first day and the
+    number of steps between the two, shape (most²,) each.
     """
-    user = np.arange(most)
-    return np.minimum.outer(user, user).ravel(), abs(np.subtract.outer(user, user)).ravel()
+    numbers = np.arange(most)
+    first = np.minimum.outer(numbers, numbers)
+    between = abs(np.subtract.outer(numbers, numbers))
+    return first.ravel(), between.ravel()
 
 
 def _pairs_of_days(
     participation: Participation,
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """The pairs of days that one user can have, in order; and for each the number of the first day
-    and the number of steps between, both at most the last one.
+    """Return the pairs of days (i, j), i <= j, on which one user can be active; and for each pair
+    the number of the first day and the number of steps between, both cut at most - 1.
     """
     i, j = np.triu_indices(participation.days)
-    can_be = (i == j) | (j - i >= participation.apart)
-    i = i[can_be]
-    j = j[can_be]
+    possible_pairs = (i == j) | (j - i >= participation.apart)
+    i = i[possible_pairs]
+    j = j[possible_pairs]
     last = participation.most - 1
     first = np.minimum(i // participation.apart, last)
     between = np.minimum((j - i) // participation.apart, last)

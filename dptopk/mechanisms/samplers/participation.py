@@ -1,4 +1,4 @@
-"""On which days one user may be active, and how far all of them together move what is measured."""
+"""The days on which one user may be active, and how far all of them together move measurements."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Error = Literal["max", "mean"]
 
 @dataclass(frozen=True)
 class Participation:
-    """On which days one user may be active.
+    """A limit on the days on which one user may be active.
 
     Attributes:
         days: how many days there are.
-        most: on at most this many of them, 1 <= most <= days.
-        apart: the smallest distance of two of them, at least 1.
+        most: on how many of them a user may be active, 1 <= most <= days.
+        apart: the smallest distance of two active days, at least 1.
     """
 
     days: int
@@ -28,37 +28,48 @@ class Participation:
 
     @classmethod
     def of(cls, days: int, most: int | None, apart: int) -> Participation:
-        """Normalise the days of a user: never more than fit, and no distance for a single day."""
+        """Return the limit in normal form: ``most`` is at most what fits into the days (None means
+        all that fits), and ``apart`` is 1 where a user has a single day.
+        """
         apart = min(apart, days)
         fit = -(-days // apart)
         most = fit if most is None else min(most, fit)
-        return cls(days, most, apart if most > 1 else 1)
+        if most == 1:
+            apart = 1
+        return cls(days, most, apart)
 
     @property
     def first(self) -> Array:
-        """The earliest days, from 0."""
+        """Return the earliest days, from 0, on which a user can be active, shape (most,)."""
         return np.arange(0, self.days, self.apart)[: self.most]
 
     @property
     def active(self) -> Array:
-        """On how many days a user can have been active by each day, shape (days,)."""
+        """Return on how many days a user can have been active by each day, shape (days,)."""
         return np.minimum(np.arange(self.days) // self.apart + 1, self.most)
 
     def energy(self, strategy: Array) -> float:
-        """The most that the squared shifts W·1_S sum to, S the days of one user; exact for whole
-        numbers below 2^53.
+        """Return an upper bound on the sum of the squared shifts W·1_S over the sets S of days of
+        one user.
 
-        They sum to Σ G_ij over i, j in S, G = WᵀW. Let Ĝ be the least matrix above G and 0 that
-        falls with the first day and with the distance: Ĝ_(i, i+d) = max of G_(j, j+e) over j >= i,
-        e >= d. The a-th day of S is at least g(a - 1) from the first possible one, and g(b - a)
-        from the b-th, so that the sum is at most that of Ĝ over the days 1, 1 + g, 1 + 2g, ... This
-        is attained where G = Ĝ. Parts of these contributions do not move more.
+        The squared shifts sum to Σ G_ij over i, j in S, G = WᵀW. Let Ĝ be the least matrix above G
+        and 0 that falls with the first day and with the distance: Ĝ_(i, i+d) = max of G_(j, j+e)
+        over j >= i, e >= d. With g = ``apart``, the a-th day of S is at least g(a - 1) from the
+        first possible one and g(b - a) from the b-th, so that the sum is at most that of Ĝ over the
+        days 1, 1 + g, 1 + 2g, ... It is attained where G = Ĝ. A user who contributes only a part on
+        some of these days does not move more.
+
+        Args:
+            strategy: W, shape (rows, days).
+
+        Returns:
+            The bound, free of rounding for integer W with sums below 2^53.
         """
         columns = strategy.astype(float)
         if self.most == 1:
             return float((columns**2).sum(axis=0).max())
-        gram = columns.T @ columns  # above: first day × distance
-        above = np.zeros((self.days, self.days))
+        gram = columns.T @ columns
+        above = np.zeros((self.days, self.days))  # Ĝ by first day and distance
         for distance in range(self.days):
             above[: self.days - distance, distance] = np.diagonal(gram, distance)
         reverse = np.maximum.accumulate(above[::-1, ::-1], axis=0)

@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Rng = np.random.Generator | None
-LISTING_BITS = 96
+LISTING_BITS = 96  # listed probabilities are in units of 2**-LISTING_BITS
 Word = type[np.uint8] | type[np.uint16] | type[np.uint32] | type[np.uint64]
 WIDTHS: dict[Word, int] = {np.uint8: 8, np.uint16: 16, np.uint32: 32, np.uint64: 64}
 
@@ -39,19 +39,20 @@ class Bits(ABC):
 
     #: Whether the words are fit for a release that must withstand an adversary.
     secure: bool = False
-    #: Whether outcomes are listed (listing.py): samplers then ask ``choose`` instead of reading
-    #: words.
+    #: Whether outcomes are enumerated (listing.py); samplers then call ``choose``, not ``words``.
     listing: bool = False
 
     def choose(self, masses: Callable[[], Sequence[int]]) -> int:
-        """One outcome of a law after the other; ``masses``: lower bounds in units of
+        """Return the number of an outcome, in a source that enumerates.
+
+        ``masses`` returns lower bounds on the probabilities of all outcomes, in units of
         2**-LISTING_BITS.
         """
         raise NotImplementedError
 
     def narrow(self, state: Callable[[], Hashable]) -> None:  # noqa: B027
-        """Say that of all that was drawn only this state matters for what follows; a list of
-        outcomes goes on once for each state.
+        """Declare that everything that follows depends only on the state that ``state`` returns, of
+        all that was drawn; a source that enumerates then continues once for each state.
         """
 
     @abstractmethod
@@ -67,7 +68,7 @@ class Bits(ABC):
         return self.words(size, np.uint64)
 
     def more(self, value: int) -> int:
-        """Append 64 fresh bits to the binary digits of a uniform number."""
+        """Return a uniform integer with 64 fresh bits appended to its binary digits."""
         return value << 64 | int(self.uint64(1)[0])
 
     def low_bits(self, size: int, width: int) -> Ints:
@@ -77,18 +78,20 @@ class Bits(ABC):
         return (self.words(size, word) & mask).astype(np.int64)
 
     def below(self, bound: int, size: int) -> Ints:
-        """Return ``size`` uniform integers in [0, bound), 1 <= bound <= 2**62, by rejection
-        (exact).
+        """Return ``size`` uniform integers in [0, bound), 1 <= bound <= 2**62, int64, shape
+        (size,); exact, by rejection.
         """
         width = (bound - 1).bit_length()
-        kept: list[Ints] = []
+        parts: list[Ints] = []
         missing = size
         while missing > 0:
+            # Half as many more than needed, because up to half of them are rejected.
             drawn = self.low_bits(missing + missing // 2 + 8, width)
-            kept.append(drawn[drawn < bound][:missing])
-            missing -= kept[-1].size
-        if kept:
-            return np.concatenate(kept)
+            accepted = drawn[drawn < bound][:missing]
+            parts.append(accepted)
+            missing -= accepted.size
+        if parts:
+            return np.concatenate(parts)
         return np.empty(0, np.int64)
 
 
@@ -99,7 +102,8 @@ class SecureBits(Bits):
 
     def words(self, size: int, word: Word) -> Array:
         """Return ``size`` words that nobody can predict."""
-        return np.frombuffer(_secure_bytes()(size * np.dtype(word).itemsize), dtype=word)
+        random_bytes = _secure_bytes()
+        return np.frombuffer(random_bytes(size * np.dtype(word).itemsize), dtype=word)
 
 
 class GeneratorBits(Bits):
@@ -109,12 +113,15 @@ class GeneratorBits(Bits):
         self._generator = generator
 
     def words(self, size: int, word: Word) -> Array:
-        """Return ``size`` words of the generator's stream."""
+        """Return the next ``size`` words of the generator."""
         return self._generator.integers(0, 1 << np.dtype(word).itemsize * 8, size, dtype=word)
 
 
 @cache
 def _secure_bytes() -> Callable[[int], bytes]:
+    """Return a cryptographically secure function of a number of bytes, OpenSSL's where there is
+    one.
+    """
     try:
         from ssl import RAND_bytes
     except ImportError:  # Python built without OpenSSL
@@ -146,6 +153,8 @@ def random_bits(rng: np.random.Generator | Bits | None = None) -> Bits:
 
 
 def narrow(rng: np.random.Generator | Bits | None, state: Callable[[], Hashable]) -> None:
-    """Say that of all that was drawn from ``rng`` only this state matters for what follows."""
+    """Declare that everything that follows depends only on the state that ``state`` returns, of all
+    that was drawn from ``rng``; only a source that enumerates uses it.
+    """
     if isinstance(rng, Bits):
         rng.narrow(state)

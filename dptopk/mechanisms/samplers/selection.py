@@ -11,8 +11,8 @@ their own, however many they are.
 
 All comparisons that decide the outcome are exact: every clock is an interval around a float, and
 clocks whose intervals overlap are compared with more random bits and more digits until they differ.
-Statement and proof: docs/notes/exact-sampling.md. The running time depends on the counts; whoever
-can measure it learns something that is not accounted for.
+Statement and proof: docs/notes/exact-sampling.md. The running time depends on the counts: an
+attacker who can measure it learns something that is not accounted for.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints
 
 Real = Fraction | float
 _BATCH = 64  # mean number of rings in a batch of a crowd
-_SAMPLE = 1 << 16
+_SAMPLE = 1 << 16  # labels whose counts are sampled to choose the crowd, or are drawn at a time
 _LEAST_RATE = Fraction(1, 10**290)  # smaller rates are not floats of full precision
 _LARGEST_RATE = Fraction(sys.float_info.max)
 
@@ -64,22 +64,39 @@ class Selection:
     stopped: bool
 
 
-class _Thinned:
-    """Labels whose rates are at most e^{rate·top}, explored from the earliest ring on."""
+class Crowd:
+    """A crowd: labels whose rates are at most e^{rate·top}, whose rings are drawn from the earliest
+    on by thinning.
+
+    Attributes:
+        size: number of labels in the envelope.
+        offset: index of the first of them.
+        values: their counts, or None if every one has the count ``top``.
+        top: the count of the envelope; labels with a higher count are watched, not in the crowd.
+        batches: how many batches of rings have been drawn.
+    """
 
     def __init__(self, size: int, offset: int, values: Array | None, top: Level) -> None:
         self.size = size
         self.offset = offset
-        self.values = values  # None: every member has the value ``top``
+        self.values = values
         self.top = top
         self.batches = 0
 
     def explore(self, race: Race, need: int, origin: Level, least: float) -> Arrivals | None:
-        """Return more rings, or None if no unexplored one can have a score above ``least``."""
+        """Draw more rings, or return None if no ring that is still to come can have a score above
+        ``least``.
+
+        Args:
+            race: the race that the crowd takes part in.
+            need: how many labels are to be selected.
+            origin: the level that scores are relative to.
+            least: a score that ``need`` labels reach.
+        """
         more = 1 + 2 * need // _BATCH
         if self.batches:
             head = self._head(race, origin)
-            # Unexplored rings have an E above the argument.
+            # Rings still to come have an E above batches·64/size.
             tail = -math.log(self.batches * _BATCH / self.size)
             rounding = SCORE_ROUNDING * (2 + abs(head) + abs(tail))
             if head + tail + rounding < least:
@@ -87,16 +104,18 @@ class _Thinned:
             nearer = math.exp(min(head - least + 0.01, 700.0))
             enough = self.size / _BATCH * nearer + 1
             more = int(min(enough, 2.0 * self.batches + 1))
-        return self._next(more, race, origin)
+        return self.draw_batches(more, race, origin)
 
     def _head(self, race: Race, origin: Level) -> float:
-        """The score of a ring at time 1, relative to the origin: from LOWEST to its opposite."""
+        """Return the score of a ring at time 1, relative to the origin, cut to [LOWEST,
+        -LOWEST].
+        """
         below = race.rate * (exact_level(origin) - exact_level(self.top))
         return max(-float(min(below, -Fraction(LOWEST))), LOWEST)
 
-    def _next(self, batches: int, race: Race, origin: Level) -> Arrivals:
-        """Return the rings of the next batches, each covering 64/size of the envelope clocks'
-        standard time.
+    def draw_batches(self, batches: int, race: Race, origin: Level) -> Arrivals:
+        """Draw the rings of the next batches; a batch is a time of 64/size of clocks with the
+        envelope's rate.
         """
         start = Fraction(self.batches * _BATCH, self.size)
         width = Fraction(batches * _BATCH, self.size)
@@ -104,12 +123,16 @@ class _Thinned:
         rings = int(_poisson_batch().draw(batches, race.bits).sum())
         labels = race.bits.below(self.size, rings)
         if self.values is not None:
-            labels = labels[self.values[labels] <= self.top]  # the others are watched
-            labels = labels[self._thin(self.values[labels], race)]
+            unwatched = self.values[labels] <= self.top
+            labels = labels[unwatched]
+            accepted = self._thin(self.values[labels], race)
+            labels = labels[accepted]
         return race.time_block(labels + self.offset, self.top, start, width, origin)
 
     def _thin(self, levels: Array, race: Race) -> Bools:
-        """Thin the envelope: keep each ring with probability e^{-rate (top - level)}."""
+        """Draw which rings of the envelope are rings of their labels: each with probability
+        e^{-rate (top - level)}, exactly.
+        """
         with np.errstate(over="ignore"):
             x = float(race.rate) * above(self.top, levels)
         top = exact_level(self.top)
@@ -118,7 +141,9 @@ class _Thinned:
 
 @cache
 def _poisson_batch() -> Cells:
-    """Poisson(64): weights 64^j/j!, relative to the largest."""
+    """Return the sampler of the Poisson law with mean 64, by its weights 64^j/j! relative to the
+    largest.
+    """
 
     def weights(bits: int) -> list[int]:
         units: list[int] = []
@@ -132,9 +157,11 @@ def _poisson_batch() -> Cells:
     return Cells(weights)
 
 
-def _explicit_labels(values: Array, need: int, bits: Bits) -> tuple[Ints | None, _Thinned | None]:
-    """Return the labels that are watched one by one, and the crowd of all others; None for all,
-    none.
+def _explicit_labels(values: Array, need: int, bits: Bits) -> tuple[Ints | None, Crowd | None]:
+    """Split the labels into those that are watched one by one and the crowd of all others.
+
+    Returns:
+        The indices of the watched labels and the crowd; None and None if all labels are watched.
 
     Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or
     above the crowd's top, the first ``need`` ring before time need/m or so, and until then the
@@ -147,66 +174,92 @@ def _explicit_labels(values: Array, need: int, bits: Bits) -> tuple[Ints | None,
     sample = values if n <= 4 * _SAMPLE else values[bits.below(n, _SAMPLE)]
     place = sample.size - max(1, m * sample.size // n)
     cut = np.partition(sample, place)[place]
-    return np.flatnonzero(values > cut).astype(np.int64, copy=False), _Thinned(n, 0, values, cut)
+    return np.flatnonzero(values > cut).astype(np.int64, copy=False), Crowd(n, 0, values, cut)
 
 
 def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
-    """Return the labels of the first ``need`` clocks, in order; -1 is the stop element."""
+    """Draw the labels of the first ``need`` clocks, in order, int64; -1 is the stop element.
+
+    Args:
+        values: counts or utilities, shape (n,).
+        need: how many clocks to draw.
+        race: rate, stop element and source of randomness.
+        absent: how many labels with count 0 have the indices n, n + 1, ...
+    """
     if race.bits.listing:
-        return _listed(values, need, race, absent)
-    explicit, thinned = _explicit_labels(values, need, race.bits)
-    thinned_groups = [thinned] if thinned else []
+        return _enumerated(values, need, race, absent)
+    explicit, crowd = _explicit_labels(values, need, race.bits)
+    crowds = [crowd] if crowd else []
     few = absent if absent <= 4 * need + 1024 else 0
     if absent > few:
-        thinned_groups.append(_Thinned(absent, values.size, None, values.dtype.type(0)))
+        crowds.append(Crowd(absent, values.size, None, values.dtype.type(0)))
     levels = values if explicit is None else values[explicit]
-    origin = _origin(levels, need, few, thinned_groups)
+    origin = _origin(levels, need, few, crowds)
     unlisted = values.size + np.arange(few)
     least, arrivals = _watched(race, (levels, explicit, unlisted), need, origin)
-    arrivals, found = _explored(race, thinned_groups, (least, arrivals), need, origin)
-    return _first(race, arrivals, found, need)
+    arrivals, found = _explored(race, crowds, (least, arrivals), need, origin)
+    return first_labels(race, arrivals, found, need)
 
 
 def _watched(
     race: Race, labels: tuple[Array, Ints | None, Ints], need: int, origin: Level
 ) -> tuple[float, Arrivals]:
-    """Return a score that ``need`` of the labels with clocks of their own reach, and the clocks
-    that may reach it.
+    """Draw the clocks of the labels that have one of their own.
+
+    Args:
+        race: rate, stop element and source of randomness.
+        labels: the levels of the watched labels, their indices (None: 0, 1, ...), and the indices
+            of unlisted labels with clocks of their own.
+        need: how many labels are to be selected.
+        origin: the level that scores are relative to.
+
+    Returns:
+        A score that ``need`` labels reach, and the clocks that may reach it.
     """
     levels, explicit, unlisted = labels
     least = -math.inf
     arrivals = race.clocks(np.empty(0, np.int64), levels[:0], origin)
-    for some, heights in _entries(levels, explicit, unlisted, race, max(need, _SAMPLE)):
-        reaching = _reaching(race.clocks(some, heights, origin), least)
-        least, arrivals, _ = _prune(Arrivals.join(arrivals, reaching), None, need)
+    for part, part_levels in _entries(levels, explicit, unlisted, race, max(need, _SAMPLE)):
+        reaching = _reaching(race.clocks(part, part_levels, origin), least)
+        least, arrivals, _ = prune(Arrivals.join(arrivals, reaching), None, need)
     return least, arrivals
 
 
 def _explored(
     race: Race,
-    thinned_groups: list[_Thinned],
+    crowds: list[Crowd],
     known: tuple[float, Arrivals],
     need: int,
     origin: Level,
 ) -> tuple[Arrivals, Arrivals | None]:
-    """Explore the crowds until no ring to come can be among the first ``need``: of the watched
-    labels, then of the crowds, the rings that may be.
+    """Draw rings of the crowds until none that is still to come can be among the first ``need``.
+
+    Args:
+        race: rate, stop element and source of randomness.
+        crowds: the crowds.
+        known: a score that ``need`` watched labels reach, and the clocks that may reach it.
+        need: how many labels are to be selected.
+        origin: the level that scores are relative to.
+
+    Returns:
+        The watched clocks that may be among the first ``need``, and the crowds' rings that may be
+        (None if there are none).
     """
     least, arrivals = known
     found: Arrivals | None = None
-    while thinned_groups:
-        rings = [crowd.explore(race, need, origin, least) for crowd in thinned_groups]
-        paired = zip(thinned_groups, rings, strict=True)
-        thinned_groups = [crowd for crowd, ring in paired if ring is not None]
+    while crowds:
+        rings = [crowd.explore(race, need, origin, least) for crowd in crowds]
+        paired = zip(crowds, rings, strict=True)
+        crowds = [crowd for crowd, ring in paired if ring is not None]
         new = [ring for ring in rings if ring is not None]
         if new:
             earlier = [found] if found else []
-            least, arrivals, found = _prune(arrivals, Arrivals.join(*earlier, *new), need)
+            least, arrivals, found = prune(arrivals, Arrivals.join(*earlier, *new), need)
     return arrivals, found
 
 
-def _listed(values: Array, need: int, race: Race, absent: int) -> Ints:
-    """Return it as `_select`, one order of the clocks after the other."""
+def _enumerated(values: Array, need: int, race: Race, absent: int) -> Ints:
+    """Return what `_select` returns, for a source that enumerates outcomes."""
     heights = [Fraction(value) for value in values.tolist()] + [Fraction(0)] * absent
     end = len(heights)
     if race.stop is not None:
@@ -215,16 +268,16 @@ def _listed(values: Array, need: int, race: Race, absent: int) -> Ints:
     return np.where(chosen == end, STOP, chosen)
 
 
-def _origin(levels: Array, need: int, few: int, thinned_groups: list[_Thinned]) -> Level:
-    """Return the level that scores are taken relative to: about that of the last label that is
-    selected.
+def _origin(levels: Array, need: int, few: int, crowds: list[Crowd]) -> Level:
+    """Return the level that scores are computed relative to, about that of the last label that
+    will be selected.
 
-    Any would give the same law. Errors of scores grow with the distance from it; so they are small
-    where it is decided who is still selected, and how far the crowds, which lie no higher, have to
-    be explored.
+    Any level would give the same law. Errors of scores grow with the distance from it; so they are
+    small where it is decided which label is the last one selected, and how far the crowds, which
+    lie no higher, have to be explored.
     """
     pool = np.concatenate((levels, np.zeros(min(few, need), levels.dtype)))
-    tops: list[Level] = [thinned.top for thinned in thinned_groups]
+    tops: list[Level] = [crowd.top for crowd in crowds]
     if pool.size >= need or (pool.size and not tops):
         last = max(pool.size - need, 0)
         tops.append(np.partition(pool, last)[last])
@@ -234,8 +287,8 @@ def _origin(levels: Array, need: int, few: int, thinned_groups: list[_Thinned]) 
 def _entries(
     levels: Array, explicit: Ints | None, few: Ints, race: Race, step: int
 ) -> Iterator[tuple[Ints, Array]]:
-    """Yield labels with clocks of their own and their levels: unlisted ones, the stop element,
-    parts of the watched.
+    """Yield the labels with clocks of their own and their levels, in parts: first the unlisted
+    labels and the stop element, then the watched labels, ``step`` at a time.
     """
     extra = np.append(few, STOP) if race.stop is not None else few
     yield extra, np.zeros(extra.size, levels.dtype)
@@ -247,17 +300,23 @@ def _entries(
             yield explicit[begin : begin + step], part
 
 
-def _prune(
+def prune(
     arrivals: Arrivals, found: Arrivals | None, need: int
 ) -> tuple[float, Arrivals, Arrivals | None]:
-    """Return a score that ``need`` different labels certainly reach (or -inf), and the rings that
-    may reach it.
+    """Drop the clocks and rings that cannot be among the first ``need`` labels.
 
-    The labels in ``arrivals`` differ; those ``found`` in crowds may have rung repeatedly.
+    Args:
+        arrivals: clocks of different labels.
+        found: rings of crowds, in which a label may have rung repeatedly; or None.
+        need: how many labels are to be selected.
+
+    Returns:
+        A score that ``need`` different labels certainly reach (-inf if there are fewer), and the
+        clocks and the rings that may reach it.
     """
     certain = arrivals.score - arrivals.doubt
     if found is not None:
-        # Of a label's rings the one with the largest certain score stands for it.
+        # A label is represented by the ring with the largest certain score.
         least_scores = found.score - found.doubt
         order = np.argsort(found.doubt - found.score)
         _, earliest = np.unique(found.labels[order], return_index=True)
@@ -273,11 +332,14 @@ def _prune(
 
 
 def _reaching(arrivals: Arrivals, least: float) -> Arrivals:
+    """Return the clocks whose score may be at least ``least``."""
     return arrivals.take(arrivals.score + arrivals.doubt >= least)
 
 
-def _first(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) -> Ints:
-    """Return the first ``need`` different labels, in the exact order of the rings."""
+def first_labels(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) -> Ints:
+    """Return the first ``need`` different labels among the clocks and the crowds' rings, in the
+    exact order in which they ring; int64, shape (need,).
+    """
     own = arrivals.labels.size
     arrivals = Arrivals.join(arrivals, found) if found else arrivals
     order = race.exact_order(arrivals)
@@ -285,9 +347,9 @@ def _first(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) ->
     # Only the first ring of a crowd's label counts; later ones repeat it.
     crowded = np.flatnonzero(order >= own)
     _, earliest = np.unique(labels[crowded], return_index=True)
-    kept = order < own
-    kept[crowded[earliest]] = True
-    return labels[kept][:need]
+    is_first = order < own
+    is_first[crowded[earliest]] = True
+    return labels[is_first][:need]
 
 
 def gumbel_top_k(
@@ -300,8 +362,8 @@ def gumbel_top_k(
     absent: int = 0,
     stop: Real | None = None,
 ) -> Selection:
-    """Select k labels as Gumbel top-k does: k times one of the rest, with probability ∝
-    e^{epsilon·count/linf}.
+    """Draw k labels by Gumbel top-k: k times one of the remaining labels, with probability ∝
+    e^{epsilon·count/linf}; the law is exact.
 
     Args:
         counts: int64, shape (n,), or floats for real-valued utilities.
@@ -338,15 +400,15 @@ def gumbel_top_k(
     if stop is None and k > available:
         raise InvalidParameter(f"k must be at most the number of labels, got {k}")
     labels = _select(values, min(k, available), Race(rate, stop, bits), absent)
-    where = np.flatnonzero(labels == STOP)
-    if where.size:
-        return Selection(labels[: where[0]], True)
+    stops = np.flatnonzero(labels == STOP)
+    if stops.size:
+        return Selection(labels[: stops[0]], True)
     return Selection(labels, False)
 
 
 def selection_rate(epsilon: float, step: float) -> Fraction:
-    """The rate epsilon / step at which log-probabilities grow with the counts or utilities, at most
-    the exact one.
+    """Return the rate epsilon / step at which log-probabilities grow with counts or utilities; it
+    is rounded down.
 
     Of a float and its decimal the smaller is epsilon, the larger is the step
     (docs/notes/notation.md, "Decimals").
@@ -365,7 +427,7 @@ def selection_rate(epsilon: float, step: float) -> Fraction:
 
 
 def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits: Bits) -> int:
-    """Return an index drawn with probability ∝ e^{rate·utility}: the exponential mechanism, its law
+    """Draw an index with probability ∝ e^{rate·utility}, the exponential mechanism; the law is
     exact.
 
     Args:
@@ -384,7 +446,12 @@ def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits
 
 
 def _as_values(**arguments: npt.ArrayLike) -> Array:
-    """Return the one argument as a contiguous array of int64 or, for real numbers, float64."""
+    """Return the one keyword argument as a contiguous array, shape (n,), of int64 or, for real
+    numbers, float64.
+
+    Raises:
+        InvalidParameter: for another shape, other types, or values that do not fit.
+    """
     ((name, array),) = arguments.items()
     values = np.ascontiguousarray(array)
     if values.ndim != 1 or (values.dtype.kind not in "iuf" and values.size):

@@ -19,23 +19,27 @@ from dptopk.mechanisms.samplers.random import Array, random_bits
 if TYPE_CHECKING:
     from dptopk.release.release import Release
 
-# : The ranks of the labels chosen in each draw of a block (-1: none), and their noisy counts; shape
-# (BLOCK_DRAWS, k).
+# Takes the number of a block of draws; returns the ranks of the labels chosen in each draw (-1:
+# none) and their noisy counts, both of shape (BLOCK_DRAWS, k).
 Draw = Callable[[int], tuple[Array, Array]]
-# : Noise on all counts, and one more for the floor, in each draw of a block: shape (BLOCK_DRAWS,
-# labels + 1).
+# Takes the number of a block of draws; returns the noise on all counts, and last on the floor, in
+# each draw: shape (BLOCK_DRAWS, labels + 1).
 Noise = Callable[[int], Array]
 
 BLOCK_DRAWS = 64
-# Slacks of whole answers are told apart to this share of those that have any weight.
+# Slacks of whole answers are rounded up to one of this many values.
 MOST_SLACKS = 8192
 # Slacks less likely than e^-40 are left out.
 LARGEST_SLACK = 40.0
 
 
 class Standard:
-    """Standard noise, the same for every design: blocks of draws, a column a label and one more for
-    the floor.
+    """Seeded standard noise that is the same for every design, so that designs are compared on the
+    same draws.
+
+    Args:
+        labels: how many counts are noised; blocks have one more column, for the floor.
+        of: a purpose; noise of different purposes is independent.
     """
 
     kinds = ("normal", "laplace", "exponential", "gumbel", "uniform")
@@ -47,8 +51,10 @@ class Standard:
         self._measured: dict[tuple[str, int, int], Array] = {}
 
     def block(self, kind: str, number: int) -> Array:
-        """Noise of one block; "laplace": two exponential variables, of which discrete noise is
-        made.
+        """Return the noise of a block of draws, float64, shape (BLOCK_DRAWS, labels + 1).
+
+        For "laplace" it is a pair of such arrays of exponential variables, whose difference is
+        Laplace noise.
         """
         if number == 0 and kind in self._first:
             return self._first[kind]
@@ -63,7 +69,9 @@ class Standard:
         return noise
 
     def measured(self, kind: str, k: int, draw: int) -> Array:
-        """Noise of variance 1 on k counts, and what they share; the same for every design."""
+        """Return noise of variance 1 on k counts, and last a value for noise that all counts
+        share; float64, shape (k + 1,). ``draw`` is the number of the draw.
+        """
         number, row = divmod(draw, BLOCK_DRAWS)
         if (kind, k, number) not in self._measured:
             rng = np.random.default_rng([k, number])
@@ -81,10 +89,10 @@ class SimulationInput:
     Attributes:
         k: how many labels are asked for.
         counts: in falling order, float64, shape (n,).
-        sensitivity: what one user can move.
-        standard: noise that all designs share.
-        shown_by: noise on the counts of all that an open-ended mechanism shows, of which the k
-            largest remain; or None.
+        sensitivity: how far one user moves the counts.
+        standard: standard noise, the same for all designs.
+        shown_by: for a mechanism that may show more than k labels: the noise on their counts, by
+            which the k largest are chosen; None if their counts are not released.
     """
 
     k: int
@@ -95,24 +103,32 @@ class SimulationInput:
 
     @cached_property
     def histogram(self) -> Histogram:
-        """The counts as integers of a public domain; labels are ranks, from 0."""
+        """Return the counts, rounded to integers, as a histogram of a public domain; its labels
+        are the ranks from 0.
+        """
         counts = np.rint(self.counts).astype(np.int64)
         return Histogram(None, counts, sensitivity=self.sensitivity, domain="public")
 
     def noise(self, kind: str, scale: float) -> Noise:
-        """Noise of one of the standard kinds at a scale in counts."""
+        """Return standard noise of one of ``Standard.kinds``, times a scale in counts."""
         return lambda number: self.standard.block(kind, number) * scale
 
 
 def seeded(purpose: str, number: int) -> np.random.Generator:
-    """Return a separate random stream for each purpose: routing must not depend on the noise of the
-    answer.
+    """Return a generator for a block of draws that is independent for each purpose, so that a
+    random choice does not depend on the noise of the answer.
     """
     return np.random.default_rng([4, *purpose.encode(), number])
 
 
 def largest(values: Array, k: int) -> tuple[Array, Array]:
-    """The ranks and values of the k largest of each draw, the largest first; -inf is none."""
+    """Return the ranks and values of the k largest values of each draw, the largest first; the
+    rank is -1 where the value is -inf.
+
+    Args:
+        values: shape (draws, n).
+        k: how many to choose.
+    """
     first = min(k, values.shape[1])
     chosen = np.argpartition(-values, first - 1, axis=1)[:, :first]
     values = np.take_along_axis(values, chosen, axis=1)
@@ -123,7 +139,7 @@ def largest(values: Array, k: int) -> tuple[Array, Array]:
 
 
 def noisy_largest(scene: SimulationInput, noise: Noise) -> Draw:
-    """The k largest noisy counts."""
+    """Return the simulated selection of the k labels with the largest noisy counts."""
     labels = len(scene.counts)
 
     def draw(number: int) -> tuple[Array, Array]:
@@ -140,15 +156,15 @@ def largest_above(
     offset: int,
     at_threshold: float = 0.0,
 ) -> Draw:
-    """The k largest noisy counts of present labels that are above the noisy floor, or a fixed one
-    of 0, by an offset.
+    """Return the simulated selection of the k largest noisy counts of present labels that exceed
+    the floor by more than an offset.
 
     Args:
         scene: k and the counts.
-        noise: on the counts and the floor.
-        floor_rank: of the count that is the floor; None: the floor is 0, without noise.
-        offset: above the floor.
-        at_threshold: the chance to pass of what is just there.
+        noise: the noise on the counts and, last, on the floor.
+        floor_rank: the rank of the count that is the floor; None: the floor is 0, without noise.
+        offset: how far above the floor the threshold is.
+        at_threshold: the probability with which a count of exactly the threshold passes.
     """
     counts = scene.counts
     slots = len(counts) if floor_rank is None else min(floor_rank - 1, len(counts))
@@ -160,24 +176,26 @@ def largest_above(
         values = counts[:slots] + drawn[:, :slots]
         floor_noise = 0.0 if floor_rank is None else drawn[:, -1:]
         above = values - floor - floor_noise - offset
-        passing = above > 0
+        passed = above > 0
         if at_threshold:
             coins = seeded("at threshold", slots).random(above.shape)
-            passing |= (above == 0) & (coins < at_threshold)
-        return largest(np.where(passing & present, values, -np.inf), scene.k)
+            passed |= (above == 0) & (coins < at_threshold)
+        return largest(np.where(passed & present, values, -np.inf), scene.k)
 
     return draw
 
 
 class HistogramMechanism(Protocol):
-    """A mechanism as simulations use it: it answers on a histogram."""
+    """A mechanism as far as simulations call it."""
 
     def release(self, histogram: Histogram, rng: np.random.Generator, /) -> Release:
-        """Draw one answer."""
+        """Draw one answer from the histogram."""
 
 
 def released(mechanism: HistogramMechanism, scene: SimulationInput) -> Draw:
-    """Seeded answers of a mechanism for k of the labels of a public domain."""
+    """Return simulated selections that are seeded releases of the mechanism itself, for a public
+    domain of ranks.
+    """
 
     @lru_cache(maxsize=1)
     def draw(number: int) -> tuple[Array, Array]:
@@ -190,8 +208,10 @@ def released(mechanism: HistogramMechanism, scene: SimulationInput) -> Draw:
 
 
 def at_once(answers: Answers, rate: float) -> Draw:
-    """A slack and an answer within it (``level_set_sampling``), slacks rounded up to one of
-    MOST_SLACKS.
+    """Return simulated draws of whole answers with probability about ∝ e^{-rate·gap}.
+
+    A slack and then an answer within it are drawn as in ``level_set_sampling``, but slacks are
+    rounded up to one of MOST_SLACKS values.
     """
     ends, chances = _slacks(answers, rate)
 
@@ -206,8 +226,8 @@ def at_once(answers: Answers, rate: float) -> Draw:
 
 
 def _slacks(answers: Answers, rate: float) -> tuple[Array, Array]:
-    """Last slacks of blocks, and how likely each block is: its weight as that of answers of its
-    last slack.
+    """Return the last slack of each block of slacks, and the probability of the block, shape (n,)
+    both; every answer of a block is given the slack of its end.
     """
     low = answers.lowest
     high = answers.highest

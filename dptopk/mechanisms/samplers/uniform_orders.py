@@ -1,5 +1,5 @@
-"""Which of some independent uniform numbers are the smallest, in order: the probability of every
-answer, for samplers that list their outcomes.
+"""The probability that given ones of several independent uniform numbers are the smallest, in a
+given order; for samplers whose outcomes are enumerated.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import exp_units
 from dptopk.mechanisms.samplers.random import LISTING_BITS
 
-MOST_ORDERS = 1000
+MOST_ORDERS = 1000  # so many orders are integrated in seconds
+_END_BITS = 3 * LISTING_BITS  # precision of the ends of the uniform numbers
 Order = tuple[int, ...]
 Polynomial = list[Fraction]  # coefficients, from the constant one on
+Segment = tuple[Fraction, Fraction]  # its two ends
 
 
 def smallest_in_order(levels: Sequence[int], rate: Fraction, k: int) -> dict[Order, int]:
-    """Lower bounds, in units of 2**-LISTING_BITS, of the probabilities that these are the k
-    smallest of U e^{-rate·level}, in order.
+    """Return lower bounds on the probabilities of all orders of the k smallest of the numbers
+    U_i e^{-rate·level_i}, with independent uniform U_i, in units of 2**-LISTING_BITS.
 
-    The ends e^{-rate·(level - least)} are known to a relative error η <= 1/2. With the same U and V
-    two numbers whose ends are off change places only if U/V lies between two values whose ratio is
-    at most (1 + η)/(1 - η). The density of ln(U/V) is at most 1/2, so that the probability is at
-    most η/(1 - η) <= 2η; and no answer's is off by more than 2η for every pair.
+    The ends e^{-rate·(level - least)} are known to a relative error η <= 1/2. With the same U and
+    V, two numbers whose ends are off change places only if U/V lies between two values whose ratio
+    is at most (1 + η)/(1 - η). The density of ln(U/V) is at most 1/2, so that the probability of
+    that is at most η/(1 - η) <= 2η; and the probability of an order is off by at most 2η for every
+    pair.
 
     Args:
         levels: one for each number.
@@ -34,71 +37,118 @@ def smallest_in_order(levels: Sequence[int], rate: Fraction, k: int) -> dict[Ord
         k: at most len(levels).
 
     Raises:
-        InvalidParameter: for more than MOST_ORDERS answers, or gaps whose e^{-rate·gap} is below
-            these units.
+        InvalidParameter: for more than MOST_ORDERS orders, or gaps whose e^{-rate·gap} is too small
+            for these units.
     """
     if math.perm(len(levels), k) > MOST_ORDERS:
         raise InvalidParameter(
             f"mechanism: more than {MOST_ORDERS} answers cannot be listed; take fewer labels"
         )
-    bits = 3 * LISTING_BITS
-    exponents = [rate * (level - min(levels)) for level in levels]
-    common = lcm(*(x.denominator for x in exponents))
-    units = exp_units([int(x * common) for x in exponents], common, bits)
+    units = _units_of_ends(levels, rate)
     if min(units) >> LISTING_BITS + 2 == 0:
         raise InvalidParameter("mechanism: gaps so large cannot be listed at this noise")
-    pairs = math.comb(len(levels), 2)
-    error = Fraction(2, min(units))  # a unit is within 1 of the end, which is at least half of it
-    off = 2 * error * pairs
-    exact = orders_of_uniforms([Fraction(unit, 1 << bits) for unit in units], k)
-    return {order: max(int((mass - off) * (1 << LISTING_BITS)), 0) for order, mass in exact.items()}
+    # A unit is within 1 of the exact end, which is at least half of it.
+    relative_error = Fraction(2, min(units))
+    error = 2 * relative_error * math.comb(len(levels), 2)
+    ends = [Fraction(unit, 1 << _END_BITS) for unit in units]
+    masses: dict[Order, int] = {}
+    for order, probability in orders_of_uniforms(ends, k).items():
+        masses[order] = max(int((probability - error) * (1 << LISTING_BITS)), 0)
+    return masses
+
+
+def _units_of_ends(levels: Sequence[int], rate: Fraction) -> list[int]:
+    """Return integers within 1 of 2**_END_BITS·e^{-rate·(level - least)}, for each level."""
+    exponents = [rate * (level - min(levels)) for level in levels]
+    common = lcm(*(x.denominator for x in exponents))
+    return exp_units([int(x * common) for x in exponents], common, _END_BITS)
 
 
 def orders_of_uniforms(ends: Sequence[Fraction], k: int) -> dict[Order, Fraction]:
-    """The probabilities that these are the k smallest, in order, of independent numbers uniform on
-    [0, end] each.
+    """Return, for every order of k numbers, the exact probability that they are the k smallest, in
+    this order, of independent numbers that are uniform on [0, end] each.
     """
     cuts = sorted({Fraction(0), *ends})
-    return {
-        order: _in_order(order, ends, cuts) for order in itertools.permutations(range(len(ends)), k)
-    }
-
-
-def _in_order(order: Order, ends: Sequence[Fraction], cuts: list[Fraction]) -> Fraction:
-    """Integrate the density of one number after the other, a polynomial between any two cuts."""
     segments = list(itertools.pairwise(cuts))
-    # Of the numbers before: the probability that they come in order, the last one below t.
-    before: list[Polynomial] = [[Fraction(1)] for _ in segments]
-    for place, label in enumerate(order):
-        density = [
-            [part / ends[label] for part in parts] if high <= ends[label] else [Fraction(0)]
-            for parts, (_, high) in zip(before, segments, strict=True)
-        ]
-        if place == len(order) - 1:
-            for other in set(range(len(ends))) - set(order):
-                density = [
-                    _thinned(parts, ends[other]) if high <= ends[other] else [Fraction(0)]
-                    for parts, (_, high) in zip(density, segments, strict=True)
-                ]
-        total = Fraction(0)
-        before = []
-        for parts, (low, high) in zip(density, segments, strict=True):
-            integral = [Fraction(0), *(part / (i + 1) for i, part in enumerate(parts))]
-            integral[0] = total - _value(integral, low)
-            before.append(integral)
-            total = _value(integral, high)
-    return total
+    orders = itertools.permutations(range(len(ends)), k)
+    return {order: _chance_of_order(order, ends, segments) for order in orders}
 
 
-def _thinned(parts: Polynomial, end: Fraction) -> Polynomial:
-    """Times 1 - t/end: another number comes after t."""
-    shifted = [Fraction(0), *(part / end for part in parts)]
-    return [a - b for a, b in zip([*parts, Fraction(0)], shifted, strict=True)]
+def _chance_of_order(
+    order: Order, ends: Sequence[Fraction], segments: Sequence[Segment]
+) -> Fraction:
+    """Return the probability that the numbers of ``order`` are the smallest, in this order.
+
+    The density of one number after the other is integrated; between any two cuts it is a
+    polynomial in t.
+
+    Args:
+        order: the numbers, at least one.
+        ends: the ends of all numbers' intervals.
+        segments: the intervals between successive cuts at 0 and the ends.
+    """
+    others = set(range(len(ends))) - set(order)
+    probability = Fraction(0)
+    # The probability that the numbers so far come in order and the last of them is below t.
+    below: list[Polynomial] = [[Fraction(1)] for _ in segments]
+    for number in order:
+        density: list[Polynomial] = []
+        for coefficients, (_, high) in zip(below, segments, strict=True):
+            density.append(_next_density(coefficients, ends[number], high))
+        if number == order[-1]:
+            for other in others:
+                density = _times_later(density, ends[other], segments)
+        below, probability = _integrated(density, segments)
+    return probability
 
 
-def _value(parts: Polynomial, t: Fraction) -> Fraction:
-    """A polynomial at a point."""
+def _next_density(below: Polynomial, end: Fraction, high: Fraction) -> Polynomial:
+    """Return the density, on a segment up to ``high``, of numbers in order of which the next one
+    is uniform on [0, end], given the probability that the earlier ones are below t.
+    """
+    if high > end:
+        return [Fraction(0)]
+    return [coefficient / end for coefficient in below]
+
+
+def _times_later(
+    density: list[Polynomial], end: Fraction, segments: Sequence[Segment]
+) -> list[Polynomial]:
+    """Return the density times 1 - t/end, the probability that another number, uniform on [0,
+    end], comes after t; 0 where t exceeds the end.
+    """
+    products: list[Polynomial] = []
+    for coefficients, (_, high) in zip(density, segments, strict=True):
+        if high > end:
+            products.append([Fraction(0)])
+            continue
+        shifted = [Fraction(0), *(coefficient / end for coefficient in coefficients)]
+        padded = [*coefficients, Fraction(0)]
+        products.append([a - b for a, b in zip(padded, shifted, strict=True)])
+    return products
+
+
+def _integrated(
+    density: list[Polynomial], segments: Sequence[Segment]
+) -> tuple[list[Polynomial], Fraction]:
+    """Return the integral of a density from 0 to t, a polynomial on each segment, and its value at
+    the last cut.
+    """
     total = Fraction(0)
-    for part in reversed(parts):
-        total = total * t + part
+    integrals: list[Polynomial] = []
+    for coefficients, (low, high) in zip(density, segments, strict=True):
+        integral = [Fraction(0)]
+        for power, coefficient in enumerate(coefficients, start=1):
+            integral.append(coefficient / power)
+        integral[0] = total - _value(integral, low)
+        integrals.append(integral)
+        total = _value(integral, high)
+    return integrals, total
+
+
+def _value(coefficients: Polynomial, t: Fraction) -> Fraction:
+    """Return the value of a polynomial at t."""
+    total = Fraction(0)
+    for coefficient in reversed(coefficients):
+        total = total * t + coefficient
     return total

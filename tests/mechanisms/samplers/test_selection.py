@@ -89,7 +89,7 @@ def test_law_is_that_of_peeling_and_not_at_a_wrong_rate(name, split, monkeypatch
         cut = np.sort(values)[place]  # all labels, or the lowest ones
 
         def watch(values, need, bits):
-            return np.flatnonzero(values > cut), selection._Thinned(values.size, 0, values, cut)
+            return np.flatnonzero(values > cut), selection.Crowd(values.size, 0, values, cut)
 
         monkeypatch.setattr(selection, "_explicit_labels", watch)
     draw = partial(gumbel_top_k, **case, epsilon=rate, linf=1, bits=seeded())
@@ -117,7 +117,7 @@ def test_small_batches_make_long_explorations(counts, monkeypatch):
     monkeypatch.setattr(
         selection,
         "_explicit_labels",
-        lambda v, need, bits: (np.flatnonzero(v > cut), selection._Thinned(v.size, 0, v, cut)),
+        lambda v, need, bits: (np.flatnonzero(v > cut), selection.Crowd(v.size, 0, v, cut)),
     )
     try:
         bits = seeded()
