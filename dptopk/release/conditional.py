@@ -1,5 +1,5 @@
-"""Intervals for counts released because they passed a fixed threshold, independent of the other
-labels.
+"""Intervals for counts that were released because they passed a fixed threshold, whatever the other
+labels' counts.
 
 Given which labels passed, their noisy counts are independent, each with the law of x + N given x +
 N > T. That law does not depend on how many others were given noise, which is private. Its
@@ -20,17 +20,17 @@ from dptopk._internal.search import first_true
 
 Array = np.ndarray[Any, Any]
 Tail = Callable[[int], float]
-# A true count that would be shown with at most this probability is not among the rows: of at most
-# 2^62 labels, any such one is shown with a probability below 1e-230, which no float of α shows.
+# A true count that would be shown with at most this probability is assumed not to be among the
+# rows: that any of 2^62 such labels is shown has a probability below 1e-230, which changes no α.
 NEVER = 1e-250
-# Tails are upper bounds, at most this share too large; both ends are moved outward by twice as
-# much.
+# Tails are upper bounds that are too large by at most this relative error; both ends of an interval
+# allow for twice as much.
 TAIL_ERROR = 1e-6
 
 
 def level(alpha: float, rows: int) -> float:
-    """Return the level of each of n independent intervals that jointly fail with probability at
-    most alpha.
+    """Return the error probability that each of ``rows`` independent intervals may have so that
+    some interval fails with probability at most alpha: 1 - (1 - alpha)^(1/rows).
     """
     log_each = np.log1p(-alpha) / max(rows, 1)
     return float(-np.expm1(log_each))
@@ -44,7 +44,7 @@ class Passed:
         threshold: T.
         tail: upper bounds on P[N > c] for c >= 0, at most TAIL_ERROR too large; N is symmetric
             around 0.
-        at_threshold: the chance with which a value of exactly T is shown.
+        at_threshold: the probability with which a value of exactly T is shown.
     """
 
     threshold: int
@@ -52,7 +52,7 @@ class Passed:
     at_threshold: float = 0.0
 
     def intervals(self, values: Array, alpha: float) -> tuple[Array, Array]:
-        """The lowest and highest true counts, at least 1, of values that were shown.
+        """Return the lowest and the highest true count, at least 1, of each value's interval.
 
         Args:
             values: the values shown, integers of at least ``threshold``, shape (rows,).
@@ -75,33 +75,39 @@ class Passed:
         return low, high
 
     def _may_be(self, y: int, x: int, half: float) -> bool:
-        """Whether a true count x is not too small for the value y that was shown."""
+        """Return whether a true count x is large enough for the shown value y: whether y or more
+        has a probability above ``half``.
+        """
         return self._shown(x) > NEVER and self.upper_tail(y, x) > half
 
     def upper_tail(self, y: int, x: int) -> float:
-        """Upper bound on P[x + N >= y | shown]."""
+        """Return an upper bound on P[x + N >= y | shown] for a true count x."""
         if y > self.threshold:
             share = self._more(y - x - 1) / self._shown(x)
             return min(share * (1 + 2 * TAIL_ERROR), 1.0)
         return 1.0
 
     def lower_tail(self, y: int, x: int) -> float:
-        """Upper bound on P[x + N <= y | shown]; of small chances the difference of the tails below
-        is precise.
+        """Return an upper bound on P[x + N <= y | shown] for a true count x.
+
+        For x > y it is the smaller of two bounds: 1 minus the upper tail, and P[T < x + N <= y] as
+        a difference of two small tails, which keeps its precision where 1 minus does not.
         """
         shown = self._shown(x)
         more = self._more(y - x) / shown
-        by_rest = 1 - more * (1 - 2 * TAIL_ERROR)
+        by_complement = 1 - more * (1 - 2 * TAIL_ERROR)
         if x <= y:
-            return by_rest
+            return by_complement
         hidden = self._shown(x, hidden=True)
-        surely_hidden = hidden * (1 - TAIL_ERROR)
-        below = (self.tail(x - y - 1) - surely_hidden) / shown
-        return min(by_rest, below * (1 + 2 * TAIL_ERROR))
+        least_hidden = hidden * (1 - TAIL_ERROR)
+        by_difference = (self.tail(x - y - 1) - least_hidden) / shown
+        return min(by_complement, by_difference * (1 + 2 * TAIL_ERROR))
 
     def _shown(self, x: int, *, hidden: bool = False) -> float:
-        """P[a count x is shown]: above T, or at T with that chance; or, of x > T, that it is not
-        shown.
+        """Return the probability that a true count x is shown: above T, or at T by a coin.
+
+        With ``hidden``, return the probability that a count x > T is not shown, computed without
+        a difference of nearly equal numbers.
         """
         missing = self.threshold - x
         tie = self.at_threshold
@@ -116,7 +122,7 @@ class Passed:
         return total
 
     def _more(self, c: int) -> float:
-        """P[N > c] for every c, by symmetry."""
+        """Return P[N > c] for an integer c of either sign, by the symmetry of the law."""
         if c >= 0:
             return self.tail(c)
         return 1 - self.tail(-c - 1)

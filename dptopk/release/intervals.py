@@ -1,7 +1,7 @@
 """Confidence intervals and rank ranges of released counts that hold after any selection.
 
-Post-processing of a release and of the parameters of its mechanism: it costs nothing. Proofs:
-docs/notes/intervals.md.
+They are post-processing of a release and of the parameters of its mechanism, at no privacy cost.
+Proofs: docs/notes/intervals.md.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = np.ndarray[Any, Any]
-# Of the noise that all counts share, intervals with a false coverage rate give this part of the
-# rate to it.
+# Where counts share a common noise, intervals with a false coverage rate give this part of the rate
+# to it.
 COMMON_SHARE = 0.25
-# The part of the error probability for noises that are far out, and the distances, a quarter of a
-# power of two apart from one deviation on, at which the values near the least one shown are
-# counted.
+# The part of the error probability for the event that some noise is far out.
 FAR_SHARE = 0.1
+# The number of distances below the least value shown at which values are counted. They grow by
+# factors of 2^(1/4) from one standard deviation on, hence up to about 300 deviations.
 NEAR_STEPS = 34
-# The law of the shared noise is looked at in this many cells, each at its worse end.
+# The law of the common noise is cut into this many cells, and bounded at the worse end of each.
 INTEGRATION_CELLS = 64
 
 
@@ -45,21 +45,23 @@ class Measurement:
 
     Attributes:
         noise: the law of each count's own noise N.
-        counted: the most counts that were given noise; None = their number is private and has no
-            bound.
-        whole: the counts that were given noise are those of the whole domain, or its largest.
-        threshold: rows were released only above this distance from the floor (from 0 where the
-            floor is not noisy); None = every count was released.
-        noisy_floor: the floor, the largest count without a slot, was given noise of the same law.
-        cut: only the largest of the released values were kept.
-        passed: of how many values these may be the largest, whatever their noise: at most those
-            that passed the threshold before that; None where none were cut.
+        counted: upper bound on the number of counts that were given noise; None = their number is
+            private and has no bound.
+        whole: whether the counts that were given noise are those of the whole domain, or its
+            largest.
+        threshold: the distance above the floor (above 0 where the floor is not noisy) that a value
+            had to exceed to be released; None = every value was released.
+        noisy_floor: whether the floor, the largest count without a slot, was given noise of the
+            same law.
+        cut: whether only the largest of the released values remain.
+        passed: upper bound on the number of values that could have been among the remaining ones,
+            whatever their noise; None if ``cut`` is False.
         common: the law of Y, drawn once for all counts; None = 0.
-        divisor: of the noise.
-        at_threshold: the chance with which a value of exactly the threshold was released.
-        near: pairs (distance, number): how many of all values are at most so far below the least
-            one shown, where the rows are the largest and their number was fixed beforehand; empty
-            where that is not so.
+        divisor: the number by which the noise is divided.
+        at_threshold: the probability with which a value of exactly the threshold was released.
+        near: pairs (distance, number): how many of all values are at most this distance below the
+            least one shown. It is known where the rows are the largest of all values and their
+            number was fixed beforehand, and empty otherwise.
     """
 
     noise: NoiseLaw
@@ -76,39 +78,43 @@ class Measurement:
 
     @property
     def selected(self) -> bool:
-        """Whether rows were selected by these same noisy values."""
+        """Return whether rows were selected by these same noisy values."""
         return self.cut or self.threshold is not None
 
-    def kept(self, values: Array, rows: int, *, planned: bool) -> Measurement:
-        """The measurement when of these released values, the largest first, only the first ``rows``
-        are shown.
+    def truncated(self, values: Array, rows: int, *, planned: bool) -> Measurement:
+        """Return the measurement of an answer of which only the first rows remain.
 
-        Two draws of bounded noise move a value by at most 2·bound: one further than twice that
-        below the last one shown is never shown (docs/notes/intervals.md, "Counts that passed"), if
-        ``planned``: rows were not chosen by values.
+        If the noise is bounded and the number of rows was planned, a value further than 4·bound
+        below the last one shown could not have been shown, since another draw moves both values by
+        at most 2·bound (docs/notes/intervals.md, "Counts that passed").
+
+        Args:
+            values: all released values, the largest first, shape (n,).
+            rows: how many rows remain.
+            planned: whether that number was fixed before the values were drawn.
         """
         bound = self.noise.bound if planned else None
         if bound is None:
-            near = len(values)
+            reachable = len(values)
         else:
             least = values[:rows].min(initial=2**62)
-            reached = values >= least - 4 * bound
-            near = int(reached.sum())
-        return replace(
-            self,
-            cut=True,
-            passed=near if near < len(values) else self.passed or len(values),
-            near=self._distances(values, rows) if planned and rows else (),
-        )
+            reachable = int((values >= least - 4 * bound).sum())
+        if reachable < len(values):
+            passed = reachable
+        else:
+            passed = self.passed or len(values)
+        near = self._numbers_near(values, rows) if planned and rows else ()
+        return replace(self, cut=True, passed=passed, near=near)
 
-    def _distances(self, values: Array, rows: int) -> tuple[tuple[int, int], ...]:
-        """``near`` of the first ``rows`` of all values; empty where a common noise was added, noise
-        is cut, or not all values are there.
+    def _numbers_near(self, values: Array, rows: int) -> tuple[tuple[int, int], ...]:
+        """Return ``near`` for the first ``rows`` of all values; it is empty where the law of
+        intervals that uses it does not apply: with common, bounded or fractional noise, or if some
+        noisy values are missing.
         """
         if self.common is not None or self.noise.bound is not None:
             return ()
-        whole = self.counted == len(values) and not self.selected
-        if not whole or self.divisor != 1:
+        complete = self.counted == len(values) and not self.selected
+        if not complete or self.divisor != 1:
             return ()
         least = int(values[:rows].min())
         below = np.sort(least - values)
@@ -117,16 +123,24 @@ class Measurement:
         return tuple(zip(distances, numbers, strict=True))
 
     def _candidates(self, within: int) -> int:
-        """Upper bound on how many values are at least the least one shown - 4·``within``."""
-        enough = [number for distance, number in self.near if distance >= 4 * within]
-        return min(enough, default=self.counted or 0)
+        """Return an upper bound on the number of values that are at most 4·``within`` below the
+        least one shown.
+        """
+        numbers = [number for distance, number in self.near if distance >= 4 * within]
+        return min(numbers, default=self.counted or 0)
 
-    def _local(self, alpha: float, kind: Intervals, rows: int) -> int:
-        """The width over those values alone that can be among the largest (locally simultaneous
-        inference): docs/notes/intervals.md.
+    def _local_width(self, alpha: float, kind: Intervals, rows: int) -> int:
+        """Return a width that is simultaneous only over the values that can be among the largest
+        (locally simultaneous inference; docs/notes/intervals.md).
 
-        With probability 1 - ν all noises are within w; then the rows shown are among a set that is
-        fixed before the noise, and that the values within 4w of the least one shown contain.
+        With probability 1 - ν all noises are within w. Then the rows shown belong to a set of
+        labels that is fixed before the noise, and all of its values are within 4w of the least one
+        shown.
+
+        Args:
+            alpha: the error probability.
+            kind: "simultaneous" or "fcr".
+            rows: how many rows are shown.
         """
         counted = self.counted or 0
         outer = alpha * FAR_SHARE
@@ -141,34 +155,36 @@ class Measurement:
             return min(smallest_width(self.noise, number, alpha - outer), everywhere)
 
         def missed(w: int) -> float:
-            """P[one of the others is beyond w, or one of these beyond its width]."""
+            """Return P[a candidate's noise exceeds w, or that of another label ``within``]."""
+            others = 0.0
             if number < counted:
                 others = self.noise.missed(counted - number, within)
-            else:
-                others = 0.0
-            these = self.noise.missed(number, min(w, within))
-            return 1 - (1 - others) * (1 - these)
+            candidates = self.noise.missed(number, min(w, within))
+            return 1 - (1 - others) * (1 - candidates)
 
-        together = first_true(lambda w: missed(w) <= alpha, 0, within)
-        return min(together, within)
+        smallest = first_true(lambda w: missed(w) <= alpha, 0, within)
+        return min(smallest, within)
 
     @property
     def by_passing(self) -> bool:
-        """Whether intervals use the conditional law of a fixed threshold: noise on a private number
-        of counts.
+        """Return whether intervals use the conditional law of a count above a fixed threshold,
+        because the number of noisy counts is private.
         """
         return self.counted is None and self.threshold is not None and self.noise.precise
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Measurement:
-        """The measurement that ``to_dict`` wrote."""
-        laws = {name: plain[name] and law_of(plain[name]) for name in ("noise", "common")}
+        """Return the measurement that ``to_dict`` wrote."""
+        values = dict(plain)
+        values["noise"] = law_of(plain["noise"])
+        if plain["common"]:
+            values["common"] = law_of(plain["common"])
         pairs = plain.get("near", ())
-        near = tuple((int(distance), int(number)) for distance, number in pairs)
-        return cls(**{**plain, **laws, "near": near})
+        values["near"] = tuple((int(distance), int(number)) for distance, number in pairs)
+        return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON holds it, in a stored answer."""
+        """Return all fields as JSON holds them, for a stored answer."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         common = None if self.common is None else self.common.to_dict()
         near = [list(pair) for pair in self.near]
@@ -176,8 +192,8 @@ class Measurement:
 
     @property
     def std(self) -> float:
-        """Standard deviation of the noise on a count, (N + Y)/divisor, before any selection by
-        it.
+        """Return the standard deviation of the noise on a count, (N + Y)/divisor, before any
+        selection by it.
         """
         if self.common is None:
             return self.own_std
@@ -185,22 +201,23 @@ class Measurement:
 
     @property
     def own_std(self) -> float:
-        """Standard deviation of N/divisor, the noise that each count has for itself."""
+        """Return the standard deviation of N/divisor, each count's own noise."""
         return self.noise.std / self.divisor
 
     @property
     def shared_std(self) -> float:
-        """Standard deviation of Y/divisor, the noise that all counts share."""
+        """Return the standard deviation of Y/divisor, the noise that all counts share; 0 if there
+        is none.
+        """
         if self.common is None:
             return 0.0
         return self.common.std / self.divisor
 
     def half_width(self, alpha: float, kind: Intervals, rows: int) -> int:
-        """The smallest proven w: |noise| <= w, in steps of 1/divisor, with the error probability
-        alpha of ``kind``.
+        """Return the smallest proven half-width w of the intervals, in steps of 1/divisor.
 
         Args:
-            alpha: in (0, 1).
+            alpha: the error probability, in the sense of ``kind``; in (0, 1).
             kind: as in Release.intervals.
             rows: how many rows are shown.
 
@@ -215,11 +232,12 @@ class Measurement:
             raise InvalidParameter(
                 f"kind='row' holds for {chosen}; use kind='simultaneous' or kind='fcr'"
             )
-        depends = self.threshold is not None and not self.noise.independent
-        if kind == "fcr" and depends:
-            kind = "simultaneous"  # dependent noise and a number of rows that depends on it
+        if kind == "fcr" and self.threshold is not None and not self.noise.independent:
+            # The false coverage rate is not proven where the number of rows depends on noises that
+            # depend on each other.
+            kind = "simultaneous"
         if self.near and kind != "row":
-            return self._local(alpha, kind, rows)
+            return self._local_width(alpha, kind, rows)
         # Bounded noise is never beyond its bound: a width that holds at every confidence and for
         # every kind.
         bound = self.noise.bound
@@ -229,28 +247,31 @@ class Measurement:
             return bound
         if kind == "fcr" and self.selected:
             return self._false_coverage(alpha, rows)
-        number = self._together if kind == "simultaneous" else 1
+        number = self._noises if kind == "simultaneous" else 1
         return smallest_width(self.noise, number, alpha, self.common)
 
     def rank_width(self, alpha: float) -> int:
-        """The smallest proven w with which |N| <= w for all counts and the floor at once; Y moves
-        no rank.
+        """Return the smallest proven w, in steps of 1/divisor, with which no two noises of counts
+        and floor differ by more than 2w, but for a probability alpha; Y moves no rank.
         """
         if self.counted is None:
             return int(self.noise.bound or 0)
-        return smallest_width(self.noise, self._together, alpha, apart=True)
+        return smallest_width(self.noise, self._noises, alpha, apart=True)
 
     @property
-    def _together(self) -> int:
-        return (self.counted or 0) + self.noisy_floor
+    def _noises(self) -> int:
+        """Return how many noises N were drawn, for the counts and perhaps the floor."""
+        counted = self.counted or 0
+        return counted + 1 if self.noisy_floor else counted
 
     def _false_coverage(self, alpha: float, rows: int) -> int:
-        """Benjamini-Yekutieli 2005: each row at level alpha·rows/counted, given the floor's noise
-        and the common.
+        """Return the half-width of intervals with a false coverage rate of at most alpha
+        (Benjamini-Yekutieli 2005): each row has the level alpha·rows/counted, given the floor's
+        noise and the common noise.
         """
         share = COMMON_SHARE if self.common is not None else 0.0
-        among = max(self.counted or 1, 1)
-        part = min(max(rows, 1) / among, 1.0)
+        counted = max(self.counted or 1, 1)
+        part = min(max(rows, 1) / counted, 1.0)
         row_level = (1 - share) * alpha * part
         own = smallest_width(self.noise, 1, row_level)
         if self.common is None:
@@ -267,9 +288,10 @@ def smallest_width(
     *,
     apart: bool = False,
 ) -> int:
-    """The smallest w for which P[some |N_i + Y| > w, i = 1..n] is proven to be at most alpha.
+    """Return the smallest w for which P[some |N_i + Y| > w, i = 1..n] is proven to be at most
+    alpha.
 
-    ``apart``: instead that some |N_i - N_j| > 2w, which is all that ranks ask.
+    With ``apart`` the event is that some |N_i - N_j| > 2w instead, which is enough for ranks.
 
     >>> from dptopk.release.noise_laws import GaussianNoise
     >>> smallest_width(GaussianNoise(10.0), 1, 0.05)
@@ -284,37 +306,40 @@ def smallest_width(
 
 
 def _missed(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | None) -> float:
-    """Upper bound on P[some |N_i + Y| > w, i = 1..n].
+    """Return an upper bound on P[some |N_i + Y| > w, i = 1..n], Y = 0 if ``common`` is None.
 
     Given |Y| = y that is 1 - (1 - P[|N + y| > w])^n, and it rises with y (the law of N is symmetric
-    and falls on both sides). So on each cell of |Y| it is at most its value at the far end.
+    and falls on both sides). So on each cell of |Y| it is at most its value at the far end. The sum
+    over cells is computed by parts: the increase of these values times P[|Y| > start of the cell].
     """
     if common is None:
         return noise.missed(n, w)
-    if n == 1 and (summed := noise.sum_missed(common, w)) is not None:
-        return summed
+    if n == 1:
+        exact_sum = noise.sum_missed(common, w)
+        if exact_sum is not None:
+            return exact_sum
     ends = sorted({w * cell // INTEGRATION_CELLS for cell in range(INTEGRATION_CELLS + 1)})
     missed = 0.0
-    before = 0.0
+    previous = 0.0
     for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]
-        alone = min(noise.tail(w - end) + noise.tail(w + end), 1.0)
-        here = max(before, tails.union(alone, n))
-        beyond = 1.0 if start < 0 else _either_side(common, start)
-        missed += (here - before) * beyond
-        before = here
-    outside = (1.0 - before) * _either_side(common, w)
+        one_noise = min(noise.tail(w - end) + noise.tail(w + end), 1.0)
+        given_cell = max(previous, tails.union(one_noise, n))
+        beyond = 1.0 if start < 0 else _two_sided_tail(common, start)
+        missed += (given_cell - previous) * beyond
+        previous = given_cell
+    outside = (1.0 - previous) * _two_sided_tail(common, w)
     return min(missed + outside, 1.0)
 
 
-def _either_side(law: NoiseLaw, c: int) -> float:
-    """Upper bound on P[|N| > c], c >= 0, of a symmetric law."""
+def _two_sided_tail(law: NoiseLaw, c: int) -> float:
+    """Return an upper bound on P[|N| > c], c >= 0, for a symmetric law."""
     return min(2 * law.tail(c), 1.0)
 
 
 def interval_table(
     table: pd.DataFrame, values: Array, measurement: Measurement, confidence: float, kind: str
 ) -> pd.DataFrame:
-    """The rows of Release.intervals.
+    """Return the table of ``Release.intervals``.
 
     Args:
         table: the columns rank and label.
@@ -328,7 +353,7 @@ def interval_table(
     alpha = math.nextafter(1 - confidence, 0.0)
     scaled, rounding = _steps(values, measurement.divisor)
     if measurement.by_passing:
-        low, high, lowest, highest, among = _of_passed(scaled, measurement, alpha, chosen)
+        low, high, lowest, highest, among = _conditional(scaled, measurement, alpha, chosen)
     else:
         width = measurement.half_width(alpha, chosen, len(values)) + rounding
         low, high = _counts(scaled, width, measurement.divisor)
@@ -338,11 +363,20 @@ def interval_table(
     return answer
 
 
-def _of_passed(
+def _conditional(
     values: Array, measurement: Measurement, alpha: float, kind: Intervals
 ) -> tuple[Array, Array, Array, Array, str]:
-    """The ends of intervals and ranks of counts that passed a fixed threshold, and among what
-    labels the ranks are.
+    """Return the intervals of counts that passed a fixed threshold, by their conditional law.
+
+    Args:
+        values: the released values, integers, shape (rows,).
+        measurement: how they were measured.
+        alpha: the error probability.
+        kind: as in Release.intervals.
+
+    Returns:
+        The low and high ends of the intervals, the low and high ends of the ranks, each of shape
+        (rows,), and "domain" or "rows": among which labels the ranks are.
     """
     passed = measurement.passed or len(values)
     if kind == "row" and measurement.cut:
@@ -352,23 +386,30 @@ def _of_passed(
             )
         kind = "simultaneous"
     law = Passed(int(measurement.threshold or 0), measurement.noise.tail, measurement.at_threshold)
-    together = level(alpha, passed)
+    joint_level = level(alpha, passed)
     # Benjamini-Yekutieli: of m counts that passed R are shown, each at level αR/m.
-    levels = {"simultaneous": together, "row": alpha, "fcr": alpha * len(values) / max(passed, 1)}
+    fcr_level = alpha * len(values) / max(passed, 1)
+    levels = {"simultaneous": joint_level, "row": alpha, "fcr": fcr_level}
     low, high = law.intervals(values, levels[kind])
-    lowest, highest = law.intervals(values, together)
-    # These intervals hold jointly: where one is entirely above another, so is its true count.
+    lowest, highest = law.intervals(values, joint_level)
+    # The joint intervals hold together: where one is entirely above another, so is its true count.
     above = (lowest[None, :] > highest[:, None]).sum(axis=1)
-    perhaps = (highest[None, :] >= lowest[:, None]).sum(axis=1)
-    among = "domain" if _outrank_the_unseen(lowest, values, measurement) else "rows"
-    return low, high, 1 + above, perhaps, among
+    perhaps_above = (highest[None, :] >= lowest[:, None]).sum(axis=1)
+    among = "domain" if _are_above_hidden(lowest, values, measurement) else "rows"
+    return low, high, 1 + above, perhaps_above, among
 
 
-def _outrank_the_unseen(lowest: Array, values: Array, measurement: Measurement) -> bool:
-    """Whether every count shown is above all counts that are not.
+def _are_above_hidden(lowest: Array, values: Array, measurement: Measurement) -> bool:
+    """Return whether every true count of the rows is certainly above all true counts that are not
+    shown; this takes bounded noise.
 
-    What is not shown was noised to at most the threshold, or the least value shown where only the
-    largest are.
+    A count that is not shown has a noisy value of at most the threshold, or of at most the least
+    value shown where only the largest are.
+
+    Args:
+        lowest: the lower ends of the rows' joint intervals, shape (rows,).
+        values: their noisy values, shape (rows,).
+        measurement: how they were measured.
     """
     bound = measurement.noise.bound
     if bound is None or not measurement.whole or not len(values):
@@ -381,25 +422,31 @@ def _outrank_the_unseen(lowest: Array, values: Array, measurement: Measurement) 
 
 
 def _steps(values: Array, divisor: int) -> tuple[Array, int]:
-    """The values in steps of 1/divisor, and by how many steps a float of that size may have rounded
-    them.
+    """Return the values as integers in steps of 1/divisor, shape (rows,), and an upper bound on
+    the number of steps by which floats of that size were rounded.
 
-    As int64; beyond 2^62 as Python integers.
+    The integers are int64, or Python integers beyond 2^62.
     """
     if divisor == 1:
         return np.asarray(values).astype(np.int64), 0
     steps = np.asarray(values, dtype=np.float64) * divisor
     largest = float(np.abs(steps).max(initial=0.0))
+    if largest <= 2**50:  # the nearest integer is the exact one
+        return np.rint(steps).astype(np.int64), 0
     if largest < 2.0**62:
-        rounding = math.ceil(2 * np.spacing(largest)) if largest > 2**50 else 0
-        return np.rint(steps).astype(np.int64), rounding
+        return np.rint(steps).astype(np.int64), math.ceil(2 * np.spacing(largest))
     integers = np.array([int(step) for step in steps.tolist()], dtype=object)
     return integers, math.ceil(2 * np.spacing(largest))
 
 
 def _counts(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
-    """The whole numbers, at least 0, within width/divisor of a value: integer arithmetic, so
-    nothing is rounded in.
+    """Return the smallest and the largest integer, at least 0, within width/divisor of each value,
+    int64, shape (rows,) both; exact, by integer arithmetic.
+
+    Args:
+        exact: the values in steps of 1/divisor, integers.
+        width: the half-width in the same steps.
+        divisor: how many steps make one.
     """
     low = -((width - exact) // divisor)
     high = (exact + width) // divisor
@@ -410,35 +457,48 @@ def _counts(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
 def _ranks(
     exact: Array, measurement: Measurement, alpha: float, rounding: int
 ) -> tuple[Array, Array, str]:
-    """Return the lowest and highest ranks of the true counts if no noise exceeds its width, under
-    any rule for ties.
+    """Return the lowest and the highest rank that each true count can have, under any rule for
+    ties, if no noise exceeds its width.
 
-    In the whole domain where that can be told for every row, else among the rows shown.
+    Args:
+        exact: the values in steps of 1/divisor, integers, shape (rows,).
+        measurement: how they were measured.
+        alpha: the error probability.
+        rounding: upper bound on the rounding of the values, in steps.
+
+    Returns:
+        The lowest and highest ranks, shape (rows,) each; and "domain" if they are ranks in the
+        whole domain, which is so if that is proven for every row, else "rows", among those shown.
     """
     width = measurement.rank_width(alpha) + rounding
     ordered = np.sort(exact)
-    # Certainly above i: value - w > value_i + w. Perhaps not below i: value + w >= value_i - w
-    # (also i itself).
+    # A row is certainly above row i if value - w > value_i + w, and perhaps not below it if value +
+    # w >= value_i - w; the latter holds for i itself.
     above = len(exact) - np.searchsorted(ordered, exact + 2 * width, side="right")
-    perhaps = len(exact) - np.searchsorted(ordered, exact - 2 * width, side="left")
+    perhaps_above = len(exact) - np.searchsorted(ordered, exact - 2 * width, side="left")
     if measurement.whole and len(exact):
-        unseen = _unseen(exact, measurement, width)
-        if unseen is not None:
-            return 1 + above, perhaps + unseen, "domain"
-    return 1 + above, perhaps, "rows"
+        hidden = _hidden_above(exact, measurement, width)
+        if hidden is not None:
+            return 1 + above, perhaps_above + hidden, "domain"
+    return 1 + above, perhaps_above, "rows"
 
 
-def _unseen(exact: Array, measurement: Measurement, width: int) -> Array | None:
-    """Bound the number of hidden labels with at least the count of each row; None if no bound is
-    proven.
+def _hidden_above(exact: Array, measurement: Measurement, width: int) -> Array | None:
+    """Return an upper bound on the number of hidden labels whose true count is at least that of
+    each row, shape (rows,); None if no bound is proven.
+
+    Args:
+        exact: the values in steps of 1/divisor, integers, shape (rows,).
+        measurement: how they were measured.
+        width: upper bound on every noise, in the same steps.
     """
     if not measurement.selected:
         return np.zeros(len(exact), dtype=np.int64)
     low = exact - width
     least = int(exact.min())
     divisor = measurement.divisor
-    # A value that was not shown is at most the least one shown, or, over a fixed floor and uncut,
-    # the threshold.
+    # A value that was not shown is at most the threshold over a fixed floor, or, where only the
+    # largest remain, the least value shown.
     fixed = measurement.threshold is not None and not measurement.noisy_floor
     if fixed and not measurement.cut:
         most = divisor * int(measurement.threshold or 0) + width
@@ -456,5 +516,5 @@ def _unseen(exact: Array, measurement: Measurement, width: int) -> Array | None:
         floor = least - 1 - threshold + width
         if (max(floor, 0) >= low).any():
             return None
-    there = min(measurement.counted, 2**62)  # no domain is larger
-    return np.where(may_reach, there - len(exact), 0)
+    counted = min(measurement.counted, 2**62)  # no domain is larger
+    return np.where(may_reach, counted - len(exact), 0)

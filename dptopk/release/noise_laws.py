@@ -1,9 +1,8 @@
-"""The laws of noise on released counts: one class for each family, which says all of it.
+"""The laws of noise on released counts: one class for each family.
 
-A law is a statement: what a release, its intervals, a plan and an audit know of noise comes from
-here. Draws are exact (``dptopk.mechanisms.samplers``); ``dptopk.testing.check_mechanism`` compares
-them with the law. All probabilities are upper bounds. Proofs: docs/notes/intervals.md,
-docs/notes/box.md.
+A law states everything that a release, its intervals, a plan and an audit use of the noise. Draws
+are exact (``dptopk.mechanisms.samplers``); ``dptopk.testing.check_mechanism`` compares them with
+the law. All probabilities are upper bounds. Proofs: docs/notes/intervals.md, docs/notes/box.md.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from dptopk._internal.rounding import tail_up
 from dptopk.errors import InvalidParameter
 
 Law = TypeVar("Law", bound=type["NoiseLaw"])
-# A chance so small is not made smaller by a sum, whose terms would underflow.
+# A bound below this is not improved by a sum, whose terms would underflow.
 SETTLED = 1e-100
 _FAMILIES: dict[str, type[NoiseLaw]] = {}
 
@@ -47,57 +46,58 @@ class NoiseLaw(ABC):
     @property
     @abstractmethod
     def std(self) -> float:
-        """Standard deviation; of cut or rounded noise an upper bound."""
+        """Return the standard deviation of the noise; an upper bound for cut or rounded noise."""
 
     @abstractmethod
     def tail(self, c: int) -> float:
-        """Upper bound on P[N > c], c >= 0."""
+        """Return an upper bound on P[N > c], c >= 0."""
 
     @abstractmethod
     def difference(self, c: int) -> float:
-        """Upper bound on P[N1 - N2 > c] of two counts, c >= 0."""
+        """Return an upper bound on P[N1 - N2 > c] for the noises of two counts, c >= 0."""
 
     @abstractmethod
     def floor_offset(self, special: int, delta: float) -> int:
-        """The smallest certified integer c with P[max of ``special`` noises - another > c] <=
-        delta.
+        """Return an integer c >= 0, the smallest that is proven to satisfy P[max of ``special``
+        noises - another noise > c] <= delta.
         """
 
     @property
     def precise(self) -> bool:
-        """Whether ``tail`` is too large by at most a relative 1e-6."""
+        """Return whether ``tail`` is too large by a relative 1e-6 at most."""
         return True
 
     def missed(self, n: int, w: int) -> float:
-        """Upper bound on P[some |N_i| > w, i = 1..n]."""
+        """Return an upper bound on P[some |N_i| > w, i = 1..n]."""
         return tails.union(min(2 * self.tail(w), 1.0), n)
 
     def apart(self, n: int, w: int) -> float:
-        """Upper bound on P[some |N_i - N_j| > 2w, i, j = 1..n]."""
+        """Return an upper bound on P[some |N_i - N_j| > 2w, i, j = 1..n]."""
         return self.missed(n, w)
 
     def sum_missed(self, common: NoiseLaw, w: int) -> float | None:
-        """Upper bound on P[|N + Y| > w], Y independent of this other law; None where only the
-        general bound is known.
+        """Return an upper bound on P[|N + Y| > w] for an independent Y with the law ``common``;
+        None where no such bound is known, so that the caller uses a general one.
         """
         return None
 
     def to_dict(self) -> dict[str, float | int | str | None]:
-        """The family and its parameters as JSON holds them; ``law_of`` reads it."""
+        """Return the family and its parameters as JSON holds them; ``law_of`` reads them."""
         values = asdict(self)  # type: ignore[call-overload]
         return {"kind": self.kind, **values}
 
     @classmethod
     def of_parameters(cls, plain: Mapping[str, Any]) -> Self:
-        """The law of these parameters; those of other families, which older answers list with their
-        defaults, are left out.
+        """Return the law with these parameters; names that are not fields of this family are
+        ignored, because older stored answers list the parameters of all families.
         """
         own = {part.name for part in fields(cls)}  # type: ignore[arg-type]
         return cls(**{name: value for name, value in plain.items() if name in own})
 
 
 def register_law(law: Law) -> Law:
-    """Make a family of laws known by its ``kind``, so that stored answers can name it.
+    """Register a family of laws by its ``kind``, so that stored answers can name it; return the
+    class.
 
     Raises:
         InvalidParameter: when another family has that name.
@@ -108,7 +108,7 @@ def register_law(law: Law) -> Law:
 
 
 def law_of(plain: Mapping[str, Any]) -> NoiseLaw:
-    """The law that ``to_dict`` wrote.
+    """Return the law that ``NoiseLaw.to_dict`` wrote.
 
     Raises:
         InvalidParameter: when no family has that name.
@@ -125,10 +125,10 @@ def law_of(plain: Mapping[str, Any]) -> NoiseLaw:
 
 @dataclass(frozen=True)
 class IndependentNoiseLaw(NoiseLaw):
-    """A family of independent noises with a scale, perhaps cut to [-bound, bound].
+    """A family of independent noises with a scale, perhaps conditioned on [-bound, bound].
 
     Attributes:
-        scale: in counts.
+        scale: the scale of the noise in counts.
         bound: where the law is cut; None = nowhere.
     """
 
@@ -137,18 +137,22 @@ class IndependentNoiseLaw(NoiseLaw):
 
     @abstractmethod
     def uncut_tail(self, c: int) -> float:
-        """Upper bound on P[N > c] of the law that is not cut, c >= 0."""
+        """Return an upper bound on P[N > c] for the law without the cut, c >= 0."""
 
     @abstractmethod
     def edge_mass(self, width: int, bound: int) -> float:
-        """Upper bound on P[N > bound - width] of the law cut to [-bound, bound], at most 1/2."""
+        """Return an upper bound on P[N > bound - width] for the law cut to [-bound, bound], the
+        mass of its ``width`` outermost points; at most 1/2.
+        """
 
     @abstractmethod
     def sum_tail(self, common: Self, c: int) -> float:
-        """Upper bound on P[N + Y > c], c >= 0, Y of the same family."""
+        """Return an upper bound on P[N + Y > c], c >= 0, for an independent Y with the law
+        ``common`` of the same family.
+        """
 
     def tail(self, c: int) -> float:
-        """Upper bound on P[N > c], c >= 0."""
+        """Return an upper bound on P[N > c], c >= 0, for the law with its cut."""
         if self.bound is None:
             return self.uncut_tail(c)
         if c < self.bound:
@@ -156,16 +160,18 @@ class IndependentNoiseLaw(NoiseLaw):
         return 0.0
 
     def sum_missed(self, common: NoiseLaw, w: int) -> float | None:
-        """By a sum, where the other law is of this family too."""
+        """Return an upper bound on P[|N + Y| > w] by the law of the sum, where both laws are of
+        the same family and N is not cut; None otherwise.
+        """
         if not isinstance(common, type(self)) or self.bound is not None:
             return None
-        # One of the two is beyond its part of w.
+        # If the sum exceeds w, one of the two noises exceeds its part of w.
         part = round(w * self.scale / (self.scale + common.scale))
-        tails_apart = 2 * self.tail(part) + 2 * common.tail(w - part)
-        apart = min(tails_apart, 1.0)
-        if apart < SETTLED:
-            return apart
-        return min(2 * self.sum_tail(common, w), apart)
+        both_tails = 2 * self.tail(part) + 2 * common.tail(w - part)
+        union_bound = min(both_tails, 1.0)
+        if union_bound < SETTLED:
+            return union_bound
+        return min(2 * self.sum_tail(common, w), union_bound)
 
 
 @register_law
@@ -181,35 +187,39 @@ class LaplaceNoise(IndependentNoiseLaw):
 
     @property
     def rate(self) -> float:
-        """The inverse of the scale."""
+        """Return the inverse of the scale."""
         return 1 / self.scale
 
     @property
     def std(self) -> float:
-        """sqrt(2q)/(1-q), q = exp(-rate)."""
+        """Return the standard deviation without the cut: sqrt(2q)/(1-q), q = exp(-rate)."""
         half = self.rate / 2
         if half < 700:
             return 1 / (math.sqrt(2) * math.sinh(half))
         return 0.0
 
     def uncut_tail(self, c: int) -> float:
-        """In closed form."""
+        """Return P[N > c] without the cut, c >= 0, by its closed form, rounded up."""
         return tails.laplace_tail(self.rate, c)
 
     def difference(self, c: int) -> float:
-        """In closed form, of uncut noise."""
+        """Return P[N1 - N2 > c] without the cut, c >= 0, by its closed form, rounded up."""
         return tails.laplace_difference_tail(self.rate, c)
 
     def floor_offset(self, special: int, delta: float) -> int:
-        """By a sum of the law and its tails."""
+        """Return the smallest proven c with P[max of ``special`` noises - another > c] <= delta,
+        without the cut; the probability is a sum over the law of one noise.
+        """
         return laplace_offset(self.rate, special, delta)
 
     def edge_mass(self, width: int, bound: int) -> float:
-        """In closed form."""
+        """Return the mass of the ``width`` outermost points on one side of the law cut to [-bound,
+        bound], by its closed form, rounded up; at most 1/2.
+        """
         return min(tails.laplace_edge_mass(self.rate, width, bound), 0.5)
 
     def sum_tail(self, common: Self, c: int) -> float:
-        """By a sum; the order of the two does not matter."""
+        """Return an upper bound on P[N + Y > c], c >= 0, by a sum over the law of one of them."""
         less, more = sorted((self.rate, common.rate))
         return laplace_maximum_tail(less, 1, c, more)
 
@@ -223,7 +233,9 @@ class GaussianNoise(IndependentNoiseLaw):
 
     @property
     def std(self) -> float:
-        """The scale, or less where that is below 2."""
+        """Return the standard deviation without the cut; from 2 on it is at most the scale, which
+        is returned.
+        """
         if self.scale >= 2:
             return self.scale
         n = np.arange(-60.0, 61.0)
@@ -232,28 +244,37 @@ class GaussianNoise(IndependentNoiseLaw):
         return float(np.sqrt(variance))
 
     def uncut_tail(self, c: int) -> float:
-        """By a sum, beyond a scale of 1000 by an integral."""
+        """Return an upper bound on P[N > c] without the cut, c >= 0: a sum, or for scales above
+        1000 an integral.
+        """
         return tails.gaussian_tail(self.scale, c)
 
     def difference(self, c: int) -> float:
-        """By theta sums, of uncut noise."""
+        """Return an upper bound on P[N1 - N2 > c] without the cut, c >= 0, by theta sums."""
         return tails.gaussian_difference_tail(self.scale, c)
 
     def floor_offset(self, special: int, delta: float) -> int:
-        """By a sum of the law and its tails."""
+        """Return the smallest proven c with P[max of ``special`` noises - another > c] <= delta,
+        without the cut; the probability is a sum over the law of one noise.
+        """
         return gaussian_offset(self.scale, special, delta)
 
     def edge_mass(self, width: int, bound: int) -> float:
-        """By a sum, of more than 100,000 points in steps."""
+        """Return an upper bound on the mass of the ``width`` outermost points on one side of the
+        law cut to [-bound, bound], at most 1/2: a sum, in coarse steps for more than 100,000
+        points.
+        """
         return min(tails.gaussian_edge_mass(self.scale, width, bound), 0.5)
 
     @property
     def precise(self) -> bool:
-        """Not where the law is cut so near or so far that its edges are bounded in steps."""
+        """Return whether ``tail`` is too large by a relative 1e-6 at most; it is not where the cut
+        is so near or so far that the edge mass is bounded in coarse steps.
+        """
         return self.bound is None or self.scale <= self.bound <= tails.EDGE_POINTS
 
     def sum_tail(self, common: Self, c: int) -> float:
-        """By a sum; the order of the two does not matter."""
+        """Return an upper bound on P[N + Y > c], c >= 0, by a sum over the law of one of them."""
         less, more = sorted((self.scale, common.scale))
         return gaussian_maximum_tail(more, 1, c, less)
 
@@ -261,40 +282,56 @@ class GaussianNoise(IndependentNoiseLaw):
 @register_law
 @dataclass(frozen=True)
 class RoundedNormalNoise(NoiseLaw):
-    """Real noise with tails of at most a normal law's, rounded to the nearest integer."""
+    """Real noise whose tails are at most those of a normal law, rounded to the nearest integer.
+
+    Attributes:
+        scale: the standard deviation of the normal law, in counts.
+    """
 
     kind: ClassVar[str] = "normal"
     scale: float
 
     @property
     def std(self) -> float:
-        """The standard deviation of the normal law, and 1/2 for rounding."""
+        """Return an upper bound on the standard deviation: that of the normal law, plus 1/2 for
+        rounding.
+        """
         return self.scale + 0.5
 
     def tail(self, c: int) -> float:
-        """N > c only where the real noise is at least c + 1/2."""
+        """Return an upper bound on P[N > c], c >= 0: the normal tail at c + 1/2, which the real
+        noise must reach.
+        """
         deviations = (c + 0.5) / (self.scale * math.sqrt(2))
         return tail_up(math.erfc(deviations) / 2)
 
     def difference(self, c: int) -> float:
-        """By the union bound: one of two noises is beyond half of c, on its side."""
+        """Return an upper bound on P[N1 - N2 > c], c >= 0, by the union bound: one of the two
+        noises must exceed half of c.
+        """
         return min(2 * self.tail(c // 2), 1.0)
 
     def floor_offset(self, special: int, delta: float) -> int:
-        """By the union bound."""
-        return tails.smallest_offset(
-            lambda c: min(special * self.difference(c), 1.0), delta, "delta"
-        )
+        """Return the smallest c at which the union bound on P[max of ``special`` noises - another
+        > c] is at most delta.
+        """
+
+        def chance(c: int) -> float:
+            return min(special * self.difference(c), 1.0)
+
+        return tails.smallest_offset(chance, delta, "delta")
 
 
 @register_law
 @dataclass(frozen=True)
 class BoxNoise(NoiseLaw):
-    """U - U_0 of docs/notes/box.md: the noises of different counts share U_0 and the side n.
+    """Box noise, U - U_0 of docs/notes/box.md: the noises of different counts share U_0 and the
+    side n of the box.
 
     Attributes:
-        scale: in counts.
-        power, step: n = step·m with P(m) ∝ m^power e^{-m·step/scale}.
+        scale: the scale of the noise in counts.
+        power: of the law of the side n = step·m, P(m) ∝ m^power e^{-m·step/scale}.
+        step: linf, of which the side is a multiple.
     """
 
     kind: ClassVar[str] = "box"
@@ -305,39 +342,51 @@ class BoxNoise(NoiseLaw):
 
     @property
     def rate(self) -> float:
-        """The rate of the law of m."""
+        """Return the rate of the law of m: step/scale."""
         return self.step / self.scale
 
     @property
     def std(self) -> float:
-        """The root of E[n² - 1]/6."""
+        """Return the standard deviation of the noise on one count, the root of E[n² - 1]/6."""
         return box_std(self.power, self.rate, self.step)
 
     def tail(self, c: int) -> float:
-        """By blocks of sides, a few per cent too large at most."""
+        """Return an upper bound on P[N > c], c >= 0, a few per cent too large at most; it sums
+        over blocks of sides.
+        """
         return box_tail(self.power, self.rate, self.step, 1, c)
 
     def difference(self, c: int) -> float:
-        """Return the bound for one noise: a difference of two has no corner, and neither has one
-        beside 0.
+        """Return an upper bound on P[N1 - N2 > c], c >= 0.
+
+        U_0 cancels, so that N1 - N2 = U_1 - U_2 has the same law as one noise U_1 - U_0.
         """
         return self.tail(c)
 
     def floor_offset(self, special: int, delta: float) -> int:
-        """By blocks of sides."""
+        """Return the smallest c at which the bound on P[max of ``special`` noises - another > c]
+        is at most delta; the bound sums over blocks of sides.
+        """
         return _box_offset(self, special, delta)
 
     def missed(self, n: int, w: int) -> float:
-        """By the joint law, each side apart."""
+        """Return an upper bound on P[some |N_i| > w, i = 1..n]: by the joint law of the noises,
+        once for each direction.
+        """
         return min(2 * box_tail(self.power, self.rate, self.step, n, w), 1.0)
 
     def apart(self, n: int, w: int) -> float:
-        """Box noises differ by less than the side."""
+        """Return an upper bound on P[some |N_i - N_j| > 2w]: the probability that the side exceeds
+        2w + 1, because noises differ by less than the side.
+        """
         return box_side_tail(self.power, self.rate, self.step, 2 * w + 1)
 
 
 @lru_cache(maxsize=256)
 def _box_offset(law: BoxNoise, special: int, delta: float) -> int:
-    return tails.smallest_offset(
-        lambda c: box_tail(law.power, law.rate, law.step, special, c), delta, "delta"
-    )
+    """Return ``law.floor_offset``, stored between calls."""
+
+    def chance(c: int) -> float:
+        return box_tail(law.power, law.rate, law.step, special, c)
+
+    return tails.smallest_offset(chance, delta, "delta")

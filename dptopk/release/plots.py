@@ -1,4 +1,4 @@
-"""A picture of an answer: bars of the released counts with their error bars."""
+"""Plots of an answer: bars of the released counts with their error bars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_LABEL = 32
 
 
 def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, capped: bool) -> Axes:
-    """Horizontal bars, the first row on top.
+    """Draw horizontal bars of the counts, the first row on top, and return the Axes.
 
     Args:
         rows: the columns label and count, and low and high where there are intervals.
@@ -56,16 +56,16 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
     axes.set_xlim(left=min(0.0, float(counts.min(initial=0.0))))
     axes.set_xlabel("noisy count")
     axes.spines[["top", "right"]].set_visible(False)
-    title = f"{percent(confidence)} error bars, all rows at once" + (
-        " (capped data)" if capped else ""
-    )
+    title = f"{percent(confidence)} error bars, all rows at once"
+    if capped:
+        title += " (capped data)"
     axes.set_title(title, loc="left", fontsize="medium")
     return axes
 
 
 def shortened(label: str) -> str:
-    """A label of at most LONGEST_LABEL characters: a longer one loses its middle, so that
-    those that begin alike are told apart.
+    """Return a label of at most LONGEST_LABEL characters: a longer one loses its middle, so that
+    labels that begin alike remain different.
 
     >>> shortened("a label of forty characters, number 0001")
     'a label of fort…ers, number 0001'

@@ -1,10 +1,11 @@
-"""Release: what came out of a mechanism, and what it cost; never the raw counts."""
+"""Release: the answer of a mechanism and its cost; it never holds the true counts."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Row:
     count: int | None
 
     def __iter__(self) -> Iterator[Any]:
-        """Rank, label and count."""
+        """Yield the rank, the label and the count."""
         return iter((self.rank, self.label, self.count))
 
 
@@ -61,18 +62,18 @@ class Release:
         charge: what the answer has cost.
         mechanism: the mechanism that ran, with its parameters.
         sensitivity: the sensitivity the charge is stated for.
-        seeded: True when the noise came from a generator that the caller gave: not for production.
+        seeded: whether the noise came from a generator that the caller gave: not for production.
         phases: the charge of each phase, by name, where there was more than one.
         note: what a reader of the answer should know, such as "stopped at the threshold"; never a
             data value.
         measured: the noisy integers that ``counts`` were fitted to, where they differ.
-        measurement: how the counts were measured, for ``intervals``; None where no counts were.
-        capped: the counts are of data from which contributions above the caps were cut off.
+        measurement: how the counts were measured, for ``intervals``; None if none were released.
+        capped: whether the counts are of data in which contributions above the caps were dropped.
         source: token of the histogram the answer was drawn from; see made_on.
-        missing: why rows may be missing for another reason than noise, in a sentence; empty where
-            there is none but the caps of ``capped``.
+        missing: a sentence that says why rows may be missing for another reason than noise; empty
+            if there is no reason but the caps of ``capped``.
         at_delta: the total δ of the budget that the answer was planned for, at which ``epsilon`` is
-            told; None = that of the charge alone.
+            stated; None = the δ of the charge.
     """
 
     labels: tuple[Any, ...]
@@ -94,18 +95,18 @@ class Release:
         return len(self.labels)
 
     def __iter__(self) -> Iterator[Row]:
-        """The rows from the first on; counts are whole numbers, as in ``table``."""
+        """Yield the rows from the first one on; counts are whole numbers, as in ``table``."""
         if self.counts is None:
             counts = [None] * len(self)
         else:
-            counts = whole(self.counts).tolist()
+            counts = rounded(self.counts).tolist()
         for rank, (label, count) in enumerate(zip(self.labels, counts, strict=True), start=1):
             yield Row(rank, label, count)
 
     @property
     def delta(self) -> float:
-        """The δ of what was charged: that of the budget it was planned for, else the charge's
-        own.
+        """Return the δ at which ``epsilon`` is stated: that of the budget that the answer was
+        planned for, or else the charge's own.
         """
         if self.at_delta is None:
             return self.charge.delta
@@ -113,25 +114,25 @@ class Release:
 
     @property
     def epsilon(self) -> float:
-        """The ε of what was charged at ``delta``, an upper bound; inf where the costs need a larger
-        δ.
+        """Return an upper bound on the ε of the charge at ``delta``; inf where the costs need a
+        larger δ.
 
-        After a look whose outcome chose the plan, it is the ε of the look and that of the plan,
-        added up: costs that an outcome chose were not fixed in advance, as set-wise bounds need.
+        If a private look chose the plan, it is the sum of the ε of the look and that of the rest:
+        set-wise bounds need costs that are fixed in advance, not chosen by an outcome.
         """
         from dptopk.accounting.bounds import compose
 
         look = self.phases.get("look")
-        # An answer that was not paid in steps is charged as a whole, whatever the look costs.
+        # An answer that was not paid in steps is charged at once, whatever the look costs.
         if look is None or not self.charge.includes(look):
             return compose(self.charge, delta=self.delta, lower=False).epsilon
-        rest = replace(self.charge.minus(look), delta=self.charge.delta)
-        looked = compose(look, delta=0.0, lower=False)
-        then = compose(rest, delta=self.delta, lower=False)
-        return sum_up([looked.epsilon, then.epsilon])
+        after_look = replace(self.charge.minus(look), delta=self.charge.delta)
+        look_bound = compose(look, delta=0.0, lower=False)
+        answer_bound = compose(after_look, delta=self.delta, lower=False)
+        return sum_up([look_bound.epsilon, answer_bound.epsilon])
 
     def made_on(self, histogram: Histogram) -> bool:
-        """Whether this answer was drawn from this same Histogram object."""
+        """Return whether this answer was drawn from this same Histogram object."""
         return self.source is not None and self.source == histogram.identity
 
     @classmethod
@@ -148,24 +149,23 @@ class Release:
         measured: np.ndarray[Any, Any] | None = None,
         measurement: Measurement | None = None,
     ) -> Release:
-        """Make the release of what a mechanism drew from a histogram, with the facts known about it
-        in advance.
+        """Return the release of what a mechanism drew from a histogram; its sensitivity, caps and
+        identity are taken from the histogram.
 
         Args:
-            histogram: that was asked.
+            histogram: the histogram that the answer was drawn from.
             rng: the caller's generator, if one was given.
-            labels: as for a Release, and so are the others.
+            labels: the released labels, in their order.
             charge: what the answer costs.
-            mechanism: that ran.
-            counts: None where labels only were released.
+            mechanism: the mechanism that ran.
+            counts: the released counts, shape (rows,); None where only labels were released.
             note: what a reader should know.
             measured: the noisy integers, where ``counts`` were fitted to them.
             measurement: how the counts were measured.
         """
+        caps = ""
         if histogram.capped and counts is not None:
-            cut = capped_note(histogram.sensitivity)
-        else:
-            cut = ""
+            caps = capped_note(histogram.sensitivity)
         return cls(
             labels=labels,
             counts=counts,
@@ -173,7 +173,7 @@ class Release:
             mechanism=mechanism,
             sensitivity=histogram.sensitivity,
             seeded=rng is not None,
-            note="; ".join(filter(None, (note, cut))),
+            note="; ".join(filter(None, (note, caps))),
             measured=measured,
             measurement=measurement,
             capped=histogram.capped,
@@ -181,13 +181,14 @@ class Release:
         )
 
     def top(self, k: int, *, planned: bool = False) -> Release:
-        """The first k rows of this answer; post-processing, and intervals know that the rest was
-        left out.
+        """Return the first k rows of this answer; this is post-processing, and intervals take into
+        account that the other rows were left out.
 
         Args:
-            k: how many; where the values chose it, only intervals of kind "simultaneous" hold.
-            planned: k was fixed before the values were drawn; bounded noise then has narrower
-                intervals.
+            k: how many rows; if it was chosen by looking at the values, only intervals of kind
+                "simultaneous" hold.
+            planned: whether k was fixed before the values were drawn; then intervals may be
+                narrower.
         """
         if k >= len(self):
             return self
@@ -198,7 +199,7 @@ class Release:
             measurement = None
         else:
             unfitted = self.measured is None
-            measurement = law.kept(self.counts, k, planned=planned and unfitted)
+            measurement = law.truncated(self.counts, k, planned=planned and unfitted)
         return replace(
             self, labels=self.labels[:k], counts=counts, measured=measured, measurement=measurement
         )
@@ -206,8 +207,8 @@ class Release:
     def intervals(
         self, *, confidence: float = CONFIDENCE, kind: Intervals = "simultaneous"
     ) -> pd.DataFrame:
-        """Confidence intervals for the true counts, and the ranks these can have; post-processing,
-        costs nothing.
+        """Return confidence intervals for the true counts, and the ranks that these can have; it
+        is post-processing and costs nothing.
 
         Args:
             confidence: in (0, 1).
@@ -218,15 +219,15 @@ class Release:
                 these counts (by a selection with its own noise, or by name).
 
         Returns:
-            A data frame with the columns rank, label, low, high, rank_low, rank_high, all whole
-            numbers. The intervals are centred at the noisy counts before any fit, and cut at 0.
-            They are for the counts that were measured: where the release is ``capped``, those after
-            capping, and of the true counts only ``low`` holds (capping never raises a count; ranks
-            do not hold). Whatever ``kind`` says, *all* ranks hold together with probability
-            ``confidence``; ``attrs["ranks"]`` tells whether among the labels of the whole "domain",
-            which is what is given wherever it can be proven for every row, or among the "rows"
-            shown. Exact for independent noise up to integers and a relative error below 1e-6, which
-            only widens.
+            A data frame with the columns rank, label, low, high, rank_low, rank_high; all but the
+            label are whole numbers. The intervals are centred at the noisy counts before any fit,
+            and cut at 0. They hold for the counts that were measured. If the release is ``capped``,
+            these are the counts after capping, and for the true counts only ``low`` holds (capping
+            never raises a count; ranks do not hold). For every ``kind``, *all* ranks hold together
+            with probability ``confidence``. ``attrs["ranks"]`` says whether they are ranks in the
+            whole "domain", which is so wherever it can be proven for every row, or among the
+            "rows" shown. For independent noise the intervals are exact up to integers and a
+            relative error below 1e-6, which only widens them.
 
         Raises:
             InvalidParameter: when the mechanism released no counts; for kind="row" where the rows
@@ -234,19 +235,19 @@ class Release:
 
         Source: docs/notes/intervals.md; Benjamini-Yekutieli 2005 for the false coverage rate.
         """
-        if self.counts is None or self.measurement is None:
-            if self.counts is None:
-                why = "holds labels only"
-            else:
-                why = "does not say how its counts were measured"
-            raise InvalidParameter(f"intervals: this answer {why}")
+        if self.counts is None:
+            raise InvalidParameter("intervals: this answer holds labels only")
+        if self.measurement is None:
+            raise InvalidParameter(
+                "intervals: this answer does not say how its counts were measured"
+            )
         return interval_table(
             self.table[["rank", "label"]], self.measured_values, self.measurement, confidence, kind
         )
 
     @property
     def measured_values(self) -> np.ndarray[Any, Any]:
-        """The noisy counts before any fit, shape (rows,).
+        """Return the noisy counts before any fit, shape (rows,).
 
         Raises:
             InvalidParameter: when no counts were released.
@@ -257,10 +258,8 @@ class Release:
         return values
 
     def shown(self, *, confidence: float = CONFIDENCE) -> pd.DataFrame:
-        """Return the rows to display: ``table``, with the simultaneous intervals' low and high
-        where there are any.
-
-        Where there are, ``attrs["confidence"]`` says with which probability all of them hold.
+        """Return the rows to display: ``table``, with the columns low and high of the simultaneous
+        intervals if counts were released; ``attrs["confidence"]`` then is their confidence.
         """
         table = self.table
         if self.counts is None or self.measurement is None:
@@ -271,14 +270,11 @@ class Release:
         return table
 
     def plot(self, axes: Axes | None = None, *, confidence: float = CONFIDENCE) -> Axes:
-        """Bars of the counts with simultaneous error bars; needs the extra ``plots``.
+        """Draw bars of the counts with simultaneous error bars; return the Axes.
 
         Args:
             axes: matplotlib Axes to draw on; None = a new figure.
             confidence: of the error bars, in (0, 1).
-
-        Returns:
-            The Axes.
 
         Raises:
             InvalidParameter: when no counts were released, or matplotlib is missing.
@@ -303,11 +299,11 @@ class Release:
         return f"{markdown_table(headers, cells)}\n\n{remarks}\n"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the rows with bars and intervals, and what they cost."""
+        """Return HTML for notebooks: the rows with bars and intervals, and the footnotes."""
         return html_rows(self.shown()) + html_lines(self.remarks())
 
     def __str__(self) -> str:
-        """The rows with their error bars, what they cost as (ε, δ), and the remarks."""
+        """Return the rows with their error bars, the cost as (ε, δ), and the footnotes as text."""
         cost = f"cost: ({format_upper(self.epsilon, 4)}, {format_upper(self.delta)})-DP"
         table = self.shown().to_string(index=False)
         return "\n".join([table, cost, *self.remarks()])
@@ -316,29 +312,33 @@ class Release:
         """Return the footnotes of the table: the charge, the mechanism, the note, and whether a
         fixed seed was used.
         """
-        lines = [f"charge: {self.charge}", f"mechanism: {_name(self.mechanism)}"]
-        lines += [self.note] if self.note else []
+        lines = [f"charge: {self.charge}", f"mechanism: {_mechanism_text(self.mechanism)}"]
+        if self.note:
+            lines.append(self.note)
         lines += self.omissions()
         if self.seeded:
             return [*lines, "made with a fixed seed: not for production"]
         return lines
 
     def omissions(self) -> list[str]:
-        """Why rows may be missing for another reason than noise, in sentences; empty where there is
-        none.
+        """Return sentences that say why rows may be missing for another reason than noise; the
+        list is empty if there is no such reason.
         """
-        found = [self.missing] if self.missing else []
+        sentences = [self.missing] if self.missing else []
         if self.capped and self.sensitivity.l0 is not None:
-            found.append(
+            sentences.append(
                 f"Labels of users who have more than {numbered(self.sensitivity.l0, 'label')} may "
                 "be missing or rank lower: the rest of a user's labels was left out."
             )
-        return found
+        return sentences
 
     @property
     def table(self) -> pd.DataFrame:
-        """A data frame with the columns rank (from 1), label and, where counts were released,
-        count: whole numbers, as true counts are; ``to_dict`` has them as they were released.
+        """Return a data frame with the columns rank (from 1), label and, where counts were
+        released, count.
+
+        Counts are rounded to whole numbers, as true counts are; ``to_dict`` has them as they were
+        released.
         """
         import pandas as pd
 
@@ -347,16 +347,14 @@ class Release:
         rows = pd.DataFrame({"rank": ranks, "label": labels})
         if self.counts is None:
             return rows
-        return rows.assign(count=whole(self.counts))
+        return rows.assign(count=rounded(self.counts))
 
     def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas.DataFrame."""
+        """Return the table as a pandas.DataFrame."""
         return self.table
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe dictionary: rows, charge, mechanism with its parameters, sensitivity, seeded,
-        note.
-        """
+        """Return all but ``source`` as a dictionary that JSON can hold; ``from_dict`` reads it."""
         rows: list[dict[str, Any]] = []
         ranked = enumerate(self.labels, start=1)
         rows += [{"rank": rank, "label": to_plain(label)} for rank, label in ranked]
@@ -364,10 +362,7 @@ class Release:
             if column is not None:
                 for row, count in zip(rows, column.tolist(), strict=True):
                     row[name] = count
-        if self.measurement is None:
-            measurement = None
-        else:
-            measurement = self.measurement.to_dict()
+        measurement = None if self.measurement is None else self.measurement.to_dict()
         plain = {
             "rows": rows,
             "charge": str(self.charge),
@@ -387,32 +382,29 @@ class Release:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Release:
-        """The release that ``to_dict`` wrote; the mechanism comes back as its dictionary.
+        """Return the release that ``to_dict`` wrote; its mechanism is left as a dictionary.
 
         Raises:
-            InvalidParameter: for anything else.
+            InvalidParameter: for a dictionary that ``to_dict`` cannot have written.
         """
         try:
             rows = plain["rows"]
             sensitivity = dict(plain["sensitivity"])
             sensitivity.pop("name")
+            measurement = None
+            if plain.get("measurement") is not None:
+                measurement = Measurement.from_dict(plain["measurement"])
             return cls(
                 labels=tuple(from_plain(row["label"]) for row in rows),
-                counts=np.array([row["count"] for row in rows])
-                if rows and "count" in rows[0]
-                else None,
+                counts=_column(rows, "count"),
                 charge=Charge.parse(plain["charge"]),
                 mechanism=plain["mechanism"],
                 sensitivity=Sensitivity(**sensitivity),
                 seeded=plain["seeded"],
                 phases={name: Charge.parse(charge) for name, charge in plain["phases"].items()},
                 note=plain["note"],
-                measured=np.array([row["measured"] for row in rows])
-                if rows and "measured" in rows[0]
-                else None,
-                measurement=None
-                if plain.get("measurement") is None
-                else Measurement.from_dict(plain["measurement"]),
+                measured=_column(rows, "measured"),
+                measurement=measurement,
                 capped=plain.get("capped", False),
                 at_delta=plain.get("at_delta"),
                 missing=plain.get("missing", ""),
@@ -421,46 +413,49 @@ class Release:
             raise InvalidParameter("plain: not a release that to_dict wrote") from error
 
     def to_arrow(self) -> Any:
-        """The table as a pyarrow.Table; its schema metadata carries the charge.
+        """Return the table as a pyarrow.Table; its schema metadata carries the charge.
 
-        Labels of one type that Arrow knows keep it; others become text.
+        Labels that all have one type which Arrow knows keep it; other labels become text.
         """
-        pa = _needed("pyarrow")
-        rows = self.table
-        try:
-            if len({type(label) for label in self.labels}) == 1:
-                column = pa.array(self.labels)
-            else:
-                column = None
-        except (
-            pa.ArrowException,
-            ValueError,
-            TypeError,
-            OverflowError,
-        ):  # of a type or size that Arrow does not hold
-            column = None
-        if column is None:  # a column has one type: mixed labels become text
-            column = pa.array([label_text(label) for label in self.labels], pa.string())
-        others = rows.drop(columns="label")
+        pa = _imported("pyarrow")
+        column = self._arrow_labels(pa)
+        others = self.table.drop(columns="label")
         table = pa.Table.from_pandas(others, preserve_index=False).add_column(1, "label", column)
         metadata = {**(table.schema.metadata or {}), b"dptopk.charge": str(self.charge).encode()}
         return table.replace_schema_metadata(metadata)
 
+    def _arrow_labels(self, pa: ModuleType) -> object:
+        """Return the labels as a pyarrow.Array; ``pa`` is the module pyarrow."""
+        if len({type(label) for label in self.labels}) == 1:
+            try:
+                return pa.array(self.labels)
+            except (pa.ArrowException, ValueError, TypeError, OverflowError):
+                pass  # of a type or size that Arrow does not hold
+        return pa.array([label_text(label) for label in self.labels], pa.string())
+
     def to_polars(self) -> Any:
-        """The table as a polars.DataFrame."""
-        return _needed("polars").from_arrow(self.to_arrow())
+        """Return the table as a polars.DataFrame."""
+        return _imported("polars").from_arrow(self.to_arrow())
 
 
-def whole(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Counts as whole numbers: the nearest ones, halves to even; those beyond 2^62 stay as they
-    are.
+def rounded(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return counts as int64, rounded to the nearest integer, halves to even; if any is beyond
+    2^62, all are returned as they are.
     """
     if counts.dtype.kind != "f" or not (np.abs(counts) < 2.0**62).all():
         return counts
     return np.rint(counts).astype(np.int64)
 
 
-def _needed(module: str) -> Any:
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> np.ndarray[Any, Any] | None:
+    """Return the values of a name in all rows, shape (rows,); None if the first row has none."""
+    if not rows or name not in rows[0]:
+        return None
+    return np.array([row[name] for row in rows])
+
+
+def _imported(module: str) -> Any:
+    """Import an optional module; raise InvalidParameter, naming the extra, if it is missing."""
     try:
         return import_module(module)
     except ImportError:
@@ -468,7 +463,7 @@ def _needed(module: str) -> Any:
 
 
 def capped_note(sensitivity: Sensitivity) -> str:
-    """Explain what the caps of a histogram made from events mean for its counts."""
+    """Return a note that says what the caps of a histogram of events mean for its counts."""
     labels = "" if sensitivity.l0 is None else f"{describe_l0(sensitivity.l0)}, "
     together = "" if sensitivity.l1 is None else f", and {sensitivity.l1} in all"
     return (
@@ -479,8 +474,8 @@ def capped_note(sensitivity: Sensitivity) -> str:
     )
 
 
-def _name(mechanism: object) -> str:
-    """A mechanism, or the dictionary that it became, in one line."""
+def _mechanism_text(mechanism: object) -> str:
+    """Return a mechanism, or the dictionary that ``to_dict`` made of it, as one line of text."""
     if not isinstance(mechanism, Mapping):
         return str(mechanism)
     values = ", ".join(f"{name}={value}" for name, value in mechanism.items() if name != "name")
@@ -488,19 +483,21 @@ def _name(mechanism: object) -> str:
 
 
 def fields_to_json(value: Any) -> dict[str, Any]:
-    """A dataclass as a dictionary of its name and its fields, without optional ones that are
-    None.
+    """Return a dataclass as a dictionary of its class name and its fields, without fields that
+    are marked optional and are None.
     """
-    plain = {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
-    optional = {one.name for one in fields(value) if one.metadata.get("optional")}
-    unset = {name for name in optional if plain[name] is None}
-    stated_fields = {name: part for name, part in plain.items() if name not in unset}
-    return {"name": type(value).__name__} | stated_fields
+    plain = {"name": type(value).__name__}
+    for part in fields(value):
+        content = to_json(getattr(value, part.name))
+        if content is None and part.metadata.get("optional"):
+            continue
+        plain[part.name] = content
+    return plain
 
 
 def to_json(value: object) -> Any:  # noqa: PLR0911
-    """A value as JSON can hold it: by its own ``to_dict``, else a dataclass by its name and its
-    fields.
+    """Return a value as JSON can hold it: by its own ``to_dict`` if it has one, a dataclass by its
+    name and fields, and other objects as their text.
     """
     if isinstance(value, Mapping):
         return dict(value)

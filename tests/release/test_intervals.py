@@ -146,12 +146,12 @@ def test_values_far_below_do_not_widen_bounded_intervals():
     bound, values = measurement.noise.bound, np.array([900, 600, 500, 400])
 
     def passed(*values, of=measurement, rows=2):
-        return of.kept(np.array(values), rows, planned=True).passed
+        return of.truncated(np.array(values), rows, planned=True).passed
 
     assert passed(*values) == 2 + sum(values[2:] >= 600 - 4 * bound)
     assert passed(900, 600, 600 - 4 * bound, 100) == 3
     assert passed(900, 600, 601 - bound) == 3
-    twice = measurement.kept(np.array([900, 850, 849, 848, 100]), 3, planned=True)
+    twice = measurement.truncated(np.array([900, 850, 849, 848, 100]), 3, planned=True)
     assert twice.passed == 4
     assert passed(900, 850, 849, of=twice) == 4  # of what was left out, one may be shown
     assert passed(*values, of=SparseGaussian(sigma=5.0, delta=1e-6).measurement(ONE)) == 4

@@ -38,7 +38,7 @@ def misses(noise, truth, k, alpha, kind, reach=9):
         order = np.lexsort((np.arange(len(truth)), -values))
         gaps = tuple((values[order[0]] - values[order]).tolist())
         if gaps not in widths:
-            widths[gaps] = statement.kept(values[order], k, planned=True).half_width(alpha, kind, k)
+            widths[gaps] = statement.truncated(values[order], k, planned=True).half_width(alpha, kind, k)
         outside = np.abs(noises[order[:k]]) > widths[gaps]
         mass = float(np.prod(p[list(places)]))
         total += mass * (outside.any() if kind == "simultaneous" else outside.mean())
@@ -71,7 +71,7 @@ def box_misses(truth, k, alpha, kind, reach=10):
         order = np.lexsort((np.arange(3), -values))
         gaps = tuple((values[order[0]] - values[order]).tolist())
         if gaps not in widths:
-            widths[gaps] = statement.kept(values[order], k, planned=True).half_width(alpha, kind, k)
+            widths[gaps] = statement.truncated(values[order], k, planned=True).half_width(alpha, kind, k)
         outside = np.abs(noise[order[:k]]) > widths[gaps]
         total += float(weight) * (outside.any() if kind == "simultaneous" else outside.mean())
     return total
@@ -89,7 +89,7 @@ def test_box_noise_of_the_rows_shown_alone_does_not_cover(monkeypatch):
     """The mutant below, on box noise of 100 equal counts: the width of one is too small."""
     monkeypatch.setattr(Measurement, "_candidates", lambda self, within: 0)
     noise, rng, missed = BoxNoise(0.48, 101), np.random.default_rng(5), 0
-    width = Measurement(noise, 100, whole=True).kept(FLAT[:100], 1, planned=True)
+    width = Measurement(noise, 100, whole=True).truncated(FLAT[:100], 1, planned=True)
     most = width.half_width(0.1, "simultaneous", 1)
     for _ in range(300):
         side = round(noise.scale * rng.gamma(noise.power + 1))
@@ -100,9 +100,9 @@ def test_box_noise_of_the_rows_shown_alone_does_not_cover(monkeypatch):
 @pytest.mark.parametrize(("kind", "most"), [("simultaneous", 0.96), ("fcr", 0.85)])
 def test_bars_of_box_noise_are_narrower_where_counts_are_apart(kind, most):
     noise = BoxNoise(0.48, 101)
-    shown = Measurement(noise, 100, whole=True).kept(APART[:100], 5, planned=True)
+    shown = Measurement(noise, 100, whole=True).truncated(APART[:100], 5, planned=True)
     assert shown.half_width(0.05, kind, 5) <= most * smallest_width(noise, 100, 0.05)
-    flat = Measurement(noise, 100, whole=True).kept(FLAT[:100], 5, planned=True)
+    flat = Measurement(noise, 100, whole=True).truncated(FLAT[:100], 5, planned=True)
     assert flat.half_width(0.05, kind, 5) == smallest_width(noise, 100, 0.05)
 
 
@@ -113,7 +113,7 @@ def drawn(truth, k, alpha, kind, scale=6.0, draws=300):
     for _ in range(draws):
         noises = np.rint(rng.normal(scale=scale, size=len(truth))).astype(int)
         order = np.argsort(-(truth + noises), kind="stable")
-        shown = statement.kept((truth + noises)[order], k, planned=True)
+        shown = statement.truncated((truth + noises)[order], k, planned=True)
         width = shown.half_width(alpha, kind, k)
         outside = np.abs(noises[order[:k]]) > width
         missed.append(outside.any() if kind == "simultaneous" else outside.mean())
@@ -143,11 +143,11 @@ def test_the_rows_shown_are_not_all_that_may_be_largest(monkeypatch, kind):
 def test_rows_whose_number_the_values_chose_have_the_wide_intervals():
     statement = Measurement(GaussianNoise(6.0), 1000, whole=True)
     values = np.sort(APART)[::-1]
-    assert not statement.kept(values, 10, planned=False).near
-    planned = statement.kept(values, 10, planned=True)
+    assert not statement.truncated(values, 10, planned=False).near
+    planned = statement.truncated(values, 10, planned=True)
     assert planned.near
-    assert not planned.kept(values[:10], 4, planned=True).near
-    wide = statement.kept(values, 10, planned=False).half_width(0.05, "simultaneous", 10)
+    assert not planned.truncated(values[:10], 4, planned=True).near
+    wide = statement.truncated(values, 10, planned=False).half_width(0.05, "simultaneous", 10)
     assert wide == smallest_width(GaussianNoise(6.0), 1000, 0.05)
     assert planned.half_width(0.05, "simultaneous", 10) < 0.8 * wide
 
@@ -157,13 +157,13 @@ def test_what_is_far_out_is_paid_for():
     errors.
     """
     statement = Measurement(GaussianNoise(6.0), 1000, whole=True)
-    flat = statement.kept(FLAT, 10, planned=True)
+    flat = statement.truncated(FLAT, 10, planned=True)
     assert flat.half_width(0.05, "simultaneous", 10) == smallest_width(
         GaussianNoise(6.0), 1000, 0.05
     )
     noise = GaussianNoise(600.0)
     apart = np.array([10**6] * 10 + [0] * 990)
-    two = Measurement(noise, 1000, whole=True).kept(apart, 10, planned=True)
+    two = Measurement(noise, 1000, whole=True).truncated(apart, 10, planned=True)
     assert two.half_width(0.05, "fcr", 10) == smallest_width(noise, 1, 0.045)
     assert smallest_width(noise, 1, 0.045) > smallest_width(noise, 1, 0.05)
     within, width = smallest_width(noise, 1000, 0.005), two.half_width(0.05, "simultaneous", 10)
