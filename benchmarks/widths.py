@@ -135,7 +135,7 @@ def on_all_labels() -> Iterator[str]:
                 order = np.argsort(-(true + noise), kind="stable")
                 values, errors = (true + noise)[order], np.abs(noise[order])
                 for k, kind in product(ROWS, KINDS):
-                    shown = Measurement(law, labels, whole=True).kept(values, k, planned=True)
+                    shown = Measurement(law, labels, whole=True).truncated(values, k, planned=True)
                     width = shown.half_width(ALPHA, kind, k)
                     outside = errors[:k] > width
                     miss = outside.any() if kind == "simultaneous" else outside.mean()

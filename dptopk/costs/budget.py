@@ -10,18 +10,18 @@ from dptopk.errors import InvalidParameter
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Budget:
-    """A total guarantee: everything together stays (epsilon, delta)-DP, or rho-zCDP but for
-    failures.
+    """A total guarantee: all answers together are (epsilon, delta)-DP, or rho-zCDP except for a
+    probability of failure.
 
     Args:
         epsilon: the total ε, finite and above 0.
-        delta: the total δ, in [0, 1). With rho: the δ at which ε is reported, half of it for
-            failures.
+        delta: the total δ, in [0, 1). With rho: the δ at which ε is reported, of which half is the
+            probability of failure.
         rho: instead of epsilon: the total ρ of zero-concentrated DP, finite and above 0.
 
     Raises:
         InvalidParameter: on values outside these ranges, and unless exactly one of epsilon and rho
-            is given; also where ``epsilon`` is read of a budget in ρ.
+            is given; also when the attribute ``epsilon`` of a budget in ρ is read.
 
     >>> Budget(2, 1e-6), Budget(rho=0.5)
     (Budget(epsilon=2.0, delta=1e-06), Budget(rho=0.5, delta=0.0))
@@ -36,13 +36,15 @@ class Budget:
     ) -> None:
         if (epsilon is None) == (rho is None):
             raise InvalidParameter("a budget has exactly one of epsilon and rho")
-        total = {"_epsilon": None if epsilon is None else validate.positive(epsilon=epsilon)}
-        total["rho"] = None if rho is None else validate.positive(rho=rho)
-        validate.assign(self, delta=validate.probability(delta=delta), **total)
+        if epsilon is not None:
+            epsilon = validate.positive(epsilon=epsilon)
+        if rho is not None:
+            rho = validate.positive(rho=rho)
+        validate.assign(self, delta=validate.probability(delta=delta), _epsilon=epsilon, rho=rho)
 
     @property
     def epsilon(self) -> float:
-        """The total ε."""
+        """Return the total ε; raise InvalidParameter for a budget in ρ."""
         if self._epsilon is None:
             raise InvalidParameter(
                 f"budget must be in epsilon and delta here, got {self}", parameter="budget"
@@ -50,17 +52,19 @@ class Budget:
         return self._epsilon
 
     def terms(self) -> list[float | None]:
-        """Return JSON: [ε, δ], or [null, δ, ρ]; ``of_terms`` reads it."""
+        """Return the budget as JSON holds it: [ε, δ], or [null, δ, ρ]; ``of_terms`` reads it."""
         if self.rho is None:
             return [self._epsilon, self.delta]
         return [None, self.delta, self.rho]
 
     @classmethod
     def of_terms(cls, terms: list[float]) -> Budget:
-        """The budget that ``terms`` wrote."""
-        epsilon, delta, *rho = terms
-        return cls(epsilon, delta, rho=rho[0] if rho else None)
+        """Return the budget that ``terms`` wrote."""
+        epsilon, delta, *others = terms
+        (rho,) = others or (None,)
+        return cls(epsilon, delta, rho=rho)
 
     def __repr__(self) -> str:
+        """Return the call that makes this budget."""
         total = f"epsilon={self._epsilon}" if self.rho is None else f"rho={self.rho}"
         return f"Budget({total}, delta={self.delta})"

@@ -1,4 +1,4 @@
-"""Charge: the multiset of costs, with a mass of bad events, that a release carries."""
+"""Charge: what a release has cost, a multiset of costs and a mass of bad events."""
 
 from __future__ import annotations
 
@@ -59,18 +59,17 @@ class Charge:
         if costs is not None and not isinstance(costs, Mapping):
             raise InvalidParameter("costs must be a mapping from cost to count")
         validate.instance(bool, adaptive=adaptive)
-        kept = {}
+        checked = {}
         for cost, times in (costs or {}).items():
             if type(cost) not in _RANK:
                 raise InvalidParameter(
                     f"costs must map costs such as PureDP(0.1) to counts, got the key {cost!r}"
                 )
-            kept[cost] = validate.count(count=times, at_least=0)
+            checked[cost] = validate.count(count=times, at_least=0)
+        ordered = {cost: checked[cost] for cost in sorted(checked, key=_order) if checked[cost]}
         validate.assign(
             self,
-            costs=MappingProxyType(
-                {cost: kept[cost] for cost in sorted(kept, key=_order) if kept[cost]}
-            ),
+            costs=MappingProxyType(ordered),
             delta=validate.probability(delta=delta),
             adaptive=adaptive,
             neighbours=validate.member(NEIGHBOURS, neighbours=neighbours),
@@ -80,29 +79,32 @@ class Charge:
         return hash((tuple(self.costs.items()), self.delta, self.adaptive, self.neighbours))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the text, because a mapping proxy cannot be pickled."""
         return Charge.parse, (str(self),)
 
     def __iter__(self) -> Iterator[tuple[Cost, int]]:
+        """Yield each cost with its multiplicity, in the order of the text."""
         return iter(self.costs.items())
 
     def __bool__(self) -> bool:
+        """Return False for a charge of nothing."""
         return bool(self.costs) or self.delta > 0
 
     @property
     def count(self) -> int:
-        """Number of costs, with multiplicity."""
+        """Return the number of costs, with multiplicity."""
         return sum(self.costs.values())
 
     def of(self, *cost_types: type[OneType]) -> dict[OneType, int]:
-        """The costs of the given types with their counts."""
+        """Return the costs of the given types with their multiplicities."""
         return {cost: times for cost, times in self.costs.items() if isinstance(cost, cost_types)}
 
     def join(*charges: Charge) -> Charge:
-        """The charge of running everything in ``charges``; deltas add, rounded up; adaptive if any
-        of them is.
+        """Return the charge of everything in ``charges`` together; deltas are added, rounded up,
+        and it is adaptive if any of them is.
 
-        ``Charge.join(one, other)`` and ``one.join(other)`` are the same: a charge that is asked is
-        the first of them.
+        It can be called on the class and on a charge: ``Charge.join(a, b)`` and ``a.join(b)`` are
+        the same.
 
         Raises:
             IncompatibleCosts: when the charges are stated for different neighbour relations.
@@ -117,21 +119,25 @@ class Charge:
         costs: Counter[Cost] = Counter()
         for charge in charges:
             costs.update(dict(charge.costs))
-        relations = relations or {charges[0].neighbours if charges else "add_remove"}
         delta = sum_up([charge.delta for charge in charges])
         adaptive = any(charge.adaptive for charge in charges)
-        return Charge(costs, delta=delta, adaptive=adaptive, neighbours=relations.pop())
+        neighbours: Neighbours = "add_remove"
+        if relations:
+            neighbours = relations.pop()
+        elif charges:  # all of them are charges of nothing
+            neighbours = charges[0].neighbours
+        return Charge(costs, delta=delta, adaptive=adaptive, neighbours=neighbours)
 
     def times(self, repetitions: int) -> Charge:
-        """The charge of ``repetitions`` independent runs; the same as joining that many copies."""
+        """Return the charge of ``repetitions`` independent runs, that of joining as many copies."""
         repetitions = validate.count(repetitions=repetitions, at_least=0)
         costs = {cost: times * repetitions for cost, times in self}
         delta = sum_up({self.delta: repetitions})
         return Charge(costs, delta=delta, adaptive=self.adaptive, neighbours=self.neighbours)
 
     def includes(self, used: Charge) -> bool:
-        """Whether ``used`` is part of this charge: no cost occurs more often, no larger δ, no
-        further assumption.
+        """Return whether ``used`` is a part of this charge: no cost occurs in it more often, its δ
+        is no larger, it is not adaptive unless this charge is, and neighbours are the same.
 
         >>> from dptopk.costs import BoundedRange, PureDP
         >>> Charge({BoundedRange(0.1): 25}, delta=1e-9).includes(Charge({BoundedRange(0.1): 8},
@@ -140,30 +146,35 @@ class Charge:
         """
         if not used:
             return True
-        covered = all(times <= self.costs.get(cost, 0) for cost, times in used)
-        part = covered and used.delta <= self.delta
-        return part and used.adaptive <= self.adaptive and used.neighbours == self.neighbours
+        if used.neighbours != self.neighbours or used.delta > self.delta:
+            return False
+        if used.adaptive and not self.adaptive:
+            return False
+        return all(times <= self.costs.get(cost, 0) for cost, times in used)
 
     def minus(self, used: Charge) -> Charge:
-        """The costs of this charge that ``used`` leaves over, without any delta; none if ``used``
-        is not a part of it.
+        """Return the costs of this charge that ``used`` does not have, without any delta; a charge
+        of nothing if ``used`` has costs that this one has not.
 
         >>> from dptopk.costs import BoundedRange, PureDP
         >>> print(Charge({BoundedRange(0.1): 25}, delta=1e-9).minus(Charge({BoundedRange(0.1):
         ...     8}, delta=1e-9)))
         17*BR(0.1)
         """
-        left = {cost: times - used.costs.get(cost, 0) for cost, times in self}
-        enough = min(left.values(), default=0) >= 0
-        if enough and used.costs.keys() <= left.keys():
-            return Charge(left, adaptive=self.adaptive, neighbours=self.neighbours)
+        remaining = {cost: times - used.costs.get(cost, 0) for cost, times in self}
+        enough = min(remaining.values(), default=0) >= 0
+        if enough and used.costs.keys() <= remaining.keys():
+            return Charge(remaining, adaptive=self.adaptive, neighbours=self.neighbours)
         return Charge({}, neighbours=self.neighbours)
 
     def __str__(self) -> str:
+        """Return the text that ``parse`` reads, such as "25*BR(0.1) + delta(1e-07) [adaptive]"."""
         terms = [f"{times}*{cost}" if times > 1 else str(cost) for cost, times in self]
         if self.delta:
             terms.append(f"delta({self.delta!r})")
-        flags = ["adaptive"] * self.adaptive
+        flags: list[str] = []
+        if self.adaptive:
+            flags.append("adaptive")
         if self.neighbours != "add_remove":
             flags.append(self.neighbours)
         written = " + ".join(terms) or "0"
@@ -176,8 +187,8 @@ class Charge:
 
     @staticmethod
     def parse(text: str) -> Charge:
-        """Read what str() writes; spellings BR, DP, ADP, GDP, DGauss, ZCDP, CDP, MultiDP or the
-        class names.
+        """Return the charge that a text describes, as str() writes it; costs are named BR, DP, ADP,
+        GDP, DGauss, ZCDP, CDP, MultiDP, ... or by their class names.
 
         Args:
             text: terms joined by ``+``, such as ``"25*BR(0.1) + DP(0.3) + ZCDP(0.07) + delta(1e-7)
@@ -192,14 +203,14 @@ class Charge:
 
 
 def charge_of(value: Charge | Cost | str | Iterable[Charge | Cost | str]) -> Charge:
-    """The charge that a value stands for.
+    """Return the charge that a value stands for.
 
     Args:
-        value: a Charge; a cost; text as for ``Charge.parse``; or a list of these, all of them
-            together.
+        value: a Charge, a cost, a text as for ``Charge.parse``, or a list of these, which are
+            joined.
 
     Raises:
-        InvalidParameter: on anything else, a mapping among them: that is ``Charge(costs)``.
+        InvalidParameter: on anything else; a mapping must be given as ``Charge(costs)``.
 
     >>> from dptopk.costs import PureDP
     >>> print(charge_of(["25*BR(0.1)", PureDP(0.3)]))
@@ -212,7 +223,7 @@ def charge_of(value: Charge | Cost | str | Iterable[Charge | Cost | str]) -> Cha
     if isinstance(value, str):
         return Charge.parse(value)
     if isinstance(value, list | tuple):
-        return Charge.join(*(charge_of(one) for one in value))
+        return Charge.join(*map(charge_of, value))
     raise InvalidParameter(
         "charge must be a Charge, a cost, text such as '25*BR(0.1)', or a list of these, "
         f"got {type(value).__name__}",
@@ -221,4 +232,5 @@ def charge_of(value: Charge | Cost | str | Iterable[Charge | Cost | str]) -> Cha
 
 
 def _order(cost: Cost) -> tuple[int, tuple[Any, ...]]:
+    """Return the sort key of a cost: the place of its type in COST_TYPES, then its parameters."""
     return _RANK[type(cost)], tuple(getattr(cost, field.name) for field in fields(cost))

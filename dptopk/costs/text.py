@@ -1,8 +1,8 @@
-"""Reading a charge from text: what str() writes, and what people write by hand.
+"""The reading of a charge from text, as str() or a person writes it.
 
-Everything ambiguous is refused, because a cost that is read as a smaller one is a privacy bug: an
-unknown or repeated name, ``1,000`` or ``1_000`` for a thousand, a number that underflows to 0. Time
-is linear.
+Ambiguous text is refused, because reading a smaller cost than was meant is a privacy bug: an
+unknown or repeated name, ``1,000`` or ``1_000`` for a thousand, a number that underflows to 0.
+Reading takes linear time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from dptopk._internal.rounding import sum_up
 from dptopk.costs.types import COST_TYPES, ApproxDP, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
 
-# Spellings of the cost types, in lower case.
-_SPELLINGS: dict[str, type[Cost]] = {
-    spelling.lower(): cost_type
-    for cost_type in COST_TYPES
-    for spelling in (cost_type.__name__, cost_type.symbol, *cost_type.spellings)
-}
-_WHOLE = re.compile(r"(?P<terms>[^\[\]]*)(?:\[(?P<flags>[^\[\]]*)\]\s*)?")
+
+def _spellings() -> dict[str, type[Cost]]:
+    """Return the cost types by all their names, in lower case."""
+    types: dict[str, type[Cost]] = {}
+    for cost_type in COST_TYPES:
+        for spelling in (cost_type.__name__, cost_type.symbol, *cost_type.spellings):
+            types[spelling.lower()] = cost_type
+    return types
+
+
+_SPELLINGS = _spellings()
+_CHARGE = re.compile(r"(?P<terms>[^\[\]]*)(?:\[(?P<flags>[^\[\]]*)\]\s*)?")
 _TERM = re.compile(
     r"\s*(?:(?P<times>[0-9]{1,4000})\s*\*\s*)?(?P<name>[A-Za-z_]+)\s*\((?P<arguments>[^()]*)\)\s*"
 )
@@ -45,29 +50,28 @@ class ChargeArguments(TypedDict):
 
 
 def read_charge(text: str) -> ChargeArguments:
-    """The arguments of the Charge that a text stands for."""
-    whole = _WHOLE.fullmatch(text) if isinstance(text, str) else None
-    if whole is None:
+    """Return the arguments of the Charge that a text stands for.
+
+    Raises:
+        InvalidParameter: when the text cannot be read, or a parameter is outside its range.
+    """
+    charge = _CHARGE.fullmatch(text) if isinstance(text, str) else None
+    if charge is None:
         raise InvalidParameter(
             f"charge must be text such as '25*BR(0.1) + DP(0.3)', got {str(text)[:_SHOWN]!r}"
         )
     costs: dict[Cost, int] = {}
     deltas: dict[float, int] = {}
-    for match in _terms(whole["terms"]):
+    for match in _terms(charge["terms"]):
         term = match[0].strip()
         times = int(match["times"] or 1)
         if match["name"].lower() == "delta":
             delta = _number(match["arguments"], term)
             deltas[delta] = deltas.get(delta, 0) + times
         else:
-            try:
-                cost = _read_cost(match["name"], match["arguments"], term)
-            except InvalidParameter as error:
-                if str(error).startswith("charge"):
-                    raise InvalidParameter(str(error)) from None
-                raise InvalidParameter(f"charge: {term[:_SHOWN]!r}: {error}") from None
+            cost = _cost_of_term(match["name"], match["arguments"], term)
             costs[cost] = costs.get(cost, 0) + times
-    adaptive, neighbours = _read_flags(whole["flags"] or "")
+    adaptive, neighbours = _read_flags(charge["flags"] or "")
     return {
         "costs": costs,
         "delta": sum_up(deltas),
@@ -76,20 +80,33 @@ def read_charge(text: str) -> ChargeArguments:
     }
 
 
+def _cost_of_term(name: str, arguments: str, term: str) -> Cost:
+    """Return the cost of a term; an error names the term."""
+    try:
+        return _read_cost(name, arguments, term)
+    except InvalidParameter as error:
+        if str(error).startswith("charge"):
+            raise InvalidParameter(str(error)) from None
+        raise InvalidParameter(f"charge: {term[:_SHOWN]!r}: {error}") from None
+
+
 def _read_flags(text: str) -> tuple[bool, Neighbours]:
-    """Whether a charge is adaptive, and its relation of neighbours."""
+    """Return whether a charge is adaptive, and its neighbour relation, given its flags without
+    the brackets.
+    """
     flags = {flag.strip() for flag in text.split(",")} - {""}
     relations = [relation for relation in NEIGHBOURS if relation in flags]
     if flags - {"adaptive", *relations} or len(relations) > 1:
         raise InvalidParameter(
             f"charge: unknown flags [{text}]; known: adaptive, {', '.join(NEIGHBOURS)}"
         )
-    return "adaptive" in flags, relations[0] if relations else "add_remove"
+    neighbours = relations[0] if relations else "add_remove"
+    return "adaptive" in flags, neighbours
 
 
 def _terms(text: str) -> list[re.Match[str]]:
-    """The terms between the plus signs; '0' alone and '' are the empty charge."""
-    found: list[re.Match[str]] = []
+    """Return the matches of the terms between the plus signs; '0' alone and '' have none."""
+    terms: list[re.Match[str]] = []
     at = 0
     while text.strip() not in {"", "0"}:
         match = _TERM.match(text, at)
@@ -98,14 +115,19 @@ def _terms(text: str) -> list[re.Match[str]]:
             raise InvalidParameter(
                 f"charge: cannot read the term at {shown!r}; write terms as 25*BR(0.1)"
             )
-        found.append(match)
+        terms.append(match)
         if match.end() == len(text):
             break
         at = match.end() + 1
-    return found
+    return terms
 
 
 def _number(text: str, term: str) -> float:
+    """Return the number that a text stands for; ``term`` is named in errors.
+
+    Raises:
+        InvalidParameter: for another text, or a number that would be read as 0.
+    """
     shown = f"charge: {text.strip()[:_SHOWN]!r} in {term[:_SHOWN]!r}"
     if not _NUMBER.fullmatch(text):
         raise InvalidParameter(f"{shown} is not a number")
@@ -116,6 +138,11 @@ def _number(text: str, term: str) -> float:
 
 
 def _whole_number(text: str, term: str) -> int:
+    """Return the integer that a text stands for; ``term`` is named in errors.
+
+    Raises:
+        InvalidParameter: for another text, a fraction, or a number above 10^300.
+    """
     _number(text, term)
     exact = Decimal(text.strip())
     if exact != exact.to_integral_value() or exact.adjusted() > 300:
@@ -126,6 +153,7 @@ def _whole_number(text: str, term: str) -> int:
 
 
 def _read_cost(name: str, arguments: str, term: str) -> Cost:
+    """Return the cost with this name and these arguments between its parentheses."""
     cost_type = _SPELLINGS.get(name.lower())
     if cost_type is None:
         known = ", ".join(known.symbol for known in COST_TYPES)
@@ -142,9 +170,18 @@ def _read_cost(name: str, arguments: str, term: str) -> Cost:
 
 
 def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str, float]:
-    """The parameters of a cost by name: ``name=value``, or by position before any that is named."""
+    """Return the parameters of a cost by name.
+
+    Args:
+        cost_type: the type of the cost.
+        parts: ``value``, for parameters in their order, or ``name=value``, after these.
+        term: the text of the cost, which errors name.
+
+    Raises:
+        InvalidParameter: for unknown, repeated or missing parameters.
+    """
     known = {field.name: field for field in fields(cost_type)}
-    found: dict[str, float] = {}
+    parameters: dict[str, float] = {}
     in_order = True
     listed = ", ".join(known)
     for place, part in enumerate(parts):
@@ -155,19 +192,19 @@ def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str,
             )
         in_order = in_order and match["name"] is None
         name = match["name"] or (list(known)[place] if in_order else "")
-        if name not in known or name in found:
+        if name not in known or name in parameters:
             if name:
-                what = f"{name!r} is unknown or repeated"
+                reason = f"{name!r} is unknown or repeated"
             else:
-                what = "a parameter without a name after one with a name"
+                reason = "a parameter without a name after one with a name"
             raise InvalidParameter(
-                f"charge: {what} in {term[:_SHOWN]!r}; the parameters are {listed}"
+                f"charge: {reason} in {term[:_SHOWN]!r}; the parameters are {listed}"
             )
         read = _whole_number if known[name].type == "int" else _number
-        found[name] = read(match["value"], term)
+        parameters[name] = read(match["value"], term)
     missing = [
-        name for name, field in known.items() if name not in found and field.default is MISSING
+        name for name, field in known.items() if field.default is MISSING and name not in parameters
     ]
     if missing:
         raise InvalidParameter(f"charge: {', '.join(missing)} missing in {term[:_SHOWN]!r}")
-    return found
+    return parameters

@@ -1,9 +1,9 @@
-"""The primitive privacy costs: what one mechanism promises for neighbouring data sets.
+"""The primitive privacy costs: the guarantees that one mechanism gives for neighbouring data sets.
 
 A cost is a plain, validated value (docs/theorems.md lists the statements and the worst-case pairs).
-What the accounting knows about a type of cost (what it implies, its pair, its log-MGF, ...) stands
-in one module of ``dptopk.accounting.cost_models``. There is no ``+`` on costs, because two
-bounded-range costs are not a bounded-range cost: costs are gathered in a Charge.
+The properties of a type of cost that accounting uses (what it implies, its pair, its log-MGF, ...)
+are in one module of ``dptopk.accounting.cost_models``. There is no ``+`` on costs, because two
+bounded-range costs are not a bounded-range cost: costs are collected in a Charge.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dptopk.errors import InvalidParameter
 class Cost:
     """Base of the closed union of primitive costs.
 
-    ``symbol`` is the short name used by Charge.parse and str(); ``spellings`` are others that
-    Charge.parse takes.
+    ``symbol`` is the short name that str() writes and Charge.parse reads; ``spellings`` are other
+    names that Charge.parse reads.
     """
 
     symbol: ClassVar[str]
@@ -34,6 +34,7 @@ class Cost:
         validate.parameters(self)
 
     def _arguments(self) -> str:
+        """Return the parameters as text, as they are written between parentheses."""
         return ", ".join(repr(getattr(self, field.name)) for field in fields(self))
 
     def __str__(self) -> str:
@@ -58,8 +59,8 @@ class BoundedRange(Cost):
     """ε-bounded range (DR19): for each pair of neighbours the loss lies in [t-ε, t] for some t in
     [0, ε].
 
-    The cost of one exponential mechanism (one Gumbel selection). It implies ε-DP, and ε-DP implies
-    2ε-BR.
+    It is the cost of one exponential mechanism (one Gumbel selection). It implies ε-DP, and ε-DP
+    implies 2ε-BR.
     """
 
     symbol: ClassVar[str] = "BR"
@@ -99,7 +100,9 @@ class ZCDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class GaussianDP(Cost):
-    """μ-Gaussian DP: no easier to tell apart than N(0, 1) from N(mu, 1); mu = shift / standard
+    """μ-Gaussian DP: neighbours are no easier to tell apart than N(0, 1) from N(mu, 1).
+
+    Gaussian noise on a number that one user moves by at most a shift has mu = shift / standard
     deviation.
     """
 
@@ -110,8 +113,8 @@ class GaussianDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussianDP(Cost):
-    """The discrete Gaussian on the integers, scale σ (absolute), moved by an integer of at most
-    ``shift``.
+    """The cost of discrete Gaussian noise, P[n] ∝ e^{-n²/(2 scale²)}, on an integer that one user
+    moves by at most ``shift``.
 
     The pair at the largest shift dominates (the pmf is log-concave), in both directions.
     """
@@ -124,11 +127,11 @@ class DiscreteGaussianDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class DiscreteLaplaceDP(Cost):
-    """The discrete Laplace law P[n] ∝ e^{-|n|/scale} on the integers, moved by an integer of at
-    most ``shift``.
+    """The cost of discrete Laplace noise, P[n] ∝ e^{-|n|/scale}, on an integer that one user moves
+    by at most ``shift``.
 
-    A mechanism may charge one for each group of values that its noise is added to when one user
-    moves the values of the group by integers whose absolute values add up to at most ``shift``
+    A mechanism may charge one such cost for each group of values that its noise is added to, if one
+    user moves the values of the group by integers whose absolute values add up to at most ``shift``
     (docs/notes/discrete-laplace.md). It implies (shift/scale)-DP and costs less; with shift = 1 it
     is PureDP(1/scale).
     """
@@ -141,10 +144,11 @@ class DiscreteLaplaceDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class LaplaceDP(Cost):
-    """The Laplace law of density ∝ e^{-|x|/scale} on the reals, moved by at most ``shift``, a real
-    number.
+    """The cost of continuous Laplace noise of density ∝ e^{-|x|/scale} on a real number that one
+    user moves by at most ``shift``.
 
-    For what others release: our own noise is discrete. It implies (shift/scale)-DP and costs less;
+    It is for the releases of other software: noise of this package is discrete. It implies
+    (shift/scale)-DP and costs less;
     the pair at the largest shift dominates, in both directions (docs/notes/discrete-laplace.md,
     "The continuous law").
     """
@@ -164,13 +168,13 @@ class LaplaceDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class SparseGaussianDP(Cost):
-    """Counts of private labels with discrete Gaussian noise of this scale (absolute), shown above
-    ``threshold`` only.
+    """The cost of counts of private labels with discrete Gaussian noise of this scale, of which
+    those above ``threshold`` are shown.
 
     One user moves at most ``labels`` counts, each by an integer of at most ``shift``; a label that
     nobody else has is shown with the small probability P[noise > threshold - shift], or moves like
-    any other. The statement is that of the largest δ over all ways in which both can happen, at
-    several hundred ε's (docs/notes/sparse-gaussian.md).
+    any other. The guarantee is the largest δ over all numbers of labels of the two kinds, at
+    several hundred values of ε (docs/notes/sparse-gaussian.md).
 
     Raises:
         InvalidParameter: also when threshold < shift.
@@ -190,14 +194,14 @@ class SparseGaussianDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class LabelCoinsDP(Cost):
-    """Private labels shown by coins: each by its own count alone, and nothing else of it is
-    released.
+    """The cost of showing private labels by independent coins, whose probabilities depend on the
+    label's own count alone, and of releasing nothing else.
 
-    The chance of the next level is the largest with a Rényi divergence of ``order`` of at most
-    ``divergence`` in both directions, but for a share ``first``, the chance of a label that one
-    user alone has. One user moves at most ``labels`` labels by one level each. The statement is
-    that of the largest δ over all their levels, at one to several hundred ε's
-    (docs/notes/partition-selection.md).
+    The probability of the first level, of a label that one user alone has, is ``first``. That of
+    each next level is the largest one with a Rényi divergence of ``order`` of at most
+    ``divergence`` in both directions from the level before, but for a share ``first``. One user
+    moves at most ``labels`` labels by one level each. The guarantee is the largest δ over all
+    their levels, at up to several hundred values of ε (docs/notes/partition-selection.md).
 
     Raises:
         InvalidParameter: unless order > 1, divergence > 0 and 0 < first < 1/2.
@@ -220,8 +224,7 @@ class LabelCoinsDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class ExponentialClockDP(Cost):
-    """An exponential clock whose rate one user changes by a factor in [1, e^ε], or anything that
-    costs no more.
+    """The cost of an exponential clock whose rate one user changes by a factor in [1, e^ε].
 
     For x >= 0, δ(x) <= (1 - e^{-ε}) e^{-(x + ε)κ}, κ = 1/(e^ε - 1), for both orders of the
     neighbours. A race of clocks, such as Gumbel top-k, costs one for each clock that a user can
@@ -250,10 +253,10 @@ class ApproxDP(Cost):
 
 
 def checked_pairs(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """(ε, δ) pairs with the ranges of ``ApproxDP`` checked.
+    """Return (ε, δ) pairs as floats, after a check of their ranges.
 
-    A mechanism on labels states hundreds of them: floats are looked at all at once, and one by one
-    only where one of them is refused, so that it is named.
+    A mechanism on labels states hundreds of pairs. So floats are checked all at once, and one by
+    one only if one of them is refused, so that the message can name it.
 
     Raises:
         InvalidParameter: as ``ApproxDP`` does.
@@ -272,7 +275,7 @@ def checked_pairs(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 @dataclass(frozen=True, slots=True)
 class MultiDP(Cost):
-    """Several (ε_i, δ_i) statements that one mechanism satisfies at once (Cadir-Najib-Shkel 2026).
+    """Several (ε_i, δ_i) guarantees that one mechanism gives at once (Cadir-Najib-Shkel 2026).
 
     ``constraints`` is kept sorted by falling ε, without repetitions.
     """
@@ -296,8 +299,8 @@ class MultiDP(Cost):
         return ", ".join(f"{epsilon!r}:{delta!r}" for epsilon, delta in self.constraints)
 
 
-# In the order in which str() lists them. A new type stands here and has a module in
-# dptopk.accounting.cost_models.
+# The types in the order in which str() lists costs. A new type is added here and has its model in a
+# module of dptopk.accounting.cost_models.
 COST_TYPES: tuple[type[Cost], ...] = (
     PureDP, BoundedRange, ExponentialClockDP, ApproxDP, MultiDP, DiscreteLaplaceDP, LaplaceDP,
     GaussianDP,

@@ -1,82 +1,126 @@
-"""Counts as callers have them, read as 64-bit integers: nothing is rounded, and no message shows a
-count.
+"""The reading of counts in the forms that callers have: as 64-bit integers, without rounding, and
+with messages that show no count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dptopk.errors import InvalidParameter
 
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
 # Counts stay below 2^62, so that count + threshold + noise never overflows an int64.
 LARGEST_COUNT = 2**62
-# What libraries call the column of counts that they make.
+# The names that libraries give to a column of counts.
 COUNTS = {"count", "counts", "count_star()", "len"}
+
+
+def _pandas_columns(frame: pd.DataFrame) -> list[Any]:
+    """Return the columns of a pandas data frame as series."""
+    return [frame.iloc[:, place] for place in range(len(frame.columns))]
+
+
+def _polars_columns(frame: pl.DataFrame) -> list[Any]:
+    """Return the columns of a polars data frame as lists."""
+    return [column.to_list() for column in frame.get_columns()]
+
+
+def _arrow_columns(table: pa.Table) -> list[Any]:
+    """Return the columns of an Arrow table as lists."""
+    return [column.to_pylist() for column in table.itercolumns()]
+
+
+def _struct_columns(structs: pa.StructArray) -> list[Any]:
+    """Return the fields of an Arrow array of structs, which ``value_counts()`` makes, as lists."""
+    return [column.to_pylist() for column in structs.flatten()]
+
+
+def _duckdb_columns(relation: duckdb.DuckDBPyRelation) -> list[Any]:
+    """Return the columns of a DuckDB relation as sequences."""
+    rows = relation.fetchall()
+    if not rows:
+        return [[] for _ in relation.columns]
+    return list(zip(*rows, strict=True))
 
 
 # How the columns of a table are read, by a method that only tables of its library have.
 _COLUMNS: dict[str, Callable[[Any], list[Any]]] = {
-    "iloc": lambda frame: [frame.iloc[:, place] for place in range(len(frame.columns))],  # pandas
-    "get_columns": lambda frame: [column.to_list() for column in frame.get_columns()],  # polars
-    "itercolumns": lambda table: [column.to_pylist() for column in table.itercolumns()],  # Arrow
-    "flatten": lambda structs: [
-        column.to_pylist() for column in structs.flatten()
-    ],  # Arrow's value_counts()
-    "fetchall": lambda relation: (
-        list(zip(*relation.fetchall(), strict=True)) or [[] for _ in relation.columns]
-    ),  # DuckDB
+    "iloc": _pandas_columns,
+    "get_columns": _polars_columns,
+    "itercolumns": _arrow_columns,
+    "flatten": _struct_columns,
+    "fetchall": _duckdb_columns,
     "to_pyarrow": lambda table: _columns(table.to_pyarrow()),  # Ibis
     "collect": lambda lazy: _columns(lazy.collect()),  # polars, lazy
 }
 
 
 def pairs_of(data: Any) -> tuple[Any, Any]:
-    """Labels and counts of a dict, a list of pairs, ``value_counts()``, or a table of two columns,
-    labels first.
+    """Return the labels and the counts of a dict, a list of pairs, ``value_counts()``, or a table
+    of two columns, labels first; both have the shape (n,) and are not yet checked.
 
     Raises:
-        InvalidParameter: for anything else, saying what to make of it.
+        InvalidParameter: for anything else; the message says what to give instead.
     """
     if isinstance(data, Mapping):
         return list(data.keys()), list(data.values())
-    if isinstance(data, list | tuple) and all(
-        isinstance(pair, list | tuple) and len(pair) == 2 for pair in data
-    ):
+    if _is_list_of_pairs(data):
         return [label for label, _ in data], [count for _, count in data]
-    if hasattr(data, "iloc") and not hasattr(data, "columns"):  # a pandas series
-        if type(data.index).__name__ == "RangeIndex" and data.index.name is None:
-            raise InvalidParameter(
-                "labels: the series has row numbers alone; value_counts() counts a column of events"
-            )
-        if data.index.nlevels == 1:
-            index = data.index.get_level_values(0)
-        else:
-            index = data.index
-        return index.tolist(), data.to_numpy()
+    if hasattr(data, "iloc") and not hasattr(data, "columns"):
+        return _pairs_of_series(data)
     columns = _columns(data)
     if len(columns) != 2:
-        wanted = (
-            f"a table must have two columns, labels and counts; this one has "
-            f"{len(columns)}; choose two"
-        )
         raise InvalidParameter(
-            f"labels: {wanted}, or use dptopk.datasets.events_histogram if each row is an event"
+            f"labels: a table must have two columns, labels and counts; this one has "
+            f"{len(columns)}; choose two, or use dptopk.datasets.events_histogram if each row is "
+            "an event"
         )
-    first, second = (str(name).lower() in COUNTS for name in _names(data) or ("", ""))
-    if first and not second:
+    first_name, second_name = _names(data) or ("", "")
+    first_is_counts = str(first_name).lower() in COUNTS
+    second_is_counts = str(second_name).lower() in COUNTS
+    if first_is_counts and not second_is_counts:
         raise InvalidParameter(
             "labels: the first column has the name of counts; give the labels first, counts second"
         )
-    return list(columns[0]), columns[1]
+    labels, counts = columns
+    return list(labels), counts
+
+
+def _is_list_of_pairs(data: object) -> bool:
+    """Return whether a value is a list or tuple whose items are all pairs."""
+    if not isinstance(data, list | tuple):
+        return False
+    return all(isinstance(item, list | tuple) and len(item) == 2 for item in data)
+
+
+def _pairs_of_series(series: pd.Series[Any]) -> tuple[Any, Any]:
+    """Return the labels and counts of a pandas series, which has the labels as its index.
+
+    Raises:
+        InvalidParameter: for a series that has only row numbers.
+    """
+    index = series.index
+    if type(index).__name__ == "RangeIndex" and index.name is None:
+        raise InvalidParameter(
+            "labels: the series has row numbers alone; value_counts() counts a column of events"
+        )
+    if index.nlevels == 1:  # also of a MultiIndex, whose labels would be tuples of one
+        index = index.get_level_values(0)
+    return index.tolist(), series.to_numpy()
 
 
 def _names(data: Any) -> list[Any]:
-    """Return what the columns of a table are called; [] where asking would run a query, or there
-    are no names.
+    """Return the names of a table's columns; [] if it has none, or reading them would run a
+    query.
     """
     if hasattr(data, "collect"):
         return []
@@ -85,11 +129,17 @@ def _names(data: Any) -> list[Any]:
 
 
 def _columns(data: Any) -> list[Any]:
+    """Return the columns of a table of any of the known libraries.
+
+    Raises:
+        InvalidParameter: for anything else.
+    """
     for method, read in _COLUMNS.items():
-        if hasattr(data, method) and (
-            method != "flatten" or "struct" in str(getattr(data, "type", ""))
-        ):
-            return read(data)
+        if not hasattr(data, method):
+            continue
+        if method == "flatten" and "struct" not in str(getattr(data, "type", "")):
+            continue  # other arrays have that method too
+        return read(data)
     raise InvalidParameter(
         "counts must be given, or labels with their counts: a dict, a Counter, a list of "
         "(label, count) pairs, "
@@ -98,8 +148,10 @@ def _columns(data: Any) -> list[Any]:
     )
 
 
-def _one_by_one(counts: ArrayLike) -> NDArray[Any]:
-    """Counts as an array in which no integer was rounded because another count is a float."""
+def _unrounded(counts: ArrayLike) -> NDArray[Any]:
+    """Return counts as an array in which no integer was rounded because another count is a
+    float.
+    """
     array = np.asarray(counts)
     mixed = array.dtype.kind == "f" and isinstance(counts, list | tuple)
     if mixed:
@@ -108,13 +160,13 @@ def _one_by_one(counts: ArrayLike) -> NDArray[Any]:
 
 
 def whole_counts(counts: ArrayLike) -> NDArray[np.int64]:
-    """Counts as int64, shape (n,).
+    """Return counts as int64, shape (n,).
 
     Raises:
-        InvalidParameter: for whatever is not a whole number in [0, 2^62): fractions, NaN, missing
-        values, texts.
+        InvalidParameter: for anything but whole numbers in [0, 2^62): fractions, NaN, missing
+            values, texts.
     """
-    array = _one_by_one(counts)
+    array = _unrounded(counts)
     if array.ndim != 1:
         hint = (
             "for a data frame of counts use Histogram.from_pandas, for a table of events "
@@ -144,7 +196,13 @@ def whole_counts(counts: ArrayLike) -> NDArray[np.int64]:
 
 
 def _from_objects(array: NDArray[Any]) -> NDArray[Any]:
-    """Python integers or missing values in an object array, as a numeric array."""
+    """Return the numbers of an object array as int64, shape (n,).
+
+    A number below -1 becomes -1, which the caller refuses too, so that it fits 64 bits.
+
+    Raises:
+        InvalidParameter: for missing values, texts, truth values, fractions and large numbers.
+    """
     import pandas as pd
 
     if pd.isna(array).any():

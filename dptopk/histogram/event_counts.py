@@ -1,5 +1,5 @@
-"""The histogram of events together with one that finds their labels, under a cap on labels per
-user.
+"""Two histograms of the same events: one of all events, and one under a cap on labels per user,
+which finds the labels.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from typing import Any
 
 from dptopk.histogram.histogram import Histogram, Sensitivity
 
-WEIGHT = 100  # of a user's only label; of d labels each has isqrt(WEIGHT² // d)
-# The profile of users: in a cell are those who have more labels than its number, and not more than
-# the next one.
+# The weight of a user's only label; each of d labels has the weight isqrt(WEIGHT² // d).
+WEIGHT = 100
+# The profile of users by their number of labels: a cell has those with more labels than its number
+# and at most the next number.
 CELLS = (0, 1, 2, 5, 10, 20, 60, 250)
-NARROW = (5, 10, 20, 60)  # the caps of further counts beside a profile
+# The caps at which counts are taken when there is a profile, from which one is chosen later.
+NARROW = (5, 10, 20, 60)
 
 
 class EventCounts(Histogram):
@@ -20,13 +22,12 @@ class EventCounts(Histogram):
 
     Attributes:
         under_cap: the histogram of the events of at most l0 labels of each user, or the sums of
-            their users' weights; which labels of a user, is decided by this user's own rows
-            (docs/notes/two-phases.md).
-        profile: how many users are in each of CELLS, by their number of labels; None where it was
-            not asked for.
-        narrow: beside a profile: cap -> the counts of the events under that cap, of the same
-            labels, in integers as narrow as hold them; ``under(cap).counts`` has 64 bits, for
-            arithmetic.
+            their users' weights. Which labels of a user remain depends on this user's own rows
+            alone (docs/notes/two-phases.md).
+        profile: how many users are in each of CELLS, by their number of labels; None if it was not
+            requested.
+        narrow: with a profile, by cap: the counts of the same labels under that cap, in the
+            narrowest integers that hold them; ``under(cap).counts`` has 64 bits, for arithmetic.
     """
 
     under_cap: Histogram
@@ -41,8 +42,8 @@ class EventCounts(Histogram):
         profile: Histogram | None = None,
         narrow: dict[int, Any] | None = None,
     ) -> EventCounts:
-        """These histograms as one: of the same users' events, whole and, but for a profile,
-        private.
+        """Return these histograms as one; they must be of the same users' events and complete, and
+        have private labels, except for the profile.
         """
         histogram = cls.__new__(cls)
         histogram.__dict__.update(
@@ -51,12 +52,14 @@ class EventCounts(Histogram):
         return histogram
 
     def under(self, cap: int) -> Histogram:
-        """The histogram of the events under one of the narrow caps."""
+        """Return the histogram of the events under one of the caps of ``narrow``."""
         return self.recounted(self.narrow[cap], Sensitivity(l0=cap))
 
 
 def finding_sensitivity(labels_per_user: int, per_label_cap: int, *, weights: bool) -> Sensitivity:
-    """The sensitivity of the histogram that finds labels."""
+    """Return the sensitivity of the histogram that finds labels: of counts under caps, or of sums
+    of weights.
+    """
     if weights:
         return Sensitivity(linf=WEIGHT, l0=labels_per_user, l2=WEIGHT)
     return Sensitivity(linf=per_label_cap, l0=labels_per_user)

@@ -1,5 +1,5 @@
-"""Histogram (label -> count) and Sensitivity: what a private query runs on, and how far one user
-can move it.
+"""Histogram, which maps labels to counts, and Sensitivity, which bounds how far one user can move
+it.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class Sensitivity:
         linf: τ from 1 to 2^62, the most by which one user moves one count.
         l0: Δ from 1 to 2^62, the most labels that one user touches; None = unrestricted.
         neighbours: "add_remove" (one user added or removed) or "replace_one".
-        l2: of sums of weights instead of counts: a user of d labels adds at most isqrt(l2² // d) to
-            each, so that what one user adds has a Euclidean norm of at most l2. None: counts. Sums
-            of weights find labels, and are never shown as counts.
+        l2: for sums of weights instead of counts: a user of d labels adds at most isqrt(l2² // d)
+            to each, so that what one user adds has a Euclidean norm of at most l2. None: counts.
+            Sums of weights find labels and are never shown as counts.
         l1: t from linf to 2^62, the most that one user adds to all counts together; None = only
             what linf and l0 imply. A user of a total of t touches at most t labels, so that ``l0``
             becomes at most t. Only a cut of each user's own contributions before counting, such as
             ``events_histogram(..., total_per_user=t)``, makes it true.
 
     Raises:
-        InvalidParameter: on values outside these ranges, and for l1 beside l2.
+        InvalidParameter: on values outside these ranges, and if both l1 and l2 are given.
 
     >>> Sensitivity(linf=10, l1=25)
     Sensitivity(linf=10, l0=25, neighbours='add_remove', l1=25)
@@ -78,37 +78,38 @@ class Sensitivity:
         validate.assign(self, l0=self.touched(self.l1))
 
     def __repr__(self) -> str:
+        """Return the text of a dataclass, with l2 and l1 only where they are given."""
         weighted = "" if self.l2 is None else f", l2={self.l2}"
         capped = "" if self.l1 is None else f", l1={self.l1}"
         known = f"linf={self.linf}, l0={self.l0}, neighbours={self.neighbours!r}"
         return f"Sensitivity({known}{weighted}{capped})"
 
     def touched(self, labels: int | None = None) -> int | None:
-        """The most labels among ``labels`` that one user touches: min(Δ, labels); None when neither
-        is known.
+        """Return how many of ``labels`` labels one user touches at most: min(Δ, labels); None when
+        neither number is known.
         """
         bounds = [bound for bound in (self.l0, labels) if bound is not None]
         return min(bounds, default=None)
 
     def total(self, touched: int) -> int:
-        """The most that one user adds to ``touched`` counts together: min(t, τ·touched)."""
+        """Return the most that one user adds to ``touched`` counts together: min(t, τ·touched)."""
         most = self.linf * touched
         if self.l1 is None:
             return most
         return min(self.l1, most)
 
     def squares(self, touched: int) -> int:
-        """The most that the squares of what one user adds to ``touched`` counts sum to.
+        """Return the largest sum of squares of what one user adds to ``touched`` counts.
 
         With at most τ at each and t together that is ⌊t/τ⌋ τ² + (t mod τ)²: moving a unit from a
         smaller part to a larger one raises the sum of squares.
         """
-        whole, rest = divmod(self.total(touched), self.linf)
-        return whole * self.linf**2 + rest**2
+        full_moves, remainder = divmod(self.total(touched), self.linf)
+        return full_moves * self.linf**2 + remainder**2
 
     def plain(self) -> dict[str, int | str | None]:
-        """The fields as JSON holds them; ``l1`` only where it is given, as records before it
-        were.
+        """Return the fields as JSON holds them; ``l1`` appears only where it is given, so that
+        records from before it was introduced stay the same.
         """
         known: dict[str, int | str | None] = {
             "linf": self.linf,
@@ -121,8 +122,8 @@ class Sensitivity:
         return known | {"l1": self.l1}
 
     def covers(self, other: Sensitivity) -> bool:
-        """Whether a proof for this sensitivity holds for the other: no user changes more there than
-        here.
+        """Return whether a guarantee for this sensitivity also holds for the other one, because no
+        user can change more there than here.
         """
         if (other.neighbours, other.l2 is None) != (self.neighbours, self.l2 is None):
             return False
@@ -138,7 +139,7 @@ class Sensitivity:
 class Histogram:
     """A histogram and what is known about it in advance; it cannot be changed.
 
-    Its memory is its own, but for an array of texts (NumPy's StringDType) that was given read-only.
+    Arrays are copied, except for a read-only array of texts (NumPy's StringDType).
 
     Args:
         labels: distinct labels, shape (n,): any hashable values, kept as the objects they are; None
@@ -152,17 +153,17 @@ class Histogram:
         sensitivity: how far one user can move the counts.
         domain: "private" (the labels come from the data), "public" (the label set is known to all),
             or the public labels themselves: then they are the rows, in this order, with count 0
-            where none is given, and what lies outside is left out. A ``range`` may be of any
-            length.
+            where none is given, and other labels are left out. A ``range`` may be of any length.
         domain_size: for a public domain with labels=None or absent_label: its size, at most 2^62,
             if it may be larger than n; labels that are not listed have count 0.
-        absent_label: names the labels of a public domain that is too large to be written down: the
-            label of index 0 <= i < domain_size in the *whole* domain, the rows' labels among them,
-            all different. Neither may depend on which labels have a row.
+        absent_label: a function that names the labels of a public domain that is too large to be
+            written down: it takes an index 0 <= i < domain_size in the *whole* domain and returns
+            its label; all labels differ, and the rows' labels are among them. Neither the function
+            nor domain_size may depend on which labels have a row.
         complete: False when the rows are the top of a longer histogram (by count, ties by label).
-        limit: of an incomplete histogram, how many rows were asked for; fewer came if there were no
-            more labels. Known beforehand, unlike the number of rows; that is the default, which is
-            right when there certainly were more labels.
+        limit: for an incomplete histogram, how many rows were requested; there are fewer rows if
+            there were no more labels. Unlike the number of rows it is known beforehand. The default
+            is the number of rows, which is right when there certainly were more labels.
         capped: whether contributions above the sensitivity were cut off to make these counts;
             releases then say so.
 
@@ -211,16 +212,16 @@ class Histogram:
             raise InvalidParameter(f"complete must be True or False, got {complete!r}")
         if counts is None:
             labels, counts = pairs_of(labels)
-        found = whole_counts(counts)
+        numbers = whole_counts(counts)
         rows = labels if isinstance(labels, StoredLabels | None) else as_labels(labels)
         naming: Callable[[int], Any] | None
-        if rows is not None and len(rows) != len(found):
+        if rows is not None and len(rows) != len(numbers):
             raise InvalidParameter("labels and counts must have the same length")
-        limit = _limit(limit, rows=len(found), complete=bool(complete))
+        limit = _limit(limit, rows=len(numbers), complete=bool(complete))
         if isinstance(domain, str):
             kind = "public" if labels is None else validate.member(DOMAINS, domain=domain)
             size, naming = _unlisted(
-                domain_size, absent_label, kind=kind, rows=len(found), numbered=labels is None
+                domain_size, absent_label, kind=kind, rows=len(numbers), numbered=labels is None
             )
         else:
             if rows is None or domain_size is not None or absent_label is not None or not complete:
@@ -228,36 +229,38 @@ class Histogram:
                     "domain: public labels are given with labels and counts of a whole histogram"
                 )
             kind = "public"
-            rows, found, naming = _within(np.asarray(rows), found, domain)
+            rows, numbers, naming = _within(np.asarray(rows), numbers, domain)
             size = len(rows) if naming is None else len(domain)
-        for array in (found, rows):
+        for array in (numbers, rows):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         self.__dict__.update(
-            counts=found, sensitivity=sensitivity, domain=kind, domain_size=size,
+            counts=numbers, sensitivity=sensitivity, domain=kind, domain_size=size,
             complete=bool(complete), limit=limit,
             capped=bool(capped), identity=uuid.uuid4().hex, _labels=rows, _naming=naming,
         )  # fmt: skip
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse, because a histogram cannot be changed."""
         raise AttributeError(f"a Histogram cannot be changed: {name}")
 
     def __delattr__(self, name: str) -> None:
+        """Refuse, because a histogram cannot be changed."""
         raise AttributeError(f"a Histogram cannot be changed: {name}")
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Histogram:
-        """Itself, as it cannot be changed; NumPy 2.0 crashes where it copies an array of its texts
-        in depth.
+        """Return this histogram itself, because it cannot be changed; NumPy 2.0 crashes when it
+        copies an array of its own texts deeply.
         """
         return self
 
     @classmethod
     def from_pandas(cls, df: pd.DataFrame, *, label: str, count: str, **options: Any) -> Histogram:
-        """The histogram in two columns of a data frame; ``options`` are those of Histogram.
+        """Return the histogram in two columns of a data frame; ``options`` are those of Histogram.
 
-        A column has one type. Where pandas chose it by looking at the data (1 and 2 become 1.0 and
-        2.0 beside a 2.5) labels were changed before they came here: read label columns as text, or
-        with a type of your own.
+        A column has one type. If pandas chose it by looking at the data (1 and 2 become 1.0 and 2.0
+        if there is a 2.5), labels were changed before they came here: read label columns as text,
+        or with a type of your choice.
 
         Raises:
             InvalidParameter: when a column does not exist, and as Histogram does.
@@ -271,8 +274,8 @@ class Histogram:
         """Return the same rows under a sensitivity that allows one user larger changes.
 
         Raises:
-            InvalidParameter: when the claim allows less than this histogram's, or has other
-            neighbours.
+            InvalidParameter: when the sensitivity allows less than this histogram's, or has other
+                neighbours.
         """
         if not sensitivity.covers(self.sensitivity):
             raise InvalidParameter(f"sensitivity: {sensitivity} does not cover {self.sensitivity}")
@@ -281,20 +284,25 @@ class Histogram:
         return wider
 
     def recounted(self, counts: Array, sensitivity: Sensitivity) -> Histogram:
-        """Return a private histogram of other counts, cut off at a bound, of those of the labels
-        that have some.
+        """Return a private histogram of the same labels with other counts, which were capped;
+        labels whose new count is 0 are left out.
+
+        Args:
+            counts: the new counts, int64, shape (n,).
+            sensitivity: how far one user moves them.
         """
-        there = counts > 0
-        labels = self.unread_labels if there.all() else self.unread_labels[there]
+        present = counts > 0
+        labels = self.unread_labels if present.all() else self.unread_labels[present]
         if isinstance(labels, np.ndarray):
-            labels.flags.writeable = False  # is not copied
-        return Histogram(labels, counts[there], sensitivity=sensitivity, capped=True)
+            labels.flags.writeable = False  # a read-only array is not copied
+        return Histogram(labels, counts[present], sensitivity=sensitivity, capped=True)
 
     def __len__(self) -> int:
-        """Number of rows (for a private domain this number is itself private)."""
+        """Return the number of rows (for a private domain this number is itself private)."""
         return len(self.counts)
 
     def __repr__(self) -> str:
+        """Return a text that shows public facts only, never labels, counts or their number."""
         size = f", domain_size={self.domain_size}" if self.domain == "public" else ""
         return (
             f"Histogram(domain={self.domain!r}{size}, complete={self.complete}, "
@@ -303,7 +311,7 @@ class Histogram:
 
     @cached_property
     def labels(self) -> Array:
-        """The labels of the rows, shape (n,): integers, objects, or texts of events as NumPy's
+        """Return the labels of the rows, shape (n,): int64, objects, or texts of events as NumPy's
         StringDType.
         """
         if self._labels is None:
@@ -312,8 +320,8 @@ class Histogram:
 
     @property
     def unread_labels(self) -> Array | StoredLabels:
-        """The labels of the rows, to choose some of them: those that an engine stores are not read
-        before.
+        """Return the labels of the rows, shape (n,); labels that a database engine stores are not
+        read before some of them are chosen.
         """
         if isinstance(self._labels, StoredLabels):
             return self._labels
@@ -321,72 +329,70 @@ class Histogram:
 
     @property
     def absent(self) -> int:
-        """Number of public labels that are not listed, all with count 0."""
+        """Return the number of public labels without a row, all with count 0."""
         return self.domain_size - len(self.counts)
 
     @property
     def listed(self) -> bool:
-        """Whether every label of a public domain can be addressed: all are rows, or they are
-        numbered.
+        """Return whether ``label_at`` knows every label of a public domain: all labels have rows,
+        or they are the integers 0, 1, ...
         """
         return self._naming is None
 
     def label_at(self, index: int) -> Label:
-        """The label of row ``index``; where labels are numbered, of any index of the domain."""
+        """Return the label of row ``index``; if labels are numbered, of any index of the domain."""
         if self._labels is None:
             return index
-        return self._labels[index : index + 1].tolist()[0]
+        (label,) = self._labels[index : index + 1].tolist()
+        return label
 
     def named(self, index: int) -> Label:
-        """The label of index 0 <= i < domain_size in the whole of a public domain that is not
-        listed.
+        """Return the label of index 0 <= i < domain_size in the whole of a public domain, as
+        ``absent_label`` names it.
         """
         if self._naming is None:
             return self.label_at(index)
         return self._naming(index)
 
     def whole(self) -> tuple[Array, Array]:
-        """All labels of a public domain and their counts, shape (domain_size,): the rows first if
-        they are listed.
+        """Return all labels of a public domain and their counts, shape (domain_size,) each; the
+        rows come first if they are listed.
         """
-        if self._naming is None:
-            pad = np.zeros(self.absent, dtype=np.int64)
-            if self._labels is not None:
-                numbered = self.labels
-            else:
-                numbered = np.arange(self.domain_size)
-            return numbered, np.concatenate([self.counts, pad]) if self.absent else self.counts
-        names = [self.named(index) for index in range(self.domain_size)]
-        return as_labels(names), self.count_of(names)
+        if self._naming is not None:
+            names = [self.named(index) for index in range(self.domain_size)]
+            return as_labels(names), self.count_of(names)
+        labels = np.arange(self.domain_size) if self._labels is None else self.labels
+        if not self.absent:
+            return labels, self.counts
+        return labels, np.concatenate([self.counts, np.zeros(self.absent, dtype=np.int64)])
 
     def count_of(self, labels: Sequence[Any]) -> Array:
-        """The count of each of the given labels, 0 for a label that has no row."""
+        """Return the counts of the given labels, int64, shape (len(labels),); 0 for a label
+        without a row.
+        """
         rows = self.positions(labels)
-        found = self.counts[rows] if len(self) else np.zeros_like(rows)
-        return np.where(rows >= 0, found, 0)
+        counts = self.counts[rows] if len(self) else np.zeros_like(rows)
+        return np.where(rows >= 0, counts, 0)
 
     def top_rows(self, d: int) -> Array:
-        """Rows of the d largest counts among the present labels (count > 0), largest first, ties in
-        label order.
+        """Return the row indices of the d largest counts among the present labels (count > 0),
+        largest first, ties in label order; fewer than d if fewer labels are present.
 
-        Linear time apart from the d rows themselves; labels are compared only where counts are
-        tied.
-
-        Returns:
-            At most d row indices; fewer when fewer labels are present.
+        It takes linear time, plus the time to sort the d rows; labels are compared only where
+        counts are tied.
         """
         if 0 < d < len(self.counts):
             cut = max(int(np.partition(self.counts, -d)[-d]), 1)
             candidates = np.flatnonzero(self.counts >= cut)
         else:
             candidates = np.flatnonzero(self.counts > 0)
-        tied = None if self._labels is None else self._labels[candidates]
-        chosen: Array = candidates[descending(self.counts[candidates], tied)]
-        return chosen[: max(d, 0)]
+        labels = None if self._labels is None else self._labels[candidates]
+        ordered: Array = candidates[descending(self.counts[candidates], labels)]
+        return ordered[: max(d, 0)]
 
     def outside(self, labels: Sequence[Any]) -> bool:
-        """Whether one of the labels is not in the public domain; decided by the domain, not by the
-        counts.
+        """Return whether one of the labels is known not to be in the public domain; that depends
+        on the domain, not on the counts.
         """
         if self.domain == "private":
             return False
@@ -394,39 +400,47 @@ class Histogram:
             return not all(type(label) is int and 0 <= label < self.domain_size for label in labels)
         if self._naming is None:
             return bool((self.positions(labels) < 0).any())
-        return isinstance(self._naming, _Range) and not all(map(self._naming.__contains__, labels))
+        if not isinstance(self._naming, _Range):
+            return False  # a function that names labels cannot say which ones there are
+        return any(label not in self._naming for label in labels)
 
     def positions(self, labels: Sequence[Any]) -> Array:
-        """Row of each of the given labels, shape (len(labels),); -1 for a label that has no row."""
+        """Return the row of each given label, int64, shape (len(labels),); -1 for a label without
+        a row.
+
+        Raises:
+            InvalidParameter: for labels that are repeated or cannot be compared.
+        """
         labels = listed(labels)
         check_distinct(labels)
-        wanted = {identity(label): place for place, label in enumerate(labels)}
         if isinstance(self._labels, StoredLabels):
             return self._labels.positions(labels)
+        place_of = {identity(label): place for place, label in enumerate(labels)}
         rows = np.full(len(labels), -1, dtype=np.int64)
         if self._labels is None or self._labels.dtype.kind == "i":
-            labels_of_int64 = [label for label in wanted if type(label) is int and label in INT64]
-            if self._labels is None:
-                found = [
-                    (label, label) for label in labels_of_int64 if 0 <= label < len(self.counts)
-                ]
-            else:
-                at = np.flatnonzero(
-                    np.isin(self._labels, np.array(labels_of_int64, dtype=np.int64))
-                )
-                found = list(zip(self._labels[at].tolist(), at.tolist(), strict=True))
-            for label, row in found:
-                rows[wanted[label]] = row
+            integers = [label for label in place_of if type(label) is int and label in INT64]
+            for label, row in self._rows_of_integers(integers):
+                rows[place_of[label]] = row
             return rows
         for row, label in enumerate(self._labels):
-            place = wanted.get(identity(label))
+            place = place_of.get(identity(label))
             if place is not None:
                 rows[place] = row
         return rows
 
+    def _rows_of_integers(self, labels: list[int]) -> list[tuple[int, int]]:
+        """Return the pairs (label, row) of those of the given 64-bit integers that have a row,
+        where the labels of all rows are integers.
+        """
+        if self._labels is None:
+            return [(label, label) for label in labels if 0 <= label < len(self.counts)]
+        wanted = np.array(labels, dtype=np.int64)
+        rows = np.flatnonzero(np.isin(self.labels, wanted))
+        return list(zip(self.labels[rows].tolist(), rows.tolist(), strict=True))
+
 
 class _Range:
-    """Names of a domain that is a range of integers."""
+    """The labels of a public domain that is a range of integers: index -> label."""
 
     def __init__(self, domain: range) -> None:
         self.domain = domain
@@ -435,31 +449,44 @@ class _Range:
         return self.domain[index]
 
     def __contains__(self, label: Label) -> bool:
+        """Return whether a label is an integer of the range; 1.0 and True are not."""
         return type(label) is int and label in self.domain
 
 
 def _within(
     rows: Array, counts: Array, domain: Sequence[Any] | Array | pd.Series[Any]
 ) -> tuple[Array, Array, _Range | None]:
-    """Rows and counts of the public labels, and the names of labels that have no row, where not all
-    are listed.
+    """Restrict labels and counts to a public domain.
+
+    Args:
+        rows: the labels, shape (n,).
+        counts: their counts, int64, shape (n,).
+        domain: the public labels.
+
+    Returns:
+        Labels and counts of the rows: all public labels, in their order, and None; or, for a
+        range, only the given labels that are in it, and the function that names all of it.
+
+    Raises:
+        InvalidParameter: when the domain is not a collection of distinct labels.
     """
     if isinstance(domain, range):
         names = _Range(domain)
         validate.count(domain_size=len(domain), at_least=0)
-        kept = np.array([label in names for label in rows.tolist()], dtype=bool)
-        return rows[kept], counts[kept], names
+        inside = np.array([label in names for label in rows.tolist()], dtype=bool)
+        return rows[inside], counts[inside], names
     try:
         public = as_labels(domain)
     except InvalidParameter as error:
         raise InvalidParameter(
             f"domain must be 'private', 'public' or the public labels: {error}"
         ) from None
-    place = {identity(label): row for row, label in enumerate(public.tolist())}
-    places = np.array([place.get(identity(label), -1) for label in rows.tolist()], dtype=np.int64)
-    whole = np.zeros(len(public), dtype=np.int64)
-    whole[places[places >= 0]] = counts[places >= 0]
-    return public, whole, None
+    place_of = {identity(label): place for place, label in enumerate(public.tolist())}
+    places = np.array([place_of.get(identity(label), -1) for label in rows.tolist()], np.int64)
+    public_counts = np.zeros(len(public), dtype=np.int64)
+    inside = places >= 0
+    public_counts[places[inside]] = counts[inside]
+    return public, public_counts, None
 
 
 def _unlisted(
@@ -470,7 +497,19 @@ def _unlisted(
     rows: int,
     numbered: bool,
 ) -> tuple[int, Callable[[int], Any] | None]:
-    """The size of the domain, and how labels without a row are named."""
+    """Return the size of the domain, and the function that names labels without a row (None if all
+    are listed or numbered).
+
+    Args:
+        size: the domain_size that was given, or None.
+        absent_label: the function that was given, or None.
+        kind: "private" or "public".
+        rows: how many labels have a row.
+        numbered: whether labels are the integers 0, 1, ...
+
+    Raises:
+        InvalidParameter: for arguments that do not go together.
+    """
     if absent_label is not None and not callable(absent_label):
         raise InvalidParameter("absent_label must be a function from index to label")
     if size is None:
@@ -490,10 +529,10 @@ def _unlisted(
 
 
 def descending(values: Array, labels: Array | StoredLabels | None = None) -> Array:
-    """The permutation that sorts integer values downwards, ties in label order (None: in the order
-    given).
+    """Return the permutation that sorts integer values in descending order, shape (n,); ties are in
+    label order, or in the given order if ``labels`` is None.
 
-    Labels are compared only inside runs of equal values.
+    Labels are compared only among equal values.
 
     >>> descending(np.array([3, 5, 3]), np.array(["b", "c", "a"], dtype=object)).tolist()
     [1, 2, 0]
@@ -511,7 +550,11 @@ def descending(values: Array, labels: Array | StoredLabels | None = None) -> Arr
 
 
 def _limit(limit: int | None, *, rows: int, complete: bool) -> int | None:
-    """Rows asked for, None when all were."""
+    """Return how many rows of an incomplete histogram were requested; None for a complete one.
+
+    Raises:
+        InvalidParameter: for a limit below the number of rows, or of a complete histogram.
+    """
     if complete:
         if limit is not None:
             raise InvalidParameter(

@@ -1,10 +1,10 @@
-"""Labels as they were given: what is done to one label depends on that label alone.
+"""The comparison, ordering and writing of labels, in which each label is treated by itself.
 
-A rule that looked at all labels together (one type for a whole column, say) would let one user's
-label change what is released about everybody's, at no charge. So labels stay the objects they are;
-they are compared, ordered, written down and read back one by one. Only an array whose type the
-caller fixed beforehand, or integers throughout, is held as an array of integers, which shows
-nowhere.
+A rule that looks at all labels together (such as one type for a whole column) would let one user's
+label change what is released about all others, without a charge. So labels stay the objects that
+were given; they are compared, ordered, written down and read back one by one. Only an array whose
+type the caller fixed beforehand, or labels that are all integers, are held as an array of integers,
+which no release shows.
 """
 
 from __future__ import annotations
@@ -30,42 +30,41 @@ Json: TypeAlias = dict[str, Any] | list[Any] | str | int | float | bool | None
 TEXT = np.dtypes.StringDType()
 INT64 = range(-(2**63), 2**63)
 _REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
-_ADDRESS = re.compile(
-    r" at 0x[0-9a-fA-F]+"
-)  # in the text that Python gives an object without one of its own
+# A memory address, in the text that Python gives an object whose class defines no text.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def listed(labels: Any) -> list[Any]:
-    """Labels as a list of their own, each as it was given; a NumPy scalar becomes the Python value
-    it stands for.
+    """Return labels as a new list, each as it was given, except that a NumPy scalar becomes the
+    Python value it stands for.
 
     Args:
         labels: a list, array, series, iterator or any other one-dimensional collection with an
             order.
 
     Raises:
-        InvalidParameter: for one text, a table, a set or a mapping, and what cannot be iterated.
+        InvalidParameter: for a single text, a table, a set, a mapping, or what cannot be iterated.
     """
     if isinstance(labels, str | bytes):
         raise InvalidParameter("labels must be a sequence of labels, not one text")
     table = getattr(labels, "ndim", 1) != 1 or hasattr(labels, "columns")
     if table or isinstance(labels, set | frozenset | Mapping) or not isinstance(labels, Iterable):
         raise InvalidParameter(f"labels must be a sequence of labels, got {type(labels).__name__}")
-    if (
-        isinstance(labels, np.ndarray) and labels.dtype.kind not in "mM"
-    ):  # whose tolist gives bare integers
-        found: list[Any] = labels.tolist()
+    # The tolist of NumPy's dates and time spans (kinds m and M) may give bare integers.
+    if isinstance(labels, np.ndarray) and labels.dtype.kind not in "mM":
+        values: list[Any] = labels.tolist()
         if labels.dtype.kind == "O":
-            return [_own(label) for label in found]
-        return found
+            return [_python_value(label) for label in values]
+        return values
     if hasattr(labels, "to_pylist"):  # Arrow
         return list(labels.to_pylist())
-    return [_own(label) for label in labels]
+    return [_python_value(label) for label in labels]
 
 
-def _own(label: Label) -> Label:
-    """The Python value of a NumPy scalar; dates and spans of NumPy stay, since theirs may be a bare
-    number.
+def _python_value(label: Label) -> Label:
+    """Return the Python value of a NumPy scalar, and any other label as it is.
+
+    NumPy's dates and time spans stay as they are, because their Python value may be a bare number.
     """
     if isinstance(label, np.generic) and not isinstance(label, np.datetime64 | np.timedelta64):
         return label.item()
@@ -73,65 +72,87 @@ def _own(label: Label) -> Label:
 
 
 def as_labels(labels: Any) -> np.ndarray[Any, Any]:
-    """Distinct labels as an array of their own: int64 if all are integers, else objects; shape
-    (n,).
+    """Return distinct labels as a new array, shape (n,): int64 if all are 64-bit integers, texts if
+    they are an array of NumPy's StringDType, else objects.
 
-    An array of NumPy's StringDType remains one, which needs a fifth of the memory; it is copied,
-    but for one that owns its texts and that nobody can write to.
+    An array of StringDType needs a fifth of the memory of objects. It is not copied if it is
+    read-only and owns its texts.
 
     Raises:
-        InvalidParameter: for labels that are missing, repeated, not hashable, or that nothing puts
-            in an order (two labels with one text and type, a text with an address of memory); the
-            message holds none of them.
+        InvalidParameter: for labels that are missing, repeated or not hashable, or that cannot be
+            ordered (two labels with one text and type, a text with an address of memory); the
+            message shows none of them.
     """
-    kind = getattr(getattr(labels, "dtype", None), "kind", "")
-    if (
-        kind in {"i", "u"}
-        and getattr(labels, "ndim", 0) == 1
-        and isinstance(labels.dtype, np.dtype)
-    ):
-        array = np.array(labels)
-        if kind == "i" or not array.size or int(array.max()) in INT64:
-            array = array.astype(np.int64)
-            if np.unique(array).size < array.size:
-                raise InvalidParameter("labels must be distinct: a label is repeated")
-            return array
+    integers = _integer_labels(labels)
+    if integers is not None:
+        return integers
     if isinstance(labels, np.ndarray) and labels.dtype == TEXT and labels.ndim == 1:
-        if labels.base is None and not labels.flags.writeable:
-            array = labels
-        else:
-            array = labels.copy()
-        hashes = np.sort(np.fromiter(map(hash, array), np.int64, array.size))
-        if (hashes[1:] == hashes[:-1]).any():
-            check_distinct(array.tolist())
-        return array
-    found = listed(labels)
-    check_distinct(found)
-    types = set(map(type, found))
-    if any(map(missing, found if not types <= {str, int} else ())):
+        return _text_labels(labels)
+    values = listed(labels)
+    check_distinct(values)
+    types = set(map(type, values))
+    if not types <= {str, int} and any(map(missing, values)):
         raise InvalidParameter("labels must not be missing")
-    if types == {int} and min(found) in INT64 and max(found) in INT64:
-        return np.array(found, dtype=np.int64)
-    return np.fromiter(found, dtype=object, count=len(found))
+    if types == {int} and min(values) in INT64 and max(values) in INT64:
+        return np.array(values, dtype=np.int64)
+    return np.fromiter(values, dtype=object, count=len(values))
+
+
+def _integer_labels(labels: object) -> np.ndarray[Any, Any] | None:
+    """Return an array or series of integers as int64, shape (n,); None for anything else.
+
+    Raises:
+        InvalidParameter: when a label is repeated.
+    """
+    dtype = getattr(labels, "dtype", None)
+    if not isinstance(dtype, np.dtype) or dtype.kind not in {"i", "u"}:
+        return None
+    if getattr(labels, "ndim", 0) != 1:
+        return None
+    array = np.array(labels)
+    if dtype.kind == "u" and array.size and int(array.max()) not in INT64:
+        return None
+    array = array.astype(np.int64)
+    if np.unique(array).size < array.size:
+        raise InvalidParameter("labels must be distinct: a label is repeated")
+    return array
+
+
+def _text_labels(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array of StringDType, copied unless it is read-only and owns its texts.
+
+    Raises:
+        InvalidParameter: when a label is repeated.
+    """
+    is_constant = labels.base is None and not labels.flags.writeable
+    array = labels if is_constant else labels.copy()
+    hashes = np.sort(np.fromiter(map(hash, array), np.int64, array.size))
+    if (hashes[1:] == hashes[:-1]).any():  # equal hashes are rarely of equal texts
+        check_distinct(array.tolist())
+    return array
 
 
 def check_distinct(labels: list[Any]) -> None:
-    """Refuse labels that are not hashable or repeated, or that nothing puts in an order."""
+    """Check that labels are hashable, distinct, and can be ordered.
+
+    Raises:
+        InvalidParameter: if they are not.
+    """
     try:
         types = set(map(type, labels))
-        same = len(set(labels if types <= {str, int} else map(identity, labels))) < len(labels)
+        keys = labels if types <= {str, int} else map(identity, labels)
+        distinct = len(set(keys))
     except TypeError:
         raise InvalidParameter("labels must be hashable") from None
-    if same:
+    if distinct < len(labels):
         raise InvalidParameter("labels must be distinct: a label is repeated")
-    if not types <= _WRITERS.keys() and not all(
-        map(_written, labels)
-    ):  # whose writers write no two labels alike
-        _refuse_ties(list(map(_key, labels)))
+    if types <= _WRITERS.keys() or all(map(_written, labels)):
+        return  # labels of these types are ordered by what is written, which differs for all
+    _refuse_ties(list(map(_key, labels)))
 
 
 def missing(label: Label) -> bool:
-    """Whether the value stands for a missing label: None, NaN, NaT, pandas' NA."""
+    """Return whether a value stands for a missing label: None, NaN, NaT, pandas' NA."""
     if label is None:
         return True
     try:
@@ -155,19 +176,17 @@ def identity(label: Label) -> Label:
     if type(label) is frozenset:
         return kind, frozenset(map(identity, label))
     writer = _writer(label)
-    if (
-        writer is not None
-    ):  # equal values may be written in several ways: 0.0 and -0.0, 1 and 1.00, two time zones
+    if writer is not None:
+        # Equal values may be different labels: 0.0 and -0.0, 1 and 1.00, one time in two zones.
         return kind, canonical_json(writer(label))
     return kind, label
 
 
 def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The permutation that sorts labels by a rule that looks at each label alone, never at the data
-    around it.
+    """Return the permutation that sorts labels, int64, shape (n,), by a key of each label alone.
 
-    Real numbers come first, by value; then everything else by its text; what is left tied, by its
-    type and by what the text leaves out, such as the unit of a time.
+    Real numbers come first, by value; then all other labels by their text; remaining ties are
+    broken by type and by what the text leaves out, such as the unit of a time.
 
     Raises:
         InvalidParameter: where two labels are still tied, which ``as_labels`` refuses beforehand.
@@ -179,9 +198,10 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     plain = labels.dtype == TEXT and not any("\0" in label for label in labels)
     if plain or labels.dtype.kind in "iu":
         return np.argsort(labels, kind="stable")
-    texts = all(type(label) is str for label in labels)  # distinct, so texts alone decide
-    keys = labels.tolist() if texts else list(map(_key, labels))
-    if not texts:
+    if all(type(label) is str for label in labels):  # labels differ, so that texts decide
+        keys = labels.tolist()
+    else:
+        keys = list(map(_key, labels))
         _refuse_ties(keys)
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
@@ -191,24 +211,28 @@ def _key(label: Label) -> tuple[Any, ...]:
     label.
     """
     kind = type(label)
-    # a NaN, which a tuple may hold, is smaller than nothing
+    # A NaN, which a tuple may hold, compares with nothing, and is ordered by its text.
     if kind in _REAL and label == label:  # noqa: PLR0124
-        return 0, label, kind.__name__, repr(label) if kind is float else ""
-    names = kind.__name__, kind.__module__, kind.__qualname__
+        sign_of_zero = repr(label) if kind is float else ""
+        return 0, label, kind.__name__, sign_of_zero
+    names = (kind.__name__, kind.__module__, kind.__qualname__)
     if kind is str:
         return 1, label, *names, ""
     parts = _parts(label)
     if parts is not None:
         keys = list(map(_key, parts))
-        ordered = sorted(keys) if isinstance(label, frozenset) else keys
-        return 1, _text(label) if _written(label) else "", *names, tuple(ordered)
+        if isinstance(label, frozenset):
+            keys.sort()
+        text = _text(label) if _written(label) else ""
+        return 1, text, *names, tuple(keys)
     writer = _writer(label)
     text = _text(label)
     if writer is None and _ADDRESS.search(text):
         raise InvalidParameter(
             "labels: the text of one is only a memory address; use text or tuples"
         )
-    return 1, text, *names, canonical_json(writer(label)) if writer else ""
+    written = canonical_json(writer(label)) if writer else ""
+    return 1, text, *names, written
 
 
 def _parts(label: Label) -> list[Any] | None:
@@ -223,8 +247,8 @@ def _parts(label: Label) -> list[Any] | None:
 
 
 def _written(label: Label) -> bool:
-    """Whether the text depends on the value alone, not on how a set was filled or on an object's
-    address.
+    """Return whether a label's text depends on its value alone, not on the order in which a set was
+    filled or on an object's address.
     """
     if type(label) is tuple:
         return all(map(_written, label))
@@ -232,6 +256,7 @@ def _written(label: Label) -> bool:
 
 
 def _refuse_ties(keys: list[Any]) -> None:
+    """Raise InvalidParameter if two labels have the same sort key."""
     if len(set(keys)) < len(keys):
         raise InvalidParameter(
             "labels: two differ, but not in text and type, so they cannot be ordered; use text"
@@ -239,15 +264,17 @@ def _refuse_ties(keys: list[Any]) -> None:
 
 
 def _text(label: Label) -> str:
+    """Return a label's own text, or its JSON where ``str`` fails."""
     try:
         return str(label)
-    # a type of the caller's own may raise anything; so do integers of 4300 digits
+    # The str of a caller's type may raise anything; that of integers of 4300 digits does, too.
     except Exception:  # noqa: BLE001
         return canonical_json(to_plain(label))
 
 
 def label_text(label: Label) -> str:
-    r"""A label as text that can be written anywhere: half of a surrogate pair becomes its escape.
+    r"""Return a label as text that can be written anywhere: half of a surrogate pair becomes its
+    escape sequence.
 
     >>> label_text("caf\u00e9"), label_text("\ud800"), label_text((1, 2))
     ('café', '\\ud800', '(1, 2)')
@@ -255,14 +282,15 @@ def label_text(label: Label) -> str:
     return _text(label).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# JSON. Texts, truth values, floats and 64-bit integers are written as they are, all else as {tag:
-# value}.
+# JSON: texts, truth values, floats and 64-bit integers are written as they are, all other labels as
+# {tag: value}.
 
 
 def to_plain(label: Label) -> Json:
-    """A label as JSON can hold it, without loss; from_plain reads it back. It never fails.
+    """Return a label as JSON can hold it, without loss; ``from_plain`` reads it back. It never
+    fails.
 
-    A label of a type that is not known here is written as its text, and comes back as that text.
+    A label of a type that is not known here is written as its text, and is read back as that text.
 
     >>> to_plain("the"), to_plain((1, "a")), to_plain(dt.date(2026, 1, 31))
     ('the', {'tuple': [1, 'a']}, {'date': '2026-01-31'})
@@ -284,27 +312,31 @@ def to_plain(label: Label) -> Json:
 
 
 def from_plain(plain: Json) -> Any:
-    """The label that to_plain wrote.
+    """Return the label that ``to_plain`` wrote.
 
     Raises:
-        InvalidParameter: for what to_plain never writes.
+        InvalidParameter: for JSON that ``to_plain`` never writes.
 
     >>> from_plain({"tuple": [1, "a"]})
     (1, 'a')
     """
     if not isinstance(plain, dict):
         return plain
-    ((tag, value),) = plain.items() if len(plain) == 1 else (("", None),)
-    reader = _READERS.get(tag)
-    try:
-        if reader is not None:
-            return reader(value)
-    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError):
-        pass  # whatever a reader makes of what is not its own
+    if len(plain) == 1:
+        ((tag, value),) = plain.items()
+        reader = _READERS.get(tag)
+        try:
+            if reader is not None:
+                return reader(value)
+        except (
+            ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError
+        ):  # fmt: skip
+            pass  # raised by a reader for a value that it did not write
     raise InvalidParameter("label: not a written label")
 
 
 def _write_text(label: str) -> Json:
+    """Return a text as JSON; one that UTF-8 cannot hold is written as its bytes in UTF-16."""
     try:
         label.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot hold
@@ -313,12 +345,14 @@ def _write_text(label: str) -> Json:
 
 
 def _write_float(label: float) -> Json:
+    """Return a float as JSON; NaN and infinities are written as text."""
     if math.isfinite(label):
         return label
     return {"float": repr(label)}
 
 
 def _write_numpy(tag: str) -> Callable[[Any], Any]:
+    """Return a function that writes NumPy's dates or time spans as their integer and unit."""
     return lambda label: {tag: [int(label.view("i8")), *np.datetime_data(label.dtype)]}
 
 
@@ -357,12 +391,20 @@ _PANDAS_WRITERS: dict[str, Callable[[Any], Any]] = {
     "Timedelta": lambda span: {"span": [int(span.asm8.view("i8")), span.unit]},
     "Period": lambda period: {"period": [period.ordinal, period.freqstr]},
     "Interval": lambda cell: {
-        "interval": [to_plain(_own(cell.left)), to_plain(_own(cell.right)), cell.closed]
+        "interval": [
+            to_plain(_python_value(cell.left)),
+            to_plain(_python_value(cell.right)),
+            cell.closed,
+        ]
     },
 }
 
 
 def _by_pandas(read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    """Return a reader that imports pandas only when it is called; ``read`` takes the module and
+    the written value.
+    """
+
     def reader(value: Any) -> Label:
         import pandas as pd
 

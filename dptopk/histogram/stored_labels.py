@@ -1,4 +1,6 @@
-"""Labels of a private histogram that stay in the engine that counted them, until a row is shown."""
+"""Labels of a private histogram that stay in the database engine that counted them until a row is
+shown.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,22 @@ import numpy as np
 from dptopk.histogram.labels import INT64
 
 Array = np.ndarray[Any, Any]
-_HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs, which UTF-8 cannot hold
+_SURROGATES = re.compile("[\ud800-\udfff]")  # halves of surrogate pairs, which UTF-8 cannot hold
 
 
 class StoredLabels:
-    """Distinct labels, one a row, of which only those that are asked for are read.
+    """Distinct labels, one for each row of a table, that are read from the engine on demand.
 
-    An index gives further ones of this class; ``tolist`` and ``numpy.asarray`` read them.
+    Indexing returns another object of this class; ``tolist`` and ``numpy.asarray`` read the labels.
 
     Args:
-        size: how many rows there are.
+        size: how many rows the table has.
         dtype: NumPy's StringDType or int64.
-        read: of rows (int64, shape (n,)) or None for all: their labels, as an array of this dtype,
-            in the order of the rows.
-        find: of labels of the dtype's type: their rows, shape (n,); -1 for one that has none.
-        rows: which of these rows are meant, ascending; None = all.
+        read: takes rows (int64, shape (n,)), or None for all; returns their labels as an array of
+            this dtype, in the order of the rows.
+        find: takes labels of the dtype's type; returns their rows, shape (n,), -1 for a label
+            without a row.
+        rows: the rows of the table that this object stands for, ascending; None = all.
     """
 
     def __init__(
@@ -37,14 +40,19 @@ class StoredLabels:
         *,
         rows: Array | None = None,
     ) -> None:
-        self.size, self.dtype, self.rows = size, dtype, rows
-        self._read, self._find = read, find
+        self.size = size
+        self.dtype = dtype
+        self.rows = rows
+        self._read = read
+        self._find = find
 
     def __len__(self) -> int:
         return self.size if self.rows is None else len(self.rows)
 
     def __getitem__(self, index: Array | slice) -> StoredLabels:
-        """The labels of a slice, of rows, or of those for which an array of booleans is true."""
+        """Return the labels at the positions of a slice, of an integer array, or of a boolean
+        mask; nothing is read yet.
+        """
         if isinstance(index, np.ndarray) and index.dtype == bool:
             index = np.flatnonzero(index)
         if self.rows is not None:
@@ -60,27 +68,31 @@ class StoredLabels:
         return labels if dtype is None else labels.astype(dtype)
 
     def __reduce__(self) -> tuple[Callable[[Array], Array], tuple[Array]]:
-        """A copy for another process holds the labels themselves."""
+        """Pickle the labels themselves, because another process cannot read from the engine."""
         return np.asarray, (np.asarray(self),)
 
     def tolist(self) -> list[Any]:
-        """The labels, as Python's values."""
+        """Read the labels and return them as Python values."""
         return np.asarray(self).tolist()
 
     def positions(self, labels: Sequence[Any]) -> Array:
-        """The place of each label among these, shape (n,); -1 for one that is not there."""
+        """Return the position of each given label among these labels, int64, shape (n,); -1 for a
+        label that is not among them.
+        """
         typed = [place for place, label in enumerate(labels) if self._may_be(label)]
-        found = np.full(len(labels), -1, dtype=np.int64)
+        rows = np.full(len(labels), -1, dtype=np.int64)
         if not typed:
-            return found
-        found[typed] = self._find([labels[place] for place in typed])
+            return rows
+        rows[typed] = self._find([labels[place] for place in typed])
         if self.rows is None:
-            return found
-        own = {row: place for place, row in enumerate(self.rows.tolist())}
-        return np.array([own.get(row, -1) for row in found.tolist()], dtype=np.int64)
+            return rows
+        position_of = {row: position for position, row in enumerate(self.rows.tolist())}
+        return np.array([position_of.get(row, -1) for row in rows.tolist()], dtype=np.int64)
 
     def _may_be(self, label: object) -> bool:
-        """Whether a value is one that the engine could have among these labels."""
+        """Return whether a value has the type of these labels, so that the engine can look for
+        it.
+        """
         if self.dtype.kind == "i":
             return type(label) is int and label in INT64
-        return type(label) is str and not _HALVES.search(label)
+        return type(label) is str and not _SURROGATES.search(label)

@@ -809,12 +809,11 @@ def _days_from_plain(plain: Mapping[str, Any], measured_on: Array) -> list[Strea
     finished = np.flatnonzero(measured_on < count).tolist()
     numbers = dict(zip(finished, map(_integers, plain["measured"]), strict=True))
     days = list[StreamDay]()
-    for given, entries in zip(plain["given"], plain["days"], strict=True):
-        rows, counts = map(_integers, entries)
+    for given, (rows, counts) in zip(plain["given"], plain["days"], strict=True):
         new = names if not days and not plain["public"] else []
         on_this_day = np.flatnonzero(measured_on == len(days))
         measured = {key: numbers[key] for key in on_this_day.tolist()}
-        days.append(StreamDay.of(str(given), new, rows, counts, measured))
+        days.append(StreamDay.of(str(given), new, _integers(rows), _integers(counts), measured))
     if len(days) != count:
         raise ValueError("the days are not as many as the state says")
     return days

@@ -669,7 +669,7 @@ def _only(found: Release, chosen: Release) -> Release:
         return found
     wanted = set(chosen.labels)
     rows = [row for row, label in enumerate(found.labels) if label in wanted]
-    measurement = found.measurement.kept(found.counts, len(rows), planned=False)
+    measurement = found.measurement.truncated(found.counts, len(rows), planned=False)
     return replace(
         found,
         labels=tuple(found.labels[row] for row in rows),

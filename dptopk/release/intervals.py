@@ -386,17 +386,24 @@ def _conditional(
             )
         kind = "simultaneous"
     law = Passed(int(measurement.threshold or 0), measurement.noise.tail, measurement.at_threshold)
-    joint_level = level(alpha, passed)
-    # Benjamini-Yekutieli: of m counts that passed R are shown, each at level αR/m.
-    fcr_level = alpha * len(values) / max(passed, 1)
-    levels = {"simultaneous": joint_level, "row": alpha, "fcr": fcr_level}
-    low, high = law.intervals(values, levels[kind])
-    lowest, highest = law.intervals(values, joint_level)
+    low, high = law.intervals(values, _row_level(kind, alpha, len(values), passed))
+    lowest, highest = law.intervals(values, level(alpha, passed))
     # The joint intervals hold together: where one is entirely above another, so is its true count.
     above = (lowest[None, :] > highest[:, None]).sum(axis=1)
     perhaps_above = (highest[None, :] >= lowest[:, None]).sum(axis=1)
     among = "domain" if _are_above_hidden(lowest, values, measurement) else "rows"
     return low, high, 1 + above, perhaps_above, among
+
+
+def _row_level(kind: Intervals, alpha: float, rows: int, passed: int) -> float:
+    """Return the error probability of each row's interval, where ``rows`` of ``passed`` counts are
+    shown.
+    """
+    if kind == "simultaneous":
+        return level(alpha, passed)
+    if kind == "fcr":  # Benjamini-Yekutieli: of m counts that passed R are shown, at level αR/m
+        return alpha * rows / max(passed, 1)
+    return alpha
 
 
 def _are_above_hidden(lowest: Array, values: Array, measurement: Measurement) -> bool:

@@ -223,9 +223,8 @@ class Race:
             blocks = [int(time_blocks[0])] if uniform else np.unique(time_blocks).tolist()
             for block in blocks:
                 chosen = slice(None) if uniform else time_blocks == block
-                start, width = self._slabs[block]
                 words = arrivals.words[part][chosen]
-                score, doubt = self._scores(head[chosen], words, start, width)
+                score, doubt = self._scores(head[chosen], words, *self._slabs[block])
                 arrivals.score[part][chosen] = score
                 arrivals.doubt[part][chosen] = doubt
 
