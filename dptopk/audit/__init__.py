@@ -1,5 +1,5 @@
-"""Privacy claims on small neighbouring histograms: counterexamples that are searched, exact laws
-that are attested.
+"""Tests of privacy claims on small neighbouring histograms: the search for counterexamples, and
+attestations of exact laws.
 """
 
 from dptopk.audit.adapters import from_mechanism as from_mechanism, from_opendp as from_opendp

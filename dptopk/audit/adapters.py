@@ -15,22 +15,22 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 
 Answer = TypeVar("Answer")
 AnswerOut_co = TypeVar("AnswerOut_co", covariant=True)
-# A hash map of counts, or the vector of those of a public domain.
+# A hash map of counts, or the vector of the counts of a public domain.
 MeasuredInput = Counts | list[int]
 
 
 class Releasing(Protocol[AnswerOut_co]):
-    """A mechanism as this library's are asked."""
+    """A mechanism with the method ``release`` of this library's."""
 
     def release(self, histogram: Histogram, /) -> AnswerOut_co:
-        """One answer."""
+        """Draw one answer."""
         ...
 
 
 @contextmanager
 def only_types_of_errors(mechanism: Any) -> Iterator[None]:
-    """Refuse a mechanism whose own code fails: its name and the type of the error, and nothing that
-    it saw.
+    """Replace the errors of a mechanism's own code by one that shows its name and the type of the
+    error, and no data.
 
     Raises:
         InvalidParameter: instead of any error that is not one of dptopk's.
@@ -48,6 +48,14 @@ def only_types_of_errors(mechanism: Any) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _OurMechanism(Generic[Answer]):
+    """A mechanism of this library as a function from counts to an answer.
+
+    Attributes:
+        mechanism: the mechanism that is called.
+        sensitivity: of the histograms it is called on.
+        domain: "private" or "public", of these histograms.
+    """
+
     mechanism: Releasing[Answer]
     sensitivity: Sensitivity
     domain: Domain
@@ -56,12 +64,12 @@ class _OurMechanism(Generic[Answer]):
         return self.mechanism.release(self.histogram(counts))
 
     def many(self, counts: Counts, draws: int) -> Iterable[Answer]:
-        """Answers on one histogram, which is made once."""
+        """Yield ``draws`` answers on one histogram, which is built once."""
         histogram = self.histogram(counts)
         return (self.mechanism.release(histogram) for _ in range(draws))
 
     def histogram(self, counts: Counts) -> Histogram:
-        """Return it as the mechanism takes it."""
+        """Return the counts as a Histogram with the sensitivity and the domain."""
         return Histogram(
             list(counts), list(counts.values()), sensitivity=self.sensitivity, domain=self.domain
         )
@@ -70,11 +78,12 @@ class _OurMechanism(Generic[Answer]):
 def from_mechanism(
     mechanism: Releasing[Answer], sensitivity: Sensitivity, *, domain: Domain = "private"
 ) -> _OurMechanism[Answer]:
-    """A mechanism of dptopk; its claim is ``mechanism.charge(sensitivity)``.
+    """Return a mechanism of dptopk as a function from a dict of counts to an answer; its claim is
+    ``mechanism.charge(sensitivity)``.
 
     Args:
         mechanism: anything with ``release(histogram)``.
-        sensitivity: of the histograms it is run on.
+        sensitivity: the sensitivity of the histograms it is run on.
         domain: "private" or "public", as for Histogram; a public world lists labels with count 0.
     """
     return _OurMechanism(mechanism, sensitivity, domain)
@@ -83,8 +92,11 @@ def from_mechanism(
 def from_opendp(
     measurement: Callable[[MeasuredInput], Answer], *, vector: bool = False
 ) -> Callable[[Counts], Answer]:
-    """A measurement of OpenDP on a hash map of counts, or (``vector``) on the vector of counts of a
-    public domain.
+    """Return a measurement of OpenDP as a function from a dict of counts to an answer.
+
+    Args:
+        measurement: takes a hash map of counts, or a vector of counts.
+        vector: whether it takes the vector of the counts of a public domain.
     """
     return partial(_measurement_answer, measurement, vector)
 
@@ -92,4 +104,7 @@ def from_opendp(
 def _measurement_answer(
     measurement: Callable[[MeasuredInput], Answer], vector: bool, counts: Counts
 ) -> Answer:
-    return measurement(list(counts.values()) if vector else dict(counts))
+    """Return the measurement's answer on these counts."""
+    if vector:
+        return measurement(list(counts.values()))
+    return measurement(dict(counts))

@@ -2,9 +2,9 @@
 its charge, in a file that others can check.
 
 The mechanism's own ``release`` is run, once for each path of the discrete choices of its samplers
-(mechanisms/samplers/listing.py). Masses are lower bounds; what they lack to 1 is bounded by
-``rest``. So for all events P(S) - e^ε Q(S) <= Σ max(p - e^ε q, 0) + rest, over the listed masses p
-and q: an upper end of δ(ε).
+(mechanisms/samplers/listing.py). The listed masses are lower bounds; the missing mass is 1 minus
+their sum. So for all events P(S) - e^ε Q(S) <= Σ max(p - e^ε q, 0) + (missing mass of P), over the
+listed masses p and q: an upper bound on δ(ε).
 """
 
 from __future__ import annotations
@@ -45,8 +45,14 @@ Neighbours = tuple[Counts, Counts]
 
 @dataclass(frozen=True)
 class Point:
-    """δ at one ε: what is claimed, and between what ends the largest over all neighbours lies, for
-    the worst pair.
+    """The claimed and the exact δ at one ε.
+
+    Attributes:
+        epsilon: the ε.
+        claimed: the claimed δ.
+        lower: lower bound on the largest exact δ over all neighbouring pairs.
+        upper: upper bound on it.
+        pair: the pair with the largest upper bound, P first.
     """
 
     epsilon: float
@@ -56,7 +62,7 @@ class Point:
     pair: Neighbours
 
     def row(self) -> str:
-        """A line of a table."""
+        """Return the numbers of this point as a line of a table."""
         ends = f"{self.lower:>13.6g} {self.upper:>13.6g}"
         return f"{self.epsilon:>10.5g} {self.claimed:>13.6g} {ends}"
 
@@ -66,12 +72,13 @@ class Attestation:
     """The laws on a small world, together with the claim.
 
     Attributes:
-        mechanism, claim: as a reader knows them.
-        world: all histograms, or tables of events, that were looked at.
-        laws: for each of them the answers and lower bounds of their probabilities, in units of
+        mechanism: the mechanism as text.
+        claim: the claim as text.
+        world: the histograms, or tables of events, that were enumerated.
+        laws: for each of them the answers with lower bounds on their probabilities, in units of
             2**-LISTING_BITS.
-        points: of the curve, for the points of the claim.
-        slack: bounds by how much ``upper`` can exceed the exact δ.
+        points: δ at each ε of the claim.
+        slack: upper bound on the amount by which ``upper`` can exceed the exact δ.
     """
 
     mechanism: str
@@ -83,13 +90,13 @@ class Attestation:
 
     @property
     def holds(self) -> bool:
-        """Whether δ(ε) is at most the claimed one plus the slack at every point; else the claim is
-        wrong.
+        """Return whether the upper bound on δ is at most the claimed δ plus the slack at every
+        point; if not, the claim is wrong.
         """
         return all(point.upper <= point.claimed + self.slack for point in self.points)
 
     def __str__(self) -> str:
-        """The curve as lines of text."""
+        """Return the points as a table, with a title and the verdict."""
         rows = [point.row() for point in self.points]
         title = f"{'ε':>10} {'claimed δ':>13} {'exact, from':>13} {'to':>13}"
         head = f"{self.mechanism}, claimed: {self.claim}"
@@ -97,16 +104,16 @@ class Attestation:
         return "\n".join(lines)
 
     def _verdict(self) -> str:
-        """The last line: that the claim holds, or where it is refuted."""
+        """Return a sentence that says that the claim holds, or where it is refuted."""
         if self.holds:
             slack = f"{self.slack:.2g}"
             return f"Holds: δ is at most the claimed one + {slack}, for every event and every pair."
         worst = max(self.points, key=lambda point: point.upper - point.claimed)
-        one, other = worst.pair
-        return f"Refuted at ε = {worst.epsilon:.6g}: {one} and {other} are neighbours."
+        p_counts, q_counts = worst.pair
+        return f"Refuted at ε = {worst.epsilon:.6g}: {p_counts} and {q_counts} are neighbours."
 
     def to_dict(self) -> dict[str, Any]:
-        """All that checker/check_attestation.py reads."""
+        """Return all that checker/check_attestation.py reads, as JSON holds it."""
         names = sorted({answer for law in self.laws.values() for answer in law})
         return self.world.stated() | {
             "dptopk": version("dptopk"),
@@ -120,7 +127,9 @@ class Attestation:
         }
 
     def _numbered_laws(self, answers: list[str]) -> list[dict[str, Any]]:
-        """The law of each histogram, by the places of the answers in the list."""
+        """Return the law of each histogram with its answers replaced by their places in the list
+        of all answers.
+        """
         number = {answer: str(place) for place, answer in enumerate(answers)}
         laws = []
         for counts, law in self.laws.items():
@@ -135,23 +144,23 @@ class Attestation:
 
 @runtime_checkable
 class StatesLaw(Protocol):
-    """What knows its own law: a dict answer -> probability for a dict label -> count."""
+    """A mechanism that can compute its own law."""
 
     def law(self, counts: Mapping[str, int], /) -> Mapping[Hashable, Fraction | float]:
-        """The probability of each answer."""
+        """Return the probability of each answer, for a dict label -> count."""
 
 
 @runtime_checkable
 class DrawsAnswers(Protocol):
-    """What answers from a histogram with the randomness that it is given: a mechanism, or a plan
-    of one or more phases.
+    """A mechanism, or a plan of one or more phases, that answers from a histogram with the
+    randomness that it is given.
     """
 
     def check(self, histogram: Histogram, /) -> None:
-        """Refuse what does not fit, without drawing."""
+        """Refuse a histogram that does not fit, without drawing."""
 
     def release(self, histogram: Histogram, rng: Generator | None = None, /) -> Release:
-        """One answer."""
+        """Draw one answer."""
 
 
 def attest(
@@ -162,25 +171,24 @@ def attest(
     slack: float = 1e-9,
     most: int = 200_000,
 ) -> Attestation:
-    """The exact laws of a mechanism on every histogram of a small world, together with what it
-    claims.
+    """Compute the exact laws of a mechanism on every histogram of a small world, and compare them
+    with its claim.
 
     Args:
         mechanism: a Mechanism or a plan (of ``plan_topk`` or ``plan_two_phases``: all its phases
-            are one law),
-            which takes all its randomness from the source that ``release`` is given; or anything
-            with ``law(counts)``, a dict answer -> probability for a dict label
-            -> count, where the answers are text or tuples: Fractions are exact, floats taken as
-            right to a relative 1e-12.
+            are one law), which takes all its randomness from the source that ``release`` is given;
+            or any object with a method ``law(counts)`` that returns a dict answer -> probability
+            for a dict label -> count. There answers are texts or tuples, Fractions are exact, and
+            floats are taken to be right to a relative 1e-12.
         world: the histograms; or an EventsWorld, whose tables are read as the plan needs it.
-        claim: None: ``mechanism.charge(sensitivity)``, or the ``charge`` of a plan. Of a Charge,
-            points of the profile that ``compose`` bounds.
-        slack: by how much the upper end of δ may exceed it; paths that are rare enough for that are
-            left out.
-        most: paths for one histogram.
+        claim: the claim to test; None: ``mechanism.charge(sensitivity)``, or the ``charge`` of a
+            plan. A Charge is tested at points of the profile that ``compose`` bounds.
+        slack: how much the upper bound on δ may exceed the exact δ; paths that are rare enough for
+            that are left out.
+        most: how many paths may be taken for one histogram.
 
     Returns:
-        An Attestation; ``holds`` says whether the claim does, ``write`` makes the file.
+        An Attestation; ``holds`` says whether the claim is true, ``write`` makes the file.
 
     Raises:
         InvalidParameter: where laws cannot be listed: OneShotTopK on many labels, mechanisms that
@@ -196,15 +204,16 @@ def attest(
     pairs = _neighbours(mechanism, world)
     claimed = Claim.of(_stated_charge(mechanism, world) if claim is None else claim)
     highest = math.exp(max(epsilon for epsilon, _ in claimed.points))
+    # A mass that is missing of P and of Q changes δ by at most (1 + e^ε) times it.
     growth = 1 + Fraction(math.nextafter(highest, math.inf))
-    laws, rest = _laws(mechanism, world, Fraction(slack) / growth, most)
+    laws, missing = _laws(mechanism, world, Fraction(slack) / growth, most)
     points = tuple(_point(epsilon, delta, laws, pairs) for epsilon, delta in claimed.points)
-    name = getattr(mechanism, "text", str(mechanism))  # a plan explains itself in many lines
-    return Attestation(name, claimed.text, world, laws, points, round_up(rest * growth))
+    name = getattr(mechanism, "text", str(mechanism))  # the str of a plan has many lines
+    return Attestation(name, claimed.text, world, laws, points, round_up(missing * growth))
 
 
 def _neighbours(mechanism: object, world: World | EventsWorld) -> list[Neighbours]:
-    """The pairs of a world on which this mechanism can be attested.
+    """Return the neighbouring pairs of a world on which this mechanism can be attested.
 
     Raises:
         InvalidParameter: where there are none.
@@ -234,16 +243,19 @@ def _neighbours(mechanism: object, world: World | EventsWorld) -> list[Neighbour
 
 
 def _needed(mechanism: object) -> list[str]:
-    """The names of what a release needs besides a histogram and a source."""
+    """Return the names of the arguments that a release needs besides a histogram and a source of
+    randomness.
+    """
     release = getattr(mechanism, "release", None)
     if release is None:
         return []
-    options = signature(release).parameters.values()
-    stated = [option for option in options if option.kind is Parameter.KEYWORD_ONLY]
-    return [option.name for option in stated if option.default is Parameter.empty]
+    parameters = signature(release).parameters.values()
+    options = [option for option in parameters if option.kind is Parameter.KEYWORD_ONLY]
+    return [option.name for option in options if option.default is Parameter.empty]
 
 
 def _stated_charge(mechanism: DrawsAnswers | StatesLaw, world: World | EventsWorld) -> Charge:
+    """Return the charge that a mechanism or a plan states for the world's histograms."""
     charge = getattr(mechanism, "charge", None)
     if charge is None:
         raise InvalidParameter("claim must be given for what has no method charge(sensitivity)")
@@ -253,41 +265,52 @@ def _stated_charge(mechanism: DrawsAnswers | StatesLaw, world: World | EventsWor
 
 
 def _laws(
-    mechanism: DrawsAnswers | StatesLaw, world: World | EventsWorld, rest: Fraction, most: int
+    mechanism: DrawsAnswers | StatesLaw, world: World | EventsWorld, allowed: Fraction, most: int
 ) -> tuple[dict[Counts, Law], Fraction]:
-    """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass
-    not listed.
+    """Return the law on every histogram of the world, and the largest mass that one of them is
+    missing, which is at most ``allowed`` unless the mechanism states its law itself.
+
+    ``most`` bounds the paths taken for one histogram.
     """
     if isinstance(mechanism, StatesLaw) and not isinstance(mechanism, Mechanism):
         if not isinstance(world, World):
             raise InvalidParameter("world: law(counts) is of histograms, not of tables of events")
-        stated = {counts: _law_of(mechanism, world, counts) for counts in world.histograms()}
-        return stated, _unlisted(stated)
+        stated = {counts: _stated_law(mechanism, world, counts) for counts in world.histograms()}
+        return stated, _largest_missing(stated)
     read = world.reader(mechanism)
     histograms = {counts: read(counts) for counts in world.histograms()}
-    rarest = rest / 2**10
+    rarest = allowed / 2**10  # the probability of the rarest path that is followed
     while True:
         least = int(rarest * ONE)
-        laws = {
-            counts: _listed(mechanism, histogram, least, most)
-            for counts, histogram in histograms.items()
-        }
-        found = _unlisted(laws)
-        if found <= rest:
-            return laws, found
+        laws: dict[Counts, Law] = {}
+        for counts, histogram in histograms.items():
+            laws[counts] = _listed_law(mechanism, histogram, least, most)
+        missing = _largest_missing(laws)
+        if missing <= allowed:
+            return laws, missing
         if rarest * ONE < 1:
             raise InvalidParameter("slack is too small: probabilities are listed in 96 bits")
-        rarest *= min(rest / found, Fraction(1, 2)) / 4
+        rarest *= min(allowed / missing, Fraction(1, 2)) / 4
 
 
-def _unlisted(laws: dict[Counts, Law]) -> Fraction:
-    """The largest mass that a law does not list."""
-    return Fraction(max(map(_rest, laws.values())), ONE)
+def _largest_missing(laws: dict[Counts, Law]) -> Fraction:
+    """Return the largest probability that one of the laws does not list."""
+    return Fraction(max(map(_missing, laws.values())), ONE)
 
 
-def _listed(mechanism: DrawsAnswers, histogram: Histogram, least: int, most: int) -> Law:
+def _listed_law(mechanism: DrawsAnswers, histogram: Histogram, least: int, most: int) -> Law:
+    """Return the law of a mechanism's answers on one histogram, by running ``release`` on each path
+    of its choices.
+
+    Args:
+        mechanism: the mechanism or plan.
+        histogram: the histogram.
+        least: paths with a smaller mass, in units of 2**-LISTING_BITS, are left out.
+        most: how many paths may be taken.
+    """
+
     def draw(bits: Listing) -> str:
-        return _text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
+        return _answer_text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
 
     with only_types_of_errors(mechanism):
         try:
@@ -299,14 +322,21 @@ def _listed(mechanism: DrawsAnswers, histogram: Histogram, least: int, most: int
             ) from error
 
 
-def _text(release: Release) -> str:
-    """All that an analyst sees of an answer, what does not fit a line as a hash."""
+def _answer_text(release: Release) -> str:
+    """Return everything that an analyst sees of an answer as text: rows, charge and note, and a
+    hash of all of it.
+    """
     shown = release.to_dict()
     rows = [[row["label"], row.get("count")] for row in shown["rows"]]
     return canonical_json([rows, shown["charge"], shown["note"], fingerprint(shown)[:32]])
 
 
-def _law_of(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
+def _stated_law(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
+    """Return the law that a mechanism states for one histogram.
+
+    Raises:
+        InvalidParameter: when it is not a law: negative, above 1, or with answers of one text.
+    """
     with only_types_of_errors(mechanism):
         law = mechanism.law(world.named(counts))
     masses = {repr(answer): _in_units(mass) for answer, mass in law.items()}
@@ -320,8 +350,8 @@ def _law_of(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
 
 
 def _in_units(mass: Fraction | float) -> int:
-    """A stated probability in units of 1/ONE, rounded down; a float, which may have been rounded
-    up, is first lowered by a relative 1e-12.
+    """Return a stated probability in units of 1/ONE, rounded down; a float, which may have been
+    rounded up, is lowered by a relative 1e-12 before.
     """
     exact = isinstance(mass, Fraction | int)
     unit = ONE if exact else ONE - ONE // 10**12
@@ -329,23 +359,37 @@ def _in_units(mass: Fraction | float) -> int:
 
 
 def _point(epsilon: float, delta: float, laws: dict[Counts, Law], pairs: list[Neighbours]) -> Point:
-    """The largest ends over all pairs, in both orders."""
-    low, high = _growth_ends(epsilon)
-    lower, upper = 0, -1
+    """Return bounds on the largest exact δ at ``epsilon``, over all pairs in both orders.
+
+    Args:
+        epsilon: the ε.
+        delta: the claimed δ.
+        laws: the listed law of each histogram.
+        pairs: the neighbouring histograms.
+    """
+    low, high = _exp_bounds(epsilon)
+    # In units of 1/ONE².
+    lower = 0
+    upper = -1
     worst = pairs[0]
-    for pair in (*pairs, *(pair[::-1] for pair in pairs)):
+    for pair in _both_orders(pairs):
         P, Q = (laws[counts] for counts in pair)
-        least = _excess(P, Q, high) - high * _rest(Q)
-        lower = max(lower, least)
-        most = _excess(P, Q, low) + _rest(P) * ONE
+        lower = max(lower, _excess(P, Q, high) - high * _missing(Q))
+        most = _excess(P, Q, low) + _missing(P) * ONE
         if most > upper:
-            upper, worst = most, pair
+            upper = most
+            worst = pair
     rounded_down = 0.0 - round_up(-Fraction(lower, ONE**2))
     return Point(epsilon, delta, rounded_down, round_up(Fraction(upper, ONE**2)), worst)
 
 
-def _growth_ends(epsilon: float) -> tuple[int, int]:
-    """Whole numbers below and above e^ε, times ONE.
+def _both_orders(pairs: list[Neighbours]) -> list[Neighbours]:
+    """Return all pairs, then all pairs in the other order."""
+    return pairs + [(with_user, without) for without, with_user in pairs]
+
+
+def _exp_bounds(epsilon: float) -> tuple[int, int]:
+    """Return integers at most and at least ONE·e^ε.
 
     Raises:
         InvalidParameter: for an ε whose e^-ε is not above 0 in these units.
@@ -359,12 +403,14 @@ def _growth_ends(epsilon: float) -> tuple[int, int]:
     return scaled // (unit + 1), scaled // (unit - 1) + 1
 
 
-def _rest(law: Law) -> int:
-    """What a law does not list."""
+def _missing(law: Law) -> int:
+    """Return the probability that a law does not list, in units of 1/ONE."""
     return ONE - sum(law.values())
 
 
 def _excess(p: Law, q: Law, growth: int) -> int:
-    """Σ max(p - growth q, 0) over the answers, in units of 1/ONE²."""
+    """Return Σ max(p - e^ε q, 0) over the listed answers, in units of 1/ONE², where ``growth`` is
+    a bound on ONE·e^ε.
+    """
     gains = (mass * ONE - growth * q.get(answer, 0) for answer, mass in p.items())
     return sum(gain for gain in gains if gain > 0)

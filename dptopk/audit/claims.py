@@ -12,20 +12,20 @@ from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import InvalidParameter
 
-POINTS = 6  # of the profile of a charge that are tested
-FAILURES_AT = 100.0  # an ε at which the failures of a charge are what is left of its δ
+POINTS = 6  # how many points of a charge's profile are tested
+FAILURES_AT = 100.0  # at this ε, the δ of a charge is little more than its mass of bad events
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Statements that an audit tries to refute.
+    """A privacy claim that an audit tries to refute.
 
     Attributes:
-        points: pairs (ε, δ): P(S) <= e^ε Q(S) + δ for every event S and both orders of the
-            neighbours.
-        loss_range: when not None, also that ln P(S)/Q(S) - ln P(S')/Q(S') <= loss_range for all
-            events S, S'.
-        text: the claim as a reader knows it.
+        points: pairs (ε, δ) with the claim P(S) <= e^ε Q(S) + δ for every event S and both orders
+            of the neighbours.
+        loss_range: the claim ln P(S)/Q(S) - ln P(S')/Q(S') <= loss_range for all events S, S';
+            None if it is not made.
+        text: the claim in words.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -34,32 +34,36 @@ class Claim:
 
     @classmethod
     def of(cls, claim: Charge | Budget) -> Claim:
-        """The claim that a mechanism costs a charge, or is (ε, δ)-DP.
+        """Return the claim that a mechanism costs a charge, or is (ε, δ)-DP.
 
         Args:
-            claim: a Budget(ε, δ), or a Charge: then its profile is taken at a few ε by ``compose``
-                (an upper bound, so that a refutation refutes the charge), and one bounded range
-                alone is also tested as such.
+            claim: a Budget(ε, δ) or a Charge. For a Charge, ``compose`` gives δ at a few ε (an
+                upper bound, so that a refutation refutes the charge); a single bounded range is
+                also tested as a range of losses.
 
         >>> Claim.of(Budget(1.0, 1e-6)).points
         ((1.0, 1e-06),)
         """
         if isinstance(claim, Budget):
-            return cls(
-                ((claim.epsilon, claim.delta),), None, f"({claim.epsilon:g}, {claim.delta:g})-DP"
-            )
+            text = f"({claim.epsilon:g}, {claim.delta:g})-DP"
+            return cls(((claim.epsilon, claim.delta),), None, text)
         if not isinstance(claim, Charge):
             raise InvalidParameter(
                 f"claim must be a Charge or a Budget, got {type(claim).__name__}"
             )
-        points = tuple(
-            (epsilon, compose(claim, epsilon=epsilon).delta) for epsilon in _epsilons(claim)
-        )
-        return cls(points, _range(claim), str(claim))
+        points = tuple(_profile_point(claim, epsilon) for epsilon in _epsilons(claim))
+        return cls(points, _loss_range(claim), str(claim))
+
+
+def _profile_point(charge: Charge, epsilon: float) -> tuple[float, float]:
+    """Return ε and an upper bound on the δ of a charge at this ε."""
+    return epsilon, compose(charge, epsilon=epsilon).delta
 
 
 def _epsilons(charge: Charge) -> list[float]:
-    """0 and a few ε up to where the profile has come down to the failures that no ε ends."""
+    """Return POINTS values of ε from 0 up to the one at which δ has fallen almost to the mass of
+    bad events; only 0 if there is no such ε above it.
+    """
     failures = compose(charge, epsilon=FAILURES_AT).delta
     most = compose(charge, delta=min(failures + 1e-9, 0.5)).epsilon
     if not 0 < most < float("inf"):
@@ -67,8 +71,8 @@ def _epsilons(charge: Charge) -> list[float]:
     return [float(x) for x in np.linspace(0.0, most, POINTS)]
 
 
-def _range(charge: Charge) -> float | None:
-    """ε of a charge that is one bounded range and nothing else."""
+def _loss_range(charge: Charge) -> float | None:
+    """Return ε of a charge that is one BoundedRange(ε) and nothing else; None for others."""
     cost = next(iter(charge.costs), None)
     alone = charge.count == 1 and charge.delta == 0
     if alone and isinstance(cost, BoundedRange):

@@ -1,9 +1,8 @@
-"""The search: a race of neighbouring pairs, then one test on fresh draws.
+"""The search for a counterexample: a race of neighbouring pairs, then a test on fresh draws.
 
-New pairs get few draws; the most suspicious ones so far have theirs doubled in every round. The
-last few are tested with draws that nothing was chosen by, at confidence 1 - alpha shared between
-them (Bonferroni), so the confidence of a finding does not suffer from the search, however long it
-was.
+New pairs get few draws; the most suspicious pairs get twice as many in every round. The last few
+are tested with fresh draws, at confidence 1 - alpha shared between them (Bonferroni), so that the
+confidence of a finding does not depend on how long the search was.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from dptopk.audit.worlds import Counts, Pair, World
 from dptopk.costs import Budget, Charge
 from dptopk.release.release import Release
 
-# What a mechanism under audit gives for a histogram; it may be another library's.
+# The answer of a mechanism under audit, which may be another library's.
 RawAnswer = (
     Release
     | Mapping[Hashable, Hashable]
@@ -45,21 +45,29 @@ RawAnswer = (
     | Hashable
 )
 Mechanism = Callable[[Counts], RawAnswer]
-Ends = tuple[float, float]  # of a probability, from below and above
+Ends = tuple[float, float]  # lower and upper bound on a probability
 Drawn = tuple[Counter[Answer], Counter[Answer]]  # answers without and with the additional user
-FIRST_DRAWS = 800
-FIRST_PAIRS = 6
-FINALISTS = 3
-MOST_DRAWS = (
-    16 * FIRST_DRAWS
-)  # for one pair in one round; else the first suspects would take all the time
-STANDS_OUT = 4.0  # standard errors beyond the claim, after the best of many events was taken
-SEARCH_SHARE = 0.5  # of the time; the rest is for the test
+FIRST_DRAWS = 800  # draws for a new pair
+FIRST_PAIRS = 6  # new pairs in each round
+FINALISTS = 3  # pairs that stay in the race
+# The most draws for one pair in one round, so that the first suspects do not take all the time.
+MOST_DRAWS = 16 * FIRST_DRAWS
+# A pair whose best event exceeds the claim by this many standard errors ends the search; choosing
+# the best of many events explains about three.
+STANDS_OUT = 4.0
+SEARCH_SHARE = 0.5  # share of the time for the search; the test has the rest
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The result of an audit: the finding, if any, and the effort of the search."""
+    """The result of an audit.
+
+    Attributes:
+        finding: the counterexample, or None.
+        pairs: how many neighbouring pairs were searched.
+        draws: how many answers were drawn.
+        seconds: how long the audit took.
+    """
 
     finding: Counterexample | None
     pairs: int
@@ -67,35 +75,44 @@ class AuditReport:
     seconds: float
 
     def __str__(self) -> str:
-        looked = f"{self.pairs} pairs of neighbours, {self.draws} draws, {self.seconds:.1f} s"
+        """Return the result in a sentence, followed by the counterexample."""
+        effort = f"{self.pairs} pairs of neighbours, {self.draws} draws, {self.seconds:.1f} s"
         if self.finding is None:
-            return f"No counterexample found ({looked}). That is not a proof."
-        return f"Refuted ({looked}): {self.finding}"
+            return f"No counterexample found ({effort}). That is not a proof."
+        return f"Refuted ({effort}): {self.finding}"
 
 
-def nothing_drawn() -> Drawn:
-    """No answers yet, without and with the additional user."""
+def no_draws() -> Drawn:
+    """Return empty counters of answers, without and with the additional user."""
     return Counter(), Counter()
 
 
 @dataclass
 class _Suspect:
-    """A pair of data sets, draws without and with the additional user, and how these contradict the
-    claim.
+    """A neighbouring pair in the race, with the events that contradict the claim most.
+
+    Attributes:
+        pair: the two histograms.
+        choose: answers by which events are chosen.
+        check: other answers by which the chosen events are scored.
+        score: by how many standard errors the best event exceeds the claim.
+        added: whether P is the law with the additional user, for these events.
+        point: the point (ε, δ) that they contradict; None: the range of losses.
+        events: the event, or the two events whose losses are far apart.
     """
 
     pair: Pair
-    choose: Drawn = field(default_factory=nothing_drawn)
-    check: Drawn = field(default_factory=nothing_drawn)
+    choose: Drawn = field(default_factory=no_draws)
+    check: Drawn = field(default_factory=no_draws)
     score: float = -math.inf
     added: bool = True
-    point: tuple[float, float] | None = None  # None: the range of losses
+    point: tuple[float, float] | None = None
     events: tuple[Event, ...] = ()
 
     def suspect(
         self, score: float, added: bool, point: tuple[float, float] | None, *events: Event
     ) -> None:
-        """Remember the most suspicious events."""
+        """Replace the events by these if their score is higher."""
         if score > self.score:
             self.score = score
             self.added = added
@@ -113,27 +130,28 @@ def audit(
     alpha: float = 1e-6,
     rng: np.random.Generator | None = None,
 ) -> AuditReport:
-    """Search for a certified counterexample to what is claimed of a mechanism.
+    """Search for a certified counterexample to the privacy claim of a mechanism.
 
     Args:
-        mechanism: maps a histogram, a dict label -> count, to one answer: a Release, a dict label
-            -> value, a sequence of labels or of (label, value) pairs, or one label. With a method
-            ``many(histogram, draws)`` it may give an iterable of answers at once. One whose exact
-            law is known is for ``attest``.
+        mechanism: a function from a histogram, a dict label -> count, to one answer: a Release, a
+            dict label -> value, a sequence of labels or of (label, value) pairs, or one label. It
+            may also have a method ``many(histogram, draws)`` that returns an iterable of answers.
+            If the exact law of the mechanism is known, use ``attest``.
         claim: a Charge, or a Budget(ε, δ).
         world: the neighbouring histograms to search, with the sensitivity the claim is made for.
         seconds: time for the whole audit, above 0.
-        draws: answers drawn at most, about; with a seeded mechanism and ``rng`` the audit then
-            repeats itself exactly.
-        alpha: chance, in (0, 1), that a mechanism that keeps its claim is called refuted.
-        rng: for the choice of pairs; the mechanism has its own randomness.
+        draws: about how many answers may be drawn; with a seeded mechanism and ``rng`` the audit
+            is then reproducible.
+        alpha: probability, in (0, 1), that a mechanism which keeps its claim is called refuted.
+        rng: a generator for the choice of pairs; the mechanism has its own randomness.
 
     Returns:
-        An AuditReport. No finding proves nothing; a finding is a proof at confidence 1 - alpha.
+        An AuditReport. A finding refutes the claim at confidence 1 - alpha; no finding proves
+        nothing.
 
     Raises:
-        InvalidParameter: for arguments outside their ranges; for a mechanism that fails, with the
-        type of its error.
+        InvalidParameter: for arguments outside their ranges; for a mechanism that raises an error,
+            with the type of that error.
     """
     world = World() if world is None else world
     validate.positive(seconds=seconds)
@@ -145,7 +163,9 @@ def audit(
 
 
 def normal(answer: RawAnswer) -> Answer:
-    """One answer as (label, value) pairs, in its order; a set or dict of answers by label."""
+    """Return an answer as (label, value) pairs, value None where there is none: in the order of the
+    answer, or by label for a set or dict.
+    """
     if isinstance(answer, Release):
         if answer.counts is None:
             counts = [None] * len(answer.labels)
@@ -157,16 +177,16 @@ def normal(answer: RawAnswer) -> Answer:
     if isinstance(answer, set | frozenset):
         return tuple((label, None) for label in sorted(answer, key=repr))
     if isinstance(answer, list | tuple | np.ndarray):
-        parts = list(answer)
-        pairs = all(isinstance(part, tuple) and len(part) == 2 for part in parts)
-        if pairs and parts:
-            return tuple(parts)
-        return tuple((part, None) for part in parts)
+        items = list(answer)
+        are_pairs = all(isinstance(item, tuple) and len(item) == 2 for item in items)
+        if are_pairs and items:
+            return tuple(items)
+        return tuple((item, None) for item in items)
     return ((answer, None),)
 
 
 def malformed(answer: Answer) -> str:
-    """Return what is wrong with an answer that no mechanism may give, or ''."""
+    """Return what makes an answer malformed, in words; '' for a well-formed one."""
     labels = [label for label, _ in answer]
     if len(set(labels)) < len(labels):
         return "a label is repeated"
@@ -175,7 +195,21 @@ def malformed(answer: Answer) -> str:
 
 @dataclass
 class _Audit:
-    """An audit by draws, with the time and draws that it may take, and has taken."""
+    """The state of an audit by draws.
+
+    Attributes:
+        mechanism: the mechanism under audit.
+        claim: the claim to refute.
+        world: the neighbouring histograms to search.
+        rng: the generator for the choice of pairs.
+        alpha: the error probability of a finding.
+        most_seconds: the time that the audit may take.
+        most_draws: the number of answers that it may draw.
+        pairs: the number of pairs searched so far.
+        draws: the number of answers drawn so far.
+        flaw: a malformed answer that was drawn, or None.
+        start: when the audit began, by the monotonic clock.
+    """
 
     mechanism: Mechanism
     claim: Claim
@@ -190,33 +224,33 @@ class _Audit:
     start: float = field(default_factory=time.monotonic)
 
     def over(self, share: float) -> bool:
-        """Whether this share of the time or of the draws is used up."""
+        """Return whether this share of the time or of the draws is used up."""
         spent = time.monotonic() - self.start
         late = spent >= share * self.most_seconds
         return late or self.draws >= share * self.most_draws
 
     def run(self) -> AuditReport:
-        """Look, race, test."""
+        """Search, then test the most suspicious pairs on fresh draws; return the report."""
         best: list[_Suspect] = []
         stream = self.world.pairs(self.rng)
         while not self.flaw and not (best and self.over(SEARCH_SHARE)):
             new = [_Suspect(pair) for pair in islice(stream, FIRST_PAIRS)]
             self.pairs += len(new)
-            self._look(new, FIRST_DRAWS)
-            best = self._keep(best + new)
+            self._examine(new, FIRST_DRAWS)
+            best = most_suspicious(best + new)
             for suspect in best:
-                self._look([suspect], min(2 * suspect.choose[0].total(), MOST_DRAWS))
-            best = self._keep(best)
+                drawn_without, _ = suspect.choose
+                self._examine([suspect], min(2 * drawn_without.total(), MOST_DRAWS))
+            best = most_suspicious(best)
             if best[0].score > STANDS_OUT:
-                break  # on the draws that it was not chosen by
+                break
         finding = self.flaw or self._test(best)
         return AuditReport(finding, self.pairs, self.draws, time.monotonic() - self.start)
 
-    def _keep(self, suspects: list[_Suspect]) -> list[_Suspect]:
-        return sorted(suspects, key=lambda suspect: -suspect.score)[:FINALISTS]
-
-    def _look(self, suspects: list[_Suspect], draws: int) -> None:
-        """Draw on pairs, half to choose events by and half to check them, and score these."""
+    def _examine(self, suspects: list[_Suspect], draws: int) -> None:
+        """Draw answers for each pair, half of them to choose events and half to check these, and
+        score the pair; stop early when the time for the search is over.
+        """
         for suspect in suspects:
             if self.flaw or (suspect.score > -math.inf and self.over(SEARCH_SHARE)):
                 return
@@ -225,12 +259,15 @@ class _Audit:
             self._score(suspect)
 
     def _draw_pair(self, pair: Pair, draws: int, counted: Drawn) -> None:
-        """Draw on both histograms of a pair, and add to the counted answers."""
-        for histogram, seen in zip((pair.smaller, pair.larger), counted, strict=True):
-            seen.update(self._draw(histogram, draws, pair))
+        """Draw on both histograms of a pair, and add the answers to ``counted``."""
+        without, with_user = counted
+        without.update(self._draw(pair.smaller, draws, pair))
+        with_user.update(self._draw(pair.larger, draws, pair))
 
     def _draw(self, histogram: Counts, draws: int, pair: Pair) -> Counter[Answer]:
-        """Counted answers; a malformed one ends the audit."""
+        """Draw answers on a histogram of a pair and return how often each came; a malformed answer
+        is remembered as a flaw, which ends the audit.
+        """
         self.draws += draws
         many = getattr(self.mechanism, "many", None)
         answers: Iterable[RawAnswer]
@@ -241,76 +278,103 @@ class _Audit:
                 answers = (self.mechanism(dict(histogram)) for _ in range(draws))
             counted = Counter(normal(answer) for answer in answers)
         for answer in counted:
-            wrong = malformed(answer)
-            if wrong and self.flaw is None:
+            reason = malformed(answer)
+            if reason and self.flaw is None:
                 share = counted[answer] / draws
                 self.flaw = Counterexample(
-                    "malformed", self.claim.text, pair, True, wrong, share, 0.0, 1.0, draws
+                    "malformed", self.claim.text, pair, True, reason, share, 0.0, 1.0, draws
                 )
         return counted
 
     def _score(self, suspect: _Suspect) -> None:
-        """By how many standard errors the best event breaks the claim."""
+        """Find the events that exceed the claim by the most standard errors, and store them and
+        their score in the suspect.
+        """
         suspect.score = -math.inf
         for added in (False, True):
             choose = Samples(*ordered(suspect.choose, added))
             check = Samples(*ordered(suspect.check, added))
             for epsilon, delta in self.claim.points:
-                found = best_event(choose, check, epsilon, delta)
-                if found:
-                    suspect.suspect(found[1], added, (epsilon, delta), found[0])
+                best = best_event(choose, check, epsilon, delta)
+                if best is not None:
+                    event, score = best
+                    suspect.suspect(score, added, (epsilon, delta), event)
         if self.claim.loss_range is None:
-            events = None
-        else:
-            events = _far_apart(*ordered(suspect.choose, True))
-        if events:
-            score = _excess(*ordered(suspect.check, True), events, self.claim.loss_range or 0.0)
+            return
+        events = _far_apart(*ordered(suspect.choose, True))
+        if events is not None:
+            score = _excess(*ordered(suspect.check, True), events, self.claim.loss_range)
             suspect.suspect(score, True, None, *events)
 
     def _test(self, suspects: list[_Suspect]) -> Counterexample | None:
-        """Fresh draws for the most suspicious pairs, in the time that is left."""
-        # One that stands out already gets all the time.
+        """Test the most suspicious pairs on fresh draws, in the remaining time; return the first
+        certified counterexample, or None.
+        """
+        # A pair that stands out gets all the time.
         if suspects[0].score > STANDS_OUT:
             suspects = suspects[:1]
         else:
-            suspects = [s for s in suspects if s.score > -math.inf]
+            suspects = [suspect for suspect in suspects if suspect.score > -math.inf]
         alpha = self.alpha / max(len(suspects), 1)
         for number, suspect in enumerate(suspects, 1):
             test_share = (1 - SEARCH_SHARE) * number / len(suspects)
-            fresh = nothing_drawn()
+            fresh = no_draws()
             while not self.over(SEARCH_SHARE + test_share):
                 self._draw_pair(suspect.pair, FIRST_DRAWS * 10, fresh)
-            if fresh[0]:
-                finding = self._certificate(suspect, ordered(fresh, suspect.added), alpha)
-            else:
-                finding = None
-            if finding:
+            without, _ = fresh
+            if not without:
+                continue
+            finding = self._certificate(suspect, ordered(fresh, suspect.added), alpha)
+            if finding is not None:
                 return finding
         return None
 
     def _certificate(self, suspect: _Suspect, fresh: Drawn, alpha: float) -> Counterexample | None:
-        """Clopper-Pearson bounds on all probabilities of the chosen events, at ``alpha``
-        together.
+        """Return the counterexample that the chosen events are, if Clopper-Pearson bounds on their
+        probabilities prove it; else None.
+
+        Args:
+            suspect: the pair and its events.
+            fresh: fresh draws from P and from Q.
+            alpha: probability with which any of the bounds may be wrong.
         """
-        drawn = fresh[0].total()
+        from_p, _ = fresh
         ends = _ends_of(suspect, fresh, alpha)
+        claim = self.claim.text
         if suspect.point is None:
-            kind, at = "range", ""
+            kind = "range"
             claimed = self.claim.loss_range or 0.0
             measured = _range_of_losses(*ends)
         else:
+            kind = "approx"
             epsilon, claimed = suspect.point
-            kind, at = "approx", f" at ε = {epsilon:.6g}"
-            measured = _failure(*ends[0], epsilon)
+            claim += f" at ε = {epsilon:.6g}"
+            ((of_p, of_q),) = ends
+            measured = _failure(of_p, of_q, epsilon)
         if not measured > claimed:
             return None
-        names = " against ".join(describe(event) for event in suspect.events)
-        where = (self.claim.text + at, suspect.pair, suspect.added, names)
-        return Counterexample(kind, *where, measured, claimed, 1 - self.alpha, drawn)
+        return Counterexample(
+            kind=kind,
+            claim=claim,
+            pair=suspect.pair,
+            added=suspect.added,
+            event=" against ".join(describe(event) for event in suspect.events),
+            measured=measured,
+            claimed=claimed,
+            confidence=1 - self.alpha,
+            draws=from_p.total(),
+        )
+
+
+def most_suspicious(suspects: list[_Suspect]) -> list[_Suspect]:
+    """Return the FINALISTS pairs with the highest scores, the highest first."""
+    return sorted(suspects, key=lambda suspect: -suspect.score)[:FINALISTS]
 
 
 def _ends_of(suspect: _Suspect, fresh: Drawn, alpha: float) -> list[tuple[Ends, Ends]]:
-    """Bounds on P and on Q of each event of the suspect, all of them right but for ``alpha``."""
+    """Return bounds on P and on Q of each event of the suspect; the probability that any of them
+    is wrong is at most ``alpha``.
+    """
     drawn = fresh[0].total()
     share = alpha / (2 * len(suspect.events))
     ends: list[tuple[Ends, Ends]] = []
@@ -321,30 +385,38 @@ def _ends_of(suspect: _Suspect, fresh: Drawn, alpha: float) -> list[tuple[Ends, 
 
 
 def _failure(p: Ends, q: Ends, epsilon: float) -> float:
-    """P(S) - e^ε Q(S) from below, by the ends of both probabilities."""
-    least = p[0] - growth(epsilon) * q[1]
+    """Return a lower bound on P(S) - e^ε Q(S), given bounds on P(S) and Q(S)."""
+    p_lower, _ = p
+    _, q_upper = q
+    least = p_lower - growth(epsilon) * q_upper
     return least * (1 - 1e-12)
 
 
 def _range_of_losses(high: tuple[Ends, Ends], low: tuple[Ends, Ends]) -> float:
-    """How far the losses of two events are apart at least, by the ends of P and Q of each."""
-    (high_p, high_q), (low_p, low_q) = high, low
-    if min(high_p[0], low_q[0]) > 0:
-        high_loss = math.log(high_p[0] / high_q[1])
-        low_loss = math.log(low_p[1] / low_q[0])
+    """Return a lower bound on the difference between the losses ln P/Q of two events, given bounds
+    on P and Q of each; -inf if there is none.
+    """
+    (high_p_lower, _), (_, high_q_upper) = high
+    (_, low_p_upper), (low_q_lower, _) = low
+    if min(high_p_lower, low_q_lower) > 0:
+        high_loss = math.log(high_p_lower / high_q_upper)
+        low_loss = math.log(low_p_upper / low_q_lower)
         return high_loss - low_loss
     return -math.inf
 
 
 def ordered(laws: Drawn, added: bool) -> Drawn:
-    """(P, Q): P is the law with the additional user when ``added``."""
+    """Return the answers of P and Q, given those without and with the additional user; P is the
+    law with the user if ``added``.
+    """
+    without, with_user = laws
     if added:
-        return (laws[1], laws[0])
-    return laws
+        return with_user, without
+    return without, with_user
 
 
 def describe(event: Event, most: int = 4) -> str:
-    """An event in words; long sets are cut."""
+    """Return an event in words, with at most this many of its values."""
     values = sorted(event.values, key=repr)
     shown = ", ".join(map(repr, values[:most]))
     if len(values) > most:
@@ -353,10 +425,10 @@ def describe(event: Event, most: int = 4) -> str:
 
 
 def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | None:
-    """The two events whose estimated losses ln P/Q are farthest apart, less two standard errors
-    each.
+    """Return the events whose estimated losses ln P/Q are the highest and the lowest, each less
+    two standard errors; None if nothing was drawn.
     """
-    found: list[tuple[float, float, Event]] = []
+    losses: list[tuple[float, float, Event]] = []  # cautious for a high and for a low loss
     drawn = (p.total(), q.total())
     for name, feature in features([*p, *q]).items():
         in_p = tally(p, feature)
@@ -364,17 +436,22 @@ def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | 
         for value in {**in_p, **in_q}:
             loss, error = _loss(in_p[value], in_q[value], *drawn)
             event = Event(name, feature, frozenset([value]))
-            found.append((loss - 2 * error, loss + 2 * error, event))
-    if not found:
+            losses.append((loss - 2 * error, loss + 2 * error, event))
+    if not losses:
         return None
-    highest = max(found, key=lambda each: each[0])
-    lowest = min(found, key=lambda each: each[1])
-    return highest[2], lowest[2]
+    return max(losses, key=itemgetter(0))[-1], min(losses, key=itemgetter(1))[-1]
 
 
 def _loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, float]:
-    """An estimate of ln P(S)/Q(S), and its standard error."""
-    # Half a draw more, so that what was never drawn has a finite loss.
+    """Return an estimate of ln P(S)/Q(S) and its standard error.
+
+    Args:
+        in_p: how many of the draws from P are in S.
+        in_q: how many of the draws from Q are in S.
+        drawn_p: how many draws from P there are.
+        drawn_q: how many draws from Q there are.
+    """
+    # Half a draw is added, so that the loss of an event that was never drawn is finite.
     smoothed_p = in_p + 0.5
     smoothed_q = in_q + 0.5
     ratio = smoothed_p / drawn_p * drawn_q / smoothed_q

@@ -1,5 +1,5 @@
-"""Small tables of events and their neighbours: where a plan is attested together with the code that
-reads events.
+"""Worlds of small tables of events, on which a plan is attested together with the code that reads
+events.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning.protocol import Plan, Reading
 
-MOST_TABLES = 4096  # each is read by the engine
-Table = Places  # how many rows each user has with each label, user by user
+MOST_TABLES = 4096  # the engine reads each of them
+Table = Places  # the numbers of rows of each user with each label, user by user
 
 
 @dataclass(frozen=True)
 class EventsWorld:
-    """All tables of a few users' rows; two are neighbours where one lacks all rows of one user.
+    """All tables of the rows of a few users; two are neighbours if one lacks all rows of one user.
 
     Each table is read by the library's own code (``event_counts`` or ``events_histogram``), so that
     the caps are a part of what is attested. Which labels of a user count under a cap depends on
@@ -33,10 +33,10 @@ class EventsWorld:
 
     Attributes:
         sensitivity: the caps under which a mechanism's histogram is read; a plan states its own.
-        users: at most this many have rows.
-        labels: labels that may occur, at least 1, at most 26.
+        users: the number of users who may have rows.
+        labels: the number of labels that may occur, from 1 to 26.
         rows: the most rows of one user with one label.
-        key: varies which labels of a user count under a cap.
+        key: a text that decides which labels of a user count under a cap.
     """
 
     sensitivity: Sensitivity = field(default_factory=lambda: Sensitivity(l0=1))
@@ -56,11 +56,11 @@ class EventsWorld:
             raise InvalidParameter("sensitivity: events are read under caps, not under an l2")
 
     def levels(self) -> list[int]:
-        """How many rows of one user with one label there may be."""
+        """Return the possible numbers of rows of one user with one label."""
         return list(range(self.rows + 1))
 
     def histograms(self) -> list[Table]:
-        """All tables.
+        """Return all tables.
 
         Raises:
             InvalidParameter: where there are too many of them.
@@ -74,22 +74,24 @@ class EventsWorld:
         return list(itertools.product(self.levels(), repeat=cells))
 
     def neighbours(self) -> list[tuple[Table, Table]]:
-        """All pairs that differ by the rows of one user: (without, with)."""
+        """Return all pairs of tables that differ by all rows of one user: (without, with)."""
         pairs = itertools.product(self.histograms(), range(self.users))
         present = ((table, user) for table, user in pairs if any(table[self._places(user)]))
         return [(self._without(table, user), table) for table, user in present]
 
     def _places(self, user: int) -> slice:
-        """Where a table has the rows of a user."""
+        """Return the part of a table that has the numbers of a user's rows."""
         return slice(user * self.labels, (user + 1) * self.labels)
 
     def _without(self, table: Table, user: int) -> Table:
+        """Return a table without the rows of a user."""
         own = self._places(user)
-        nothing = (0,) * self.labels
-        return (*table[: own.start], *nothing, *table[own.stop :])
+        zeros = (0,) * self.labels
+        return (*table[: own.start], *zeros, *table[own.stop :])
 
     def reader(self, mechanism: object) -> Callable[[Table], Histogram]:
-        """Return what reads a table as this plan, or this mechanism, needs it.
+        """Return a function that reads a table into the histogram that this plan or mechanism
+        needs.
 
         Raises:
             InvalidParameter: for a plan whose way is chosen by looks at users and counts.
@@ -110,7 +112,7 @@ class EventsWorld:
         return read
 
     def _read(self, events: pd.DataFrame, reading: Reading) -> Histogram:
-        """The histogram of a table, or both of them."""
+        """Return the histogram of events, or both histograms for a reading in two phases."""
         capped = reading.sensitivity
         if reading.finding is None:
             return events_histogram(
@@ -133,25 +135,26 @@ class EventsWorld:
         )
 
     def _frame(self, table: Table) -> pd.DataFrame:
-        """The rows of a table."""
+        """Return a table as events, with the columns user and item."""
         rows = list(self._rows(table))
         return pd.DataFrame(rows, columns=["user", "item"], dtype="str")
 
     def _rows(self, table: Table) -> Iterator[tuple[str, str]]:
+        """Yield the rows (user, label) of a table."""
         places = itertools.product(range(self.users), range(self.labels))
         for (user, label), times in zip(places, table, strict=True):
             for _ in range(times):
                 yield f"user {user}", LETTERS[label]
 
     def size(self) -> str:
-        """How much is looked at, in words."""
+        """Return the numbers of tables and pairs in words."""
         tables = len(self.histograms())
         pairs = len(self.neighbours())
-        whose = f"{self.users} users with {self.labels} labels"
-        return f"{tables} tables of events of {whose}, {pairs} pairs of neighbours"
+        users = f"{self.users} users with {self.labels} labels"
+        return f"{tables} tables of events of {users}, {pairs} pairs of neighbours"
 
     def stated(self) -> dict[str, Any]:
-        """The fields of an attestation's file that say which tables are listed."""
+        """Return the fields of an attestation's file that say which tables are enumerated."""
         return {
             "format": "dptopk attestation 2",
             "users": self.users,

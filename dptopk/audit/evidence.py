@@ -19,30 +19,38 @@ from typing import TypeAlias
 
 from dptopk.audit.worlds import Pair
 
-# A count, True for a label of a set, or whatever another library's mechanism gives.
+# A count, True for a label of a set, or any value that another library's mechanism returns.
 Value: TypeAlias = Hashable
 Answer = tuple[tuple[Hashable, Value], ...]
 Counted = Mapping[Answer, int]
 Feature = Callable[[Answer], Hashable]
 
 
-# What a kind of counterexample measures.
+# The quantity that each kind of counterexample bounds.
 BOUNDED = {"approx": "δ", "range": "range of losses", "malformed": "malformed answers"}
 
 
 @dataclass(frozen=True)
 class Event:
-    """A set of values of a feature of the answer."""
+    """The event that a feature of the answer has one of some values.
+
+    Attributes:
+        name: the name of the feature.
+        feature: the function from an answer to its value.
+        values: the values.
+    """
 
     name: str
     feature: Feature = field(repr=False, compare=False)
     values: frozenset[Hashable]
 
     def hits(self, answers: Mapping[Answer, int]) -> int:
-        """Return how many of the counted answers lie in the event."""
-        return sum(
-            times for answer, times in answers.items() if self.feature(answer) in self.values
-        )
+        """Return how many of the counted answers are in the event."""
+        hits = 0
+        for answer, times in answers.items():
+            if self.feature(answer) in self.values:
+                hits += times
+        return hits
 
 
 @dataclass(frozen=True)
@@ -52,14 +60,15 @@ class Counterexample:
     Attributes:
         kind: "approx" (P(S) > e^ε Q(S) + δ), "range" (losses too far apart) or "malformed" (an
             answer that may not be).
-        claim: the statement refuted.
+        claim: the claim that is refuted.
         pair: the neighbouring histograms.
-        added: True when P is the law with the additional user.
+        added: whether P is the law with the additional user.
         event: the events, in words.
-        measured: what the claim bounds, from below: δ at the claimed ε, or the range of the losses.
-        claimed: what was claimed of it.
-        confidence: that ``measured`` is a lower bound.
-        draws: answers drawn for the test on each side.
+        measured: a lower bound on the quantity that the claim bounds: δ at the claimed ε, or the
+            range of the losses.
+        claimed: the claimed upper bound on it.
+        confidence: the confidence with which ``measured`` is a lower bound.
+        draws: how many answers were drawn from each law for the test.
     """
 
     kind: str
@@ -73,13 +82,14 @@ class Counterexample:
     draws: int
 
     def __str__(self) -> str:
-        sure = f"with confidence {self.confidence:.6g} ({self.draws} draws a side)"
-        found = f"{BOUNDED[self.kind]} at least {self.measured:.4g}, claimed {self.claimed:.4g}"
-        without = f"  without the user {self.pair.smaller}, with {self.pair.larger}"
+        """Return the finding, the pair, the event and the claim as four lines."""
+        certainty = f"with confidence {self.confidence:.6g} ({self.draws} draws a side)"
+        finding = f"{BOUNDED[self.kind]} at least {self.measured:.4g}, claimed {self.claimed:.4g}"
+        histograms = f"  without the user {self.pair.smaller}, with {self.pair.larger}"
         side = "with" if self.added else "without"
         lines = [
-            f"{found}, {sure}",
-            f"{without}; P is the law {side} the user",
+            f"{finding}, {certainty}",
+            f"{histograms}; P is the law {side} the user",
             f"  event: {self.event}",
             f"  claim: {self.claim}",
         ]
@@ -87,36 +97,51 @@ class Counterexample:
 
 
 def features(answers: Iterable[Answer]) -> dict[str, Feature]:
-    """The features worth looking at, given some answers."""
-    labels = sorted({label for answer in answers for label, _ in answer}, key=repr)
-    found: dict[str, Feature] = {
+    """Return the features by which events are formed, by their names, for the labels that occur in
+    some answers.
+    """
+    labels: set[Hashable] = set()
+    for answer in answers:
+        labels.update(_labels(answer))
+    by_name: dict[str, Feature] = {
         "answer": lambda answer: answer,
-        "labels in order": lambda answer: tuple(label for label, _ in answer),
-        "set of labels": lambda answer: frozenset(label for label, _ in answer),
+        "labels in order": _labels,
+        "set of labels": lambda answer: frozenset(_labels(answer)),
         "number of labels": len,
     }
-    for label in labels:
-        found[f"value of {label!r}"] = partial(_value, label)
-        found[f"{label!r} released"] = partial(_released, label)
-    for one, other in permutations(labels, 2):
-        found[f"{one!r} less {other!r}"] = partial(_difference, one, other)
-    return found
+    in_order = sorted(labels, key=repr)
+    for label in in_order:
+        by_name[f"value of {label!r}"] = partial(_value, label)
+        by_name[f"{label!r} released"] = partial(_is_released, label)
+    for first, second in permutations(in_order, 2):
+        by_name[f"{first!r} less {second!r}"] = partial(_difference, first, second)
+    return by_name
+
+
+def _labels(answer: Answer) -> tuple[Hashable, ...]:
+    """Return the labels of an answer, in its order."""
+    return tuple(label for label, _ in answer)
 
 
 def _value(label: Hashable, answer: Answer) -> Hashable:
+    """Return the value of a label in an answer; "absent" if the label is not released."""
     return next((value for name, value in answer if name == label), "absent")
 
 
-def _released(label: Hashable, answer: Answer) -> bool:
+def _is_released(label: Hashable, answer: Answer) -> bool:
+    """Return whether an answer has a label."""
     return any(name == label for name, _ in answer)
 
 
-def _difference(one: Hashable, other: Hashable, answer: Answer) -> Hashable:
+def _difference(first: Hashable, second: Hashable, answer: Answer) -> Hashable:
+    """Return the value of the first label minus that of the second; "absent" if one of them is not
+    a number.
+    """
     values = dict(answer)
-    first = values.get(one)
-    second = values.get(other)
-    if isinstance(first, int | float) and isinstance(second, int | float):
-        return float(first - second)
+    minuend = values.get(first)
+    subtrahend = values.get(second)
+    if isinstance(minuend, int | float) and isinstance(subtrahend, int | float):
+        return float(minuend - subtrahend)
     return "absent"
 
 
@@ -125,14 +150,17 @@ class Samples:
     """Counted answers under P and Q.
 
     Attributes:
-        p, q: answer -> how often it was drawn.
+        p: how often each answer was drawn from P.
+        q: how often each answer was drawn from Q.
     """
 
     p: Counted
     q: Counted
 
     def excess(self, event: Event, epsilon: float, delta: float) -> float:
-        """By how many standard errors P(S) - e^ε Q(S) of an event is estimated to exceed δ."""
+        """Return by how many standard errors the estimate of P(S) - e^ε Q(S) exceeds δ, for the
+        event S.
+        """
         factor = growth(epsilon)
         drawn_p = sum(self.p.values())
         drawn_q = sum(self.q.values())
@@ -144,35 +172,35 @@ class Samples:
         return estimate / math.sqrt(variance_p + variance_q)
 
     def likely(self, feature: Feature, weight: float) -> frozenset[Hashable]:
-        """The values of a feature that were seen more often under P than ``weight`` times under Q,
-        by two standard errors, or that lie on the best half-line.
+        """Return values of a feature that are likelier under P than ``weight`` times under Q:
+        those drawn more often by two standard errors, and those of the best half-line.
         """
-        seen_p = tally(self.p, feature)
-        seen_q = tally(self.q, feature)
-        clear = {
-            value
-            for value, times in seen_p.items()
-            if times - 2 * math.sqrt(times) > weight * seen_q[value]
-        }
-        return frozenset(clear | _half_line(seen_p, seen_q, weight))
+        times_p = tally(self.p, feature)
+        times_q = tally(self.q, feature)
+        likelier: set[Hashable] = set()
+        for value, times in times_p.items():
+            if times - 2 * math.sqrt(times) > weight * times_q[value]:
+                likelier.add(value)
+        return frozenset(likelier | _half_line(times_p, times_q, weight))
 
 
 def growth(epsilon: float) -> float:
-    """e^ε, and e^600 beyond."""
+    """Return e^ε, or e^600 for larger ε, so that it does not overflow."""
     return math.exp(min(epsilon, 600.0))
 
 
 def best_event(
     choose: Samples, check: Samples, epsilon: float, delta: float
 ) -> tuple[Event, float] | None:
-    """The event for which P(S) - e^ε Q(S) exceeds δ by most standard errors; and how many.
+    """Return the event for which P(S) - e^ε Q(S) exceeds δ by the most standard errors, and that
+    number of standard errors; None if no feature suggests an event.
 
     Args:
         choose: answers by which the values of each event are chosen.
-        check: others, by which it is judged: chance finds among many rare answers do not survive
-            them.
-        epsilon: of the point of the claim that is tested.
-        delta: of that point.
+        check: other answers by which events are scored, so that an event that looks good among
+            many by chance gets a low score.
+        epsilon: ε of the point of the claim that is tested.
+        delta: δ of that point.
     """
     drawn_p = sum(choose.p.values())
     drawn_q = max(sum(choose.q.values()), 1)
@@ -188,32 +216,34 @@ def best_event(
 
 
 def tally(answers: Mapping[Answer, int], feature: Feature) -> Counter[Hashable]:
-    """Return how often a feature has each of its values."""
-    found: Counter[Hashable] = Counter()
+    """Return how often a feature has each of its values among counted answers."""
+    times_of: Counter[Hashable] = Counter()
     for answer, times in answers.items():
-        found[feature(answer)] += times
-    return found
+        times_of[feature(answer)] += times
+    return times_of
 
 
 def _half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -> set[Hashable]:
-    """The values above or below the cut at which P - factor · Q is largest, for numbers; else
-    nothing.
+    """Return the half-line of numeric values, up to or from a cut on, for which the draws from P
+    exceed ``factor`` times those from Q by most; the empty set if they exceed them for none.
     """
     values = {value for value in (*p, *q) if isinstance(value, int | float)}
     numbers = sorted(value for value in values if not isinstance(value, bool))
-    best: tuple[float, set[Hashable]] = (0.0, set())
-    for ordered in (numbers, numbers[::-1]):
+    largest = 0.0
+    half_line: set[Hashable] = set()
+    for in_order in (numbers, numbers[::-1]):
         total = 0.0
-        for place, value in enumerate(ordered):
+        for place, value in enumerate(in_order):
             total += p[value] - factor * q[value]
-            if total > best[0]:
-                best = total, set(ordered[: place + 1])
-    return best[1]
+            if total > largest:
+                largest = total
+                half_line = set(in_order[: place + 1])
+    return half_line
 
 
 def bounds_of(hits: int, draws: int, alpha: float) -> tuple[float, float]:
-    """Clopper-Pearson bounds on a probability, below and above; each is wrong with probability at
-    most alpha.
+    """Return the lower and the upper Clopper-Pearson bound on a probability, given ``hits`` of
+    ``draws``; each is wrong with probability at most alpha.
     """
     from scipy.stats import beta
 

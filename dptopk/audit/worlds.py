@@ -1,4 +1,4 @@
-"""Small neighbouring histograms: where an audit looks."""
+"""Worlds: the small neighbouring histograms on which audits search and attestations enumerate."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning.protocol import Plan
 
 Counts = dict[str, int]
-Places = tuple[int, ...]  # labels by their numbers
-Move = tuple[int, ...]  # what one user adds to each label
-MOST = 4_000_000  # histograms, or these times changes by one user
+Places = tuple[int, ...]  # the numbers of some labels
+Move = tuple[int, ...]  # the amount that one user adds to the count of each label
+# The most histograms, or pairs of a histogram and a move, that fit into memory.
+MOST = 4_000_000
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _moved(counts: Sequence[int], move: Move) -> tuple[int, ...]:
-    """The counts after one user was added."""
+    """Return the counts after one user was added."""
     return tuple(count + step for count, step in zip(counts, move, strict=True))
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring histograms: label -> count; the larger one has one more user."""
+    """Two neighbouring histograms as dicts label -> count; ``larger`` has one more user."""
 
     smaller: Counts
     larger: Counts
@@ -38,12 +39,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class World:
-    """The neighbouring histograms that are searched.
+    """A set of small histograms and the moves of one user between them.
 
     Attributes:
         sensitivity: how many labels one user moves (l0), and how far (linf); with l2 the counts
             are sums of weights, to which a user of d labels adds isqrt(l2**2 // d) each.
-        labels: labels that may occur, at least 1, at most 26.
+        labels: number of labels that may occur, from 1 to 26.
         largest: largest count of the smaller histogram; counts are 0, 1, 2, 3, 5, 8, ... and the
             values near ``near``.
         public: whether labels of count 0 are listed (a public domain) or absent (a private one).
@@ -61,29 +62,34 @@ class World:
         validate.positive(largest=self.largest)
 
     def levels(self) -> list[int]:
-        """Counts that are tried: Fibonacci numbers, dense where small, and what is near the special
-        ones.
+        """Return the counts that histograms have, sorted: the Fibonacci numbers up to ``largest``,
+        and the values of ``near`` with their neighbours.
         """
-        found = {0, 1, 2}
-        step = (2, 3)
-        while step[0] <= self.largest:
-            found.add(step[0])
-            step = (step[1], step[0] + step[1])
-        close = {value + shift for value in self.near for shift in (-1, 0, 1)}
-        return sorted(found | {value for value in close if value >= 0})
+        levels = {0, 1, 2}
+        number = 2
+        following = 3
+        while number <= self.largest:
+            levels.add(number)
+            number, following = following, number + following
+        for value in self.near:
+            levels.update((value - 1, value, value + 1))
+        return sorted(level for level in levels if level >= 0)
 
     def _every_move(self) -> list[Move]:
-        """All changes by one user."""
+        """Return all changes that adding one user can make."""
         if self.sensitivity.l2 is not None:
             return self._weights(self.sensitivity.l2)
         most = self.sensitivity.touched(self.labels) or self.labels
         total = self.sensitivity.total(most)
-        every = itertools.product(range(self.sensitivity.linf + 1), repeat=self.labels)
-        few = (move for move in every if 0 < np.count_nonzero(move) <= most)
-        return [move for move in few if sum(move) <= total]
+        steps = range(self.sensitivity.linf + 1)
+        moves = itertools.product(steps, repeat=self.labels)
+        of_few_labels = (move for move in moves if 0 < np.count_nonzero(move) <= most)
+        return [move for move in of_few_labels if sum(move) <= total]
 
     def pairs(self, rng: np.random.Generator) -> Iterator[Pair]:
-        """Pairs without end: first the empty histogram and ties, then random ones."""
+        """Yield neighbouring pairs without end: first those whose smaller histogram is empty or has
+        ties only, then random ones.
+        """
         moves = self._moves()
         levels = self.levels()
         for level, move in itertools.product(levels, moves):
@@ -93,70 +99,77 @@ class World:
             yield self._pair(base, moves[rng.integers(len(moves))])
 
     def _moves(self) -> list[Move]:
-        """Return the changes tried for one user: the whole linf on up to l0 labels, and 1 on one
-        label; of a capped total, as much of it as is left for each label; of weights, all.
+        """Return the changes by one user that an audit tries, sorted: the largest one on each set
+        of labels, and a change by 1 on one label; for weights, all changes.
         """
         if self.sensitivity.l2 is not None:
             return self._weights(self.sensitivity.l2)
-        found = {self._move(chosen) for chosen in self._touched_sets()}
+        moves = {self._largest_move(chosen) for chosen in self._touched_sets()}
         for label in range(self.labels):
             single = [0] * self.labels
             single[label] = 1
-            found.add(tuple(single))
-        return sorted(found)
+            moves.add(tuple(single))
+        return sorted(moves)
 
     def _touched_sets(self) -> Iterator[Places]:
-        """The sets of labels that one user may touch."""
+        """Return all sets of labels that one user may touch."""
         most = self.sensitivity.touched(self.labels) or self.labels
-        self._few(sum(math.comb(self.labels, size) for size in range(most + 1)))
+        self._refuse_many(sum(math.comb(self.labels, size) for size in range(most + 1)))
         sizes = range(1, most + 1)
         return itertools.chain.from_iterable(
             itertools.combinations(range(self.labels), size) for size in sizes
         )
 
     def _weights(self, l2: int) -> list[Move]:
-        """Return what users of each set of labels add: the same whole number to each label of
-        theirs.
+        """Return the changes by one user of sums of weights, sorted: for each set of labels, the
+        same integer on each of them, isqrt(l2**2 // d) for d labels.
         """
-        found: list[Move] = []
+        moves: list[Move] = []
         for chosen in self._touched_sets():
             weight = math.isqrt(l2 * l2 // len(chosen))
-            found.append(tuple(weight * (label in chosen) for label in range(self.labels)))
-        return sorted(found)
+            move = [0] * self.labels
+            for label in chosen:
+                move[label] = weight
+            moves.append(tuple(move))
+        return sorted(moves)
 
-    def _move(self, chosen: Places) -> Move:
-        """The whole linf on each chosen label, in their order, until the total is used up."""
+    def _largest_move(self, chosen: Places) -> Move:
+        """Return the change by linf on each chosen label, in their order, until the cap on a
+        user's total is used up.
+        """
         move = [0] * self.labels
-        left = self.sensitivity.total(len(chosen))
+        remaining = self.sensitivity.total(len(chosen))
         for label in chosen:
-            move[label] = min(self.sensitivity.linf, left)
-            left -= move[label]
+            move[label] = min(self.sensitivity.linf, remaining)
+            remaining -= move[label]
         return tuple(move)
 
     def _pair(self, base: list[int], move: tuple[int, ...]) -> Pair:
+        """Return the pair of a histogram and the one after a move."""
         return Pair(self.named(base), self.named(_moved(base, move)))
 
     def named(self, counts: Sequence[int]) -> Counts:
-        """The histogram with these counts of the labels a, b, ..."""
-        return {
-            name: count
-            for name, count in zip(LETTERS, counts, strict=False)
-            if count or self.public
-        }
+        """Return the histogram with these counts of the labels a, b, ...; labels of count 0 are
+        left out unless the domain is public.
+        """
+        names = zip(LETTERS, counts, strict=False)
+        return {name: count for name, count in names if count or self.public}
 
     def histograms(self) -> list[tuple[int, ...]]:
-        """The counts of all histograms with these levels.
+        """Return the counts of all histograms with these labels and levels.
 
         Raises:
             InvalidParameter: where there are too many of them, or of their neighbours.
         """
+        # A weight is added to a label or not; a count is moved by 0 to linf.
         steps = 2 if self.sensitivity.l2 is not None else 1 + self.sensitivity.linf
         levels = self.levels()
-        self._few((len(levels) * steps) ** self.labels)
+        self._refuse_many((len(levels) * steps) ** self.labels)
         return list(itertools.product(levels, repeat=self.labels))
 
     def reader(self, mechanism: object) -> Callable[[Sequence[int]], Histogram]:
-        """Return what makes the histogram of these counts, the same for every mechanism.
+        """Return a function that makes the histogram of given counts; it is the same for every
+        mechanism that reads one histogram.
 
         Raises:
             InvalidParameter: for a plan that reads events twice.
@@ -170,19 +183,22 @@ class World:
 
         def read(counts: Sequence[int]) -> Histogram:
             named = self.named(counts)
-            labels, values = list(named), list(named.values())
+            labels = list(named)
+            values = list(named.values())
             return Histogram(labels, values, sensitivity=self.sensitivity, domain=domain)
 
         return read
 
     def size(self) -> str:
-        """How much is looked at, in words."""
+        """Return the numbers of histograms and pairs, and the sensitivity, in words."""
         histograms = len(self.histograms())
         pairs = len(self.neighbours())
         return f"{histograms} histograms, {pairs} pairs of neighbours, {self.sensitivity}"
 
     def stated(self) -> dict[str, Any]:
-        """The fields of an attestation's file that say which histograms are listed."""
+        """Return the fields of an attestation's file that say which histograms are
+        enumerated.
+        """
         caps = {"l1": self.sensitivity.l1, "l2": self.sensitivity.l2}
         capped = {name: cap for name, cap in caps.items() if cap is not None}
         return capped | {
@@ -194,19 +210,22 @@ class World:
             "domain": "public" if self.public else "private",
         }
 
-    def _few(self, number: int) -> None:
-        """Refuse a world that memory does not hold."""
+    def _refuse_many(self, number: int) -> None:
+        """Raise InvalidParameter if this many objects would not fit into memory."""
         if number > MOST:
             raise InvalidParameter(
                 f"labels={self.labels} are too many with these caps and counts; take fewer"
             )
 
     def neighbours(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """All pairs of them that differ by one user: (without, with)."""
+        """Return all pairs of these histograms that differ by one user: (without, with)."""
         levels = set(self.levels())
-        histograms = (
-            self.histograms()
-        )  # refuses a world that is too large before its moves are listed
+        histograms = self.histograms()  # refuses a large world before its moves are listed
         moves = self._every_move()
-        moved = ((one, _moved(one, move)) for one in histograms for move in moves)
-        return [(one, other) for one, other in moved if set(other) <= levels]
+        pairs: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        for without in histograms:
+            for move in moves:
+                with_user = _moved(without, move)
+                if set(with_user) <= levels:
+                    pairs.append((without, with_user))
+        return pairs

@@ -1,4 +1,4 @@
-"""This module says what a mechanism or an engine of one's own is tested with: one call for each."""
+"""Conformance tests for mechanisms and engines of other packages: one call for each."""
 
 from dptopk.datasets.backends.registration import check_backend as check_backend
 from dptopk.testing.conformance import (

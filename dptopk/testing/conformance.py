@@ -1,4 +1,4 @@
-"""A mechanism beside its own statements: what a test of a new one calls, once."""
+"""The check that a mechanism does what it states; a test of a new mechanism calls it once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.testing import draws, statements
 from dptopk.testing.mismatches import LABELS, Mismatch, Mismatches, Subject
 
-# Of counts under two caps, and of sums of weights.
+# The default sensitivities: of counts under two caps, and of sums of weights.
 SENSITIVITIES = (
     Sensitivity(l0=1),
     Sensitivity(linf=2, l0=3),
@@ -37,9 +37,9 @@ class ConformanceReport:
     """The result of a check of a mechanism.
 
     Attributes:
-        mechanism: as text.
-        sensitivities: under which it was checked; it refuses the others.
-        findings: the statements that are not true, without repetitions.
+        mechanism: the mechanism as text.
+        sensitivities: the sensitivities under which it was checked; it refuses the others.
+        findings: the false statements, without repetitions.
     """
 
     mechanism: str
@@ -48,20 +48,21 @@ class ConformanceReport:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found."""
+        """Return whether no statement was found to be false."""
         return not self.findings
 
     @property
     def names(self) -> set[str]:
-        """The statements that are not true."""
+        """Return the names of the false statements."""
         return {finding.statement for finding in self.findings}
 
     def require(self) -> None:
-        """Raise an AssertionError with all findings, where there are some."""
+        """Raise an AssertionError that shows all findings, if there are any."""
         if self.findings:
             raise AssertionError(str(self))
 
     def __str__(self) -> str:
+        """Return the mechanism and its findings, one on each line."""
         lines = [f"  {finding}" for finding in self.findings] or ["  all statements hold"]
         return "\n".join([self.mechanism, *lines])
 
@@ -73,23 +74,22 @@ def check_mechanism(
     draws: int = 1500,
     seed: int = 0,
 ) -> ConformanceReport:
-    """Compare what a mechanism states of itself with its releases, and its statements with each
-    other.
+    """Compare the statements of a mechanism with its releases and with each other.
 
-    Compared are: the charge, with the exact law on all neighbouring histograms of a small world
-    where that can be listed (of the mechanism ``scaled`` to less noise, if need be), with the
-    charge of releases, and under a wider sensitivity; ``measurement`` with the noise of releases
+    The check compares the charge with the exact law on all neighbouring histograms of a small world
+    if that can be listed (of the mechanism ``scaled`` to less noise, if necessary), with the charge
+    of releases, and with that under a wider sensitivity; ``measurement`` with the noise of releases
     (deviation, tails, intervals); ``simulate``, ``appears_at`` and ``swap_chance`` with releases;
-    ``scaled``; round trips; and what ``check`` refuses with what ``release`` refuses. That no
-    finding comes up is evidence, no proof: draws see errors of some per cent, and a law that cannot
-    be listed is not compared with its charge.
+    ``scaled`` with its factor; round trips; and the refusals of ``check`` with those of
+    ``release``. A report without findings is evidence, not a proof: draws detect errors of a few
+    per cent, and a law that cannot be listed is not compared with its charge.
 
     Args:
-        mechanism: any; it need not be registered.
-        sensitivities: under which it is checked; None: one label of one user, two counts on each of
-            three labels, and sums of weights, those of them that it accepts.
-        draws: releases of an estimate.
-        seed: of all draws: the same report every time.
+        mechanism: any mechanism; it need not be registered.
+        sensitivities: the sensitivities under which it is checked; None: one label of one user, two
+            counts on each of three labels, and sums of weights, as far as it accepts them.
+        draws: number of releases for an estimate.
+        seed: seed of all draws, so that the report is reproducible.
 
     Raises:
         InvalidParameter: where the mechanism refuses all sensitivities.
@@ -102,20 +102,20 @@ def check_mechanism(
     validate.instance(Mechanism, mechanism=mechanism)
     number = validate.count(draws=draws, at_least=100)
     tried = SENSITIVITIES if sensitivities is None else tuple(sensitivities)
-    sensitivities_accepted = tuple(each for each in tried if _accepted(mechanism, each))
-    if not sensitivities_accepted:
+    accepted = tuple(sensitivity for sensitivity in tried if _accepts(mechanism, sensitivity))
+    if not accepted:
         raise InvalidParameter("sensitivities: the mechanism refuses all of them")
-    found: dict[str, Mismatch] = {}
-    for sensitivity in sensitivities_accepted:
+    findings: dict[str, Mismatch] = {}  # the first one of each statement
+    for sensitivity in accepted:
         subject = Subject(mechanism, sensitivity, number, seed)
         for check in CHECKS:
             for finding in check(subject):
-                found.setdefault(finding.statement, finding)
-    return ConformanceReport(str(mechanism), sensitivities_accepted, tuple(found.values()))
+                findings.setdefault(finding.statement, finding)
+    return ConformanceReport(str(mechanism), accepted, tuple(findings.values()))
 
 
-def _accepted(mechanism: Mechanism, sensitivity: Sensitivity) -> bool:
-    """Whether the mechanism has a charge there."""
+def _accepts(mechanism: Mechanism, sensitivity: Sensitivity) -> bool:
+    """Return whether the mechanism has a charge under a sensitivity."""
     try:
         mechanism.charge(sensitivity, labels=LABELS)
     except InvalidParameter:

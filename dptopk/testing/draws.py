@@ -1,4 +1,7 @@
-"""Statements of a mechanism beside releases that were drawn."""
+"""Checks that compare the statements of a mechanism with releases that are drawn.
+
+Each check takes a ``Subject`` and yields a ``Mismatch`` for every statement that is false.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,16 @@ from dptopk.testing.mismatches import (
     standard_error,
 )
 
-# Shares by which a bound may exceed what is seen: bounds of tails, and of what is far out.
+# A stated standard deviation may exceed the true one by this share, a tail by this factor: they are
+# upper bounds.
 WIDE = 0.03
 WIDE_TAIL = 1.35
-BLOCKS = 24
+BLOCKS = 24  # blocks of draws of a simulation
 
 
 def measured(subject: Subject) -> Mismatches:
-    """``measurement`` beside the noise of releases whose labels all appear: deviation, tails of one
-    and of all labels, and intervals.
+    """Compare ``measurement`` with the noise of releases in which all labels appear: its standard
+    deviation, its tails, and the coverage of intervals.
     """
     answers = list(subject.releases(np.full(LABELS, LARGE), 3))
     statement = answers[0].measurement
@@ -45,58 +49,58 @@ def measured(subject: Subject) -> Mismatches:
         return
     yield from _deviation(statement, noise)
     yield from _tails(statement, noise)
-    # The conditional law of what passed a fixed threshold is searched anew for each value.
-    if statement.by_passing:
-        looked_at = 40
-    else:
-        looked_at = 300
-    yield from _intervals([answer.intervals() for answer in answers[:looked_at]])
+    # Intervals by the conditional law of a fixed threshold take longer, a search for each value.
+    number = 40 if statement.by_passing else 300
+    yield from _intervals([answer.intervals() for answer in answers[:number]])
 
 
 def _noise_of(answer: Release, truth: dict[str, int], k: int | None = None) -> list[float]:
-    """The noise on the first k counts of an answer, or on all."""
-    shown = zip(answer.labels[:k], answer.measured_values[:k].tolist(), strict=True)
-    return [value - truth[str(label)] for label, value in shown]
+    """Return the noise on the first k counts of an answer, or on all, given the true counts."""
+    rows = zip(answer.labels[:k], answer.measured_values[:k].tolist(), strict=True)
+    return [value - truth[str(label)] for label, value in rows]
 
 
-def _margin(seen: Array) -> float:
-    """By how much a share of draws may be off."""
-    return ERRORS * max(standard_error(seen), 1 / len(seen))
+def _margin(outcomes: Array) -> float:
+    """Return by how much the mean of some outcomes between 0 and 1 may be off."""
+    return ERRORS * max(standard_error(outcomes), 1 / len(outcomes))
 
 
 def _deviation(statement: Measurement, noise: Array) -> Mismatches:
-    """The second moment; all labels of a draw are one value, for they may share noise."""
+    """Compare the stated standard deviation with the mean square of drawn noise, shape (releases,
+    labels); a release is one independent value, because its labels may share noise.
+    """
     squares = (noise**2).mean(axis=1)
     error = ERRORS * standard_error(squares)
     stated = statement.std**2
-    seen = float(squares.mean())
+    observed = float(squares.mean())
     least = stated * (1 - 2 * WIDE) - error - statement.std
-    if not least <= seen <= stated + error + 1e-9:
+    if not least <= observed <= stated + error + 1e-9:
         claim = f"std {shortly(statement.std)}"
-        yield Mismatch("measurement", claim, shortly(math.sqrt(seen)))
+        yield Mismatch("measurement", claim, shortly(math.sqrt(observed)))
 
 
 def _tails(statement: Measurement, noise: Array) -> Mismatches:
-    """P[|noise| > w] of one label: never above the bound, nor far below."""
-    alphas = (0.5, 0.2, 0.05, 0.01)
-    for alpha in alphas:
-        if statement.selected:
-            return
+    """Compare stated half-widths with drawn noise, shape (releases, labels): P[|noise| > w] is not
+    above the error probability, nor far below it.
+    """
+    if statement.selected:
+        return
+    step = 1 / statement.divisor
+    for alpha in (0.5, 0.2, 0.05, 0.01):
         width = statement.half_width(alpha, "row", 1) / statement.divisor
         outside = (np.abs(noise) > width).mean(axis=1)
         error = _margin(outside)
-        seen = shortly(float(outside.mean()))
-        step = 1 / statement.divisor
+        observed = shortly(float(outside.mean()))
         if outside.mean() > alpha + error:
-            yield Mismatch("measurement", f"within ±{width:g} but for {alpha}", seen)
-        nearer = np.abs(noise) > max(width - step, 0)
-        enough = nearer.mean() * WIDE_TAIL >= alpha - error
-        if width > 2 * step and not enough:
-            yield Mismatch("measurement", f"±{width:g} is needed at {alpha}", f"{seen} miss")
+            yield Mismatch("measurement", f"within ±{width:g} but for {alpha}", observed)
+        beyond_narrower = np.abs(noise) > max(width - step, 0)
+        is_tight = beyond_narrower.mean() * WIDE_TAIL >= alpha - error
+        if width > 2 * step and not is_tight:
+            yield Mismatch("measurement", f"±{width:g} is needed at {alpha}", f"{observed} miss")
 
 
 def _intervals(tables: list[pd.DataFrame]) -> Mismatches:
-    """All intervals of a release hold together."""
+    """Check that in 95% of releases all intervals cover, given the tables of ``intervals``."""
     missed = np.array([_misses(table) for table in tables], dtype=float)
     error = ERRORS * math.sqrt(0.05 * 0.95 / len(missed))
     covered = 1 - missed.mean()
@@ -105,50 +109,60 @@ def _intervals(tables: list[pd.DataFrame]) -> Mismatches:
 
 
 def _misses(table: pd.DataFrame) -> bool:
+    """Return whether one of the intervals does not cover the true count, which is LARGE."""
     inside = (table["low"] <= LARGE) & (table["high"] >= LARGE)
     return not bool(inside.all())
 
 
 def simulated(subject: Subject) -> Mismatches:
-    """``simulate`` beside releases: which labels are chosen, how many, and their noisy counts."""
+    """Compare ``simulate`` with releases: how many labels are chosen, which ones, and the noise on
+    their counts.
+    """
     counts = _falling(subject)
-    k = min(int(getattr(subject.mechanism, "k", 4)), len(counts))  # of any, the four largest
+    k = min(int(getattr(subject.mechanism, "k", 4)), len(counts))  # four where there is no k
     scene = SimulationInput(k, counts.astype(float), subject.sensitivity, Standard(len(counts)))
     try:
         draw = subject.mechanism.simulate(scene)
-    except InvalidParameter:  # it counts a ranking, and selects nothing
+    except InvalidParameter:  # the mechanism counts a given ranking and selects nothing
         return
     chosen, values = map(np.concatenate, zip(*map(draw, range(BLOCKS)), strict=True))
     answers = list(subject.releases(counts, 4, draws=max(subject.draws // 2, BLOCK_DRAWS)))
     yield from _rows_and_ranks(chosen, answers, k)
-    if answers[0].counts is not None and _ordered(answers):
+    if answers[0].counts is not None and _are_ranked(answers):
         noise = values - counts[np.maximum(chosen, 0)]
         truth = {str(row): int(count) for row, count in enumerate(counts)}
-        yield from _spread(chosen, noise, [_noise_of(answer, truth, k) for answer in answers])
+        yield from _noise_on_chosen(
+            chosen, noise, [_noise_of(answer, truth, k) for answer in answers]
+        )
 
 
-def _ordered(answers: list[Release]) -> bool:
-    """Whether rows come in an order that means something."""
+def _are_ranked(answers: list[Release]) -> bool:
+    """Return whether the order of the rows is a ranking, not that of a set."""
     return not any("set" in answer.note for answer in answers[:5])
 
 
 def _rows_and_ranks(chosen: Array, answers: list[Release], k: int) -> Mismatches:
-    """Simulated and released answers have as many rows on average, and the same mean rank where
-    rows are in order; an answer without rows has the rank -1.
+    """Check that simulated and released answers have the same mean number of rows and, if rows are
+    ranked, the same mean rank; an answer without rows counts as rank -1.
+
+    Args:
+        chosen: the simulated ranks, -1 for none, shape (draws, k).
+        answers: the releases; their labels are the ranks as texts.
+        k: how many labels are selected.
     """
     released = [[int(str(label)) for label in answer.labels[:k]] for answer in answers]
     simulated_rows = (chosen >= 0).sum(axis=1).astype(float)
     released_rows = np.array([float(len(ranks)) for ranks in released])
     yield from _alike("simulate", "rows", simulated_rows, released_rows, 0.1)
-    if _ordered(answers):
+    if _are_ranked(answers):
         released_means = np.array([np.mean(ranks) if ranks else -1.0 for ranks in released])
         simulated_means = np.where(simulated_rows > 0, _mean_rank(chosen), -1.0)
         yield from _alike("simulate", "mean rank", simulated_means, released_means, 0.15)
 
 
 def _falling(subject: Subject) -> Array:
-    """Counts of 24 labels whose gaps are of the size of the noise, all well above a threshold or
-    not.
+    """Return descending counts of 24 labels with gaps of half the noise, of which those of a
+    private domain appear with probability at least 1/2.
     """
     noise = subject.noise(LABELS * 3)
     start = subject.mechanism.appears_at(subject.sensitivity, probability=0.5) or 0
@@ -158,31 +172,46 @@ def _falling(subject: Subject) -> Array:
 
 
 def _mean_rank(chosen: Array) -> Array:
-    there = chosen >= 0
-    sums = np.where(there, chosen, 0).sum(axis=1)
-    return sums / np.maximum(there.sum(axis=1), 1)
+    """Return the mean of the ranks of each draw, without the -1 of places that are empty, shape
+    (draws,).
+    """
+    is_chosen = chosen >= 0
+    sums = np.where(is_chosen, chosen, 0).sum(axis=1)
+    return sums / np.maximum(is_chosen.sum(axis=1), 1)
 
 
-def _alike(statement: str, what: str, ours: Array, theirs: Array, slack: float) -> Mismatches:
-    error = ERRORS * math.hypot(standard_error(ours), standard_error(theirs))
-    if abs(ours.mean() - theirs.mean()) > error + slack:
-        stated = f"{what} {shortly(ours.mean())}"
-        yield Mismatch(statement, stated, shortly(theirs.mean()))
+def _alike(
+    statement: str, quantity: str, simulated: Array, released: Array, slack: float
+) -> Mismatches:
+    """Check that the means of a simulated and a released quantity differ by no more than sampling
+    errors and ``slack``.
+    """
+    error = ERRORS * math.hypot(standard_error(simulated), standard_error(released))
+    if abs(simulated.mean() - released.mean()) > error + slack:
+        stated = f"{quantity} {shortly(simulated.mean())}"
+        yield Mismatch(statement, stated, shortly(released.mean()))
 
 
-def _spread(chosen: Array, noise: Array, seen: list[list[float]]) -> Mismatches:
-    """Noise on the counts of chosen labels: its mean square, a draw as one value."""
-    there = chosen >= 0
-    squares = np.where(there, noise, 0.0) ** 2
-    ours = squares.sum(axis=1) / np.maximum(there.sum(axis=1), 1)
-    theirs = np.array([np.mean(np.square(each)) if each else 0.0 for each in seen])
-    slack = 0.05 * theirs.mean() + 0.3
-    yield from _alike("simulate", "mean square of noise", ours, theirs, slack)
+def _noise_on_chosen(chosen: Array, noise: Array, released: list[list[float]]) -> Mismatches:
+    """Compare the mean square of the simulated noise on chosen labels with that of releases, a
+    draw as one value.
+
+    Args:
+        chosen: the simulated ranks, -1 for none, shape (draws, k).
+        noise: the simulated noise on their counts, of the same shape.
+        released: the noise on the counts of each release.
+    """
+    is_chosen = chosen >= 0
+    squares = np.where(is_chosen, noise, 0.0) ** 2
+    simulated_means = squares.sum(axis=1) / np.maximum(is_chosen.sum(axis=1), 1)
+    released_means = np.array([np.mean(np.square(row)) if row else 0.0 for row in released])
+    slack = 0.05 * released_means.mean() + 0.3
+    yield from _alike("simulate", "mean square of noise", simulated_means, released_means, slack)
 
 
 def appearing(subject: Subject) -> Mismatches:
-    """``appears_at``: a label at that lead over the floor is shown as often as stated, and one well
-    below is not.
+    """Compare ``appears_at`` with releases: a label at that lead over the floor is shown as often
+    as stated, and a label well below it is not.
     """
     mechanism = subject.mechanism
     sensitivity = subject.sensitivity
@@ -191,34 +220,42 @@ def appearing(subject: Subject) -> Mismatches:
     nearer = math.ceil(0.6 * subject.noise(LABELS) + 1)
     rank = mechanism.floor_rank
     floor = 0 if rank is None else LARGE
-    # As many counts of the floor as there are slots; over a fixed floor of 0 there are none.
+    # Other labels with the count of the floor fill the slots; a floor of 0 needs none.
     others = [] if rank is None else [floor] * rank
 
     def shown(count: int) -> Array:
+        """Return for each release 1 if a label with this count is shown, else 0."""
         answers = subject.releases(np.array([count, *others]), 5)
         return np.array([float("0" in answer.labels) for answer in answers])
 
     for probability in (0.6, 0.95):
         lead = mechanism.appears_at(sensitivity, probability=probability)
-        at = floor + int(lead or 0)
-        yield from _appears(shown, probability, at, at - nearer)
+        count = floor + int(lead or 0)
+        yield from _appears(shown, probability, count, count - nearer)
 
 
-def _appears(shown: Callable[[int], Array], probability: float, at: int, below: int) -> Mismatches:
-    enough = shown(at)
-    if enough.mean() < probability - _margin(enough):
-        seen = f"{shortly(enough.mean())} are shown"
-        yield Mismatch("appears_at", f"{probability} at {at}", seen)
+def _appears(
+    shown: Callable[[int], Array], probability: float, count: int, below: int
+) -> Mismatches:
+    """Check that labels with a count are shown with at least a probability, and labels with the
+    count ``below`` with at most that.
+    """
+    at_count = shown(count)
+    if at_count.mean() < probability - _margin(at_count):
+        observed = f"{shortly(at_count.mean())} are shown"
+        yield Mismatch("appears_at", f"{probability} at {count}", observed)
     if below < 1:
         return
-    fewer = shown(below)
-    if fewer.mean() > probability + ERRORS * standard_error(fewer):
-        claim = f"{probability} from {at} on"
+    at_below = shown(below)
+    if at_below.mean() > probability + ERRORS * standard_error(at_below):
+        claim = f"{probability} from {count} on"
         yield Mismatch("appears_at", claim, f"as many are shown at {below}")
 
 
 def swapped(subject: Subject) -> Mismatches:
-    """``swap_chance`` of two labels at a gap."""
+    """Compare ``swap_chance`` with how often releases swap two labels at a gap of 1.2 times the
+    noise.
+    """
     mechanism = subject.mechanism
     sensitivity = subject.sensitivity
     noise = subject.noise(2)
@@ -228,15 +265,16 @@ def swapped(subject: Subject) -> Mismatches:
         return
     gap = max(round(1.2 * noise), 1)
     stated = float(mechanism.swap_chance(sensitivity, gap) or 0.0)
-    wrong = _swaps(subject, gap)
-    seen = wrong.mean()
-    error = _margin(wrong)
-    if not seen - error <= stated <= seen * 1.3 + error:
-        yield Mismatch("swap_chance", shortly(stated), f"{shortly(seen)} are swapped")
+    swaps = _swaps(subject, gap)
+    observed = swaps.mean()
+    error = _margin(swaps)
+    # The statement may be an upper bound, up to 30% too large.
+    if not observed - error <= stated <= observed * 1.3 + error:
+        yield Mismatch("swap_chance", shortly(stated), f"{shortly(observed)} are swapped")
 
 
 def _swaps(subject: Subject, gap: int) -> Array:
-    """For each release, 1 where the smaller of two labels with this gap comes first, else 0."""
+    """Return for each release 1 if the smaller of two labels with this gap comes first, else 0."""
     zeros = [0] * (subject.k - 2)
     answers = subject.releases(np.array([LARGE + gap, LARGE, *zeros]), 6)
     return np.array([float(answer.labels[:1] == ("1",)) for answer in answers])

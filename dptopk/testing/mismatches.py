@@ -1,4 +1,4 @@
-"""This module says what a check of a mechanism finds: a statement, and what was seen instead."""
+"""The findings of a check of a mechanism, and the mechanism under check with its draws."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from dptopk.release.release import Release
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Mismatches = Iterator["Mismatch"]
-# Standard errors that an estimate may be off: a false alarm in a million comparisons.
+# An estimate may be off by this many standard errors: one false alarm in a million comparisons.
 ERRORS = 5.0
-LABELS = 8
-LARGE = 10**6
+LABELS = 8  # labels of the histograms that are released
+LARGE = 10**6  # a count that is far above every threshold
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A statement of a mechanism that is not true.
+    """A statement of a mechanism that is false.
 
     Attributes:
-        statement: the name of the method or of the promise.
-        stated: its value.
-        seen: what a release, an enumeration or another statement shows.
+        statement: the name of the method or of the property.
+        stated: the stated value.
+        seen: the value that a release, an enumeration or another statement shows.
     """
 
     statement: str
@@ -42,13 +42,13 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Subject:
-    """A mechanism under one sensitivity, with the randomness of one check.
+    """A mechanism under check with one sensitivity and one seed.
 
     Attributes:
-        mechanism: that is checked.
-        sensitivity: of the histograms.
-        draws: how many releases an estimate is made of.
-        seed: of all draws.
+        mechanism: the mechanism.
+        sensitivity: the sensitivity of the histograms.
+        draws: number of releases for an estimate.
+        seed: seed of all draws.
     """
 
     mechanism: Mechanism
@@ -58,27 +58,35 @@ class Subject:
 
     @property
     def k(self) -> int:
-        """Return how many labels are selected, 1 where that is not said."""
+        """Return how many labels the mechanism selects; 1 if it has no parameter k."""
         return int(getattr(self.mechanism, "k", 1))
 
     @property
     def private(self) -> bool:
-        """Whether labels come from the data: then it says at what count they appear."""
+        """Return whether labels come from the data; then ``appears_at`` is not None."""
         return self.mechanism.appears_at(self.sensitivity) is not None
 
     def histogram(self, counts: Array) -> Histogram:
-        """A whole histogram of labels "0", "1", ... with these counts."""
+        """Return a complete histogram of the labels "0", "1", ... with these counts."""
         labels = [str(row) for row in range(len(counts))]
         domain = "private" if self.private else "public"
-        whole = np.asarray(counts, dtype=np.int64)
-        return Histogram(labels, whole, sensitivity=self.sensitivity, domain=domain)
+        integers = np.asarray(counts, dtype=np.int64)
+        return Histogram(labels, integers, sensitivity=self.sensitivity, domain=domain)
 
     def rng(self, purpose: int) -> np.random.Generator:
-        """A stream of its own for each purpose."""
+        """Return a seeded generator that is independent for each purpose."""
         return np.random.default_rng([self.seed, purpose])
 
     def releases(self, counts: Array, purpose: int, draws: int | None = None) -> Iterator[Release]:
-        """Seeded answers on such a histogram; a mechanism that counts a ranking is given one."""
+        """Yield seeded releases on the histogram with these counts.
+
+        A mechanism that counts a given ranking gets the labels in order.
+
+        Args:
+            counts: the true counts, shape (labels,).
+            purpose: the number of the random stream.
+            draws: how many releases; None = ``draws`` of the subject.
+        """
         histogram = self.histogram(counts)
         rng = self.rng(purpose)
         number = self.draws if draws is None else draws
@@ -92,30 +100,28 @@ class Subject:
             yield release()
 
     def noise(self, labels: int) -> float:
-        """About the deviation of the noise that decides what is shown; 1 where it depends on the
-        counts.
+        """Return the standard deviation of the noise by which labels are shown, on ``labels``
+        counts; 1 where it depends on the counts.
         """
-        counted = None
-        if self.sensitivity.l2 is None:  # sums of weights are never counted
-            counted = self.mechanism.count_noise(self.sensitivity, labels=labels)
-        if counted is None:
-            size = self.mechanism.selection_noise(self.sensitivity)
-        else:
-            size = counted
-        if math.isfinite(size):
-            return size
+        deviation = None
+        if self.sensitivity.l2 is None:  # sums of weights are never released
+            deviation = self.mechanism.count_noise(self.sensitivity, labels=labels)
+        if deviation is None:
+            deviation = self.mechanism.selection_noise(self.sensitivity)
+        if math.isfinite(deviation):
+            return deviation
         return 1.0
 
     def charge(self, labels: int | None) -> Charge:
-        """The most that a release of that number of labels can cost."""
+        """Return the stated charge for ``labels`` labels."""
         return self.mechanism.charge(self.sensitivity, labels=labels)
 
 
 def standard_error(values: Array) -> float:
-    """The standard error of a mean of independent values."""
+    """Return the standard error of the mean of independent values, shape (n,)."""
     return float(np.std(values)) / math.sqrt(max(len(values), 1))
 
 
 def shortly(value: float) -> str:
-    """A number of a finding."""
+    """Return a number as text with four significant digits."""
     return f"{value:.4g}"

@@ -1,4 +1,8 @@
-"""Statements of a mechanism beside each other, and beside what it costs: no draws, or a few."""
+"""Checks that compare the statements of a mechanism with each other and with its charge, with few
+draws or none.
+
+Each check takes a ``Subject`` and yields a ``Mismatch`` for every statement that is false.
+"""
 
 from __future__ import annotations
 
@@ -20,30 +24,35 @@ from dptopk.mechanisms.mechanism import CountingMechanism, Mechanism
 from dptopk.mechanisms.thresholds import ThresholdedMechanism
 from dptopk.testing.mismatches import LABELS, LARGE, Mismatch, Mismatches, Subject, shortly
 
-# What follows from a measurement, and is no statement of its own.
+# The methods that follow from ``measurement`` and must not be overridden.
 DERIVED = ("noise_std", "half_width", "count_noise", "count_width", "selection_noise", "noise_of")
-# Factors by which noise is made small enough to list its law, and the worlds that are listed.
+# The factors by which noise is reduced, in turn, until its law can be listed.
 FACTORS = (8.0, 32.0, 2.0)
+# The precision of listed laws, and the most paths for one histogram, so that a check takes seconds.
 SLACK = 1e-5
 MOST_PATHS = 300
 
 
 def derived(subject: Subject) -> Mismatches:
-    """Deviations and widths follow from ``measurement``: no class states them again."""
+    """Check that the class does not override the deviations and widths that follow from
+    ``measurement``.
+    """
     for base in (CountingMechanism, ThresholdedMechanism):
         if not isinstance(subject.mechanism, base):
             continue
         for name in DERIVED:
-            own = getattr(type(subject.mechanism), name, None)
-            ours = getattr(base, name, None)
-            if ours is not None and own is not ours:
+            method = getattr(type(subject.mechanism), name, None)
+            base_method = getattr(base, name, None)
+            if base_method is not None and method is not base_method:
                 yield Mismatch(
                     name, "a value of its own", "it follows from measurement and is final"
                 )
 
 
 def round_trips(subject: Subject) -> Mismatches:
-    """By JSON, by pickle and by its text a mechanism comes back as it was."""
+    """Check that writing a mechanism as JSON and by pickle, and reading it back, gives an equal
+    one.
+    """
     mechanism = subject.mechanism
     plain = dict(mechanism.to_dict())
     name = plain.pop("name", None)
@@ -51,11 +60,11 @@ def round_trips(subject: Subject) -> Mismatches:
         yield Mismatch("round trip", f"the name {name!r} in to_dict", "it is of another class")
         return
     if name in named.names():
-        again = named.mechanism_of(mechanism.to_dict())
+        restored = named.mechanism_of(mechanism.to_dict())
     else:
-        again = type(mechanism).from_dict(plain)
-    if again != mechanism or type(again) is not type(mechanism):
-        yield Mismatch("round trip", str(mechanism), f"to_dict and from_dict give {again}")
+        restored = type(mechanism).from_dict(plain)
+    if restored != mechanism or type(restored) is not type(mechanism):
+        yield Mismatch("round trip", str(mechanism), f"to_dict and from_dict give {restored}")
     if name not in named.names():
         return
     pickled = pickle.dumps(mechanism)
@@ -64,7 +73,9 @@ def round_trips(subject: Subject) -> Mismatches:
 
 
 def charges(subject: Subject) -> Mismatches:
-    """A release costs at most ``charge``, which grows with the sensitivity."""
+    """Check that a release costs at most ``charge``, and that ``charge`` does not fall when a user
+    may touch more labels.
+    """
     for labels in (subject.k, LABELS):
         stated = subject.charge(labels)
         for release in subject.releases(np.full(labels, LARGE), 1, draws=3):
@@ -76,15 +87,17 @@ def charges(subject: Subject) -> Mismatches:
     if subject.sensitivity.l2 is not None:
         return
     linf = subject.sensitivity.linf
-    less = subject.mechanism.charge(Sensitivity(linf, 1), labels=LABELS)
-    more = subject.mechanism.charge(Sensitivity(linf, 3), labels=LABELS)
-    cheaper = _pure(more) < _pure(less) * (1 - 1e-9)
-    if cheaper and not more.includes(less):
-        yield Mismatch("charge", f"{more} for l0 = 3", f"it is less than {less} for l0 = 1")
+    narrow = subject.mechanism.charge(Sensitivity(linf, 1), labels=LABELS)
+    wide = subject.mechanism.charge(Sensitivity(linf, 3), labels=LABELS)
+    is_cheaper = _pure_epsilon(wide) < _pure_epsilon(narrow) * (1 - 1e-9)
+    if is_cheaper and not wide.includes(narrow):
+        yield Mismatch("charge", f"{wide} for l0 = 3", f"it is less than {narrow} for l0 = 1")
 
 
-def _pure(charge: Charge) -> float:
-    """The ε of a pure charge; inf for others, which are not compared."""
+def _pure_epsilon(charge: Charge) -> float:
+    """Return the sum of the pure ε of a charge; inf if it has none, so that charges are not
+    compared.
+    """
     try:
         bound = compose(charge, delta=charge.delta, bound="basic", lower=False)
     except DptopkError:
@@ -93,23 +106,27 @@ def _pure(charge: Charge) -> float:
 
 
 def listed(subject: Subject) -> Mismatches:
-    """The exact law on all neighbouring histograms of a small world, beside the charge."""
+    """Compare the charge with the exact law on all neighbouring histograms of a small world, if the
+    law can be listed.
+    """
     if subject.sensitivity.l2 is not None:
         return
     for factor in FACTORS:
         mechanism = subject.mechanism
         try:
             mechanism = mechanism.scaled(factor)
-            found = attest(mechanism, _world(mechanism, subject), slack=SLACK, most=MOST_PATHS)
-        except InvalidParameter:  # of a law that is not listed
+            world = _world(mechanism, subject)
+            attestation = attest(mechanism, world, slack=SLACK, most=MOST_PATHS)
+        except InvalidParameter:  # the law cannot be listed
             continue
-        if not found.holds:
-            *_, counterexample = str(found).splitlines()
-            yield Mismatch("charge", found.claim, counterexample)
+        if not attestation.holds:
+            *_, counterexample = str(attestation).splitlines()
+            yield Mismatch("charge", attestation.claim, counterexample)
         return
 
 
 def _world(mechanism: Mechanism, subject: Subject) -> World:
+    """Return a small world for a mechanism, with counts near its threshold if it has one."""
     public = not subject.private
     offset = None if public else mechanism.threshold_offset(subject.sensitivity)
     near = () if offset is None else (offset,)
@@ -120,26 +137,26 @@ def _world(mechanism: Mechanism, subject: Subject) -> World:
 
 
 def scaling(subject: Subject) -> Mismatches:
-    """``scaled(2)`` has half of the noise, and does not cost less."""
+    """Check that ``scaled(2)`` has half of the noise and another charge."""
     mechanism = subject.mechanism
     sensitivity = subject.sensitivity
     try:
-        louder = mechanism.scaled(2.0)
+        scaled = mechanism.scaled(2.0)
         before = mechanism.count_noise(sensitivity, labels=LABELS)
-        after = louder.count_noise(sensitivity, labels=LABELS)
+        after = scaled.count_noise(sensitivity, labels=LABELS)
     except InvalidParameter:
         return
     if before is None or after is None or before < 2:
         return
     if not 0.4 * before < after < 0.6 * before:
-        seen = f"count_noise goes from {shortly(before)} to {shortly(after)}"
-        yield Mismatch("scaled", "half of the noise", seen)
-    if subject.charge(LABELS) == louder.charge(sensitivity, labels=LABELS):
+        change = f"count_noise goes from {shortly(before)} to {shortly(after)}"
+        yield Mismatch("scaled", "half of the noise", change)
+    if subject.charge(LABELS) == scaled.charge(sensitivity, labels=LABELS):
         yield Mismatch("scaled", "half of the noise", f"the charge stays {subject.charge(LABELS)}")
 
 
 def _misfits(sensitivity: Sensitivity) -> list[Histogram]:
-    """Histograms that one mechanism or the other has to refuse."""
+    """Return histograms of which each has to be refused by some mechanisms."""
     of_counts = partial(Histogram, sensitivity=sensitivity)
     replaced = Sensitivity(sensitivity.linf, sensitivity.l0, "replace_one")
     return [
@@ -153,7 +170,7 @@ def _misfits(sensitivity: Sensitivity) -> list[Histogram]:
 
 
 def refusals(subject: Subject) -> Mismatches:
-    """``check`` refuses what ``release`` refuses, without drawing."""
+    """Check that ``check`` refuses exactly what ``release`` refuses, without drawing."""
     mechanism = subject.mechanism
     for histogram in _misfits(subject.sensitivity):
         rng = subject.rng(2)
@@ -168,7 +185,7 @@ def refusals(subject: Subject) -> Mismatches:
 
 
 def _refusal(call: Callable[[], object]) -> str:
-    """The type of the error that a call raises; nothing where it raises none."""
+    """Return the name of the type of the error that a call raises; '' if it raises none."""
     try:
         call()
     except Exception as error:  # noqa: BLE001  any error is compared
