@@ -27,7 +27,7 @@ EXPERIMENTS = (
 
 
 def load(name: str) -> Experiment:
-    """The experiment of a name.
+    """Return the experiment with this name.
 
     Raises:
         InvalidParameter: for an unknown name.

@@ -33,8 +33,11 @@ DELTA = 1e-6
 
 
 def gaps(point: tuple[float, int]) -> dict[str, float | None]:
-    """For ε and k, the adaptive optimum's ε at δ and its δ, over δ, at the batch optimum's ε (DDR
-    Section 3.3).
+    """Return a row for k mechanisms ε-BR: the ε_g of the batch optimum at δ = 1e-6; a bracket of
+    the adaptive optimum's ε_g; and a bracket of the adaptive optimum's δ at the batch optimum's
+    ε_g, divided by 1e-6 (DDR Section 3.3).
+
+    ``point`` is (ε, k).
     """
     epsilon, k = point
     charge = Charge({BoundedRange(epsilon): k})
@@ -52,7 +55,7 @@ def gaps(point: tuple[float, int]) -> dict[str, float | None]:
 
 
 def compute(settings: RunSettings) -> Table:
-    """Brackets of both gaps for each ε and k."""
+    """Return brackets of the relative gap in ε_g and in δ for each ε and k, a row each."""
     chosen = {0.1: (10, 30, 100), 1.0: (10, 25)} if settings.quick else COUNTS
     points = [(epsilon, k) for epsilon, counts in chosen.items() for k in counts]
     data = table_of(gaps, points, settings)
@@ -64,14 +67,12 @@ def compute(settings: RunSettings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """The gap in ε_g on the left, in δ on the right, as the brackets within which it is proven to
-    lie.
-    """
+    """Plot the brackets of the gap against k, in ε_g on the left and in δ on the right."""
     figure, panels = style.figure(1, 2, width=9.5, height=3.9)
-    whats = (("epsilon", "in ε_g at δ = 1e-6"), ("delta", "in δ at the same ε_g"))
-    for axes, (what, title) in zip(panels, whats, strict=True):
-        for look, (epsilon, part) in zip(style.COLOURS, data.groupby("epsilon"), strict=False):
-            _bracket(axes, part, what, f"ε = {epsilon:g}", look)
+    quantities = (("epsilon", "in ε_g at δ = 1e-6"), ("delta", "in δ at the same ε_g"))
+    for axes, (quantity, title) in zip(panels, quantities, strict=True):
+        for colour, (epsilon, part) in zip(style.COLOURS, data.groupby("epsilon"), strict=False):
+            _bracket(axes, part, quantity, f"ε = {epsilon:g}", colour)
         axes.set(
             xscale="log",
             yscale="log",
@@ -83,21 +84,22 @@ def plot(data: Table) -> Figure:
     return figure
 
 
-def _bracket(axes: Axes, part: Table, what: str, label: str, look: str) -> None:
-    low = 100 * part[f"{what}_gap_lower"].clip(lower=1e-5)
-    high = 100 * part[f"{what}_gap_upper"].clip(lower=1e-5)
-    axes.fill_between(part["k"], low, high, color=look, alpha=0.35, linewidth=0)
-    axes.plot(part["k"], high, color=look, marker="o", markersize=3, label=label, linewidth=1.2)
+def _bracket(axes: Axes, part: Table, quantity: str, label: str, colour: str) -> None:
+    """Draw the brackets of the gap in "epsilon" or "delta" against k, in percent."""
+    low = 100 * part[f"{quantity}_gap_lower"].clip(lower=1e-5)  # the axis is logarithmic
+    high = 100 * part[f"{quantity}_gap_upper"].clip(lower=1e-5)
+    axes.fill_between(part["k"], low, high, color=colour, alpha=0.35, linewidth=0)
+    axes.plot(part["k"], high, color=colour, marker="o", markersize=3, label=label, linewidth=1.2)
 
 
 def _middles(part: Table) -> Floats:
-    """The geometric mean of each bracket of the gap in δ."""
+    """Return the geometric mean of each bracket of the gap in δ, shape (rows,)."""
     squares = part["delta_gap_lower"].clip(lower=1e-9) * part["delta_gap_upper"]
     return np.sqrt(squares.to_numpy())
 
 
 def compare(data: Table) -> list[Comparison]:
-    """DDR's two beliefs on the gap."""
+    """Compare the gap with what DDR prove and conjecture about it."""
     lines = []
     for epsilon, part in data.groupby("epsilon"):
         last = part.iloc[-1]

@@ -28,7 +28,9 @@ BOUNDS = {
 
 
 def affordable(budget: float) -> dict[str, object]:
-    """The number of BR(0.1) selections that (budget, 1e-6) affords under each bound."""
+    """Return a row with the number of BR(0.1) selections that (budget, 1e-6) affords under each
+    bound; ``budget`` is the ε.
+    """
     query = Charge({BoundedRange(EPSILON): 1})
     total = Budget(budget, DELTA)
     numbers = {bound: queries_affordable(query, total, bound=bound) for bound in BOUNDS}
@@ -36,12 +38,13 @@ def affordable(budget: float) -> dict[str, object]:
 
 
 def compute(settings: RunSettings) -> Table:
-    """A row a budget, a column a bound: numbers of BR(0.1) selections."""
-    return table_of(affordable, (1.0, 2.0) if settings.quick else BUDGETS, settings)
+    """Return the numbers of BR(0.1) selections, a row for each budget, a column for each bound."""
+    budgets = (1.0, 2.0) if settings.quick else BUDGETS
+    return table_of(affordable, budgets, settings)
 
 
 def plot(data: Table) -> Figure:
-    """The numbers on the left, their ratio to OptKL on the right."""
+    """Plot the numbers on the left, and their ratio to OptKL on the right."""
     figure, (left, right) = style.figure(1, 2, width=10, height=4)
     budget = data["budget"]
     style.lines(left, [(label, budget, data[name]) for name, label in BOUNDS.items()])
@@ -58,13 +61,13 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Compare what the optimum affords with the published bounds."""
+    """Report how many more selections the optimum affords than the other bounds."""
     lines = []
     for name in ("opt_kl", "setwise_zcdp", "mgf", "renyi"):
-        more = data["best"] / data[name] - 1
-        found = f"{more.min():.0%} to {more.max():.0%}"
-        lines.append(Comparison(f"more than by {BOUNDS[name]}", "", found))
+        gain = data["best"] / data[name] - 1
+        gains = f"{gain.min():.0%} to {gain.max():.0%}"
+        lines.append(Comparison(f"more than by {BOUNDS[name]}", "", gains))
     distance = np.abs(data["budget"] - 1.0)
-    one = data.iloc[distance.argmin()]
-    numbers = [f"{label} {one[name]:.0f}" for name, label in BOUNDS.items()]
-    return [*lines, Comparison(f"within ε = {one['budget']:g}", "", ", ".join(numbers))]
+    nearest = data.iloc[distance.argmin()]
+    numbers = [f"{label} {nearest[name]:.0f}" for name, label in BOUNDS.items()]
+    return [*lines, Comparison(f"within ε = {nearest['budget']:g}", "", ", ".join(numbers))]

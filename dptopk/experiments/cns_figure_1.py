@@ -15,7 +15,7 @@ MIXTURE = "mixture, α = 1/2"
 
 
 def compute(_settings: RunSettings) -> Table:
-    """The vertices of the two boundaries and of the mixture's."""
+    """Return the vertices of the boundaries of the two regions and of their mixture."""
     import pandas as pd
 
     curves = {}
@@ -27,7 +27,7 @@ def compute(_settings: RunSettings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """One panel."""
+    """Plot the three boundaries."""
     figure, axes = style.figure(width=4.4, height=4.4)
     regions_plot.boundaries(axes, data)
     axes.legend(loc="upper right")
@@ -35,7 +35,9 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The two statements under the figure."""
+    """Check the two statements under the figure: neither the mixture nor the union of the two
+    regions includes the other.
+    """
     import numpy as np
 
     t = np.linspace(0, 1, 1001)

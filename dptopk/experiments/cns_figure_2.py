@@ -25,40 +25,44 @@ LABELS = ("exact (Theorems 2, 3)", "total variation (Remark 2)", "separately (Re
 
 
 def compute(_settings: RunSettings) -> Table:
-    """The vertices of the three boundaries for each k."""
+    """Return the vertices of the boundaries of the three regions for each k."""
     import pandas as pd
 
-    found = []
+    rows = []
     for k in KS:
-        regions = [composition_region((FIRST, SECOND), k), total_variation_region(FIRST, SECOND, k)]
-        regions += [separate_region((FIRST, SECOND), k)]
+        exact = composition_region((FIRST, SECOND), k)
+        variation = total_variation_region(FIRST, SECOND, k)
+        separate = separate_region((FIRST, SECOND), k)
+        regions = (exact, variation, separate)
         curves = {label: region.tradeoff for label, region in zip(LABELS, regions, strict=True)}
-        found += regions_plot.rows(curves, k=k)
-    return pd.DataFrame(found)
+        rows += regions_plot.rows(curves, k=k)
+    return pd.DataFrame(rows)
 
 
 def plot(data: Table) -> Figure:
-    """One panel a k."""
+    """Plot the boundaries, a panel for each k."""
     return regions_plot.panels(data, KS)
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The regions are nested, and the gap grows with k."""
-    found = []
+    """Check that the regions are nested and that the gap between them grows with k."""
+    lines = []
     gaps = {}
     for k in KS:
         nested, gaps[k] = _nested(data[data["k"] == k])
         verdict = "holds" if nested else "fails"
-        found.append(Comparison(f"k = {k}: exact inside both", "proved", verdict, nested))
-    few, many = (gaps[k] for k in KS)
-    worse = few[0] < many[0] and few[1] < many[1]
+        lines.append(Comparison(f"k = {k}: exact inside both", "proved", verdict, nested))
+    (few_separate, few_variation), (many_separate, many_variation) = (gaps[k] for k in KS)
+    worse = few_separate < many_separate and few_variation < many_variation
     ours = [f"k = {k}: {wide:.3f} and {narrow:.3f}" for k, (wide, narrow) in gaps.items()]
     quantity = "largest gap to Remarks 1 and 2"
-    return [*found, Comparison(quantity, "“rapidly worsen” with k", ", ".join(ours), bool(worse))]
+    return [*lines, Comparison(quantity, "“rapidly worsen” with k", ", ".join(ours), bool(worse))]
 
 
 def _nested(data: Table) -> tuple[bool, tuple[float, float]]:
-    """Whether the three regions are nested, and the largest gaps to the two outer ones."""
+    """Return whether the three regions are nested, and the largest gaps from the exact region to
+    the separate and to the total-variation one, in type II error.
+    """
     curves = regions_plot.at(data, np.linspace(0, 1, 2001))
     exact, variation, separate = (curves[label] for label in LABELS)
     inner = exact >= variation - 1e-12

@@ -37,53 +37,59 @@ MORE_ABOVE = f"{PIECES} chords (ours)"
 
 
 def compute(settings: RunSettings) -> Table:
-    """Boundaries: exact, by two pieces as in the paper, and by more."""
+    """Return points of the boundaries for each k: the exact one, those by two pieces as in the
+    paper, and those by more pieces.
+    """
     import pandas as pd
 
     f = GaussianTradeoff(MU)
-    found = []
+    rows = []
     for k in KS:
         curves: dict[str, TradeoffFunction] = {EXACT: GaussianTradeoff(MU * math.sqrt(k))}
         for label, approximation in ((BELOW, proposition_1(f)), (ABOVE, best_chords(f, 2))):
             curves[label] = composition_region(approximation.constraints(), k).tradeoff
         curves |= _by_many_pieces(f, k, points=13 if settings.quick else 121)
-        found += regions_plot.rows(curves, k=k)
-    return pd.DataFrame(found)
+        rows += regions_plot.rows(curves, k=k)
+    return pd.DataFrame(rows)
 
 
 def _by_many_pieces(f: GaussianTradeoff, k: int, points: int) -> dict[str, TradeoffFunction]:
-    """Our approximations from above and below, by their δ at many ε."""
+    """Return our bounds on the k-fold composition from above and below, by their labels, each given
+    by its δ at ``points`` values of ε.
+    """
     epsilons = np.linspace(0, 3 * MU * math.sqrt(k), points)
     line_width = 1e-3  # of the figure
     ours = compose_f_dp(f, k, at_epsilon=epsilons, pieces=PIECES, rtol=line_width)
     curves: dict[str, TradeoffFunction] = {}
     for label, deltas in zip((MORE_ABOVE, MORE_BELOW), ours, strict=True):
         pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
-        stated = [(e, d) for e, d in pairs if d > 0]
-        curves[label] = PiecewiseLinear.from_constraints(stated)
+        constraints = [(epsilon, delta) for epsilon, delta in pairs if delta > 0]
+        curves[label] = PiecewiseLinear.from_constraints(constraints)
     return curves
 
 
 def plot(data: Table) -> Figure:
-    """One panel a k, the second one magnified."""
+    """Plot the boundaries, a panel for each k, the second one magnified."""
     return regions_plot.panels(data, KS, (1.0, 0.3))
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The exact curve lies between the approximations; how wide they are apart; the shape of the
-    lower one.
+    """Check that the exact curve lies between the approximations; report how far these are apart,
+    and the smaller ε of the best lower one.
     """
-    found = []
+    lines = []
     for k in KS:
-        found += _between(data[data["k"] == k], k)
-    smaller = proposition_1(GaussianTradeoff(MU)).constraints()[1][0]
+        lines += _between(data[data["k"] == k], k)
+    _, (smaller, _) = proposition_1(GaussianTradeoff(MU)).constraints()
     ours = f"its smaller ε is {smaller:.3f}"
     quantity = "best lower one is total variation (ε = 0)"
-    return [*found, Comparison(quantity, "no", ours, bool(smaller > 0))]
+    return [*lines, Comparison(quantity, "no", ours, bool(smaller > 0))]
 
 
 def _between(data: Table, k: int) -> list[Comparison]:
-    """Whether the exact curve is between the approximations for k, and how wide they are apart."""
+    """Return two lines for one k: whether the exact curve is between the approximations, and how
+    far these are apart.
+    """
     exact = GaussianTradeoff(MU * math.sqrt(k))
     t = np.linspace(0, exact.fixed_point, 2001)
     curves = regions_plot.at(data, t)

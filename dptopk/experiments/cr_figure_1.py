@@ -27,25 +27,26 @@ OPTIMAL = "optimal DP bound (KOV)"
 
 
 def mix(epsilon: float, k: int, pure: int) -> Charge:
-    """``pure`` ε-DP mechanisms and k - pure ε-BR ones."""
+    """Return the charge of ``pure`` mechanisms ε-DP and k - ``pure`` mechanisms ε-BR."""
     return Charge({PureDP(epsilon): pure, BoundedRange(epsilon): k - pure})
 
 
 def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
+    """Return a row for each curve at one (ε, k)."""
     epsilon, k = point
-    found = {}
+    totals = {}
     for label, share in SHARES.items():
         charge = mix(epsilon, k, round(share * k))
-        found[label] = compose(charge, delta=DELTA, bound="setwise_cdp").epsilon
-    found[OPTIMAL] = compose(mix(epsilon, k, k), delta=DELTA, bound="optimal_dp").epsilon
+        totals[label] = compose(charge, delta=DELTA, bound="setwise_cdp").epsilon
+    totals[OPTIMAL] = compose(mix(epsilon, k, k), delta=DELTA, bound="optimal_dp").epsilon
     return [
-        {"epsilon": epsilon, "k": k, "curve": label, "epsilon_global": value}
-        for label, value in found.items()
+        {"epsilon": epsilon, "k": k, "curve": label, "epsilon_global": total}
+        for label, total in totals.items()
     ]
 
 
 def compute(settings: RunSettings) -> Table:
-    """ε_g for each ε, k and m; k in multiples of 4, so that m is whole."""
+    """Return ε_g for each ε, k and curve; k is a multiple of 4, so that m is whole."""
     number = 5 if settings.quick else 26
     points = []
     for epsilon, most in LARGEST_K.items():
@@ -55,26 +56,29 @@ def compute(settings: RunSettings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """One panel an ε."""
+    """Plot ε_g against k, a panel for each ε."""
     figure, panels = style.epsilon_panels(data, (OPTIMAL, *SHARES), width=9.5, height=3.9)
     style.legend_beside(panels[-1])
     return figure
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The statement about m = k/2, and the order of the family."""
+    """Check that ε_g falls with m, and that m = k/2 is almost the optimal DP bound."""
     wide = data.pivot_table(index=["epsilon", "k"], columns="curve", values="epsilon_global")
     k = wide.index.get_level_values("k")
     ratio = wide["m = k/2"] / wide[OPTIMAL]
     off = ratio[k > k.min()] - 1
     almost = off.abs().median() < 0.1
     spread = f"{off.min():+.1%} to {off.max():+.1%}"
-    found = f"{spread}, median {off.median():+.1%}"
+    measured = f"{spread}, median {off.median():+.1%}"
     steps = np.diff(wide[list(SHARES)].to_numpy(), axis=1)
     falls = (steps < 0).all()
     return [
         claim("ε_g falls with m, the number of DP mechanisms", "shown", falls),
         claim(
-            "m = k/2 by eq. (3) is almost the optimal DP bound", "“almost the same”", almost, found
+            "m = k/2 by eq. (3) is almost the optimal DP bound",
+            "“almost the same”",
+            almost,
+            measured,
         ),
     ]

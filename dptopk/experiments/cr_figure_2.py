@@ -24,7 +24,9 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def compute(settings: RunSettings) -> Table:
-    """δ on a grid of ε_g for each m; and the two older optima, which are its ends."""
+    """Return δ on a grid of ε_g for each m, and for the two older optima, which are the ends of
+    the family.
+    """
     import pandas as pd
 
     frames = []
@@ -43,7 +45,7 @@ def compute(settings: RunSettings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """One panel a setting, δ on a logarithmic axis."""
+    """Plot δ against ε_g on a logarithmic axis, a panel for each setting."""
     parts = []
     visible = data[data["delta"] > 1e-14]
     for (epsilon, k), part in visible.groupby(["epsilon", "k"]):
@@ -58,17 +60,18 @@ def plot(data: Table) -> Figure:
 
 
 def _family(k: int) -> list[str]:
+    """Return the names of the curves for the values of m, in rising order."""
     return [f"m = {round(share * k)}" for share in SHARES]
 
 
-def _distance(wide: Table, one: str, other: str) -> float:
-    """Return how far two curves are apart at most, relative to the second."""
-    ratio = wide[one] / wide[other]
+def _distance(wide: Table, curve: str, reference: str) -> float:
+    """Return the largest relative distance of a curve from a reference curve."""
+    ratio = wide[curve] / wide[reference]
     return float((ratio - 1).abs().max())
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The two ends of the family are the two older theorems; between them δ rises with m."""
+    """Check that the ends of the family are the two older theorems and that δ rises with m."""
     lines = []
     for epsilon, k, _ in SETTINGS:
         part = data[data["epsilon"] == epsilon]

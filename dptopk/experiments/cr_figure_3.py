@@ -24,15 +24,17 @@ EPSILON = 1.0
 
 
 def _setwise(epsilon_global: float) -> float:
-    """The optimum over all orders, from the general recursion: a second way to the order with the
-    DP cost first.
+    """Return δ of the set-wise optimum by the general recursion, which is a second way to compute
+    the worst order, the one with the DP cost first.
     """
     charge = Charge({PureDP(EPSILON): 1, BoundedRange(EPSILON): 2})
     return compose(charge, epsilon=epsilon_global, bound="optimal_setwise", rtol=1e-4).delta
 
 
 def compute(settings: RunSettings) -> Table:
-    """Both optima in closed form for ε_g in [0, ε], and the set-wise optimum on a coarser grid."""
+    """Return both optima in closed form for ε_g in [0, ε], their difference and ratio, and the
+    set-wise optimum on a coarser grid.
+    """
     import pandas as pd
 
     grid = np.linspace(0, EPSILON, 11 if settings.quick else 101)
@@ -47,7 +49,7 @@ def compute(settings: RunSettings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """The absolute difference on the left, the ratio on the right."""
+    """Plot the difference of the two δ on the left, and their ratio on the right."""
     titles = {
         "difference": "δ(DP, BR, BR) - δ(BR, DP, BR)",
         "ratio": "δ(BR, DP, BR) / δ(DP, BR, BR)",
@@ -62,8 +64,8 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Lemma 5.4, the meeting at ε_g = ε, and the set-wise optimum as a check of the closed
-    forms.
+    """Check Lemma 5.4, that the orders agree at ε_g = ε, and that the set-wise optimum agrees with
+    the closed form; report the largest difference.
     """
     below = data[data["epsilon_global"] < EPSILON * (1 - 1e-12)]
     last = data.iloc[-1]
@@ -72,7 +74,7 @@ def compare(data: Table) -> list[Comparison]:
     off = (ratio - 1).abs().max()
     worst = data.loc[data["difference"].idxmax()]
     distance = data["epsilon_global"] - 0.3
-    at = data.iloc[distance.abs().argmin()]
+    nearest = data.iloc[distance.abs().argmin()]
     return [
         claim("DP first is strictly worse for ε_g < ε", "proved", (below["difference"] > 0).all()),
         claim("no difference from ε_g = ε on", "proved", abs(last["difference"]) < 1e-12),
@@ -85,7 +87,7 @@ def compare(data: Table) -> list[Comparison]:
         Comparison(
             "δ(DP, BR, BR), δ(BR, DP, BR) at ε_g = 0.3",
             "",
-            f"{at['dp_first']:.6f}, {at['dp_later']:.6f}",
+            f"{nearest['dp_first']:.6f}, {nearest['dp_later']:.6f}",
         ),
         claim(
             "set-wise optimum = DP first",

@@ -22,26 +22,29 @@ CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED]
 
 
 def _point(point: tuple[float, int]) -> tuple[float, ...]:
+    """Return the row of one (ε, Δ): both, and ε_g by the three bounds."""
     return *point, noise.laplace(*point), noise.exact(*point), noise.concentrated(*point)
 
 
 def compute(settings: RunSettings) -> Table:
-    """The three bounds for each ε of the Laplace noise and each Δ up to 100."""
+    """Return ε_g by the three bounds for each ε of the Laplace noise and each Δ up to 100."""
     numbers = range(1, 101, 11 if settings.quick else 1)
     points = list(product(EPSILONS, numbers))
     return table_of(_point, points, settings, ["epsilon", "l0", *CURVES])
 
 
 def plot(data: Table) -> Figure:
-    """One panel an ε."""
+    """Plot ε_g against Δ, a panel for each ε."""
     return noise.plot(data, "l0", CURVES, "Δ, how many counts one user touches", columns=4)
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Report which bound is smallest where."""
+    """Check that Laplace noise is better at small Δ and Gaussian noise at large Δ, and that the
+    zCDP bound is above the exact one.
+    """
     lines = []
     for epsilon, part in data.groupby("epsilon"):
-        at = noise.crossing(part["l0"], part[noise.LAPLACE], part[noise.ANALYTIC])
+        crossing = noise.crossing(part["l0"], part[noise.LAPLACE], part[noise.ANALYTIC])
         tighter = part.iloc[0][noise.LAPLACE] < part.iloc[0][noise.ANALYTIC]
         above = (part[noise.CONCENTRATED] > part[noise.ANALYTIC]).all()
         lines += [
@@ -49,8 +52,8 @@ def compare(data: Table) -> list[Comparison]:
             claim(
                 f"ε = {epsilon:g}: Gaussian wins as Δ grows",
                 "shown",
-                not math.isnan(at),
-                f"from Δ = {at:.0f} on",
+                not math.isnan(crossing),
+                f"from Δ = {crossing:.0f} on",
             ),
             claim(f"ε = {epsilon:g}: zCDP is above the optimal Gaussian", "shown", above),
         ]

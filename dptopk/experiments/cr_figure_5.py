@@ -25,6 +25,9 @@ CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED, noise.EXACT]
 
 
 def _point(point: tuple[float, int], splits: int) -> tuple[float, ...]:
+    """Return the row of one (ε, k): both, and ε_g by the four bounds; ``splits`` values of δ' are
+    tried.
+    """
     epsilon, k = point
     composed = noise.one_by_one(epsilon, TOUCHED, k, splits)
     all_counts = (epsilon, k * TOUCHED)
@@ -39,7 +42,7 @@ def _point(point: tuple[float, int], splits: int) -> tuple[float, ...]:
 
 
 def compute(settings: RunSettings) -> Table:
-    """The three bounds of the paper, and the exact composition, for k = 1..10."""
+    """Return ε_g by the three bounds of the paper and by exact composition, for k = 1..10."""
     releases = (1, 2, 10) if settings.quick else range(1, 11)
     points = list(product(EPSILONS, releases))
     task = partial(_point, splits=6 if settings.quick else 40)
@@ -47,12 +50,12 @@ def compute(settings: RunSettings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """One panel an ε."""
+    """Plot ε_g against k, a panel for each ε."""
     return noise.plot(data, "k", CURVES, "number of releases k, each with Δ = 10", columns=2)
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The paper's statements, and what exact composition changes."""
+    """Check the paper's statements, and report what exact composition changes."""
     lines = []
     for epsilon, part in data.groupby("epsilon"):
         several = part[part["k"] > 1]
@@ -61,8 +64,8 @@ def compare(data: Table) -> list[Comparison]:
         where = f"above another bound at {losing:.0%} of k > 1"
         last = several.iloc[-1]
         gain = last[noise.EXACT] / last[noise.LAPLACE]
-        at = noise.crossing(part["k"], part[noise.LAPLACE], part[noise.CONCENTRATED])
-        below = "not up to k = 10" if math.isnan(at) else f"from k = {at:.0f} on"
+        crossing = noise.crossing(part["k"], part[noise.LAPLACE], part[noise.CONCENTRATED])
+        below = "not up to k = 10" if math.isnan(crossing) else f"from k = {crossing:.0f} on"
         setting = f"ε = {epsilon:g}"
         lines += [
             claim(

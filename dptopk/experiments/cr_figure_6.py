@@ -52,25 +52,22 @@ TABLE = "table"
 
 
 def true_counts() -> dict[str, Table]:
-    """Columns word and count, 25 rows each: read off the paper's figure, and from the shipped
-    table.
+    """Return the 25 most frequent words with their counts from two sources: read off the paper's
+    figure, and from the shipped table; columns word and count.
     """
     import pandas as pd
 
     from dptopk.datasets import macbeth_counts
 
-    with (
-        files("dptopk.experiments")
-        .joinpath("data", "cr_figure_6_counts.csv")
-        .open(encoding="utf-8") as read_off
-    ):
-        return {PAPER: pd.read_csv(read_off), TABLE: macbeth_counts().head(WORDS)}
+    read_off = files("dptopk.experiments").joinpath("data", "cr_figure_6_counts.csv")
+    with read_off.open(encoding="utf-8") as file:
+        return {PAPER: pd.read_csv(file), TABLE: macbeth_counts().head(WORDS)}
 
 
 @cache
 def calibration() -> dict[str, float]:
-    """The total ε, and the σ that spends it: by Lemma 6.3, by Balle-Wang, and for discrete
-    noise.
+    """Return the total ε of the Laplace noise, and the σ that costs as much: by Lemma 6.3, by
+    Balle-Wang, and for discrete noise.
     """
     total = float(optimal_dp_epsilon(EPSILON, WORDS, delta=DELTA))
     return {
@@ -82,7 +79,7 @@ def calibration() -> dict[str, float]:
 
 
 def mechanisms() -> dict[str, Any]:
-    """The noise or the fit, by name; all at the same total (ε, δ)."""
+    """Return the mechanisms that are compared, by name; all cost the same total (ε, δ)."""
     from dptopk import CountMLE, KnownGaussian, KnownLaplace
 
     sigma = calibration()
@@ -98,6 +95,9 @@ def mechanisms() -> dict[str, Any]:
 
 
 def _trial(trial: tuple[str, np.random.Generator]) -> dict[str, Any]:
+    """Return the counts that each mechanism releases in one trial, in the order of the words,
+    shape (WORDS,); ``trial`` is the source of the true counts and a generator.
+    """
     from dptopk import Histogram
 
     source, rng = trial
@@ -117,8 +117,8 @@ def _trial(trial: tuple[str, np.random.Generator]) -> dict[str, Any]:
 
 
 def compute(settings: RunSettings) -> Table:
-    """Mean, standard deviation and root mean square error of each word's count under each
-    mechanism.
+    """Return mean, standard deviation and root mean square error of each word's count under each
+    mechanism, for both sources of true counts.
     """
     import pandas as pd
 
@@ -126,27 +126,33 @@ def compute(settings: RunSettings) -> Table:
     sources = true_counts()
     frames = []
     inputs = []
-    for place, source in enumerate(sources):
-        inputs += [(source, rng) for rng in generators(settings, trials, place)]
-    everything = in_parallel(_trial, inputs, settings)
-    for place, (source, words) in enumerate(sources.items()):
-        answers = everything[place * trials : (place + 1) * trials]
-        frames += _errors(words.assign(source=source, trials=trials), answers)
+    for number_of_source, source in enumerate(sources):
+        inputs += [(source, rng) for rng in generators(settings, trials, number_of_source)]
+    answers = in_parallel(_trial, inputs, settings)
+    for number_of_source, (source, words) in enumerate(sources.items()):
+        start = number_of_source * trials
+        of_source = answers[start : start + trials]
+        frames += _errors(words.assign(source=source, trials=trials), of_source)
     return pd.concat(frames, ignore_index=True).assign(**calibration())
 
 
 def _errors(words: Table, answers: list[dict[str, Floats]]) -> list[Table]:
-    """Mean, deviation and error of each word's count, a table a mechanism."""
+    """Return mean, standard deviation and error of each word's count, a table for each mechanism.
+
+    Args:
+        words: the words with their true counts and the columns to repeat.
+        answers: the released counts of each trial, by mechanism.
+    """
     truth = words["count"].to_numpy()
     columns = list(words.columns)
     tables = []
     for name in answers[0]:
-        found = np.array([answer[name] for answer in answers])
-        squares = (found - truth) ** 2
+        released = np.array([answer[name] for answer in answers])
+        squares = (released - truth) ** 2
         table = words.assign(
             mechanism=name,
-            mean=found.mean(axis=0),
-            std=found.std(axis=0, ddof=1),
+            mean=released.mean(axis=0),
+            std=released.std(axis=0, ddof=1),
             rmse=np.sqrt(squares.mean(axis=0)),
         )
         order = [*columns[:-1], "mechanism", columns[-1], "mean", "std", "rmse"]
@@ -155,7 +161,9 @@ def _errors(words: Table, answers: list[dict[str, Floats]]) -> list[Table]:
 
 
 def plot(data: Table) -> Figure:
-    """The paper's figure above (mean and one standard deviation), the error of each word below."""
+    """Plot the paper's figure (means and standard deviations) above, and the error of each word
+    below.
+    """
     figure, (above, below) = style.figure(2, 1, width=10, height=7)
     part = data[data["source"] == PAPER].set_index("mechanism")
     place = np.arange(WORDS)
@@ -191,8 +199,8 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The paper's three numbers and its statement; the same with our calibration and the table's
-    counts.
+    """Compare the paper's numbers and its statement with ours, also for exact calibration and for
+    the counts of the shipped table.
     """
     first_row = data.iloc[0]
     lines = [
@@ -210,30 +218,32 @@ def compare(data: Table) -> list[Comparison]:
 
 
 def _with_counts(source: str, part: Table) -> list[Comparison]:
-    """Errors over the small counts and over all, with the true counts of one source."""
+    """Return two lines on the errors with the true counts of one source: over the 12 smallest
+    counts, and over all.
+    """
     squared = part.assign(square=part["rmse"] ** 2)
     squares = squared.groupby("mechanism")["square"]
-    low = squares.apply(lambda each: each.tail(12).mean()) ** 0.5
-    whole = squares.mean() ** 0.5
+    of_small = squares.apply(lambda errors: errors.tail(12).mean()) ** 0.5
+    of_all = squares.mean() ** 0.5
     where = f"({source}'s counts, last 12 words)"
-    better = f"CountMLE has the smaller error for small counts {where}"
-    against = f"{low[PUBLISHED]:.1f} against {low[LAPLACE]:.1f}"
-    found = f"{against}; {low[EXACT]:.1f} with the exact σ"
-    smaller = low[PUBLISHED] < low[LAPLACE]
-    errors = [f"{name} {whole[name]:.1f}" for name in mechanisms()]
+    statement = f"CountMLE has the smaller error for small counts {where}"
+    against = f"{of_small[PUBLISHED]:.1f} against {of_small[LAPLACE]:.1f}"
+    measured = f"{against}; {of_small[EXACT]:.1f} with the exact σ"
+    smaller = of_small[PUBLISHED] < of_small[LAPLACE]
+    errors = [f"{name} {of_all[name]:.1f}" for name in mechanisms()]
     quantity = f"error over all 25 words ({source}'s counts)"
     return [
-        claim(better, "shown", smaller, found),
+        claim(statement, "shown", smaller, measured),
         Comparison(quantity, "", ", ".join(errors)),
     ]
 
 
 def _same_counts() -> Comparison:
-    """Report the distance of the table's counts from those read off the figure."""
+    """Return a line on how many words and counts the shipped table shares with the figure."""
     counts = {}
     for source, words in true_counts().items():
         counts[source] = dict(zip(words["word"], words["count"], strict=True))
     shared = [word for word in counts[PAPER] if word in counts[TABLE]]
     equal = sum(counts[PAPER][word] == counts[TABLE][word] for word in shared)
-    found = f"{len(shared)} of 25 words in both, {equal} counts equal"
-    return Comparison("true counts", "another tokeniser (words such as “what's” are split)", found)
+    ours = f"{len(shared)} of 25 words in both, {equal} counts equal"
+    return Comparison("true counts", "another tokeniser (words such as “what's” are split)", ours)

@@ -35,20 +35,17 @@ MENDED = "TruncatedGaussian, cut at d̄"
 
 
 def published() -> Table:
-    """The thresholds read off the paper's figure: columns Delta, T_TruncGauss, T_UnkLap."""
+    """Return the thresholds read off the paper's figure: columns Delta, T_TruncGauss, T_UnkLap."""
     import pandas as pd
 
-    with (
-        files("dptopk.experiments")
-        .joinpath("data", "cr_figure_7_thresholds.csv")
-        .open(encoding="utf-8") as table
-    ):
-        return pd.read_csv(table)
+    read_off = files("dptopk.experiments").joinpath("data", "cr_figure_7_thresholds.csv")
+    with read_off.open(encoding="utf-8") as file:
+        return pd.read_csv(file)
 
 
 def truncation(l0: int) -> float:
-    """T of CR eq. (10) at δ/2, with the σ for which Lemma 6.3 gives ε at the other δ/2; continuous
-    noise, τ = 1.
+    """Return T of CR eq. (10) at δ/2, with the σ for which Lemma 6.3 gives ε at the other δ/2; for
+    continuous noise and τ = 1.
     """
     from scipy.optimize import brentq
     from scipy.special import ndtr
@@ -57,6 +54,7 @@ def truncation(l0: int) -> float:
     sigma = math.sqrt(l0 / (2 * rho))
 
     def excess(t: float) -> float:
+        """Return the logarithm of the left side of eq. (10) over δ/2."""
         below = float(ndtr(-t / sigma))
         # The mass between -T and 1 - T: eq. (10) without its cancellation.
         edge = float(ndtr((1 - t) / sigma)) - below
@@ -67,10 +65,11 @@ def truncation(l0: int) -> float:
 
 
 def unknown_laplace(l0: int) -> float:
-    """The published threshold 1 + Δ ln(Δ/δ')/ε with δ = (1 + e^ε)(δ'/4)(3 + ln(Δ/δ'))."""
+    """Return the published threshold 1 + Δ ln(Δ/δ')/ε, where δ = (1 + e^ε)(δ'/4)(3 + ln(Δ/δ'))."""
     from scipy.optimize import brentq
 
-    def excess(log_ratio: float) -> float:  # ln(Δ/δ')
+    def excess(log_ratio: float) -> float:
+        """Return the logarithm of the right side over δ, for ln(Δ/δ')."""
         log_delta = math.log(l0) - log_ratio
         factor = math.log1p(math.exp(EPSILON)) + log_delta - math.log(4)
         return factor + math.log(3 + log_ratio) - math.log(DELTA)
@@ -80,8 +79,8 @@ def unknown_laplace(l0: int) -> float:
 
 
 def ours(l0: int) -> dict[str, float]:
-    """The offsets above h_(d̄+1), less τ = 1 for those that are compared with T, of mechanisms that
-    cost (ε, δ).
+    """Return the offsets of the thresholds of our mechanisms at a total cost of (ε, δ), by name:
+    above h_(d̄+1), or above 0 for the whole histogram.
     """
     from dptopk import Budget, Sensitivity, TruncatedGaussian, UnknownGaussian, UnknownLaplace
     from dptopk.accounting.calibration import calibrate
@@ -91,6 +90,8 @@ def ours(l0: int) -> dict[str, float]:
     half = DELTA / 2
 
     def offset(make: Callable[[float], UnknownGaussian | TruncatedGaussian]) -> float:
+        """Return the offset of the mechanism with the smallest σ that the budget allows."""
+
         def charge(scale: float) -> Charge:
             return make(1 / scale).charge(sensitivity)
 
@@ -108,16 +109,18 @@ def ours(l0: int) -> dict[str, float]:
 
 
 def _point(l0: int) -> dict[str, float]:
+    """Return the row of one Δ: all thresholds, by name."""
     return {"l0": l0, GAUSS: truncation(l0), LAPLACE: unknown_laplace(l0)} | ours(l0)
 
 
 def compute(settings: RunSettings) -> Table:
-    """The published and our thresholds for Δ = 1..10."""
-    return table_of(_point, [1, 4, 10] if settings.quick else range(1, 11), settings)
+    """Return the published and our thresholds for Δ = 1..10, a row for each Δ."""
+    l0s = [1, 4, 10] if settings.quick else range(1, 11)
+    return table_of(_point, l0s, settings)
 
 
 def plot(data: Table) -> Figure:
-    """All thresholds against Δ, with the values read off the paper's figure as crosses."""
+    """Plot all thresholds against Δ, with the values read off the paper's figure as crosses."""
     figure, axes = style.figure(width=9, height=4.4)
     thresholds = style.wide(data, data.columns.drop("l0"), "l0")
     style.lines(axes, thresholds, marker="o", markersize=3)
@@ -131,16 +134,18 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Against the values of the paper's figure, and what the slot lemma saves."""
+    """Compare the published thresholds with the paper's figure, and report how much lower those of
+    the slot lemma are.
+    """
     curves = data.merge(published(), left_on="l0", right_on="Delta")
     gauss = (curves[GAUSS] - curves["T_TruncGauss"]).abs().max()
     ratio = curves[LAPLACE] / curves["T_UnkLap"]
     laplace = (ratio - 1).abs().max()
     saved = 1 - curves[OUR_LAPLACE] / curves["T_UnkLap"]
     last = data.iloc[-1]
-    at = f"Δ = {last['l0']:.0f}"
+    largest_l0 = f"Δ = {last['l0']:.0f}"
     gained = f"{last[OUR_GAUSS]:.0f} instead of {last[LAPLACE]:.0f}"
-    mended = f"not private (see truncated-gaussian); mended, at {at}: {last[MENDED]:.0f}"
+    mended = f"not private (see truncated-gaussian); mended, at {largest_l0}: {last[MENDED]:.0f}"
     return [
         claim(
             "T of TruncGauss",
@@ -155,7 +160,7 @@ def compare(data: Table) -> list[Comparison]:
             f"within {laplace:.2%} of the values read off",
         ),
         Comparison("slot lemma, Laplace", "", f"at least {saved.min():.1%} lower, and proven"),
-        Comparison(f"slot lemma, Gaussian, {at}", "", gained),
+        Comparison(f"slot lemma, Gaussian, {largest_l0}", "", gained),
         Comparison(
             "T as a threshold over an unknown domain", "h_(d̄+1) + τ + T without noise", mended
         ),

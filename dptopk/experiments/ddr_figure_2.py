@@ -18,7 +18,9 @@ CURVES = ("Improved DRV10", "DR19", "KL-improved DR19", "General MGF")
 
 
 def compute(settings: RunSettings) -> Table:
-    """The four functions for λ in (0, 10]: each quadratic is mean·λ + variance·λ²/2."""
+    """Return the four functions for λ in (0, 10], a column each; the first three are quadratic,
+    mean·λ + variance·λ²/2.
+    """
     import pandas as pd
 
     from dptopk.accounting.cost_models.conversions import max_kl
@@ -45,7 +47,7 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Smaller is tighter: the order of the four."""
+    """Check that each function is smaller, hence tighter, than the one before."""
     values = data[list(CURVES)].to_numpy()
     distance = data["order"] - 2
     two = data.iloc[distance.abs().argmin()]

@@ -1,4 +1,4 @@
-"""Base of experiments: a setting, a computation by library calls, a plot, and a comparison with the
+"""The type of an experiment and its parts: settings, computation in parallel, comparisons with the
 paper.
 """
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-# A pandas DataFrame. The stubs of pandas type whatever is looked up in one as any of two dozen
-# scalars.
+# A pandas DataFrame. It is Any because the stubs of pandas give an element of a frame the union of
+# two dozen scalar types.
 Table: TypeAlias = Any
 Figure: TypeAlias = "matplotlib.figure.Figure"
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """RunSettings of a run of experiments.
+    """The settings of a run of experiments.
 
     Attributes:
-        quick: a smoke run: fewer points and trials, the same code.
-        seed: of everything random.
-        jobs: processes for independent trials.
-        progress: called with the share done, in [0, 1].
+        quick: whether this is a smoke run, with fewer points and trials but the same code.
+        seed: the seed of all random numbers.
+        jobs: how many processes run independent trials.
+        progress: a function that is called with the share done, in [0, 1].
     """
 
     quick: bool = False
@@ -46,8 +46,13 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One line of the table "paper says / we get"; ``agrees`` is None where the paper gives nothing
-    to compare.
+    """One line of the table "paper says / we get".
+
+    Attributes:
+        quantity: the quantity or statement, in words.
+        paper: what the paper says, or ''.
+        ours: what our numbers say.
+        agrees: whether the two agree; None where the paper gives nothing to compare.
     """
 
     quantity: str
@@ -57,7 +62,14 @@ class Comparison:
 
 
 def claim(quantity: str, paper: str, holds: object, measured: str = "") -> Comparison:
-    """A line that says whether a statement holds in our numbers, with what was measured."""
+    """Return a line that says whether a statement holds in our numbers.
+
+    Args:
+        quantity: the statement.
+        paper: what the paper says about it, such as "proved".
+        holds: whether it holds, as a bool of Python or NumPy.
+        measured: the numbers behind that, in words.
+    """
     verdict = "holds" if holds else "does not hold"
     if measured:
         verdict = f"{verdict}: {measured}"
@@ -65,8 +77,8 @@ def claim(quantity: str, paper: str, holds: object, measured: str = "") -> Compa
 
 
 def number(quantity: str, paper: float, ours: float, *, digits: int) -> Comparison:
-    """A line that compares a printed number with ours, to the digits after the point that were
-    printed.
+    """Return a line that compares a printed number with ours, to the ``digits`` after the point
+    that the paper prints.
     """
     rounding = 0.5 * 10.0**-digits * (1 + 1e-9)
     agrees = bool(abs(ours - paper) <= rounding)
@@ -75,16 +87,17 @@ def number(quantity: str, paper: float, ours: float, *, digits: int) -> Comparis
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure.
+    """An experiment, which makes one figure.
 
     Attributes:
-        name: as on the command line, such as "ddr-figure-1".
-        title: what it shows, in one line.
+        name: the name on the command line, such as "ddr-figure-1".
+        title: what the figure shows, in one line.
         source: paper and figure number, or "dptopk" for our own.
-        setting: parameters in words.
-        compute: the numbers behind the figure, by library calls only; one tidy data frame.
-        plot: the figure made of these numbers.
-        compare: the table "paper says / we get", made of these numbers.
+        setting: the parameters in words.
+        compute: returns the numbers behind the figure, by library calls only, as one tidy data
+            frame.
+        plot: takes these numbers and returns the figure.
+        compare: takes these numbers and returns the table "paper says / we get".
     """
 
     name: str
@@ -97,8 +110,8 @@ class Experiment:
 
 
 def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: RunSettings) -> list[T]:
-    """Results of a picklable task on each input, in order, in ``settings.jobs`` processes; reports
-    progress.
+    """Return the results of a picklable task on each input, in order; it runs in ``settings.jobs``
+    processes and reports progress.
     """
     run = map if settings.jobs == 1 else _pool(settings.jobs).map
     results: list[T] = []
@@ -114,20 +127,30 @@ def table_of(
     settings: RunSettings,
     columns: list[str] | None = None,
 ) -> Table:
-    """A table of the results of a task on each input, computed ``in_parallel``: a row each, or a
-    list of rows.
+    """Return a table of the results of a task on each input, computed ``in_parallel``.
+
+    Args:
+        task: returns a row, or a list of rows.
+        inputs: the inputs, in the order of the table.
+        settings: of the run.
+        columns: the names of the columns, if rows are tuples.
     """
     import pandas as pd
 
     rows: list[Any] = []
-    for found in in_parallel(task, inputs, settings):
-        rows += found if isinstance(found, list) else [found]
+    for result in in_parallel(task, inputs, settings):
+        if isinstance(result, list):
+            rows += result
+        else:
+            rows.append(result)
     return pd.DataFrame(rows, columns=columns)
 
 
 def generators(settings: RunSettings, trials: int, *purpose: int) -> list[np.random.Generator]:
-    """One generator a trial, a function of the seed, the purpose and the trial alone: not of jobs
-    or of their order.
+    """Return a generator for each trial.
+
+    It depends on the seed, the purpose and the number of the trial alone, not on the number of
+    processes.
     """
     import numpy as np
 
@@ -137,8 +160,9 @@ def generators(settings: RunSettings, trials: int, *purpose: int) -> list[np.ran
 
 @cache
 def _pool(jobs: int) -> ProcessPoolExecutor:
-    """Processes shared by all experiments. Fresh ones, not forks: a fork copies locks held by other
-    threads.
+    """Return the pool of processes that all experiments share.
+
+    Processes are spawned, not forked, because a fork copies locks that other threads hold.
     """
     return ProcessPoolExecutor(
         jobs, multiprocessing.get_context("spawn"), initializer=_end_with_parent
@@ -146,11 +170,14 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def _end_with_parent() -> None:
-    """Workers of a run that is killed would wait for work for ever."""
+    """Make a worker process end with its parent; it would otherwise wait for work for ever if the
+    parent is killed.
+    """
     parent = multiprocessing.parent_process()
     if parent is not None:
 
         def watch() -> None:
+            """Wait for the parent to end, then end this process."""
             parent.join()
             os._exit(1)
 
@@ -159,8 +186,14 @@ def _end_with_parent() -> None:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """The result of one experiment: its files (a name with endings .csv, .png, .svg), its table,
-    and how it went.
+    """The result of one experiment.
+
+    Attributes:
+        experiment: the experiment.
+        stem: the path of its files without the endings .csv, .png and .svg.
+        comparisons: its table "paper says / we get".
+        seconds: how long the computation took.
+        resumed: whether the numbers are from an earlier run.
     """
 
     experiment: Experiment

@@ -1,4 +1,8 @@
-"""ε of Laplace and Gaussian noise of the same standard deviation, for CR 2022, Figures 4 and 5."""
+"""The ε of Laplace and Gaussian noise of the same standard deviation, for CR 2022, Figures 4 and 5.
+
+In all functions ``epsilon`` is that of the Laplace noise Lap(1/ε), ``touched`` is how many counts
+one user can change by 1, and the result is ε_g at δ = 1e-6.
+"""
 
 from __future__ import annotations
 
@@ -26,25 +30,25 @@ EXACT = "Gaussian, exact composition (ours)"
 
 
 def laplace(epsilon: float, touched: int) -> float:
-    """CR Lemma 6.2: noise Lap(1/ε) on counts of which one user can change ``touched``."""
+    """Return ε_g of Laplace noise on ``touched`` counts, by CR Lemma 6.2."""
     return float(optimal_dp_epsilon(epsilon, touched, delta=DELTA))
 
 
 def concentrated(epsilon: float, touched: int) -> float:
-    """CR Lemma 6.3 for Gaussian noise with the variance of Lap(1/ε), 2/ε²."""
+    """Return ε_g of Gaussian noise with the variance 2/ε² of Lap(1/ε), by CR Lemma 6.3 (zCDP)."""
     return float(zcdp_epsilon(touched * epsilon**2 / 4, delta=DELTA))
 
 
 def exact(epsilon: float, touched: int) -> float:
-    """CR Lemma 6.1 for the same noise; also the exact composition, because Gaussians compose to a
-    Gaussian.
+    """Return the exact ε_g of Gaussian noise with the variance 2/ε² of Lap(1/ε), by CR Lemma 6.1;
+    it is also that of a composition, because Gaussians compose to a Gaussian.
     """
     return float(gaussian_epsilon(math.sqrt(touched / 2) * epsilon, delta=DELTA))
 
 
 def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
-    """Lemma 6.1 for each of ``count`` mechanisms at the best δ', then the optimal composition of
-    (ε', δ')-DP.
+    """Return ε_g of ``count`` Gaussian mechanisms, each taken as (ε', δ')-DP by CR Lemma 6.1, by
+    the optimal composition, at the best of ``splits`` values of δ'.
     """
     mu = math.sqrt(touched / 2) * epsilon
     deltas = np.geomspace(1e-4, 0.999, splits) * DELTA / count
@@ -53,16 +57,18 @@ def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
     return min(compose(charge, delta=DELTA, bound="optimal_dp").epsilon for charge in charges)
 
 
-def crossing(x: pd.Series, one: pd.Series, other: pd.Series) -> float:
-    """The smallest x at which ``one`` is above ``other``, or NaN."""
-    above = x[(one > other).to_numpy()]
+def crossing(x: pd.Series, curve: pd.Series, reference: pd.Series) -> float:
+    """Return the smallest x at which a curve is above a reference curve, or NaN."""
+    above = x[(curve > reference).to_numpy()]
     if len(above):
         return float(above.min())
     return math.nan
 
 
 def plot(data: Table, x: str, names: list[str], label: str, *, columns: int) -> Figure:
-    """One panel an ε of the Laplace noise; a legend of some columns below."""
+    """Plot ε_g of the curves in ``names`` against the column ``x``, a panel for each ε, with a
+    legend of some columns below; ``label`` is the title of the x axis.
+    """
     parts = []
     for epsilon, part in data.groupby("epsilon"):
         deviation = math.sqrt(2) / epsilon

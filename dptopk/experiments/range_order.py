@@ -1,4 +1,4 @@
-"""Two bounded-range mechanisms with different ε: what it changes which of them comes first."""
+"""Two bounded-range mechanisms with different ε: how much it matters which of them comes first."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ COLUMNS = ["small", "large", "x", "rising_lower", "rising_upper", "falling_lower
 
 
 def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> tuple[float, float]:
-    """(lower, upper) bound on δ(x) when distinct bounded ranges are played in one order, first to
-    last, t adaptive.
+    """Return a lower and an upper bound on δ(x) of bounded ranges in a fixed order, where each
+    mechanism may depend on the earlier answers.
+
+    Args:
+        epsilons: the ε of the mechanisms, all different, first to last.
+        x: the ε_g at which δ is bounded.
+        steps: fineness of the grid of the recursion.
 
     >>> low, high = value_in_order([0.5, 1.0], 0.0)
     >>> round(low, 3), round(high, 3)
@@ -41,15 +46,15 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
 
 
 def order_effect(point: tuple[float, float, float]) -> tuple[float, ...]:
-    """δ(x) of a smaller and a larger range played in either order, with brackets: the
-    ``COLUMNS``.
+    """Return the row ``COLUMNS``: bounds on δ(x) of two ranges in rising and in falling order, for
+    ``point`` = (smaller ε, larger ε, x).
     """
     small, large, x = point
     return *point, *value_in_order([small, large], x), *value_in_order([large, small], x)
 
 
 def compute(settings: RunSettings) -> Table:
-    """Brackets of δ for both orders of each pair, ε_g from 0 to the sum."""
+    """Return brackets of δ for both orders of each pair, for ε_g from 0 to the sum."""
     steps = 6 if settings.quick else 41
     points = []
     for pair in PAIRS:
@@ -59,7 +64,9 @@ def compute(settings: RunSettings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """The difference on the left, the ratio on the right; upper ends of the brackets."""
+    """Plot the difference of δ between the orders on the left, and their ratio on the right, by
+    the upper ends of the brackets.
+    """
     figure, (left, right) = style.figure(1, 2, width=9.5, height=3.9)
     differences = []
     ratios = []
@@ -78,7 +85,7 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """The proven difference at ε_g = 0, and how far it reaches."""
+    """Check that the order provably matters at ε_g = 0, and report up to which ε_g it does."""
     lines = []
     for (small, large), part in data.groupby(["small", "large"]):
         rising = part["rising_lower"]

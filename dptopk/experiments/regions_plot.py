@@ -1,4 +1,4 @@
-"""Privacy regions as curves: data frames of error pairs, and panels that show them."""
+"""Data frames and plots of the boundaries of privacy regions, which are curves of error pairs."""
 
 from __future__ import annotations
 
@@ -19,32 +19,35 @@ SMOOTH = np.linspace(0, 1, 201)  # type I errors of a smooth boundary
 
 
 def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[str, Any]]:
-    """One row a point of each lower boundary: its vertices, or 201 points of a smooth one;
-    ``columns`` are repeated.
+    """Return a row for each point of each lower boundary: its vertices, or 201 points of a smooth
+    one. Every row also has the given ``columns``.
     """
-    found = []
+    points_of_all = []
     for label, f in curves.items():
         if isinstance(f, PiecewiseLinear):
-            points = f.vertices()
+            type_1_errors, type_2_errors = f.vertices()
         else:
-            points = (SMOOTH, f(SMOOTH))
-        errors = zip(points[0].tolist(), points[1].tolist(), strict=True)
+            type_1_errors, type_2_errors = SMOOTH, f(SMOOTH)
+        errors = zip(type_1_errors.tolist(), type_2_errors.tolist(), strict=True)
         for type_1, type_2 in errors:
-            found.append(columns | {"curve": label, "type_1": type_1, "type_2": type_2})
-    return found
+            point = {"curve": label, "type_1": type_1, "type_2": type_2}
+            points_of_all.append(columns | point)
+    return points_of_all
 
 
 def at(data: Table, t: Floats) -> dict[str, Floats]:
-    """The type II errors of each curve at these type I errors."""
-    return {
-        str(label): np.interp(t, part["type_1"], part["type_2"])
-        for label, part in data.groupby("curve")
-    }
+    """Return the type II errors of each curve at the type I errors t, by linear interpolation, each
+    of the shape of t.
+    """
+    errors: dict[str, Floats] = {}
+    for label, part in data.groupby("curve"):
+        errors[str(label)] = np.interp(t, part["type_1"], part["type_2"])
+    return errors
 
 
 def boundaries(axes: Axes, data: Table) -> None:
-    """The lower boundaries of regions (columns curve, type_1, type_2) below the diagonal of blind
-    guesses.
+    """Draw the lower boundaries of regions (columns curve, type_1, type_2), and the diagonal of
+    blind guesses above them.
     """
     groups = data.groupby("curve", sort=False)
     style.lines(axes, [(str(label), part["type_1"], part["type_2"]) for label, part in groups])
@@ -53,7 +56,10 @@ def boundaries(axes: Axes, data: Table) -> None:
 
 
 def panels(data: Table, ks: Sequence[int], tops: Sequence[float] | None = None) -> Figure:
-    """One panel of boundaries for every value of the column k, of errors up to ``tops`` (1)."""
+    """Return a figure with a panel of boundaries for every value of the column k.
+
+    ``tops`` are the largest errors that each panel shows; None: 1.
+    """
     number = len(ks)
     figure, axes = style.figure(1, number, width=4.2 * number, height=4.4)
     reaches = tops or [1.0] * number

@@ -1,7 +1,7 @@
-"""One self-contained HTML page: for each experiment the setting, our figure, and "paper says / we
-get".
+"""The report, a self-contained HTML page: for each experiment the setting, our figure, and "paper
+says / we get".
 
-Nothing in it points elsewhere: the images, the tables behind them and the drawings are inside.
+It has no links to other files: images, data and vector drawings are embedded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _SECTION = """<section id="{name}"><h2>{title}</h2>
 
 
 def write_report(outcomes: Sequence[ExperimentResult], path: Path, settings: RunSettings) -> None:
-    """Write the page; images are inside it."""
+    """Write the report of these results to a path; an older file is replaced at once, when the new
+    one is complete.
+    """
     titles = {outcome.experiment.name: escape(outcome.experiment.title) for outcome in outcomes}
     items = [f'<li><a href="#{name}">{title}</a></li>' for name, title in titles.items()]
     quick = ", quick run: few points and trials" if settings.quick else ""
@@ -45,14 +47,17 @@ def write_report(outcomes: Sequence[ExperimentResult], path: Path, settings: Run
 
 
 def _section(outcome: ExperimentResult) -> str:
+    """Return the HTML of one experiment."""
     experiment = outcome.experiment
+    seconds = f"computed in {outcome.seconds:.1f} s"
+    if outcome.resumed:
+        seconds += " by an earlier run"
     return _SECTION.format(
         name=experiment.name,
         title=escape(experiment.title),
         source=escape(experiment.source),
         setting=escape(experiment.setting),
-        seconds=f"computed in {outcome.seconds:.1f} "
-        f"s{' by an earlier run' if outcome.resumed else ''}",
+        seconds=seconds,
         image=_encoded(outcome, ".png"),
         data=_encoded(outcome, ".csv"),
         drawing=_encoded(outcome, ".svg"),
@@ -61,11 +66,13 @@ def _section(outcome: ExperimentResult) -> str:
 
 
 def _encoded(outcome: ExperimentResult, ending: str) -> str:
+    """Return the file of a result with this ending in base64."""
     content = outcome.stem.with_suffix(ending).read_bytes()
     return base64.b64encode(content).decode()
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:
+    """Return the table "paper says / we get" as HTML; '' if it has no lines."""
     marks = {True: "agrees", False: "<strong>differs</strong>", None: ""}
     rows = [(line.quantity, line.paper, line.ours, marks[line.agrees]) for line in comparisons]
     if rows:

@@ -1,5 +1,5 @@
-"""Runs experiments: numbers to CSV, figures to PNG and SVG, everything to one report; resumes where
-it stopped.
+"""The runner of experiments: it writes numbers as CSV, figures as PNG and SVG, and one report, and
+resumes where it was stopped.
 """
 
 from __future__ import annotations
@@ -30,58 +30,54 @@ def run(
     force: bool = False,
     on_start: Callable[[Experiment], Callable[[float], None]] | None = None,
 ) -> list[ExperimentResult]:
-    """Run experiments by name into a folder, and write report.html over all that the folder holds.
+    """Run experiments by name, write their files into a folder, and write report.html about all
+    experiments in the folder.
 
-    What was computed before with the same code and settings is taken from its CSV. The report is
-    brought up to date after each experiment, so a run that is stopped leaves a report of what is
-    done.
+    Numbers that were computed before with the same code and settings are read from their CSV. The
+    report is updated after each experiment, so that a run that is stopped leaves a report of the
+    experiments that are complete.
 
     Args:
-        names: of EXPERIMENTS.
-        out: folder, made if needed.
-        settings: quick or not, seed, jobs.
-        force: compute again what is there already with the same settings.
+        names: names in EXPERIMENTS.
+        out: the folder, which is created if needed.
+        settings: quick or not, seed, number of processes.
+        force: whether to compute numbers again that are there already.
         on_start: called with each experiment when it starts; returns the callback for its progress.
 
     Returns:
-        The outcomes of ``names``, in their order.
+        The results of ``names``, in their order.
 
     Raises:
         InvalidParameter: for an unknown name, before anything runs.
     """
-    wanted = [load(name) for name in dict.fromkeys(names)]
+    experiments = [load(name) for name in dict.fromkeys(names)]
     out.mkdir(parents=True, exist_ok=True)
-    done: dict[str, ExperimentResult] = {}
-    for name in set(EXPERIMENTS) - {experiment.name for experiment in wanted}:
-        earlier = _earlier(name, out, settings)
+    results: dict[str, ExperimentResult] = {}
+    for name in set(EXPERIMENTS) - {experiment.name for experiment in experiments}:
+        earlier = _earlier_result(name, out, settings)
         if earlier is not None:
-            done[name] = earlier
-    for experiment in wanted:
+            results[name] = earlier
+    for experiment in experiments:
         progress = on_start(experiment) if on_start else settings.progress
-        own = replace(settings, progress=progress)
-        done[experiment.name] = _run_one(experiment, out / experiment.name, own, force)
+        own_settings = replace(settings, progress=progress)
+        stem = out / experiment.name
+        results[experiment.name] = _run_one(experiment, stem, own_settings, force)
         progress(1.0)
-        in_order = [done[name] for name in EXPERIMENTS if name in done]
+        in_order = [results[name] for name in EXPERIMENTS if name in results]
         write_report(in_order, out / "report.html", settings)
-    return [done[experiment.name] for experiment in wanted]
+    return [results[experiment.name] for experiment in experiments]
 
 
 def _run_one(
     experiment: Experiment, stem: Path, settings: RunSettings, force: bool
 ) -> ExperimentResult:
-    start = time.perf_counter()
+    """Compute one experiment, unless its numbers are stored, and write its figure."""
     stored = None if force else _stored(stem, settings)
-    seconds = stored[1] if stored else 0.0
     if stored is None:
-        table = stem.with_suffix(".csv")
-        mark = stem.with_suffix(".json")
-        mark.unlink(missing_ok=True)
-        experiment.compute(settings).to_csv(table, index=False)
-        seconds = time.perf_counter() - start
-        # Written last: a run that was stopped leaves no mark, and is computed again.
-        stated = _mark(settings) | {"seconds": seconds, "table": _digest(table)}
-        mark.write_text(json.dumps(stated), encoding="utf-8")
-    # As written, so that the figure is the same whether or not it was computed just now.
+        seconds = _compute(experiment, stem, settings)
+    else:
+        _, seconds = stored
+    # The numbers are read back, so that the figure is the same if they were computed earlier.
     data = _read(stem)
     figure = experiment.plot(data)
     figure.savefig(stem.with_suffix(".png"))
@@ -92,9 +88,26 @@ def _run_one(
     )
 
 
-def _earlier(name: str, out: Path, settings: RunSettings) -> ExperimentResult | None:
-    """Return an experiment's result from an earlier run into this folder, if complete and up to
-    date.
+def _compute(experiment: Experiment, stem: Path, settings: RunSettings) -> float:
+    """Compute the numbers of an experiment, write them as CSV, and return the seconds it took.
+
+    The file that marks them as complete is written last, so that a run which is stopped is computed
+    again.
+    """
+    start = time.perf_counter()
+    table = stem.with_suffix(".csv")
+    mark = stem.with_suffix(".json")
+    mark.unlink(missing_ok=True)
+    experiment.compute(settings).to_csv(table, index=False)
+    seconds = time.perf_counter() - start
+    content = _mark(settings) | {"seconds": seconds, "table": _digest(table)}
+    mark.write_text(json.dumps(content), encoding="utf-8")
+    return seconds
+
+
+def _earlier_result(name: str, out: Path, settings: RunSettings) -> ExperimentResult | None:
+    """Return an experiment's result from an earlier run into this folder; None if it is incomplete
+    or out of date.
     """
     stem = out / name
     stored = _stored(stem, settings)
@@ -109,8 +122,8 @@ def _earlier(name: str, out: Path, settings: RunSettings) -> ExperimentResult | 
 
 
 def _mark(settings: RunSettings) -> dict[str, object]:
-    """Return the settings, version and code that a CSV was computed with; if they differ, it is
-    stale.
+    """Return the settings, version and code of this run; a CSV that was computed with others is
+    out of date.
     """
     return {
         "quick": settings.quick,
@@ -122,7 +135,7 @@ def _mark(settings: RunSettings) -> dict[str, object]:
 
 @cache
 def _code() -> str:
-    """A digest of the whole package: the figures depend on all of it."""
+    """Return a digest of the whole package, because the figures depend on all of it."""
     root = Path(dptopk.__file__).parent
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*")):
@@ -133,17 +146,18 @@ def _code() -> str:
 
 
 def _digest(file: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _stored(stem: Path, settings: RunSettings) -> tuple[pd.DataFrame, float] | None:
-    """The table of an earlier run and the seconds that it took, if the mark fits the settings and
-    the table.
+    """Return the table of an earlier run and the seconds that it took; None if its mark does not
+    fit the settings and the table.
     """
     try:
         mark = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
-        wanted = _mark(settings) | {"table": _digest(stem.with_suffix(".csv"))}
-        if not wanted.items() <= mark.items():
+        expected = _mark(settings) | {"table": _digest(stem.with_suffix(".csv"))}
+        if not expected.items() <= mark.items():
             return None
         return _read(stem), float(mark["seconds"])
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
@@ -151,6 +165,7 @@ def _stored(stem: Path, settings: RunSettings) -> tuple[pd.DataFrame, float] | N
 
 
 def _read(stem: Path) -> pd.DataFrame:
+    """Return the numbers of an experiment, as they are stored."""
     import pandas as pd
 
     return pd.read_csv(stem.with_suffix(".csv"))

@@ -34,33 +34,33 @@ OPTIMUM = "optimum (upper end of the bracket)"
 
 
 def bounds_of(text: str) -> dict[str, object]:
-    """ε of a mixed charge at δ = 1e-6 by CR Lemmas 3.3 (CDP) and 3.4 (zCDP), Rényi curves, and the
-    optimum.
+    """Return the row of a charge, given as text: its ε at δ = 1e-6 under each bound, and a lower
+    and an upper bound on the optimum.
     """
     charge = Charge.parse(text)
     published = {bound: compose(charge, delta=1e-6, bound=bound).epsilon for bound in BOUNDS}
     optimum = compose(charge, delta=1e-6, bound="optimal_setwise")
-    return (
-        {"charge": text} | published | {"lower": optimum.lower, "optimal_setwise": optimum.epsilon}
-    )
+    bracket = {"lower": optimum.lower, "optimal_setwise": optimum.epsilon}
+    return {"charge": text} | published | bracket
 
 
 def compute(settings: RunSettings) -> Table:
-    """ε at δ = 1e-6 under each bound, and the proven lower bound on the optimum."""
-    return table_of(bounds_of, MIXES[:2] if settings.quick else MIXES, settings)
+    """Return ε at δ = 1e-6 of each mix under each bound, and the bracket of the optimum."""
+    mixes = MIXES[:2] if settings.quick else MIXES
+    return table_of(bounds_of, mixes, settings)
 
 
 def plot(data: Table) -> Figure:
-    """One row a mix; how far each bound is above the optimum."""
+    """Plot each bound divided by the lower bound on the optimum, a line for each mix."""
     figure, axes = style.figure(width=9.5, height=0.55 * len(data) + 1.4)
     place = np.arange(len(data))[::-1]
-    looks = zip(BOUNDS.items(), style.COLOURS, "osD^", strict=False)
-    for (bound, label), look, sign in looks:
+    markers = zip(BOUNDS.items(), style.COLOURS, "osD^", strict=False)
+    for (bound, label), colour, marker in markers:
         axes.plot(
             data[bound] / data["lower"],
             place,
-            sign,
-            color=look,
+            marker,
+            color=colour,
             label=label,
             markersize=6,
             fillstyle="none",

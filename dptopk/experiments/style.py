@@ -1,5 +1,5 @@
-"""One look for all figures: sizes, colours that colour-blind readers tell apart, dashes that show
-where curves meet.
+"""The common style of all figures: sizes, colours that colour-blind readers can tell apart, and
+dashes that show where curves coincide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Okabe-Ito, without the yellow that is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F")
-# The lengths of a line and its gaps; none is a whole line.
+# The lengths of the dashes and gaps of each line style; () is a solid line.
 DASH_LENGTHS: tuple[tuple[float, ...], ...] = (
     (), (5, 1.5), (1, 1), (4, 1, 1, 1), (7, 2), (2, 1), (3, 3), (1, 2),
 )  # fmt: skip
@@ -42,10 +42,10 @@ _RC: dict[Any, Any] = {
 def figure(
     rows: int = 1, columns: int = 1, *, width: float = 7.2, height: float = 4.2
 ) -> tuple[Figure, Any]:
-    """A figure with ``rows`` x ``columns`` axes, in the common style; sizes in inches.
+    """Make a figure with ``rows`` x ``columns`` axes in the common style; sizes are in inches.
 
     Returns:
-        The figure, and its axes as matplotlib's ``subplots`` gives them.
+        The figure, and its axes as matplotlib's ``subplots`` returns them.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -65,7 +65,7 @@ def lines(
 ) -> None:
     """Plot (label, x, y) series, each with a different colour and dash, later ones thinner.
 
-    Where curves meet, the thin dashes of the later one leave the earlier one to be seen.
+    Where curves coincide, the earlier one remains visible through the dashes of the later one.
     """
     for number, (label, x, y) in enumerate(series):
         lengths = DASH_LENGTHS[number % len(DASH_LENGTHS)]
@@ -83,13 +83,17 @@ def lines(
 
 
 def curves(data: pd.DataFrame, names: Iterable[str], x: str, y: str) -> list[Series]:
-    """The series of these names in the column "curve" of a table."""
+    """Return the series of a long table: for each name, the columns x and y of the rows that have
+    this name in the column "curve".
+    """
     parts = {str(name): part for name, part in data.groupby("curve")}
     return [(name, parts[name][x], parts[name][y]) for name in names]
 
 
 def wide(data: pd.DataFrame, names: Iterable[str], x: str) -> list[Series]:
-    """The series in the columns of these names."""
+    """Return the series of a wide table: for each name, the column x and the column of this
+    name.
+    """
     return [(name, data[x], data[name]) for name in names]
 
 
@@ -102,7 +106,9 @@ def panels(
     ylabel: str = "",
     yscale: str = "linear",
 ) -> tuple[Figure, Any]:
-    """A figure of panels side by side, each a title and its series."""
+    """Make a figure of panels side by side, of which each is given by a title and its series;
+    return it with its axes.
+    """
     canvas, places = figure(1, len(parts), width=width, height=height)
     for axes, (title, series) in zip(places, parts, strict=True):
         lines(axes, series)
@@ -113,7 +119,9 @@ def panels(
 def epsilon_panels(
     data: pd.DataFrame, names: Sequence[str], *, width: float, height: float
 ) -> tuple[Figure, Any]:
-    """Curves of ε_g at δ = 1e-6 against the number of mechanisms, a panel an ε."""
+    """Plot the named curves of ε_g at δ = 1e-6 against the number k of mechanisms, a panel for each
+    ε; return the figure with its axes.
+    """
     parts = []
     for epsilon, part in data.groupby("epsilon"):
         series = curves(part, names, "k", "epsilon_global")
@@ -122,12 +130,12 @@ def epsilon_panels(
 
 
 def legend_beside(axes: Axes) -> None:
-    """A legend to the right of the axes, where it covers nothing."""
+    """Add a legend to the right of the axes, where it covers nothing."""
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def legend_below(canvas: Figure, axes: Axes, *, columns: int) -> None:
-    """One legend under all panels, of the curves in one of them."""
+    """Add one legend under all panels, with the curves of one of them."""
     handles, labels = axes.get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside lower center", ncols=columns)
 

@@ -29,15 +29,15 @@ CURVES = (PUBLISHED, CLAIM, MENDED)
 
 
 def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) -> Floats:
-    """P[released with the value v] for v on a grid, last entry P[nothing]: d̄ = 1, counts ``gap`` +
-    shift and shift.
+    """Return the law of the answer for d̄ = 1 and the counts ``gap`` + ``shift`` and ``shift``:
+    P[released with the value v] for v on a grid, and last P[nothing is released].
 
     Args:
-        noise: probabilities of -T..T.
+        noise: the probabilities of the noise -T..T.
         gap: by how much the top count is above the second one, the floor.
-        offset: of the threshold above the floor.
+        offset: how far the threshold is above the floor.
         noisy_floor: whether the same noise is added to the floor.
-        shift: moves both counts; a common grid needs it.
+        shift: moves both counts, so that neighbouring laws have one grid.
     """
     bound = len(noise) // 2
     reach = 6 * bound + 10  # values are -reach..reach; both counts are near 0
@@ -56,43 +56,51 @@ def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) 
     return np.append(released, max(1 - math.fsum(released), 0.0))
 
 
-def divergence(one: Floats, other: Floats, epsilons: Floats) -> Floats:
-    """The larger hockey-stick divergence of the two directions, at each ε."""
+def divergence(p: Floats, q: Floats, epsilons: Floats) -> Floats:
+    """Return the larger of the hockey-stick divergences of P from Q and of Q from P, at each ε."""
     factors = np.exp(epsilons)[:, None]
-    forth = np.maximum(one - factors * other, 0.0)
-    back = np.maximum(other - factors * one, 0.0)
-    return np.maximum(forth.sum(axis=1), back.sum(axis=1))
+    p_from_q = np.maximum(p - factors * q, 0.0)
+    q_from_p = np.maximum(q - factors * p, 0.0)
+    return np.maximum(p_from_q.sum(axis=1), q_from_p.sum(axis=1))
 
 
 def exact(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floats) -> Floats:
-    """δ(ε) over all pairs of neighbours with two labels present and one user who adds 1 to one of
-    them.
+    """Return the exact δ at each ε: the largest over all pairs of neighbours with two labels, of
+    which one user adds 1 to one.
 
-    Counts matter only through their difference: beyond 3T + 1 the top label is released for sure,
-    or the law no longer changes with the difference.
+    Counts matter only through their difference. From 3T + 1 on either the top label is certainly
+    released, or the law no longer depends on the difference.
+
+    Args:
+        noise: the probabilities of the noise -T..T.
+        offset: how far the threshold is above the floor.
+        noisy_floor: whether the same noise is added to the floor.
+        epsilons: the values of ε, shape (n,).
     """
     bound = len(noise) // 2
     worst = np.zeros(len(epsilons))
 
-    def of(gap: int, shift: int) -> Floats:
+    def law_of(gap: int, shift: int) -> Floats:
         return law(noise, gap, offset, noisy_floor=noisy_floor, shift=shift)
 
     for gap in range(4 * bound + 4):
-        top_grows = divergence(of(gap, 0), of(gap + 1, 0), epsilons)
+        top_grows = divergence(law_of(gap, 0), law_of(gap + 1, 0), epsilons)
         worst = np.maximum(worst, top_grows)
         if gap:
-            floor_grows = divergence(of(gap, 0), of(gap - 1, 1), epsilons)
+            floor_grows = divergence(law_of(gap, 0), law_of(gap - 1, 1), epsilons)
             worst = np.maximum(worst, floor_grows)
-    # A tie, and the label below overtakes: what is released then names another label.
-    tie = of(0, 0)
-    overtaken = of(1, 0)
-    apart = np.zeros(len(tie) - 1)
-    other = np.concatenate((overtaken[:-1], apart, overtaken[-1:]))
-    return np.maximum(worst, divergence(np.append(apart, tie), other, epsilons))
+    # Two equal counts, and the label below overtakes the other: an answer then names another label.
+    # The answers with either label are on disjoint grids, the empty answer is common.
+    tie = law_of(0, 0)
+    overtaken = law_of(1, 0)
+    zeros = np.zeros(len(tie) - 1)
+    before = np.append(zeros, tie)
+    after = np.concatenate((overtaken[:-1], zeros, overtaken[-1:]))
+    return np.maximum(worst, divergence(before, after, epsilons))
 
 
 def compute(settings: RunSettings) -> Table:
-    """δ(ε) of both forms and the claim, for each σ."""
+    """Return δ(ε) of both forms and the claim, for each σ."""
     import pandas as pd
 
     epsilons = np.linspace(0, 4, 9 if settings.quick else 41)
@@ -104,7 +112,7 @@ def compute(settings: RunSettings) -> Table:
 
 
 def _curves(sigma: float, delta: float, epsilons: Floats) -> dict[str, object]:
-    """The columns of one σ."""
+    """Return the columns of the table for one σ and claimed δ."""
     from dptopk import Sensitivity, TruncatedGaussian
     from dptopk.mechanisms.samplers.noise import gaussian_law
 
@@ -126,7 +134,7 @@ def _curves(sigma: float, delta: float, epsilons: Floats) -> dict[str, object]:
 
 
 def plot(data: Table) -> Figure:
-    """One panel a σ, δ on a logarithmic axis."""
+    """Plot δ against ε on a logarithmic axis, a panel for each σ."""
     parts = []
     for (sigma, bound, delta), part in data.groupby(["sigma", "T", "delta"]):
         title = f"σ = {sigma:g}, T = {bound:.0f}, claimed δ = {delta:g}"
@@ -144,8 +152,8 @@ def compare(data: Table) -> list[Comparison]:
     for sigma, part in data.groupby("sigma"):
         last = part.iloc[-1]
         times = last[PUBLISHED] / last[CLAIM]
-        found = f"δ = {last[PUBLISHED]:.3g} at ε = {last['epsilon']:g}, {times:,.0f} times "
-        found += "the claim: the threshold depends on the data and carries no noise"
+        measured = f"δ = {last[PUBLISHED]:.3g} at ε = {last['epsilon']:g}, {times:,.0f} times "
+        measured += "the claim: the threshold depends on the data and carries no noise"
         proved = f"proved, with δ = {last['delta']:g} (Lemma 6.4)"
         holds = (part[PUBLISHED] <= part[CLAIM]).all()
         if (part[MENDED] <= part[CLAIM]).all():
@@ -154,7 +162,7 @@ def compare(data: Table) -> list[Comparison]:
             mended = "it does not"
         lines += [
             Comparison(
-                f"σ = {sigma:g}: Algorithm 2 is δ-approximately zCDP", proved, found, bool(holds)
+                f"σ = {sigma:g}: Algorithm 2 is δ-approximately zCDP", proved, measured, bool(holds)
             ),
             Comparison(f"σ = {sigma:g}: the mended form keeps the claim", "", mended),
         ]

@@ -48,7 +48,7 @@ DATA = ("Macbeth", *TAILS)
 
 @cache
 def data(name: str, domain: Domain = "public", l0: int | None = None) -> Histogram:
-    """The words of Macbeth, or 10⁵ labels whose count of rank r falls as a power of r."""
+    """Return the words of Macbeth, or 10⁵ labels whose count of rank r falls as a power of r."""
     from dptopk.datasets import macbeth
 
     sensitivity = Sensitivity(l0=l0)
@@ -61,8 +61,8 @@ def data(name: str, domain: Domain = "public", l0: int | None = None) -> Histogr
 
 
 def planned(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
-    """The mechanisms of a plan for the budget; a selection is followed by a fit of the counts to
-    its order.
+    """Return the mechanisms of a plan for the budget; with the method "peel", a selection is
+    followed by counts that are fitted to its order.
     """
     plan = plan_topk(
         K,
@@ -78,16 +78,20 @@ def planned(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
 
 
 def truncated(d_bar: int | None) -> Mechanisms:
-    """The truncated Gaussian that spends the budget, half of δ on the truncation."""
+    """Return the truncated Gaussian mechanism that spends the budget, half of δ on the
+    truncation; ``d_bar`` is None for the whole histogram.
+    """
 
-    def at(scale: float) -> TruncatedGaussian:
-        return TruncatedGaussian(sigma=1 / scale, delta=BUDGET.delta / 2, d_bar=d_bar)
+    def mechanism(inverse_sigma: float) -> TruncatedGaussian:
+        return TruncatedGaussian(sigma=1 / inverse_sigma, delta=BUDGET.delta / 2, d_bar=d_bar)
 
-    scale = calibrate(lambda scale: at(scale).charge(Sensitivity(l0=L0)), BUDGET)
-    return (at(scale),)
+    def charge(inverse_sigma: float) -> Charge:
+        return mechanism(inverse_sigma).charge(Sensitivity(l0=L0))
+
+    return (mechanism(calibrate(charge, BUDGET)),)
 
 
-# Way of answering -> domain, and the mechanisms made when they are needed.
+# For each way of answering, the domain, and a function that makes the mechanisms when needed.
 WAYS: dict[str, tuple[Domain, Callable[[], Mechanisms]]] = {
     "known: Gumbel, Gaussian counts": ("public", lambda: planned("public", "peel", "gaussian")),
     "known: Gumbel, Laplace counts": ("public", lambda: planned("public", "peel", "laplace")),
@@ -111,7 +115,9 @@ MEASURES: dict[str, tuple[str, float | None]] = {
 
 
 def errors(estimates: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
-    """Mean absolute and root mean square error; NaN where nothing was released."""
+    """Return the mean absolute and the root mean square error of counts; NaN where nothing was
+    released.
+    """
     if not len(truth):
         return (np.nan, np.nan)
     off = estimates - truth
@@ -122,11 +128,12 @@ def errors(estimates: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
 def attempt(
     mechanisms: Mechanisms, histogram: Histogram, k: int, rng: np.random.Generator
 ) -> tuple[tuple[Any, ...], Errors]:
-    """One answer: its labels, and the errors of its counts.
+    """Draw one answer; return its labels, and the mean absolute and root mean square error of its
+    counts.
 
-    Counts by one mechanism are "plain", the k largest. After a selection they are "plain", "fitted"
-    to the drawn order by CountMLE, and fitted to the "true order" of the selected labels, which is
-    not private.
+    For a single mechanism these are the "plain" counts of the k largest. After a selection there
+    are three kinds of counts: "plain", "fitted" to the drawn order by CountMLE, and fitted to the
+    "true order" of the selected labels, which is not private.
     """
     if not isinstance(mechanisms[-1], CountMLE):
         (mechanism,) = mechanisms
@@ -148,22 +155,27 @@ def attempt(
 
 
 def recall(labels: tuple[Any, ...], histogram: Histogram, k: int) -> float:
-    """The share of the true top k among the labels."""
+    """Return the share of the true top k that is among the labels."""
     true = histogram.labels[histogram.top_rows(k)]
     return len(set(true.tolist()).intersection(labels)) / k
 
 
 def _true_counts(histogram: Histogram, labels: tuple[Any, ...]) -> NDArray[Any]:
+    """Return the true counts of labels that have a row, shape (labels,)."""
     return histogram.counts[histogram.positions(labels)]
 
 
 def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any]]:
-    """All trials of one way on one data set: averages, a row each for plain and fitted counts."""
+    """Run all trials of one way of answering on one data set; return their averages, a row each
+    for plain and fitted counts.
+
+    ``task`` is the name of the data, the name of the way, and a generator for each trial.
+    """
     name, way, rngs = task
     domain, make = WAYS[way]
     histogram = data(name, domain, L0)
     mechanisms = make()
-    released, errors = zip(*_tries(mechanisms, histogram, rngs), strict=True)
+    released, errors = zip(*_trials(mechanisms, histogram, rngs), strict=True)
     common = {
         "data": name,
         "way": way,
@@ -175,36 +187,40 @@ def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any
     return [{**common, **row} for row in _mean_errors(list(errors))]
 
 
-def _tries(
+def _trials(
     mechanisms: Mechanisms, histogram: Histogram, rngs: list[np.random.Generator]
 ) -> list[tuple[tuple[Any, ...], Errors]]:
+    """Draw an answer with each generator; return the labels and errors of each, as ``attempt``."""
     return [attempt(mechanisms, histogram, K, rng) for rng in rngs]
 
 
-def _mean_errors(tries: list[Errors]) -> list[dict[str, Any]]:
-    """Averages over the trials, a row for plain and one for fitted counts, where there are some."""
+def _mean_errors(trials: list[Errors]) -> list[dict[str, Any]]:
+    """Return the mean errors over the trials, a row for plain counts and one for fitted counts if
+    there are any.
+    """
     rows = []
     for counts in ("plain", "fitted"):
-        found = [errors[counts] for errors in tries if counts in errors]
-        if not found:
+        pairs = [errors[counts] for errors in trials if counts in errors]
+        if not pairs:
             continue
-        if np.isnan(found).all():  # nothing was released
+        if np.isnan(pairs).all():  # nothing was released
             l1 = l2 = np.nan
         else:
-            l1, l2 = np.nanmean(found, axis=0)
+            l1, l2 = np.nanmean(pairs, axis=0)
         rows.append({"counts": counts, "l1": l1, "l2": l2})
     return rows
 
 
 def _spent(mechanisms: Mechanisms, sensitivity: Sensitivity) -> float:
-    """The ε of all mechanisms together at the budget's δ."""
-    charge = Charge.join(*(each.charge(sensitivity, labels=K) for each in mechanisms))
+    """Return the ε of all mechanisms together at the budget's δ."""
+    charges = [mechanism.charge(sensitivity, labels=K) for mechanism in mechanisms]
+    charge = Charge.join(*charges)
     adaptive = Charge(charge.costs, delta=charge.delta, adaptive=True)
     return compose(adaptive, delta=BUDGET.delta).epsilon
 
 
 def compute(settings: RunSettings) -> Table:
-    """Averages over the trials for each way and each data set."""
+    """Return the averages over the trials for each way of answering and each data set."""
     trials = 2 if settings.quick else 60
     names = list(enumerate(DATA))
     ways = list(enumerate(WAYS))
@@ -220,7 +236,9 @@ def compute(settings: RunSettings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """A row a way of answering; recall, l1 and l2 side by side; a sign for each data set."""
+    """Plot recall and both errors side by side, a line for each way of answering and a marker for
+    each data set.
+    """
     figure, panels = style.figure(1, 3, width=11.5, height=5)
     ways = ["way", "counts"]
     names = list(map(tuple, data[ways].drop_duplicates().to_numpy().tolist()))
@@ -246,6 +264,7 @@ def plot(data: Table) -> Figure:
 
 
 def _row_title(name: tuple[str, str]) -> str:
+    """Return the title of a line of the figure, given a way of answering and a kind of counts."""
     way, counts = name
     if counts == "fitted":
         return f"{way} + CountMLE"
@@ -253,21 +272,25 @@ def _row_title(name: tuple[str, str]) -> str:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Report that all cost the same, and which mechanism is best at which measure."""
+    """Check that every way stays within the budget, and report which one is best at recall and at
+    error.
+    """
     within = data["epsilon"] <= BUDGET.epsilon
     spent = f"{data['epsilon'].min():.4f} to {data['epsilon'].max():.4f}"
     lines = [claim("total ε at δ = 1e-6", f"{BUDGET.epsilon:g}", within.all(), spent)]
     for source, part in data.groupby("data", sort=False):
         for domain in ("known", "unknown"):
-            some = part[part["way"].str.startswith(domain)]
-            lines.append(Comparison(f"{source}, {domain} domain: best", "", _best(some)))
+            in_domain = part[part["way"].str.startswith(domain)]
+            lines.append(Comparison(f"{source}, {domain} domain: best", "", _best(in_domain)))
         quantity = f"{source}: CountMLE over selected labels"
         lines.append(Comparison(quantity, "measured in the true order only", _fit(part)))
     return lines
 
 
 def _fit(part: Table) -> str:
-    """Return what the fit changes after a selection from a known domain, in words."""
+    """Return, in words, the error with and without the fit after a selection from a known
+    domain.
+    """
     known = part["way"].str.startswith("known")
     selected = part[known & part["way"].str.contains("Gumbel, Gaussian")]
     fit = selected.set_index("counts")["l2"]
@@ -275,11 +298,12 @@ def _fit(part: Table) -> str:
     return f"{without}, {fit['fitted']:.1f} with the fit to the drawn order"
 
 
-def _best(some: Table) -> str:
-    """The ways with the largest recall and the smallest error, in words."""
-    seen = some.loc[some["recall"].idxmax()]
-    near = some.loc[some["l2"].idxmin()]
-    _, by_recall = seen["way"].split(": ", 1)
-    _, by_error = near["way"].split(": ", 1)
-    recalled = f"recall {seen['recall']:.2f} by {by_recall}"
-    return f"{recalled}; l2 {near['l2']:.1f} by {by_error} ({near['counts']})"
+def _best(ways: Table) -> str:
+    """Return, in words, the ways with the largest recall and with the smallest error."""
+    most_recall = ways.loc[ways["recall"].idxmax()]
+    least_error = ways.loc[ways["l2"].idxmin()]
+    _, by_recall = most_recall["way"].split(": ", 1)
+    _, by_error = least_error["way"].split(": ", 1)
+    recall_text = f"recall {most_recall['recall']:.2f} by {by_recall}"
+    error_text = f"l2 {least_error['l2']:.1f} by {by_error} ({least_error['counts']})"
+    return f"{recall_text}; {error_text}"
