@@ -38,7 +38,9 @@ def misses(noise, truth, k, alpha, kind, reach=9):
         order = np.lexsort((np.arange(len(truth)), -values))
         gaps = tuple((values[order[0]] - values[order]).tolist())
         if gaps not in widths:
-            widths[gaps] = statement.truncated(values[order], k, planned=True).half_width(alpha, kind, k)
+            widths[gaps] = statement.truncated(values[order], k, planned=True).half_width(
+                alpha, kind, k
+            )
         outside = np.abs(noises[order[:k]]) > widths[gaps]
         mass = float(np.prod(p[list(places)]))
         total += mass * (outside.any() if kind == "simultaneous" else outside.mean())
@@ -71,7 +73,9 @@ def box_misses(truth, k, alpha, kind, reach=10):
         order = np.lexsort((np.arange(3), -values))
         gaps = tuple((values[order[0]] - values[order]).tolist())
         if gaps not in widths:
-            widths[gaps] = statement.truncated(values[order], k, planned=True).half_width(alpha, kind, k)
+            widths[gaps] = statement.truncated(values[order], k, planned=True).half_width(
+                alpha, kind, k
+            )
         outside = np.abs(noise[order[:k]]) > widths[gaps]
         total += float(weight) * (outside.any() if kind == "simultaneous" else outside.mean())
     return total
