@@ -15,7 +15,14 @@ import numpy as np
 from dptopk.costs import Budget
 from dptopk.histogram.event_counts import CELLS, WEIGHT
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.ways import BISECTIONS, FINDING_DELTA, RANGE_OF_MU, Way, deviation
+from dptopk.planning.ways import (
+    BISECTIONS,
+    FINDING_DELTA,
+    RANGE_OF_MU,
+    Way,
+    deviation,
+    whole_mu,
+)
 
 Array = np.ndarray[Any, Any]
 # Users of a cell are spread over these numbers of labels; of the last cell up to LARGEST.
@@ -25,13 +32,13 @@ LABELS = np.unique(np.rint(np.append(np.arange(1, 11), np.geomspace(12, LARGEST,
 CELL_OF = np.searchsorted(CELLS, LABELS, side="left") - 1
 # The chances of a label for which its users are computed.
 CHANCES = np.geomspace(1e-6, 10.0, 200)[:, None]
-# The count at which a coin shows a label with probability 1/2, over the threshold of Gaussian noise
-# at the same μ, is about 1 - COIN_SLOPE ln(cap) for caps of 5 to 60; the chances from 5% to 95% lie
-# in a range of about COIN_SPREAD of that count.
-COIN_START = 0.87
-COIN_SLOPE = 0.105
-LEAST_COIN = 0.4
-COIN_SPREAD = 0.12
+# A coin shows a label with a chance that rises with its count about as the normal law does: its
+# median is COIN_START - COIN_SLOPE ln(cap) of the threshold of Gaussian noise at the same μ, its
+# deviation COIN_DEVIATION of that noise. Within 4% and 5% for caps of 10 to 60, ε of 0.3 to 3 and δ
+# of 1e-8 to 1e-5.
+COIN_START = 0.8
+COIN_SLOPE = 0.0745
+COIN_DEVIATION = 0.845
 # Labels and degrees are not independent: in turn the shapes take the share that a cap or weights
 # leave of a label as less, as predicted, and as more likely, by these log odds.
 LOG_ODDS = np.array([-0.3, 0.0, 0.3])
@@ -103,25 +110,23 @@ def spread(users: Array) -> Array:
     return spread_over
 
 
-def losses(scene: Scene, ways: list[Way], mu: float) -> Array:
+def losses(scene: Scene, ways: list[Way]) -> Array:
     """The predicted loss of each way, shape (ways,): its mean over the shapes.
 
     Args:
         scene: what is known of the data.
         ways: which ways are compared.
-        mu: of a Gaussian that the whole budget allows.
     """
-    alike = {(way.find, way.cap): way for way in ways}
-    sources = {source: scene.seen(way) for source, way in alike.items()}
-    seen = [sources[way.find, way.cap] for way in ways]
-    noise = np.array([deviation(way, scene.k, scene.budget, mu, scene.linf) for way in ways])
-    found = np.array([_found(scene, *one, mu) for one in zip(ways, seen, strict=True)])
-    rates = np.array([_rate(scene, way, mu) for way in ways])
-    shown = _shown(scene, found, rates)
-    rows = shown @ scene.drawn.sizes
+    sources = {(way.find, way.cap): way for way in ways}
+    seen_by = {source: scene.seen(way) for source, way in sources.items()}
+    seen = [seen_by[way.find, way.cap] for way in ways]
+    found = np.array([_found(scene, *each) for each in zip(ways, seen, strict=True)])
+    shown = _shown(scene, ways, found)
+    noise = np.array([deviation(way, scene.k, scene.budget, scene.linf) for way in ways])
     cut = np.array([cut_off(scene, *each) for each in zip(ways, seen, shown, strict=True)])
-    each = np.minimum(rows, 1.0) * np.hypot(noise[:, None], cut) + _missed(scene, shown)
-    mean: Array = each.mean(axis=1)
+    rows = np.minimum(shown @ scene.drawn.sizes, 1.0)
+    each_loss = rows * np.hypot(noise[:, None], cut) + _missed(scene, shown)
+    mean: Array = each_loss.mean(axis=1)
     return mean
 
 
@@ -157,47 +162,36 @@ def _unlike(scene: Scene, seen: Array) -> Array:
     return unlike
 
 
-def _rate(scene: Scene, way: Way, mu: float) -> float:
+def _rate(scene: Scene, way: Way) -> float:
     """ε of one selection, over the most that one user adds to a count."""
+    mu = whole_mu(scene.budget, way.find)
     rate = RANGE_OF_MU * mu * math.sqrt(way.share / scene.k) / scene.linf
     if way.find == "uncapped":
         return rate
     return rate * math.sqrt(way.selecting)
 
 
-def _found(scene: Scene, way: Way, seen: Array, mu: float) -> Array:
-    """The chance of each label to be found, shape (shapes, groups)."""
+def _found(scene: Scene, way: Way, seen: Array) -> Array:
+    """The chance of each label to be found, shape (shapes, groups); without a cap 1 for those that
+    take part in the selections.
+    """
     from scipy.special import ndtr
 
     present = scene.drawn.counts > 0
     if way.find == "uncapped":
-        return present * _over_floor(scene, way, mu)
-    middle, noise = _threshold(scene, way, mu)
+        return present * (scene.drawn.edges[1:] <= way.floor)
+    middle, noise = _threshold(scene, way)
     gaussian: Array = present * ndtr((seen - middle) / noise)
     return gaussian
 
 
-def _over_floor(scene: Scene, way: Way, mu: float) -> Array:
-    """The chance of each count to be above the noisy floor, the count after the first of them."""
-    from scipy.special import expit
-
-    delta = FINDING_DELTA[way.find] * scene.budget.delta
-    rate = _rate(scene, way, mu)
-    edges = scene.drawn.edges
-    inside = edges[1:] <= way.floor
-    last = int(np.searchsorted(edges, way.floor + 1, side="left")) - 1
-    floor = scene.drawn.counts[:, last : last + 1] if last < len(inside) else 0.0
-    offset = (math.log(way.floor) - math.log(delta)) / rate
-    chances: Array = inside * expit(rate * (scene.drawn.counts - floor - scene.linf - offset))
-    return chances
-
-
-def _threshold(scene: Scene, way: Way, mu: float) -> tuple[float, float]:
+def _threshold(scene: Scene, way: Way) -> tuple[float, float]:
     """The sum or count at which a label is found with probability 1/2, and the deviation around."""
     from scipy.special import ndtri
 
     delta = FINDING_DELTA[way.find] * scene.budget.delta
     cap = way.cap or 1
+    mu = whole_mu(scene.budget, way.find)
     noise = 1 / (mu * math.sqrt(way.share * (1 - way.selecting)))
     if way.find == "weights":
         noise *= WEIGHT
@@ -207,29 +201,68 @@ def _threshold(scene: Scene, way: Way, mu: float) -> tuple[float, float]:
     noise *= math.sqrt(cap) * scene.linf
     middle = scene.linf - noise * float(ndtri(delta / cap))
     if way.find == "coins":
-        middle *= max(COIN_START - COIN_SLOPE * math.log(cap), LEAST_COIN)
-        return middle, COIN_SPREAD * middle
+        return middle * (COIN_START - COIN_SLOPE * math.log(cap)), COIN_DEVIATION * noise
     return middle, noise
 
 
-def _shown(scene: Scene, found: Array, rates: Array) -> Array:
+def _shown(scene: Scene, ways: list[Way], found: Array) -> Array:
     """The chance of each label to be found and selected, shape (ways, shapes, groups).
 
     With Gumbel noise of rate r the k largest are those above a level t, each with the chance
-    1 - e^(-e^(r (h - t))); t is such that k of those found are above it on average.
+    1 - e^(-e^(r (h - t))).
     """
+    rates = np.array([_rate(scene, way) for way in ways])
+    level = _level(scene, found, rates)
+    shown = found * _above(scene.drawn.counts, level, rates)
+    for row, way in enumerate(ways):
+        if way.find == "uncapped":
+            shown[row] = found[row] * _over_floor(scene, way, level[row], rates[row])
+    return shown
+
+
+def _above(counts: Array, level: Array, rates: Array) -> Array:
+    """The chance of each count to be above a level with Gumbel noise of each rate."""
+    above: Array = -np.expm1(-_power(rates[:, None, None] * (counts - level)))
+    return above
+
+
+def _level(scene: Scene, found: Array, rates: Array) -> Array:
+    """The level above which k of those found are on average, shape (ways, shapes, 1)."""
     counts = scene.drawn.counts
-    sizes = scene.drawn.sizes
-    rate = rates[:, None, None]
-    margin = 20.0 / rate
+    margin = 20.0 / rates[:, None, None]
     low = np.zeros(found.shape[:2])[..., None] - margin
     high = counts[None, :, :1] + margin
-    shown = found
     for _ in range(BISECTIONS):
         level = (low + high) / 2
-        exponent = np.minimum(rate * (counts - level), LARGEST_EXPONENT)
-        shown = found * (1 - np.exp(-np.exp(exponent)))
-        many = (shown @ sizes)[..., None] > scene.k
+        shown = found * _above(counts, level, rates)
+        many = (shown @ scene.drawn.sizes)[..., None] > scene.k
         low = np.where(many, level, low)
         high = np.where(many, high, level)
-    return shown
+    return high
+
+
+def _over_floor(scene: Scene, way: Way, level: Array, rate: float) -> Array:
+    """The chance of each count to be above a level t and above a noisy floor, which all counts
+    share: those that it hides are missed together, and no other label is shown instead.
+
+    Without noise the floor is at a, an offset above the count after those that take part. Its own
+    noise e^(-r noise) has an exponential law of mean 1; where that is below u = e^(-r (t - a)) the
+    floor is above t. The integral over it, with c = e^(r (h - a)) for a count h, is
+    c / (1 + c) (1 - e^(-u - uc)), and uc = e^(r (h - t)).
+    """
+    delta = FINDING_DELTA[way.find] * scene.budget.delta
+    drawn = scene.drawn
+    after = int(np.searchsorted(drawn.edges, way.floor + 1, side="left")) - 1
+    floor = drawn.counts[:, after : after + 1] if after < len(drawn.sizes) else 0.0
+    offset = (math.log(way.floor) - math.log(delta)) / rate
+    hidden_below = floor + scene.linf + offset
+    odds = _power(rate * (drawn.counts - hidden_below))
+    over_level = _power(rate * (drawn.counts - level)) + _power(rate * (hidden_below - level))
+    chances: Array = odds / (1 + odds) * -np.expm1(-over_level)
+    return chances
+
+
+def _power(exponent: Array) -> Array:
+    """e to an exponent, which is cut where its power makes no difference."""
+    cut: Array = np.exp(np.minimum(exponent, LARGEST_EXPONENT))
+    return cut

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal.rounding import decimal, floor_digits, round_down
-from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.costs import ApproxDP, Budget, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
@@ -129,11 +128,10 @@ def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, us
         usual: the way that is taken without a look.
     """
     scene = _scene(plan, users, counts, rest)
-    mu = gaussian_mu(epsilon=rest.epsilon, delta=rest.delta)
-    offered = menu(plan.k, _families(plan, rest, mu))
+    offered = menu(plan.k, _families(plan, rest))
     if plan.counted and plan.family is None:
         offered += capped_menu()
-    predicted = losses(scene, [usual, *offered], mu)
+    predicted = losses(scene, [usual, *offered])
     best = int(np.argmin(predicted))
     if not best:
         return Choice(None, f"a loss of {predicted[0]:.3g} was predicted for the usual way")
@@ -162,14 +160,14 @@ def _in_order(released: Release, names: Sequence[object]) -> Array:
     return np.array([by_label[name] for name in names], dtype=np.float64)
 
 
-def _families(plan: TwoPhasePlan, rest: Budget, mu: float) -> tuple[Counting | None, ...]:
+def _families(plan: TwoPhasePlan, rest: Budget) -> tuple[Counting | None, ...]:
     """The family of noise on the counts: the asked one, else that with less noise."""
     if not plan.counted:
         return (None,)
     if plan.family is not None:
         return (plan.family,)
     typical = [Way("weights", 0.15, 0.5, family, WEIGHTED_CAP) for family in COUNTING]
-    return (min(typical, key=lambda way: deviation(way, plan.k, rest, mu)).counting,)
+    return (min(typical, key=lambda way: deviation(way, plan.k, rest)).counting,)
 
 
 def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator | None) -> Release:

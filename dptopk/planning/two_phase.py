@@ -15,7 +15,6 @@ from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, COUNTS, FIND, Counts, FindBy
 from dptopk._internal.formatting import describe_l0, format_upper, numbered
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.counts import LARGEST_COUNT
@@ -31,7 +30,6 @@ from dptopk.planning.protocol import EventsReading, Reading
 from dptopk.planning.topk_plan import Phase, TopKPlan, appearing, joined, shown
 from dptopk.planning.ways import (
     COUNTING,
-    FINDING_DELTA,
     CalibratedWay,
     Counting,
     Finder,
@@ -638,11 +636,9 @@ def _first_that_fits(
 ) -> CalibratedWay:
     """The way with the least noise on the counts, by a closed form; the next where it has none."""
     everything = Sensitivity(linf=arguments.per_label_cap)
-    delta = (1 - FINDING_DELTA[ways[0].find]) * budget.delta
-    whole = gaussian_mu(epsilon=budget.epsilon, delta=delta)
 
     def noise(way: Way) -> float:
-        return deviation(way, arguments.k, budget, whole, arguments.per_label_cap)
+        return deviation(way, arguments.k, budget, arguments.per_label_cap)
 
     refusal = InvalidParameter("budget: it is too small for this way")
     for way in sorted(ways, key=noise):

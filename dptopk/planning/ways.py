@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from dptopk._internal.box_tails import box_std
@@ -140,7 +140,7 @@ def calibrated(
         InvalidParameter: for a budget in which one of the mechanisms has no noise.
     """
     delta = FINDING_DELTA[way.find] * budget.delta
-    whole = gaussian_mu(epsilon=budget.epsilon, delta=budget.delta - delta)
+    whole = whole_mu(budget, way.find)
     make = _Phases(way, k, delta, under, everything, whole * math.sqrt(way.share))
     if way.counting == "capped":
         size = make.mu * math.sqrt((1 - way.selecting) / (under.l0 or 1))
@@ -151,7 +151,7 @@ def calibrated(
         phases, bound = _filled(make.first, make.selected, budget, make.pick)
     else:
         before = (*make.first, make.selected(floor_digits(make.pick)))
-        size = size_of_counts(way, budget, whole)
+        size = size_of_counts(way, budget)
         phases, bound = _filled(before, make.counted, budget, size)
         phases[-1].mechanism.charge(everything, labels=k)  # refuses what cannot be counted
     return CalibratedWay(way, phases, everything if way.find == "uncapped" else under, bound)
@@ -213,34 +213,41 @@ class _Phases:
         return Phase("count", count, count.charge(self.everything))
 
 
-def size_of_counts(way: Way, budget: Budget, whole: float) -> float:
+@lru_cache(maxsize=64)
+def whole_mu(budget: Budget, find: Finder) -> float:
+    """μ of a Gaussian that a budget allows beside the part of δ with which labels are found."""
+    delta = (1 - FINDING_DELTA[find]) * budget.delta
+    return gaussian_mu(epsilon=budget.epsilon, delta=delta)
+
+
+def size_of_counts(way: Way, budget: Budget) -> float:
     """About the μ, or ε, of the noise on the counts that a way leaves; at least 0.
 
     Args:
         way: one that counts the labels again.
         budget: (ε, δ) of all phases.
-        whole: μ of a Gaussian that the whole budget allows.
     """
+    whole = whole_mu(budget, way.find)
     if way.counting == "box":
         return _beside(budget, whole * math.sqrt(way.share), FINDING_DELTA[way.find])
     return whole * math.sqrt(1 - way.share)
 
 
-def deviation(way: Way, k: int, budget: Budget, whole: float, linf: int = 1) -> float:
+def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
     """About the standard deviation of the noise on each of k counts; 0 where none are shown.
 
     Args:
         way: which one.
         k: how many labels are asked for.
         budget: (ε, δ) of all phases.
-        whole: μ of a Gaussian that the whole budget allows.
         linf: the most that one user adds to one label.
     """
     if way.counting is None:
         return 0.0
     if way.counting == "capped":
+        whole = whole_mu(budget, way.find)
         return math.sqrt(way.cap or 1) * linf / (whole * math.sqrt(1 - way.selecting))
-    size = size_of_counts(way, budget, whole)
+    size = size_of_counts(way, budget)
     if not size > 0:
         return math.inf
     if way.counting == "box":
@@ -248,6 +255,7 @@ def deviation(way: Way, k: int, budget: Budget, whole: float, linf: int = 1) -> 
     return (math.sqrt(k) + 1) / 2 * linf / size  # centred noise
 
 
+@lru_cache(maxsize=128)
 def _beside(budget: Budget, mu: float, part: float) -> float:
     """The ε of pure noise that the budget allows beside a Gaussian with this μ.
 
