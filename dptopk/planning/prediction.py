@@ -40,8 +40,10 @@ COIN_START = 0.8
 COIN_SLOPE = 0.0745
 COIN_DEVIATION = 0.845
 # Labels and degrees are not independent: in turn the shapes take the share that a cap or weights
-# leave of a label as less, as predicted, and as more likely, by these log odds.
+# leave of a label as less, as predicted, and as more likely, by these log odds. Those of labels of
+# the same count differ by UNLIKE (the standard deviation).
 LOG_ODDS = np.array([-0.3, 0.0, 0.3])
+UNLIKE = 0.2
 LARGEST_EXPONENT = 50.0
 LEAST_ROWS = 1e-9
 
@@ -146,19 +148,19 @@ def cut_off(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
     """
     if way.counting != "capped":
         return np.zeros(len(seen))
-    squares = (scene.drawn.counts - seen) ** 2 + _unlike(scene, seen) ** 2
+    squares = (scene.drawn.counts - seen) ** 2 + _unlike(scene, way, seen) ** 2
     rows = np.maximum(shown @ scene.drawn.sizes, LEAST_ROWS)
     error: Array = np.sqrt((shown * squares) @ scene.drawn.sizes / rows)
     return error
 
 
-def _unlike(scene: Scene, seen: Array) -> Array:
-    """Return how much more or less a cap takes off some labels than off others of the same
-    count.
+def _unlike(scene: Scene, way: Way, seen: Array) -> Array:
+    """Return how much more or less a cap or weights take off some labels than off others of the
+    same count.
     """
-    counts = np.maximum(scene.drawn.counts, 1.0)
-    share = np.clip(seen / counts, 0.0, 1.0)
-    unlike: Array = LOG_ODDS[-1] * share * (1 - share) * counts
+    most = scene.drawn.counts * (WEIGHT if way.find == "weights" else 1.0)
+    share = np.clip(seen / np.maximum(most, 1.0), 0.0, 1.0)
+    unlike: Array = UNLIKE * share * (1 - share) * most
     return unlike
 
 
@@ -181,7 +183,8 @@ def _found(scene: Scene, way: Way, seen: Array) -> Array:
     if way.find == "uncapped":
         return present * (scene.drawn.edges[1:] <= way.floor)
     middle, noise = _threshold(scene, way)
-    gaussian: Array = present * ndtr((seen - middle) / noise)
+    around = np.hypot(noise, _unlike(scene, way, seen))
+    gaussian: Array = present * ndtr((seen - middle) / around)
     return gaussian
 
 
