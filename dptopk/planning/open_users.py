@@ -4,6 +4,7 @@ they can have.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +23,11 @@ FURTHEST = 20.0
 FINER = 16
 SEED = 17
 LEAST = 1e-9
-# The number of labels of a user in the geometric middle of a cell.
+# The number of labels of a user in the geometric middle of a cell, and how many numbers are in it.
 TYPICAL = np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:])
+WIDTHS = np.diff(BOUNDS)
+# As many scales of the noise are more than noise.
+CERTAIN = 4.0
 
 
 def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
@@ -73,5 +77,30 @@ def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Genera
     # Beyond the largest cell those of more labels are no larger: so noise on the last cells is not
     # taken for users of hundreds of labels.
     largest = int(noisy.argmax())
+    drawn = np.minimum(drawn, _falling_tail(near, scale, largest))
     drawn[:, largest:] = np.minimum.accumulate(drawn[:, largest:], axis=1)
     return drawn
+
+
+def _falling_tail(near: Array, scale: float, largest: int) -> Array:
+    """The most users of each cell that fit the fall of those before it, shape (cells,).
+
+    Beyond the largest cell the density of users by their number of labels falls by a power of it,
+    or faster the more labels they have. The power is that of the last two cells of which more is
+    seen than noise; it says nothing of cells before these.
+
+    Args:
+        near: the users seen, at least 0, shape (cells,).
+        scale: of the noise on each.
+        largest: the cell with most users.
+    """
+    most = np.full(len(near), np.inf)
+    seen = near >= CERTAIN * scale
+    last = int(np.flatnonzero(seen)[-1]) if seen.any() else 0
+    if last <= largest or not seen[last - 1]:
+        return most
+    density = near[last - 1 : last + 1] / WIDTHS[last - 1 : last + 1]
+    power = math.log(density[1] / density[0]) / math.log(TYPICAL[last] / TYPICAL[last - 1])
+    beyond = TYPICAL[last + 1 :] / TYPICAL[last]
+    most[last + 1 :] = density[1] * beyond ** min(power, 0.0) * WIDTHS[last + 1 :]
+    return most

@@ -182,13 +182,13 @@ def _found(scene: Scene, way: Way, seen: Array) -> Array:
     present = scene.drawn.counts > 0
     if way.find == "uncapped":
         return present * (scene.drawn.edges[1:] <= way.floor)
-    middle, noise = _threshold(scene, way)
+    middle, noise = threshold(scene, way)
     around = np.hypot(noise, _unlike(scene, way, seen))
     gaussian: Array = present * ndtr((seen - middle) / around)
     return gaussian
 
 
-def _threshold(scene: Scene, way: Way) -> tuple[float, float]:
+def threshold(scene: Scene, way: Way) -> tuple[float, float]:
     """The sum or count at which a label is found with probability 1/2, and the deviation around."""
     from scipy.special import ndtri
 
@@ -266,6 +266,6 @@ def _over_floor(scene: Scene, way: Way, level: Array, rate: float) -> Array:
 
 
 def _power(exponent: Array) -> Array:
-    """e to an exponent, which is cut where its power makes no difference."""
+    """The power of e to an exponent, which is cut where that makes no difference."""
     cut: Array = np.exp(np.minimum(exponent, LARGEST_EXPONENT))
     return cut

@@ -1,0 +1,79 @@
+"""Predicted losses of ways to answer from events, beside the laws and draws that they stand for."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from dptopk import Budget, PartitionSelection, Sensitivity
+from dptopk.accounting.gaussian.pair import gaussian_epsilon
+from dptopk.planning.mixture import Mixture
+from dptopk.planning.prediction import Scene, losses, threshold
+from dptopk.planning.profile import under_of
+from dptopk.planning.ways import FINDING_DELTA, RANGE_OF_MU, Way, calibrated, deviation, whole_mu
+
+BUDGET = Budget(0.96, 1e-6)
+EVERYTHING = Sensitivity()
+
+
+def scene(counts: np.ndarray, k: int) -> Scene:
+    """These counts alone, of as many users of one label as are needed."""
+    length = len(counts)
+
+    def of_rank(rank: np.ndarray) -> np.ndarray:
+        return np.interp(rank, np.arange(1, length + 1), counts)[None]
+
+    drawn = Mixture.of(k, length, of_rank)
+    users = np.zeros((1, 8))
+    users[0, 0] = counts.sum()
+    return Scene(k, BUDGET, users, drawn)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cap", [20, 60])
+def test_coins_show_labels_at_the_counts_of_their_mechanism(cap):
+    """Their chances rise from 16% to 84% over more than half of the count of 1/2."""
+    way = Way("coins", 0.3, 0.35, "gaussian", cap)
+    middle, around = threshold(scene(np.array([5.0, 3.0, 1.0]), 1), way)
+    under = Sensitivity(l0=cap)
+    delta = FINDING_DELTA["coins"] * BUDGET.delta
+    mu = whole_mu(BUDGET, "coins") * math.sqrt(way.share * (1 - way.selecting))
+    coins = PartitionSelection(epsilon=float(gaussian_epsilon(mu, delta=delta)), delta=delta)
+    low, half, high = (coins.appears_at(under, probability=p) for p in (0.16, 0.5, 0.84))
+    assert middle == pytest.approx(half, rel=0.06)
+    assert around * float(ndtri(0.84)) == pytest.approx((high - low) / 2, rel=0.1)
+
+
+def test_what_a_noisy_floor_hides_is_hidden_together():
+    """Twenty counts of which the floor hides all at once in one answer of fifteen: no label below
+    them is shown instead, so their counts are missed.
+    """
+    k = 5
+    way = Way("uncapped", 0.3, 0.5, "gaussian", floor=3 * k)
+    rate = RANGE_OF_MU * whole_mu(BUDGET, "uncapped") * math.sqrt(way.share / k)
+    offset = (math.log(way.floor) - math.log(FINDING_DELTA["uncapped"] * BUDGET.delta)) / rate
+    counts = np.concatenate((np.full(20, round(offset + 3 / rate)), np.zeros(200)))
+    counts[15:] = 0.0
+    rng = np.random.default_rng(3)
+    noisy = counts[:15] + rng.gumbel(size=(20_000, 15)) / rate
+    floor = 1 + offset + rng.gumbel(size=(20_000, 1)) / rate
+    rows = np.minimum((noisy > floor).sum(axis=1), k)
+    missed = counts[0] * (1 - rows.mean() / k)
+    noise = deviation(way, k, BUDGET)
+    predicted = losses(scene(counts, k), [way])[0] - noise * (rows > 0).mean()
+    assert missed > noise / 4
+    assert predicted == pytest.approx(missed, rel=0.25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("find", "cap"), [("uncapped", None), ("weights", 100)])
+def test_noise_on_counts_is_that_of_the_mechanisms(find, cap):
+    """The part of δ that finds labels is not there for the composition: without that the noise was
+    said to be 3% less than it is.
+    """
+    k = 100
+    way = Way(find, 0.3, 0.5, "gaussian", cap, floor=0 if cap else 3 * k)
+    scaled = calibrated(way, k, BUDGET, under_of(way), EVERYTHING)
+    noise = scaled.phases[-1].mechanism.count_noise(EVERYTHING, labels=k)
+    assert deviation(way, k, BUDGET) == pytest.approx(noise, rel=0.015)
