@@ -21,8 +21,9 @@ from dptopk.planning.shape import Outcome, Shape
 Array = np.ndarray[Any, Any]
 # Ranks are counted together where counts change little, in this many groups.
 GROUPS = 40
-STEPS = 30
+STEPS = 20
 CAUTION = 8
+LEAST_USUAL = 1e-3
 NORMAL_95 = 1.6449
 # What stands for the counts that nobody knows: power laws by their first count and exponent; power
 # laws by their count of rank k and exponent; and a plateau of three times k labels over low counts.
@@ -64,20 +65,18 @@ class Mixture:
             geometric: as for the class.
         """
         cuts = np.array([0, k, k + 1, 2 * k, 2 * k + 1, WIDTH * k, length - 1, length])
-        edges = np.unique(
-            np.append(np.rint(np.geomspace(1, length, GROUPS)).astype(np.int64), cuts)
-        )
+        spread = np.rint(np.geomspace(1, length, GROUPS)).astype(np.int64)
+        edges = np.unique(np.append(spread, cuts))
         edges = edges[edges <= length]
-        return cls(
-            edges, np.asarray(shapes((edges[:-1] + 1 + edges[1:]) / 2), dtype=np.float64), geometric
-        )
+        middles = (edges[:-1] + 1 + edges[1:]) / 2
+        counts = np.asarray(shapes(middles), dtype=np.float64)
+        return cls(edges, counts, geometric)
 
     def beside(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> Mixture:
         """The same beside what these mechanisms would lose on each shape."""
-        each = [replace(self, counts=counts[None]) for counts in self.counts]
-        usual = np.array([one.outcome(mechanisms, k, sensitivity, counted).loss for one in each])
+        usual = self._played(mechanisms, k, sensitivity, counted).losses
         return replace(self, usual=usual)
 
     @cached_property
@@ -100,41 +99,48 @@ class Mixture:
         """The means over the shapes, in closed form; simulated where a selection depends on the
         gaps between counts.
         """
+        return self._means(self._played(mechanisms, k, sensitivity, counted))
+
+    def _played(
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
+    ) -> _Played:
+        """What mechanisms make of each shape."""
         first = mechanisms[0]
         last = mechanisms[-1]
         chooser = last if first.open_ended else first
         noise = chooser.selection_noise(sensitivity)
         if math.isinf(noise) and not first.open_ended:
             return self._simulated(mechanisms, k, sensitivity, counted)
-        half = first.appears_at(sensitivity, probability=0.5)
-        most = first.appears_at(sensitivity, probability=0.95)
-        if half is None:
-            alone = np.ones_like(self.counts)
-        else:
-            alone = self._alone(first.floor_rank, half, most)
+        alone = self._alone(first, sensitivity)
         shown = self._shown(alone, noise, partial(chooser.exceeds, sensitivity), k)
         rows = shown @ self.sizes
         top = self.of_top(k)
         missed = np.maximum(self.counts @ top - (shown * self.counts) @ self.sizes, 0.0) / k
         error = np.full_like(rows, last.count_noise(sensitivity, labels=k) if counted else 0.0)
-        return self._means(error, missed, shown @ top / k, rows)
+        return _Played(error, missed, shown @ top / k, rows)
 
-    def _alone(self, rank: int | None, half: int, most: int) -> Array:
-        """The chance of each label to be above the threshold, over a fixed floor or the count of a
-        rank.
+    def _alone(self, first: Any, sensitivity: Sensitivity) -> Array:
+        """The chance of each label to be above the threshold of a mechanism, over a fixed floor or
+        the count of a rank.
         """
         from scipy.special import ndtr
 
+        half = first.appears_at(sensitivity, probability=0.5)
+        most = first.appears_at(sensitivity, probability=0.95)
+        if half is None:
+            return np.ones_like(self.counts)
         floor = np.zeros((len(self.counts), 1))
         present = self.counts > 0
+        rank = first.floor_rank
         if rank is not None:
             at = int(np.searchsorted(self.edges, rank)) - 1
             floor = self.counts[:, at : at + 1] if at < len(self.sizes) else floor
             present &= self.edges[1:] < rank
         # A count is a whole number: half a count less than the least that is shown with probability
         # 1/2 or more.
-        above = (self.counts - floor - half + 0.5) / max((most - half) / NORMAL_95, 0.1)
-        chances: Array = present * ndtr(above)
+        above = self.counts - floor - half + 0.5
+        deviation = max((most - half) / NORMAL_95, 0.1)
+        chances: Array = present * ndtr(above / deviation)
         return chances
 
     def _shown(
@@ -147,34 +153,61 @@ class Mixture:
         high = self.counts[:, :1] + 20 * noise
         for _ in range(STEPS):
             level = (low + high) / 2
-            many = (np.minimum(alone, exceeds(level - self.counts)) @ self.sizes)[:, None] > k
+            shown = np.minimum(alone, exceeds(level - self.counts))
+            many = (shown @ self.sizes)[:, None] > k
             low = np.where(many, level, low)
             high = np.where(many, high, level)
-        shown: Array = np.minimum(alone, exceeds(high - self.counts))
-        return shown
+        last: Array = np.minimum(alone, exceeds(high - self.counts))
+        return last
 
     def _simulated(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
-    ) -> Outcome:
+    ) -> _Played:
         seen = [shape.outcome(mechanisms, k, sensitivity, counted) for shape in self.shapes]
-        return self._means(
-            *np.array([(one.error, one.missed, one.recall, one.rows) for one in seen]).T
-        )
+        values = [(one.error, one.missed, one.recall, one.rows) for one in seen]
+        return _Played(*np.array(values).T)
 
-    def _means(self, error: Array, missed: Array, recall: Array, rows: Array) -> Outcome:
-        losses = np.minimum(rows, 1.0) * error + missed
+    def _means(self, played: _Played) -> Outcome:
+        losses = played.losses
         # Of labels alone less than one count is next to nothing: one more than each loss is taken.
-        spare = float(not error.any())
+        spare = float(not played.error.any())
         if self.usual is not None:
-            losses = losses * np.maximum(losses / np.maximum(self.usual, 1e-3), 1) ** CAUTION
+            above = np.maximum(losses / np.maximum(self.usual, LEAST_USUAL), 1.0)
+            losses = losses * above**CAUTION
         if self.geometric:
             mean = np.exp(np.log(losses + spare).mean()) - spare
         else:
             mean = losses.mean()
-        seen = {"error": error, "missed": missed, "recall": recall, "rows": rows}
         return Outcome(
-            **{name: float(part.mean()) for name, part in seen.items()}, mixed=float(mean)
+            error=float(played.error.mean()),
+            missed=float(played.missed.mean()),
+            recall=float(played.recall.mean()),
+            rows=float(played.rows.mean()),
+            mixed=float(mean),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Played:
+    """What mechanisms make of each shape of a mixture; all float64, shape (shapes,).
+
+    Attributes:
+        error: the root mean square error of a shown count.
+        missed: the count that is missed, for each row.
+        recall: the share of the true top k that is shown.
+        rows: how many rows are shown on average.
+    """
+
+    error: Array
+    missed: Array
+    recall: Array
+    rows: Array
+
+    @property
+    def losses(self) -> Array:
+        """The loss on each shape: an answer without rows has no error."""
+        loss: Array = np.minimum(self.rows, 1.0) * self.error + self.missed
+        return loss
 
 
 @lru_cache(maxsize=16)
