@@ -76,8 +76,8 @@ class Mixture:
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> Mixture:
         """The same beside what these mechanisms would lose on each shape."""
-        usual = self._played(mechanisms, k, sensitivity, counted).losses
-        return replace(self, usual=usual)
+        played = self.outcome(mechanisms, k, sensitivity, counted)
+        return replace(self, usual=played.on_each)
 
     @cached_property
     def sizes(self) -> Array:
@@ -99,39 +99,33 @@ class Mixture:
         """The means over the shapes, in closed form; simulated where a selection depends on the
         gaps between counts.
         """
-        return self._means(self._played(mechanisms, k, sensitivity, counted))
-
-    def _played(
-        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
-    ) -> _Played:
-        """What mechanisms make of each shape."""
         first = mechanisms[0]
         last = mechanisms[-1]
         chooser = last if first.open_ended else first
         noise = chooser.selection_noise(sensitivity)
         if math.isinf(noise) and not first.open_ended:
             return self._simulated(mechanisms, k, sensitivity, counted)
-        alone = self._alone(first, sensitivity)
+        half = first.appears_at(sensitivity, probability=0.5)
+        most = first.appears_at(sensitivity, probability=0.95)
+        if half is None:
+            alone = np.ones_like(self.counts)
+        else:
+            alone = self._alone(first.floor_rank, half, most)
         shown = self._shown(alone, noise, partial(chooser.exceeds, sensitivity), k)
         rows = shown @ self.sizes
         top = self.of_top(k)
         missed = np.maximum(self.counts @ top - (shown * self.counts) @ self.sizes, 0.0) / k
         error = np.full_like(rows, last.count_noise(sensitivity, labels=k) if counted else 0.0)
-        return _Played(error, missed, shown @ top / k, rows)
+        return self._means(error, missed, shown @ top / k, rows)
 
-    def _alone(self, first: Any, sensitivity: Sensitivity) -> Array:
-        """The chance of each label to be above the threshold of a mechanism, over a fixed floor or
-        the count of a rank.
+    def _alone(self, rank: int | None, half: int, most: int) -> Array:
+        """The chance of each label to be above the threshold, over a fixed floor or the count of a
+        rank.
         """
         from scipy.special import ndtr
 
-        half = first.appears_at(sensitivity, probability=0.5)
-        most = first.appears_at(sensitivity, probability=0.95)
-        if half is None:
-            return np.ones_like(self.counts)
         floor = np.zeros((len(self.counts), 1))
         present = self.counts > 0
-        rank = first.floor_rank
         if rank is not None:
             at = int(np.searchsorted(self.edges, rank)) - 1
             floor = self.counts[:, at : at + 1] if at < len(self.sizes) else floor
@@ -162,15 +156,16 @@ class Mixture:
 
     def _simulated(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
-    ) -> _Played:
+    ) -> Outcome:
         seen = [shape.outcome(mechanisms, k, sensitivity, counted) for shape in self.shapes]
         values = [(one.error, one.missed, one.recall, one.rows) for one in seen]
-        return _Played(*np.array(values).T)
+        return self._means(*np.array(values).T)
 
-    def _means(self, played: _Played) -> Outcome:
-        losses = played.losses
+    def _means(self, error: Array, missed: Array, recall: Array, rows: Array) -> Outcome:
+        on_each = np.minimum(rows, 1.0) * error + missed
+        losses = on_each
         # Of labels alone less than one count is next to nothing: one more than each loss is taken.
-        spare = float(not played.error.any())
+        spare = float(not error.any())
         if self.usual is not None:
             above = np.maximum(losses / np.maximum(self.usual, LEAST_USUAL), 1.0)
             losses = losses * above**CAUTION
@@ -179,35 +174,13 @@ class Mixture:
         else:
             mean = losses.mean()
         return Outcome(
-            error=float(played.error.mean()),
-            missed=float(played.missed.mean()),
-            recall=float(played.recall.mean()),
-            rows=float(played.rows.mean()),
+            error=float(error.mean()),
+            missed=float(missed.mean()),
+            recall=float(recall.mean()),
+            rows=float(rows.mean()),
             mixed=float(mean),
+            on_each=on_each,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Played:
-    """What mechanisms make of each shape of a mixture; all float64, shape (shapes,).
-
-    Attributes:
-        error: the root mean square error of a shown count.
-        missed: the count that is missed, for each row.
-        recall: the share of the true top k that is shown.
-        rows: how many rows are shown on average.
-    """
-
-    error: Array
-    missed: Array
-    recall: Array
-    rows: Array
-
-    @property
-    def losses(self) -> Array:
-        """The loss on each shape: an answer without rows has no error."""
-        loss: Array = np.minimum(self.rows, 1.0) * self.error + self.missed
-        return loss
 
 
 @lru_cache(maxsize=16)

@@ -190,16 +190,12 @@ def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
     ((cost, times),) = phases[0].charge.costs.items()
     if not isinstance(cost, BoundedRange) or cost.epsilon > LARGEST_RANGE:
         return whole
-    selections = _selections(cost.epsilon, times, delta)
+    # About the optimum: that of a Gaussian with the same ρ, by the ratio of both at the nearest
+    # power of two.
+    nearest = 2.0 ** round(math.log2(cost.epsilon))
+    gaussian = _like_gaussian(cost.epsilon, times, delta)
+    selections = gaussian * _over_gaussian(nearest, times, delta)
     return min(whole, selections + pure_sum(phases[1].charge))
-
-
-def _selections(epsilon: float, times: int, delta: float) -> float:
-    """About the optimum of some selections: that of a Gaussian with the same ρ, by the ratio of
-    both at the nearest power of two.
-    """
-    nearest = 2.0 ** round(math.log2(epsilon))
-    return _like_gaussian(epsilon, times, delta) * _over_gaussian(nearest, times, delta)
 
 
 @lru_cache(maxsize=1024)

@@ -34,6 +34,7 @@ class Outcome:
         rows: how many labels are shown.
         deviation: standard error of the loss, that of the draws.
         mixed: the mean of the losses on several shapes; None for one.
+        on_each: the loss on each of several shapes, float64, shape (shapes,); None for one.
     """
 
     error: float
@@ -42,6 +43,7 @@ class Outcome:
     rows: float
     deviation: float = 0.0
     mixed: float | None = None
+    on_each: Array | None = field(default=None, repr=False, compare=False)
 
     @property
     def loss(self) -> float:
