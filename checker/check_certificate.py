@@ -19,7 +19,7 @@ import numpy as np
 from flint import arb, ctx, fmpq, fmpz, fmpz_poly
 ctx.prec, BITS = 160, 128
 ONE = fmpz(1) << BITS
-LARGEST = 1 << 24  # places of a lattice
+LARGEST, LISTED = 1 << 24, 1 << 17  # places of a lattice; losses of one law
 def need(truth, what):  # an assert would be gone under python -O
     if not truth:
         sys.exit(f"refused: {what}")
@@ -255,7 +255,7 @@ def gaussian(mu):
     return lambda x: cdf(mu / 2 - ball(x) / mu) - ball(x).exp() * cdf(-mu / 2 - ball(x) / mu)
 def of_sum(f, masses, first, infinite, loss):
     """Of f["count"] copies of a law on the integers, whose sum s has the exact, rising loss(s)."""
-    whole(f["width"])
+    whole(f["width"]), need(f["width"] <= LISTED, "a law too wide")
     total, start, infinite = power((fmpz_poly([integer(m) for m in masses]), first, infinite), f["count"], f["width"])
     losses = [loss(start + i) for i in range(len(total))]
     p, q = [arb(infinite)], [arb(0)]
@@ -270,6 +270,7 @@ def pure(f):
     return of_sum(f, [lie, 1 - lie], 0, fmpz(0), lambda s: (2 * s - f["count"]) * Fraction(f["epsilon"]))
 def discrete_gaussian(f):
     """With s the sum of the noises turned round the loss is shift (2 s + count shift) / (2 scale^2)."""
+    need(30 * f["scale"] <= LISTED, "a noise too wide")
     s, a, reach = Fraction(f["scale"]), f["shift"], math.ceil(30 * f["scale"])
     weights = [(-ball(Fraction(z * z) / (2 * s * s))).exp() for z in range(reach + 1)]
     tail = weights[-1] / (1 - (-ball(reach / (s * s))).exp())  # of one side, at least

@@ -825,3 +825,11 @@ def test_theorem_h_is_certified_for_ranges_and_gaussians(checker, tmp_path, caps
             values = [Fraction(getattr(cost, field.name)) for field in fields(cost)]
             mine = float(checker.RHO[cost.symbol](*values))
             assert zcdp_constant(cost) == pytest.approx(mine, rel=1e-11)
+
+
+def test_a_law_too_wide_to_be_listed_is_refused_at_once(checker, tmp_path, capsys):
+    """A mutated scale asked for 64 thousand million masses."""
+    true = certificates.certify(Charge({DiscreteGaussianDP(3.0, 1): 2}), delta=1e-6).text
+    for name, value in (("scale", 2**31), ("width", 2**40)):
+        edit = lambda content, one={name: value}: content["factors"][0].update(one)  # noqa: E731
+        assert "too wide" in refused(checker, change(true, edit), tmp_path, capsys)
