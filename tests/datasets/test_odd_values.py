@@ -355,6 +355,10 @@ CONSTANTS = {
     "a day without dashes": (pa.array([DAY, None, None]), lambda t: t.s == "20240131"),
     "a text among numbers": (pa.array([1, None, None]), lambda t: t.s.isin(["x"])),
     "a text among truth values": (pa.array([True, None, None]), lambda t: t.s.isin(["x"])),
+    "a number among intervals": (
+        pa.array([{"a": 1}, None, None]),
+        lambda t: t.s.cast("interval('s')") == 0,
+    ),
     "a text that is no time": (
         pa.array(["01:02:03", None, "x"]),
         lambda t: t.s.cast("time") == "1",

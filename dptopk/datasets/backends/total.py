@@ -140,8 +140,14 @@ def _alike(operation: ops.Value) -> bool:
         return False
     if type(operation).__name__ in ("IfElse", "SearchedCase"):  # their conditions are not compared
         types = {each for each in types if not each.is_boolean()}
-    texts = [node.value for node in constants if node.dtype.is_string()]
-    return all(_spells(text, each) for text in texts for each in types)
+    return all(_fits(constant, each) for constant in constants for each in types)
+
+
+def _fits(constant: ops.Literal, kind: dt.DataType) -> bool:
+    """Whether a constant can be compared with each value of a type."""
+    if constant.dtype.is_string():
+        return _spells(constant.value, kind)
+    return not (constant.dtype.is_numeric() and kind.is_interval())
 
 
 def _spells(text: str | None, kind: dt.DataType) -> bool:
