@@ -21,55 +21,56 @@ TERMS_AT_A_TIME = 1 << 15
 
 
 def slack(power: int) -> float:
-    """More than the error of logarithms of terms m^power: a few roundings of power·ln(m), with m
-    below e^40.
+    """Return more than the error of logarithms of terms m^power: a few roundings of power·ln(m),
+    with m below e^40.
     """
     return 1e-11 + 1e-13 * power
 
 
 @lru_cache(maxsize=256)
 def log_power_sum(power: int, rate: float) -> float:
-    """The logarithm of Σ_{m >= 1} m^power e^{-rate·m}, within ``slack``.
+    """Return the logarithm of Σ_{m >= 1} m^power e^{-rate·m}, within ``slack``.
 
     It is power! Σ_j (rate + 2πij)^{-power-1} over all integers j, by Poisson summation; the terms
     but for j = 0 add at most 2ζ(power + 1)(rate/2π)^{power+1} of the first. Where that is not small
     enough, the sum is short.
     """
     ratio = rate / (2 * math.pi)
-    others = (power + 1) * math.log(ratio)
-    if others < math.log(1e-13):
+    log_share = (power + 1) * math.log(ratio)
+    if log_share < math.log(1e-13):
         scaling = (power + 1) * math.log(rate)
         return math.lgamma(power + 1) - scaling
     last = _last(power, rate)
     m = np.arange(1, last + 1, dtype=np.float64)
     logs = power * np.log(m) - rate * m
-    top = float(logs.max())
-    relative = math.fsum(np.exp(logs - top))
-    return top + math.log(relative)
+    largest = float(logs.max())
+    relative = math.fsum(np.exp(logs - largest))
+    return largest + math.log(relative)
 
 
 def box_std(power: int, rate: float, step: int) -> float:
-    """The standard deviation of z_i, the root of E[n² - 1]/6."""
+    """Return the standard deviation of z_i, the root of E[n² - 1]/6 with n = step·m."""
     log_square = log_power_sum(power + 2, rate) - log_power_sum(power, rate)
     square = step * step * math.exp(log_square)
     return math.sqrt(max(square - 1, 0.0) / 6)
 
 
 def _last(power: int, rate: float) -> int:
-    """Beyond it m has a mass below about e^-120."""
+    """Return an m beyond which every m has a mass below about e^-120."""
     spread = 16 * math.sqrt(power)
     return math.ceil((power + spread + 130) / rate)
 
 
 def _log_pmf(power: int, rate: float, m: Array | float) -> Array:
+    """Return an upper bound on ln P(m) at each m."""
     weights: Array = power * np.log(m) - rate * np.asarray(m, dtype=np.float64)
     logs = weights - log_power_sum(power, rate)
     return logs + slack(power)
 
 
 def _beyond(power: int, rate: float, m: int) -> float:
-    """Upper bound on the mass from m on, above the peak: a geometric series, for the law is
-    log-concave.
+    """Return an upper bound on the mass from m on, for an m above the peak: a geometric series, for
+    the law is log-concave.
     """
     fall = rate - power * math.log1p(1 / m)
     first = float(np.exp(_log_pmf(power, rate, float(m))))
@@ -78,8 +79,8 @@ def _beyond(power: int, rate: float, m: int) -> float:
 
 @lru_cache(maxsize=32)
 def _blocks(power: int, rate: float) -> tuple[Array, Array]:
-    """The last m of blocks and upper bounds on their masses; each term is below the tangent of the
-    logarithm.
+    """Return the last m of each block of the law, and upper bounds on the blocks' masses; each term
+    is below the tangent of the logarithm at the middle.
     """
     first = max(math.floor((power - 10 * math.sqrt(power)) / rate), 1)
     terms = _last(power, rate) - first + 1
@@ -100,7 +101,15 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
 
 
 def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
-    """Upper bound on P[max(U_1, ..., U_special) - U_0 > c], c >= 0."""
+    """Return an upper bound on P[max(U_1, ..., U_special) - U_0 > c], c >= 0.
+
+    Args:
+        power: of the law of m.
+        rate: of the law of m.
+        step: the noises are uniform on n = step·m integers.
+        special: the number of noises that the maximum is of.
+        c: the threshold.
+    """
     ends, mass = _blocks(power, rate)
     last = int(ends[-1])
     if c + 1 >= step * last:
@@ -113,7 +122,7 @@ def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
 
 
 def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
-    """Upper bound on P[n > side], side >= 0."""
+    """Return an upper bound on P[n > side], side >= 0, with n = step·m."""
     ends, mass = _blocks(power, rate)
     first = side // step + 1
     last = int(ends[-1])
@@ -125,15 +134,15 @@ def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
 
 
 def _exceeded(n: Array, special: int, c: int) -> Array:
-    """Upper bound on P[max(U_1, ..., U_special) - U_0 > c] for each n > c + 1.
+    """Return an upper bound on P[max(U_1, ..., U_special) - U_0 > c] for each n > c + 1.
 
     Given U_0 = j - c - 1 it is 1 - (j/n)^special, for j = c + 1 to n - 1, and 0 for larger U_0. The
     mean of (j/n)^special is bounded below by the trapezoids over a convex function: its integral
-    and half of both ends. Exact for one special noise.
+    and half of both ends. The bound is exact for one special noise.
     """
-    one: Array = (n - c - 1) * (n - c) / (2 * n * n)
+    for_one: Array = (n - c - 1) * (n - c) / (2 * n * n)
     if special == 1:
-        return one
+        return for_one
     log_first = np.log((c + 1) / n)
     log_last = np.log1p(-1 / n)
     first = np.exp(special * log_first)
@@ -141,5 +150,5 @@ def _exceeded(n: Array, special: int, c: int) -> Array:
     integral = (last * np.exp(log_last) - first * np.exp(log_first)) / (special + 1)
     ends = (first + last) / (2 * n)
     by_trapezoids = (n - c - 1) / n - integral - ends + 1e-14  # 1e-14: more than the rounding
-    by_union = special * one
+    by_union = special * for_one
     return np.minimum(np.minimum(by_union, by_trapezoids), 1.0)

@@ -24,7 +24,7 @@ _LONG = re.compile(r"\b\d*\.\d{6,}(?:e[-+]?\d+)?")
 
 
 def visible(value: Any) -> str:
-    r"""The text of a value with everything that is not printable written out.
+    r"""Return the text of a value with everything that is not printable written out.
 
     >>> visible("a" + chr(27) + "[2J")
     'a\\x1b[2J'
@@ -32,11 +32,12 @@ def visible(value: Any) -> str:
     text = str(value)
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    characters = [c if c.isprintable() else repr(c)[1:-1] for c in text]
+    return "".join(characters)
 
 
 def escape(value: Any) -> str:
-    """The visible text of a value for HTML, in element text and in quoted attributes.
+    """Return the visible text of a value for HTML, in element text and in quoted attributes.
 
     >>> escape('<b onclick="x">')
     '&lt;b onclick=&quot;x&quot;&gt;'
@@ -45,8 +46,8 @@ def escape(value: Any) -> str:
 
 
 def spreadsheet(value: Any) -> Any:
-    """A cell that a spreadsheet shows as it is: text that would start a formula gets an apostrophe
-    before it.
+    """Return a cell that a spreadsheet shows as it is: text that would start a formula gets an
+    apostrophe before it.
 
     >>> spreadsheet("=1+1"), spreadsheet("the"), spreadsheet(-3)
     ("'=1+1", 'the', -3)
@@ -71,8 +72,8 @@ def format_upper(value: float, digits: int = 6) -> str:
 
 
 def rounded_up(text: object) -> str:
-    """A charge or mechanism for people: long numbers of which more only costs more, δ above all,
-    are rounded up.
+    """Return the text of a charge or mechanism for people: long numbers of which more only costs
+    more, δ above all, are rounded up.
 
     >>> costs = "2*GDP(0.17363919022609026) + DLap(12.3456789, 1.0)"
     >>> rounded_up(f"{costs} + delta(5.000000000000001e-07)")
@@ -80,10 +81,12 @@ def rounded_up(text: object) -> str:
     """
 
     def six_digits(number: re.Match[str]) -> str:
+        """Round the matched number up to six digits."""
         return _rounded(number[0], 6, ROUND_CEILING)
 
-    def shortened(found: re.Match[str]) -> str:
-        return _LONG.sub(six_digits, found[0])
+    def shortened(cost: re.Match[str]) -> str:
+        """Round the long numbers of the matched cost up."""
+        return _LONG.sub(six_digits, cost[0])
 
     return _COSTLIER.sub(shortened, str(text))
 
@@ -98,6 +101,9 @@ def format_lower(value: float, digits: int = 6) -> str:
 
 
 def _rounded(value: float | str, digits: int, rounding: str) -> str:
+    """Format a number with n significant digits, rounded as ``rounding`` says; ``value`` is exact,
+    also as text.
+    """
     exact = Decimal(value)
     if not exact or not exact.is_finite():
         return f"{float(value):g}"
@@ -107,7 +113,7 @@ def _rounded(value: float | str, digits: int, rounding: str) -> str:
 
 
 def numbered(count: int, noun: str) -> str:
-    """A number and its noun, in the plural where it must be.
+    """Return a number and its noun, in the plural where it must be.
 
     >>> numbered(1, "label"), numbered(5, "label")
     ('1 label', '5 labels')
@@ -129,7 +135,7 @@ def describe_l0(l0: int | None) -> str:
 
 
 def number(value: float) -> str:
-    """A count: whole numbers whole, others to one decimal.
+    """Format a count: whole numbers as they are, others to one decimal.
 
     >>> number(3.0), number(3.25)
     ('3', '3.2')
@@ -140,7 +146,7 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage with the digits it has.
+    """Format a share as a percentage with the digits it has.
 
     >>> percent(0.95), percent(0.8), percent(0.9999)
     ('95%', '80%', '99.99%')
@@ -151,7 +157,7 @@ def percent(share: float) -> str:
 def bar(
     value: float, low: float, high: float, largest: float, width: int = 24, marks: str = "█░"
 ) -> str:
-    """A bar of text: filled up to ``low``, shaded from there to ``high``.
+    """Draw a bar of text: filled up to ``low``, shaded from there to ``high``.
 
     >>> bar(5, 4, 6, 8, width=8, marks="#-")
     '####--'
@@ -164,7 +170,7 @@ def bar(
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    r"""A table in Markdown (GitHub's); what would be markup in a cell is shown as it is.
+    r"""Return a table in Markdown (GitHub's); what would be markup in a cell is shown as it is.
 
     >>> print(markdown_table(["label"], [["a|b"]]))
     | label |
@@ -178,7 +184,7 @@ def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str
 
 
 def markdown(value: Any) -> str:
-    r"""The visible text of a value for Markdown.
+    r"""Return the visible text of a value for Markdown.
 
     >>> markdown("*<b>*")
     '\\*\\<b\\>\\*'
@@ -189,8 +195,12 @@ def markdown(value: Any) -> str:
 def answer_rows(
     rows: pd.DataFrame, draw: Callable[..., str] | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Headers and cells of an answer as ``Release.shown`` gives it; ``draw`` makes a bar of each
-    interval.
+    """Return the headers and the cells of an answer.
+
+    Args:
+        rows: the answer as ``Release.shown`` gives it.
+        draw: makes a bar of a count, the ends of its interval, and the largest number; None: no
+            bars.
     """
     counted = "count" in rows
     intervals = "low" in rows
@@ -221,8 +231,8 @@ def answer_rows(
 def html_table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: frozenset[int] = frozenset()
 ) -> str:
-    """A table; every cell is escaped, apart from those in the columns ``raw``, which hold markup of
-    our own.
+    """Return a table in HTML; every cell is escaped, apart from those in the columns ``raw``, which
+    hold markup of our own.
     """
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in headers)
     body = "".join(_html_row(row, raw) for row in rows)
@@ -231,20 +241,23 @@ def html_table(
 
 
 def _html_row(row: Sequence[Any], raw: frozenset[int]) -> str:
+    """Return a row of a table in HTML; cells in the columns ``raw`` are not escaped."""
     cells = [cell if place in raw else escape(cell) for place, cell in enumerate(row)]
     row_text = "".join(f"<td>{cell}</td>" for cell in cells)
     return f"<tr>{row_text}</tr>"
 
 
 def html_rows(rows: pd.DataFrame) -> str:
-    """An answer as ``Release.shown`` gives it, with bars where it has intervals."""
+    """Return an answer, as ``Release.shown`` gives it, as a table in HTML, with bars where it has
+    intervals.
+    """
     headers, cells = answer_rows(rows, html_bar)
     bars = frozenset({4}) if "low" in rows else frozenset[int]()
     return html_table(headers, cells, raw=bars)
 
 
 def html_terms(terms: Mapping[str, str]) -> str:
-    """Names and what they stand for, escaped."""
+    """Return names and their descriptions as a description list in HTML, escaped."""
     rows = [
         f"<dt>{escape(name)}</dt><dd>{escape(description)}</dd>"
         for name, description in terms.items()
@@ -253,18 +266,17 @@ def html_terms(terms: Mapping[str, str]) -> str:
 
 
 def html_lines(lines: Iterable[str]) -> str:
-    """Paragraphs, escaped."""
+    """Return lines as paragraphs in HTML, escaped."""
     return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def html_bar(value: float, low: float, high: float, largest: float) -> str:
-    """A bar with its interval: the fill ends at the value, the lighter stretch is what it may
-    be.
+    """Draw a bar with its interval in HTML: the fill ends at the value, the lighter stretch is what
+    the true value may be.
     """
     if largest <= 0:
         return ""
-    shares = [min(max(place, 0) / largest, 1.0) for place in (low, value, high)]
-    left, middle, right = (100 * share for share in shares)
+    left, middle, right = [100 * min(max(place, 0) / largest, 1.0) for place in (low, value, high)]
     return (
         '<span aria-hidden="true" '
         'style="display:inline-block;position:relative;width:min(16em,14vw);height:.8em;'
@@ -296,7 +308,7 @@ summary { cursor: pointer; margin-top: 2rem; font-weight: 600; } img { max-width
 
 
 def html_page(title: str, sections: Iterable[str]) -> str:
-    """A page that needs nothing from elsewhere; the sections are markup of our own."""
+    """Return an HTML page that needs nothing from elsewhere; the sections are markup of our own."""
     name = escape(title)
     head = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'

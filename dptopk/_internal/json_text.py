@@ -8,8 +8,8 @@ from typing import Any
 
 
 def canonical_json(value: Any) -> str:
-    r"""The form that is hashed, stored and compared: ASCII, keys sorted; a number that is not
-    finite is an error.
+    r"""Return the JSON that is hashed, stored and compared: ASCII, keys sorted; a number that is
+    not finite is an error.
 
     >>> canonical_json({"b": 1, "a": ["é", None]})
     '{"a": ["\\u00e9", null], "b": 1}'
@@ -18,13 +18,13 @@ def canonical_json(value: Any) -> str:
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 of the canonical form, 64 hexadecimal digits."""
+    """Return the SHA-256 of the canonical form, 64 hexadecimal digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def readable_json(value: Any) -> str:
-    """The form for files and terminals: indented, in the order given, what is not printable
-    escaped; ends its line.
+    """Return JSON for files and terminals: indented, in the order given, with what is not printable
+    escaped, and a newline at the end.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False)
     lines = [_printable(line) for line in text.split("\n")]
@@ -32,4 +32,5 @@ def readable_json(value: Any) -> str:
 
 
 def _printable(text: str) -> str:
+    """Return the text with what is not printable escaped."""
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

@@ -10,7 +10,7 @@ from importlib import import_module
 def attach(
     package: str, names: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
 
     Args:
         package: its name.
@@ -22,6 +22,7 @@ def attach(
     home_of = {name: home for home, listed in names.items() for name in listed.split()}
 
     def load(name: str) -> object:
+        """Import the module of a name, and return what it stands for."""
         home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

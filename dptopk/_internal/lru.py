@@ -18,18 +18,19 @@ class LRUCache(Generic[Value]):
     """
 
     def __init__(self, size: int) -> None:
+        """Start without results."""
         self._size = size
         self._held: OrderedDict[Hashable, Value] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The result of ``make`` for a key; threads that ask for one key at the same time make it
-        once.
+        """Return the result of ``make`` for a key; threads that ask for one key at the same time
+        make it once.
         """
         with self._lock:
-            alone = self._making.setdefault(key, threading.Lock())
-        with alone:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
             with self._lock:
                 if key in self._held:
                     self._making.pop(key, None)

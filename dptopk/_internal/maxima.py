@@ -50,7 +50,8 @@ def laplace_offset(rate: float, special: int, delta: float) -> int:
 
 @lru_cache(maxsize=256)
 def gaussian_offset(scale: float, special: int, delta: float) -> int:
-    """Return the offset of ``laplace_offset`` for Gaussian noise.
+    """Return the smallest certified integer c >= 0 with P[max of ``special`` Gaussian noises - N0 >
+    c] <= delta.
 
     >>> gaussian_offset(10.0, 1, 1e-6), gaussian_offset(10.0, 100, 1e-6)
     (67, 79)
@@ -66,14 +67,23 @@ def gaussian_offset(scale: float, special: int, delta: float) -> int:
 def _smallest(
     maximum: Callable[[int, int], float], single: Callable[[int], float], special: int, delta: float
 ) -> int:
-    """Between the offsets of one slot and of the union bound, by interpolation of the tail's
-    logarithm (Illinois).
+    """Return the smallest integer offset at which the tail of the maximum is at most ``delta``.
+
+    It lies between the offsets of one slot and of the union bound, and is found by interpolation of
+    the tail's logarithm (the Illinois method).
+
+    Args:
+        maximum: maps the number of slots and c to the tail of the maximum.
+        single: maps c to the tail of one slot.
+        special: the number of slots.
+        delta: the tail that is allowed.
     """
     low = smallest_offset(single, delta, "delta")
     if special == 1 or maximum(special, low) <= delta:
         return low
 
     def union(c: int) -> float:
+        """Return the union bound at an offset."""
         return special * single(c)
 
     high = smallest_offset(union, delta, "delta", low)
@@ -88,19 +98,21 @@ def _smallest(
         if tail > delta:
             low = middle
             above = math.log(tail / delta)
-            below = below / (2 if raised else 1)
+            if raised:  # the same end moved twice: weigh the other one less
+                below = below / 2
             raised = True
         else:
             high = middle
             below = math.log(tail / delta)
-            above = above / (1 if raised else 2)
+            if not raised:
+                above = above / 2
             raised = False
     return high
 
 
 def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None) -> float:
-    """Upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-rate |n|); at most the
-    union bound.
+    """Return an upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-rate |n|); at
+    most the union bound.
 
     ``other`` is the rate of N0 where it has one of its own; the laws are symmetric, so m = 1 is
     then a sum's tail.
@@ -117,15 +129,17 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     last = reach
     terms = partial(_laplace_terms, rate, other, m, c)
     beyond = laplace_tail(rate, last + c)
-    far, _ = _any_of(m, np.array(beyond))
-    above = laplace_tail(other, last) * float(far)
-    rest = laplace_tail(other, -first) + above
-    return _certified(log_concave_sum(terms, first, last) + rest, union)
+    passes_beyond, _ = _any_of(m, np.array(beyond))
+    above = laplace_tail(other, last) * float(passes_beyond)
+    outside = laplace_tail(other, -first) + above
+    return _certified(log_concave_sum(terms, first, last) + outside, union)
 
 
 @np.errstate(over="ignore")  # e^-inf = 0; what is then not a number leaves the union bound
 def _laplace_terms(rate: float, other: float, m: int, c: int, n: Array) -> tuple[Array, Array]:
-    """P[N0 = n] P[max(N1, ..., Nm) > n + c], and the slope of its logarithm in n."""
+    """Return P[N0 = n] P[max(N1, ..., Nm) > n + c] at each n, and the slope of its
+    logarithm in n.
+    """
     survival, hazard = _laplace_survival(rate, n + c)
     passes, elasticity = _any_of(m, survival)
     weights = np.exp(-other * np.abs(n))
@@ -135,8 +149,9 @@ def _laplace_terms(rate: float, other: float, m: int, c: int, n: Array) -> tuple
 
 
 def _laplace_survival(rate: float, x: Array) -> tuple[Array, Array]:
-    """P[N > x] and how fast its logarithm falls, continued so that it is concave on the reals: the
-    two formulas meet at x = -1.
+    """Return P[N > x] at each x and how fast its logarithm falls.
+
+    It is continued to the reals so that it is concave: the two formulas meet at x = -1.
     """
     q = math.exp(-rate)
     distance = np.maximum(x + 1, 0)
@@ -149,8 +164,8 @@ def _laplace_survival(rate: float, x: Array) -> tuple[Array, Array]:
 
 
 def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = None) -> float:
-    """Upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-n²/(2 scale²)); at most
-    the union bound.
+    """Return an upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-n²/(2
+    scale²)); at most the union bound.
 
     ``other`` is the scale of N0 where it has one of its own, at most ``scale``.
     """
@@ -168,15 +183,16 @@ def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = No
     last = reach
     sums = _gaussian_lattice_sum if scale <= SUMMED_SCALE else _gaussian_block_sum
     beyond = gaussian_tail(scale, last + c)
-    far, _ = _any_of(m, np.array(beyond))
-    above = gaussian_tail(other, last) * float(far)
-    rest = gaussian_tail(other, -first) + above
-    return _certified(sums(scale, other, m, c, first, last) + rest, union)
+    passes_beyond, _ = _any_of(m, np.array(beyond))
+    above = gaussian_tail(other, last) * float(passes_beyond)
+    outside = gaussian_tail(other, -first) + above
+    return _certified(sums(scale, other, m, c, first, last) + outside, union)
 
 
 def _gaussian_lattice_sum(
     scale: float, other: float, m: int, c: int, first: int, last: int
 ) -> float:
+    """Return the sum of P[N0 = n] P[max(N1, ..., Nm) > n + c] over first..last, term by term."""
     n = np.arange(first, last + 1, dtype=np.float64)
     total = theta(scale)
     survival = np.empty(len(n))
@@ -189,16 +205,19 @@ def _gaussian_lattice_sum(
 
 
 def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, last: int) -> float:
-    """Bound S by the normal tail Φc at x + 1/2: S <= (1 + 1/scale²) Φc(x + 1/2) from scale 1000 on.
+    """Return an upper bound on the same sum as ``_gaussian_lattice_sum``, in blocks, for scales
+    from 1000 on.
 
-    For x >= scale the weights are convex: each is at most its integral over the unit interval
-    around it. For x < scale the midpoint rule errs by at most 1/8 of the second derivative's
-    absolute integral, 4 e^{-1/2} / scale: over the total and over Φc(1 + 1/(2 scale)) that is below
-    1 / scale². The normal tail is log-concave, also cut at 1.
+    S is bounded by the normal tail Φc at x + 1/2: S <= (1 + 1/scale²) Φc(x + 1/2). For x >= scale
+    the weights are convex: each is at most its integral over the unit interval around it. For x <
+    scale the midpoint rule errs by at most 1/8 of the second derivative's absolute integral, 4
+    e^{-1/2} / scale: over the total and over Φc(1 + 1/(2 scale)) that is below 1 / scale². The
+    normal tail is log-concave, also cut at 1.
     """
     from scipy.special import erfc, erfcx
 
     def terms(n: Array) -> tuple[Array, Array]:
+        """Return the terms at each n, and the slopes of their logarithms."""
         edge = n + c + 0.5
         z = edge / (scale * math.sqrt(2))
         normal = (1 + 1 / scale**2) * erfc(z) / 2
@@ -214,8 +233,10 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
 
 
 def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
-    """φ(S) = 1 - (1-S)^m and its elasticity S φ'(S)/φ(S), which falls from 1 at S = 0 to 0 at S = 1
-    (m >= 2).
+    """Return φ(S) = 1 - (1-S)^m, the chance that one of m slots passes, and its elasticity S
+    φ'(S)/φ(S).
+
+    The elasticity falls from 1 at S = 0 to 0 at S = 1 (m >= 2).
     """
     if m == 1:
         return survival, np.ones_like(survival)
@@ -228,12 +249,16 @@ def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
 
 
 def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, last: int) -> float:
-    """Upper bound on the sum of a log-concave f over first..last; ``terms`` gives f and a
-    supergradient of log f.
+    """Return an upper bound on the sum of a log-concave f over first..last.
 
-    Exact for at most CELLS_AT_A_TIME terms. Otherwise a block of w terms around its middle a has
-    f(a + k) <= f(a) e^{k·slope}, which sums to f(a) sinh(w·slope/2) / sinh(slope/2). The last block
-    may reach beyond ``last``.
+    It is exact for at most CELLS_AT_A_TIME terms. Otherwise a block of w terms around its middle a
+    has f(a + k) <= f(a) e^{k·slope}, which sums to f(a) sinh(w·slope/2) / sinh(slope/2). The last
+    block may reach beyond ``last``.
+
+    Args:
+        terms: maps places to f and a supergradient of log f.
+        first: the first integer.
+        last: the last integer.
     """
     number = last - first + 1
     width = -(-number // CELLS_AT_A_TIME)

@@ -44,8 +44,8 @@ def outward(value: ArrayLike, slack: ArrayLike = SLACK) -> Floats:
 
 
 def exp_up(log_values: ArrayLike) -> Floats:
-    """Upper bounds on the probabilities with these logarithms: positive unless the logarithm is
-    -inf; NaN becomes 1.
+    """Return upper bounds on the probabilities with these logarithms: positive unless the logarithm
+    is -inf; NaN becomes 1.
     """
     logs = np.minimum(np.where(np.isnan(log_values), 0.0, log_values), 0.0)
     with np.errstate(under="ignore"):
@@ -57,8 +57,8 @@ def exp_up(log_values: ArrayLike) -> Floats:
 
 
 def tail_up(probability: float) -> float:
-    """The tail with TAIL_SLACK, within [2^-1022, 1]: an underflow never turns it into 0; NaN
-    becomes 1.
+    """Return the probability raised by TAIL_SLACK, within [2^-1022, 1]: an underflow never turns it
+    into 0; NaN becomes 1.
     """
     if probability < 1:
         raised = probability * (1 + TAIL_SLACK)
@@ -68,7 +68,7 @@ def tail_up(probability: float) -> float:
 
 @lru_cache(maxsize=4096)
 def decimal(value: float) -> Fraction:
-    """The shortest decimal that reads as this finite float.
+    """Return the shortest decimal that reads as this finite float.
 
     >>> decimal(0.1)
     Fraction(1, 10)
@@ -77,15 +77,15 @@ def decimal(value: float) -> Fraction:
 
 
 def smaller_of(value: float) -> Fraction:
-    """The smaller of a float and its decimal: the ε at which a mechanism runs that is charged for
-    ``value``.
+    """Return the smaller of a float and its decimal: the ε at which a mechanism runs that is
+    charged for ``value``.
     """
     return min(decimal(value), Fraction(value))
 
 
 def round_up(exact: Fraction, read: Callable[[float], Fraction] = Fraction) -> float:
-    """The smallest float that does not read as less than an exact number; inf beyond the largest
-    float.
+    """Return the smallest float that does not read as less than an exact number; inf beyond the
+    largest float.
     """
     try:
         rounded = float(exact)  # correctly rounded, so at most one step below
@@ -97,8 +97,8 @@ def round_up(exact: Fraction, read: Callable[[float], Fraction] = Fraction) -> f
 
 
 def decimal_up(exact: Fraction) -> float:
-    """The smallest float whose decimal is not below an exact non-negative number; inf beyond the
-    largest float.
+    """Return the smallest float whose decimal is not below an exact non-negative number; inf beyond
+    the largest float.
     """
     # A nearest float that reads as less than the number is followed by one that reads as more:
     # reading is monotone.
@@ -106,26 +106,28 @@ def decimal_up(exact: Fraction) -> float:
 
 
 def read_up(exact: Fraction) -> float:
-    """The smallest float that is not below an exact non-negative number, read as a float and as a
-    decimal.
+    """Return the smallest float that is not below an exact non-negative number, read as a float and
+    as a decimal.
     """
     return max(round_up(exact), decimal_up(exact))
 
 
 def ratio_up(numerator: float, denominator: float) -> float:
-    """The quotient of two floats > 0, rounded up as a float and as a decimal; never 0."""
+    """Return the quotient of two floats > 0, rounded up as a float and as a decimal; never 0."""
     return read_up(Fraction(numerator) / Fraction(denominator))
 
 
 def square_up(numerator: float, divisor: int, denominator: float = 1.0) -> float:
-    """(numerator / denominator)² / divisor for floats > 0: the exact value rounded up; never 0."""
+    """Return (numerator / denominator)² / divisor for floats > 0: the exact value rounded up; never
+    0.
+    """
     quotient = Fraction(numerator) / Fraction(denominator)
     return round_up(quotient**2 / divisor)
 
 
 def sum_up(values: Mapping[float, int] | list[float]) -> float:
-    """Sum of floats (with multiplicities, when a mapping is given): the exact sum rounded toward
-    +inf.
+    """Return the sum of floats (with multiplicities, when a mapping is given): the exact sum
+    rounded toward +inf.
     """
     if isinstance(values, Mapping):
         return sum_times(values.items())
@@ -133,7 +135,7 @@ def sum_up(values: Mapping[float, int] | list[float]) -> float:
 
 
 def sum_times(counted: Iterable[tuple[float, int]]) -> float:
-    """Sum of floats with multiplicities: the exact sum rounded toward +inf."""
+    """Return the sum of floats with multiplicities: the exact sum rounded toward +inf."""
     try:
         ratios = [(*float(value).as_integer_ratio(), times) for value, times in counted]
     except OverflowError:  # a term is inf
@@ -145,7 +147,7 @@ def sum_times(counted: Iterable[tuple[float, int]]) -> float:
 
 
 def round_down(exact: Fraction) -> float:
-    """The largest float that is not above an exact non-negative number within the range of
+    """Return the largest float that is not above an exact non-negative number within the range of
     floats.
     """
     rounded = float(exact)
@@ -160,13 +162,13 @@ def floor_digits(value: float, digits: int = 6) -> float:
 
 
 def ceil_digits(value: float) -> float:
-    """The value to six digits, rounded up."""
+    """Round a value up to six digits."""
     return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(value))
 
 
 def sum_decimals(values: Mapping[float, int]) -> float:
-    """Sum of decimals with multiplicities: the smallest float whose own decimal is not below the
-    exact sum.
+    """Return the sum of decimals with multiplicities: the smallest float whose own decimal is not
+    below the exact sum.
 
     >>> sum_decimals({0.1: 10}), sum_decimals({0.1: 3}), sum_up({0.1: 10})
     (1.0, 0.3, 1.0000000000000002)

@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 
 
 def first_true(holds: Callable[[int], bool], low: int, most: int | None = None) -> int:
-    """The first integer from ``low`` on at which the condition holds; ``most``, untried, where it
-    holds at none before.
+    """Return the first integer from ``low`` on at which the condition holds; ``most``, untried,
+    where it holds at none before.
 
     Steps from ``low`` double until it holds, so that the work grows with the logarithm of the
     distance.
@@ -27,17 +27,21 @@ def first_true(holds: Callable[[int], bool], low: int, most: int | None = None) 
     (8, 5)
     """
     end = math.inf if most is None else most
-    before = low - 1
+    largest_false = low - 1
     high = low
     step = 1
     while high < end and not holds(high):
-        before = high
+        largest_false = high
         high = high + step
         step = 2 * step
-    high = high if most is None else min(high, most)
-    while high - before > 1:
-        middle = (before + high) // 2
-        before, high = (before, middle) if holds(middle) else (middle, high)
+    if most is not None:
+        high = min(high, most)
+    while high - largest_false > 1:
+        middle = (largest_false + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            largest_false = middle
     return high
 
 
@@ -49,8 +53,8 @@ def bracket(
     least: float = 0.0,
     most: float = math.inf,
 ) -> tuple[float, float]:
-    """Neighbours ``low`` and ``high`` of the row start · factor^i with ``below(low)`` and not
-    ``below(high)``.
+    """Return neighbours ``low`` and ``high`` of the row start · factor^i with ``below(low)`` and
+    not ``below(high)``.
 
     A ``low`` of at most ``least`` and a ``high`` of at least ``most`` are not tried.
 
@@ -58,12 +62,14 @@ def bracket(
     ...     40.0, least=20.0)
     ((4.0, 8.0), (2.5, 5.0), (20.0, 40.0))
     """
-    low = high = start
+    low = start
+    high = start
     while high < most and below(high):
         low = high
         high = high * factor
     while low == high or (high <= start and low > least and not below(low)):
-        low, high = low / factor, low
+        high = low
+        low = low / factor
     return low, high
 
 
@@ -76,8 +82,8 @@ def bisect(
     rtol: float = 0.0,
     geometric: bool = False,
 ) -> tuple[float, float]:
-    """The ends of a range that was halved until it is as narrow as asked: ``low`` rises to where
-    ``below`` holds.
+    """Return the ends of a range that was halved until it is as narrow as asked: ``low`` rises to
+    where ``below`` holds.
 
     Args:
         below: holds up to some point of the range, and not beyond.
@@ -96,14 +102,24 @@ def bisect(
         narrow = high - low <= rtol * high
         if narrow or not low < middle < high:
             break
-        low, high = (middle, high) if below(middle) else (low, middle)
+        if below(middle):
+            low = middle
+        else:
+            high = middle
     return low, high
 
 
 def bisect_each(
     below: Callable[[Floats], NDArray[np.bool_]], low: Floats, high: Floats, *, halvings: int = 100
 ) -> tuple[Floats, Floats]:
-    """Bisect many ranges at once; ``below`` evaluates all their conditions together."""
+    """Bisect many ranges at once, and return their ends.
+
+    Args:
+        below: evaluates the conditions of all ranges together.
+        low: the left ends, where the conditions hold.
+        high: the right ends, where they do not.
+        halvings: the number of steps.
+    """
     for _ in range(halvings):
         middle = (low + high) / 2
         holds = below(middle)

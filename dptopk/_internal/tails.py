@@ -27,18 +27,18 @@ LARGEST_OFFSET = 2**60  # with twice of it added, counts stay within 64 bits
 
 
 def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start: int = 0) -> int:
-    """The smallest integer c >= start with tail(c) <= delta, for a decreasing tail.
+    """Return the smallest integer c >= start with tail(c) <= delta, for a decreasing tail.
 
     Raises:
-        InvalidParameter: naming ``name``, when that c is beyond 2^60 or the tail cannot be told so
-        small.
+        InvalidParameter: naming ``name``, when that c is beyond 2^60 or the tail cannot be shown to
+            be so small.
     """
-    found = first_true(lambda c: tail(c) <= delta, start, LARGEST_OFFSET + 1)
-    return _representable(found, name)
+    offset = first_true(lambda c: tail(c) <= delta, start, LARGEST_OFFSET + 1)
+    return _representable(offset, name)
 
 
 def first_offset(hidden: Callable[[int], bool], name: str, start: int = 0) -> int:
-    """The smallest integer c >= start from which on ``hidden`` is true.
+    """Return the smallest integer c >= start from which on ``hidden`` is true.
 
     Raises:
         InvalidParameter: naming ``name``, when that c is beyond 2^60.
@@ -46,24 +46,30 @@ def first_offset(hidden: Callable[[int], bool], name: str, start: int = 0) -> in
     return _representable(first_true(hidden, start, LARGEST_OFFSET + 1), name)
 
 
-def _representable(found: int, name: str) -> int:
-    """An offset, unless it is beyond 2^60."""
-    if found > LARGEST_OFFSET:
+def _representable(offset: int, name: str) -> int:
+    """Return the offset, unless it is beyond 2^60.
+
+    Raises:
+        InvalidParameter: naming ``name``, the argument that makes it so large.
+    """
+    if offset > LARGEST_OFFSET:
         raise InvalidParameter(
             f"{name} needs a threshold beyond 2^60: it is too small for this noise"
         )
-    return found
+    return offset
 
 
 def laplace_tail(rate: float, c: int) -> float:
-    """P[N > c] for c >= 0 and P[N = n] ∝ exp(-rate |n|): q^{c+1}/(1+q), q = e^{-rate}."""
+    """Return an upper bound on P[N > c] for c >= 0 and P[N = n] ∝ exp(-rate |n|): q^{c+1}/(1+q), q
+    = e^{-rate}.
+    """
     first = math.exp(-rate * (c + 1))
     return tail_up(first / (1 + math.exp(-rate)))
 
 
 def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
-    """Upper bound on P[N > bound - width] for P[n] ∝ exp(-decay |n|) cut to [-bound, bound], 1 <=
-    width <= bound.
+    """Return an upper bound on P[N > bound - width] for P[n] ∝ exp(-decay |n|) cut to [-bound,
+    bound], 1 <= width <= bound.
 
     With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
     """
@@ -77,8 +83,8 @@ def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
 
 
 def laplace_total(decay: float, bound: int) -> float:
-    """1 + q - 2 q^{bound + 1}, as two sums from 0 and from 1 on: of little decay the terms would
-    cancel.
+    """Return 1 + q - 2 q^{bound + 1}, q = e^{-decay}, as two sums from 0 and from 1 on: of little
+    decay the terms would cancel.
     """
     q = math.exp(-decay)
     from_zero = -math.expm1(-decay * (bound + 1))
@@ -87,7 +93,8 @@ def laplace_total(decay: float, bound: int) -> float:
 
 
 def laplace_difference_tail(rate: float, c: int) -> float:
-    """P[N1 - N2 > c] for c >= 0: the tail of the law's convolution with itself.
+    """Return an upper bound on P[N1 - N2 > c] for c >= 0: the tail of the law's convolution with
+    itself.
 
     With q = e^{-rate} and s >= 0, P[N1 - N2 = s] = ((1-q)/(1+q))² q^s (s + (1+q²)/(1-q²)); summed
     over s > c.
@@ -105,17 +112,20 @@ def density(n: NDArray[np.float64], scale: float) -> NDArray[np.float64]: ...
 @overload
 def density(n: np.float64, scale: float) -> np.float64: ...
 def density(n: NDArray[np.float64] | np.float64, scale: float) -> NDArray[np.float64] | np.float64:
-    """The Gaussian weight exp(-n²/(2 scale²)); a square that overflows gives 0."""
+    """Return the Gaussian weight exp(-n²/(2 scale²)); a square that overflows gives 0."""
     with np.errstate(over="ignore"):
         weight: NDArray[np.float64] | np.float64 = np.exp(-((n / scale) ** 2) / 2)
     return weight
 
 
 def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any]:
-    """``gaussian_tail`` at as many integers from ``first`` >= 0 on, shape (number,)."""
+    """Return ``gaussian_tail`` at ``number`` consecutive integers from ``first`` >= 0 on, shape
+    (number,).
+    """
     from scipy.special import erfc
 
     def integral(x: Any) -> Any:
+        """Return the integral of exp(-n²/(2 scale²)) over n > x."""
         tail = erfc(x / (scale * math.sqrt(2)))
         return scale * math.sqrt(math.pi / 2) * tail
 
@@ -133,23 +143,24 @@ def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any
 
 
 def tails_up(tails: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """``tail_up`` of each."""
+    """Return ``tail_up`` of each probability of an array."""
     raised = np.clip(tails * (1 + TAIL_SLACK), 2.0**-1022, 1.0)
     return np.where(tails < 1, raised, 1.0)
 
 
 def unions(tails: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """``union`` of each."""
+    """Return ``union`` of each pair of a probability and a number of events."""
     with np.errstate(divide="ignore"):
         log_none = numbers * np.log1p(-tails)
         return tails_up(-np.expm1(log_none))
 
 
 def _half_sum(scale: float, c: int) -> float:
-    """Upper bound on the sum of exp(-n²/(2 scale²)) over n > c, c >= 0."""
+    """Return an upper bound on the sum of exp(-n²/(2 scale²)) over n > c, c >= 0."""
     from scipy.special import erfc
 
     def integral(x: float) -> float:
+        """Return the integral of exp(-n²/(2 scale²)) over n > x."""
         tail = float(erfc(x / (scale * math.sqrt(2))))
         return scale * math.sqrt(math.pi / 2) * tail
 
@@ -164,8 +175,8 @@ def _half_sum(scale: float, c: int) -> float:
 
 
 def theta(scale: float, offset: float = 0.0) -> float:
-    """The sum of exp(-(n+offset)²/(2 scale²)) over all integers n, by Poisson summation from scale
-    1 on.
+    """Return the sum of exp(-(n+offset)²/(2 scale²)) over all integers n, by Poisson summation from
+    scale 1 on.
     """
     if scale >= 1:
         damped = math.exp(-2 * (math.pi * scale) ** 2)
@@ -178,12 +189,12 @@ def theta(scale: float, offset: float = 0.0) -> float:
 
 
 def gaussian_tail(scale: float, c: int) -> float:
-    """P[N > c] for c >= 0 and P[N = n] ∝ exp(-n²/(2 scale²))."""
+    """Return an upper bound on P[N > c] for c >= 0 and P[N = n] ∝ exp(-n²/(2 scale²))."""
     return tail_up(_half_sum(scale, c) / theta(scale))
 
 
 def gaussian_difference_tail(scale: float, c: int) -> float:
-    """P[N1 - N2 > c] for c >= 0.
+    """Return an upper bound on P[N1 - N2 > c] for c >= 0 and P[N = n] ∝ exp(-n²/(2 scale²)).
 
     P[N1 - N2 = d] = exp(-d²/(4 scale²)) Σ_n exp(-(n + d/2)²/scale²) / Z²: a discrete Gaussian of
     scale √2·scale whose weights depend on the parity of d. From scale 3 on the two weights agree to
@@ -196,14 +207,14 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
         return tail_up(beyond / theta(scale) ** 2)
     d = np.arange(c + 1, c + 161, dtype=np.float64)
     weights = np.where(d % 2 == 0, theta(narrow), theta(narrow, 0.5))
-    kept = float((density(d, wide) * weights).sum())
-    rest = _half_sum(wide, c + 160) * theta(narrow)
-    return tail_up((kept + rest) / theta(scale) ** 2)
+    listed = float((density(d, wide) * weights).sum())
+    beyond = _half_sum(wide, c + 160) * theta(narrow)
+    return tail_up((listed + beyond) / theta(scale) ** 2)
 
 
 def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
-    """P[N > bound - width] for P[N = n] ∝ exp(-n²/(2 scale²)) cut to [-bound, bound]: its ``width``
-    outermost points.
+    """Return an upper bound on P[N > bound - width] for P[N = n] ∝ exp(-n²/(2 scale²)) cut to
+    [-bound, bound]: its ``width`` outermost points.
 
     Needs 1 <= width <= bound, and scale <= 2^48 as mechanisms do: beyond, differences cancel. From
     bound < scale on (a mass near 1) the excess may be larger than 1e-6.
@@ -220,7 +231,9 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
 
 
 def union(probability: float, n: int) -> float:
-    """1 - (1-p)^n: the probability that one of n independent events of probability p happens."""
+    """Return 1 - (1-p)^n, rounded up: the probability that one of n independent events of
+    probability p happens.
+    """
     if probability < 1:
         log_none = n * math.log1p(-probability)
         return tail_up(-math.expm1(log_none))

@@ -121,10 +121,12 @@ def probabilities(**arguments: ArrayLike) -> NDArray[np.float64]:
 
 
 def _are_nonnegative(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which values are finite and at least 0."""
     return np.isfinite(values) & (values >= 0)
 
 
 def _are_probabilities(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which values are in [0, 1)."""
     return (values >= 0) & (values < 1)
 
 
@@ -133,6 +135,9 @@ def _array(
     accept: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
     range_: str,
 ) -> NDArray[np.float64]:
+    """Return the one argument as an array of floats that ``accept`` accepts; ``range_`` says in
+    words what it accepts.
+    """
     ((name, value),) = arguments.items()
     try:
         values = np.asarray(value, dtype=float)
