@@ -263,7 +263,7 @@ def queries_affordable(
     def ask(
         n: int, name: str, accuracy: float, *, rough: bool = False, lower: bool = False
     ) -> Bound:
-        """The bound of a name on n queries; quick work is enough where it is rough."""
+        """Return the bound with this name on n queries; quick work is enough where it is rough."""
         if query.delta * n >= 1:
             return Bound(math.inf, budget.delta, math.inf, "none", "", ())
         return compose(

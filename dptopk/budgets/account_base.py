@@ -154,7 +154,9 @@ class Account(ABC):
 
     @contextmanager
     def _here(self) -> Iterator[None]:
-        """Hold the account's lock, in the process that the account belongs to."""
+        """Hold the account's lock, and refuse in any process but the one that the account belongs
+        to.
+        """
         if os.getpid() != self._pid:
             raise InvalidParameter(
                 "this account belongs to another process: a fork would be a second budget"

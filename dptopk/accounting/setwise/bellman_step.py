@@ -87,8 +87,8 @@ _geometry = lru_cache(maxsize=64)(_Geometry)
 
 
 def upper_step(values: Floats, steps: int, h: float) -> Floats:
-    """Upper bounds on step(H) at the nodes, from upper bounds on H at the nodes up to N on either
-    side.
+    """Return upper bounds on step(H) at the nodes, from upper bounds on H at these and N more nodes
+    on either side.
 
     Args:
         values: shape (..., n + 2N), upper bounds on a convex decreasing H, or on several, at

@@ -274,6 +274,7 @@ class SetwiseGame:
         """
 
         def log_constant(ranges: Mapping[float, int]) -> float:
+            """Return an upper bound on ln C for these ranges."""
             return log_chernoff_of(Charge(range_costs(ranges)), order)
 
         return log_constant

@@ -108,7 +108,7 @@ def law_of_weights(
 
 
 def _chance_of_larger(epsilon: float, a: float, b: float) -> float:
-    """The chance, rounded up, with which a coin rounds ε to b rather than to a, a < ε < b.
+    """Return the chance, rounded up, with which a coin rounds ε to b rather than to a, a < ε < b.
 
     It is the p of Lemma 3 (Theorem E), which solves e^{-ε} = (1 - p) e^{-a} + p e^{-b}. Differences
     and expm1 are within 36 roundoffs; 1 - p is exact to one more.
