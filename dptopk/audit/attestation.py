@@ -202,7 +202,9 @@ def attest(
     slack = validate.probability(allow_zero=False, slack=slack)
     most = validate.count(most=most)
     pairs = _neighbours(mechanism, world)
-    claimed = Claim.of(_stated_charge(mechanism, world) if claim is None else claim)
+    if claim is None:
+        claim = _stated_charge(mechanism, world)
+    claimed = Claim.of(claim)
     highest = math.exp(max(epsilon for epsilon, _ in claimed.points))
     # A mass that is missing of P and of Q changes δ by at most (1 + e^ε) times it.
     growth = 1 + Fraction(math.nextafter(highest, math.inf))

@@ -462,8 +462,16 @@ def _loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, floa
 def _excess(
     p: Counter[Answer], q: Counter[Answer], events: tuple[Event, Event], claimed: float
 ) -> float:
-    """By how many standard errors the losses of two events are farther apart than claimed."""
+    """Return by how many standard errors the losses of two events are farther apart than claimed.
+
+    Args:
+        p: answers drawn from P.
+        q: answers drawn from Q.
+        events: the event of the higher and that of the lower loss.
+        claimed: the claimed range of losses.
+    """
     drawn = (p.total(), q.total())
-    high, high_error = _loss(events[0].hits(p), events[0].hits(q), *drawn)
-    low, low_error = _loss(events[1].hits(p), events[1].hits(q), *drawn)
+    high_event, low_event = events
+    high, high_error = _loss(high_event.hits(p), high_event.hits(q), *drawn)
+    low, low_error = _loss(low_event.hits(p), low_event.hits(q), *drawn)
     return (high - low - claimed) / math.hypot(high_error, low_error)

@@ -162,11 +162,28 @@ def _read_cost(name: str, arguments: str, term: str) -> Cost:
         )
     parts = arguments.split(",")
     if cost_type is MultiDP:
-        pairs = [tuple(_number(number, term) for number in part.split(":")) for part in parts]
-        return MultiDP(pairs)  # type: ignore[arg-type]
+        return MultiDP([_pair(part, term) for part in parts])  # type: ignore[arg-type]
     if cost_type is PureDP and len(parts) == 2:
         cost_type = ApproxDP
     return cost_type(**_parameters(cost_type, parts, term))
+
+
+def _refusal(name: str | None, term: str, names: list[str]) -> InvalidParameter:
+    """Return the error for a parameter that is unknown or repeated, or that has no name after one
+    with a name (None).
+    """
+    if name:
+        reason = f"{name!r} is unknown or repeated"
+    else:
+        reason = "a parameter without a name after one with a name"
+    return InvalidParameter(
+        f"charge: {reason} in {term[:_SHOWN]!r}; the parameters are {', '.join(names)}"
+    )
+
+
+def _pair(text: str, term: str) -> tuple[float, ...]:
+    """Return the numbers of a pair "ε:δ"; ``MultiDP`` refuses other lengths."""
+    return tuple(_number(number, term) for number in text.split(":"))
 
 
 def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str, float]:
@@ -181,25 +198,23 @@ def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str,
         InvalidParameter: for unknown, repeated or missing parameters.
     """
     known = {field.name: field for field in fields(cost_type)}
+    names = list(known)
     parameters: dict[str, float] = {}
-    in_order = True
-    listed = ", ".join(known)
+    by_position = True  # until the first parameter with a name
     for place, part in enumerate(parts):
         match = _NAMED.fullmatch(part)
-        if match is None or place >= len(known):
+        if match is None or place >= len(names):
             raise InvalidParameter(
-                f"charge: cannot read the parameters of {term[:_SHOWN]!r}; they are {listed}"
+                f"charge: cannot read the parameters of {term[:_SHOWN]!r}; they are "
+                f"{', '.join(names)}"
             )
-        in_order = in_order and match["name"] is None
-        name = match["name"] or (list(known)[place] if in_order else "")
+        name = match["name"]
+        if name is not None:
+            by_position = False
+        elif by_position:
+            name = names[place]
         if name not in known or name in parameters:
-            if name:
-                reason = f"{name!r} is unknown or repeated"
-            else:
-                reason = "a parameter without a name after one with a name"
-            raise InvalidParameter(
-                f"charge: {reason} in {term[:_SHOWN]!r}; the parameters are {listed}"
-            )
+            raise _refusal(name, term, names)
         read = _whole_number if known[name].type == "int" else _number
         parameters[name] = read(match["value"], term)
     missing = [

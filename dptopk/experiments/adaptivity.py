@@ -57,7 +57,9 @@ def gaps(point: tuple[float, int]) -> dict[str, float | None]:
 def compute(settings: RunSettings) -> Table:
     """Return brackets of the relative gap in ε_g and in δ for each ε and k, a row each."""
     chosen = {0.1: (10, 30, 100), 1.0: (10, 25)} if settings.quick else COUNTS
-    points = [(epsilon, k) for epsilon, counts in chosen.items() for k in counts]
+    points: list[tuple[float, int]] = []
+    for epsilon, counts in chosen.items():
+        points += [(epsilon, k) for k in counts]
     data = table_of(gaps, points, settings)
     for side in ("lower", "upper"):
         ratio = data[f"epsilon_{side}"] / data["epsilon_batch"]

@@ -38,10 +38,13 @@ def bounds_of(text: str) -> dict[str, object]:
     and an upper bound on the optimum.
     """
     charge = Charge.parse(text)
-    published = {bound: compose(charge, delta=1e-6, bound=bound).epsilon for bound in BOUNDS}
+    row: dict[str, object] = {"charge": text}
+    for bound in BOUNDS:
+        row[bound] = compose(charge, delta=1e-6, bound=bound).epsilon
     optimum = compose(charge, delta=1e-6, bound="optimal_setwise")
-    bracket = {"lower": optimum.lower, "optimal_setwise": optimum.epsilon}
-    return {"charge": text} | published | bracket
+    row["lower"] = optimum.lower
+    row["optimal_setwise"] = optimum.epsilon
+    return row
 
 
 def compute(settings: RunSettings) -> Table:

@@ -141,6 +141,8 @@ def legend_below(canvas: Figure, axes: Axes, *, columns: int) -> None:
 
 
 def mark(axes: Axes, text: str, at: tuple[float, float], to: tuple[float, float]) -> None:
-    """Point at (x, y) with a text that stands at another (x, y), in data coordinates."""
+    """Draw a text at the point ``to`` with a line to the point ``at``; points are (x, y) in data
+    coordinates.
+    """
     arrow = {"arrowstyle": "-", "color": "#7F7F7F", "linewidth": 0.8}
     axes.annotate(text, xy=at, xytext=to, arrowprops=arrow, fontsize=8, ha="center", va="center")

@@ -107,6 +107,7 @@ class Box(CountingMechanism):
         power = self._side_power(sensitivity, labels)
 
         def draw(number: int) -> Array:
+            """Return the noise of a block of draws."""
             rng = seeded("side", number)
             side = sensitivity.linf / self.epsilon * rng.gamma(power + 1, size=(BLOCK_DRAWS, 1))
             noise: Array = np.floor(side * unit(number))

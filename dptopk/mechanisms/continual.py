@@ -207,13 +207,22 @@ class ContinualTopK:
                 user moves by more than the unit.
         """
         weights = np.array(strategy, dtype=np.int64)
-        user = self.participation
-        own = self.factorisation == "optimal" and unit == unit_of(user)
-        if not own or weights.shape != (self.days, self.days) or user.energy(weights) > unit**2:
+        if not self._may_have(weights, unit):
             raise InvalidParameter("state: its measurements are not those of such a mechanism")
         copy = replace(self)
         copy.__dict__["_measured"] = triangular(weights, unit)
         return copy
+
+    def _may_have(self, weights: Array, unit: int) -> bool:
+        """Return whether measurements with these weights, shape (rows, days), could be those of
+        this mechanism, so that its charge covers them.
+        """
+        user = self.participation
+        if self.factorisation != "optimal" or unit != unit_of(user):
+            return False
+        if weights.shape != (self.days, self.days):
+            return False
+        return user.energy(weights) <= unit**2
 
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
         """Return an upper bound on the standard deviation, in counts, of the noise of a total
@@ -364,9 +373,8 @@ class Stream:
         """Return the charge of all days together; the first answer states it, the others state
         none.
         """
-        return self.mechanism.charge(
-            self.sensitivity, labels=len(self.names) if self.public else None
-        )
+        labels = len(self.names) if self.public else None
+        return self.mechanism.charge(self.sensitivity, labels=labels)
 
     @property
     def _plan(self) -> Factorisation:
@@ -559,7 +567,8 @@ class Stream:
         a total could reveal whether another label, which is not shown, has occurred.
         """
         factors = self._plan.totals[self.day - 1]
-        rows = np.flatnonzero(factors * (self._plan.measured_on < self.day)).tolist()
+        used = (factors != 0) & (self._plan.measured_on < self.day)
+        rows = np.flatnonzero(used).tolist()
         measured = [(factors[row], self._numbers(row)) for row in rows]
         totals = np.zeros(len(self.names))
         for block in _blocks(totals.size):
@@ -788,7 +797,9 @@ def _is_within(day: StreamDay, labels: int) -> bool:
     places = day.rows
     if places.size != day.counts.size:
         return False
-    return not places.size or bool(places.min() >= 0 and places.max() < labels)
+    if not places.size:
+        return True
+    return bool(places.min() >= 0) and bool(places.max() < labels)
 
 
 def _days_from_plain(plain: Mapping[str, Any], measured_on: Array) -> list[StreamDay]:

@@ -6,7 +6,7 @@ import math
 from bisect import insort
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -180,9 +180,9 @@ class CountMLE(Mechanism):
         kind = "laplace" if isinstance(self.noise, KnownLaplace) else "normal"
         charge = self.charge(sensitivity, labels=k)
         squares = np.zeros(len(true))
-        for draw, (counts, there) in enumerate(zip(true, shown, strict=True)):
+        for draw, (counts, is_shown) in enumerate(zip(true, shown, strict=True)):
             noise = scene.standard.measured(kind, k, draw)
-            truth = counts[there]
+            truth = counts[is_shown]
             passes = self.passes(charge, sensitivity, len(truth))
             squares[draw] = self._square_error(truth, noise, sensitivity, passes)
         return squares
@@ -269,6 +269,7 @@ class CountMLE(Mechanism):
         sensitivity = histogram.sensitivity
         passes = validate.count(passes=passes)
         charge = self.repeated(sensitivity, len(rows), passes)
+        note = f"counts are means of {passes} measurements" if passes > 1 else ""
         written = replace(self, noise=self.noise.resolved(sensitivity, len(rows)))
         measured, mean = written.noise.measure_again(sensitivity, rows, rng, passes)
         return Release.drawn(
@@ -280,7 +281,7 @@ class CountMLE(Mechanism):
             measured=measured,
             counts=written.fit(mean, sensitivity, passes),
             measurement=written.noise.measurement(sensitivity, len(rows), whole=False),
-            note=f"counts are means of {passes} measurements" if passes > 1 else "",
+            note=note,
         )
 
 
@@ -326,38 +327,48 @@ def isotonic_median(values: Array) -> Array:
     >>> isotonic_median(np.array([3, 5, -2])).tolist()
     [4.0, 4.0, 0.0]
     """
-    blocks: list[tuple[float, int, list[int]]] = []  # value, sum, sorted members
+    blocks: list[_Block] = []
     for value in np.asarray(values).tolist():
-        block = (float(value), value, [value])
-        while blocks and blocks[-1][0] <= block[0]:
+        block = _Block(float(value), value, [value])
+        while blocks and blocks[-1].value <= block.value:
             block = _pool(blocks.pop(), block)
         blocks.append(block)
-    sizes = [len(members) for _, _, members in blocks]
-    fitted = np.repeat([value for value, _, _ in blocks], sizes)
+    sizes = [len(block.members) for block in blocks]
+    fitted = np.repeat([block.value for block in blocks], sizes)
     return np.maximum(fitted.astype(np.float64), 0.0)
 
 
-def _pool(
-    left: tuple[float, int, list[int]], right: tuple[float, int, list[int]]
-) -> tuple[float, int, list[int]]:
-    """Merge two neighbouring blocks of ``isotonic_median``: value, sum and sorted members.
+class _Block(NamedTuple):
+    """A block of successive counts that ``isotonic_median`` gives one value.
 
-    The lists of members are reused; the value is the mean clipped to the interval of medians.
+    Attributes:
+        value: the fitted value.
+        total: the sum of the members.
+        members: the noisy counts of the block, sorted.
     """
-    _, left_sum, left_members = left
-    _, right_sum, right_members = right
-    total = left_sum + right_sum
-    members = _merged(left_members, right_members)
+
+    value: float
+    total: int
+    members: list[int]
+
+
+def _pool(before: _Block, after: _Block) -> _Block:
+    """Merge two neighbouring blocks; the value is the mean, clipped to the interval of medians.
+
+    The lists of members are reused.
+    """
+    total = before.total + after.total
+    members = _merged(before.members, after.members)
     n = len(members)
     low = members[(n - 1) // 2]
     high = members[n // 2]
     value = min(max(total / n, float(low)), float(high))
-    return value, total, members
+    return _Block(value, total, members)
 
 
-def _merged(left: list[int], right: list[int]) -> list[int]:
+def _merged(first: list[int], second: list[int]) -> list[int]:
     """Return the members of two sorted lists, sorted; the longer list may be changed in place."""
-    small, large = sorted((left, right), key=len)
+    small, large = sorted((first, second), key=len)
     if len(small) >= 8:
         return sorted(large + small)
     for member in small:  # a few insertions are faster than a sort
@@ -372,6 +383,7 @@ def _most_passes(mechanism: CountMLE, charge: Charge, sensitivity: Sensitivity, 
     """
 
     def too_many(passes: int) -> bool:
+        """Return whether the charge does not include this many passes."""
         return not charge.includes(mechanism.repeated(sensitivity, rows, passes))
 
     return first_true(too_many, 2) - 1

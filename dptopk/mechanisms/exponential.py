@@ -151,6 +151,14 @@ def _checked(utilities: Utilities, size: int) -> Array:
     return array.astype(np.int64)
 
 
+def _python_number(value: float | np.generic) -> float:
+    """Return the Python value of a NumPy scalar, and any other value as it is."""
+    if isinstance(value, np.generic):
+        number: float = value.item()
+        return number
+    return value
+
+
 def _from_objects(array: Array) -> Array:
     """Return an array of Python numbers as int64 or float64, of the same shape, if that rounds
     none of them.
@@ -159,7 +167,7 @@ def _from_objects(array: Array) -> Array:
         InvalidParameter: for other objects, or integers that would be rounded.
     """
     listed = array.ravel().tolist()
-    values = [value.item() if isinstance(value, np.generic) else value for value in listed]
+    values = list(map(_python_number, listed))
     kinds = set(map(type, values))
     if not kinds <= {int, float, bool}:
         raise InvalidParameter("utilities must be real numbers, integers or floats")

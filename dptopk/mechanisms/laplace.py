@@ -18,7 +18,7 @@ from dptopk.mechanisms.samplers.noise import ExactNoise, laplace_law
 from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput
 from dptopk.mechanisms.thresholds import IndependentCounts, NoisyFloorMechanism
-from dptopk.mechanisms.user_total import as_one
+from dptopk.mechanisms.user_total import one_cost_is_less
 from dptopk.release.noise_laws import LaplaceNoise
 
 
@@ -52,7 +52,7 @@ class KnownLaplace(IndependentNoise):
         """Return one cost for each touched count, or one cost for a user's capped total, however
         it is split.
         """
-        if as_one(sensitivity, touched, self.epsilon):
+        if one_cost_is_less(sensitivity, touched, self.epsilon):
             return {self.cost(sensitivity, sensitivity.total(touched)): 1}
         return {self.cost(sensitivity): touched}
 
@@ -68,6 +68,7 @@ class KnownLaplace(IndependentNoise):
         pair = scene.noise("laplace", scene.sensitivity.linf / self.epsilon)
 
         def draw(number: int) -> Array:
+            """Return the noise of a block of draws."""
             plus, minus = np.floor(pair(number))
             noise: Array = plus - minus
             return noise

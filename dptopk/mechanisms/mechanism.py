@@ -214,20 +214,21 @@ class Mechanism(ABC):
         Raises:
             InvalidParameter: for parameters that the class does not take, or that are missing.
         """
-        fields_of_class = {part.name: part for part in fields(cls) if part.init}  # type: ignore[arg-type]
+        fields_of_class = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
         if not parameters.keys() <= fields_of_class.keys():
             raise InvalidParameter(
                 f"mechanism: {cls.__name__} takes {', '.join(sorted(fields_of_class))}"
             )
-        needed = {name for name, part in fields_of_class.items() if _has_no_default(part)}
-        if missing := sorted(needed - parameters.keys()):
+        needed = {name for name, field in fields_of_class.items() if _has_no_default(field)}
+        missing = sorted(needed - parameters.keys())
+        if missing:
             raise InvalidParameter(f"mechanism: {cls.__name__} needs {', '.join(missing)} too")
         return cls(**parameters)
 
 
-def _has_no_default(part: Field[Any]) -> bool:
+def _has_no_default(field: Field[Any]) -> bool:
     """Return whether a field of a dataclass must be given."""
-    return part.default is MISSING and part.default_factory is MISSING
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 class LabelsOnly(Mechanism):
@@ -469,7 +470,8 @@ def _labels_without_row(histogram: Histogram, size: int, bits: Bits) -> list[Any
     # If absent_label keeps its promise, all tries fail with a probability below e^-100.
     tries = 100 * (size + histogram.domain_size // (histogram.absent - size + 1))
     while len(names) < size:
-        name = histogram.named(int(bits.below(histogram.domain_size, 1)[0]))
+        (index,) = bits.below(histogram.domain_size, 1).tolist()
+        name = histogram.named(index)
         if identity(name) not in identities:
             identities.add(identity(name))
             names.append(name)

@@ -116,6 +116,7 @@ class PartitionSelection(FromData, LabelsOnly):
         noise = scene.shown_by
 
         def draw(number: int) -> tuple[Any, Any]:
+            """Return the chosen ranks and their noisy counts for a block of draws."""
             rng = seeded("tossed", number)
             bits = random_bits(rng)
             true_counts = scene.histogram.counts

@@ -130,17 +130,18 @@ class RoutedTopK(LabelsOnly):
     def simulate(self, scene: SimulationInput) -> Draw:
         """Simulate the choice with its probability, and the answer by the chosen mechanism."""
         chance = self.chance_at_once(scene.histogram)
-        whole = self.at_once.simulate(scene)
-        peeling = self.peeling.simulate(scene)
+        simulate_at_once = self.at_once.simulate(scene)
+        simulate_peeling = self.peeling.simulate(scene)
 
         def draw(number: int) -> tuple[Array, Array]:
+            """Return the chosen ranks, and zeros for counts, for a block of draws."""
             at_once = seeded("route", number).random(BLOCK_DRAWS) < chance
             if at_once.all():
-                return whole(number)
-            chosen, _ = peeling(number)
+                return simulate_at_once(number)
+            chosen, _ = simulate_peeling(number)
             if at_once.any():
-                drawn, _ = whole(number)
-                chosen[at_once] = drawn[at_once]
+                drawn_at_once, _ = simulate_at_once(number)
+                chosen[at_once] = drawn_at_once[at_once]
             return chosen, np.zeros(chosen.shape)
 
         return draw
@@ -190,7 +191,8 @@ class RoutedTopK(LabelsOnly):
             return True
         above = Fraction(self.margin(histogram)) - Fraction(self.threshold)
         scales = abs(above) * smaller_of(self.choice_epsilon) / Fraction(self.statistic_range)
-        side = int(Cells(self._side_weights(scales)).draw(1, bits)[0])
+        sides = Cells(self._side_weights(scales))
+        (side,) = sides.draw(1, bits).tolist()
         stays = side == 0
         return (above > 0) == stays
 
@@ -209,6 +211,7 @@ class RoutedTopK(LabelsOnly):
         """
 
         def weights(bits: int) -> list[int]:
+            """Return both weights in units of 2**-bits, each within 1."""
             (other_side,) = exp_units([scales.numerator], scales.denominator, bits)
             if self.delta:
                 return [1 << bits, other_side]
@@ -244,6 +247,7 @@ class RoutedTopK(LabelsOnly):
             return log_odds(
                 sequences, self.answer_epsilon / (2 * linf), math.ceil(scales * linf), doubt
             )
+        inclusion = gumbel_inclusion if self.delta else one_shot_inclusion
         most = _MOST_SCALES * self.statistic_range / self.choice_epsilon / self.answer_epsilon
         users = advantage(
             ranked,
@@ -251,7 +255,7 @@ class RoutedTopK(LabelsOnly):
             linf=linf,
             epsilon=self.answer_epsilon,
             scale=self._scale,
-            inclusion=gumbel_inclusion if self.delta else one_shot_inclusion,
+            inclusion=inclusion,
             most=min(most, 1e15),
         )
         return self.answer_epsilon * users
@@ -293,6 +297,7 @@ def _peeling_epsilon(k: int, epsilon: float, share: float, delta: float) -> floa
     """
 
     def charge(selection_epsilon: float) -> Charge:
+        """Return the charge of the choice and of k selections of this ε."""
         selection = BoundedRange(selection_epsilon)
         costs: dict[Cost, int] = {BoundedRange(share): 1}
         costs[selection] = costs.get(selection, 0) + k

@@ -83,6 +83,7 @@ def _capped_threshold(scale: float, sensitivity: Sensitivity, labels: int, delta
     """
 
     def chance_to_pass(count: int, threshold: int) -> float:
+        """Return P[count + noise > threshold], rounded up."""
         return gaussian_tail(scale, threshold - count)
 
     return fixed_threshold(chance_to_pass, sensitivity, labels, delta)

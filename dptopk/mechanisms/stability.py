@@ -79,9 +79,10 @@ class StabilityTopK(LabelsOnly):
         """
         per_count = TEST * self.epsilon / add_remove(sensitivity).linf
         above = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
-        # Utilities are sums of at most k + 2 thresholds.
-        most = self.k + 2
-        return checked_offset((sensitivity.linf + above) * most, "delta") // most
+        threshold = sensitivity.linf + above
+        # Utilities, which are sums of at most k + 2 thresholds, must fit 64 bits too.
+        checked_offset(threshold * (self.k + 2), "delta")
+        return threshold
 
     def simulate(self, scene: SimulationInput) -> Draw:
         """Simulate by seeded releases of the mechanism itself."""

@@ -152,14 +152,17 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
 
 
 def fixed_threshold(
-    alone: Callable[[int, int], float], sensitivity: Sensitivity, labels: int, delta: float
+    chance_to_pass: Callable[[int, int], float],
+    sensitivity: Sensitivity,
+    labels: int,
+    delta: float,
 ) -> int:
     """Return the smallest T >= linf at which some label that only one user has is released with
     probability at most delta, however that user's contribution is split over labels.
 
     Args:
-        alone: takes a count v and T; returns the probability that a label is released which one
-            user alone has, v times.
+        chance_to_pass: takes a count v and T; returns the probability that a label with this count,
+            which only one user has, is released.
         sensitivity: of the counts.
         labels: how many labels one user has at most.
         delta: in (0, 1).
@@ -167,12 +170,15 @@ def fixed_threshold(
     linf = sensitivity.linf
     splits = binds(sensitivity, labels)
 
-    def hidden(T: int) -> bool:
+    def suffices(T: int) -> bool:
+        """Return whether some label is released with probability at most delta at the threshold
+        T.
+        """
         if splits:
-            return shown_once(lambda v: alone(v, T), sensitivity, labels) <= delta
-        return union(alone(linf, T), labels) <= delta  # every label may have linf
+            return shown_once(lambda v: chance_to_pass(v, T), sensitivity, labels) <= delta
+        return union(chance_to_pass(linf, T), labels) <= delta  # every label may have linf
 
-    return first_offset(hidden, "delta", linf)
+    return first_offset(suffices, "delta", linf)
 
 
 @lru_cache(maxsize=1024)
@@ -363,9 +369,10 @@ class ThresholdedMechanism(FromData):
         """
         rank = self.floor_rank
         noise = self.counting.noise_of(self.moved(sensitivity), rank)
+        counted = None if rank is None else rank - 1
         return replace(
             noise,
-            counted=None if rank is None else rank - 1,
+            counted=counted,
             whole=True,
             threshold=self.threshold_offset(sensitivity),
             noisy_floor=rank is not None,
@@ -498,6 +505,7 @@ class CutMechanism(IndependentCounts):
             inside = inside * inside
 
         def tail(c: int) -> float:
+            """Return the bound at c >= 0."""
             if c >= bound * noises:
                 return 0.0
             return min(uncut(c) / inside, 0.5)

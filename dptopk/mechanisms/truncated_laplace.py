@@ -17,7 +17,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.mechanism import finite_l0
 from dptopk.mechanisms.thresholds import CutMechanism
-from dptopk.mechanisms.user_total import as_one, binds, shown_once
+from dptopk.mechanisms.user_total import binds, one_cost_is_less, shown_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class TruncatedLaplace(CutMechanism):
         """
         self.bound(sensitivity)
         labels = self.moving(sensitivity)
-        if not as_one(sensitivity, labels, self.epsilon):
+        if not one_cost_is_less(sensitivity, labels, self.epsilon):
             return Charge({PureDP(self.epsilon): labels}, delta=self.delta)
         epsilon = max(Fraction(self.epsilon), decimal(self.epsilon))
         together = epsilon * sensitivity.total(labels) / sensitivity.linf
@@ -126,7 +126,10 @@ def _chance_for_capped_total(
     """
 
     def too_large(steps: int) -> bool:
+        """Return whether a probability of steps·2^-20 would need more than delta."""
+
         def shown(v: int) -> float:
+            """Return the probability that a label which one user alone has, v times, is shown."""
             above = laplace_edge_mass(decay, v, bound)
             return above + steps * 2.0**-20 * _point_mass(decay, bound - v, bound)
 

@@ -111,6 +111,7 @@ class UnknownCentred(NoisyFloorMechanism):
         common = self.counting.float_common(replace(scene, sensitivity=moving), self.floor_rank)
 
         def draw(number: int) -> tuple[Array, Array]:
+            """Return the chosen ranks and their noisy counts for a block of draws."""
             chosen, values = passing(number)
             return chosen, values + common(number)
 

@@ -30,7 +30,7 @@ def binds(sensitivity: Sensitivity, touched: int) -> bool:
     return sensitivity.total(touched) < sensitivity.linf * touched
 
 
-def as_one(sensitivity: Sensitivity, touched: int, epsilon: float) -> bool:
+def one_cost_is_less(sensitivity: Sensitivity, touched: int, epsilon: float) -> bool:
     """Return whether one Laplace cost of a move by the user's total is likely to be less than
     ``touched`` costs of moves by linf.
 

@@ -65,6 +65,7 @@ class Passed:
 
         @cache
         def ends(y: int) -> tuple[int, int]:
+            """Return the ends of the interval of one shown value."""
             nearest = max(y, 1)
             above = first_true(lambda x: self.lower_tail(y, x) <= half, nearest)
             lowest = first_true(lambda x: self._may_be(y, x, half), 1, nearest)

@@ -233,8 +233,8 @@ class GaussianNoise(IndependentNoiseLaw):
 
     @property
     def std(self) -> float:
-        """Return the standard deviation without the cut; from 2 on it is at most the scale, which
-        is returned.
+        """Return an upper bound on the standard deviation without the cut: the scale if that is at
+        least 2, else the standard deviation itself, computed from the law.
         """
         if self.scale >= 2:
             return self.scale
@@ -317,6 +317,7 @@ class RoundedNormalNoise(NoiseLaw):
         """
 
         def chance(c: int) -> float:
+            """Return the union bound at c."""
             return min(special * self.difference(c), 1.0)
 
         return tails.smallest_offset(chance, delta, "delta")
@@ -387,6 +388,7 @@ def _box_offset(law: BoxNoise, special: int, delta: float) -> int:
     """Return ``law.floor_offset``, stored between calls."""
 
     def chance(c: int) -> float:
+        """Return the bound at c."""
         return box_tail(law.power, law.rate, law.step, special, c)
 
     return tails.smallest_offset(chance, delta, "delta")

@@ -150,7 +150,7 @@ def _rows_and_ranks(chosen: Array, answers: list[Release], k: int) -> Mismatches
         answers: the releases; their labels are the ranks as texts.
         k: how many labels are selected.
     """
-    released = [[int(str(label)) for label in answer.labels[:k]] for answer in answers]
+    released = [_ranks(answer, k) for answer in answers]
     simulated_rows = (chosen >= 0).sum(axis=1).astype(float)
     released_rows = np.array([float(len(ranks)) for ranks in released])
     yield from _alike("simulate", "rows", simulated_rows, released_rows, 0.1)
@@ -158,6 +158,11 @@ def _rows_and_ranks(chosen: Array, answers: list[Release], k: int) -> Mismatches
         released_means = np.array([np.mean(ranks) if ranks else -1.0 for ranks in released])
         simulated_means = np.where(simulated_rows > 0, _mean_rank(chosen), -1.0)
         yield from _alike("simulate", "mean rank", simulated_means, released_means, 0.15)
+
+
+def _ranks(answer: Release, k: int) -> list[int]:
+    """Return the ranks of the first k labels, which are the ranks as texts."""
+    return [int(str(label)) for label in answer.labels[:k]]
 
 
 def _falling(subject: Subject) -> Array:

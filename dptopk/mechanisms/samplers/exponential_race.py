@@ -237,9 +237,12 @@ class Race:
         return np.clip(head, LOWEST, -LOWEST, out=head)
 
     def _stop_score(self, origin: Level) -> float:
-        """Return rate·(level of the stop element - origin), between -1e300 and 1e300."""
+        """Return rate·(level of the stop element - origin), between -1e300 and 1e300; 0 stands for
+        the level if there is no stop element.
+        """
         largest = Fraction(10**300)
-        exact = self.rate * ((self.stop or Fraction(0)) - exact_level(origin))
+        level = Fraction(0) if self.stop is None else self.stop
+        exact = self.rate * (level - exact_level(origin))
         return float(max(min(exact, largest), -largest))
 
     def _scores(
@@ -321,6 +324,7 @@ class Race:
         clocks = [self._clock(arrivals, i) for i in range(arrivals.labels.size)]
 
         def compare(i: int, j: int) -> int:
+            """Return -1 if clock i rings before clock j, else 1."""
             return clocks[i].compare(clocks[j], self.rate, self.bits)
 
         return sorted(range(len(clocks)), key=cmp_to_key(compare))

@@ -126,7 +126,8 @@ def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
     while True:
         # e^{-rate·gap} = P[slack >= gap] for a geometric slack: draw its block, an answer that fits
         # the block's end, and then whether the slack within the block reaches the answer's gap.
-        first, last = blocks[int(cells.draw(1, bits)[0])]
+        (number,) = cells.draw(1, bits).tolist()
+        first, last = blocks[number]
         answer = answers.draw(last, bits)
         short = answers.gap(answer) - first
         if short <= 0 or _coin(partial(_in_block, rate, short, last - first + 1), bits):
@@ -179,6 +180,7 @@ def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
     """
 
     def units(known: int) -> int:
+        """Return an integer within 1 of 2**known times the probability."""
         with precise(int(known * 0.30103) + 12):
             scaled = chance() * (1 << known)
             return int(scaled.to_integral_value(ROUND_HALF_EVEN))  # less than 1 from the exact one
@@ -225,6 +227,7 @@ def _weights(
     unit = max(mass.adjusted() for mass in masses(10) if mass)
 
     def weights(bits: int) -> list[int]:
+        """Return the weights in units of 2**-bits, each within 1."""
         digits = int(bits * 0.30103) + 12
         with precise(digits):
             scale = Decimal(1 << bits).scaleb(-unit - 1)
@@ -300,6 +303,12 @@ class _Cuts:
         high = np.logaddexp.reduce(self.high[begin:])
         return float(low), float(high)
 
+    def log_weight(self, cut: int, ratio: float) -> float:
+        """Return the middle of the bounds of ``bracket(cut)`` when these are within a ratio."""
+        self.refine(ratio, cut)
+        low, high = self.bracket(cut)
+        return (low + high) / 2
+
     def refine(self, ratio: float, cut: int) -> None:
         """Halve blocks until the bounds of ``bracket(cut)`` are within this ratio.
 
@@ -327,9 +336,10 @@ def _blocks(answers: Answers, rate: float) -> list[tuple[int, int]]:
     """
     cuts = _Cuts(answers, rate, [])
     cuts.refine(_REFUSED, answers.lowest)
-    *firsts, end = cuts.at.tolist()
-    lasts = (cuts.at[1:] - 1).tolist()
-    return [*zip(firsts, lasts, strict=True), (end, end)]
+    firsts = cuts.at.tolist()
+    # A block ends before the next one begins; the last one is the highest gap.
+    lasts = [first - 1 for first in firsts[1:]] + firsts[-1:]
+    return list(zip(firsts, lasts, strict=True))
 
 
 def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
@@ -345,9 +355,7 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
     beyond = max(cut - answers.highest, 0)
     cut = min(max(cut, answers.lowest), answers.highest)
     cuts = _Cuts(answers, rate, [cut])
-    middles = []
-    for start in (answers.lowest, cut):
-        cuts.refine(math.exp(min(doubt, 1.0)), start)
-        low, high = cuts.bracket(start)
-        middles.append((low + high) / 2)
-    return float(min(middles[0] - middles[1] + rate * beyond, _LARGEST_ODDS))
+    ratio = math.exp(min(doubt, 1.0))
+    log_all = cuts.log_weight(answers.lowest, ratio)
+    log_beyond_cut = cuts.log_weight(cut, ratio)
+    return float(min(log_all - log_beyond_cut + rate * beyond, _LARGEST_ODDS))

@@ -125,7 +125,7 @@ class ExactNoise:
         return self._weights_of_blocks(bits, self.width_bits)
 
     def _weights_of_blocks(self, bits: int, width_bits: int) -> list[int]:
-        """The same for blocks of 2**width_bits integers."""
+        """Return ``weights`` for blocks of 2**width_bits integers."""
         width = 1 << width_bits
         units = bits + width_bits
         common = math.lcm(self.linear.denominator, self.square.denominator)
@@ -162,10 +162,10 @@ class ExactNoise:
 
     @cached_property
     def _numbers(self) -> Cells:
-        """Cells of one integer each, for a list of outcomes.
+        """Return the sampler of cells of one integer each, for sources that enumerate outcomes.
 
         Raises:
-            InvalidParameter: for a law with too many of them.
+            InvalidParameter: for a law with too many likely integers.
         """
         if self.scale > _LARGEST_LISTED:
             raise InvalidParameter(
@@ -176,8 +176,8 @@ class ExactNoise:
     def sample(self, size: int, bits: Bits) -> Ints:
         """Draw ``size`` independent integers, int64, shape (size,); the law is exact.
 
-        Where outcomes are listed, each integer has its probability by the formula; that blocks and
-        rejection have the same law is proven in docs/notes/exact-sampling.md.
+        A source that enumerates outcomes lists each integer with its probability by the formula;
+        that blocks and rejection have the same law is proven in docs/notes/exact-sampling.md.
 
         Args:
             size: number of draws.
@@ -245,6 +245,7 @@ class ExactNoise:
         """
 
         def exact(i: int) -> Fraction:
+            """Return the i-th exponent f(first + offset) - f(first), exactly."""
             return self.exponent(int(first[i] + offset[i])) - self.exponent(int(first[i]))
 
         slope = float(self.linear) + float(self.square) * (2.0 * first + offset)
@@ -290,7 +291,9 @@ def gaussian_law(scale: float, bound: int | None = None) -> ExactNoise:
 
 
 def _signed(cells: Ints) -> Ints:
-    """The integers 0, 1, -1, 2, -2, ... of the cells 0, 1, 2, 3, 4, ..."""
+    """Return the integers 0, 1, -1, 2, -2, ... for the cells 0, 1, 2, 3, 4, ..., in the shape of
+    ``cells``.
+    """
     sign = ((cells & 1) << 1) - 1
     return ((cells + 1) >> 1) * sign
 

@@ -45,7 +45,9 @@ class Participation:
 
     @property
     def active(self) -> Array:
-        """Return on how many days a user can have been active by each day, shape (days,)."""
+        """Return, for each day, the largest number of days up to it on which one user can have been
+        active, shape (days,).
+        """
         return np.minimum(np.arange(self.days) // self.apart + 1, self.most)
 
     def energy(self, strategy: Array) -> float:

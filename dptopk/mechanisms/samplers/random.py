@@ -119,12 +119,12 @@ class GeneratorBits(Bits):
 
 @cache
 def _secure_bytes() -> Callable[[int], bytes]:
-    """Return a cryptographically secure function of a number of bytes, OpenSSL's where there is
-    one.
+    """Return a function that takes n and returns n cryptographically secure random bytes: OpenSSL's
+    generator, or that of the operating system if Python has no OpenSSL.
     """
     try:
         from ssl import RAND_bytes
-    except ImportError:  # Python built without OpenSSL
+    except ImportError:
         return os.urandom
     return RAND_bytes
 

@@ -146,6 +146,7 @@ def _poisson_batch() -> Cells:
     """
 
     def weights(bits: int) -> list[int]:
+        """Return the weights in units of 2**-bits, rounded down."""
         units: list[int] = []
         weight = Fraction(math.factorial(_BATCH), _BATCH**_BATCH)
         # From 2·64 on the weights at least halve: all that is left is at most twice the next one.
@@ -197,8 +198,8 @@ def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
     origin = _origin(levels, need, few, crowds)
     unlisted = values.size + np.arange(few)
     least, arrivals = _watched(race, (levels, explicit, unlisted), need, origin)
-    arrivals, found = _explored(race, crowds, (least, arrivals), need, origin)
-    return first_labels(race, arrivals, found, need)
+    arrivals, crowd_rings = _explored(race, crowds, (least, arrivals), need, origin)
+    return first_labels(race, arrivals, crowd_rings, need)
 
 
 def _watched(
@@ -246,16 +247,16 @@ def _explored(
         (None if there are none).
     """
     least, arrivals = known
-    found: Arrivals | None = None
+    crowd_rings: Arrivals | None = None
     while crowds:
         rings = [crowd.explore(race, need, origin, least) for crowd in crowds]
         paired = zip(crowds, rings, strict=True)
         crowds = [crowd for crowd, ring in paired if ring is not None]
         new = [ring for ring in rings if ring is not None]
         if new:
-            earlier = [found] if found else []
-            least, arrivals, found = prune(arrivals, Arrivals.join(*earlier, *new), need)
-    return arrivals, found
+            earlier = [crowd_rings] if crowd_rings else []
+            least, arrivals, crowd_rings = prune(arrivals, Arrivals.join(*earlier, *new), need)
+    return arrivals, crowd_rings
 
 
 def _enumerated(values: Array, need: int, race: Race, absent: int) -> Ints:
@@ -301,13 +302,13 @@ def _entries(
 
 
 def prune(
-    arrivals: Arrivals, found: Arrivals | None, need: int
+    arrivals: Arrivals, crowd_rings: Arrivals | None, need: int
 ) -> tuple[float, Arrivals, Arrivals | None]:
     """Drop the clocks and rings that cannot be among the first ``need`` labels.
 
     Args:
         arrivals: clocks of different labels.
-        found: rings of crowds, in which a label may have rung repeatedly; or None.
+        crowd_rings: rings of crowds, in which a label may have rung repeatedly; or None.
         need: how many labels are to be selected.
 
     Returns:
@@ -315,19 +316,19 @@ def prune(
         clocks and the rings that may reach it.
     """
     certain = arrivals.score - arrivals.doubt
-    if found is not None:
+    if crowd_rings is not None:
         # A label is represented by the ring with the largest certain score.
-        least_scores = found.score - found.doubt
-        order = np.argsort(found.doubt - found.score)
-        _, earliest = np.unique(found.labels[order], return_index=True)
+        least_scores = crowd_rings.score - crowd_rings.doubt
+        order = np.argsort(crowd_rings.doubt - crowd_rings.score)
+        _, earliest = np.unique(crowd_rings.labels[order], return_index=True)
         certain = np.concatenate((certain, least_scores[order[earliest]]))
     if certain.size < need:
-        return -math.inf, arrivals, found
+        return -math.inf, arrivals, crowd_rings
     if certain.size == need:
-        return float(certain.min()), arrivals, found
+        return float(certain.min()), arrivals, crowd_rings
     place = certain.size - need
     least = float(np.partition(certain, place)[place])
-    reaching = _reaching(found, least) if found else None
+    reaching = _reaching(crowd_rings, least) if crowd_rings else None
     return least, _reaching(arrivals, least), reaching
 
 
@@ -336,12 +337,12 @@ def _reaching(arrivals: Arrivals, least: float) -> Arrivals:
     return arrivals.take(arrivals.score + arrivals.doubt >= least)
 
 
-def first_labels(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) -> Ints:
+def first_labels(race: Race, arrivals: Arrivals, crowd_rings: Arrivals | None, need: int) -> Ints:
     """Return the first ``need`` different labels among the clocks and the crowds' rings, in the
     exact order in which they ring; int64, shape (need,).
     """
     own = arrivals.labels.size
-    arrivals = Arrivals.join(arrivals, found) if found else arrivals
+    arrivals = Arrivals.join(arrivals, crowd_rings) if crowd_rings else arrivals
     order = race.exact_order(arrivals)
     labels = arrivals.labels[order]
     # Only the first ring of a crowd's label counts; later ones repeat it.
@@ -396,8 +397,10 @@ def gumbel_top_k(
     rate = selection_rate(epsilon, linf)
     if stop is not None:
         stop = stop if isinstance(stop, Fraction) else Fraction(_validate.finite(stop=stop))
-    available = values.size + absent + (stop is not None)
-    if stop is None and k > available:
+    available = values.size + absent
+    if stop is not None:
+        available += 1
+    elif k > available:
         raise InvalidParameter(f"k must be at most the number of labels, got {k}")
     labels = _select(values, min(k, available), Race(rate, stop, bits), absent)
     stops = np.flatnonzero(labels == STOP)
@@ -442,7 +445,8 @@ def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits
     _validate.positive(rate=rate)
     if rate < _LEAST_RATE:
         raise InvalidParameter(f"rate must be at least 1e-290, got {rate}")
-    return int(_select(values, 1, Race(Fraction(rate), None, bits), 0)[0])
+    (index,) = _select(values, 1, Race(Fraction(rate), None, bits), 0).tolist()
+    return int(index)
 
 
 def _as_values(**arguments: npt.ArrayLike) -> Array:

@@ -143,6 +143,7 @@ def noisy_largest(scene: SimulationInput, noise: Noise) -> Draw:
     labels = len(scene.counts)
 
     def draw(number: int) -> tuple[Array, Array]:
+        """Return the chosen ranks and their noisy counts for a block of draws."""
         drawn = noise(number)[:, :labels]
         return largest(scene.counts + drawn, scene.k)
 
@@ -172,6 +173,7 @@ def largest_above(
     present = counts[:slots] > 0
 
     def draw(number: int) -> tuple[Array, Array]:
+        """Return the chosen ranks and their noisy counts for a block of draws."""
         drawn = noise(number)
         values = counts[:slots] + drawn[:, :slots]
         floor_noise = 0.0 if floor_rank is None else drawn[:, -1:]
@@ -199,6 +201,7 @@ def released(mechanism: HistogramMechanism, scene: SimulationInput) -> Draw:
 
     @lru_cache(maxsize=1)
     def draw(number: int) -> tuple[Array, Array]:
+        """Return the released ranks, and zeros for counts, for a block of draws."""
         rng = seeded("released", number)
         answers = [mechanism.release(scene.histogram, rng) for _ in range(BLOCK_DRAWS)]
         chosen = np.array([answer.labels for answer in answers], dtype=np.int64)
@@ -216,6 +219,7 @@ def at_once(answers: Answers, rate: float) -> Draw:
     ends, chances = _slacks(answers, rate)
 
     def draw(number: int) -> tuple[Array, Array]:
+        """Return the chosen ranks, and zeros for counts, for a block of draws."""
         rng = seeded("at once", number)
         bits = random_bits(rng)
         slacks = rng.choice(ends, size=BLOCK_DRAWS, p=chances)
