@@ -98,12 +98,12 @@ class Box(CountingMechanism):
         law = side_law(self._side_power(sensitivity, labels), smaller_of(self.epsilon))
         return box_noise(law, sensitivity.linf, size, bits)
 
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate the noise as U_i - U_0, with uniform U on [0, side] and a Gamma law of the
         side.
         """
-        sensitivity = scene.sensitivity
-        unit = scene.noise("uniform", 1.0)
+        sensitivity = inputs.sensitivity
+        unit = inputs.noise("uniform", 1.0)
         power = self._side_power(sensitivity, labels)
 
         def draw(number: int) -> Array:

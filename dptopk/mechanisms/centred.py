@@ -138,18 +138,18 @@ class Centred(CountingMechanism):
         own = self.noise.draw_noise(sensitivity, size, bits)
         return own + self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
 
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate (Z_i + Y)/b: an own Z for each count and one Y for all counts of a draw."""
-        own = self.noise.float_noise(scene, labels)
-        common = self.float_common(scene, labels)
+        own = self.noise.float_noise(inputs, labels)
+        common = self.float_common(inputs, labels)
         return lambda number: own(number) / self.centre.denominator + common(number)
 
-    def float_common(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_common(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate Y/b: a function of the number of a block of draws that returns float64, shape
         (draws, 1).
         """
-        once = replace(scene, standard=Standard(0, of="common"))
-        common = self.shared(scene.sensitivity, labels).float_noise(once, labels)
+        once = replace(inputs, standard=Standard(0, of="common"))
+        common = self.shared(inputs.sensitivity, labels).float_noise(once, labels)
         return lambda number: common(number) / self.centre.denominator
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:

@@ -167,21 +167,21 @@ class CountMLE(Mechanism):
             return isotonic_least_squares(measured)
         return isotonic_median(measured)
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Refuse to simulate a selection, because the ranking is an input."""
         raise InvalidParameter("CountMLE selects no labels: it counts those of a ranking")
 
-    def recount_error(self, true: Array, shown: Array, scene: SimulationInput) -> Array:
+    def recount_error(self, true: Array, shown: Array, inputs: SimulationInput) -> Array:
         """Return the simulated sum of squared errors of the fitted counts, measured as often as
         the charge of k counts allows, float64, shape (draws,).
         """
-        k = scene.k
-        sensitivity = scene.sensitivity
+        k = inputs.k
+        sensitivity = inputs.sensitivity
         kind = "laplace" if isinstance(self.noise, KnownLaplace) else "normal"
         charge = self.charge(sensitivity, labels=k)
         squares = np.zeros(len(true))
         for draw, (counts, is_shown) in enumerate(zip(true, shown, strict=True)):
-            noise = scene.standard.measured(kind, k, draw)
+            noise = inputs.standard.measured(kind, k, draw)
             truth = counts[is_shown]
             passes = self.passes(charge, sensitivity, len(truth))
             squares[draw] = self._square_error(truth, noise, sensitivity, passes)

@@ -48,10 +48,10 @@ class Exponential(PublicSelection):
         add_remove(sensitivity)
         return Charge({BoundedRange(self.epsilon): 1})
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the label with the largest count plus Gumbel noise."""
-        noise = scene.noise("gumbel", self.utility_range / self.epsilon)
-        return noisy_largest(replace(scene, k=1), noise)
+        noise = inputs.noise("gumbel", self.utility_range / self.epsilon)
+        return noisy_largest(replace(inputs, k=1), noise)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """Return the standard deviation of the Gumbel noise on a utility."""

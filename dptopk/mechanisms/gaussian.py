@@ -90,9 +90,9 @@ class KnownGaussian(IndependentNoise):
         """
         return gaussian_law(self.spread(sensitivity), bound)
 
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate the noise by rounded normal variables."""
-        normal = scene.noise("normal", self.spread(scene.sensitivity))
+        normal = inputs.noise("normal", self.spread(inputs.sensitivity))
         return lambda number: np.rint(normal(number))
 
     def law(self, sensitivity: Sensitivity) -> GaussianNoise:

@@ -76,9 +76,9 @@ class GaussianCounts(CountingMechanism):
         """Draw the noise of ``size`` counts in steps of 1/2, int64, shape (size,)."""
         return self.noise(sensitivity, max(size, 1)).draw_noise(sensitivity, size, bits)
 
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate the noise on ``labels`` counts, as ``Centred.float_noise`` does."""
-        return self.noise(scene.sensitivity, max(labels, 1)).float_noise(scene, labels)
+        return self.noise(inputs.sensitivity, max(labels, 1)).float_noise(inputs, labels)
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
         """Return the rows' noisy counts, multiples of 1/2 in the order of the rows, float64, shape

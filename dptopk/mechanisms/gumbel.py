@@ -76,11 +76,11 @@ class _Selections(LabelsOnly):
         scaled = self.epsilon * gap / sensitivity.linf
         return 1 / (1 + math.exp(min(scaled, 700.0)))
 
-    def float_noise(self, scene: SimulationInput) -> Noise:
+    def float_noise(self, inputs: SimulationInput) -> Noise:
         """Simulate Gumbel noise of the scale linf/epsilon: a function of the number of a block of
         draws.
         """
-        return scene.noise("gumbel", scene.sensitivity.linf / self.epsilon)
+        return inputs.noise("gumbel", inputs.sensitivity.linf / self.epsilon)
 
     def _cost(self, linf: int, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
         """Return the charge of a number of selections or of clocks, as ``charge_as`` says.
@@ -135,9 +135,9 @@ class KnownGumbel(_Selections, PublicSelection):
         """
         return self._cost(add_remove(sensitivity).linf, self.k, sensitivity.l0)
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest count plus Gumbel noise."""
-        return noisy_largest(scene, self.float_noise(scene))
+        return noisy_largest(inputs, self.float_noise(inputs))
 
     def rows(self, histogram: Histogram, bits: Bits) -> Ints:
         """Draw the indices of k rows, in the order of selection."""
@@ -216,13 +216,13 @@ class UnknownGumbel(TopSlots, _Selections):
         offset = self.threshold_offset(sensitivity)
         return offset + math.ceil(sensitivity.linf / self.epsilon * odds)
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest count plus Gumbel noise, up to
         the draw of ⊥.
         """
-        noise = self.float_noise(scene)
-        offset = self.threshold_offset(scene.sensitivity)
-        return largest_above(scene, noise, self.floor_rank, offset)
+        noise = self.float_noise(inputs)
+        offset = self.threshold_offset(inputs.sensitivity)
+        return largest_above(inputs, noise, self.floor_rank, offset)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Draw the selections; the answer may be shorter than k, even empty, where labels are few

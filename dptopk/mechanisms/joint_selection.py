@@ -59,10 +59,10 @@ class AtOnce(JointSelection):
     #: Takes the ranked labels and k; returns the possible answers with their gaps.
     answers: ClassVar[Callable[..., Answers]]
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate by drawing answers of the mechanism, with the slack drawn in floating point."""
-        answers = type(self).answers(Ranked(scene.histogram.counts, 0), self.k)
-        return at_once(answers, self.epsilon / (2 * scene.sensitivity.linf))
+        answers = type(self).answers(Ranked(inputs.histogram.counts, 0), self.k)
+        return at_once(answers, self.epsilon / (2 * inputs.sensitivity.linf))
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw the indices of k rows."""

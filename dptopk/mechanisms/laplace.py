@@ -63,9 +63,9 @@ class KnownLaplace(IndependentNoise):
         rate(self.epsilon, sensitivity)  # refuses a scale that cannot be drawn
         return laplace_law(self.epsilon, sensitivity.linf, bound)
 
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate the noise by differences of two geometric variables."""
-        pair = scene.noise("laplace", scene.sensitivity.linf / self.epsilon)
+        pair = inputs.noise("laplace", inputs.sensitivity.linf / self.epsilon)
 
         def draw(number: int) -> Array:
             """Return the noise of a block of draws."""

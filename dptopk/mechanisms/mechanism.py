@@ -74,12 +74,12 @@ class Mechanism(ABC):
         """Draw the answer; the charge of the release is the part of ``charge`` that was used."""
 
     @abstractmethod
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of labels from known counts in floating point: for plans, never
         for releases.
 
         Args:
-            scene: the known counts, k, the sensitivity and the standard noise to scale.
+            inputs: the known counts, k, the sensitivity and the standard noise to scale.
 
         Returns:
             A function that takes the number of a block of draws and returns two arrays of shape
@@ -165,18 +165,18 @@ class Mechanism(ABC):
         """
         return {"labels": released}
 
-    def recount_error(self, true: Array, shown: Array, scene: SimulationInput) -> Array:
+    def recount_error(self, true: Array, shown: Array, inputs: SimulationInput) -> Array:
         """Return the simulated sum of squared errors of the counts measured after a selection.
 
         Args:
             true: true counts of the selected labels, shape (draws, k).
             shown: whether a label was selected at each place, bool, of the same shape.
-            scene: the inputs of the simulation.
+            inputs: the known counts, k, the sensitivity and the standard noise.
 
         Returns:
             An estimate for each draw, float64, shape (draws,).
         """
-        deviation = self.count_noise(scene.sensitivity, labels=scene.k)
+        deviation = self.count_noise(inputs.sensitivity, labels=inputs.k)
         if deviation is None:
             raise InvalidParameter(f"{type(self).__name__} releases no counts")
         errors: Array = shown.sum(axis=1) * deviation**2
@@ -450,10 +450,8 @@ def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any,
             labels, the labels of the rows among them.
     """
     rows = len(histogram)
-    if histogram.listed:
-        return tuple(histogram.label_at(index) for index in indices.tolist())
     missing = int((indices >= rows).sum())
-    if not missing:
+    if histogram.listed or not missing:
         return tuple(histogram.label_at(index) for index in indices.tolist())
     unlisted = iter(_labels_without_row(histogram, missing, bits))
     labels: list[Any] = []
@@ -499,7 +497,7 @@ class CountingMechanism(Mechanism):
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
 
     @abstractmethod
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Return the noise on the counts of ``labels`` labels for a simulation, in floating
         point: a function of the number of a block of draws.
         """
@@ -536,9 +534,9 @@ class CountingMechanism(Mechanism):
         """
         return self.noise_of(sensitivity, labels).std
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest noisy counts."""
-        return noisy_largest(scene, self.float_noise(scene, len(scene.counts)))
+        return noisy_largest(inputs, self.float_noise(inputs, len(inputs.counts)))
 
     @final
     def selection_noise(self, sensitivity: Sensitivity) -> float:

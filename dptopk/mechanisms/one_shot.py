@@ -58,10 +58,10 @@ class OneShotTopK(JointSelection):
         chances: Array = np.exp(np.minimum(scaled, 0.0))
         return chances
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest count plus exponential noise."""
-        noise = scene.noise("exponential", self.selection_noise(scene.sensitivity))
-        return noisy_largest(scene, noise)
+        noise = inputs.noise("exponential", self.selection_noise(inputs.sensitivity))
+        return noisy_largest(inputs, noise)
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw the indices of k rows, the largest noisy count first."""

@@ -108,26 +108,28 @@ class PartitionSelection(FromData, LabelsOnly):
         level = int(np.argmax(self.chances(sensitivity).shown >= probability))
         return (level - 1) * sensitivity.linf + 1
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the coins, and of the labels that they show select the k with the largest noisy
         counts, or any k if no counts are released.
         """
-        counts = scene.counts
-        noise = scene.shown_by
+        counts = inputs.counts
+        noise = inputs.shown_by
 
         def draw(number: int) -> tuple[Any, Any]:
             """Return the chosen ranks and their noisy counts for a block of draws."""
             rng = seeded("tossed", number)
             bits = random_bits(rng)
-            true_counts = scene.histogram.counts
-            tosses = [self.tossed(scene.sensitivity, true_counts, bits) for _ in range(BLOCK_DRAWS)]
+            true_counts = inputs.histogram.counts
+            tosses = [
+                self.tossed(inputs.sensitivity, true_counts, bits) for _ in range(BLOCK_DRAWS)
+            ]
             shown = np.array(tosses)
             if noise is None:
                 values = rng.random(shown.shape)
             else:
                 values = counts + noise(number)[:, : len(counts)]
             values = np.where(shown, values, -np.inf)
-            order = np.argsort(-values, axis=1)[:, : min(scene.k, len(counts))]
+            order = np.argsort(-values, axis=1)[:, : min(inputs.k, len(counts))]
             passed = np.take_along_axis(shown, order, axis=1)
             return np.where(passed, order, -1), np.take_along_axis(values, order, axis=1)
 

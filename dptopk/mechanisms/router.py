@@ -127,11 +127,11 @@ class RoutedTopK(LabelsOnly):
             {PureDP(self.answer_epsilon): 1, PureDP(self.choice_epsilon): 1}, adaptive=True
         )
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the choice with its probability, and the answer by the chosen mechanism."""
-        chance = self.chance_at_once(scene.histogram)
-        simulate_at_once = self.at_once.simulate(scene)
-        simulate_peeling = self.peeling.simulate(scene)
+        chance = self.chance_at_once(inputs.histogram)
+        simulate_at_once = self.at_once.simulate(inputs)
+        simulate_peeling = self.peeling.simulate(inputs)
 
         def draw(number: int) -> tuple[Array, Array]:
             """Return the chosen ranks, and zeros for counts, for a block of draws."""

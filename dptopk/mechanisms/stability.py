@@ -84,9 +84,9 @@ class StabilityTopK(LabelsOnly):
         checked_offset(threshold * (self.k + 2), "delta")
         return threshold
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate by seeded releases of the mechanism itself."""
-        return released(self, scene)
+        return released(self, inputs)
 
     def check(self, histogram: Histogram) -> None:
         """Raise the error that ``release`` would raise for this histogram, without drawing

@@ -312,20 +312,20 @@ class ThresholdedMechanism(FromData):
         """
         return self.counting.swap_chance(sensitivity, gap)
 
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Return the noise on ``labels`` counts, the floor's among them, for a simulation: a
         function of the number of a block of draws.
         """
-        return self.counting.float_noise(scene, labels)
+        return self.counting.float_noise(inputs, labels)
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest noisy counts above the
         threshold.
         """
-        offset = self.threshold_offset(scene.sensitivity)
-        chance = self.at_threshold(scene.sensitivity)
-        noise = self.float_noise(scene, len(scene.counts))
-        return largest_above(scene, noise, self.floor_rank, offset, chance)
+        offset = self.threshold_offset(inputs.sensitivity)
+        chance = self.at_threshold(inputs.sensitivity)
+        noise = self.float_noise(inputs, len(inputs.counts))
+        return largest_above(inputs, noise, self.floor_rank, offset, chance)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """Return the lead over the floor at which a true count is released with at least this
@@ -528,10 +528,10 @@ class CutMechanism(IndependentCounts):
         law = replace(self.counting.law(sensitivity), bound=self.bound(sensitivity))
         return replace(uncut, noise=law)
 
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate the cut noise by moving what is outside [-T, T] to its ends."""
-        uncut = super().float_noise(scene, labels)
-        bound = self.bound(scene.sensitivity)
+        uncut = super().float_noise(inputs, labels)
+        bound = self.bound(inputs.sensitivity)
         return lambda number: np.clip(uncut(number), -bound, bound)
 
 

@@ -63,11 +63,11 @@ class UnknownBox(NoisyFloorMechanism):
         """
         return self.counting.law(sensitivity, self.floor_rank).floor_offset(special, self.delta)
 
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate the noise of d_bar + 1 counts that are measured together, on ``labels`` of
         them.
         """
-        return self.counting.float_noise(scene, self.floor_rank)
+        return self.counting.float_noise(inputs, self.floor_rank)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
         """Return a function of c >= 0: an upper bound on P[N1 - N2 > c] for the noises of floor

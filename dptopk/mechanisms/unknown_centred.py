@@ -97,18 +97,18 @@ class UnknownCentred(NoisyFloorMechanism):
         divisor = self.divisor
         return lambda c: law.difference(divisor * (c + 1) - 1)
 
-    def float_noise(self, scene: SimulationInput, labels: int) -> Noise:
+    def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate Z/b alone; Y does not change what passes and is added afterwards."""
-        own = self.noise.float_noise(scene, labels)
+        own = self.noise.float_noise(inputs, labels)
         return lambda number: own(number) / self.divisor
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest noisy counts above the
         threshold, and their counts with one Y for all.
         """
-        passing = super().simulate(scene)
-        moving = self.moved(scene.sensitivity)
-        common = self.counting.float_common(replace(scene, sensitivity=moving), self.floor_rank)
+        passing = super().simulate(inputs)
+        moving = self.moved(inputs.sensitivity)
+        common = self.counting.float_common(replace(inputs, sensitivity=moving), self.floor_rank)
 
         def draw(number: int) -> tuple[Array, Array]:
             """Return the chosen ranks and their noisy counts for a block of draws."""

@@ -102,12 +102,12 @@ class WeightedGaussian(FromData, LabelsOnly):
         above = smallest_offset(lambda c: gaussian_tail(scale, c), 1 - probability, "probability")
         return self.threshold_offset(sensitivity) + 1 + above
 
-    def simulate(self, scene: SimulationInput) -> Draw:
+    def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest noisy sums above the
         threshold.
         """
-        noise = scene.noise("normal", self.scale(scene.sensitivity))
-        return largest_above(scene, noise, None, self.threshold_offset(scene.sensitivity))
+        noise = inputs.noise("normal", self.scale(inputs.sensitivity))
+        return largest_above(inputs, noise, None, self.threshold_offset(inputs.sensitivity))
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Release the labels above the threshold, in the order of their noisy sums, ties in label

@@ -120,9 +120,9 @@ def simulated(subject: Subject) -> Mismatches:
     """
     counts = _falling(subject)
     k = min(int(getattr(subject.mechanism, "k", 4)), len(counts))  # four where there is no k
-    scene = SimulationInput(k, counts.astype(float), subject.sensitivity, Standard(len(counts)))
+    inputs = SimulationInput(k, counts.astype(float), subject.sensitivity, Standard(len(counts)))
     try:
-        draw = subject.mechanism.simulate(scene)
+        draw = subject.mechanism.simulate(inputs)
     except InvalidParameter:  # the mechanism counts a given ranking and selects nothing
         return
     chosen, values = map(np.concatenate, zip(*map(draw, range(BLOCKS)), strict=True))

@@ -138,20 +138,20 @@ def largest(values: Array, k: int) -> tuple[Array, Array]:
     return np.where(np.isfinite(values), chosen, -1), values
 
 
-def noisy_largest(scene: SimulationInput, noise: Noise) -> Draw:
+def noisy_largest(inputs: SimulationInput, noise: Noise) -> Draw:
     """Return the simulated selection of the k labels with the largest noisy counts."""
-    labels = len(scene.counts)
+    labels = len(inputs.counts)
 
     def draw(number: int) -> tuple[Array, Array]:
         """Return the chosen ranks and their noisy counts for a block of draws."""
         drawn = noise(number)[:, :labels]
-        return largest(scene.counts + drawn, scene.k)
+        return largest(inputs.counts + drawn, inputs.k)
 
     return draw
 
 
 def largest_above(
-    scene: SimulationInput,
+    inputs: SimulationInput,
     noise: Noise,
     floor_rank: int | None,
     offset: int,
@@ -161,13 +161,13 @@ def largest_above(
     the floor by more than an offset.
 
     Args:
-        scene: k and the counts.
+        inputs: k and the counts.
         noise: the noise on the counts and, last, on the floor.
         floor_rank: the rank of the count that is the floor; None: the floor is 0, without noise.
         offset: how far above the floor the threshold is.
         at_threshold: the probability with which a count of exactly the threshold passes.
     """
-    counts = scene.counts
+    counts = inputs.counts
     slots = len(counts) if floor_rank is None else min(floor_rank - 1, len(counts))
     floor = counts[slots] if slots < len(counts) else 0.0
     present = counts[:slots] > 0
@@ -182,7 +182,7 @@ def largest_above(
         if at_threshold:
             coins = seeded("at threshold", slots).random(above.shape)
             passed |= (above == 0) & (coins < at_threshold)
-        return largest(np.where(passed & present, values, -np.inf), scene.k)
+        return largest(np.where(passed & present, values, -np.inf), inputs.k)
 
     return draw
 
@@ -194,7 +194,7 @@ class HistogramMechanism(Protocol):
         """Draw one answer from the histogram."""
 
 
-def released(mechanism: HistogramMechanism, scene: SimulationInput) -> Draw:
+def released(mechanism: HistogramMechanism, inputs: SimulationInput) -> Draw:
     """Return simulated selections that are seeded releases of the mechanism itself, for a public
     domain of ranks.
     """
@@ -203,7 +203,7 @@ def released(mechanism: HistogramMechanism, scene: SimulationInput) -> Draw:
     def draw(number: int) -> tuple[Array, Array]:
         """Return the released ranks, and zeros for counts, for a block of draws."""
         rng = seeded("released", number)
-        answers = [mechanism.release(scene.histogram, rng) for _ in range(BLOCK_DRAWS)]
+        answers = [mechanism.release(inputs.histogram, rng) for _ in range(BLOCK_DRAWS)]
         chosen = np.array([answer.labels for answer in answers], dtype=np.int64)
         return chosen, np.zeros(chosen.shape)
 
