@@ -38,6 +38,7 @@ from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.best_design import plan_topk
 from dptopk.planning.topk_plan import joined
 
+Array = np.ndarray[Any, Any]
 MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted
 ENOUGH = 2e-3  # the search for the total ends when so small a share of ε is left
 
@@ -281,25 +282,52 @@ def divide(
     plain = tuple(_plain(query) for query in queries)
     each = [_design(query, epsilon / math.sqrt(asks), delta / (2 * asks)) for query in plain]
     designs = [replace(design, query=query) for design, query in zip(each, queries, strict=True)]
-    prices = np.array([design.price for design in designs])
-    noise = np.array([design.std(1.0) for design in designs])
-    weights = np.array([query.weight for query in queries])
-    least = np.array(
-        [_least(design, query.accuracy) for design, query in zip(designs, queries, strict=True)]
-    )
-    fixed = np.array(
-        [_least(design, query.locked) for design, query in zip(designs, queries, strict=True)]
-    )
-
-    def scales(total: float) -> list[float]:
-        return [float(s) for s in _program(prices, weights * noise, least, fixed, total)]
-
-    needed = float(prices @ np.maximum(least, fixed) ** 2) * (1 + 1e-6)
-    if not (fixed == 0).any():
+    wanted = _Wanted.of(designs)
+    if not (wanted.fixed == 0).any():
         raise InvalidParameter("queries: all are locked, so there is nothing to divide")
-    scaled = _largest(designs, scales, budget, max(2 * needed, epsilon**2 / 50), needed, effort)
-
+    start = max(2 * wanted.needed, epsilon**2 / 50)
+    scaled = _largest(designs, wanted.scales, budget, start, wanted.needed, effort)
     return _divided(designs, scaled, _even(tuple(each), budget, effort), budget)
+
+
+@dataclass(frozen=True, eq=False)
+class _Wanted:
+    """The convex program of some designs; all float64, shape (queries,).
+
+    Attributes:
+        prices: of each, the ρ that the scale 1 costs.
+        errors: its weighted deviation at the scale 1.
+        least: the scale of the accuracy that is asked for; 0 where none is.
+        fixed: the scale that is locked; 0 where none is.
+    """
+
+    prices: Array
+    errors: Array
+    least: Array
+    fixed: Array
+
+    @classmethod
+    def of(cls, designs: Sequence[_Design]) -> _Wanted:
+        """That of these designs and what their queries ask for."""
+        queries = [design.query for design in designs]
+        errors = [design.query.weight * design.std(1.0) for design in designs]
+        pairs = list(zip(designs, queries, strict=True))
+        return cls(
+            prices=np.array([design.price for design in designs]),
+            errors=np.array(errors),
+            least=np.array([_least(design, query.accuracy) for design, query in pairs]),
+            fixed=np.array([_least(design, query.locked) for design, query in pairs]),
+        )
+
+    @property
+    def needed(self) -> float:
+        """What the wanted accuracies and locks cost, a little more."""
+        return float(self.prices @ np.maximum(self.least, self.fixed) ** 2) * (1 + 1e-6)
+
+    def scales(self, total: float) -> list[float]:
+        """The optimum for a total."""
+        found = _program(self.prices, self.errors, self.least, self.fixed, total)
+        return [float(scale) for scale in found]
 
 
 def _plain(query: BudgetItem) -> BudgetItem:
@@ -389,12 +417,10 @@ def _largest(
     bound = "best"
     for _ in range(60):
         tried = scales(total)
-        charge = Charge.join(*(design.charge(s) for design, s in zip(designs, tried, strict=True)))
-        composition = _composed(charge, budget.delta, bound, effort)
-        epsilon, bound = (
-            composition.epsilon,
-            composition.name if math.isfinite(composition.epsilon) else "best",
-        )
+        charges = [design.charge(scale) for design, scale in zip(designs, tried, strict=True)]
+        composition = _composed(Charge.join(*charges), budget.delta, bound, effort)
+        epsilon = composition.epsilon
+        bound = composition.name if math.isfinite(epsilon) else "best"
         if epsilon <= budget.epsilon:
             low = total
             found = tried
@@ -404,17 +430,31 @@ def _largest(
             high = total
             if high - needed <= ENOUGH * needed:
                 break
-        if 0 < epsilon < math.inf:
-            guess = total * (budget.epsilon * (1 - ENOUGH / 2) / epsilon) ** 2
-        else:
-            guess = total / 4
-        inside = low < guess < high and (found or high < math.inf or guess > low)
-        total = guess if inside else (low + high) / 2 if high < math.inf else 2 * total
+        total = _next_total(total, epsilon / budget.epsilon, low, high, tried=bool(found))
     if not found:
         raise InvalidParameter(
             "the requested accuracies and locks, or the thresholds, cost more than the total"
         )
     return found
+
+
+def _next_total(total: float, over: float, low: float, high: float, *, tried: bool) -> float:
+    """The total to try next: the guess by ε, where that is inside the bracket, else its middle or
+    twice as much.
+
+    Args:
+        total: the last one.
+        over: ε there over that of the budget.
+        low: a total that is within the budget, if one was tried, else the least.
+        high: one that is not; inf where none was seen.
+        tried: whether ``low`` was seen to be within the budget.
+    """
+    guess = total / 4
+    if 0 < over < math.inf:
+        guess = total * ((1 - ENOUGH / 2) / over) ** 2
+    if low < guess < high and (tried or high < math.inf or guess > low):
+        return guess
+    return (low + high) / 2 if high < math.inf else 2 * total
 
 
 def _composed(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound:

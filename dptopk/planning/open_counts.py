@@ -156,13 +156,13 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
     before = _drawn_before(most, rng)
     after = seen - _noise(mechanism, rng)
     tried = np.concatenate((before, after))
+    tried = tried[np.argsort(tried[:, 0], kind="stable")]
     log_prior = _log_prior(tried, most)
     log_look = _log_look(seen - tried, mechanism.epsilon)
     log_weight = log_prior + log_look - np.logaddexp(log_prior, log_look)
-    tried, log_weight = tried[order := np.argsort(tried[:, 0], kind="stable")], log_weight[order]
     below = np.exp(log_weight - log_weight.max()).cumsum()
-    rows = np.searchsorted(below, below[-1] * (np.arange(number) + 0.5) / number)
-    return tried[rows]
+    middles = (np.arange(number) + 0.5) / number
+    return tried[np.searchsorted(below, below[-1] * middles)]
 
 
 def _drawn_before(most: float, rng: np.random.Generator) -> Array:
@@ -180,15 +180,19 @@ def _log_prior(counts: Array, most: float) -> Array:
     above, below = -np.diff(logs, axis=1).T
     mean = np.maximum(counts[:, 0], 0.0)
     falling = (above >= 0) & (below >= 0) & (counts > 0).all(axis=1) & (mean <= most)
-    of_mean = -np.log(mean + SMALL) - math.log(math.log((most + SMALL) / SMALL))
-    of_kth = -above / OVER_KTH - math.log(OVER_KTH)
+    log_mean = -np.log(mean + SMALL) - math.log(math.log((most + SMALL) / SMALL))
+    log_kth = -above / OVER_KTH - math.log(OVER_KTH) - logs[:, 1]
+    log_last = _log_fall(np.maximum(below, 0.0)) - logs[:, 2]
+    return np.where(falling, log_mean + log_kth + log_last, -np.inf)
+
+
+def _log_fall(fall: Array) -> Array:
+    """The log density of how far the logarithm falls from rank k to the last rank."""
     scale = OVER_LAST / 2
-    fallen = np.maximum(below, 0.0)
-    gamma = fallen / scale**2 * np.exp(-fallen / scale)
-    ending = np.exp(-fallen / ENDS) / ENDS
-    of_last = np.log((1 - 1 / TAIL) * gamma + ending / TAIL)
-    density: Array = of_mean + of_kth + of_last - logs[:, 1] - logs[:, 2]
-    return np.where(falling, density, -np.inf)
+    gamma = fall / scale**2 * np.exp(-fall / scale)
+    ending = np.exp(-fall / ENDS) / ENDS
+    log_density: Array = np.log((1 - 1 / TAIL) * gamma + ending / TAIL)
+    return log_density
 
 
 def _log_look(noise: Array, epsilon: float) -> Array:

@@ -47,16 +47,23 @@ def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
     """
     rng = np.random.default_rng(SEED)
     drawn = _likely_users(noisy, scale, FINER * len(counts), rng)
-    mean, _, last = counts.T[:, :, None]
-    fewest_pairs = k * (mean + (FACTORS[-1] - 1) * last)
-    of_users = np.maximum(mean / np.maximum(drawn.sum(axis=1), LEAST), 1.0)
-    of_pairs = np.maximum(fewest_pairs / np.maximum(drawn @ TYPICAL, LEAST), 1.0)
-    lacking = of_users * of_pairs  # how many times more would be needed, shape (shapes, drawn)
-    order = rng.random(lacking.shape)
-    places = np.lexsort((order, lacking), axis=1)[:, 0]
-    at_least = np.maximum(of_users[np.arange(len(counts)), places], 1.0)
-    together: Array = drawn[places] * at_least[:, None]
+    of_users, of_pairs = _lacking(drawn, k, counts)
+    order = rng.random(of_users.shape)
+    places = np.lexsort((order, of_users * of_pairs), axis=1)[:, :1]
+    more = np.take_along_axis(of_users, places, axis=1)
+    together: Array = drawn[places[:, 0]] * more
     return together
+
+
+def _lacking(drawn: Array, k: int, counts: Array) -> tuple[Array, Array]:
+    """Return how many times more users, and pairs of a user and a label, each shape of the counts
+    needs than are drawn, at least 1, shape (shapes, drawn) both.
+    """
+    mean, _, last = counts.T[:, :, None]
+    pairs = k * (mean + (FACTORS[-1] - 1) * last)
+    of_users = mean / np.maximum(drawn.sum(axis=1), LEAST)
+    of_pairs = pairs / np.maximum(drawn @ TYPICAL, LEAST)
+    return np.maximum(of_users, 1.0), np.maximum(of_pairs, 1.0)
 
 
 def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Generator) -> Array:

@@ -119,17 +119,22 @@ def losses(scene: Scene, ways: list[Way]) -> Array:
         scene: what is known of the data.
         ways: which ways are compared.
     """
-    sources = {(way.find, way.cap): way for way in ways}
-    seen_by = {source: scene.seen(way) for source, way in sources.items()}
-    seen = [seen_by[way.find, way.cap] for way in ways]
+    seen = _seen_by_each(scene, ways)
     found = np.array([_found(scene, *each) for each in zip(ways, seen, strict=True)])
     shown = _shown(scene, ways, found)
     noise = np.array([deviation(way, scene.k, scene.budget, scene.linf) for way in ways])
     cut = np.array([cut_off(scene, *each) for each in zip(ways, seen, shown, strict=True)])
     rows = np.minimum(shown @ scene.drawn.sizes, 1.0)
-    each_loss = rows * np.hypot(noise[:, None], cut) + _missed(scene, shown)
-    mean: Array = each_loss.mean(axis=1)
+    on_each = rows * np.hypot(noise[:, None], cut) + _missed(scene, shown)
+    mean: Array = on_each.mean(axis=1)
     return mean
+
+
+def _seen_by_each(scene: Scene, ways: list[Way]) -> list[Array]:
+    """``Scene.seen`` of each way: one array for all that look at the same sums or counts."""
+    alike = {(way.find, way.cap): way for way in ways}
+    seen = {source: scene.seen(way) for source, way in alike.items()}
+    return [seen[way.find, way.cap] for way in ways]
 
 
 def _missed(scene: Scene, shown: Array) -> Array:
