@@ -17,6 +17,7 @@ import argparse
 import math
 import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -62,27 +63,41 @@ def all_users(text: Path, baskets: Path | None) -> dict[str, Users]:
     return found
 
 
+@dataclass(frozen=True)
+class PeerScales:
+    """The peer's noise: the deviation of that on weights, the threshold, the ε of a selection."""
+
+    sigma: float
+    threshold: float
+    each: float
+
+
+def peer_scales(k: int, share: float) -> PeerScales:
+    """A share of μ² finds labels, half of δ is for the threshold."""
+    half = BUDGET.delta / 2
+    mu = math.sqrt(share) * gaussian_mu(epsilon=BUDGET.epsilon, delta=half)
+    sigma = 1 / mu
+    sizes = np.arange(1, LARGEST + 1)
+    one_of = -np.expm1(np.log1p(-half) / sizes)
+    passing = 1 / np.sqrt(sizes) + sigma * norm.isf(one_of)
+    return PeerScales(sigma, float(np.max(passing)), _each(k, mu, half))
+
+
 def weighted_then_peel(users: Users, k: int, share: float, rng: np.random.Generator) -> list[str]:
-    """The peer: a share of μ² finds labels, half of δ is for the threshold."""
-    mu, half = (
-        math.sqrt(share) * gaussian_mu(epsilon=BUDGET.epsilon, delta=BUDGET.delta / 2),
-        BUDGET.delta / 2,
-    )
-    each = _each(k, mu, half)
-    sizes, sigma = np.arange(1, LARGEST + 1), 1 / mu
-    threshold = float(
-        np.max(1 / np.sqrt(sizes) + sigma * norm.isf(-np.expm1(np.log1p(-half) / sizes)))
-    )
+    """The peer."""
+    scales = peer_scales(k, share)
     weights: Counter[str] = Counter()
     for words in users:
         chosen = words if len(words) <= LARGEST else list(rng.choice(words, LARGEST, replace=False))
         for word in chosen:
             weights[word] += 1 / math.sqrt(len(chosen))
     found = [
-        word for word, weight in weights.items() if weight + rng.normal(scale=sigma) > threshold
+        word
+        for word, weight in weights.items()
+        if weight + rng.normal(scale=scales.sigma) > scales.threshold
     ]
     counts = Counter(word for words in users for word in words)
-    noisy = {word: counts[word] + rng.gumbel(scale=1 / each) for word in found}
+    noisy = {word: counts[word] + rng.gumbel(scale=1 / scales.each) for word in found}
     return sorted(noisy, key=noisy.__getitem__, reverse=True)[:k]
 
 

@@ -1,7 +1,7 @@
 (* What each theorem rests on: "Closed under the global context" says on nothing. The reals of Coq's
    standard library have axioms of their own, which only Reals.v uses, and suprema those of classical
    logic, which only Supremum.v and Recursion.v use besides. *)
-From dptopk Require Import Game Rounds Setwise Groups Cell Basic Failing Pairs Union Pool
+From dptopk Require Import Game Rounds Setwise Groups Cell Basic Failing Pairs Charges Union Pool
   Slot Optimum Countable Laplace Release Worlds Supremum Recursion Reals.
 Print Assumptions every_play_delta.
 Print Assumptions failing_step.
@@ -18,6 +18,10 @@ Print Assumptions failures.
 Print Assumptions failures_beside_profiles.
 Print Assumptions pairs_in_any_order.
 Print Assumptions pairs_with_failures.
+Print Assumptions charge_of_copies.
+Print Assumptions charge_with_failures.
+Print Assumptions a_play_has_its_charge.
+Print Assumptions charges_compose.
 Print Assumptions union_of_filters.
 Print Assumptions one_pool.
 Print Assumptions slot_pairing.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 PROOFS = Path(__file__).parent.parent / "proofs"
 ORDER = (
-    "Game", "Rounds", "Setwise", "Groups", "Cell", "Basic", "Failing", "Pairs", "Union", "Pool",
+    "Game", "Rounds", "Setwise", "Groups", "Cell", "Basic", "Failing", "Pairs", "Charges", "Union", "Pool",
     "Optimum", "Slot", "Countable", "Laplace", "Release", "Worlds", "Supremum", "Recursion",
     "Reals", "Assumptions",
 )  # fmt: skip

@@ -258,6 +258,13 @@ SMALL_COSTS = {
 }
 
 
+# What the means of concentrated costs cost where they are charged beside the variances, and not.
+CONCENTRATED = {
+    "cdp-best": "100*CDP(0.01, 0.1)",
+    "cdp-before": "100*ZCDP(0.005, xi=0.005)",
+}
+
+
 def _small_costs() -> Iterator[Number]:
     """Theorem H: many small costs by one Gaussian."""
     for name, (text, conversion) in SMALL_COSTS.items():
@@ -268,6 +275,10 @@ def _small_costs() -> Iterator[Number]:
 
             how = f'dptopk compose "{text}" --delta 1e-6' + (f" --bound {bound}" if bound else "")
             yield Number(f"{name}-{column}", by, 4, how, "upper")
+
+    for name, text in CONCENTRATED.items():
+        how = f'dptopk compose "{text}" --delta 1e-6'
+        yield Number(name, lambda text=text: composed(text, None).epsilon, 4, how, "upper")
 
     def attained() -> float:
         return float(gaussian_epsilon(1.0, delta=DELTA))
@@ -439,6 +450,24 @@ SENTENCES = {
 MILLISECONDS = {"µs": 1e-3, "ms": 1.0, "s": 1e3}
 
 
+SIZES = {"ten": 10, "twentyfive": 25, "fifty": 50}
+# Rows and columns of docs/notes/domain-default.md.
+DEFAULT_TABLES = {
+    "lines": "lines",
+    "days": "plane days",
+    "packages": "packages",
+    "synsets": "synsets",
+    "entries": "entries",
+}
+DEFAULT_WAYS = ("shipped", "median", "labels", "best", "half")
+
+
+def spread_cell(page: str, row: str, column: int, place: int) -> float:
+    """The mean, or the deviation beside it, of a cell of a page."""
+    (line,) = re.findall(rf"^\| {re.escape(row)} \|.*$", page, re.MULTILINE)
+    return float(line.strip("| ").split(" | ")[column].split(" ± ")[place])
+
+
 def _measured() -> Iterator[Number]:
     def page(name: str) -> str:
         return (DOCS / "notes" / f"{name}.md").read_text(encoding="utf-8")
@@ -460,7 +489,7 @@ def _measured() -> Iterator[Number]:
         yield Number(name, partial(cell, source, row, column), digits, how, tolerance=rounding)
     for users, (word, k), (way, column) in product(
         ("lines", "baskets", "planes"),
-        {"ten": 10, "twentyfive": 25, "fifty": 50}.items(),
+        SIZES.items(),
         DOMAIN.items(),
     ):
 
@@ -473,20 +502,6 @@ def _measured() -> Iterator[Number]:
             2,
             f"docs/notes/domain.md, {users} | {k}, in per cent",
         )
-    for users, (word, k), (column, way), (place, end) in product(
-        ("lines", "planes"),
-        {"ten": 10, "twentyfive": 25, "fifty": 50}.items(),
-        enumerate(("shipped", "best", "half"), start=2),
-        enumerate(("", "-spread")),
-    ):
-
-        def spread(row: str = f"{users} | {k}", column: int = column, place: int = place) -> float:
-            pattern = rf"^\| {re.escape(row)} \|.*$"
-            (line,) = re.findall(pattern, page("domain-default"), re.MULTILINE)
-            return float(line.strip("| ").split(" | ")[column].split(" ± ")[place])
-
-        how = f"docs/notes/domain-default.md, {users} | {k}"
-        yield Number(f"default-{users}-{word}-{way}{end}", spread, 2, how)
     for name, (source, pattern) in SENTENCES.items():
         digits = {
             "domain-ahead": 0,
@@ -497,6 +512,25 @@ def _measured() -> Iterator[Number]:
         yield Number(
             name, partial(sentence, source, pattern), digits.get(name, 1), f"docs/notes/{source}.md"
         )
+
+
+def _default() -> Iterator[Number]:
+    """The default on events, with spread."""
+    page = (DOCS / "notes" / "domain-default.md").read_text(encoding="utf-8")
+    for users, row in DEFAULT_TABLES.items():
+        (size,) = re.findall(rf"^\| {row} \| (\d+) \| \d+ \| ([\d.]+), ", page, re.MULTILINE)
+        how = f"docs/notes/domain-default.md, {row}"
+        yield Number(f"default-{users}-users", partial(float, size[0]), 0, how)
+        yield Number(f"default-{users}-mean", partial(float, size[1]), 1, how)
+    for (users, row), (word, k), (column, way) in product(
+        DEFAULT_TABLES.items(), SIZES.items(), enumerate(DEFAULT_WAYS, start=2)
+    ):
+        how = f"docs/notes/domain-default.md, {row} | {k}"
+        for place, end in enumerate(("", "-spread")):
+            if way == "median" and end:
+                continue
+            cell_of = partial(spread_cell, page, f"{row} | {k}", column, place)
+            yield Number(f"default-{users}-{word}-{way}{end}", cell_of, 2, how)
 
 
 def _four_ranges(ranges: list[int], step: Callable, rounding: float) -> float:
@@ -549,6 +583,7 @@ def numbers() -> list[Number]:
         *_small_costs(),
     ]
     found += _measured()
+    found += _default()
     gauss, one, look = Charge({GaussianDP(0.01): 1}), Budget(1.0, DELTA), "the example of the text"
     small = -math.expm1(-1.0)
     found += [
