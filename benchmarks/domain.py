@@ -18,6 +18,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -72,15 +73,15 @@ class PeerScales:
     each: float
 
 
-def peer_scales(k: int, share: float) -> PeerScales:
+def peer_scales(k: int, share: float, budget: Budget = BUDGET) -> PeerScales:
     """A share of μ² finds labels, half of δ is for the threshold."""
-    half = BUDGET.delta / 2
-    mu = math.sqrt(share) * gaussian_mu(epsilon=BUDGET.epsilon, delta=half)
+    half = budget.delta / 2
+    mu = math.sqrt(share) * gaussian_mu(epsilon=budget.epsilon, delta=half)
     sigma = 1 / mu
     sizes = np.arange(1, LARGEST + 1)
     one_of = -np.expm1(np.log1p(-half) / sizes)
     passing = 1 / np.sqrt(sizes) + sigma * norm.isf(one_of)
-    return PeerScales(sigma, float(np.max(passing)), _each(k, mu, half))
+    return PeerScales(sigma, float(np.max(passing)), _each(k, mu, Budget(budget.epsilon, half)))
 
 
 def weighted_then_peel(users: Users, k: int, share: float, rng: np.random.Generator) -> list[str]:
@@ -101,16 +102,12 @@ def weighted_then_peel(users: Users, k: int, share: float, rng: np.random.Genera
     return sorted(noisy, key=noisy.__getitem__, reverse=True)[:k]
 
 
-_EACH: dict[tuple[int, float], float] = {}
-
-
-def _each(k: int, mu: float, delta: float) -> float:
-    if (k, mu) not in _EACH:
-        _EACH[k, mu] = calibrate(
-            lambda each: Charge({GaussianDP(mu): 1, BoundedRange(each): k}, adaptive=True),
-            Budget(BUDGET.epsilon, delta),
-        )
-    return _EACH[k, mu]
+@cache
+def _each(k: int, mu: float, budget: Budget) -> float:
+    """The ε of each selection beside a Gaussian."""
+    return calibrate(
+        lambda each: Charge({GaussianDP(mu): 1, BoundedRange(each): k}, adaptive=True), budget
+    )
 
 
 def capped(users: Users, cap: int | None, rng: np.random.Generator) -> Histogram:

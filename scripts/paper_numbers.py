@@ -459,6 +459,12 @@ DEFAULT_TABLES = {
     "synsets": "synsets",
     "entries": "entries",
 }
+# At ε = 1, or at 0.1 for more users.
+DEFAULT_SIZES = {
+    "few": {"ten": "1, 10", "twentyfive": "1, 25", "fifty": "1, 50"},
+    "many": {"twentyfive": "0.1, 25", "hundred": "0.1, 100", "many": "0.1, 250"},
+}
+FEW = ("lines", "days")
 DEFAULT_WAYS = ("shipped", "median", "labels", "best", "half")
 
 
@@ -522,15 +528,14 @@ def _default() -> Iterator[Number]:
         how = f"docs/notes/domain-default.md, {row}"
         yield Number(f"default-{users}-users", partial(float, size[0]), 0, how)
         yield Number(f"default-{users}-mean", partial(float, size[1]), 1, how)
-    for (users, row), (word, k), (column, way) in product(
-        DEFAULT_TABLES.items(), SIZES.items(), enumerate(DEFAULT_WAYS, start=2)
+    for (users, row), (column, way) in product(
+        DEFAULT_TABLES.items(), enumerate(DEFAULT_WAYS, start=2)
     ):
-        how = f"docs/notes/domain-default.md, {row} | {k}"
-        for place, end in enumerate(("", "-spread")):
-            if way == "median" and end:
-                continue
-            cell_of = partial(spread_cell, page, f"{row} | {k}", column, place)
-            yield Number(f"default-{users}-{word}-{way}{end}", cell_of, 2, how)
+        for word, k in DEFAULT_SIZES["few" if users in FEW else "many"].items():
+            how = f"docs/notes/domain-default.md, {row} | {k}"
+            for place, end in enumerate(("",) if way == "median" else ("", "-spread")):
+                cell_of = partial(spread_cell, page, f"{row} | {k}", column, place)
+                yield Number(f"default-{users}-{word}-{way}{end}", cell_of, 2, how)
 
 
 def _four_ranges(ranges: list[int], step: Callable, rounding: float) -> float:
