@@ -42,7 +42,8 @@ Missed = dict[str, np.ndarray]
 TEXT = """# The default on events, with spread
 
 This note supports the claim of how the default compares with the best published way to find labels. Made by
-`make measure WHAT=domain_default ARGS="{arguments}"` at δ = 10⁻⁶, labels unknown, {runs} runs, with version {version} of this repository.
+`make measure WHAT=domain_default ARGS="{arguments}"` at δ = 10⁻⁶, labels unknown, {runs} runs, with the package as of commit
+{version}.
 
 A number is the per cent of the true top k's counts that an answer misses: mean ± standard deviation of one answer. *Default* is
 `Session.from_events(table, user=, item=, budget=).top_k(k)` with nothing chosen: labels *with* counts and error bars; its median is beside it. *Labels only* is the
@@ -158,8 +159,9 @@ def _spread(one: np.ndarray) -> str:
 def all_events(text: Path) -> Iterator[tuple[str, Events]]:
     """The tables by name, each made when it is its turn."""
     lines = text.read_text(encoding="utf-8").lower().splitlines()
-    words = [(user, word) for user, line in enumerate(lines) for word in set(WORD.findall(line))]
-    frame = pd.DataFrame(words, columns=["user", "item"])
+    words = [(user, sorted(set(WORD.findall(line)))) for user, line in enumerate(lines)]
+    rows = [(user, word) for user, found in words for word in found]
+    frame = pd.DataFrame(rows, columns=["user", "item"])
     coded = {column: pd.factorize(frame[column])[0] for column in frame}
     yield "lines", Events(pd.DataFrame(coded))
     for name, place in TABLES.items():
@@ -189,7 +191,7 @@ def main() -> None:
             rows.append(row(name, budget.epsilon, k, missed))
             print(rows[-1], flush=True)
     described = subprocess.run(
-        ["git", "describe", "--always"],  # noqa: S607
+        ["git", "log", "-1", "--format=%h of %cs", "--", "dptopk"],  # noqa: S607
         check=True,
         capture_output=True,
         text=True,
