@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from functools import cache, partial
 from itertools import product
+from operator import lt, sub
 from pathlib import Path
 
 import numpy as np
@@ -536,6 +537,32 @@ def _default() -> Iterator[Number]:
             for place, end in enumerate(("",) if way == "median" else ("", "-spread")):
                 cell_of = partial(spread_cell, page, f"{row} | {k}", column, place)
                 yield Number(f"default-{users}-{word}-{way}{end}", cell_of, 2, how)
+    yield from _default_beside_peer(page)
+
+
+def _default_beside_peer(page: str) -> Iterator[Number]:
+    """In words: by how much and how often the default's labels are behind the peer's."""
+
+    def means(column: int) -> list[float]:
+        return [
+            spread_cell(page, f"{row} | {k}", column, 0)
+            for users, row in DEFAULT_TABLES.items()
+            for k in DEFAULT_SIZES["few" if users in FEW else "many"].values()
+        ]
+
+    def places(way: str) -> list[float]:
+        return means(2 + DEFAULT_WAYS.index(way))
+
+    def behind() -> float:
+        return max(map(sub, places("labels"), places("best")))
+
+    def before_half() -> float:
+        return float(sum(map(lt, places("labels"), places("half"))))
+
+    how = "docs/notes/domain-default.md, of the means shown"
+    yield Number("default-behind", behind, 2, how)
+    yield Number("default-before-half", before_half, 0, how)
+    yield Number("default-rows", lambda: float(len(places("half"))), 0, how)
 
 
 def _four_ranges(ranges: list[int], step: Callable, rounding: float) -> float:
