@@ -5,7 +5,7 @@ docs/notes/domain-default.md.
 
 The peer is that of benchmarks/domain.py. Here is what a user gets who chooses nothing:
 ``Session.from_events(table, user=, item=, budget=).top_k(k)``. The tables are the lines of Macbeth
-and those of REPORT in benchmarks/tables.py at which nobody looks when defaults are chosen.
+and those of REPORT in benchmarks/tables.py, to which no default is fitted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TABLES = {
     "synsets": "synset, word",
     "entries": "entry, word",
 }
-# Of tables of more users than this, at ε = 1 nothing is missed: they are asked for more, at a tenth.
+# Tables of more users than this are asked for more, at a tenth of ε, where there is something to miss.
 MANY = 50_000
 HARDER = Budget(0.1, BUDGET.delta)
 MORE = (25, 100, 250)
@@ -48,8 +48,8 @@ This note supports the claim of how the default compares with the best published
 A number is the per cent of the true top k's counts that an answer misses: mean ± standard deviation of one answer. *Default* is
 `Session.from_events(table, user=, item=, budget=).top_k(k)` with nothing chosen: labels *with* counts and error bars; its median is beside it. *Labels only* is the
 same with `counts=None`, which is what the peer (Dick, Joseph and Raman 2026, written anew, see [domain](domain.md)) returns. The best of four shares of the peer's
-budget is known to nobody beforehand. A user of more than {largest} labels has {largest} of them at random in each of the peer's runs. No default was chosen on these tables
-(`REPORT` in `benchmarks/tables.py`, and the lines of Macbeth).
+budget is known to nobody beforehand. A user of more than {largest} labels has {largest} of them at random in each of the peer's runs. No default was fitted to these tables
+(`REPORT` in `benchmarks/tables.py`, and the lines of Macbeth, on which results were known while it was made).
 
 | table | users | labels | labels of a user: mean, most |
 |---|---|---|---|
