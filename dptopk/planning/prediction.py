@@ -21,6 +21,7 @@ from dptopk.planning.ways import (
     RANGE_OF_MU,
     Way,
     deviation,
+    unknown_finder,
     whole_mu,
 )
 
@@ -194,7 +195,16 @@ def _found(scene: Scene, way: Way, seen: Array) -> Array:
 
 
 def threshold(scene: Scene, way: Way) -> tuple[float, float]:
-    """The sum or count at which a label is found with probability 1/2, and the deviation around."""
+    """Return the sum or count at which a label is found with probability 1/2, and the deviation of
+    the noise around it; both estimates, no bounds.
+
+    Args:
+        scene: the counts, and the budget.
+        way: its ``find`` is "weights", "threshold" or "coins".
+
+    Raises:
+        InvalidParameter: for every other ``find``.
+    """
     from scipy.special import ndtri
 
     delta = FINDING_DELTA[way.find] * scene.budget.delta
@@ -208,9 +218,11 @@ def threshold(scene: Scene, way: Way) -> tuple[float, float]:
         return max(alone, several), noise
     noise *= math.sqrt(cap) * scene.linf
     middle = scene.linf - noise * float(ndtri(delta / cap))
+    if way.find == "threshold":
+        return middle, noise
     if way.find == "coins":
         return middle * (COIN_START - COIN_SLOPE * math.log(cap)), COIN_DEVIATION * noise
-    return middle, noise
+    raise unknown_finder(way.find)
 
 
 def _shown(scene: Scene, ways: list[Way], found: Array) -> Array:

@@ -48,12 +48,24 @@ def advised(refused: BudgetExceeded, accounts: Collection[Account], kind: Kind) 
 
 
 def _what_fits(left: float, kind: Kind) -> str:
-    """The largest ε of this kind, in words."""
+    """Return in words the largest ε that fits of this kind.
+
+    The plans of two totals may consist of different mechanisms, so that the one with the smaller ε
+    may not fit where the other does. Then the words say so: "what fits is up to 0.7151" beside a
+    refused 0.7001 would read as an error.
+
+    Args:
+        left: the largest ε that fits, rounded down; 0: none does.
+        kind: of the question that was refused.
+    """
     delta = kind.question.delta or 0.0
-    if left > 0:
-        fits = f"what fits of this kind is epsilon up to {format_lower(left, 4)}"
-        return f"{fits} at delta {delta:.6g}"
-    return f"what fits of this kind at delta {delta:.6g} is nothing"
+    if not left > 0:
+        return f"what fits of this kind at delta {delta:.6g} is nothing"
+    fits = f"what fits of this kind is epsilon up to {format_lower(left, 4)} at delta {delta:.6g}"
+    epsilon = kind.question.epsilon
+    if epsilon is not None and epsilon <= left:
+        return f"{fits}, though not every smaller one, as plans of other totals cost otherwise"
+    return fits
 
 
 def _refusing(charge: Charge, account: Account) -> Account:

@@ -90,6 +90,10 @@ class Way:
     cap: int | None = None
     floor: int = 0
 
+    def __post_init__(self) -> None:
+        if self.find not in FINDING_DELTA:
+            raise unknown_finder(self.find)
+
     @property
     def words(self) -> str:
         """The way in words."""
@@ -299,7 +303,17 @@ def _filled(
 
 
 def _finding(way: Way, mu: float, delta: float, under: Sensitivity) -> Mechanism:
-    """The mechanism that finds labels at about the cost of a Gaussian with this μ."""
+    """Return the mechanism that finds labels at about the cost of a Gaussian with this μ.
+
+    Args:
+        way: its ``find`` is "coins", "weights" or "threshold".
+        mu: the μ of that Gaussian; above 0.
+        delta: the part of δ with which labels are found.
+        under: the sensitivity of the histogram on which labels are found.
+
+    Raises:
+        InvalidParameter: when ``mu`` is 0, and for every other ``find``.
+    """
     if not mu > 0:
         raise InvalidParameter("budget: it leaves nothing to find labels with")
     if way.find == "coins":
@@ -307,4 +321,11 @@ def _finding(way: Way, mu: float, delta: float, under: Sensitivity) -> Mechanism
         return PartitionSelection(epsilon=epsilon, delta=delta)
     if way.find == "weights":
         return WeightedGaussian(sigma=ceil_digits(1 / mu), delta=delta)
-    return SparseGaussian(sigma=ceil_digits(math.sqrt(under.l0 or 1) / mu), delta=delta)
+    if way.find == "threshold":
+        return SparseGaussian(sigma=ceil_digits(math.sqrt(under.l0 or 1) / mu), delta=delta)
+    raise unknown_finder(way.find)
+
+
+def unknown_finder(find: str) -> InvalidParameter:
+    """Return the refusal of a ``find`` that the code at hand has no branch for."""
+    return InvalidParameter(f"find: no labels are found by {find!r} here", parameter="find")

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from math import isqrt
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from dptopk import Budget, Histogram, Sensitivity, Session
 from dptopk.datasets import EventCounts
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT, finding_sensitivity
 from dptopk.planning import plan, plan_two_phases
+from dptopk.planning.ways import Finder
 from dptopk.question import Events, Facts, Question
 
 pytestmark = pytest.mark.slow
@@ -117,7 +119,7 @@ def test_every_choice_gives_the_true_top_k(tables, name, epsilon):
         assert lost < (0.5 if epsilon == 1000 else 0.02 * largest.mean())
 
 
-@pytest.mark.parametrize("find", ["weights", "threshold", "coins", "uncapped"])
+@pytest.mark.parametrize("find", get_args(Finder))
 def test_every_way_by_name_gives_the_true_top_k(tables, find):
     weights = find == "weights"
     both = tables[weights]

@@ -113,3 +113,16 @@ def test_no_look_is_paid_for_where_the_limit_does_not_cover_the_plan_after_it(
     with pytest.raises(BudgetExceeded):
         limited.top_k(2, budget=Budget(0.5, 1e-8), look=0.2)
     assert limited.remaining().epsilon_spent == 0
+
+
+def test_a_refused_total_below_one_that_fits_is_explained() -> None:
+    """Labels alone for ε 0.7001 are one peeled cost of 0.700034; for 0.7003 a range of costs."""
+    public = Histogram(None, [900, 700, 500, 0, 0], sensitivity=Sensitivity(l0=1))
+    session = Session(public, budget=TOTAL)
+    session.top_k(2, budget=Budget(0.3, 1e-7), counts=None)
+    with pytest.raises(BudgetExceeded) as refused:
+        session.top_k(2, budget=Budget(0.7001, 1e-7), counts=None)
+    found = re.search(r"epsilon up to ([\d.]+) at delta 1e-07, though not", refused.value.reason)
+    assert found is not None, refused.value.reason
+    assert float(found[1]) > 0.7001
+    session.top_k(2, budget=Budget(float(found[1]), 1e-7), counts=None)

@@ -4,6 +4,8 @@ bars.
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,7 +28,7 @@ from dptopk.errors import DptopkError
 from dptopk.histogram.event_counts import CELLS, NARROW, finding_sensitivity
 from dptopk.planning import TwoPhasePlan, plan_two_phases
 from dptopk.planning.profile import menu, rest_of, under_of
-from dptopk.planning.ways import calibrated
+from dptopk.planning.ways import Finder, calibrated
 
 pytest.importorskip("duckdb")
 
@@ -142,7 +144,7 @@ def test_a_store_without_a_cap_can_be_asked(events, truth, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("find", ["threshold", "coins"])
+@pytest.mark.parametrize("find", sorted({*get_args(Finder)} - {"uncapped", "weights"}))
 def test_no_label_is_an_answer_with_its_whole_charge(find):
     nobody = EventCounts.beside(
         Histogram(["x"], [1]), Histogram(["x"], [1], sensitivity=Sensitivity(l0=5))
@@ -335,7 +337,7 @@ def test_box_noise_is_taken_where_it_is_smaller():
         assert box.charge.costs.keys() == {PureDP(box.mechanism.epsilon)}
 
 
-@pytest.mark.parametrize("find", ["weights", "threshold", "coins"])
+@pytest.mark.parametrize("find", sorted({*get_args(Finder)} - {"uncapped"}))
 def test_no_label_of_fewer_users_than_asked_for(find):
     """40 labels of 299 users, 40 of 10^6, tiny noise: the first pass without a limit, and never
     with one of 300.

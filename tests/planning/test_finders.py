@@ -1,0 +1,39 @@
+"""A way to find labels that some code has no branch for is refused by name, not taken for another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dptopk.costs import Budget
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.event_counts import finding_sensitivity
+from dptopk.planning import prediction, ways
+from dptopk.planning.prediction import Scene
+from dptopk.planning.ways import Way
+
+UNKNOWN = "dice"
+
+
+def test_a_way_has_a_known_finder():
+    with pytest.raises(InvalidParameter, match=UNKNOWN):
+        Way(UNKNOWN, 0.5, 0.5, "gaussian", 2)
+
+
+@pytest.fixture
+def half_known(monkeypatch):
+    """A way with a finder that has its part of δ, and no mechanism and no prediction."""
+    monkeypatch.setitem(ways.FINDING_DELTA, UNKNOWN, 0.5)
+    return Way(UNKNOWN, 0.5, 0.5, "gaussian", 2)
+
+
+def test_no_mechanism_is_made_for_an_unknown_finder(half_known):
+    under = finding_sensitivity(2, 1, weights=False)
+    with pytest.raises(InvalidParameter, match=UNKNOWN):
+        ways._finding(half_known, 0.1, 1e-6, under)
+
+
+def test_no_threshold_is_predicted_for_an_unknown_finder(half_known):
+    scene = Scene(1, Budget(1.0, 1e-6), users=np.zeros((1, 1)), drawn=None)
+    with pytest.raises(InvalidParameter, match=UNKNOWN):
+        prediction.threshold(scene, half_known)
