@@ -1,9 +1,8 @@
-"""Contribution bounding as Ibis expressions: how much of each user's events counts, and the counts
-that are left.
+"""Contribution bounding as Ibis expressions: which of a user's events count, and their counts.
 
-Every step treats one user's rows by themselves, or adds users up. So removing a user removes just
-what that user still contributed after the bounds: at most ``labels_per_user`` labels, at most
-``per_label_cap`` on each, all downwards.
+Every step treats one user's rows by themselves, or adds users up. So removing a user subtracts
+exactly what that user contributes after the bounds: at most ``labels_per_user`` labels, at most
+``per_label_cap`` at each.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ CHOICES = ("hash", "random", "top")
 
 # Largest per_label_cap: the sums of up to 2^31 users stay below 2^62.
 LARGEST_CAP = 2**31 - 1
-# Hexadecimal digits kept of a digest: 48 bits, which the engines hold inline; equal ones are
-# decided by the item.
+# So many hexadecimal digits of a digest are used: 48 bits, which the engines hold inline. Equal
+# digests are ordered by the item.
 DIGITS = 12
-# Events that are looked at to choose between two plans, and the share of different pairs of a user
-# and a label among them below which these are taken first.
+# So many events are looked at to choose between two query plans. If the share of different pairs of
+# a user and a label among them is below REPEATED, the pairs are made distinct first.
 SAMPLE = 2**16
 REPEATED = 2 / 3
 # The engine's table of the texts of labels and their codes.
 NAMES = "dptopk_names"
-# Where the engine's memory is full, the users are split into at most this many parts.
+# If the engine's memory is full, the users are split into at most this many parts.
 MOST_PARTS = 64
 
 Progress = Callable[[int, int], None]
-# The columns that are summed up: name of the sum, and of what it sums.
+# The columns that are summed up: name of the sum -> column.
 COUNT: Mapping[str, str] = {"count": "value"}
-# Those of a profile: the row of a user's label number n + 1 is there where the user has more than n
-# labels.
+# The columns of a profile -> the places that they count, from 0. A user has a label at place n if
+# and only if the user has more than n labels.
 PROFILE = {f"under_{cap}": ("<", cap) for cap in NARROW} | {
     f"above_{cell}": ("=", cell) for cell in CELLS
 }
@@ -59,17 +58,17 @@ class Bounds:
     """The limits on each user's contribution.
 
     Args:
-        labels_per_user: Δ, the most labels of one user that count; None = all.
+        labels_per_user: Δ, the most labels of one user that count; None: all.
         per_label_cap: τ, the most that one user adds to one label, in 1..2^31 - 1.
-        choose: which labels, for a user with more than Δ: "hash" (those with the smallest hash of
-            key, user and item: looks random and repeats), "random" ("hash" under a fresh secret
-            key) or "top" (the user's most frequent, ties as in "hash").
-        total_per_user: the most that one user adds in all; what comes after, in the order of the
-            choice, is cut.
+        choose: which labels of a user with more than Δ count: "hash" (those with the smallest hash
+            of key, user and item, which looks random and is repeatable), "random" ("hash" with a
+            new secret key) or "top" (the user's most frequent ones, ties as in "hash").
+        total_per_user: the most that one user adds to all labels together; the labels are added up
+            in the order of the choice, and what exceeds the total is cut. None: no limit.
         key: text that varies the choice of "hash" and "top".
-        portable: hash by SHA-256, the same on every engine and version, instead of the engine's own
-            64-bit hash, which is about twice as fast. Either is a function of the key and the one
-            user's rows: all that privacy needs.
+        portable: whether hashes are SHA-256, the same on every engine and version, instead of the
+            engine's own 64-bit hash, which is about twice as fast. Privacy needs only that the
+            choice is a function of the key and the one user's rows, as both are.
     """
 
     labels_per_user: int | None
@@ -90,45 +89,48 @@ class Bounds:
                 raise InvalidParameter(
                     "key: choose='random' draws a fresh key itself; with a key, use choose='hash'"
                 )
-            # An engine's own random() would do it too, but is drawn anew when Spark runs a lost
-            # task again.
+            # An engine's random() would not do: Spark draws it again when it repeats a lost task.
             validate.assign(self, key=secrets.token_hex(32))
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Return what these bounds guarantee for adding or removing one user: linf = τ, l0 = Δ,
-        neither above the total l1 = t.
+        """The caps that adding or removing one user obeys: linf = τ, l0 = Δ, and the total l1.
+
+        A total below τ also limits linf.
         """
-        most = self.total_per_user
-        linf = self.per_label_cap if most is None else min(self.per_label_cap, most)
-        return Sensitivity(linf=linf, l0=self.labels_per_user, l1=most)
+        linf = self.per_label_cap
+        if self.total_per_user is not None:
+            linf = min(linf, self.total_per_user)
+        return Sensitivity(linf=linf, l0=self.labels_per_user, l1=self.total_per_user)
 
 
-# Of a source and events; those of segments are further given bounds and ``within``.
+# A function of a source and its events that returns a row for each label of each user, with the
+# column ``value``. For segments it also takes bounds and ``within``.
 Contribute = Callable[..., "ir.Table"]
 
 
 def contributions(
     source: OpenTable, events: ir.Table, bounds: Bounds, *, within: Sequence[str] = ()
 ) -> ir.Table:
-    """Return what each user adds to each label after the bounds: columns ``within``, user, item,
-    value, perhaps more.
+    """Return what each user adds to each label after the bounds.
+
+    The columns are ``within``, user, item, value and perhaps others.
 
     Args:
-        source: whose hash decides.
-        events: columns user, item, perhaps weight, and those of ``within``.
-        bounds: hold for each user and each value of ``within`` by itself.
-        within: further columns whose values are kept apart.
+        source: the table, whose hash decides which labels count.
+        events: the events, with the columns user, item, perhaps weight, and those of ``within``.
+        bounds: the bounds, which hold for each user and each value of ``within`` separately.
+        within: further columns, such as that of segments.
     """
     if bounds.total_per_user is not None:
         return _under_total(_ranked(source, events, bounds, within), bounds, within)
     if bounds.labels_per_user is not None:
         ranked = _ranked(source, events, bounds, within)
-        if "nth" in ranked.columns:
-            few = ranked.nth <= bounds.labels_per_user
+        if "nth" in ranked.columns:  # counts from 1
+            under_cap = ranked.nth <= bounds.labels_per_user
         else:
-            few = ranked.place < bounds.labels_per_user
-        return ranked.filter(few)
+            under_cap = ranked.place < bounds.labels_per_user
+        return ranked.filter(under_cap)
     if bounds.per_label_cap == 1:
         labels = _counting(events).select(*within, "user", "item")
         return labels.distinct().mutate(value=1)
@@ -136,19 +138,23 @@ def contributions(
 
 
 def _under_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
-    """The ranked labels of each user, up to Δ of them and up to the total of their values."""
+    """Return the ranked labels of each user, up to Δ of them and up to the total of their values.
+
+    The value of the label at which the total is reached is cut to what is left of it.
+    """
     import ibis
 
-    so_far = ibis.window(
-        group_by=_each_user(ranked, within), order_by=ranked.place, preceding=None, following=0
+    up_to_here = ibis.window(
+        group_by=_user_columns(ranked, within), order_by=ranked.place, preceding=None, following=0
     )
-    summed = ranked.mutate(so_far=ranked.value.sum().over(so_far))
-    before = summed.so_far - summed.value
-    left = summed.mutate(left=bounds.total_per_user - before)
-    kept = left.filter(left.left > 0).mutate(value=ibis.least(left.value, left.left))
+    summed = ranked.mutate(running_sum=ranked.value.sum().over(up_to_here))
+    before = summed.running_sum - summed.value
+    with_left = summed.mutate(left=bounds.total_per_user - before)
+    under_total = with_left.filter(with_left.left > 0)
+    under_total = under_total.mutate(value=ibis.least(with_left.value, with_left.left))
     if bounds.labels_per_user is None:
-        return kept
-    return kept.filter(kept.place < bounds.labels_per_user)
+        return under_total
+    return under_total.filter(under_total.place < bounds.labels_per_user)
 
 
 def counts_with_and_without_cap(
@@ -160,58 +166,74 @@ def counts_with_and_without_cap(
     weights: bool = False,
     profile: bool,
 ) -> ir.Table:
-    """Return what each user adds to each label: ``value`` without the cap on labels (a number),
-    ``capped`` with it.
+    """Return what each user adds to each label without and with the cap on labels.
 
-    With ``weights`` the second is isqrt(WEIGHT² // d) for a user of d labels under the cap; with
-    ``profile``, of users who add at most 1 to a label and bounds with a cap, the columns of PROFILE
-    are there too.
+    Args:
+        source: the table, as for ``contributions``.
+        events: the events, as for ``contributions``.
+        bounds: the bounds, with a cap on labels.
+        within: further columns, as for ``contributions``.
+        weights: whether ``capped`` is a weight instead of the value: isqrt(WEIGHT² // d) for each
+            of the d labels of a user under the cap.
+        profile: whether the columns of PROFILE are added; users must add at most 1 to a label.
+
+    Returns:
+        A table with the columns ``within``, item, ``value`` (without the cap) and ``capped`` (with
+        it, 0 for labels above the cap).
     """
     import ibis
 
-    found = _ranked(source, events, bounds, within, labels=weights)
-    capped = found.value
+    ranked = _ranked(source, events, bounds, within, labels=weights)
+    amount = ranked.value
     if weights:
-        under = ibis.least(
-            found.labels, bounds.labels_per_user
-        )  # the root of a small integer rounds to no larger one
-        capped = (ibis.literal(WEIGHT**2) // under).cast("float64").sqrt().floor().cast("int64")
-    kept = found.place < bounds.labels_per_user
-    found = found.mutate(capped=ibis.ifelse(kept, capped, 0))
+        labels_under_cap = ibis.least(ranked.labels, bounds.labels_per_user)
+        square = ibis.literal(WEIGHT**2) // labels_under_cap
+        # The square root of so small an integer never rounds up to a whole number.
+        amount = square.cast("float64").sqrt().floor().cast("int64")
+    is_under_cap = ranked.place < bounds.labels_per_user
+    ranked = ranked.mutate(capped=ibis.ifelse(is_under_cap, amount, 0))
     if not profile:
-        return found
-    return _profiled(found, within)
+        return ranked
+    return _profiled(ranked, within)
 
 
-def _profiled(found: ir.Table, within: Sequence[str]) -> ir.Table:
-    """The ranked labels of all users, added up by label and place, with the columns of PROFILE."""
+def _profiled(ranked: ir.Table, within: Sequence[str]) -> ir.Table:
+    """Return the ranked labels of all users, added up by label, with the columns of PROFILE.
+
+    Places that are on the same side of every number in PROFILE are added up too: the smallest of
+    them stands for all.
+    """
     import ibis
 
-    # Added up where the place is on the same side of all numbers: the least place of these stands
-    # for them.
-    cuts = sorted(
-        {at + step for sign, at in PROFILE.values() for step in (0, sign == "=")}, reverse=True
+    cuts = set()
+    for sign, place in PROFILE.values():
+        cuts.add(place)
+        if sign == "=":
+            cuts.add(place + 1)
+    cases = [(ranked.place >= cut, cut) for cut in sorted(cuts, reverse=True)]
+    smallest_place = ibis.cases(*cases, else_=0)
+    summed = ranked.group_by(*within, "item", place=smallest_place).agg(
+        value=ranked.value.sum(), capped=ranked.capped.sum()
     )
-    cell = ibis.cases(*((found.place >= cut, cut) for cut in cuts), else_=0)
-    found = found.group_by(*within, "item", place=cell).agg(
-        value=found.value.sum(), capped=found.capped.sum()
-    )
-    there = {
-        name: found.place < at if sign == "<" else found.place == at
-        for name, (sign, at) in PROFILE.items()
-    }
-    return found.mutate(**{name: ibis.ifelse(one, found.value, 0) for name, one in there.items()})
+    columns = {}
+    for name, (sign, place) in PROFILE.items():
+        counts = summed.place < place if sign == "<" else summed.place == place
+        columns[name] = ibis.ifelse(counts, summed.value, 0)
+    return summed.mutate(**columns)
 
 
-def _each_user(rows: ir.Table, within: Sequence[str]) -> list[str]:
-    """The columns that say whose rows they are: the codes of users where they are there, which
-    sorts faster.
+def _user_columns(rows: ir.Table, within: Sequence[str]) -> list[str]:
+    """Return the columns that identify a user within each value of ``within``.
+
+    If there is a column ``person`` with codes of users, it is used, since it sorts faster.
     """
-    return [*within, "person" if "person" in rows.columns else "user"]
+    if "person" in rows.columns:
+        return [*within, "person"]
+    return [*within, "user"]
 
 
 def _counting(events: ir.Table) -> ir.Table:
-    """The events that count where a label counts once: those of a weight of at least 1."""
+    """Return the events that count if a label counts once: those with a weight of at least 1."""
     if "weight" in events.columns:
         return events.filter(_whole(events.weight, 1) >= 1)
     return events
@@ -225,46 +247,48 @@ def _ranked(
     *,
     labels: bool = False,
 ) -> ir.Table:
-    """One row for each label of each user, with its ``value`` and its ``place`` in the order of
-    lots, from 0; perhaps with the number of the user's ``labels``.
+    """Return one row for each label of each user, in the user's order of labels.
+
+    The arguments are those of ``contributions``; labels: whether the column ``labels`` is added.
+
+    Returns:
+        A table with the columns of ``contributions``, where ``value`` is the amount under the cap
+        on a label, ``place`` is the label's place in the order of hashes, from 0, and ``labels`` is
+        the number of the user's labels.
     """
     import ibis
 
-    if (
-        bounds.per_label_cap == 1
-        and bounds.choose != "top"
-        and source.backend.peers
-        and not _digested(source, bounds)
-    ):  # a SHA-256 of each event costs more than a grouping
+    # A SHA-256 of each event would cost more than a grouping.
+    counts_once = bounds.per_label_cap == 1 and bounds.choose != "top"
+    if counts_once and source.backend.peers and not _digested(source, bounds):
         if labels and source.keep is not None:
             return _first_and_all(source, events, bounds, within)
-        found = _first_events(source, events, bounds, within)
+        ranked = _first_events(source, events, bounds, within)
     else:
         pairs = _amounts_under(events, bounds, within)
         order = hash_ranks(source, pairs.user, pairs.item, bounds)
         if bounds.choose == "top":
             order.insert(0, pairs.amount.desc())
-        each = _each_user(pairs, within)
-        found = pairs.mutate(place=ibis.row_number().over(group_by=each, order_by=order))
-    if labels:  # before all else: the engine sorts no column for them that is made later
-        each = _each_user(found, within)
-        return found.mutate(labels=found.count().over(ibis.window(group_by=each)))
-    return found
+        user = _user_columns(pairs, within)
+        ranked = pairs.mutate(place=ibis.row_number().over(group_by=user, order_by=order))
+    if labels:  # made before other columns, which the engine would otherwise sort too
+        user = _user_columns(ranked, within)
+        return ranked.mutate(labels=ranked.count().over(ibis.window(group_by=user)))
+    return ranked
 
 
 def _first_and_all(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> ir.Table:
-    """One row for each label of each user: its ``place`` in the order of lots, and the number of
-    the user's ``labels``.
+    """Return ``_ranked`` with the number of the user's labels, if a label counts once.
 
-    Unlike ``_first_events`` it makes the pairs distinct first, so that a count of rows is one of
-    labels. Both windows have one order: the engine sorts once.
+    Unlike ``_first_events`` it makes the pairs of a user and a label distinct first, so that a
+    count of rows is one of labels. Both windows have one order, so that the engine sorts once.
     """
     import ibis
 
     events = _counting(events)
-    each = _each_user(events, within)
+    each = _user_columns(events, within)
     drawn = _lots(source, events, bounds)
     pairs = events.select(*each, "item", **drawn)
     if not source.distinct:
@@ -278,8 +302,9 @@ def _first_and_all(
 
 
 def _lots(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.Column]:
-    """The columns of ``hash_ranks`` before the item, by name: one, or two where codes stand for
-    texts.
+    """Return the columns of ``hash_ranks`` before the item, by name.
+
+    There is one or, if codes stand for texts, two.
     """
     *lots, _ = hash_ranks(source, events.user, events.item, bounds)
     return {f"lot{number}": lot for number, lot in enumerate(lots)}
@@ -288,17 +313,18 @@ def _lots(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.C
 def _first_events(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> ir.Table:
-    """``_ranked`` where a label counts once: one window over the events, no grouping.
+    """Return ``_ranked`` if a label counts once, by one window over the events and without
+    grouping.
 
-    In the order by lot and item the rows of one label are peers: ``dense_rank`` numbers labels, and
-    only the first row of each has as many rows before it as its label has.
+    In the order by hash and item the rows of one label are peers. So ``dense_rank`` numbers the
+    labels, and only the first row of each label has the same ``rank`` and ``row_number``.
     """
     import ibis
 
     events = _counting(events)
-    each = _each_user(events, within)
+    each = _user_columns(events, within)
     drawn = _lots(source, events, bounds)
-    # Nothing else is sorted, such as the users' texts.
+    # Only the columns that are needed are sorted, and not the users' texts.
     events = events.select(*each, "item", **drawn)
     order = {"group_by": each, "order_by": [*drawn, "item"]}
     if source.distinct:
@@ -306,8 +332,8 @@ def _first_events(
     if source.backend.unhashed is not None:
         unhashed = source.backend.unhashed()
         events = events.select(*each, *drawn, "item", unhashed=unhashed).distinct()
-        # A running count, since Ibis writes row_number() - 1, at whose limit PostgreSQL does not
-        # stop.
+        # Ibis would write row_number() - 1, at whose limit PostgreSQL does not stop; it stops at
+        # that of a running count.
         numbered = events.mutate(
             nth=events.count().over(ibis.window(**order, preceding=None, following=0))
         )
@@ -321,20 +347,21 @@ def _first_events(
 
 
 def amounts(events: ir.Table, bounds: Bounds, within: Sequence[str] = ()) -> ir.Table:
-    """Return what each user adds to each label before the bounds: columns ``within``, user, item,
-    amount (above 0).
+    """Return what each user adds to each label before the bounds: columns ``within``, user, item
+    and amount (above 0).
     """
     amount = events.count()
     if "weight" in events.columns:
         amount = _whole(events.weight, bounds.per_label_cap).sum()
-    pairs = events.group_by(list(dict.fromkeys([*_each_user(events, within), "user", "item"]))).agg(
-        amount=amount
-    )
+    keys = list(dict.fromkeys([*_user_columns(events, within), "user", "item"]))
+    pairs = events.group_by(keys).agg(amount=amount)
     return pairs.filter(pairs.amount > 0)
 
 
 def _amounts_under(events: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
-    """The amounts under the cap on a label; adds ``value``."""
+    """Return the rows of ``amounts`` with a column ``value``: the amount, at most the cap on a
+    label.
+    """
     pairs = amounts(events, bounds, within)
     return pairs.mutate(value=pairs.amount.clip(upper=bounds.per_label_cap))
 
@@ -350,11 +377,24 @@ def label_counts(
     sums: Mapping[str, str] = COUNT,
     progress: Progress | None = None,
 ) -> dict[str, Array]:
-    """The counts (columns ``within``, item, ``sums``), cut to the ``top`` rows of each value of
-    ``within``.
+    """Return the counts of all labels, as arrays by the name of their column.
 
-    In several passes each user is in one part, so the bounds hold as in a single pass, and the
-    parts' counts add up.
+    If memory does not suffice, the users are split into parts that are counted one after the other.
+    Each user is in one part, so that the bounds hold as in a single pass and the counts add up.
+
+    Args:
+        source: the table.
+        events: its events, with the columns ``within``, user, item and perhaps weight.
+        contribute: the function that returns what each user adds to each label.
+        bounds: the bounds that it enforces.
+        top: only this many of the largest counts are returned, for each value of ``within``; None:
+            all.
+        within: further columns, such as that of segments.
+        sums: name of a sum -> the column of ``contribute`` that is summed.
+        progress: a function that is called with (passes done, all passes).
+
+    Returns:
+        The columns ``within``, item and ``sums``.
     """
     keys = [*within, "item"]
     if bounds.labels_per_user is not None:
@@ -393,8 +433,8 @@ def label_counts(
 def _paired(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> tuple[OpenTable, ir.Table]:
-    """The events with users as ``persons`` has them, each pair of a user and a label once where
-    that is less work.
+    """Return the source and its events with the column ``person``, after repeated pairs of a user
+    and a label were removed if that saves work.
     """
     pairs = _pairs(source, events, bounds, within)
     if pairs is None:
@@ -404,6 +444,7 @@ def _paired(
 
 
 def _summed(rows: ir.Table, keys: Sequence[str], sums: Mapping[str, str]) -> ir.Table:
+    """Return the sums of columns by keys; ``sums`` is name -> column."""
     return rows.group_by(keys).agg(**{name: rows[column].sum() for name, column in sums.items()})
 
 
@@ -415,27 +456,30 @@ def _added_up(
     sums: Mapping[str, str],
     progress: Progress | None,
 ) -> ir.Table:
-    """The counts of all users as an expression; those of several parts are run here, one after the
-    other.
+    """Return the counts of all users as an expression; several parts are counted here, one after
+    the other.
+
+    The arguments are those of ``label_counts``; ``counted`` returns the counts of one of several
+    parts.
     """
     import ibis
 
     if parts == 1:
         return counted(0, 1)
-    done = []
+    tables = []
     for part in range(parts):
-        done.append(engine_table(source, f"dptopk_part_{part}", counted(part, parts)))
+        tables.append(engine_table(source, f"dptopk_part_{part}", counted(part, parts)))
         if progress is not None:
             progress(part + 1, parts)
-    total = ibis.union(*done)
+    total = ibis.union(*tables)
     return total.group_by(keys).agg(**{name: total[name].sum() for name in sums})
 
 
 def persons(source: OpenTable, events: ir.Table) -> ir.Table:
-    """The events with a column ``person``, one for one with ``user``, where there is one that the
-    engine sorts faster.
+    """Return the events with a column ``person``, one-to-one with ``user``, if the engine sorts
+    such a column faster.
 
-    A text has its code, and an integer its last 32 bits where these are all that is in use.
+    A text has its 64-bit code, and an integer its last 32 bits if all users fit into them.
     """
     if source.keep is None:
         return events
@@ -443,9 +487,10 @@ def persons(source: OpenTable, events: ir.Table) -> ir.Table:
         if codes(source, events, "user") is None:
             return events
         return events.mutate(person=code(source, events.user))
-    (ends,) = ran(source, events.agg(low=events.user.min(), high=events.user.max())).to_pylist()
-    narrow = ends["low"] is not None and -(2**31) <= ends["low"] and ends["high"] < 2**31
-    if narrow:
+    aggregates = events.agg(low=events.user.min(), high=events.user.max())
+    (ends,) = run_query(source, aggregates).to_pylist()
+    low = ends["low"]
+    if low is not None and -(2**31) <= low and ends["high"] < 2**31:
         return events.mutate(person=events.user.cast("int32"))
     return events
 
@@ -453,20 +498,22 @@ def persons(source: OpenTable, events: ir.Table) -> ir.Table:
 def _pairs(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> ir.Table | None:
-    """The different pairs of a user and a label as a table of the engine's, where most events
-    repeat one and a label counts once; None elsewhere.
+    """Return the different pairs of a user and a label as a table in the engine, if most events
+    repeat a pair and a label counts once; None otherwise.
 
-    Some of the events decide which of two plans is the faster one, which moves no count.
+    The first events decide which of two query plans is faster, which does not change any count.
     """
     if source.keep is None or bounds.per_label_cap > 1 or bounds.choose == "top":
         return None
-    some = events.limit(SAMPLE)
+    sample = events.limit(SAMPLE)
     keys = [*within, "user", "item"]
-    pair = source.mix(*(some[name] for name in keys))
+    pair = source.mix(*(sample[name] for name in keys))
+    aggregates = sample.agg(events=sample.count(), pairs=pair.nunique())
     try:
-        (found,) = ran(source, some.agg(events=some.count(), pairs=pair.nunique())).to_pylist()
-        if found["pairs"] < REPEATED * found["events"]:
-            return engine_table(source, "dptopk_pairs", _counting(events).select(keys).distinct())
+        (numbers,) = run_query(source, aggregates).to_pylist()
+        if numbers["pairs"] < REPEATED * numbers["events"]:
+            pairs = _counting(events).select(keys).distinct()
+            return engine_table(source, "dptopk_pairs", pairs)
     except MemoryFull:  # a part of the users may still fit
         return None
     return None
@@ -475,50 +522,62 @@ def _pairs(
 def codes(
     source: OpenTable, events: ir.Table, role: str, *, ordered: bool = False
 ) -> ir.Table | None:
-    """The texts of the users or items and their codes (a table: item, name; perhaps ``ordered`` by
-    name), where grouping by codes is faster.
+    """Return the texts of a column and their 64-bit codes, if grouping by codes is faster.
 
-    None where it is not, where the rows may change before they are counted, where the texts alone
-    fill the memory, and where two of them share a code: then the texts themselves are grouped. The
-    answer is the same: items are ordered by the same codes, and the code of a user says only whose
-    rows belong together. Others' texts never enter a choice.
+    It is None if it is not faster, if the rows may change before they are counted, if the texts
+    alone fill the memory, and if two of them share a code: then the texts themselves are grouped.
+    The counts are the same either way: items are ordered by the same codes, and the code of a user
+    only says which rows belong together. The texts of other users never enter a choice.
+
+    Args:
+        source: the table.
+        events: its events.
+        role: the column, "user" or "item".
+        ordered: whether the rows are ordered by their text.
+
+    Returns:
+        A table with the columns item (the code) and name (the text).
     """
     if source.keep is None or events[role].type().is_integer():
         return None
     texts = events.select(name=events[role]).distinct()
     if ordered:
         texts = texts.order_by("name")
-    found = texts.mutate(item=code(source, texts["name"]))
+    names = texts.mutate(item=code(source, texts["name"]))
     try:
         if role == "item":
-            found = engine_table(source, NAMES, found)
-        tally = ran(source, found.agg(names=found.count(), codes=found.item.nunique())).to_pylist()[
-            0
-        ]
+            names = engine_table(source, NAMES, names)
+        aggregates = names.agg(names=names.count(), codes=names.item.nunique())
+        (numbers,) = run_query(source, aggregates).to_pylist()
     except MemoryFull:  # a part of the users may still fit
         return None
-    if tally["codes"] == tally["names"]:
-        return found
+    if numbers["codes"] == numbers["names"]:
+        return names
     return None
 
 
-def ran(source: OpenTable, expression: ir.Table) -> pa.Table:
-    """The rows of an expression; an error of the engine says nothing of the data."""
+def run_query(source: OpenTable, expression: ir.Table) -> pa.Table:
+    """Return the rows of an expression; an error of the engine becomes one that does not quote the
+    data.
+    """
     return _answer_of(source, partial(source.run, expression))
 
 
 def engine_table(source: OpenTable, name: str, expression: ir.Table) -> ir.Table:
-    """The rows of an expression as a table: in the engine where it may keep them, else in
+    """Return the rows of an expression as a table: in the engine if it can store one, else in
     memory.
     """
     import ibis
 
     if source.keep is None:
-        return ibis.memtable(ran(source, expression))
+        return ibis.memtable(run_query(source, expression))
     return _answer_of(source, partial(source.keep, name, expression))
 
 
 def _answer_of(source: OpenTable, action: Callable[[], Result]) -> Result:
+    """Return the result of a call to the engine; its errors become ones that do not quote
+    the data.
+    """
     return without_data(
         "table", "the engine could not run the query", action, full=source.backend.full
     )
@@ -527,8 +586,14 @@ def _answer_of(source: OpenTable, action: Callable[[], Result]) -> Result:
 def _cut(
     counted: ir.Table, top: int | None, within: Sequence[str], *, ties: bool = False
 ) -> ir.Table:
-    """The rows with the largest counts, ties by item: a rule that does not look at who moved; or
-    with all ties.
+    """Return the rows with the largest counts, for each value of ``within``.
+
+    Args:
+        counted: the rows, with the columns item and count.
+        top: how many rows; None: all.
+        within: further columns.
+        ties: whether all rows with the last count are returned; else ties are ordered by item, a
+            rule that does not depend on who contributed.
     """
     import ibis
 
@@ -548,29 +613,32 @@ def _cut(
 def hash_ranks(
     source: OpenTable, user: ir.Column, item: ir.Column, bounds: Bounds
 ) -> list[ir.Column]:
-    """By what one user's items are ordered: a hash of key, user and item, what tells equal hashes
-    apart, then the item.
+    """Return the columns by which one user's items are ordered: a hash of key, user and item, and
+    then what distinguishes equal hashes, with the item last.
 
-    The code of a text comes before the text, so that the order is the same where codes stand for
-    the texts. At least two keys always: DuckDB turns a filter on the place in an order by one key
-    into a slower plan.
+    The code of a text comes before the text, so that the order is the same if codes stand for the
+    texts. There are always at least two columns: DuckDB plans a filter on the place in an order by
+    one column more slowly.
     """
     if _digested(source, bounds):
         return [digest(source, user, item, bounds.key), item]
-    if source.backend.keep is None:  # no codes ever stand for the texts
+    if source.backend.keep is None:  # codes never stand for the texts
         return [source.mix(_key(bounds.key), user, item), item]
     coded = code(source, item)
-    return [source.mix(_key(bounds.key), user, coded), coded, *([] if coded is item else [item])]
+    lot = source.mix(_key(bounds.key), user, coded)
+    if coded is item:
+        return [lot, item]
+    return [lot, coded, item]
 
 
 def _digested(source: OpenTable, bounds: Bounds) -> bool:
-    """Whether the hashes are SHA-256."""
+    """Return whether the hashes that order labels are SHA-256."""
     return bounds.portable or source.backend.mix is None
 
 
 def code(source: OpenTable, item: ir.Column) -> ir.Column:
-    """Integers are their own codes; texts have the engine's 64-bit hash, under one salt for
-    ever.
+    """Return the 64-bit code of a column: an integer is its own code, and a text has the engine's
+    hash with a salt that never changes.
     """
     import ibis
 
@@ -580,30 +648,33 @@ def code(source: OpenTable, item: ir.Column) -> ir.Column:
 
 
 def digest(source: OpenTable, user: ir.Column, item: ir.Column, key: str) -> ir.StringValue:
-    """The start of the hexadecimal SHA-256 of key | user | item, the same on every engine."""
-    return source.backend.digest(
-        _key(key) + "|" + source.text(user) + "|" + source.text(item)
-    ).substr(0, DIGITS)
+    """Return the first digits of the hexadecimal SHA-256 of key | user | item, the same on every
+    engine.
+    """
+    text = _key(key) + "|" + source.text(user) + "|" + source.text(item)
+    return source.backend.digest(text).substr(0, DIGITS)
 
 
 def _key(key: str) -> ir.StringScalar:
-    """The key by its own digest, of fixed length: no key and user run into each other."""
+    """Return the first digits of the SHA-256 of the key; their fixed length separates the key from
+    a user.
+    """
     import ibis
 
     return ibis.literal(sha256(key.encode()).hexdigest()[:32])
 
 
 def _part_of(source: OpenTable, user: ir.Column, parts: int) -> ir.IntegerColumn:
-    """In which of several parts a user falls, by any hash of the engine's; the answer does not
-    depend on it.
+    """Return in which of several parts a user is, by any hash of the engine's; no count depends on
+    it.
     """
     return (source.mix(user) % parts + parts) % parts  # a remainder may be negative
 
 
 def _whole(weight: ir.NumericColumn, cap: int) -> ir.IntegerColumn:
-    """A weight rounded down to a whole number in [0, cap]; NULL and NaN are 0.
+    """Return a weight rounded down to a whole number in [0, cap]; NULL and NaN become 0.
 
-    Whole numbers *before* the sum: a floating-point sum depends on the order in which an engine
+    It is rounded *before* the sum: a floating-point sum depends on the order in which an engine
     adds, and could change for other users when one is removed.
     """
     import ibis

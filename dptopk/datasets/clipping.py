@@ -1,8 +1,8 @@
-"""Histogram of the number of labels per user, to choose a cap Δ at a small cost.
+"""The histogram of the number of labels per user, to choose a cap Δ at a small cost.
 
 Counts of capped data are lower than the true ones, and by how much is itself private. Every user is
-in one bin, by how many labels that user has; so the histogram of the bins has l0 = linf = 1, and
-noise on it costs one PureDP.
+in one bin, by the number of that user's labels, so that the histogram of the bins has l0 = linf = 1
+and noise on it costs one PureDP.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from dptopk.release.release import Release
 if TYPE_CHECKING:
     from dptopk.datasets.backends.inputs import Condition, EventTable
 
-# A user with n labels is in the first bin whose end is at least n, or in one more beyond the last.
-# Bins of users with very many labels would be mostly noise, times many labels.
+# A user with n labels is in the first bin whose end is at least n, or in a further bin beyond the
+# last end. Further bins, of users with very many labels, would hold little but noise, and that
+# noise would be multiplied by many labels.
 ENDS = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 64)
 
 
@@ -39,17 +40,17 @@ def users_by_labels(
     engine: Engine | None = None,
     table_name: str | None = None,
 ) -> Histogram:
-    """Count users by their number of labels, before any cap: a public-domain histogram for a
-    counting mechanism.
+    """Return the number of users by their number of labels, before any cap, as a public-domain
+    histogram.
 
     Args:
         table: events, as in events_histogram.
-        user: column of whom the privacy is for.
-        item: column of the labels.
-        weight: as in events_histogram.
-        where: as in events_histogram.
-        engine: as in events_histogram.
-        table_name: as in events_histogram.
+        user: the column of the protected users.
+        item: the column of the labels.
+        weight: the column of what an event adds, as in events_histogram.
+        where: a condition on events, as in events_histogram.
+        engine: the engine, as in events_histogram.
+        table_name: the table in a database file, as in events_histogram.
 
     Returns:
         A Histogram with the labels "1", "2", ..., "7-8", ..., "65 or more" and Sensitivity(linf=1,
@@ -73,9 +74,9 @@ def users_by_labels(
     ):
         pairs = amounts(events, bounds)
         users = pairs.group_by("user").agg(labels=pairs.count())
-        place = sum(ibis.ifelse(users.labels > end, 1, 0) for end in ENDS)
-        placed = users.mutate(place=place)
-        counted = placed.group_by("place").agg(users=placed.count())
+        bin_ = sum(ibis.ifelse(users.labels > end, 1, 0) for end in ENDS)
+        binned = users.mutate(place=bin_)
+        counted = binned.group_by("place").agg(users=binned.count())
         rows = without_data(
             "table", "the engine could not run the query", partial(source.run, counted)
         )
@@ -85,27 +86,27 @@ def users_by_labels(
 
 
 def _names() -> list[str]:
-    """The labels of the bins."""
-    starts = [1, *(end + 1 for end in ENDS[:-1])]
-    inner = [
-        str(end) if start == end else f"{start}-{end}"
-        for start, end in zip(starts, ENDS, strict=True)
-    ]
-    return [*inner, f"{ENDS[-1] + 1} or more"]
+    """Return the labels of the bins."""
+    names = []
+    start = 1
+    for end in ENDS:
+        names.append(str(end) if start == end else f"{start}-{end}")
+        start = end + 1
+    return [*names, f"{start} or more"]
 
 
 @dataclass(frozen=True)
 class ClippingLoss:
-    """Estimates of what a cap of Δ labels per user cuts off, with about two standard deviations of
-    the noise.
+    """Estimates of what a cap of Δ labels per user cuts off.
 
     Attributes:
         labels_per_user: the cap Δ.
-        users: share of the users who have more than Δ labels.
-        pairs: share of all pairs of a user and a label that the cap cuts off: by so much an average
-            count is too low. Users beyond the last bin are taken to have one label more than its
-            end: where there are such, it is more.
-        error: of ``pairs``, from the noise alone; 1.0 where there are too few users to tell.
+        users: the estimated share of the users who have more than Δ labels.
+        pairs: the estimated share of all pairs of a user and a label that the cap cuts off, by
+            which an average count is too low. Users beyond the last bin are taken to have one label
+            more than its end; if there are such users, the true share is larger.
+        error: about two standard deviations of ``pairs`` by the noise alone; 1.0 if there are too
+            few users to tell.
     """
 
     labels_per_user: int
@@ -115,21 +116,26 @@ class ClippingLoss:
 
 
 def _means_of_bins(cap: int) -> tuple[Array, Array, Array]:
-    """For a user of each bin: the share of those above the cap, and the means of labels above it
-    and of all labels. Users of a bin are spread evenly over its numbers of labels.
+    """Return the means over a user of each bin, under a cap: three arrays of shape (bins,).
+
+    The users of a bin are taken to be spread evenly over its numbers of labels.
+
+    Returns:
+        the share of users above the cap, the mean number of labels above the cap, and the mean
+        number of labels.
     """
     starts = [1, *(end + 1 for end in ENDS)]
     ends = [*ENDS, ENDS[-1] + 1]
-    spread = [np.arange(start, end + 1) for start, end in zip(starts, ends, strict=True)]
-    over = np.array([(labels > cap).mean() for labels in spread])
-    lost = np.array([np.maximum(labels - cap, 0).mean() for labels in spread])
-    have = np.array([labels.mean() for labels in spread])
-    return over, lost, have
+    bins = [np.arange(start, end + 1) for start, end in zip(starts, ends, strict=True)]
+    share_above = np.array([(labels > cap).mean() for labels in bins])
+    mean_lost = np.array([np.maximum(labels - cap, 0).mean() for labels in bins])
+    mean_labels = np.array([labels.mean() for labels in bins])
+    return share_above, mean_lost, mean_labels
 
 
 def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
-    """Estimate what a cap would cut off, from a released users_by_labels histogram; free
-    post-processing.
+    """Return an estimate of what a cap would cut off, from a released users_by_labels histogram; it
+    costs nothing more.
 
     Args:
         answer: a release of the whole histogram of users_by_labels, with counts.
@@ -148,16 +154,15 @@ def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
         raise InvalidParameter("answer must be a release of all counts of users_by_labels")
     released = dict(zip(answer.labels, answer.counts.tolist(), strict=True))
     counts = np.array([released[name] for name in names], dtype=float)
-    over, lost, have = _means_of_bins(cap)
+    share_above, mean_lost, mean_labels = _means_of_bins(cap)
     users = counts.sum()
-    total = counts @ have
-    if users <= 0 or total <= 0:
+    pairs = counts @ mean_labels
+    if users <= 0 or pairs <= 0:
         return ClippingLoss(cap, 0.0, 0.0, 1.0)
-    share = min(max(float(counts @ lost / total), 0.0), 1.0)
-    noise = answer.measurement.noise.std * float(np.linalg.norm(lost - share * have))
-    return ClippingLoss(
-        cap,
-        min(max(float(counts @ over / users), 0.0), 1.0),
-        share,
-        min(2 * noise / float(total), 1.0),
+    users_above = min(max(float(counts @ share_above / users), 0.0), 1.0)
+    share = min(max(float(counts @ mean_lost / pairs), 0.0), 1.0)
+    # The delta method for a ratio: the deviation of lost - share * pairs, over pairs.
+    deviation = answer.measurement.noise.std * float(
+        np.linalg.norm(mean_lost - share * mean_labels)
     )
+    return ClippingLoss(cap, users_above, share, min(2 * deviation / float(pairs), 1.0))

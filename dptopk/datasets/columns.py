@@ -1,5 +1,6 @@
-"""The columns and rows of an event table that a query looks at, by rules that no single user's data
-can change.
+"""The columns and rows of an event table that a query reads.
+
+The rules depend on types and arguments alone, so that no user's data can change them.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
     from dptopk.datasets.backends.inputs import Condition, Constant
 
-    # Of a type of column: whether it is one, and what is read of such a column.
+    # Whether a type of column is of some kind, and how a column of that kind is read.
     Reading = tuple[Callable[[ibis_types.DataType], bool], Callable[[ir.Column], ir.Column]]
-    # Of a type of column: whether it is one, and a constant as a value of it; None = it is none.
+    # Whether a type of column is of some kind, and how a constant becomes a value of that kind
+    # (None: it is no such value).
     Fitting = tuple[Callable[[ibis_types.DataType], bool], Callable[[Constant], Constant | None]]
 
 # A number written in text: up to 18 digits on each side of the point, an exponent of up to two.
@@ -45,49 +47,61 @@ MATERIALISED = (
 
 
 def select_events(source: OpenTable, where: Condition, **columns: str | None) -> ir.Table:
-    """The events that hold ``where``, with the columns renamed to their roles (user, item, ...),
-    without NULL.
+    """Return the events that meet ``where``, with the columns renamed to their roles (user, item,
+    ...), without NULL.
 
     Args:
         source: the table.
-        where: as in events_histogram.
+        where: the condition, as for events_histogram.
         columns: role=name of the column; a role whose column is None is left out. A ``weight`` may
             be NULL.
+
+    Raises:
+        InvalidParameter: naming the argument, for a missing column, a type that cannot be read, or
+            a condition that looks at several rows.
     """
     refuse_across_rows("table", source.table, hint=MATERIALISED)
     kept = total("table", source.table, source.backend)
     named = {role: name for role, name in columns.items() if name is not None}
-    _refuse_alike_but_for_case(
-        kept.columns,
-        named if not isinstance(where, Mapping) else {**named, **{name: name for name in where}},
-    )
+    roles: dict[Any, Any] = dict(named)
+    if isinstance(where, Mapping):
+        roles |= {name: name for name in where}
+    _refuse_alike_but_for_case(kept.columns, roles)
     if named.get("user") is not None and named["user"] == named.get("item"):
         raise InvalidParameter(
             f"item must be a different column from user, got {named['item']!r} for both",
             parameter="item",
         )
     for role, name in named.items():
-        _typed(kept, role, name)  # a missing column is told before a bad filter
+        _typed(kept, role, name)  # a missing column is refused before a bad condition
     if where is not None:
         kept = kept.filter(_row_wise(source, kept, where))
     typed = {role: _typed(kept, role, name) for role, name in named.items()}
     person = partial(source.person, named.get("user", ""))
-    read: dict[str, Callable[[ir.Column], ir.Column]] = {"weight": _as_it_is, "user": person}
-    whole = kept.filter(*[column.notnull() for role, column in typed.items() if role != "weight"])
-    return whole.select(
-        **{role: read.get(role, source.exact)(column) for role, column in typed.items()}
+    readers: dict[str, Callable[[ir.Column], ir.Column]] = {"weight": _as_it_is, "user": person}
+    complete = kept.filter(
+        *[column.notnull() for role, column in typed.items() if role != "weight"]
     )
+    columns_read = {}
+    for role, column in typed.items():
+        read = readers.get(role, source.exact)
+        columns_read[role] = read(column)
+    return complete.select(**columns_read)
 
 
 def _refuse_alike_but_for_case(present: Sequence[str], named: Mapping[str, Any]) -> None:
-    """Refuse a column whose name another column shares but for its case: engines then read either
-    of them.
+    """Refuse a column if another column has the same name but for its case: engines then read
+    either of them.
+
+    Args:
+        present: the names of all columns.
+        named: role -> the name of the column that is asked for.
     """
     for role, name in named.items():
-        if (
-            isinstance(name, str)
-            and sum(name.casefold() == other.casefold() for other in present) > 1
-        ):
+        if not isinstance(name, str):
+            continue
+        alike = [other for other in present if name.casefold() == other.casefold()]
+        if len(alike) > 1:
             raise InvalidParameter(
                 f"{role}: several columns are called {name!r} but for upper and lower case",
                 parameter=role,
@@ -95,7 +109,16 @@ def _refuse_alike_but_for_case(present: Sequence[str], named: Mapping[str, Any])
 
 
 def _typed(table: ir.Table, role: str, name: str) -> ir.Column:
-    """A column, of a type that every engine orders and writes as text in the same way."""
+    """Return a column as a type that every engine orders and writes as text in the same way.
+
+    Args:
+        table: the table.
+        role: the argument that names the column, for messages.
+        name: the name of the column.
+
+    Raises:
+        InvalidParameter: if it is missing, or its type is none that can be read.
+    """
     if not isinstance(name, str):
         raise InvalidParameter(
             f"{role} must be the name of a column, got {type(name).__name__}", parameter=role
@@ -108,21 +131,17 @@ def _typed(table: ir.Table, role: str, name: str) -> ir.Column:
     for holds, read in _WEIGHTS if role == "weight" else _LABELS:
         if holds(kind):
             return read(column)
-    if role == "weight":
-        wanted = "not a number"
-    else:
-        wanted = "make it text or integer first"
+    problem = "not a number" if role == "weight" else "make it text or integer first"
     raise InvalidParameter(
-        f"{role}: the column {name!r} is of type {kind}; {wanted}", parameter=role
+        f"{role}: the column {name!r} is of type {kind}; {problem}", parameter=role
     )
 
 
 def _number(text: ir.StringColumn) -> ir.FloatingColumn:
-    """Text that spells a number as numbers are written everywhere, as a number; NULL for all other
-    text.
+    """Return text as numbers; NULL for text that is no number as every engine writes them.
 
-    What a cast takes differs ("1_000", "1d", "nan"), and one that fails would refuse all rows for
-    the sake of one.
+    Engines differ in what a cast accepts ("1_000", "1d", "nan"), and a cast that fails would refuse
+    all rows because of one.
     """
     import ibis
 
@@ -130,24 +149,24 @@ def _number(text: ir.StringColumn) -> ir.FloatingColumn:
 
 
 def _whole_or_null(column: ir.FloatingColumn) -> ir.IntegerColumn:
-    """Floating-point numbers as integers, NULL where they are no whole number below 2^53.
+    """Return floating-point numbers as integers; NULL for those that are not whole, or not below
+    2^53.
 
-    In pandas, integers with one of them missing are floating-point: the missing one must not decide
-    what is refused.
+    In pandas, a column of integers becomes floating-point if one of them is missing, which must not
+    decide whether the column is refused.
     """
     import ibis
 
-    # An engine may work out both branches of a condition: what cannot be an integer is gone before
-    # the rounding.
+    # An engine may compute both branches of a condition: numbers that cannot be integers are
+    # replaced before the rounding.
     large = column.isnan() | (column.abs() >= 2.0**53)
     small = ibis.ifelse(large, 0.0, column)
-    return ibis.ifelse(~large & (small == small.floor()), small, ibis.null("float64")).cast("int64")
+    is_whole = ~large & (small == small.floor())
+    return ibis.ifelse(is_whole, small, ibis.null("float64")).cast("int64")
 
 
 def _proper(column: ir.DecimalColumn) -> ir.NumericColumn:
-    """Decimal numbers, of a type in which any cap can be said; NULL for what PostgreSQL has among
-    them that is none.
-    """
+    """Return decimal numbers as a type that can hold any cap; NULL for PostgreSQL's NaN."""
     import ibis
 
     precision = column.type().precision
@@ -158,19 +177,22 @@ def _proper(column: ir.DecimalColumn) -> ir.NumericColumn:
 
 
 def _as_it_is(column: ir.Column) -> ir.Column:
+    """Return a column unchanged."""
     return column
 
 
 def _wide(column: ir.IntegerColumn) -> ir.IntegerColumn:
-    """Integers as 64 bits: engines hash the same number of another width to another value."""
+    """Return integers with 64 bits: engines hash the same number of another width to
+    another value.
+    """
     if column.type().is_uint64():
         return column
     return column.cast("int64")
 
 
 def _whole_text(column: ir.DecimalColumn) -> ir.StringColumn:
-    """Decimal numbers, which may be beyond 64 bits, as the text of an integer; NULL where they are
-    not whole.
+    """Return decimal numbers, which may be beyond 64 bits, as the texts of integers; NULL for those
+    that are not whole.
     """
     import ibis
 
@@ -179,8 +201,8 @@ def _whole_text(column: ir.DecimalColumn) -> ir.StringColumn:
 
 
 def _day(column: ir.DateColumn) -> ir.StringColumn:
-    """Dates as text, by no settings of the engine; NULL where the year has not four digits, which
-    engines write in different ways.
+    """Return dates as text, whatever the settings of the engine; NULL for years without four
+    digits, which engines write differently.
     """
     import ibis
 
@@ -189,15 +211,15 @@ def _day(column: ir.DateColumn) -> ir.StringColumn:
 
 
 def _is_empty(kind: ibis_types.DataType) -> bool:
-    """Whether a type has only NULL values, as for a column of a file without rows; Ibis may not
-    know it.
+    """Return whether a type has only NULL values, as a column of a file without rows; Ibis may not
+    know that type.
     """
-    return bool(
-        kind.is_null() or (kind.is_unknown() and str(kind.raw_type).strip('"').upper() == "NULL")
-    )
+    if kind.is_null():
+        return True
+    return bool(kind.is_unknown() and str(kind.raw_type).strip('"').upper() == "NULL")
 
 
-# What is done with a column of a type: as a weight, and as a user, label or segment.
+# How a column is read by its type: as a weight, and as a user, label or segment.
 _WEIGHTS: tuple[Reading, ...] = (
     (lambda kind: kind.is_decimal(), _proper),
     (lambda kind: kind.is_numeric(), _as_it_is),
@@ -218,7 +240,9 @@ _LABELS: tuple[Reading, ...] = (
 
 
 def needed_columns(where: Condition, **columns: str | None) -> list[str] | None:
-    """Names of the columns the query uses; None when only ``where`` itself knows."""
+    """Return the names of the columns that a query uses; None if a ``where`` that is no mapping
+    uses unknown ones.
+    """
     if where is not None and not isinstance(where, Mapping):
         return None
     names = [name for name in (*columns.values(), *(where or {})) if isinstance(name, str)]
@@ -226,11 +250,16 @@ def needed_columns(where: Condition, **columns: str | None) -> list[str] | None:
 
 
 def _row_wise(source: OpenTable, kept: ir.Table, where: Condition) -> ir.BooleanValue:
-    """The condition as an Ibis expression, refused unless each row's answer depends on that row
-    alone.
+    """Return the condition as an Ibis expression, after it was checked that each row's answer
+    depends on that row alone.
 
     A comparison with, say, the table's mean would let one user decide which of the others' events
     count.
+
+    Args:
+        source: the table.
+        kept: the table's rows, with every operation made total.
+        where: the condition, as for events_histogram.
     """
     if isinstance(where, Mapping):
         return _equalities(source, kept, where)
@@ -242,7 +271,11 @@ def _row_wise(source: OpenTable, kept: ir.Table, where: Condition) -> ir.Boolean
 
 
 def _bound(table: ir.Table, where: Condition) -> ir.BooleanValue:
-    """The condition with the table's columns put in."""
+    """Return a condition as an expression on a table.
+
+    Raises:
+        InvalidParameter: if it does not give a truth value for each row.
+    """
     import ibis
     from ibis.common.deferred import Deferred
 
@@ -252,17 +285,21 @@ def _bound(table: ir.Table, where: Condition) -> ir.BooleanValue:
         where = where(table)
     if not isinstance(where, ibis.Value) or not where.type().is_boolean():
         raise InvalidParameter("where must give a truth value for each row")
-    table.filter(where)  # fails when it speaks of another table
+    table.filter(where)  # fails if the condition is about another table
     return where
 
 
 def fitting(value: Constant, kind: ibis_types.DataType, what: str) -> Constant:
-    """A value that a column is compared with, as the column's own type: the engine then never
-    converts the column.
+    """Return a value that a column is compared with, converted to the column's type.
 
-    A conversion in the engine may fail on a single row, and with it the query: one user's value
-    would decide between an answer and a refusal. So what fits is decided here, by the value and the
-    type.
+    The engine then never converts the column. A conversion in the engine may fail on a single row,
+    and the query with it: one user's value would decide between an answer and a refusal. So this
+    function decides, by the value and the type, whether the value fits.
+
+    Args:
+        value: the value.
+        kind: the type of the column.
+        what: the value's role, for messages.
 
     Raises:
         InvalidParameter: when the value is not of this type, nor a text or a number that spells it.
@@ -284,6 +321,7 @@ def fitting(value: Constant, kind: ibis_types.DataType, what: str) -> Constant:
 
 
 def _as_text(value: Constant) -> str | None:
+    """Return a value as the text that a column of texts holds; None if it is no such value."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
@@ -296,6 +334,7 @@ def _as_text(value: Constant) -> str | None:
 
 
 def _as_integer(value: Constant) -> int | None:
+    """Return a value as an integer; None if it is none, nor a text that spells one."""
     if isinstance(value, str):
         if str(int(value)) == value:
             return int(value)
@@ -306,6 +345,7 @@ def _as_integer(value: Constant) -> int | None:
 
 
 def _as_number(value: Constant) -> float | Decimal | None:
+    """Return a value as a finite number; None if it is none, nor a text that spells one."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         return None
     number = value if isinstance(value, Decimal) else float(value)
@@ -315,6 +355,7 @@ def _as_number(value: Constant) -> float | Decimal | None:
 
 
 def _as_truth(value: Constant) -> bool | None:
+    """Return a value as a truth value; None if it is none, nor the text "true" or "false"."""
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value)
     if isinstance(value, bool):
@@ -323,6 +364,7 @@ def _as_truth(value: Constant) -> bool | None:
 
 
 def _as_date(value: Constant) -> dt.date | None:
+    """Return a value as a date; None if it is none, nor a text that spells one."""
     if isinstance(value, str):
         return dt.date.fromisoformat(value)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
@@ -331,6 +373,7 @@ def _as_date(value: Constant) -> dt.date | None:
 
 
 def _as_time(value: Constant) -> dt.datetime | None:
+    """Return a value as a date with a time; None if it is none, nor a text that spells one."""
     if isinstance(value, str):
         return dt.datetime.fromisoformat(value)
     if isinstance(value, dt.datetime):
@@ -350,6 +393,11 @@ _FITTING: tuple[Fitting, ...] = (
 
 
 def _equalities(source: OpenTable, table: ir.Table, where: Mapping[str, Any]) -> ir.BooleanValue:
+    """Return the condition that columns have given values, or one of several values.
+
+    Raises:
+        InvalidParameter: for a missing column, or a value that does not fit its type.
+    """
     import ibis
 
     condition = ibis.literal(True)

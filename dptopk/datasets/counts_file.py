@@ -39,7 +39,7 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class _File:
-    """A file of counts, and how to read it."""
+    """A file of counts, and how it is read; the attributes are the arguments of ``read_counts``."""
 
     path: Path
     label: str
@@ -51,23 +51,26 @@ class _File:
 
     @property
     def columns(self) -> list[str]:
-        """All columns that are looked at."""
+        """The columns that are read, each once: label, count and those of conditions."""
         return list(dict.fromkeys([self.label, self.count, *self.where]))
 
     @property
     def kind(self) -> str:
-        """The ending that tells the format, without that of a compression."""
-        path = Path(self.path.stem) if self.path.suffix.lower() == ".gz" else self.path
+        """The ending that tells the format in lower case, without that of a compression."""
+        path = self.path
+        if path.suffix.lower() == ".gz":
+            path = Path(path.stem)
         return path.suffix.lower()
 
 
 def _csv(file: _File) -> pd.DataFrame:
+    """Return the columns of a text file; labels and values of conditions are text."""
     import pandas as pd
 
     form = _text_format(file)
-    _one_of_each(file, form)
+    _refuse_repeated_columns(file, form)
     if not {file.label, file.count} <= set(form.names):
-        return pd.DataFrame(columns=list(form.names))  # without rows: it is refused
+        return pd.DataFrame(columns=list(form.names))  # the caller refuses the missing column
     # Labels are text as written ("null", "NA" and "007" are labels); only an empty count is
     # missing.
     return pd.read_csv(
@@ -81,7 +84,7 @@ def _csv(file: _File) -> pd.DataFrame:
 
 
 def _text_format(file: _File) -> TextFormat:
-    """Return how the cells of a text file are told apart."""
+    """Return the separator, the encoding and the header of a text file."""
     wanted = [column for column in file.columns if column]
     stated = {"separator": file.separator, "encoding": file.encoding}
     try:
@@ -91,26 +94,28 @@ def _text_format(file: _File) -> TextFormat:
 
 
 def _columns_alone(file: _File, form: TextFormat) -> io.StringIO:
-    """The columns that are looked at, as CSV; lines without a label or a count, such as the ";;"
-    that spreadsheets write below a table and rows that are too short, are left out.
+    """Return the columns that are read, as CSV with commas.
+
+    Lines without a label or a count are left out, such as the ";;" that spreadsheets write below a
+    table, and rows that are too short.
     """
     present = [name for name in file.columns if name in form.names]
-    places = [form.names.index(name) for name in present]
     label = form.names.index(file.label)
     count = form.names.index(file.count)
-    looked_at = itemgetter(*places)
+    cells_of = itemgetter(*(form.names.index(name) for name in present))
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(present)
     for row in rows(file.path, form):
         if row[label] and row[count]:
-            writer.writerow(looked_at(row))
+            writer.writerow(cells_of(row))
     text.seek(0)
     return text
 
 
-def _one_of_each(file: _File, form: TextFormat) -> None:
-    """Refuse a header that names a column twice: pandas would take the first and rename the other.
+def _refuse_repeated_columns(file: _File, form: TextFormat) -> None:
+    """Refuse a header that names one of these columns twice: pandas would take the first and rename
+    the other.
 
     Raises:
         InvalidParameter: naming the column.
@@ -121,6 +126,11 @@ def _one_of_each(file: _File, form: TextFormat) -> None:
 
 
 def _pyarrow() -> ModuleType:
+    """Return pyarrow's module for Parquet files.
+
+    Raises:
+        InvalidParameter: if pyarrow is not installed.
+    """
     try:
         import pyarrow.parquet as pq
     except ImportError:
@@ -131,6 +141,7 @@ def _pyarrow() -> ModuleType:
 
 
 def _parquet(file: _File) -> pd.DataFrame:
+    """Return the columns of a Parquet file, as far as it has them."""
     pq = _pyarrow()
     present = pq.read_schema(file.path).names
     table = pq.read_table(file.path, columns=[name for name in file.columns if name in present])
@@ -140,8 +151,9 @@ def _parquet(file: _File) -> pd.DataFrame:
 
 
 def _rows(file: _File) -> Iterator[dict[str, Any]]:
-    """The rows of JSON lines: the standard parser keeps labels as written, pandas guesses at dates
-    and numbers.
+    """Yield the rows of JSON lines.
+
+    Python's parser returns labels as they are written; that of pandas guesses at dates and numbers.
     """
     import json
 
@@ -152,15 +164,21 @@ def _rows(file: _File) -> Iterator[dict[str, Any]]:
 
 
 def _json_lines(file: _File) -> pd.DataFrame:
+    """Return the columns of JSON lines, as far as a row has them; a missing cell is None.
+
+    Raises:
+        ValueError: if a line is not an object.
+    """
     import pandas as pd
 
     rows = list(_rows(file))
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("not a table")
-    present = [name for name in file.columns if not rows or any(name in row for row in rows)]
-    return pd.DataFrame(
-        {name: pd.Series([row.get(name) for row in rows], dtype=object) for name in present}
-    )
+    columns = {}
+    for name in file.columns:
+        if not rows or any(name in row for row in rows):
+            columns[name] = pd.Series([row.get(name) for row in rows], dtype=object)
+    return pd.DataFrame(columns)
 
 
 _READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
@@ -168,13 +186,13 @@ _READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
     **dict.fromkeys((".parquet", ".pq"), _parquet),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_lines),
 }
-# The names of a file's columns.
+# The readers of the names of a file's columns.
 _NAMES: dict[str, Callable[[_File], Iterable[str]]] = {
     **dict.fromkeys(TEXT_ENDINGS, lambda file: _text_format(file).names),
     **dict.fromkeys((".parquet", ".pq"), lambda file: _pyarrow().read_schema(file.path).names),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda file: next(_rows(file), {})),
 }
-# A list of labels may be a .txt.
+# The endings of files that are no list of public labels; such a list may be a .txt.
 _TABLES = {*_READERS, ".gz", ".store"} - {".txt"}
 _COMPRESSED = (*TEXT_ENDINGS, ".jsonl", ".ndjson", ".json")
 
@@ -182,10 +200,15 @@ _COMPRESSED = (*TEXT_ENDINGS, ".jsonl", ".ndjson", ".json")
 def columns_of(
     path: str | Path, *, separator: str | None = None, encoding: str | None = None
 ) -> list[str]:
-    """The names of the columns of a file that read_counts takes; no row is read but the first of
-    JSON lines.
+    """Return the names of the columns of a file that read_counts takes.
 
-    A column without a name, such as the row numbers that pandas writes, is left out.
+    No row is read but the first of JSON lines. A column without a name, such as the row numbers
+    that pandas writes, is left out.
+
+    Args:
+        path: the file.
+        separator: as for ``read_counts``.
+        encoding: as for ``read_counts``.
 
     Raises:
         InvalidParameter: when the file cannot be read.
@@ -197,10 +220,12 @@ def columns_of(
         raise InvalidParameter(
             f"source must end in one of {', '.join(_NAMES)}; got {file.path.name!r}"
         )
-    # NaN: no name
-    read = _read(names, file)
-    there = [name for name in read if name == name]  # noqa: PLR0124 - NaN is none
-    return [str(name) for name in there if name != ""]
+    columns = []
+    for name in _read(names, file):
+        is_nan = name != name  # noqa: PLR0124 - a Parquet file of pandas may have such a name
+        if not is_nan and name != "":
+            columns.append(str(name))
+    return columns
 
 
 def read_counts(
@@ -213,24 +238,24 @@ def read_counts(
     decimal: str = ".",
     where: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """The labels in a file and their counts; the ending tells the format: .csv, .tsv, .txt
-    (text with separators), .parquet, .jsonl, .ndjson, .json.
+    """Return the labels in a file and their counts.
 
-    The counts of all rows of a label are added up, so what one user moves is what the user moves in
+    The ending tells the format: .csv, .tsv, .txt (text with separators), .parquet, .jsonl, .ndjson,
+    .json. The counts of all rows of a label are added up, so that the caps on one user hold for
     these sums. Rows without a label, and of text files those without a count, are left out. Both
     may depend on one user, and are no error.
 
     Args:
         path: the file; text formats may be compressed (.csv.gz).
-        label: column of labels.
-        count: column of counts.
-        separator: one character between the cells of a CSV file; None = the header line decides
+        label: the column of labels.
+        count: the column of counts.
+        separator: the character between the cells of a CSV file; None: the header line decides
             among commas, semicolons, tabs and bars.
-        encoding: of a text file; None = its mark of byte order and its header line decide. Bytes
-            that are no UTF-8 are read as cp1252; short rows have empty cells, and of long ones the
-            cells beyond the header are left out.
+        encoding: the encoding of a text file; None: its mark of byte order and its header line
+            decide. Bytes that are no UTF-8 are read as cp1252; short rows have empty cells, and of
+            long ones the cells beyond the header are left out.
         decimal: "." or ",", the decimal mark of the counts of a text file.
-        where: keep only rows in which these columns hold these values, compared as text.
+        where: column -> the value that a row must have there, compared as text; None: all rows.
 
     Returns:
         A data frame with the columns ``label``, distinct and none of them missing or empty, and
@@ -272,7 +297,12 @@ def read_counts(
 
 
 def _refuse_missing_columns(frame: pd.DataFrame, file: _File) -> None:
-    """Every column that is asked for is in the file; the refusal names those that are there."""
+    """Refuse a file without one of the columns that are asked for; the message names those that it
+    has.
+
+    Raises:
+        InvalidParameter: naming the argument.
+    """
     roles_and_columns = [("label", file.label), ("count", file.count)]
     roles_and_columns += [("where", column) for column in file.where]
     for role, column in roles_and_columns:
@@ -285,7 +315,7 @@ def _refuse_missing_columns(frame: pd.DataFrame, file: _File) -> None:
 
 
 def _identity(label: object) -> Any:
-    """Return what two labels share exactly if they are one.
+    """Return a value that two labels share exactly if they are the same label.
 
     Raises:
         InvalidParameter: for a label that is not hashable.
@@ -299,34 +329,38 @@ def _identity(label: object) -> Any:
 
 
 def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame:
-    """Each label once, with the sum of its counts."""
+    """Return each label once, with the sum of its counts; rows without a label are left out."""
     import pandas as pd
 
     sums: dict[Any, int] = {}
-    rows: dict[Any, Any] = {}
+    first_spelling: dict[Any, Any] = {}  # identity of a label -> the label as it came first
     for label, count in zip(labels, counts.tolist(), strict=True):
-        if type(label) is str:  # nearly all: a text is its own identity
-            same = label
+        if type(label) is str:  # the usual case: a text is its own identity
+            key = label
         elif missing(label):
             continue
         else:
-            same = _identity(label)
-        if same != "":
-            rows.setdefault(same, label)
-            sums[same] = sums.get(same, 0) + count
-    found = [
-        min(total, LARGEST_COUNT - 1) for total in sums.values()
-    ]  # no sum is too large for a histogram
+            key = _identity(label)
+        if key != "":
+            first_spelling.setdefault(key, label)
+            sums[key] = sums.get(key, 0) + count
+    # A sum that is too large for a histogram is cut, and refuses nothing.
+    totals = [min(total, LARGEST_COUNT - 1) for total in sums.values()]
     return pd.DataFrame(
         {
-            "label": pd.Series(list(rows.values()), dtype=labels.dtype),
-            "count": np.array(found, dtype=np.int64),
+            "label": pd.Series(list(first_spelling.values()), dtype=labels.dtype),
+            "count": np.array(totals, dtype=np.int64),
         }
     )
 
 
 def _read(reader: Callable[[_File], Rows], file: _File) -> Rows:
-    """Read the file, or raise an error whose message does not quote it."""
+    """Return what a reader returns for a file; its errors become messages that do not quote the
+    file.
+
+    Raises:
+        InvalidParameter: if the file cannot be read.
+    """
     import pandas as pd
 
     name = file.path.name
@@ -348,23 +382,22 @@ def _read(reader: Callable[[_File], Rows], file: _File) -> Rows:
             f"source: cannot open {name!r}: {error.strerror or 'unreadable file'}"
         ) from None
     except (
-        ValueError,
+        ValueError,  # errors of Arrow are of this type too
         ArithmeticError,
         EOFError,
         RecursionError,
         pd.errors.ParserError,
-    ):  # includes Arrow errors
+    ):
+        hint = ""
         if reader is _csv:
             hint = ": rows of unequal length, or a quote that is not closed"
-        else:
-            hint = ""
         raise InvalidParameter(
             f"source: {name!r} cannot be read as {file.kind[1:]}{hint}"
         ) from None
 
 
 def read_labels(path: str | Path) -> list[str]:
-    """The public labels in a text file, one a line; empty lines are skipped.
+    """Return the public labels in a text file, one a line; empty lines are skipped.
 
     Raises:
         InvalidParameter: when the file cannot be read as UTF-8 text, or holds a label twice; for a

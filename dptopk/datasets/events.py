@@ -1,5 +1,5 @@
-"""From events (user, item) to a histogram of bounded sensitivity, inside the engine that holds the
-events.
+"""From events (user, item) to a histogram of bounded sensitivity, computed by the events'
+engine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, selected
-from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts
+from dptopk.datasets.bounding import Bounds, Contribute, Progress, contributions, label_counts
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Array, Histogram
 from dptopk.histogram.labels import label_order
@@ -42,51 +42,53 @@ def events_histogram(  # noqa: PLR0913
     table_name: str | None = None,
     progress: Progress | None = None,
 ) -> Histogram:
-    """Count the users of each item, with every user's contribution bounded; a private-domain
-    histogram.
+    """Return the number of users of each item, with every user's contribution bounded, as a
+    private-domain histogram.
 
     Args:
         table: events, one a row: an Ibis table of DuckDB, Spark, PostgreSQL or DataFusion
             (projections, casts, filters and unions of tables; all else is refused), a Spark, pandas
             or polars frame, an Arrow table, or the path of a Parquet (also directory or glob), CSV,
             TSV, JSON-lines or DuckDB file.
-        user: column of whom the privacy is for: text, integers, decimals, truth values, dates or
+        user: the column of the protected users: text, integers, decimals, truth values, dates or
             UUIDs. Texts that the column takes for equal, as under a collation, are one user. None:
-            each row is one person, as in a survey; then labels_per_user must be 1, which nothing
-            has to enforce, and there is no ``weight``.
-        item: column of the labels; the same types: integers stay integers, all others become text.
-            Floating-point numbers, as pandas makes of integers with a gap, are taken as integers;
-            what is not whole counts as missing.
-        labels_per_user: Δ, the most labels of one user that count; None = all, the l0-sensitivity
-            is then unrestricted.
+            each row is one person, as in a survey; then labels_per_user must be 1, which holds by
+            itself, and there is no ``weight``.
+        item: the column of the labels, of the same types: integers stay integers, all others become
+            text. Floating-point numbers, as pandas makes of integers with a gap, are taken as
+            integers; a number that is not whole counts as missing.
+        labels_per_user: Δ, the most labels of one user that count; None: all, and the
+            l0-sensitivity is unrestricted.
         per_label_cap: τ, the most that one user adds to one label.
         total_per_user: t, the most that one user adds to all labels together, so that linf and l0
-            are at most t.
-        top: bring back at most this many rows, those with the largest counts, ties in the order of
-            the labels; None = all. The mechanisms for an unknown domain need top > d_bar; fewer
+            are at most t; None: no limit.
+        top: only this many rows are returned, those with the largest counts, ties in the order of
+            the labels; None: all. The mechanisms for an unknown domain need top > d_bar; fewer
             labels in the data are no error.
-        weight: column of what an event adds, instead of 1. Each weight is rounded down to a whole
-            number and clipped to [0, τ]; NULL and NaN count 0. Nothing is refused for its value.
-        where: keep only events for which this holds: {column: value or list of values}, or a
+        weight: the column of what an event adds, instead of 1. Each weight is rounded down to a
+            whole number and clipped to [0, τ]; NULL and NaN count 0. No value is refused.
+        where: only events for which this holds count: {column: value or list of values}, or a
             function of the Ibis table, or an Ibis expression. It must look at one row at a time.
         choose: which labels count for a user with more than Δ: "hash", "random" or "top"; see
             Bounds.
-        key: varies the choice of "hash" and "top".
-        portable: the same choice on every engine and version, by SHA-256; slower. See Bounds.
-        engine: DuckDB(memory_limit=, temp_directory=, passes=, ...) or Spark(session=); None = what
-            fits the table.
-        table_name: the table, when ``table`` is a database file.
-        progress: called with (passes done, all passes).
+        key: text that varies the choice of "hash" and "top".
+        portable: whether the choice is the same on every engine and version, by SHA-256, which is
+            slower; see Bounds.
+        engine: DuckDB(memory_limit=, temp_directory=, passes=, ...) or Spark(session=); None: the
+            engine that fits the table.
+        table_name: the name of the table, if ``table`` is a database file.
+        progress: a function that is called with (passes done, all passes).
 
     Returns:
-        A Histogram with the Sensitivity that was enforced; complete is False and limit is ``top``
-        whenever that is given, also if there were fewer labels: what is known of it beforehand
-        decides, never the data. Events without a user or item (NULL) are dropped; without any
+        A Histogram with the Sensitivity that was enforced. Its complete is False and its limit is
+        ``top`` whenever that is given, even if there were fewer labels: only what is known
+        beforehand decides, never the data. Events without a user or item (NULL) are dropped;
+            without any
         events there are no rows, which is no error.
 
     Raises:
         InvalidParameter: on a missing column, a type or file that cannot be read; never for a value
-        of the data.
+            of the data.
         ImportError: when an extra (``data``, ``spark``) is not installed.
 
     What the caller must ensure: one person's events all carry the same user, and every row of
@@ -113,8 +115,9 @@ def events_histogram(  # noqa: PLR0913
     )  # fmt: skip
     if top is not None:
         top = validate.count(top=top)
-    alone = user is None
-    if alone and ((labels_per_user, per_label_cap) != (1, 1) or weight is not None):
+    one_row_per_user = user is None
+    adds_more = (labels_per_user, per_label_cap) != (1, 1) or weight is not None
+    if one_row_per_user and adds_more:
         raise InvalidParameter(
             "user=None: each row is one person, who adds 1 to 1 label: labels_per_user must be 1"
         )
@@ -122,29 +125,34 @@ def events_histogram(  # noqa: PLR0913
         source,
         events,
     ):
-        if alone:  # what splits the rows into parts, where memory is full
+        contribute: Contribute
+        if one_row_per_user:
+            # There is no user by whom rows could be split if memory is full: labels serve instead.
             events = events.mutate(user=events.item)
-        contribute = _each_row if alone else partial(contributions, bounds=bounds)
-        looked_at = replace(bounds, labels_per_user=None) if alone else bounds
-        counted = label_counts(source, events, contribute, looked_at, top=top, progress=progress)
-    return to_histogram(counted, bounds, top, capped=not alone)
+            contribute = _each_row
+            enforced = replace(bounds, labels_per_user=None)
+        else:
+            contribute = partial(contributions, bounds=bounds)
+            enforced = bounds
+        counted = label_counts(source, events, contribute, enforced, top=top, progress=progress)
+    return to_histogram(counted, bounds, top, capped=not one_row_per_user)
 
 
 def _each_row(_source: OpenTable, events: ir.Table, **_: Any) -> ir.Table:
-    """Each row adds 1 to its label."""
+    """Return the events with a column ``value``: each row adds 1 to its label."""
     return events.mutate(value=1)
 
 
 def in_order(columns: dict[str, Array]) -> dict[str, Array]:
-    """The columns, which are used up, largest counts first, ties by label: an order that no
-    engine's threads decide.
+    """Return the columns ordered by falling counts, ties by label, whatever order an engine has.
 
-    Noise is drawn row after row, so that a seeded answer depends on it.
+    Noise is drawn row after row, so that a seeded answer depends on the order. The columns given
+    are used up: each is dropped before the next is copied, which saves memory.
     """
     order = label_order(columns["item"])
-    falling = columns["count"].max(initial=0) - columns["count"][order]
-    order = order[np.argsort(falling, kind="stable")]
-    ordered = {name: columns.pop(name)[order] for name in list(columns)}  # never all of them twice
+    below_largest = columns["count"].max(initial=0) - columns["count"][order]
+    order = order[np.argsort(below_largest, kind="stable")]
+    ordered = {name: columns.pop(name)[order] for name in list(columns)}
     ordered["item"].flags.writeable = False  # a Histogram need not copy it
     return ordered
 
@@ -152,8 +160,13 @@ def in_order(columns: dict[str, Array]) -> dict[str, Array]:
 def to_histogram(
     counted: dict[str, Array], bounds: Bounds, top: int | None, *, capped: bool = True
 ) -> Histogram:
-    """A private-domain histogram of the columns item and count; whether it is whole is decided by
-    ``top`` alone.
+    """Return a private-domain histogram of the columns item and count.
+
+    Args:
+        counted: the columns, which are used up.
+        bounds: the bounds that were enforced.
+        top: the limit on its rows; None: it is complete.
+        capped: whether its counts are of capped data.
     """
     counted = in_order(counted)
     return Histogram(

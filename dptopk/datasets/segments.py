@@ -1,6 +1,4 @@
-"""One query for the histograms of many public segments, and what releases on them cost a single
-user together.
-"""
+"""The histograms of many public segments by one query, and what releases on all of them cost."""
 
 from __future__ import annotations
 
@@ -42,15 +40,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Segments(Mapping[Any, Histogram]):
-    """A histogram for each segment, in the order of the public list, and in how many of them one
-    user can be.
+    """A histogram for each segment, in the order of the public list.
 
     Attributes:
-        histograms: segment -> Histogram, whose Sensitivity is what one user can do *in that
-            segment*.
-        segments_per_user: s, the most segments in which one user counts; enforced.
-        by: what they are segments by, such as the name of the column; a ledger knows its segments
-            by that name.
+        histograms: segment -> Histogram, whose Sensitivity limits one user *in that segment*.
+        segments_per_user: s, the most segments in which one user counts.
+        by: the name of the column of segments, under which a ledger knows them.
     """
 
     histograms: Mapping[Any, Histogram]
@@ -73,12 +68,12 @@ class Segments(Mapping[Any, Histogram]):
             charges: the charge of each segment's release, or one charge that all of them share.
         """
         if isinstance(charges, Charge):
-            each = dict.fromkeys(self, charges)
+            charge_of = dict.fromkeys(self, charges)
         else:
-            each = dict(charges)
-        if set(each) - set(self):
+            charge_of = dict(charges)
+        if set(charge_of) - set(self):
             raise InvalidParameter("charges: one of the segments is not in the list")
-        return segments_charge(list(each.values()), segments_per_user=self.segments_per_user)
+        return segments_charge(list(charge_of.values()), segments_per_user=self.segments_per_user)
 
 
 def segment_histograms(  # noqa: PLR0913
@@ -104,42 +99,43 @@ def segment_histograms(  # noqa: PLR0913
     table_name: str | None = None,
     progress: Progress | None = None,
 ) -> Segments:
-    """The histogram of every segment of a public list, in one query, with every user's contribution
-    bounded.
+    """Return the histogram of every segment of a public list, by one query, with every user's
+    contribution bounded.
 
     Args:
         table: events, as in events_histogram.
-        user: column of whom the privacy is for.
-        item: column of the labels.
-        segment: column that says which segment an event belongs to.
+        user: the column of the protected users.
+        item: the column of the labels.
+        segment: the column that says which segment an event belongs to.
         segments: the public list; events of other segments are dropped, and a segment without
             events has an empty histogram.
         labels_per_user: Δ, the most labels of one user that count *in each segment*.
         segments_per_user: s, the most segments in which one user counts, chosen by a keyed hash;
-            None = all of them. With s = 1 releases on different segments compose in parallel.
-        count_capped: False: EventCounts for two phases, in which Δ is the cap for finding labels;
-            no ``top``.
-        weights: of these, as in event_counts.
-        profile: of these, as in event_counts; in each segment.
+            None: all of them. With s = 1 releases on different segments compose in parallel.
+        count_capped: whether counts are of the capped data. If not, the histograms are EventCounts
+            for two phases, in which Δ is the cap for finding labels, and ``top`` must be None.
+        weights: for EventCounts: whether labels are found by weights, as in event_counts.
+        profile: for EventCounts: whether users of each segment are counted by their number of
+            labels, as in event_counts.
         per_label_cap: τ, the most that one user adds to one label of one segment.
-        top: rows to bring back for each segment; None = all.
-        weight: as in events_histogram.
-        where: as in events_histogram; it goes to the engine.
+        top: only this many of the largest counts of each segment are returned; None: all.
+        weight: the column of what an event adds, as in events_histogram.
+        where: a condition on events, as in events_histogram.
         choose: which labels count for a user with more than Δ of them in a segment: "hash",
             "random" or "top".
-        key: varies the choice of labels and segments.
-        portable: as in events_histogram.
-        engine: as in events_histogram.
-        table_name: as in events_histogram.
-        progress: as in events_histogram.
+        key: text that varies the choice of labels and segments.
+        portable: whether the choice is by SHA-256, as in events_histogram.
+        engine: the engine, as in events_histogram.
+        table_name: the table in a database file, as in events_histogram.
+        progress: a function that is told the progress, as in events_histogram.
 
     Returns:
         Segments: a mapping from segment to Histogram, with ``charge`` for what the releases cost
         together.
 
     Raises:
-        InvalidParameter: as events_histogram, and for a list that is empty, repeats itself or does
-        not fit the column.
+        InvalidParameter: as events_histogram, and for a list that is empty, names a segment twice
+            or does not fit the column.
 
     >>> import pandas as pd
     >>> from dptopk import BoundedRange
@@ -192,7 +188,7 @@ def segment_histograms(  # noqa: PLR0913
         contribute = partial(
             _contributions,
             bounds=bounds,
-            each=counting.contribute,
+            contribute=counting.contribute,
             names=column.names,
             s=None if s >= len(listed) else s,
         )
@@ -213,7 +209,13 @@ def segment_histograms(  # noqa: PLR0913
 
 @dataclass(frozen=True)
 class _Counting:
-    """What is summed up of a user's labels, and what becomes of the sums of one segment."""
+    """How the labels of each segment are counted.
+
+    Attributes:
+        sums: name of a sum -> column, as for ``label_counts``.
+        contribute: the function that returns what each user adds to each label.
+        histogram: the function that makes a histogram of the sums of one segment.
+    """
 
     sums: Mapping[str, str]
     contribute: Contribute
@@ -223,7 +225,13 @@ class _Counting:
 def _in_parts(
     counted: Mapping[str, Array], places: NDArray[np.int64], parts: int
 ) -> Iterator[dict[str, Array]]:
-    """The rows of each segment, in the order of the list."""
+    """Yield the rows of each segment, in the order of the list.
+
+    Args:
+        counted: the columns of all segments.
+        places: the index of each row's segment in the list.
+        parts: the number of segments.
+    """
     for place in range(parts):
         rows = places == place
         yield {name: values[rows] for name, values in counted.items()}
@@ -234,10 +242,10 @@ class _SegmentColumn:
     """The list of segments as values of their column.
 
     Attributes:
-        fitted: the segments, as the column holds them, in the order of the list.
-        kept: whether an event is in one of them.
-        names: the table of the segments and their places (``_numbers``); None where events keep the
-            segment itself.
+        fitted: the segments as the column holds them, in the order of the list.
+        kept: the condition that an event is in one of them.
+        names: the table of the segments and their indices (``_numbers``); None: events are grouped
+            by the segment itself.
     """
 
     fitted: list[Any]
@@ -245,7 +253,9 @@ class _SegmentColumn:
     names: ir.Table | None
 
     def places(self, segments: Array) -> NDArray[np.int64]:
-        """The place in the list of each segment that was brought back, or -1."""
+        """Return the index in the list of each segment that the engine returned; -1 if it is none
+        of them.
+        """
         values = self.fitted if self.names is None else range(len(self.fitted))
         places = {value: place for place, value in enumerate(values)}
         # Compared as Python does: NumPy ends a text at a NUL.
@@ -253,7 +263,11 @@ class _SegmentColumn:
 
 
 def _segment_column(source: OpenTable, events: ir.Table, listed: list[Any]) -> _SegmentColumn:
-    """The segments of the list fitted to the column; refuses what does not fit, and repetitions."""
+    """Return the list of segments as values of the column.
+
+    Raises:
+        InvalidParameter: if one does not fit, or two are the same value.
+    """
     if events.segment.type().is_binary():
         named = source.text(events.segment)
     else:
@@ -268,6 +282,11 @@ def _segment_column(source: OpenTable, events: ir.Table, listed: list[Any]) -> _
 
 
 def _listed(segments: Sequence[Hashable]) -> list[Any]:
+    """Return the segments as a list.
+
+    Raises:
+        InvalidParameter: if it is none, is empty, or names a segment twice.
+    """
     if isinstance(segments, str) or not isinstance(segments, Sequence) or not segments:
         raise InvalidParameter("segments must be a list of at least one segment")
     if len(set(segments)) < len(segments):
@@ -276,8 +295,8 @@ def _listed(segments: Sequence[Hashable]) -> list[Any]:
 
 
 def _numbers(source: OpenTable, events: ir.Table, names: Sequence[Any]) -> ir.Table | None:
-    """A table of the segments and their places in the list, where grouping by integers is faster
-    than by texts.
+    """Return a table of the segments and their indices in the list; None if grouping by integers is
+    not faster than by the segments.
     """
     import ibis
     import pyarrow as pa
@@ -285,14 +304,13 @@ def _numbers(source: OpenTable, events: ir.Table, names: Sequence[Any]) -> ir.Ta
     if events.segment.type().is_integer() or source.backend.keep is None:
         return None
     is_binary = events.segment.type().is_binary()
-    exact = [name.encode() if is_binary else name for name in names]
-    return ibis.memtable(
-        pa.table({"segment_name": exact, "place": pa.array(range(len(exact)), pa.int32())})
-    )
+    values = [name.encode() if is_binary else name for name in names]
+    indices = pa.array(range(len(values)), pa.int32())
+    return ibis.memtable(pa.table({"segment_name": values, "place": indices}))
 
 
 def _numbered(events: ir.Table, names: ir.Table | None) -> ir.Table:
-    """The events with the place of their segment in the list instead of its name."""
+    """Return the events with the index of their segment in the list instead of its name."""
     if names is None:
         return events
     joined = events.join(names, events.segment == names.segment_name)
@@ -303,12 +321,21 @@ def _contributions(
     source: OpenTable,
     events: ir.Table,
     bounds: Bounds,
-    each: Contribute,
+    contribute: Contribute,
     names: ir.Table | None,
     s: int | None,
 ) -> ir.Table:
-    """Return what each user adds to each label of each segment, in at most s segments, chosen by
-    that user alone.
+    """Return what each user adds to each label of each segment, in at most s segments.
+
+    Which segments count depends on the user's own events and the key alone.
+
+    Args:
+        source: the table.
+        events: its events.
+        bounds: the bounds in each segment.
+        contribute: the function that enforces them.
+        names: the table of the segments and their indices; None: events have the segment itself.
+        s: the most segments of one user; None: all.
     """
     import ibis
 
@@ -317,10 +344,9 @@ def _contributions(
         if names is not None:
             visits = visits.join(names, visits.segment == names.place)
         name = visits.segment if names is None else visits.segment_name
-        place = ibis.row_number().over(
-            group_by=visits.user, order_by=hash_ranks(source, visits.user, name, bounds)
-        )  # from 0
+        order = hash_ranks(source, visits.user, name, bounds)
+        place = ibis.row_number().over(group_by=visits.user, order_by=order)  # from 0
         placed = visits.mutate(place=place)
-        kept = placed.filter(placed.place < s)
-        events = events.semi_join(kept, ["user", "segment"])
-    return each(source, events, bounds, within=("segment",))
+        chosen = placed.filter(placed.place < s)
+        events = events.semi_join(chosen, ["user", "segment"])
+    return contribute(source, events, bounds, within=("segment",))

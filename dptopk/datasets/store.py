@@ -1,16 +1,17 @@
-"""Store of growing events: bounded counts are updated by reading only the new day.
+"""A store of growing events: bounded counts are updated by reading only the new day.
 
-The store keeps, for each user, the Δ labels with the smallest lots, and what the user has added to
-each (up to τ). A new partition is added to these rows and the Δ smallest are kept again. That is
-what reading everything at once would keep: a label's lot is a function of key, user and label, so a
-label that is among a user's Δ smallest in the end was among them ever since it first came, and none
-of its events was lost; and min(min(a, τ) + b, τ) = min(a + b, τ). It needs the choice "hash": what
-a user does most can change with every event. For the same reason a partition is cut to the Δ
-smallest lots of each user in the engine that holds it, where that engine has the store's lots.
+The store holds, for each user, the Δ labels with the smallest hashes, and what the user has added
+to each (up to τ). A new partition is added to these rows, and then again only the Δ smallest stay.
+The result is that of reading all events at once: a label's hash is a function of key, user and
+label, so a label that is among a user's Δ smallest in the end was among them ever since it first
+came, and none of its events was lost; and min(min(a, τ) + b, τ) = min(a + b, τ). It needs the
+choice "hash": which labels a user has most often can change with every event. For the same reason a
+partition is cut to the Δ smallest hashes of each user in the engine that holds it, if that engine
+has the store's hashes.
 
-What a partition added cannot be read off these rows, so a store made with ``partitions=True`` also
-holds the rows of each partition by themselves: then it gives the histogram of one day, and grows
-with the days.
+What a partition added cannot be computed from these rows, so that a store made with
+``partitions=True`` also holds the rows of each partition separately: then it gives the histogram of
+one day, and grows with the days.
 
 The store is personal data, as the events are: a DuckDB file that only its owner may read.
 """
@@ -51,13 +52,13 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.inputs import Condition, EventTable
 
 FORMAT = 2
-# The order of bounding.lots: by DuckDB's own hash, where codes stand for texts, or by SHA-256.
+# The order of bounding.hash_ranks: by DuckDB's own hash, with codes for texts, or by SHA-256.
 _CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item", "UBIGINT": "item"}
 _LOT = {
     False: "hash(hash($prefix, user, code)), code, item",
     True: f"substr(sha256($prefix || '|' || user || '|' || item), 1, {DIGITS}), item",
 }
-# What says that DuckDB's hash is another one than that by which the labels of a store were chosen.
+# Hashes that show whether DuckDB's hash is the one by which the labels of a store were chosen.
 _FINGERPRINT = (
     "SELECT [hash(hash('dptopk', 1, 'a')), hash(hash(hash(hash('item', 'b')), 2::BIGINT))]"
 )
@@ -73,8 +74,8 @@ _MERGED = """CREATE OR REPLACE TEMP TABLE merged AS
     amount FROM day)
     GROUP BY user, item"""
 _ADD_DAY = "INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({day}) {fewer}"
-# Of the users of a day those who count in fewer days so far; whether one does depends on that
-# user's events alone.
+# The users of a day who count in fewer days so far. Whether a user does depends on that user's
+# events alone.
 _FEWER_DAYS = """WHERE user NOT IN (
     SELECT user FROM days WHERE user IN (SELECT user FROM day) GROUP BY user HAVING
     count(DISTINCT place) >= {most})"""
@@ -94,31 +95,31 @@ _WEIGHT = f"floor(sqrt(({WEIGHT**2} // labels)::DOUBLE))"
 
 
 class EventsStore:
-    """A file that holds, for each user, what of all events so far counts.
+    """A file that holds, for each user, the part of all events so far that counts.
 
     Args:
-        path: of the store; made when it is not there, and ``user`` is given.
-        user: column of whom the privacy is for, in every partition.
-        item: column of the labels.
-        labels_per_user: Δ, as in events_histogram; None = all.
-        per_label_cap: τ.
-        weight: column of what an event adds, or None.
-        key: varies which labels of a user count; with the same key the histogram is that of
-            events_histogram.
-        portable: choose by SHA-256, as with events_histogram. Otherwise a store serves as long as
-            DuckDB's own hash is the same, and is refused by a version of DuckDB with another.
-        partitions: hold what of each partition counts by itself too, for ``histogram(partition=)``;
+        path: the path of the store; it is made if it does not exist, and ``user`` is given.
+        user: the column of the protected users, in every partition.
+        item: the column of the labels.
+        labels_per_user: Δ, as in events_histogram; None: all labels count.
+        per_label_cap: τ, the most that one user adds to one label.
+        weight: the column of what an event adds; None: each adds 1.
+        key: text that varies which labels of a user count; with the same key the histogram is that
+            of events_histogram.
+        portable: whether labels are chosen by SHA-256, as with events_histogram. Otherwise a
+            version of DuckDB with another hash refuses the store.
+        partitions: whether each partition is also held separately, for ``histogram(partition=)``;
             the file then grows with every partition.
-        days_per_user: each user counts in this many partitions, the first ones with events of that
-            user, and is left out of ``histogram(partition=)`` for later ones; a user who was
-            deleted counts as a new one. None: in all.
+        days_per_user: in how many partitions a user counts: in the first ones with events of that
+            user. Later ones leave the user out of ``histogram(partition=)``; a user who was deleted
+            counts as a new one. None: in all.
 
-    The columns and bounds are fixed when the store is made; opening it again needs its path alone,
-    and refuses others.
+    The columns and bounds cannot be changed after the store was made; opening it again needs only
+    its path, and refuses others.
 
     Raises:
         InvalidParameter: for a file that is no store, or settings that differ from those it was
-        made with.
+            made with.
         ImportError: when the extra ``data`` is not installed.
 
     >>> import pandas as pd, tempfile
@@ -157,17 +158,19 @@ class EventsStore:
             )
         wanted = None
         if user is not None or item is not None:
-            Bounds(
-                labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key
-            )  # refuses what is wrong
+            # Bounds refuses values that are out of range.
+            Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key)
             wanted = {
                 "user": user,
                 "item": item,
                 "weight": weight,
                 "labels_per_user": labels_per_user,
+                "per_label_cap": per_label_cap,
+                "key": key,
+                "portable": portable,
             }
-            wanted |= {"per_label_cap": per_label_cap, "key": key, "portable": portable}
-            wanted |= {"partitions": True} if partitions else {}
+            if partitions:
+                wanted["partitions"] = True
             if days_per_user is not None:
                 wanted["days_per_user"] = validate.count(days_per_user=days_per_user)
                 if not partitions:
@@ -176,18 +179,21 @@ class EventsStore:
                     )
         if new:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
-            # DuckDB wants to make the file itself: that the folder can be written is known now
+            # DuckDB makes the file itself; now it is known that the folder can be written to.
             self.path.unlink()
-        old = os.umask(0o077)
+        umask = os.umask(0o077)  # only the owner may read the file
         try:
             self._file = without_data(
                 "path", self._not_one, partial(duckdb.connect, str(self.path))
             )
         finally:
-            os.umask(old)
+            os.umask(umask)
         try:
-            unmade = wanted is not None and self._is_empty()  # new, or making it was cut short
-            self._settings = self._make(wanted) if unmade else self._open(wanted)
+            # A database without tables is new, or making it was interrupted.
+            if wanted is not None and self._is_empty():
+                self._settings = self._make(wanted)
+            else:
+                self._settings = self._open(wanted)
         except BaseException:
             self._file.close()
             if new:
@@ -195,12 +201,13 @@ class EventsStore:
             raise
 
     def _is_empty(self) -> bool:
-        """Whether the database has no tables."""
-        counted = self._file.execute("SELECT count(*) FROM duckdb_tables()").fetchone()
-        return counted is not None and counted[0] == 0
+        """Return whether the database has no tables."""
+        ((tables,),) = self._file.execute("SELECT count(*) FROM duckdb_tables()").fetchall()
+        return bool(tables == 0)
 
-    def _make(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
-        settings = {"format": FORMAT, "hash": self._fingerprint(), **(wanted or {})}
+    def _make(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Make the tables of a new store, and return its settings."""
+        settings = {"format": FORMAT, "hash": self._fingerprint(), **wanted}
         with self._transaction():
             self._file.execute("CREATE TABLE settings (content VARCHAR)")
             self._file.execute("INSERT INTO settings VALUES (?)", [canonical_json(settings)])
@@ -210,6 +217,14 @@ class EventsStore:
         return settings
 
     def _open(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the settings of a store that exists.
+
+        Args:
+            wanted: the settings that are asked for, which must be those of the store; None: any.
+
+        Raises:
+            InvalidParameter: for a file that is no store of this version, or other settings.
+        """
         read = partial(self._file.execute, "SELECT content FROM settings")
         ((content,),) = without_data("path", self._not_one, read).fetchall()
         settings: dict[str, Any] = json.loads(content)
@@ -231,7 +246,7 @@ class EventsStore:
         return settings
 
     def _fingerprint(self) -> str:
-        """A number that tells DuckDB's own hash from others."""
+        """Return a text that distinguishes DuckDB's own hash from others."""
         ((value,),) = self._file.execute(_FINGERPRINT).fetchall()
         return str(value)
 
@@ -242,7 +257,7 @@ class EventsStore:
         self.close()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._file.close()
 
     @property
@@ -272,10 +287,10 @@ class EventsStore:
 
         Args:
             partition: events, as the table of events_histogram; no event may be in two partitions.
-            version: a name for the data from now on, such as the date; never one that was there
-                before.
-            where: as in events_histogram.
-            engine: as in events_histogram.
+            version: a name for the data from now on, such as the date, which no earlier partition
+                has.
+            where: a condition on events, as in events_histogram.
+            engine: the engine that reads them, as in events_histogram.
 
         Raises:
             InvalidParameter: for a version that is there already, and as events_histogram; never
@@ -286,8 +301,7 @@ class EventsStore:
         if version in self.versions:
             raise InvalidParameter(f"version: {version!r} was appended before")
         columns = {role: self._settings[role] for role in ("user", "item", "weight")}
-        # Whatever is more than τ a day counts as τ; Δ is enforced below, together with what was
-        # there.
+        # What exceeds τ in a day is cut here; Δ is enforced below, together with the stored rows.
         with selected(partition, where, engine, None, **columns) as (source, events):
             if source.coarse(columns["user"]):
                 raise InvalidParameter(
@@ -296,9 +310,9 @@ class EventsStore:
                     "by their bytes; bring each user to one text in a column without a "
                     "collation first"
                 )
-            same_lots = self.bounds.portable or source.backend is DUCKDB
-            cut = self.bounds if same_lots else replace(self.bounds, labels_per_user=None)
-            pairs = contributions(source, events, cut)
+            same_hashes = self.bounds.portable or source.backend is DUCKDB
+            bounds = self.bounds if same_hashes else replace(self.bounds, labels_per_user=None)
+            pairs = contributions(source, events, bounds)
             pairs = pairs.select(
                 user=_plain(source, pairs.user), item=_plain(source, pairs.item), amount=pairs.value
             )
@@ -317,8 +331,11 @@ class EventsStore:
             )
 
     def _keep(self, day: pa.Table, items: str) -> None:
-        """Add a day (pyarrow.Table: user, item, amount) to the stored rows; ``items``: type of its
-        labels.
+        """Add a day to the stored rows, of which each user's Δ smallest stay.
+
+        Args:
+            day: the rows of the day, with the columns user, item and amount.
+            items: DuckDB's type of the labels.
         """
         values = {"cap": self.bounds.per_label_cap, **_values(self.bounds)}
         lot = _LOT[self.bounds.portable]
@@ -330,52 +347,62 @@ class EventsStore:
         run("DELETE FROM kept WHERE user IN (SELECT user FROM day)")
         run(f"INSERT INTO kept {chosen(rows='merged')}", values)
         if self._settings.get("partitions"):
-            day = chosen(rows="day")
-            most = self.days_per_user
-            fewer = "" if most is None else _FEWER_DAYS.format(most=most)
-            run(_ADD_DAY.format(day=day, fewer=fewer), values)
+            condition = ""
+            if self.days_per_user is not None:
+                condition = _FEWER_DAYS.format(most=self.days_per_user)
+            run(_ADD_DAY.format(day=chosen(rows="day"), fewer=condition), values)
         self._file.unregister("day")
 
     def _same_types(self, kinds: list[str]) -> None:
-        found = self._kinds()
-        if not found:
-            columns = f"user {kinds[0]}, item {kinds[1]}, amount BIGINT"
+        """Make the tables of rows for the first partition; refuse other types in a later one.
+
+        Args:
+            kinds: DuckDB's types of user and item.
+        """
+        stored_kinds = self._kinds()
+        if not stored_kinds:
+            user, item = kinds
+            columns = f"user {user}, item {item}, amount BIGINT"
             self._file.execute(f"CREATE TABLE kept ({columns})")
             self._file.execute(f"CREATE TABLE days (place BIGINT, {columns})")
-        elif found[:2] != kinds:
+        elif stored_kinds[:2] != kinds:
             raise InvalidParameter(
                 "partition: user and item must have the same types as before: text, integer, uint64"
             )
 
     def delete_user(self, user: str | int) -> None:
-        """Forget a user: the histogram is from now on that of all partitions without this user's
-        events.
+        """Delete a user's rows: from now on the histogram is that of all partitions without this
+        user's events.
 
-        Says nothing about whether there was such a user. A stored answer about the earlier data is
-        not changed by it.
+        Whether there was such a user is not told. A stored answer about the earlier data is not
+        changed.
         """
         if not isinstance(user, str | int) or isinstance(user, bool):
             raise InvalidParameter(f"user must be text or an integer, got {type(user).__name__}")
         if self.versions:
+            tables = ["kept"]
+            if self._settings.get("partitions"):
+                tables.append("days")
             with self._transaction():
-                for rows in ("kept", "days") if self._settings.get("partitions") else ("kept",):
+                for rows in tables:
                     statement = f"DELETE FROM {rows} WHERE user::VARCHAR = ?"  # noqa: S608
                     delete = partial(self._file.execute, statement, [str(user)])
                     without_data("user", "the store could not be changed", delete)
 
     def histogram(self, *, top: int | None = None, partition: str | None = None) -> Histogram:
-        """The bounded histogram of all partitions so far, or of one, as events_histogram gives it
-        for their events.
+        """Return the bounded histogram of all partitions so far, or of one of them.
+
+        It is the one that events_histogram makes of the same events.
 
         Args:
-            top: at most this many rows, as in events_histogram.
-            partition: the version of one partition, of a store made with ``partitions=True``; None
-                = all. The bounds hold for each partition by itself: a user counts in every one, or
-                in ``days_per_user`` of them, and releases on several of them add up.
+            top: only this many of the largest counts, as in events_histogram; None: all.
+            partition: the version of one partition, for a store made with ``partitions=True``;
+                None: all. The bounds hold for each partition separately: a user counts in every
+                one, or in ``days_per_user`` of them, and releases on several of them add up.
 
         Raises:
             InvalidParameter: for a version that was not appended, or a store that does not hold
-            partitions.
+                partitions.
         """
         if top is not None:
             top = validate.count(top=top)
@@ -392,7 +419,7 @@ class EventsStore:
 
     @property
     def days_per_user(self) -> int | None:
-        """In how many partitions a user counts; None: in all."""
+        """The number of partitions in which a user counts; None: all."""
         most: int | None = self._settings.get("days_per_user")
         return most
 
@@ -403,19 +430,24 @@ class EventsStore:
 
     @property
     def clipped(self) -> bool:
-        """Whether amounts at a label are clipped at τ; false if every user merely counts once."""
+        """Whether amounts at a label are cut at τ; False if every user just counts once."""
         return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
 
     def counts_with_and_without_cap(
         self, labels_per_user: int, *, weights: bool = False, profile: bool = False
     ) -> tuple[Any, Bounds]:
-        """All events' counts and those under a cap on labels (columns item, count, capped), and its
-        bounds.
+        """Return the counts of all events and those under a cap on labels, and the bounds with it.
 
-        ``weights``: sums of weights instead of the second; ``profile``: the columns PROFILE too.
+        Args:
+            labels_per_user: the cap.
+            weights: whether the second ones are sums of weights, as in ``event_counts``.
+            profile: whether the columns of PROFILE are added.
+
+        Returns:
+            the columns item, count and capped, and the bounds.
 
         Raises:
-            InvalidParameter: when the store was made with a cap: what lies above it was not stored.
+            InvalidParameter: when the store was made with a cap: labels above it were not stored.
         """
         bounds = self.bounds
         if bounds.labels_per_user is not None:
@@ -426,23 +458,26 @@ class EventsStore:
                 "count_capped=True"
             )
         under = replace(bounds, labels_per_user=labels_per_user)
-        kind = self._kinds()
-        if not kind:
-            return _empty("count", "capped", *(PROFILE if profile else ())), under
-        each = _WEIGHT if weights else "amount"
-        options = {"code": _CODE[kind[1]], "lot": _LOT[bounds.portable], "each": each}
-        query = _COUNTS_WITH_AND_WITHOUT_CAP.format(**options, more=_PROFILE if profile else "")
+        kinds = self._kinds()
+        if not kinds:
+            profile_columns = PROFILE if profile else ()
+            return _empty("count", "capped", *profile_columns), under
+        _, item_kind, _ = kinds
+        query = _COUNTS_WITH_AND_WITHOUT_CAP.format(
+            code=_CODE[item_kind],
+            lot=_LOT[bounds.portable],
+            each=_WEIGHT if weights else "amount",
+            more=_PROFILE if profile else "",
+        )
         return _columns(self._file.sql(query, params=_values(under))), under
 
     def _kinds(self) -> list[str]:
-        """The types of user, item and amount as they are stored; none before the first
-        partition.
-        """
-        found = self._file.execute(
+        """Return DuckDB's types of user, item and amount; empty before the first partition."""
+        rows = self._file.execute(
             "SELECT data_type FROM information_schema.columns WHERE table_name = 'kept' ORDER "
             "BY ordinal_position"
         ).fetchall()
-        return [kind for (kind,) in found]
+        return [kind for (kind,) in rows]
 
     def _place(self, partition: str) -> int:
         """Return the index of a version among the partitions."""
@@ -456,6 +491,7 @@ class EventsStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        """Commit the changes of the block, or undo them after any error."""
         self._file.begin()
         try:
             yield
@@ -466,10 +502,12 @@ class EventsStore:
 
 
 def _empty(*sums: str) -> dict[str, Any]:
+    """Return the columns of a result without rows: item and the sums of these names."""
     return {"item": np.array([], dtype=object)} | dict.fromkeys(sums, np.array([], dtype=np.int64))
 
 
 def _columns(relation: DuckDBPyRelation) -> dict[str, Any]:
+    """Return the columns of a result as arrays, by name."""
     import pyarrow as pa
 
     return gathered(pa.RecordBatchReader.from_stream(relation))
@@ -477,22 +515,25 @@ def _columns(relation: DuckDBPyRelation) -> dict[str, Any]:
 
 def _values(bounds: Bounds) -> dict[str, Any]:
     """Return the parameters of the SQL statements for the choice of labels."""
-    most = 2**62 if bounds.labels_per_user is None else bounds.labels_per_user
+    most = bounds.labels_per_user
+    if most is None:
+        most = 2**62  # more than any user has
     return {"prefix": sha256(bounds.key.encode()).hexdigest()[:32], "most": most}
 
 
 def _plain(source: OpenTable, column: ir.Column) -> ir.Column:
-    """Return binary columns as text, others unchanged."""
+    """Return a binary column as text, another one unchanged."""
     if column.type().is_binary():
         return source.text(column)
     return column
 
 
-def _kind(of: pa.DataType) -> str:
+def _kind(arrow_type: pa.DataType) -> str:
+    """Return DuckDB's type for an Arrow type of users or labels."""
     import pyarrow as pa
 
-    if pa.types.is_integer(of):
-        if pa.types.is_uint64(of):
+    if pa.types.is_integer(arrow_type):
+        if pa.types.is_uint64(arrow_type):
             return "UBIGINT"
         return "BIGINT"
     return "VARCHAR"

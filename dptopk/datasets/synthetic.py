@@ -1,5 +1,6 @@
-"""Made-up events of any size with a known truth: members of different activity reading articles of
-Zipf popularity.
+"""Made-up events of any size, drawn from a known law: members read articles.
+
+The members differ in activity, and the popularity of the articles follows Zipf's law.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ REGIONS = ("east", "north", "south", "west")
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The law the events were drawn from: each event is, independently, member u reading article i
-    with a_u p_i.
+    """The law the events were drawn from.
+
+    Each event is, independently of the others, member u reading article i with probability a_u p_i.
 
     Attributes:
-        events: how many.
+        events: the number of events.
         articles: the labels by falling popularity, shape (items,).
         popularity: their probabilities p_i, falling, shape (items,).
         activity: the members' probabilities a_u, shape (users,); member u is the integer u.
@@ -40,16 +42,17 @@ class Truth:
     activity: np.ndarray[Any, Any]
 
     def expected_users(self, k: int) -> np.ndarray[Any, Any]:
-        """Expected number of different members at each of the k most popular articles, shape (k,);
-        no bound applied.
+        """Return the expected number of different members at each of the k most popular articles,
+        without any cap, shape (k,).
 
-        Exact up to rounding: the sum over members of 1 - (1 - a_u p_i)^events.
+        It is exact up to rounding: the sum over members of 1 - (1 - a_u p_i)^events.
         """
         k = min(validate.count(k=k), len(self.articles))
-        absent = [
-            np.exp(self.events * np.log1p(-self.activity * p)).sum() for p in self.popularity[:k]
-        ]
-        return len(self.activity) - np.array(absent)
+        expected_absent = []
+        for p in self.popularity[:k]:
+            never_reads = np.exp(self.events * np.log1p(-self.activity * p))  # (1 - a_u p)^events
+            expected_absent.append(never_reads.sum())
+        return len(self.activity) - np.array(expected_absent)
 
 
 def make_events(
@@ -73,14 +76,16 @@ def make_events(
     Args:
         path: the file to write, in a directory that exists; replaced when complete, left as it was
             after Ctrl-C.
-        events: rows, at least 0.
-        users: members, at least 1.
-        items: articles, at least 1.
+        events: the number of rows, at least 0.
+        users: the number of members, at least 1.
+        items: the number of articles, at least 1.
         seed: the same seed gives the same events, for any chunk.
-        chunk: rows made and written at a time; memory grows with chunk + users + items.
-        exponent: of Zipf's law, above 0: popularity of the i-th article ∝ i^-exponent.
-        spread: standard deviation of the log of a member's activity, at least 0.
-        progress: called with (rows written, events) after each chunk.
+        chunk: how many rows are made and written at a time; memory grows with chunk + users +
+            items.
+        exponent: the exponent of Zipf's law, above 0: the popularity of the i-th article is
+            proportional to i^-exponent.
+        spread: the standard deviation of the log of a member's activity, at least 0.
+        progress: a function that is called with (rows written, events) after each chunk.
 
     Raises:
         InvalidParameter: on arguments out of range, or a directory that does not exist.
@@ -96,15 +101,15 @@ def make_events(
     if not path.parent.is_dir():
         raise InvalidParameter(f"path: there is no directory {str(path.parent)!r}")
     truth, streams = _law(events, users, items, seed, exponent, spread)
-    named = _dictionaries(truth)
-    schema = _schema(named)
+    texts = _dictionaries(truth)
+    schema = _schema(texts)
     with (
         _whole_or_nothing(path) as unfinished,
         parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer,
     ):
         done = 0
         for columns in _chunks(truth, streams, chunk):
-            writer.write_table(_coded(columns, named, schema), row_group_size=chunk)
+            writer.write_table(_coded(columns, texts, schema), row_group_size=chunk)
             done += len(columns["member"])
             if progress is not None:
                 progress(done, events)
@@ -113,83 +118,91 @@ def make_events(
 
 @contextmanager
 def _whole_or_nothing(path: Path) -> Iterator[Path]:
-    """Write to a temporary file that replaces the path when complete, and is removed after any
-    failure.
-    """
+    """Give a temporary file that replaces the path at the end, and is removed after any failure."""
     unfinished = path.with_name(path.name + ".partial")
     try:
         yield unfinished
         unfinished.replace(path)
-    finally:  # also when the user has had enough
+    finally:  # also after Ctrl-C
         unfinished.unlink(missing_ok=True)
 
 
 def _law(
     events: int, users: int, items: int, seed: int, exponent: float, spread: float
 ) -> tuple[Truth, tuple[np.random.Generator, np.random.Generator]]:
-    """The probabilities, and the two streams that members and articles are drawn from."""
+    """Return the law, and the two generators that members and articles are drawn from.
+
+    The arguments are those of ``make_events``.
+    """
     users = validate.count(users=users)
     items = validate.count(items=items)
     validate.positive(exponent=exponent)
     validate.nonnegative(spread=spread)
     validate.count(seed=seed, at_least=0)
-    naming, activity, members, articles = (
-        np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4)
-    )
+    seeds = np.random.SeedSequence(seed).spawn(4)
+    naming, activity, members, articles = (np.random.default_rng(one_seed) for one_seed in seeds)
     popularity = np.arange(1, items + 1, dtype=np.float64) ** -exponent
     weights = np.exp(spread * activity.standard_normal(users))
     names = _article_names(naming.permutation(items))
-    return Truth(events, names, popularity / popularity.sum(), weights / weights.sum()), (
-        members,
-        articles,
-    )
+    truth = Truth(events, names, popularity / popularity.sum(), weights / weights.sum())
+    return truth, (members, articles)
 
 
 def _article_names(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Names of articles of one length, with these numbers."""
+    """Return names of articles with these numbers, all of the same length."""
     digits = len(str(numbers.size - 1))
     return np.array([f"article-{number:0{digits}d}" for number in numbers], dtype=object)
 
 
-def _schema(named: Mapping[str, Any]) -> pa.Schema:
-    """A member is an integer, everything else one of a list of texts."""
+def _schema(texts: Mapping[str, Any]) -> pa.Schema:
+    """Return the schema of the file: members are integers, and other columns hold one of a list of
+    texts.
+    """
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema([("member", pa.int64()), *((name, text) for name in named)])
+    return pa.schema([("member", pa.int64()), *((name, text) for name in texts)])
 
 
 def _coded(
-    columns: Mapping[str, np.ndarray[Any, Any]], named: Mapping[str, Any], schema: pa.Schema
+    columns: Mapping[str, np.ndarray[Any, Any]], texts: Mapping[str, Any], schema: pa.Schema
 ) -> pa.Table:
-    """A chunk of events as a table, in which texts are their places in the lists."""
+    """Return a chunk of events as an Arrow table, whose texts are stored as their indices in the
+    lists.
+
+    Args:
+        columns: the columns of the chunk, as ``_chunks`` yields them.
+        texts: column -> its list of texts.
+        schema: the schema of the file.
+    """
     import pyarrow as pa
 
-    texts = [
-        pa.DictionaryArray.from_arrays(pa.array(columns[name].astype(np.int32)), values)
-        for name, values in named.items()
-    ]
-    return pa.table([pa.array(columns["member"]), *texts], schema=schema)
+    arrays = [pa.array(columns["member"])]
+    for name, values in texts.items():
+        indices = pa.array(columns[name].astype(np.int32))
+        arrays.append(pa.DictionaryArray.from_arrays(indices, values))
+    return pa.table(arrays, schema=schema)
 
 
 def _dictionaries(truth: Truth) -> dict[str, Any]:
+    """Return for each column of texts the list of its texts."""
     return {"article": truth.articles, "section": list(SECTIONS), "region": list(REGIONS)}
 
 
 def _chunks(
     truth: Truth, streams: tuple[np.random.Generator, np.random.Generator], chunk: int
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-    """The events, a chunk at a time: members, and the places of their article, section and region
-    in the lists.
+    """Yield the events, a chunk at a time: the members, and the indices of their texts in the
+    lists.
     """
     by_member = np.cumsum(truth.activity)
     by_article = np.cumsum(truth.popularity)
+    members, articles = streams
     for start in range(0, truth.events, chunk):
         rows = min(chunk, truth.events - start)
-        # Inverse transform: one uniform a draw, so that the stream does not depend on where chunks
-        # begin.
-        member = np.searchsorted(by_member[:-1], streams[0].random(rows), side="right")
-        article = np.searchsorted(by_article[:-1], streams[1].random(rows), side="right")
+        # Inverse transform: one uniform a draw, so that the events do not depend on the chunks.
+        member = np.searchsorted(by_member[:-1], members.random(rows), side="right")
+        article = np.searchsorted(by_article[:-1], articles.random(rows), side="right")
         yield {
             "member": member,
             "article": article,

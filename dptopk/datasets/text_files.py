@@ -1,10 +1,9 @@
 """Text tables as spreadsheets write them: separators, encodings, and rows of unequal length.
 
-The separator and the encoding are decided by the mark of byte order and the header line alone, and
-by the columns that are asked for: no row of a user has a say in how the others are read. Bytes that
-are no UTF-8, where the header leaves it at that, are read as cp1252, each by itself; those that the
-encoding does not know become U+FFFD. A short row has empty cells at its end, and a long one loses
-those beyond the header.
+The mark of byte order, the header line and the columns that are asked for decide the separator and
+the encoding: no user's row decides how the others are read. In a file that its header shows to be
+UTF-8, each byte that is no UTF-8 is read as cp1252; bytes that the encoding does not know become
+U+FFFD. A short row has empty cells at its end, and a long one loses those beyond the header.
 """
 
 from __future__ import annotations
@@ -37,22 +36,23 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_HEAD = 2**20
-LONGEST_LINE = 2**28  # bytes of a row of a text file
-_LISTED = 20
+_HEAD = 2**20  # so many bytes are read at a time
+LONGEST_LINE = 2**28  # a row of a text file may have so many bytes
+_LISTED = 20  # a message lists at most so many columns
 # Excel writes the separator into a line of its own before the header, LibreOffice in quotes.
 _DECLARED = re.compile('("?)sep=(.)\\1\r?\n?', re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file of events whose separator or encoding is stated, where a path alone would leave
-    them to the header line.
+    """A text file of events whose separator or encoding is stated; for a path alone the header line
+    decides.
 
     Attributes:
-        path: a CSV or TSV file, or a glob of such.
-        separator: one character between the cells; None = the header line decides.
-        encoding: such as "cp1252"; None = the mark of byte order and the header line decide.
+        path: a CSV or TSV file, or a glob of such files.
+        separator: the character between the cells; None: the header line decides.
+        encoding: the encoding, such as "cp1252"; None: the mark of byte order and the header line
+            decide.
 
     Raises:
         InvalidParameter: for a separator that is not one character, or an unknown encoding.
@@ -69,13 +69,13 @@ class TextFile:
 
 @dataclass(frozen=True)
 class TextFormat:
-    """The format of a text file: its separator, its encoding and its decimal mark.
+    """The format of a text file.
 
     Attributes:
         separator: the character between two cells.
-        encoding: of the text, by Python's name.
+        encoding: Python's name of the encoding.
         names: the cells of the header line.
-        skipped: how many lines come before the header: empty ones, and one that says "sep=".
+        skipped: how many lines come before the header: empty ones, and one that states "sep=".
     """
 
     separator: str
@@ -89,21 +89,23 @@ class TextFormat:
         return self.encoding in {"utf-8", "utf-8-sig"} and not self.skipped
 
     def described(self) -> str:
-        """The format in words, such as "cells between semicolons, encoding utf-16"."""
+        """Return the format in words, such as "cells between semicolons, encoding utf-16"."""
         between = _NAMES.get(self.separator, repr(self.separator))
         return f"cells between {between}, encoding {self.encoding.removesuffix('-sig')}"
 
 
 def _as_cp1252(error: UnicodeError) -> tuple[str, int]:
-    """The text instead of bytes that are none: that of cp1252, where it has them, in UTF-8.
+    """Return the text for bytes that cannot be decoded, and where to go on, as ``codecs`` asks of
+    an error handler.
 
-    Nothing but these bytes has a say, so that no row decides how another one is read.
+    In UTF-8 it is that of cp1252, as far as that has a character. Only these bytes decide, so that
+    no row decides how another one is read.
     """
     if not isinstance(error, UnicodeDecodeError):
         raise error
-    odd = error.object[error.start : error.end]
+    undecodable = error.object[error.start : error.end]
     if error.encoding.startswith("utf-8"):
-        return odd.decode("cp1252", errors="replace"), error.end
+        return undecodable.decode("cp1252", errors="replace"), error.end
     return "\ufffd", error.end
 
 
@@ -112,10 +114,10 @@ codecs.register_error(_ODD_BYTES, _as_cp1252)
 
 
 def known_encoding(encoding: str | None) -> str | None:
-    """Python's name of an encoding.
+    """Return Python's name of an encoding; None stays None.
 
     Raises:
-        InvalidParameter: when there is none.
+        InvalidParameter: when there is no such encoding.
     """
     if encoding is None:
         return None
@@ -130,17 +132,17 @@ def known_encoding(encoding: str | None) -> str | None:
 
 
 def known_separator(separator: str | None) -> str | None:
-    r"""The character between two cells; "\t" and "tab" mean a tab.
+    r"""Return the character between two cells; "\t" and "tab" stand for a tab, None stays None.
 
     Raises:
         InvalidParameter: when it is not one character, or one that cannot separate cells.
     """
-    found = "\t" if separator in {"\\t", "tab"} else separator
-    if found is not None and (len(found) != 1 or found in '"\r\n\0'):
+    character = "\t" if separator in {"\\t", "tab"} else separator
+    if character is not None and (len(character) != 1 or character in '"\r\n\0'):
         raise InvalidParameter(
             "separator must be a character, and no quote or end of line", parameter="separator"
         )
-    return found
+    return character
 
 
 def text_format(
@@ -154,10 +156,10 @@ def text_format(
 
     Args:
         path: a text file, which may be compressed (.gz, .zst).
-        wanted: columns that are asked for: a separator under which the header has them all is the
-            right one; otherwise the one that makes the most columns.
-        separator: the one stated, or None.
-        encoding: the one stated, or None.
+        wanted: the columns that are asked for: a separator with which the header has them all is
+            the right one; otherwise it is the one that makes the most columns.
+        separator: the separator as stated; None: it is found.
+        encoding: the encoding as stated; None: it is found.
 
     Raises:
         InvalidParameter: when the header line is empty.
@@ -184,10 +186,11 @@ def text_format(
 
 
 def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
-    """The rows below the header, each with one cell a column; lines without any cell are left out.
+    """Yield the rows below the header, each with one cell for each column.
 
-    A row whose cells have more than LONGEST_LINE bytes is left out as well. No shorter one is: an
-    engine may read the same file itself, and whether it can depends on the rows of others.
+    Lines without any cell are left out, and rows whose cells have more than LONGEST_LINE bytes. No
+    shorter row is left out: an engine may read the same file itself, and whether it can depends on
+    the rows of others.
     """
     # The csv module reads cells of 131,072 characters, with one limit for the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
@@ -198,7 +201,7 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
         lines = _as_engines_quote(text, form.separator)
         reader = csv.reader(lines, delimiter=form.separator)
         columns = len(form.names)
-        header = True
+        is_header = True
         while True:
             try:
                 row = next(reader)
@@ -206,14 +209,15 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
                 return
             except csv.Error:
                 continue
-            if row and not header and not _is_too_long(row):
-                yield row[:columns] + [""] * (columns - len(row))
-            header = False
+            if row and not is_header and not _is_too_long(row):
+                empty_cells = [""] * (columns - len(row))
+                yield row[:columns] + empty_cells
+            is_header = False
 
 
 def _is_too_long(row: Sequence[str]) -> bool:
-    """Whether the cells of a row have more bytes in UTF-8 than a line may have."""
-    if 4 * sum(map(len, row)) <= LONGEST_LINE:
+    """Return whether the cells of a row have more bytes in UTF-8 than a line may have."""
+    if 4 * sum(map(len, row)) <= LONGEST_LINE:  # a character has at most four bytes
         return False
     return sum(len(cell.encode(errors="replace")) for cell in row) > LONGEST_LINE
 
@@ -224,52 +228,56 @@ _BLANKS = re.compile(" *")
 
 
 def _as_engines_quote(lines: Iterable[str], separator: str) -> Iterator[str]:
-    """The lines of a table with the quotes where the csv module reads them as DuckDB does.
+    """Yield the lines of a table, changed so that the csv module reads quotes as DuckDB does.
 
     DuckDB leaves out a blank before a quoted cell and all blanks after it, as in 'a, "b"', and
-    reads on in the same cell where another quote follows the blanks.
+    continues the same cell if another quote follows the blanks.
     """
-    rest = re.compile(f"[^{re.escape(separator)}\\r\\n]*")
+    unquoted = re.compile(f"[^{re.escape(separator)}\\r\\n]*")
     ends = separator + "\r\n"
     is_inside = False
     for line in lines:
         if not is_inside and '"' not in line:
             yield line
             continue
-        kept = list[str]()
+        pieces = list[str]()
         place = 0
         while place < len(line):
             opening = None if is_inside else _OPENING.match(line, place)
             if opening:
-                kept.append('"')
+                pieces.append('"')
                 place = opening.end()
                 is_inside = True
             if is_inside:
                 end = _end(_QUOTED, line, place)
-                kept.append(line[place:end])
+                pieces.append(line[place:end])
                 after = _end(_BLANKS, line, end + 1)
                 following = line[after : after + 1]
-                if following == '"':
-                    kept.append(line[end + 1 : after])
+                if following == '"':  # the cell goes on with the blanks
+                    pieces.append(line[end + 1 : after])
                     place = after + 1
                     continue
-                is_inside = end == len(line)
-                kept.append(line[end : end + 1])
+                is_inside = end == len(line)  # the cell goes on in the next line
+                pieces.append(line[end : end + 1])
                 place = after if following in ends else end + 1
-            end = _end(rest, line, place) + 1
-            kept.append(line[place:end])
+            end = _end(unquoted, line, place) + 1
+            pieces.append(line[place:end])
             place = end
-        yield "".join(kept)
+        yield "".join(pieces)
 
 
 def _end(pattern: re.Pattern[str], line: str, place: int) -> int:
-    """Where a pattern that matches at any place of a line ends."""
-    found = pattern.match(line, place)
-    return place if found is None else found.end()
+    """Return where a pattern that matches the empty text too ends, from a place of a line on."""
+    match = pattern.match(line, place)
+    if match is None:
+        return place
+    return match.end()
 
 
 def _encoding(head: bytes) -> str:
-    """The encoding of a file that begins so: a mark, or else what its header line can be."""
+    """Return the encoding of a file by its first bytes: that of its mark, or one that its header
+    line can have.
+    """
     for mark, name in _MARKS:
         if head.startswith(mark):
             return name
@@ -286,36 +294,41 @@ def _encoding(head: bytes) -> str:
 
 
 def _header_line(head: bytes) -> bytes:
-    """The lines up to the first that is neither empty nor a line "sep="."""
-    before = b""
+    """Return the bytes up to the end of the first line that is neither empty nor "sep="."""
+    lines = b""
     for line in head.splitlines(keepends=True):
-        before += line
+        lines += line
         if line.strip(b"\r\n\0 ") and not _DECLARED.fullmatch(line.decode("latin-1")):
             break
-    return before
+    return lines
 
 
 def has_lone_returns(path: str | Path) -> bool:
-    """Whether a text file in UTF-8 has a carriage return without a line feed: DuckDB may leave out
-    a blank that follows it, and the csv module does not.
+    """Return whether a text file in UTF-8 has a carriage return without a line feed.
+
+    DuckDB may leave out a blank that follows it, and the csv module does not.
     """
     with closing(_binary(path)) as stream:
-        last = b""
-        while chunk := stream.read(_HEAD):
-            found = last + chunk
-            last = b"\r" * found.endswith(b"\r")
-            if found.count(b"\r") - len(last) > found.count(b"\r\n"):
+        carried = b""  # a return at the end of a chunk, whose line feed may be in the next one
+        chunk = stream.read(_HEAD)
+        while chunk:
+            text = carried + chunk
+            carried = b"\r" if text.endswith(b"\r") else b""
+            if text.count(b"\r") - len(carried) > text.count(b"\r\n"):
                 return True
-    return bool(last)
+            chunk = stream.read(_HEAD)
+    return bool(carried)
 
 
 def _is_tabbed(path: Path) -> bool:
-    """Whether the name of a file says that tabs separate its cells."""
+    """Return whether the ending of a file's name says that tabs separate its cells."""
     return not set(_TABBED).isdisjoint(path.suffixes)
 
 
 def _separator(text: str, wanted: Sequence[str], *, is_tsv: bool) -> str:
-    """The separator under which the header has the columns wanted, or else the most columns."""
+    """Return the separator with which the header has the columns wanted, or else the most
+    columns.
+    """
     order = sorted(_SEPARATORS, key=lambda separator: is_tsv and separator != "\t")
     headers = {separator: _cells(text, separator) for separator in order}
     for separator, names in headers.items():
@@ -325,7 +338,7 @@ def _separator(text: str, wanted: Sequence[str], *, is_tsv: bool) -> str:
 
 
 def _cells(text: str, separator: str) -> tuple[str, ...]:
-    """The cells of the first line."""
+    """Return the cells of the first line."""
     try:
         lines = _as_engines_quote(io.StringIO(text, newline=""), separator)
         return tuple(next(csv.reader(lines, delimiter=separator)))
@@ -334,7 +347,7 @@ def _cells(text: str, separator: str) -> tuple[str, ...]:
 
 
 def _binary(path: str | Path) -> IO[bytes]:
-    """The bytes of a file, without its compression."""
+    """Return the bytes of a file, decompressed, as a stream."""
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
         return cast("IO[bytes]", gzip.open(path, "rb"))
@@ -358,7 +371,13 @@ def refuse_workbook(path: Path) -> None:
 
 
 def columns_listed(name: str, names: Sequence[str]) -> str:
-    """The columns that there are, and the one that is most like a name that is none of them."""
+    """Return the end of a message about a missing column: the columns that there are, and which of
+    them may be meant.
+
+    Args:
+        name: the name that is none of them.
+        names: the names of the columns.
+    """
     from difflib import get_close_matches
 
     shown = [f"'{visible(other)}'" for other in names if str(other)]

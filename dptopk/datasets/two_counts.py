@@ -1,5 +1,5 @@
-"""Two histograms of the same events in one pass: all of them, and what is left of them under a cap
-on labels.
+"""Two histograms of the same events in one pass: of all events, and of those under a cap on
+labels.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 
 
 def sums_of(*, weights: bool, profile: bool) -> dict[str, str]:
-    """The sums of what ``bounding.counts_with_and_without_cap`` makes; refuses a profile without
-    weights.
+    """Return the sums of the columns of ``bounding.counts_with_and_without_cap``: name of a sum ->
+    column.
+
+    Raises:
+        InvalidParameter: for a profile without weights.
     """
     if profile and not weights:
         raise InvalidParameter("profile: it goes with weights=True")
@@ -58,34 +61,35 @@ def event_counts(  # noqa: PLR0913
     table_name: str | None = None,
     progress: Progress | None = None,
 ) -> EventCounts:
-    """Count the users of each item without and with a cap, from the same state of the rows.
+    """Return the counts of each item's users without and with a cap, from the same state of the
+    rows.
 
     Args:
         table: events, as for events_histogram, or an EventsStore that was made without a cap
-            (labels_per_user=None), which has its columns and keeps its other bounds.
-        user: column of users; not needed for a store.
-        item: column of labels; not needed for a store.
+            (labels_per_user=None), which has columns and other bounds of its own.
+        user: the column of users; not needed for a store.
+        item: the column of labels; not needed for a store.
         labels_per_user: the cap Δ of the second histogram.
-        weights: the second histogram has sums of weights, isqrt(100² // d) for each of the d labels
-            of a user under the cap, instead of counts; where τ is 1.
-        profile: with weights: count users by their number of labels too, and labels under some
-            narrow caps, by which ``plan_two_phases(profile=True)`` chooses.
-        per_label_cap: τ, in both histograms.
-        weight: as for events_histogram.
-        where: as for events_histogram.
-        choose: as for events_histogram.
-        key: as for events_histogram.
-        portable: as for events_histogram.
-        engine: as for events_histogram.
-        table_name: as for events_histogram.
-        progress: as for events_histogram.
+        weights: whether the second histogram has sums of weights instead of counts: isqrt(100² //
+            d) for each of the d labels of a user under the cap. It needs τ = 1.
+        profile: with weights: whether users are counted by their number of labels too, and labels
+            under some narrow caps, by which ``plan_two_phases(profile=True)`` chooses.
+        per_label_cap: τ, the most that one user adds to one label, in both histograms.
+        weight: the column of what an event adds, as for events_histogram.
+        where: a condition on events, as for events_histogram.
+        choose: which labels of a user are under the cap, as for events_histogram.
+        key: text that varies the choice, as for events_histogram.
+        portable: whether the choice is by SHA-256, as for events_histogram.
+        engine: the engine, as for events_histogram.
+        table_name: the table in a database file, as for events_histogram.
+        progress: a function that is told the progress, as for events_histogram.
 
     Returns:
         EventCounts: all labels of the events.
 
     Raises:
         InvalidParameter: as events_histogram; for a store that kept a part of each user's labels
-        only.
+            only.
     """
     cap = validate.count(labels_per_user=labels_per_user)
     if weights and per_label_cap != 1:
@@ -94,13 +98,11 @@ def event_counts(  # noqa: PLR0913
         )
     sums = sums_of(weights=weights, profile=profile)
     if isinstance(table, EventsStore):
-        table_options = (weight, where, engine, table_name, progress, key or None, portable or None)
-        named = (user, item) in ((None, None), table.columns)
-        if (
-            any(value is not None for value in table_options)
-            or (per_label_cap, choose) != (1, "hash")
-            or not named
-        ):
+        others = (weight, where, engine, table_name, progress, key or None, portable or None)
+        has_others = any(value is not None for value in others)
+        has_bounds = (per_label_cap, choose) != (1, "hash")
+        has_columns = (user, item) not in ((None, None), table.columns)
+        if has_others or has_bounds or has_columns:
             raise InvalidParameter(
                 "table: a store of events has its own columns, bounds and choice; give it alone"
             )
@@ -111,9 +113,9 @@ def event_counts(  # noqa: PLR0913
         counted, under = table.counts_with_and_without_cap(cap, weights=weights, profile=profile)
         return beside(counted, under, weights=weights, clipped=table.clipped)
     if user is None and item is None:
-        found = read_counted(table)
-        if found is not None:
-            return _of_warehouse(found, cap, weights=weights, profile=profile)
+        statement_result = read_counted(table)
+        if statement_result is not None:
+            return _of_warehouse(statement_result, cap, weights=weights, profile=profile)
     if user is None or item is None:
         raise InvalidParameter("user and item must be given: the columns of users and of labels")
     under = Bounds(
@@ -138,17 +140,22 @@ def event_counts(  # noqa: PLR0913
     return beside(counted, under, weights=weights, clipped=clipped, labels=labels)
 
 
-def _of_warehouse(found: CountedEvents, cap: int, *, weights: bool, profile: bool) -> EventCounts:
-    """The counts that a statement made elsewhere, under the cap that it states."""
-    if found.labels_per_user != cap:
+def _of_warehouse(result: CountedEvents, cap: int, *, weights: bool, profile: bool) -> EventCounts:
+    """Return the counts in the result of a statement that ran elsewhere, under the cap that it
+    states.
+
+    Raises:
+        InvalidParameter: if that is another cap.
+    """
+    if result.labels_per_user != cap:
         raise InvalidParameter(
-            f"labels_per_user: the events were counted under a cap of {found.labels_per_user}, "
+            f"labels_per_user: the events were counted under a cap of {result.labels_per_user}, "
             f"got {cap}",
             parameter="labels_per_user",
         )
-    columns = {"item": found.columns["item"], "count": found.columns["count"]}
-    columns["capped"] = found.columns["weights" if weights else "capped"]
-    columns |= {name: found.columns[name] for name in PROFILE if profile}
+    columns = {"item": result.columns["item"], "count": result.columns["count"]}
+    columns["capped"] = result.columns["weights" if weights else "capped"]
+    columns |= {name: result.columns[name] for name in PROFILE if profile}
     return beside(columns, Bounds(labels_per_user=cap), weights=weights, clipped=False)
 
 
@@ -160,21 +167,29 @@ def beside(
     clipped: bool,
     labels: StoredLabels | None = None,
 ) -> EventCounts:
-    """Make both histograms of the columns item, count and capped, perhaps PROFILE; ``clipped``:
-    sums were cut at linf; ``labels``: instead of item, of rows that are in order.
+    """Return both histograms, made of their columns.
+
+    Args:
+        columns: item, count and capped, and perhaps the columns of PROFILE.
+        under: the bounds of the second histogram.
+        weights: whether it has sums of weights.
+        clipped: whether what one user adds to a label was cut at τ.
+        labels: the labels of the rows, which are in order, instead of the column item; None: the
+            column item.
     """
-    looked = list[Any]()
+    profile = list[Any]()
     if PROFILE.keys() <= columns.keys():
         above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]
         users = -np.diff(above, append=0)
-        one_cell = Sensitivity(l0=1)
-        looked.append(Histogram(list(CELLS), users, sensitivity=one_cell, domain="public"))
+        one_cell = Sensitivity(l0=1)  # a user is in one cell
+        profile.append(Histogram(list(CELLS), users, sensitivity=one_cell, domain="public"))
     if labels is None:
         columns = in_order(columns)
-    moved = Sensitivity(linf=under.per_label_cap)
-    named = columns["item"] if labels is None else labels
-    everything = Histogram(named, columns["count"], sensitivity=moved, capped=clipped)
+    without_cap = Sensitivity(linf=under.per_label_cap)
+    names = columns["item"] if labels is None else labels
+    everything = Histogram(names, columns["count"], sensitivity=without_cap, capped=clipped)
     finding = finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)
-    if looked:
-        looked.append({cap: columns[f"under_{cap}"] for cap in NARROW})
-    return EventCounts.beside(everything, everything.recounted(columns["capped"], finding), *looked)
+    if profile:
+        profile.append({cap: columns[f"under_{cap}"] for cap in NARROW})
+    under_cap = everything.recounted(columns["capped"], finding)
+    return EventCounts.beside(everything, under_cap, *profile)

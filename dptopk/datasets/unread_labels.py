@@ -1,8 +1,7 @@
-"""The counts of events of very many labels, whose texts stay in the engine until they are shown.
+"""The counts of events with very many labels, whose texts stay in the engine until they are shown.
 
-In one table of the engine's are the counts by code, in the next one the labels in the order of a
-histogram. Python reads the counts in this order: noise is drawn row after row as if the labels were
-there.
+One table in the engine has the counts by code, the next one the labels in the order of a histogram.
+Python reads the counts in this order, and draws noise row after row as if it had the labels.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dptopk.datasets.bounding import (
     counts_with_and_without_cap,
     engine_table,
     persons,
-    ran,
+    run_query,
 )
 from dptopk.histogram.event_counts import CELLS, NARROW
 
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 
     from dptopk.histogram.stored_labels import StoredLabels
 
-# Events that are looked at to tell whether labels are many, and the share of different ones among
-# them from which they are.
+# Labels count as many if, among the first SAMPLE events, more than the share MANY are different:
+# only then the texts take more time than the counts.
 SAMPLE = 2**15
 MANY = 1 / 8
 _COUNTS = "dptopk_counts"
 _ROWS = "dptopk_ranked"
-NO_CELL = -1  # of a row of a label
+NO_CELL = -1  # the value of ``cell`` in the row of a label
 
 
 def unread_counts(
@@ -48,11 +47,18 @@ def unread_counts(
     weights: bool,
     sums: Mapping[str, str],
 ) -> tuple[dict[str, Array], StoredLabels] | None:
-    """The sums of ``label_counts`` in the order of a histogram, and the labels, which are not read
-    yet; None where there are few labels, or no engine of ours that stores them.
+    """Return the sums of ``label_counts`` in the order of a histogram, and the unread labels.
 
-    Of a column of PROFILE for users (``above_``) only the sum has a meaning. What is returned, and
-    whether it is, moves no count.
+    It is None if there are few labels, or if the engine cannot store them; the counts are then read
+    in another way and are the same. Of a column of PROFILE for users (``above_``) only the sum has
+    a meaning.
+
+    Args:
+        source: the table.
+        events: its events.
+        bounds: the bounds, with a cap on labels.
+        weights: whether ``capped`` is a sum of weights.
+        sums: name of a sum -> column, as for ``label_counts``.
     """
     kind = events.item.type()
     if source.store is None or source.passes is not None:
@@ -68,10 +74,11 @@ def unread_counts(
 
 
 def _are_many(source: OpenTable, events: ir.Table) -> bool:
-    some = events.limit(SAMPLE)
-    aggregates = some.agg(events=some.count(), labels=some.item.nunique())
-    (found,) = ran(source, aggregates).to_pylist()
-    return bool(found["events"] == SAMPLE and found["labels"] > MANY * SAMPLE)
+    """Return whether the labels are so many that their texts should stay in the engine."""
+    sample = events.limit(SAMPLE)
+    aggregates = sample.agg(events=sample.count(), labels=sample.item.nunique())
+    (numbers,) = run_query(source, aggregates).to_pylist()
+    return bool(numbers["events"] == SAMPLE and numbers["labels"] > MANY * SAMPLE)
 
 
 def _counted(
@@ -82,14 +89,15 @@ def _counted(
     weights: bool,
     sums: Mapping[str, str],
 ) -> tuple[dict[str, Array], StoredLabels] | None:
+    """Return the result of ``unread_counts`` for many labels; None if two texts share a code."""
     events = persons(source, events)
-    named = bounds.portable or events.item.type().is_integer()
-    coded = events if named else events.mutate(item=code(source, events.item))
+    is_uncoded = bounds.portable or events.item.type().is_integer()
+    coded = events if is_uncoded else events.mutate(item=code(source, events.item))
     rows = counts_with_and_without_cap(source, coded, bounds, weights=weights, profile=False)
     profile = PROFILE.keys() <= sums.keys()
     counted = engine_table(source, _COUNTS, _by_label(rows, profile=profile))
     labels = counted.filter(counted.cell == NO_CELL).drop("cell")
-    if not named:  # after the counts, which need the memory
+    if not is_uncoded:  # after the counts, which need the memory
         names = codes(source, events, "item", ordered=True)
         if names is None:
             return None
@@ -99,17 +107,19 @@ def _counted(
     engine_table(source, _ROWS, ordered)
     users = _users(source, counted) if profile else {}
     assert source.store is not None  # noqa: S101
-    read = [name for name in labels.columns if name != "item"]
-    rows = source.store(_ROWS, names=None if named else NAMES, drop=(_COUNTS,))
-    found, unread = rows.columns(read)
-    return found | users, unread
+    sum_names = [name for name in labels.columns if name != "item"]
+    stored = source.store(_ROWS, names=None if is_uncoded else NAMES, drop=(_COUNTS,))
+    counts, unread = stored.columns(sum_names)
+    return counts | users, unread
 
 
 def _by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
-    """The sums of each label, and of a profile, under no label, how many users have a label in each
-    of the places CELLS: ``cell`` tells one from the other.
+    """Return the sums of each label and, with a profile, further rows for users.
 
-    Sums of 64 bits are added up in 128; the numbers of rows need half of that.
+    The column ``cell`` distinguishes them: it is NO_CELL in the row of a label. In the further
+    rows, which have no label, ``count`` is the number of users who have a label in the place
+    ``cell``, one of CELLS. Rows are counted rather than summed where that is enough: the engine
+    sums 64-bit numbers with 128 bits.
     """
     import ibis
 
@@ -124,17 +134,17 @@ def _by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
     labels = labels.mutate(cell=ibis.literal(NO_CELL, "int16"))
     in_32_bits = {name: labels[name].cast("int32") for name in narrow}
     labels = labels.mutate(**in_32_bits)
-    there = placed.filter(placed.place.isin(CELLS))
-    cell = there.place.cast("int16")
-    users = there.group_by(cell=cell).agg(count=there.count())
-    nothing = {name: ibis.literal(0, labels[name].type()) for name in ("capped", *narrow)}
-    users = users.mutate(item=ibis.null(labels.item.type()), **nothing)
+    in_cells = placed.filter(placed.place.isin(CELLS))
+    cell = in_cells.place.cast("int16")
+    users = in_cells.group_by(cell=cell).agg(count=in_cells.count())
+    zeros = {name: ibis.literal(0, labels[name].type()) for name in ("capped", *narrow)}
+    users = users.mutate(item=ibis.null(labels.item.type()), **zeros)
     return ibis.union(labels, users.select(labels.columns))
 
 
 def _users(source: OpenTable, counted: ir.Table) -> dict[str, Array]:
-    """How many users have more labels than each of CELLS, in columns of one row."""
+    """Return how many users have more labels than each of CELLS, as columns of one row."""
     cells = counted.filter(counted.cell != NO_CELL).select("cell", "count")
-    rows = ran(source, cells).to_pylist()
-    found = {row["cell"]: row["count"] for row in rows}
-    return {f"above_{cell}": np.array([found.get(cell, 0)], dtype=np.int64) for cell in CELLS}
+    rows = run_query(source, cells).to_pylist()
+    users = {row["cell"]: row["count"] for row in rows}
+    return {f"above_{cell}": np.array([users.get(cell, 0)], dtype=np.int64) for cell in CELLS}

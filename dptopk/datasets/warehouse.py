@@ -1,8 +1,8 @@
-"""Events of a warehouse that this package has no driver for: one statement counts them there, and
-its result, a small table, is read here as events are.
+"""Events in a warehouse without a driver: a SQL statement counts them there.
 
-The statement takes of each user what ``event_counts`` takes with ``portable=True`` and the same
-key: the caps use a user's own rows and a key that is in a table of the owner's, not in the text.
+Its result, a small table, is read here instead of events. The statement counts the same labels of
+each user as ``event_counts`` does with ``portable=True`` and the same key. The choice depends on a
+user's own rows and on a key, which is in a table of the owner's and not in the statement.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.inputs import EventTable
 
 FORMAT = 1
-# By dialect, whether the statement is run in the tests or parsed only, and its SHA-256 of a text in
-# UTF-8 as lower-case hexadecimal digits.
+# Dialect -> whether the tests run the statement or only parse it, and the dialect's SHA-256 of a
+# text in UTF-8 as lower-case hexadecimal digits.
 _PARSED = "compiled, not run"
 DIALECTS: dict[str, tuple[str, str]] = {
     "bigquery": (_PARSED, "TO_HEX(SHA256(argument))"),
@@ -95,19 +95,19 @@ def events_statement(
     labels_per_user: int = 100,
     key_table: str = "dptopk_key",
 ) -> str:
-    """Return one SQL statement whose result is what two phases need to know of a table of events.
+    """Return one SQL statement whose result holds all that two phases need of a table of events.
 
     Args:
         dialect: one of DIALECTS.
         table: the table of events, perhaps with its schema, as the warehouse writes names.
-        user: column of whom the privacy is for; text or integers.
-        item: column of the labels; text or integers.
-        labels_per_user: Δ, the most labels of one user by which labels are found.
-        key_table: a table with a column ``secret``: a text that decides, with a user's own rows,
-            which labels of that user find labels.
+        user: the column of the protected users; text or integers.
+        item: the column of the labels; text or integers.
+        labels_per_user: Δ, the most labels of one user that count when labels are found.
+        key_table: a table with a column ``secret``: a text that decides, together with a user's own
+            rows, which labels of that user count when labels are found.
 
     Raises:
-        InvalidParameter: for an unknown dialect or a name that is none.
+        InvalidParameter: for an unknown dialect, or a name that no table or column can have.
         ImportError: when the extra ``data`` is not installed.
 
     >>> text = events_statement("duckdb", table="clicks", user="member", item="article")
@@ -142,36 +142,43 @@ def events_statement(
 
 
 def _sums(cap: int) -> dict[str, str]:
-    """The sums over the users of a label, by name; places count from 1."""
-    found = {
+    """Return the sums over the users of a label, in SQL, by name; places count from 1."""
+    sums = {
         "users": "COUNT(*)",
         "capped": f"SUM(CASE WHEN place <= {cap} THEN 1 ELSE 0 END)",
         "weights": f"SUM(CASE WHEN place <= {cap} THEN weight ELSE 0 END)",
     }
     for name, (sign, at) in PROFILE.items():
-        found[name] = f"SUM(CASE WHEN place - 1 {sign} {at} THEN 1 ELSE 0 END)"
-    return found
+        sums[name] = f"SUM(CASE WHEN place - 1 {sign} {at} THEN 1 ELSE 0 END)"
+    return sums
 
 
 def _hashed(node: exp.Expression, sqlglot: ModuleType, dialect: str) -> exp.Expression:
-    """The dialect's SHA-256 for the mark of one."""
+    """Return the dialect's SHA-256 for a node that is the mark of one; other nodes as they are."""
     if not (isinstance(node, sqlglot.exp.Anonymous) and node.name.upper() == _MARK):
         return node
     (argument,) = node.expressions
     _, template = DIALECTS[dialect]
-    parts = template.partition("argument")
-    # As the dialect writes it: parsed, its functions could get another dialect's meaning.
-    written = argument.transform(_hashed, sqlglot, dialect).sql(dialect)
-    return sqlglot.exp.Var(this=f"{parts[0]}{written}{parts[2]}")
+    before, _, after = template.partition("argument")
+    # The template is inserted as text: if it was parsed, its functions could be translated from
+    # another dialect.
+    text = argument.transform(_hashed, sqlglot, dialect).sql(dialect)
+    return sqlglot.exp.Var(this=f"{before}{text}{after}")
 
 
 def _column(sqlglot: ModuleType, argument: str, name: str) -> str:
+    """Return the name of a column in quotes; ``argument`` is its name in messages."""
     validate.text(**{argument: name})
     return str(sqlglot.exp.column(name, quoted=True).sql())
 
 
 def _name(sqlglot: ModuleType, dialect: str, argument: str, name: str) -> str:
-    """A name of a table as one, with its quotes and its schema."""
+    """Return the name of a table, perhaps with its schema, with quotes where the dialect needs
+    them.
+
+    Raises:
+        InvalidParameter: naming the argument, if no table can have the name.
+    """
     validate.text(**{argument: name})
     if not _TABLE.fullmatch(name):
         raise InvalidParameter(f"{argument}: {name!r} is no name of a table", parameter=argument)
@@ -186,8 +193,8 @@ class CountedEvents:
     """The result of a statement of ``events_statement``.
 
     Attributes:
-        labels_per_user: the cap that it states.
-        columns: item, count, capped, weights and those of PROFILE, as arrays.
+        labels_per_user: the cap Δ that it states.
+        columns: the arrays item, count, capped, weights and those of PROFILE.
     """
 
     labels_per_user: int
@@ -195,12 +202,14 @@ class CountedEvents:
 
 
 def is_counted(names: Iterable[Hashable]) -> bool:
-    """Whether columns of these names are those of a result; a part of them is one to refuse."""
+    """Return whether columns with these names are of such a result, perhaps an incomplete one."""
     return "dptopk_row" in {str(name).casefold() for name in names}
 
 
 def is_counted_file(path: Path) -> bool:
-    """Whether a CSV or Parquet file has the columns of a result, by its header or its schema."""
+    """Return whether a CSV or Parquet file has the columns of such a result, by its header or its
+    schema.
+    """
     if not path.is_file():
         return False
     if path.suffix.lower() == ".csv":
@@ -212,7 +221,7 @@ def is_counted_file(path: Path) -> bool:
 
 
 def _parquet_columns(path: Path) -> list[str]:
-    """The columns of a Parquet file; none of a file that is damaged, or without pyarrow."""
+    """Return the columns of a Parquet file; none if it is damaged, or pyarrow is missing."""
     try:
         from pyarrow.parquet import read_schema
 
@@ -223,11 +232,11 @@ def _parquet_columns(path: Path) -> list[str]:
 
 
 def read_counted(table: EventTable) -> CountedEvents | None:
-    """The result of a statement, from a CSV or Parquet file or a pandas frame; None for a table
-    that is none.
+    """Return the result of a statement in a CSV or Parquet file or a pandas frame; None for any
+    other table.
 
     Raises:
-        InvalidParameter: as counted_events.
+        InvalidParameter: if it is such a result, but damaged or of another version.
     """
     import pandas as pd
 
@@ -247,11 +256,11 @@ def read_counted(table: EventTable) -> CountedEvents | None:
 
 
 def counted_events(frame: pd.DataFrame) -> CountedEvents:
-    """Check a result, a pandas frame, and take it apart.
+    """Return the result of a statement in a pandas frame, after it was checked.
 
     Raises:
-        InvalidParameter: when a column, the statement of caps or that of the key is missing or not
-        as this version writes it, or a number is none that caps allow.
+        InvalidParameter: when a column, the row of the caps or that of the key is missing or
+            written by another version, or a number is one that the caps do not allow.
     """
     table = frame.rename(columns=str.lower)
     missing = [name for name in COLUMNS if name not in table.columns]
@@ -263,11 +272,11 @@ def counted_events(frame: pd.DataFrame) -> CountedEvents:
     try:
         stated = json.loads(caps or "")
     except ValueError:
-        stated = None
+        stated = None  # refused below
     if not isinstance(stated, dict):
         raise InvalidParameter("table: the statement of caps cannot be read")
-    known = {"format": FORMAT, "per_label_cap": 1, "unit": "user", "weights": WEIGHT}
-    if any(stated.get(name) != value for name, value in known.items()):
+    of_this_version = {"format": FORMAT, "per_label_cap": 1, "unit": "user", "weights": WEIGHT}
+    if any(stated.get(name) != value for name, value in of_this_version.items()):
         raise InvalidParameter("table: the statement of caps is not one of this version")
     cap = validate.count(labels_per_user=stated.get("labels_per_user"))
     rows = table[table["dptopk_row"] == "label"]
@@ -275,22 +284,38 @@ def counted_events(frame: pd.DataFrame) -> CountedEvents:
     labels = rows["dptopk_label"].astype(str).to_numpy()
     if len(set(labels)) < len(labels):
         raise InvalidParameter("table: a label of the counted events has several rows")
-    if np.any(sums["capped"] > sums["users"]) or np.any(sums["weights"] > WEIGHT * sums["capped"]):
+    too_many = np.any(sums["capped"] > sums["users"])
+    too_heavy = np.any(sums["weights"] > WEIGHT * sums["capped"])
+    if too_many or too_heavy:
         raise InvalidParameter("table: the counted events are above what their caps allow")
     item = np.array(labels.tolist(), dtype=np.dtypes.StringDType())
     return CountedEvents(cap, {"item": item, "count": sums.pop("users"), **sums})
 
 
 def _only(table: pd.DataFrame, row: str, what: str) -> str | None:
-    found = table.loc[table["dptopk_row"] == row, "dptopk_label"]
-    if len(found) != 1:
+    """Return the text in the only row of a kind; None if it is no text.
+
+    Args:
+        table: the result.
+        row: the kind of row: "caps" or "key".
+        what: what that row holds, for messages.
+
+    Raises:
+        InvalidParameter: if there is no such row, or several.
+    """
+    texts = table.loc[table["dptopk_row"] == row, "dptopk_label"]
+    if len(texts) != 1:
         raise InvalidParameter(f"table: the counted events need one row with {what}")
-    value = found.iloc[0]
+    value = texts.iloc[0]
     return value if isinstance(value, str) else None
 
 
 def _whole(column: pd.Series[Any]) -> Array:
-    """A column of counts as integers."""
+    """Return a column of counts as integers.
+
+    Raises:
+        InvalidParameter: if one is negative, not whole, or 2^53 and larger.
+    """
     import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)

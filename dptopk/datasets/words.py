@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def macbeth_counts() -> pd.DataFrame:
-    """The whole word table: columns word and count, 3546 rows, by falling count.
+    """Return the whole word table: columns word and count, 3546 rows, by falling count.
 
     The text is the First Folio's, in its own spelling, stage directions included. A word is a match
     of ``[a-z]+('[a-z]+)*`` in the lower-cased text (``scripts/count_words.py``).
@@ -33,12 +33,12 @@ def macbeth(
     sensitivity: Sensitivity = Sensitivity(),  # noqa: B008
     domain: Domain = "private",
 ) -> Histogram:
-    """The word table as a Histogram; the privacy unit is one word occurrence.
+    """Return the word table as a Histogram; the privacy unit is one word occurrence.
 
     Args:
-        sensitivity: one occurrence moves one count by one, so linf = 1 and l0 = 1 are true of this
-            unit; the default leaves l0 open, as if one unit could touch any number of words, which
-            is what CR's Figure 6 assumes.
+        sensitivity: the caps on one unit. One occurrence moves one count by one, so that linf = 1
+            and l0 = 1 hold for this unit. The default leaves l0 open, as if one unit could touch
+            any number of words, as Figure 6 of Cesar and Rogers assumes.
         domain: "private" (the words come from the play) or "public" (the vocabulary is known).
     """
     return Histogram.from_pandas(

@@ -369,7 +369,7 @@ def test_texts_that_fill_the_memory_are_counted_without_codes(top, monkeypatch):
 
     rows = frame(random_events(np.random.default_rng(5), 300))
     options = {"user": "user", "item": "item", "labels_per_user": 2, "top": top}
-    expected, run, full = as_dict(events_histogram(rows, **options)), bounding.ran, []
+    expected, run, full = as_dict(events_histogram(rows, **options)), bounding.run_query, []
 
     def tight(source, expression):
         if "codes" in expression.columns:
@@ -377,7 +377,7 @@ def test_texts_that_fill_the_memory_are_counted_without_codes(top, monkeypatch):
             raise MemoryFull("table")
         return run(source, expression)
 
-    monkeypatch.setattr(bounding, "ran", tight)
+    monkeypatch.setattr(bounding, "run_query", tight)
     assert as_dict(events_histogram(rows, **options)) == expected
     assert len(full) == 2
 
