@@ -145,6 +145,26 @@ def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
         InvalidParameter: when the release is not one of that histogram.
     """
     cap = validate.count(labels_per_user=labels_per_user)
+    counts, noise_std = _released_bins(answer)
+    share_above, mean_lost, mean_labels = _means_of_bins(cap)
+    users = counts.sum()
+    pairs = counts @ mean_labels
+    if users <= 0 or pairs <= 0:
+        return ClippingLoss(cap, 0.0, 0.0, 1.0)
+    users_above = min(max(float(counts @ share_above / users), 0.0), 1.0)
+    share = min(max(float(counts @ mean_lost / pairs), 0.0), 1.0)
+    # The delta method for a ratio: the deviation of lost - share * pairs, over pairs.
+    noise_std *= float(np.linalg.norm(mean_lost - share * mean_labels))
+    return ClippingLoss(cap, users_above, share, min(2 * noise_std / float(pairs), 1.0))
+
+
+def _released_bins(answer: Release) -> tuple[Array, float]:
+    """Return the released number of users in each bin of users_by_labels, in their order, and the
+    standard deviation of the noise on each.
+
+    Raises:
+        InvalidParameter: when the release is not one of all counts of that histogram.
+    """
     names = _names()
     if (
         answer.counts is None
@@ -154,15 +174,4 @@ def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
         raise InvalidParameter("answer must be a release of all counts of users_by_labels")
     released = dict(zip(answer.labels, answer.counts.tolist(), strict=True))
     counts = np.array([released[name] for name in names], dtype=float)
-    share_above, mean_lost, mean_labels = _means_of_bins(cap)
-    users = counts.sum()
-    pairs = counts @ mean_labels
-    if users <= 0 or pairs <= 0:
-        return ClippingLoss(cap, 0.0, 0.0, 1.0)
-    users_above = min(max(float(counts @ share_above / users), 0.0), 1.0)
-    share = min(max(float(counts @ mean_lost / pairs), 0.0), 1.0)
-    # The delta method for a ratio: the deviation of lost - share * pairs, over pairs.
-    deviation = answer.measurement.noise.std * float(
-        np.linalg.norm(mean_lost - share * mean_labels)
-    )
-    return ClippingLoss(cap, users_above, share, min(2 * deviation / float(pairs), 1.0))
+    return counts, answer.measurement.noise.std

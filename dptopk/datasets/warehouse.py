@@ -266,6 +266,27 @@ def counted_events(frame: pd.DataFrame) -> CountedEvents:
     missing = [name for name in COLUMNS if name not in table.columns]
     if missing:
         raise InvalidParameter(f"table: the counted events lack the columns {', '.join(missing)}")
+    cap = _stated_cap(table)
+    rows = table[table["dptopk_row"] == "label"]
+    sums = {name: _whole(rows[name]) for name in SUMS}
+    labels = rows["dptopk_label"].astype(str).to_numpy()
+    if len(set(labels)) < len(labels):
+        raise InvalidParameter("table: a label of the counted events has several rows")
+    too_many = np.any(sums["capped"] > sums["users"])
+    too_heavy = np.any(sums["weights"] > WEIGHT * sums["capped"])
+    if too_many or too_heavy:
+        raise InvalidParameter("table: the counted events are above what their caps allow")
+    item = np.array(labels.tolist(), dtype=np.dtypes.StringDType())
+    return CountedEvents(cap, {"item": item, "count": sums.pop("users"), **sums})
+
+
+def _stated_cap(table: pd.DataFrame) -> int:
+    """Return the cap Δ on labels per user that the rows beside the counts state.
+
+    Raises:
+        InvalidParameter: when the row of the caps or that of the key is missing, or written by
+            another version.
+    """
     caps = _only(table, "caps", "the statement of caps")
     if not _only(table, "key", "the key's own hash"):
         raise InvalidParameter("table: the counted events had no key: its table was empty")
@@ -278,18 +299,7 @@ def counted_events(frame: pd.DataFrame) -> CountedEvents:
     of_this_version = {"format": FORMAT, "per_label_cap": 1, "unit": "user", "weights": WEIGHT}
     if any(stated.get(name) != value for name, value in of_this_version.items()):
         raise InvalidParameter("table: the statement of caps is not one of this version")
-    cap = validate.count(labels_per_user=stated.get("labels_per_user"))
-    rows = table[table["dptopk_row"] == "label"]
-    sums = {name: _whole(rows[name]) for name in SUMS}
-    labels = rows["dptopk_label"].astype(str).to_numpy()
-    if len(set(labels)) < len(labels):
-        raise InvalidParameter("table: a label of the counted events has several rows")
-    too_many = np.any(sums["capped"] > sums["users"])
-    too_heavy = np.any(sums["weights"] > WEIGHT * sums["capped"])
-    if too_many or too_heavy:
-        raise InvalidParameter("table: the counted events are above what their caps allow")
-    item = np.array(labels.tolist(), dtype=np.dtypes.StringDType())
-    return CountedEvents(cap, {"item": item, "count": sums.pop("users"), **sums})
+    return validate.count(labels_per_user=stated.get("labels_per_user"))
 
 
 def _only(table: pd.DataFrame, row: str, what: str) -> str | None:
