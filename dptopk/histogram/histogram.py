@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -214,7 +214,6 @@ class Histogram:
             labels, counts = pairs_of(labels)
         numbers = whole_counts(counts)
         rows = labels if isinstance(labels, StoredLabels | None) else as_labels(labels)
-        naming: Callable[[int], Any] | None
         if rows is not None and len(rows) != len(numbers):
             raise InvalidParameter("labels and counts must have the same length")
         limit = _limit(limit, rows=len(numbers), complete=bool(complete))
@@ -223,22 +222,28 @@ class Histogram:
             size, naming = _unlisted(
                 domain_size, absent_label, kind=kind, rows=len(numbers), numbered=labels is None
             )
+            contents = _Contents(rows, numbers, kind, size, naming)
         else:
             if rows is None or domain_size is not None or absent_label is not None or not complete:
                 raise InvalidParameter(
                     "domain: public labels are given with labels and counts of a whole histogram"
                 )
-            kind = "public"
-            rows, numbers, naming = _within(np.asarray(rows), numbers, domain)
-            size = len(rows) if naming is None else len(domain)
-        for array in (numbers, rows):
+            contents = _within(np.asarray(rows), numbers, domain)
+        for array in (contents.counts, contents.labels):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         self.__dict__.update(
-            counts=numbers, sensitivity=sensitivity, domain=kind, domain_size=size,
-            complete=bool(complete), limit=limit,
-            capped=bool(capped), identity=uuid.uuid4().hex, _labels=rows, _naming=naming,
-        )  # fmt: skip
+            counts=contents.counts,
+            sensitivity=sensitivity,
+            domain=contents.domain,
+            domain_size=contents.domain_size,
+            complete=bool(complete),
+            limit=limit,
+            capped=bool(capped),
+            identity=uuid.uuid4().hex,
+            _labels=contents.labels,
+            _naming=contents.naming,
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse, because a histogram cannot be changed."""
@@ -439,6 +444,24 @@ class Histogram:
         return list(zip(self.labels[rows].tolist(), rows.tolist(), strict=True))
 
 
+class _Contents(NamedTuple):
+    """The rows of a histogram and their domain, as ``Histogram`` stores them.
+
+    Attributes:
+        labels: the labels of the rows, shape (n,); None if they are the integers 0..n-1.
+        counts: their counts, int64, shape (n,).
+        domain: "private" or "public".
+        domain_size: the number of labels in the domain.
+        naming: the function that names labels without a row; None if all are listed or numbered.
+    """
+
+    labels: Array | StoredLabels | None
+    counts: Array
+    domain: Domain
+    domain_size: int
+    naming: Callable[[int], Any] | None
+
+
 class _Range:
     """The labels of a public domain that is a range of integers: index -> label."""
 
@@ -455,7 +478,7 @@ class _Range:
 
 def _within(
     rows: Array, counts: Array, domain: Sequence[Any] | Array | pd.Series[Any]
-) -> tuple[Array, Array, _Range | None]:
+) -> _Contents:
     """Restrict labels and counts to a public domain.
 
     Args:
@@ -464,8 +487,8 @@ def _within(
         domain: the public labels.
 
     Returns:
-        Labels and counts of the rows: all public labels, in their order, and None; or, for a
-        range, only the given labels that are in it, and the function that names all of it.
+        Rows for all public labels, in their order; for a range, only the given labels that are in
+        it, and the function that names all of it.
 
     Raises:
         InvalidParameter: when the domain is not a collection of distinct labels.
@@ -474,7 +497,7 @@ def _within(
         names = _Range(domain)
         validate.count(domain_size=len(domain), at_least=0)
         inside = np.array([label in names for label in rows.tolist()], dtype=bool)
-        return rows[inside], counts[inside], names
+        return _Contents(rows[inside], counts[inside], "public", len(domain), names)
     try:
         public = as_labels(domain)
     except InvalidParameter as error:
@@ -486,7 +509,7 @@ def _within(
     public_counts = np.zeros(len(public), dtype=np.int64)
     inside = places >= 0
     public_counts[places[inside]] = counts[inside]
-    return public, public_counts, None
+    return _Contents(public, public_counts, "public", len(public), None)
 
 
 def _unlisted(
