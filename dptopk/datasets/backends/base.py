@@ -44,13 +44,13 @@ ALIKE = (("a", "A"), ("a", "á"), ("é", "e\u0301"), ("a", "a\x01"), ("a", "a ")
 
 
 def nan_of_ibis(column: ir.FloatingColumn) -> ir.BooleanValue:
-    """Whether a floating-point column is NaN, as Ibis asks the engine."""
+    """Return whether each number of a floating-point column is NaN, asked in the way of Ibis."""
     return column.isnan()
 
 
 def digits_of_ibis(text: ir.StringValue) -> ir.StringValue:
-    """The SHA-256 of a text in UTF-8, as hexadecimal digits, where Ibis knows how the engine says
-    that.
+    """Return the SHA-256 of a text in UTF-8 as hexadecimal digits, for the engines on which Ibis
+    has it.
     """
     return text.hexdigest("sha256")
 
@@ -128,7 +128,9 @@ class UnreadRows(Protocol):
         ...
 
     def columns(self, sums: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
-        """The columns ``sums``, and the labels, which are not read; shape (rows,) each."""
+        """Return the columns ``sums`` as arrays, and the labels, which are read later; shape
+        (rows,) each.
+        """
         ...
 
 
@@ -177,14 +179,14 @@ class OpenTable:
         self.close()
 
     def columns(self, expression: ir.Table) -> dict[str, Array]:
-        """The rows of an expression by columns."""
+        """Run an expression, and return its columns by name, as arrays."""
         if self.stream is not None:
             return self.stream(expression, gathered)
         return gathered(self.run(expression).to_reader())
 
     def exact(self, column: ir.Column) -> ir.Column:
-        """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling
-        would name all.
+        """Return a column, with text as its bytes on an engine where "A" and "a" might be equal:
+        otherwise the label that is shown would be the spelling of one user.
         """
         if self.collated and column.type().is_string():
             encode = self.backend.encode
@@ -195,8 +197,8 @@ class OpenTable:
         return encode(column)
 
     def coarse(self, name: str) -> bool:
-        """Whether a column can treat different texts as equal, as under a collation; tested without
-        reading a row.
+        """Return whether a column can treat different texts as equal, as under a collation; no row
+        is read.
 
         The largest of no rows is NULL, so that a pair of texts is compared, but as values of this
         column are. Every collation of the engines that takes different texts for one does so for
@@ -217,8 +219,10 @@ class OpenTable:
         return any(value is None or value for value in answer.to_pylist()[0].values())
 
     def person(self, name: str, column: ir.Column) -> ir.Column:
-        """A column of users, each by one of the texts that the engine takes for this user; else as
-        it is compared.
+        """Return a column of users in which two rows are equal where the engine takes their texts
+        for one user.
+
+        Under a collation each user is the first, by its bytes, of the texts that are equal there.
         """
         if not self.coarse(name):
             if self.backend.bytewise:
@@ -228,7 +232,7 @@ class OpenTable:
         return exact.first().over(group_by=column, order_by=exact)
 
     def among(self, column: ir.Column, values: Sequence[Constant]) -> ir.BooleanValue:
-        """Whether a column holds one of some values of its type; texts are compared by their
+        """Return whether a column holds one of some values of its type; texts are compared by their
         bytes.
         """
         import ibis
@@ -238,14 +242,14 @@ class OpenTable:
         return self.exact(column).isin([self.exact(ibis.literal(value)) for value in values])
 
     def text(self, column: ir.Column) -> ir.StringValue:
-        """A column from ``exact`` as text."""
+        """Return as text a column that ``exact`` may have made bytes."""
         if column.type().is_binary() and self.backend.decode is not None:
             return self.backend.decode(column)
         return column.cast("string")
 
     def mix(self, *columns: ir.Value) -> ir.IntegerValue:
-        """The engine's own 64-bit hash of some columns or literals: fast; the same for one version
-        of the engine.
+        """Return a 64-bit hash of some columns or literals, by the engine's own fast function,
+        which may change with the version of the engine.
         """
         if self.backend.mix is None:
             raise InvalidParameter(f"the backend {self.backend.name!r} has no hash function")
@@ -253,8 +257,8 @@ class OpenTable:
 
 
 def gathered(batches: pa.RecordBatchReader) -> dict[str, Array]:
-    """The columns of a pyarrow.RecordBatchReader, in the smallest types that hold them: most labels
-    in 16 bytes.
+    """Return the columns of a pyarrow.RecordBatchReader as arrays, in the smallest types that hold
+    them: most labels take 16 bytes.
     """
     import pyarrow as pa
 
@@ -267,7 +271,7 @@ def gathered(batches: pa.RecordBatchReader) -> dict[str, Array]:
 
 
 def _joined(parts: list[Array]) -> Array:
-    """The parts as one array, each of them dropped when it is in there."""
+    """Return the parts as one array; the list is emptied meanwhile, to spare memory."""
     size = sum(map(len, parts))
     joined = np.empty(size, dtype=np.result_type(*parts))
     end = joined.size
@@ -279,7 +283,7 @@ def _joined(parts: list[Array]) -> Array:
 
 
 def _array(column: pa.Array) -> Array:
-    """Bytes are texts in UTF-8."""
+    """Return an Arrow column as a numpy array; bytes become text, which they hold in UTF-8."""
     import pyarrow as pa
 
     if pa.types.is_integer(column.type) or pa.types.is_decimal(column.type):  # as DuckDB gives sums
@@ -299,7 +303,7 @@ def _array(column: pa.Array) -> Array:
 
 @cache
 def builtin(name: str, takes: tuple[IbisType, ...], gives: IbisType) -> Callable[..., ir.Value]:
-    """A function that the engine has by this name, as a function of Ibis columns.
+    """Return a function of Ibis columns that calls a function which the engine has by this name.
 
     Args:
         name: as in the engine's SQL.
@@ -366,7 +370,7 @@ def _failure(error: Exception) -> str:
 
 
 def imported(module: str, *, extra: str) -> ModuleType:
-    """A module of an optional dependency, or an ImportError that says what to install."""
+    """Return a module of an optional dependency; an ImportError says which extra to install."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -77,7 +77,7 @@ class Tried:
     backend: Backend
 
     def table(self, **columns: Any) -> OpenTable:
-        """A table of these columns, in the engine."""
+        """Return a table of these columns, in the engine."""
         import ibis
         import pyarrow as pa
 
@@ -90,7 +90,7 @@ class Tried:
         )
 
     def counts(self, table: OpenTable, **options: Any) -> dict[Any, int]:
-        """The bounded histogram of a table with the columns u and i."""
+        """Return label -> count: the bounded histogram of a table with the columns u and i."""
         found = events_histogram(
             table, **({"user": "u", "item": "i", "labels_per_user": None} | options)
         )
@@ -220,7 +220,8 @@ def the_hash_is_a_function(tried: Tried) -> None:
 
 
 def _lots_differ(drawn: Sequence[dict[tuple[Any, Any], Any]], subject: str) -> None:
-    lots = [keys[0] for each in drawn for keys in each.values()]
+    """Raise an error if two lots of some draws are equal; ``subject`` says in it what was tried."""
+    lots = [keys[0] for draw in drawn for keys in draw.values()]
     agree(len(set(lots)), len(lots), subject)
 
 
@@ -264,6 +265,9 @@ def sha256_is_sha256(tried: Tried) -> None:
 
 
 def _digest(user: str, item: str, key: str) -> str:
+    """Return the first 12 hexadecimal digits of the SHA-256 by which the portable lot is
+    defined.
+    """
     prefix = hashlib.sha256(key.encode()).hexdigest()[:32]
     return hashlib.sha256(f"{prefix}|{user}|{item}".encode()).hexdigest()[:12]
 
@@ -501,7 +505,7 @@ def the_answer_is_the_definition(tried: Tried) -> None:
 
 
 def _odd_events() -> list[tuple[str, str]]:
-    """300 pairs of a user and a label, whose texts hold what separates them in a hash."""
+    """Return 300 pairs of a user and a label, whose texts hold the separators of a hash."""
     rng = np.random.default_rng(1)
     users = ("a", "b", "", "a|b", "😀", *map(str, range(8)))
     items = ("x", "X", "b|x", "", "日本", "%", *map(str, range(6)))
@@ -522,7 +526,7 @@ def _users_are_counted_by_labels(table: OpenTable, pairs: Sequence[tuple[str, st
 def defined(
     events: Counter[tuple[Any, Any]], drawn: dict[tuple[Any, Any], Any], bounds: Bounds
 ) -> dict[Any, int]:
-    """The bounded histogram, from the definition: events -> how often, lots."""
+    """Return label -> count of the bounded histogram, computed from the definition."""
     counts: Counter[Any] = Counter()
     for user in {user for user, _ in events}:
         mine = [item for other, item in events if other == user]
@@ -555,20 +559,20 @@ def one_user_moves_what_was_said(tried: Tried) -> None:
 
 
 def _events_in_segments() -> list[tuple[str, str, str]]:
-    """60 events: user, item, and one of two segments."""
+    """Return 60 events: user, item, and one of two segments."""
     rng = np.random.default_rng(2)
     numbers = rng.integers((0, 0, 0), (5, 7, 2), (60, 3))
     return [(f"u{user}", f"i{item}", "ns"[segment]) for user, item, segment in numbers]
 
 
 def _change(before: Counter[str], after: Counter[str]) -> dict[str, int]:
-    """By how much each count is lower, where it is not the same."""
+    """Return label -> by how much its count is lower in ``after``, for the counts that differ."""
     changes = {item: before[item] - after[item] for item in before | after}
     return {item: change for item, change in changes.items() if change}
 
 
 def _counts_in_segments(tried: Tried, events: Sequence[tuple[str, str, str]]) -> list[Counter[str]]:
-    """The counts of each segment, under caps of 2 labels of 2 events in one segment."""
+    """Return the counts of each segment, under caps of 2 labels of 2 events in one segment."""
     user, item, segment = (list(column) for column in zip(*events, strict=True))
     found = segment_histograms(
         tried.table(u=user, i=item, s=segment),

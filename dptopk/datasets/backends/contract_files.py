@@ -33,6 +33,7 @@ MALFORMED: dict[str, tuple[bytes, dict[str, int]]] = {
 
 
 def _counts(engine: Engine, table: EventTable) -> dict[Any, int]:
+    """Return label -> count of the events in a file, as the engine reads it."""
     found = events_histogram(table, user="u", item="i", labels_per_user=5, engine=engine)
     return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def _digest(text: ir.StringValue) -> ir.StringValue:
+    """Return the SHA-256 of a text in UTF-8 as hexadecimal digits."""
     hashed = builtin("sha256", ("string",), "binary")(text)
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
 
@@ -29,7 +30,9 @@ _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
-    """An operation that gives NULL where it would fail (``Backend.total``)."""
+    """Return an equal operation that gives NULL where this one would fail; None if there is
+    none.
+    """
     return by_name(_TOTAL, operation)
 
 

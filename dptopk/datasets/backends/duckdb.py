@@ -57,26 +57,30 @@ LONGEST_COPIED_LINE = 4 * LONGEST_LINE
 
 
 def _encode(text: ir.StringValue) -> ir.BinaryValue:
+    """Return the bytes of a text in UTF-8, by DuckDB's function."""
     return builtin("encode", ("string",), "binary")(text)
 
 
 def _decode(data: ir.BinaryValue) -> ir.StringValue:
+    """Return the text of bytes in UTF-8, by DuckDB's function."""
     return builtin("decode", ("binary",), "string")(data)
 
 
 def _hash(*columns: ir.Value) -> ir.IntegerValue:
+    """Return DuckDB's own 64-bit hash of some columns."""
     types = tuple(column.type() for column in columns)
     return builtin("hash", types, "uint64")(*columns)
 
 
 def _mix(*columns: ir.Value) -> ir.IntegerValue:
-    """Hashed again: DuckDB joins the hashes of several values by XOR, so the order of two items
-    would be one bit's.
+    """Return a 64-bit hash of some columns. It is hashed again: DuckDB joins the hashes of several
+    values by XOR, so that the order of two items would be one bit's.
     """
     return _hash(_hash(*columns))
 
 
 def _keep(connection: DuckDBConnection, name: str, expression: ir.Table) -> ir.Table:
+    """Store the rows of an expression in a temporary table, and return that table."""
     connection.con.execute(f"DROP TABLE IF EXISTS temp.{name}").fetchall()
     return connection.create_table(name, expression, temp=True)
 
@@ -86,8 +90,9 @@ def _stream(
     expression: ir.Table,
     take: Callable[[pa.RecordBatchReader], StreamResult],
 ) -> StreamResult:
-    """A query gives its rows as it finds them; a result would be there twice, in DuckDB and in
-    Arrow.
+    """Return what ``take`` makes of the rows of an expression, which it gets as a stream.
+
+    A query gives its rows as it finds them; a result would be there twice, in DuckDB and in Arrow.
     """
     import pyarrow as pa
 
@@ -102,13 +107,17 @@ FULL = ("Out of Memory Error", "ZSTD Decompression failure", "bad_alloc", "Alloc
 
 
 def _full(error: Exception) -> bool:
-    """While batches are read, Arrow raises errors of its own with DuckDB's text."""
+    """Return whether an error says that memory is short; while batches are read, Arrow raises
+    errors of its own with DuckDB's text.
+    """
     named = type(error).__name__ == "OutOfMemoryException" or isinstance(error, MemoryError)
     return named or any(text in str(error) for text in FULL)
 
 
 def _nan(column: ir.FloatingColumn) -> ir.BooleanValue:
-    """Isnan of a column is answered by the statistics of a Parquet file, which say nothing about
+    """Return whether each number of a column is NaN, asked of it as the element of a list.
+
+    DuckDB answers isnan of a column by the statistics of a Parquet file, which say nothing about
     NaN; of an element of a list there are none.
     """
     import ibis
@@ -117,7 +126,7 @@ def _nan(column: ir.FloatingColumn) -> ir.BooleanValue:
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
-    """TRY gives NULL where its expression fails."""
+    """Return the operation in TRY, which gives NULL where its expression fails."""
     if type(operation).__name__ in GROWING:
         return None
     expression = operation.to_expr()
@@ -170,7 +179,9 @@ class DuckDB:
             )
 
     def connect(self, *, spill: Spill | None = None) -> DuckDBConnection:
-        """A new in-memory connection with these settings; ``spill``: the folder of its own."""
+        """Return a new in-memory connection with these settings; ``spill`` is its own folder on
+        disk.
+        """
         ibis = imported("ibis", extra="data")
         imported("duckdb", extra="data")
         folder = self.temp_directory if spill is None else spill.folder
@@ -209,7 +220,7 @@ class DuckDB:
         return replace(opened_table, close=holder.close, store=store)
 
     def _spill(self) -> Spill | None:
-        """A folder of the connection's own, where a place to spill to was given."""
+        """Return a new folder for one connection; None where no place to spill to was given."""
         if self.temp_directory is None:
             return None
         parent = Path(self.temp_directory)
@@ -225,6 +236,7 @@ class DuckDB:
         columns: Sequence[str] | None,
         table_name: str | None,
     ) -> OpenTable:
+        """Return the table as one of this connection; files, frames and databases are read here."""
         # our own connection compares bytes, and only a database says otherwise for a column
         collated = False
         read = FRAMES.get(library(table))
@@ -262,8 +274,8 @@ class DuckDB:
 
 
 def _once(keep: Keep, found: ir.Table, columns: Sequence[str] | None) -> ir.Table:
-    """The columns needed of a text file, parsed once: in a table of DuckDB's, which stays within
-    its memory.
+    """Return a table of DuckDB's with the needed columns of a text file: so the file is parsed
+    once, and the rows stay within the memory limit.
     """
     wanted = enough(columns, found.columns)
     names = [name for name in found.columns if wanted is None or name.casefold() in wanted]
@@ -282,7 +294,8 @@ def _spreadsheet(
     files: Files,
     columns: Sequence[str] | None,
 ) -> ir.Table:
-    """The columns needed of text files of any separator and encoding, in a table of DuckDB's.
+    """Return a table of DuckDB's with the needed columns of text files of any separator and
+    encoding.
 
     Plain files are read by DuckDB itself, strictly. Where it refuses them for some row, and for all
     other files, it reads a copy that our rules make. Rows that DuckDB reads strictly are the same
@@ -304,8 +317,8 @@ def _spreadsheet(
 
 
 def _framed(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader) -> ir.Table:
-    """An Arrow table as it is; a stream goes into a table of DuckDB's, which keeps to its memory
-    limit and spills.
+    """Return an Arrow table as a table of DuckDB's; the rows of a stream are copied into one, which
+    keeps to the memory limit and spills.
     """
     ibis = imported("ibis", extra="data")
     if not hasattr(data, "read_next_batch"):
@@ -323,17 +336,21 @@ def _framed(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader)
 
 
 def _exactly(files: Files) -> list[str]:
-    """The paths as patterns that match these files alone: DuckDB takes a name such as "a*.csv" for
-    a pattern, and would read other files with it, or some twice.
+    """Return patterns of DuckDB's that match these paths alone: it takes a name such as "a*.csv"
+    for a pattern, and would read other files with it, or some twice.
     """
     return [escape(path) for path in files.paths]
 
 
 def _text(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
+    """Return the rows of text files with commas or tabs, all columns as text."""
     return _read_text(connection, files, LONGEST_LINE)
 
 
 def _read_text(connection: DuckDBConnection, files: Files, longest: int) -> ir.Table:
+    """Return the rows of text files, all columns as text; a row that breaks the rules of the format
+    makes DuckDB refuse the file. ``longest`` is the largest size of a line, in bytes.
+    """
     plain = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
     plain["max_line_size"] = longest
     # A copy that our rules make has the columns of the header alone.
@@ -342,7 +359,9 @@ def _read_text(connection: DuckDBConnection, files: Files, longest: int) -> ir.T
 
 
 def _json(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
-    """Each line by itself: one that is no JSON object has no value in any column."""
+    """Return the rows of files with one JSON object a line: a line that holds none has no value in
+    any column.
+    """
     refuse_array(files.paths)
     run = connection.con.execute
     paths = ", ".join(map(_literal, _exactly(files)))
@@ -362,21 +381,24 @@ def _json(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table
 
 
 def _literal(text: str) -> str:
+    """Return a text as a literal of SQL."""
     escaped = text.replace("'", "''")
     return f"'{escaped}'"
 
 
 def _quoted(name: str) -> str:
+    """Return a name in the quotes of SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
 
 
 def _pointer(key: str) -> str:
-    """A JSON pointer to the value of a key, as SQL."""
+    """Return a JSON pointer to the value of a key, as a literal of SQL."""
     return _literal("/" + key.replace("~", "~0").replace("/", "~1"))
 
 
 def _database(connection: DuckDBConnection, files: Files, table_name: str | None) -> ir.Table:
+    """Return a table of a database file, which is attached for reading only."""
     if table_name is None:
         raise InvalidParameter("table_name: say which table of the database file holds the events")
     quoted = files.paths[0].replace("'", "''")
@@ -391,8 +413,8 @@ _BY_STATISTICS = "statistics_propagation,filter_pushdown"
 
 
 def _parquet(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
-    """Folder names such as i=01 are text, whatever other folders are called; files must agree on
-    their types.
+    """Return the rows of Parquet files, which must agree on their types. Values from the names of
+    folders, such as i=01, are text, whatever other folders are called.
     """
     refuse_differing(files.paths)
     files.refuse_covered()

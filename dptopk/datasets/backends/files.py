@@ -75,12 +75,14 @@ class Files:
 
     @property
     def delimiter(self) -> str:
-        """The separator of the cells of a text file."""
+        """Return the character that separates the cells of a line."""
         return _DELIMITERS[self.kind]
 
     @property
     def columns_of_folders(self) -> set[str]:
-        """The columns that are the names of folders below the one that was named."""
+        """Return the names of the columns that come from folder names, such as i=01, below the
+        named one.
+        """
         if self.folder is None:
             return set()
         folder = Path(self.folder)
@@ -105,7 +107,7 @@ class Files:
 
     @property
     def is_text(self) -> bool:
-        """Whether the files are tables of text with separators."""
+        """Return whether the files are tables of text with separators."""
         return self.kind in _DELIMITERS
 
     def text_format(self, path: str, columns: Sequence[str] | None) -> TextFormat:
@@ -113,20 +115,24 @@ class Files:
         return text_format(path, columns or (), separator=self.separator, encoding=self.encoding)
 
     def is_plain(self, columns: Sequence[str] | None) -> bool:
-        """Whether the text files are as their engines expect: UTF-8, with the usual separator."""
+        """Return whether the text files are as their engines expect: UTF-8, with the usual
+        separator.
+        """
         forms = [self.text_format(path, columns) for path in self.paths]
         return all(form.is_plain and form.separator == self.delimiter for form in forms)
 
     def is_read_alike(self, columns: Sequence[str] | None) -> bool:
-        """Whether DuckDB, where it can read the text files, takes each row as our rules do."""
+        """Return whether DuckDB, where it can read the text files, takes each row as our
+        rules do.
+        """
         return self.is_plain(columns) and not any(map(has_lone_returns, self.paths))
 
     @contextmanager
     def rewritten(self, columns: Sequence[str] | None) -> Iterator[Files]:
-        """Copies of the text files as UTF-8 with commas, which are deleted at the end: bytes that
-        are no UTF-8 are read as cp1252, short rows have empty cells, long ones lose theirs.
+        """Yield copies of the text files as UTF-8 with commas, which are deleted at the end.
 
-        The copies hold the columns that are asked for, or all where one of these is missing.
+        Bytes that are no UTF-8 are read as cp1252, short rows have empty cells, and long ones lose
+        cells. The copies hold the columns that are asked for, or all where one of these is missing.
         """
         with tempfile.TemporaryDirectory(prefix="dptopk-") as folder:
             copies = [Path(folder) / f"{place}.csv" for place in range(len(self.paths))]
@@ -147,8 +153,8 @@ class Files:
                     )
 
     def steady(self, run: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        """The function ``run``, refused after a change of the files: so that all its answers are of
-        one state.
+        """Return ``run`` with a check of the files after each call: all its answers are of one
+        state of the files, or refused.
         """
 
         def checked(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
@@ -176,13 +182,13 @@ def _copied(path: str, copy: Path, form: TextFormat, columns: Sequence[str] | No
 
 
 def _keys(path: Path) -> set[str]:
-    """The columns that folders of a path name, as i in i=01."""
+    """Return the names of the columns that folders of a path state, as i in i=01."""
     return {part.partition("=")[0] for part in path.parent.parts if "=" in part}
 
 
 def enough(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | None:
-    """The columns asked for, by their names without case; None = all, also where one of these is
-    missing: the refusal then lists what there is.
+    """Return the columns that are asked for, by their names without case; None stands for all. It
+    is returned also where one of them is missing, so that the refusal can list what there is.
     """
     if columns is None or not set(columns) <= set(present):
         return None
@@ -190,7 +196,7 @@ def enough(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | 
 
 
 def located(table: EventTable) -> Files:
-    """The files of a path that exists, or of a glob, and their format."""
+    """Return the files of a path that exists, or of a glob, and their format."""
     if isinstance(table, TextFile):
         found = located(table.path)
         if not found.is_text:
@@ -248,9 +254,7 @@ def refuse_differing(paths: Sequence[str]) -> None:
 
 
 def header(path: str) -> bytes:
-    """The first line of a text file, which names the columns: engines skip an empty one and take
-    the next for data.
-    """
+    """Return the first line of a text file that is not empty; it names the columns."""
     from pyarrow import input_stream
 
     with input_stream(path) as stream:

@@ -27,14 +27,14 @@ _LOGS = {
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder is no part of a table: Spark, Hive and Hadoop write such names for
-    their own use, except for folders such as _day=1.
+    """Return whether a name is that of a file or folder which is no part of a table: Spark, Hive
+    and Hadoop write some for their own use. Folders such as _day=1 are parts.
     """
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def matching(pattern: str, named: Path) -> tuple[str, ...]:
-    """The files of a glob that are not hidden, in the order of their names.
+    """Return the paths of the files of a glob that are not hidden, in the order of their names.
 
     Args:
         pattern: of the files; links to folders are followed.
@@ -68,13 +68,15 @@ def refuse_parts(paths: Sequence[str]) -> None:
 
 
 def _places(folder: Path) -> set[Path]:
-    """A folder and those above it, by the way in which it is named and by its true one."""
+    """Return a folder and all folders above it, by the path that was named and by the one without
+    links.
+    """
     ways = (folder.absolute(), folder.resolve())
     return {place for way in ways for place in (way, *way.parents)}
 
 
 def fixed(pattern: str) -> Path:
-    """The folders at the start of a pattern that match themselves alone."""
+    """Return the folders at the start of a pattern that have no wildcard."""
     folders = Path()
     for part in Path(pattern).parts:
         # A bracket around one letter is that letter, escaped.
@@ -85,12 +87,14 @@ def fixed(pattern: str) -> Path:
 
 
 def _unescaped(part: str) -> str:
+    """Return a part of a pattern with its escaped letters, such as [*], as plain letters."""
     for letter in "*?[":
         part = part.replace(f"[{letter}]", letter)
     return part
 
 
 def _is_escaped(part: str) -> bool:
+    """Return whether all wildcards in a part of a pattern are escaped."""
     plain = part
     for letter in "*?[":
         plain = plain.replace(f"[{letter}]", "")
@@ -98,13 +102,15 @@ def _is_escaped(part: str) -> bool:
 
 
 def _is_part(path: Path, fixed: Path) -> bool:
-    """Whether a path is a file of the table: neither it nor a folder that was found is hidden."""
+    """Return whether a path is a file of the table: neither it nor a folder below ``fixed`` is
+    hidden.
+    """
     below = path.relative_to(fixed).parts
     return path.is_file() and not any(map(is_hidden, below))
 
 
 def _folders(paths: list[str], fixed: Path) -> Iterator[Path]:
-    """The folder that was named and those below it in which files were found, each once."""
+    """Yield the folder that was named and those below it in which files were found, each once."""
     seen = {fixed}
     yield fixed
     for path in paths:
@@ -116,6 +122,7 @@ def _folders(paths: list[str], fixed: Path) -> Iterator[Path]:
 
 
 def _refuse_log(folder: Path) -> None:
+    """Refuse a folder whose log says which of its files are in the table, as of Delta tables."""
     for mark, (kind, advice) in _LOGS.items():
         if next(folder.glob(mark), None) is not None:
             raise InvalidParameter(

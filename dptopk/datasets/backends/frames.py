@@ -27,19 +27,20 @@ if TYPE_CHECKING:
 
 
 def library(table: EventTable) -> str:
-    """The package that a table comes from, told without importing it."""
+    """Return the name of the package that a table comes from, without importing that package."""
     return type(table).__module__.partition(".")[0]
 
 
 def _needed(columns: Sequence[str] | None, present: Sequence[str]) -> list[str]:
-    """The columns that are asked for, or all where one of these is missing: the refusal then lists
-    what there is.
+    """Return the names of the columns that are asked for, or all where one of these is missing: the
+    refusal then lists what there is.
     """
     is_whole = columns is None or not set(columns) <= set(present)
     return [name for name in present if is_whole or name in (columns or ())]
 
 
 def _from_pandas(frame: pd.DataFrame, columns: Sequence[str] | None) -> pa.Table:
+    """Return the needed columns of a pandas frame as an Arrow table."""
     import pyarrow as pa
 
     if not hasattr(frame, "columns"):
@@ -57,7 +58,7 @@ def _from_pandas(frame: pd.DataFrame, columns: Sequence[str] | None) -> pa.Table
 
 
 def _without_objects(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with each column of Python objects as text, value by value.
+    """Return the frame with each column of Python objects as text, value by value.
 
     What Arrow makes of such a column depends on all its values: one user's text among integers
     would refuse them.
@@ -79,7 +80,7 @@ def _without_objects(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _object_text(value: Any) -> str | None:
-    """One value of a column of objects as text; None for what is missing."""
+    """Return one value of a column of objects as text; None for what is missing."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if missing(value):
@@ -96,7 +97,9 @@ def _object_text(value: Any) -> str | None:
 def _from_polars(
     frame: pl.DataFrame | pl.LazyFrame, columns: Sequence[str] | None
 ) -> pa.Table | pa.RecordBatchReader:
-    """A polars frame as a table; a lazy one as a stream, which is never in memory as a whole."""
+    """Return a polars frame as a table, or a lazy one as a stream, which is never in memory as a
+    whole.
+    """
     import polars as pl
     import pyarrow as pa
 
@@ -120,7 +123,9 @@ def _from_arrow(
     table: pa.Table | pa.RecordBatch | pa.RecordBatchReader | pads.Dataset,
     columns: Sequence[str] | None,
 ) -> pa.Table | pa.RecordBatchReader:
-    """An Arrow table, batch, stream or dataset; the last two are never in memory as a whole."""
+    """Return the needed columns of an Arrow table or batch as a table, of a stream or dataset as a
+    stream, which is never in memory as a whole.
+    """
     import pyarrow as pa
     import pyarrow.dataset as pads
 
@@ -150,7 +155,7 @@ def _from_arrow(
 def _from_duckdb(
     relation: DuckDBPyRelation, columns: Sequence[str] | None
 ) -> pa.Table | pa.RecordBatchReader:
-    """A relation of DuckDB as a stream."""
+    """Return a relation of DuckDB as a stream."""
     names = _needed(columns, relation.columns)
     return _from_arrow(from_relation(relation, names), names)
 
@@ -165,8 +170,8 @@ FRAMES: dict[str, Callable[..., pa.Table | pa.RecordBatchReader]] = {
 
 
 def _plain_columns(table: pa.Table) -> pa.Table:
-    """Types that Ibis knows: dictionaries as their values, other extensions of Arrow as what they
-    are stored in, UUIDs and a column of nothing but NULL (no type) as text.
+    """Return the table with types that Ibis knows: dictionaries become their values, other
+    extensions of Arrow what they are stored in; UUIDs, and columns without a type, become text.
     """
     import pyarrow as pa
 

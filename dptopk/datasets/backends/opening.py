@@ -42,7 +42,7 @@ def open_table(
     columns: Sequence[str] | None = None,
     table_name: str | None = None,
 ) -> OpenTable:
-    """The events as an Ibis table, on the engine that holds them.
+    """Return the events as an Ibis table, on the engine that holds them.
 
     Args:
         table: an Ibis table (of a backend that was let in), a Spark data frame, a pandas or polars
@@ -55,7 +55,7 @@ def open_table(
 
     Raises:
         InvalidParameter: when the table cannot be read, naming the argument and no value of the
-        data.
+            data.
         ImportError: when an extra is missing, saying what to install.
     """
     if isinstance(table, OpenTable):
@@ -79,8 +79,8 @@ def selected(
     table_name: str | None,
     **columns: str | None,
 ) -> Iterator[tuple[OpenTable, Any]]:
-    """The opened table, and of its events those that hold ``where``, with their columns by role
-    (``select_events``).
+    """Yield the opened table, and the events in it for which ``where`` holds, with their columns by
+    role (``select_events``).
     """
     with open_table(
         table, engine, columns=needed_columns(where, **columns), table_name=table_name
@@ -89,8 +89,8 @@ def selected(
 
 
 def _open_ibis(table: ir.Table, engine: Engine | None) -> OpenTable:
-    """An Ibis table brings its own connection; on DuckDB, DuckDB(passes=) still says in how many
-    parts to ask.
+    """Return an Ibis table as an opened one, on its own connection; on DuckDB the engine still says
+    in how many passes to ask.
     """
     import ibis.expr.types as ir
 

@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
 
 def _encode(text: ir.StringValue) -> ir.BinaryValue:
+    """Return the bytes of a text in UTF-8, by PostgreSQL's function."""
     return builtin("convert_to", ("string", "string"), "binary")(text, "UTF8")
 
 
 def _decode(data: ir.BinaryValue) -> ir.StringValue:
+    """Return the text of bytes in UTF-8, by PostgreSQL's function."""
     return builtin("convert_from", ("binary", "string"), "string")(data, "UTF8")
 
 
 def _mix(*columns: ir.Value) -> ir.IntegerValue:
-    """The hashes of texts and of the halves of integers, chained by their seeds.
+    """Return a 64-bit hash of some columns: the hashes of texts and of the halves of integers, each
+    of which is the seed of the next.
 
     PostgreSQL has no hash of several values or of bytes, and its hash of 64-bit integers folds them
     to 32 bits first.
@@ -49,12 +52,17 @@ def _unhashed() -> ir.StringValue:
 
 
 def _digest(text: ir.StringValue) -> ir.StringValue:
+    """Return the SHA-256 of a text in UTF-8 as hexadecimal digits."""
     hashed = builtin("sha256", ("binary",), "binary")(_encode(text))
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
 
 
 def _cast(operation: ops.Cast) -> ir.Value | None:
-    """PostgreSQL has no cast that gives NULL: what does not fit an integer is NULL before it."""
+    """Return a cast of numbers to integers with NULL for those that do not fit; None for other
+    casts.
+
+    PostgreSQL has no cast that gives NULL itself. Floating-point numbers fit up to 2^53.
+    """
     target = operation.to
     source = operation.arg.dtype
     if not target.is_integer() or not (source.is_integer() or source.is_floating()):
@@ -68,7 +76,11 @@ def _cast(operation: ops.Cast) -> ir.Value | None:
 
 
 def _exact(operation: ops.NumericBinary) -> ir.NumericValue | None:
-    """Integers are added and multiplied as decimals, which have as many digits as it takes."""
+    """Return a sum, difference or product of integers with NULL where it does not fit the type;
+    None for other numbers.
+
+    It is computed with decimals, which have as many digits as it takes.
+    """
     kind = operation.dtype
     if not kind.is_integer():
         return None
@@ -81,12 +93,15 @@ def _exact(operation: ops.NumericBinary) -> ir.NumericValue | None:
 
 
 def _finite(operation: ops.Value) -> ir.Value:
-    """The fields of infinity are infinite, and no integers."""
+    """Return a field of a time, such as its year, with NULL for infinite times, whose fields are
+    infinite as well.
+    """
     return guarded(operation, builtin("isfinite", (operation.args[0].dtype,), "boolean"))
 
 
 def without_enums(table: ir.Table) -> ir.Table:
-    """The table with its enums as text, which Ibis takes them for; the types are asked of no row.
+    """Return the table with its enums as text. Which columns are enums is read from the catalogue,
+    not from rows.
 
     A domain keeps its type, and with it whatever it takes for equal.
     """
@@ -104,7 +119,7 @@ def without_enums(table: ir.Table) -> ir.Table:
 
 
 def _enums(table: ir.Table, columns: list[str]) -> list[str]:
-    """Those of the columns of a table that are enums."""
+    """Return which of some columns of a table are enums, by name."""
     connection = table.get_backend()
     types = ", ".join(f"pg_typeof(events.{_quoted(name)})::oid" for name in columns)
     none = f"(SELECT 1) AS nothing LEFT JOIN ({connection.compile(table)}) AS events ON false"
@@ -119,6 +134,7 @@ def _enums(table: ir.Table, columns: list[str]) -> list[str]:
 
 
 def _quoted(name: str) -> str:
+    """Return a name in the quotes of SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
 
@@ -137,7 +153,9 @@ _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
-    """An operation that gives NULL where it would fail (``Backend.total``)."""
+    """Return an equal operation that gives NULL where this one would fail; None if there is
+    none.
+    """
     if is_extraction(operation):
         return _finite(operation)
     return by_name(_TOTAL, operation)

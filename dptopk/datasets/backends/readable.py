@@ -28,8 +28,8 @@ _MICROSECONDS = {"s": 10**6, "ms": 10**3}
 
 
 def readable(table: pa.Table) -> pa.Table:
-    """An Arrow table with NULL for each value that DuckDB cannot read; text that is coded by a
-    dictionary is plain text.
+    """Return an Arrow table with NULL for each value that DuckDB cannot read; text that is coded by
+    a dictionary becomes plain text.
     """
     import pyarrow as pa
 
@@ -42,8 +42,8 @@ def readable(table: pa.Table) -> pa.Table:
 
 
 def _readable_values(values: pa.Array) -> pa.Array:
-    """An Arrow array with NULL for each value that DuckDB cannot read; of a structure, for its
-    unreadable fields alone.
+    """Return an Arrow array with NULL for each value that DuckDB cannot read; of a structure only
+    the unreadable fields become NULL.
     """
     import pyarrow as pa
 
@@ -63,6 +63,7 @@ def _readable_values(values: pa.Array) -> pa.Array:
 
 
 def _readable_fields(values: pa.StructArray) -> pa.StructArray:
+    """Return a structure each of whose fields is readable, or NULL."""
     import pyarrow as pa
 
     parts = [_readable_values(part) for part in values.flatten()]
@@ -72,7 +73,9 @@ def _readable_fields(values: pa.StructArray) -> pa.StructArray:
 
 
 def _in_range(column: pa.Array, microseconds: int) -> pa.Array:
-    """Times or durations of a coarser unit, NULL where they are too large for microseconds."""
+    """Return times or durations with NULL for those that are too large for 64 bits of microseconds;
+    ``microseconds`` is the number of these in one unit.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -88,6 +91,7 @@ def _in_range(column: pa.Array, microseconds: int) -> pa.Array:
 
 
 def _is_text(kind: pa.DataType) -> bool:
+    """Return whether a type is one of Arrow's types of text."""
     import pyarrow as pa
 
     is_view = pa.types.is_string_view(kind)
@@ -95,6 +99,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_valid(values: pa.Array) -> bool:
+    """Return whether all values of an array are in the form that their type asks for, such as
+    UTF-8.
+    """
     import pyarrow as pa
 
     try:
@@ -105,6 +112,7 @@ def _is_valid(values: pa.Array) -> bool:
 
 
 def _decoded(texts: pa.Array) -> pa.Array:
+    """Return an array of texts with NULL for those that are not UTF-8."""
     import pyarrow as pa
 
     stored = texts.cast(pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary())
@@ -112,7 +120,7 @@ def _decoded(texts: pa.Array) -> pa.Array:
 
 
 def _valid_or_null(values: pa.Array) -> pa.Array:
-    """An array of lists or maps with NULL for those that hold text that is not UTF-8."""
+    """Return an array of lists or maps with NULL for those that hold text that is not UTF-8."""
     import pyarrow as pa
 
     # A slice is validated with all of its elements, those of other rows too; a copy is not.
@@ -122,6 +130,7 @@ def _valid_or_null(values: pa.Array) -> pa.Array:
 
 
 def _text_or_null(value: bytes | None) -> str | None:
+    """Return bytes as text; None if they are None or not UTF-8."""
     try:
         if value is None:
             return None
@@ -147,8 +156,8 @@ class ReadableFiles:
     columns: Sequence[str] | None
 
     def tolerant(self, action: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        """The action on expressions of the view, run again on what is readable where a value is
-        not: nothing that it gave before changes.
+        """Return the action on expressions of the view with a second attempt: where a value cannot
+        be read, it runs again on the readable values. What it gave before does not change.
         """
 
         def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
@@ -165,7 +174,7 @@ class ReadableFiles:
         return run
 
     def _replace_view(self) -> None:
-        """Make the view one of a table of DuckDB's, which holds what is readable of the rows."""
+        """Make the view one of a table of DuckDB's that holds the readable values of all rows."""
         run = self.connection.con.execute
         described = run(f"DESCRIBE {_quoted(self.view)}").fetchall()
         kinds = {name: kind for name, kind, *_ in described}
@@ -179,6 +188,7 @@ class ReadableFiles:
         run(f"CREATE OR REPLACE TEMP VIEW {_quoted(self.view)} AS {rows}").fetchall()
 
     def _is_needed(self, name: str) -> bool:
+        """Return whether a column takes part in the question."""
         return self.columns is None or name in self.columns
 
     def _append(self, path: str, names: Sequence[str]) -> None:
@@ -206,7 +216,9 @@ class ReadableFiles:
 
 
 def _may_be_unreadable(kind: pa.DataType) -> bool:
-    """Whether a column of this type in a Parquet file may hold a value that DuckDB cannot read."""
+    """Return whether a column of this type in a Parquet file may hold a value that DuckDB cannot
+    read.
+    """
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -222,8 +234,8 @@ def _may_be_unreadable(kind: pa.DataType) -> bool:
 
 
 def _readable_batches(file: ParquetFile, columns: Sequence[str]) -> pa.RecordBatchReader:
-    """The rows of a pyarrow.parquet.ParquetFile as a stream, numbered from 0, with NULL for what
-    cannot be read.
+    """Return the rows of a pyarrow.parquet.ParquetFile as a stream, numbered from 0, with NULL for
+    what cannot be read.
     """
     import pyarrow as pa
 
@@ -242,5 +254,6 @@ def _readable_batches(file: ParquetFile, columns: Sequence[str]) -> pa.RecordBat
 
 
 def _quoted(name: str) -> str:
+    """Return a name in the quotes of SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'

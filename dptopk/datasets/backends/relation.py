@@ -70,7 +70,7 @@ _NUMBERS = {
 
 
 def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.RecordBatchReader:
-    """The rows of a relation by one statement, with these columns.
+    """Return these columns of a relation, which one statement reads.
 
     Raises:
         InvalidParameter: when its SQL may look at several rows, reads files or may fail for a
@@ -91,8 +91,8 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
 
 
 def _number_columns(relation: DuckDBPyRelation, tables: Iterable[exp.Expression]) -> set[str]:
-    """The columns, without case, that are of numbers in the result and in each table that has
-    them; those of the result alone where a table is not known.
+    """Return the names, in lower case, of the columns that are of numbers in the result and in each
+    table that has them; of the result alone where a table is not known.
     """
     sources = [_rows_of(relation, table) for table in tables]
     known = [source for source in sources if source is not None]
@@ -107,8 +107,8 @@ def _number_columns(relation: DuckDBPyRelation, tables: Iterable[exp.Expression]
 
 
 def _rows_of(relation: DuckDBPyRelation, table: exp.Expression) -> DuckDBPyRelation | None:
-    """A table on the relation's connection, by its name; None where that is not known there, as of
-    a frame.
+    """Return a table of the relation's connection, by its name; None where it is not known there,
+    as of a frame.
     """
     bare = table.copy()
     bare.set("alias", None)
@@ -136,6 +136,9 @@ def _refuse_collation(relation: DuckDBPyRelation, name: str) -> None:
 
 
 def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
+    """Refuse a query of which a result row may depend on several rows, or which may fail for a
+    value.
+    """
     sqlglot = imported("sqlglot", extra="data")
     statements = without_data(
         "table",
@@ -156,6 +159,9 @@ def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
 
 
 def _is_allowed(node: exp.Expression, numbers: set[str]) -> bool:
+    """Return whether a part of a query looks at one row only, and has a value for every row;
+    ``numbers`` are the columns of numbers.
+    """
     kind = type(node).__name__
     present = {name for name, value in node.args.items() if value}
     if kind not in _PARTS or not present <= _PARTS[kind]:
@@ -167,36 +173,39 @@ def _is_allowed(node: exp.Expression, numbers: set[str]) -> bool:
 
 
 def _kinds(node: exp.Expression) -> list[str]:
-    """The kinds of the parts of an expression, in their order."""
+    """Return the class names of the parts of an expression, in their order."""
     return [type(part).__name__ for part in node.iter_expressions()]
 
 
 def _joins(node: exp.Expression) -> bool:
-    """Whether a condition is made of conditions, of which none converts a column to a truth
+    """Return whether a condition is made of conditions, of which none converts a column to a truth
     value.
     """
     return set(_kinds(node)) <= set(_CONDITIONS)
 
 
 def _is_named(table: exp.Expression) -> bool:
-    """Whether a table is known to the connection by its name, and is no function and no file."""
+    """Return whether a table is known to the connection by its name, and is no function and no
+    file.
+    """
     name = table.name.casefold()
     is_identifier = type(table.this).__name__ == "Identifier"
     return is_identifier and "/" not in name and not name.endswith(_FILES)
 
 
 def _picks(select: exp.Expression) -> bool:
-    """Whether a projection is of columns of the table."""
+    """Return whether a projection only picks columns of the table."""
     kinds = {type(each).__name__ for each in select.expressions}
     return kinds <= {"Column", "Star", "TryCast", "Alias"}
 
 
 def _is_column(node: exp.Expression) -> bool:
+    """Return whether an expression is a column."""
     return _kinds(node)[0] in ("Column", "TryCast")
 
 
 def _compares(node: exp.Expression, numbers: set[str]) -> bool:
-    """Whether one column is compared with constants, and none of its values is converted."""
+    """Return whether one column is compared with constants, without a conversion of its values."""
     column, *constants = node.iter_expressions()
     kinds = {_constant(each) for each in constants}
     if len(kinds) != 1 or "other" in kinds:
@@ -208,7 +217,7 @@ def _compares(node: exp.Expression, numbers: set[str]) -> bool:
 
 
 def _constant(node: exp.Expression) -> str:
-    """The kind of a constant: text, number or other."""
+    """Return the kind of a constant: text, number or other."""
     inner = node.this if type(node).__name__ == "Neg" else node
     if type(inner).__name__ != "Literal":
         return "other"
@@ -216,11 +225,13 @@ def _constant(node: exp.Expression) -> str:
 
 
 def _quoted(name: str) -> str:
+    """Return a name in the quotes of SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
 
 
 def _text(value: str) -> str:
+    """Return a text as a literal of SQL."""
     escaped = value.replace("'", "''")
     return f"'{escaped}'"
 

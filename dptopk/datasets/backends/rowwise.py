@@ -47,6 +47,7 @@ def refuse_across_rows(argument: str, expression: ir.Expr, *, hint: str = "") ->
 
 
 def _allowed(node: ops.Node) -> bool:
+    """Return whether an operation looks at one row only."""
     import ibis.expr.operations as ops
 
     package, _, module = type(node).__module__.rpartition(".")

@@ -37,20 +37,25 @@ _MAGIC = re.compile(r"[\\*?\[\]{}^]")  # letters with a meaning in patterns of H
 
 
 def _encode(text: ir.StringValue) -> ir.BinaryValue:
+    """Return the bytes of a text in UTF-8, by Spark's function."""
     return builtin("encode", ("string", "string"), "binary")(text, "UTF-8")
 
 
 def _decode(data: ir.BinaryValue) -> ir.StringValue:
+    """Return the text of bytes in UTF-8, by Spark's function."""
     return builtin("decode", ("binary", "string"), "string")(data, "UTF-8")
 
 
 def _mix(*columns: ir.Value) -> ir.IntegerValue:
+    """Return Spark's own 64-bit hash of some columns."""
     types = tuple(column.type() for column in columns)
     return builtin("xxhash64", types, "int64")(*columns)
 
 
 def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
-    """Spark's own form of an operation on numbers that gives NULL instead of an overflow."""
+    """Return a function that replaces an operation on numbers by Spark's form of it that gives NULL
+    instead of an overflow; ``name`` is that of Spark's function.
+    """
 
     def safe(operation: ops.NumericBinary) -> ir.Value | None:
         kind = operation.dtype
@@ -80,7 +85,9 @@ _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
-    """An operation that gives NULL where it would fail (``Backend.total``)."""
+    """Return an equal operation that gives NULL where this one would fail; None if there is
+    none.
+    """
     if is_extraction(operation):
         return operation.to_expr()
     return by_name(_TOTAL, operation)
@@ -108,7 +115,7 @@ class Spark:
         columns: Sequence[str] | None,
         table_name: str | None,  # noqa: ARG002
     ) -> OpenTable:
-        """The table in the session."""
+        """Return the table, opened in the session."""
         ibis = imported("ibis", extra="spark")
         imported("pyspark", extra="spark")
         frame = cast("SparkFrame", table) if library(table) == "pyspark" else None
@@ -132,8 +139,8 @@ class Spark:
         return OpenTable(found, run, SPARK, close=views.drop, together=views.together)
 
     def _session(self, frame: SparkFrame | None) -> SparkSession:
-        """The session of a frame, in which alone its views are found; else the one that was given,
-        the active one or a new one.
+        """Return the session of a frame, in which alone its views are found; without a frame the
+        one that was given, the active one or a new one.
         """
         if frame is None:
             return self.session or without_data(
@@ -147,7 +154,7 @@ class Spark:
 
 
 def _rows(session: SparkSession, connection: SparkConnection, expression: ir.Table) -> pa.Table:
-    """The rows of an expression in Arrow's types, where Spark hands them over so (from 4.0 on):
+    """Return the rows of an expression as an Arrow table. From Spark 4.0 on it hands them over so:
     texts are never objects of Python, as they would be in pandas.
     """
     operations = import_module("ibis.expr.operations")
@@ -166,7 +173,7 @@ class _Views:
         self.session, self.connection, self.names = session, connection, list[str]()
 
     def of(self, frame: SparkFrame) -> ir.Table:
-        """An Ibis table of a Spark data frame."""
+        """Return an Ibis table of a Spark data frame, which becomes a temporary view."""
         self.names.append(f"dptopk_events_{secrets.token_hex(8)}")
         frame.createOrReplaceTempView(self.names[-1])
         try:
@@ -176,18 +183,22 @@ class _Views:
             raise
 
     def together(self, events: ir.Table) -> ir.Table:
-        """One shuffle by user here saves those of the grouping and of the ranking."""
+        """Return the events with those of each user in one partition: this shuffle saves one of the
+        grouping and one of the ranking.
+        """
         query = self.connection.compile(events)
         return self.of(self.session.sql(query).repartition("user"))
 
     def drop(self) -> None:
-        """Drop all of them."""
+        """Drop all temporary views."""
         for name in self.names:
             self.session.catalog.dropTempView(name)
 
 
 def _own_session() -> SparkSession:
-    """The active session, or a local one of our own, which keeps what it reads out of its log."""
+    """Return the active session, or a local one of our own, which keeps what it reads out of its
+    log.
+    """
     builder = import_module("pyspark.sql").SparkSession
     active = builder.getActiveSession()
     if active is not None:
@@ -198,15 +209,15 @@ def _own_session() -> SparkSession:
 
 
 def _exactly(paths: Sequence[str]) -> list[str]:
-    """The paths as patterns that match these files alone: Spark takes a name such as "[a].csv" for
-    a pattern, and would read other files for it, or with it.
+    """Return patterns of Spark's that match these paths alone: it takes a name such as "[a].csv"
+    for a pattern, and would read other files for it, or with it.
     """
     return [_MAGIC.sub(r"\\\g<0>", path) for path in paths]
 
 
 def _parquet(session: SparkSession, files: Files) -> SparkFrame:
-    """Folder names such as i=01 are text, whatever other folders are called; files must agree on
-    their types.
+    """Return the rows of Parquet files, which must agree on their types. Values from the names of
+    folders, such as i=01, are text, whatever other folders are called.
     """
     refuse_differing(files.paths)
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
@@ -223,7 +234,7 @@ def _parquet(session: SparkSession, files: Files) -> SparkFrame:
 
 
 def _valid_text(frame: SparkFrame) -> SparkFrame:
-    """The frame with NULL for text that is not UTF-8, which Spark 4.0 and later can tell."""
+    """Return the frame with NULL for text that is not UTF-8, which Spark 4.0 and later can tell."""
     functions = import_module("pyspark.sql.functions")
     if not hasattr(functions, "try_validate_utf8"):
         return frame
@@ -235,8 +246,8 @@ def _valid_text(frame: SparkFrame) -> SparkFrame:
 
 
 def _text(session: SparkSession, files: Files) -> SparkFrame:
-    """Spark gives the columns of all files of one reading the names of the first: only files of one
-    header share it.
+    """Return the rows of text files, all columns as text. Spark names the columns of all files that
+    it reads together by the first of them, so that only files of one header are read together.
     """
     alike = dict[bytes, list[str]]()
     for path in files.paths:
@@ -256,6 +267,7 @@ def _text(session: SparkSession, files: Files) -> SparkFrame:
 
 
 def _json(session: SparkSession, files: Files) -> SparkFrame:
+    """Return the rows of files with one JSON object a line."""
     for path in files.paths:
         well_formed(path)
     return session.read.json(_exactly(files.paths), primitivesAsString=True, mode="FAILFAST")

@@ -47,8 +47,8 @@ class Spill:
 
 
 def _locked(folder: Path) -> int | None:
-    """The descriptor of a new lock in the folder; None where another process has one, or where
-    there are no locks.
+    """Return the descriptor of a new lock in the folder; None where another process has one, or
+    where there are no locks.
     """
     try:
         import fcntl

@@ -40,12 +40,12 @@ class Holder:
         _OPENED.add(self)
 
     def hold(self) -> None:
-        """One more user."""
+        """Count one more user of the connection."""
         with self._lock:
             self._users += 1
 
     def close(self) -> None:
-        """One user less."""
+        """Count one user less, and close the connection after the last one."""
         with self._lock:
             self._users -= 1
             last = self._users == 0
@@ -58,8 +58,8 @@ _OF_PARENT: list[Holder] = []
 
 
 def _keep_of_parent() -> None:
-    """In a forked process: let no connection of the parent be collected, which would remove its
-    files.
+    """Keep the connections of the parent in a forked process: if one was collected there, the files
+    of the parent would be removed.
     """
     _OF_PARENT.extend(_OPENED)
 
@@ -95,7 +95,8 @@ class StoredRows:
             self.connection.con.execute(f"DROP TABLE IF EXISTS temp.{name}").fetchall()
 
     def columns(self, sums: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
-        """The values of the columns ``sums``, and labels that are read when they are asked for.
+        """Return the values of the columns ``sums``, and labels that are read when they are asked
+        for.
 
         Returns:
             Both of shape (rows,). The labels keep the connection open as long as they live.
@@ -118,7 +119,9 @@ class StoredRows:
 
     @property
     def _labelled(self) -> str:
-        """The rows (``row``, from 0) and their labels (``item``), as a part of a statement."""
+        """Return SQL for the rows (``row``, from 0) and their labels (``item``), as a part of a
+        statement.
+        """
         if self.names is None:
             return f"(SELECT rowid AS row, item FROM temp.{self.table})"  # noqa: S608
         named = f"temp.{self.table} AS ranked JOIN temp.{self.names} AS named"
@@ -128,7 +131,7 @@ class StoredRows:
         )
 
     def labels(self, rows: Array | None) -> Array:
-        """The labels of rows, in their order; None = of all."""
+        """Return the labels of some rows, in the order of these; None asks for all."""
         if rows is None:
             query = f"SELECT item FROM {self._labelled} ORDER BY row"  # noqa: S608
             found = self._rows(query)["item"]
@@ -139,7 +142,7 @@ class StoredRows:
         return found.astype(np.int64) if found.dtype.kind in "iu" else found
 
     def places(self, labels: Sequence[Any]) -> Array:
-        """The row of each label; -1 where there is none."""
+        """Return the row of each label; -1 where there is none."""
         rows = np.full(len(labels), -1, dtype=np.int64)
         joined = f"{_WANTED} JOIN {self._labelled} AS labelled ON labelled.item = wanted"
         found = self._rows(f"SELECT place, row FROM {joined}", wanted=labels)  # noqa: S608
@@ -147,7 +150,9 @@ class StoredRows:
         return rows
 
     def _rows(self, query: str, **wanted: Sequence[Any] | Array) -> dict[str, Array]:
-        """The rows of a query, in which ``dptopk_wanted`` has the values that are looked for."""
+        """Return the columns of a query's result, by name; its table ``dptopk_wanted`` has the
+        columns ``wanted``.
+        """
 
         def read() -> dict[str, Array]:
             import pyarrow as pa
@@ -168,7 +173,8 @@ class StoredRows:
 
     @contextmanager
     def _spared(self) -> Iterator[None]:
-        """With the table on disk where memory was limited, as Python takes memory for the counts.
+        """Move the table to disk meanwhile, where memory was limited, as Python takes memory for
+        the counts.
 
         The limit comes back afterwards: labels that are shown are read by joins, which need it.
         """

@@ -94,7 +94,7 @@ def total(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
 
 
 def _without_nan(relation: ops.Relation, backend: Backend) -> ops.Relation:
-    """The table with NULL for NaN; other relations stay as they are."""
+    """Return the table with NULL for NaN; other relations stay as they are."""
     if type(relation).__name__ not in TABLES:
         return relation
     table = relation.to_expr()
@@ -108,13 +108,16 @@ def _without_nan(relation: ops.Relation, backend: Backend) -> ops.Relation:
 def _number_or_null(
     column: ir.FloatingColumn, nan: Callable[[ir.FloatingColumn], ir.BooleanValue]
 ) -> ir.FloatingColumn:
+    """Return a column with NULL for NaN; ``nan`` asks the engine which numbers are NaN."""
     import ibis
 
     return ibis.ifelse(nan(column), ibis.null(column.type()), column)
 
 
 def never_fails(operation: ops.Value) -> bool:
-    """Whether an operation on one row has a value or NULL on every engine, whatever the values."""
+    """Return whether an operation on one row has a value or NULL on every engine, whatever the
+    values.
+    """
     name = type(operation).__name__
     if name in _PLAIN:
         return True
@@ -130,12 +133,14 @@ def never_fails(operation: ops.Value) -> bool:
 
 
 def _alike(operation: ops.Value) -> bool:
-    """Whether the values are of one kind, so that the engine converts none that may not fit."""
+    """Return whether the arguments are of one kind, so that the engine converts none that may not
+    fit.
+    """
     import ibis.expr.operations as ops
 
-    found = operation.find(lambda node: node is not operation, filter=_direct(operation))
-    constants = {node for node in found if isinstance(node, ops.Literal)}
-    types = {node.dtype for node in found if node not in constants}
+    arguments = operation.find(lambda node: node is not operation, filter=_direct(operation))
+    constants = {node for node in arguments if isinstance(node, ops.Literal)}
+    types = {node.dtype for node in arguments if node not in constants}
     if len({_kind(each) for each in types} - {"boolean", "null"}) > 1:
         return False
     if type(operation).__name__ in ("IfElse", "SearchedCase"):  # their conditions are not compared
@@ -144,14 +149,14 @@ def _alike(operation: ops.Value) -> bool:
 
 
 def _fits(constant: ops.Literal, kind: dt.DataType) -> bool:
-    """Whether a constant can be compared with each value of a type."""
+    """Return whether a constant can be compared with each value of a type, without an error."""
     if constant.dtype.is_string():
         return _spells(constant.value, kind)
     return not (constant.dtype.is_numeric() and kind.is_interval())
 
 
 def _spells(text: str | None, kind: dt.DataType) -> bool:
-    """Whether every engine takes a constant text for a value of a type. One that is none fails
+    """Return whether every engine takes a constant text for a value of a type. Another text fails
     where a row is compared with it, and not where there is no such row.
     """
     if text is None or kind.is_string() or kind.is_null():
@@ -167,14 +172,14 @@ def _spells(text: str | None, kind: dt.DataType) -> bool:
 
 
 def _direct(operation: ops.Value) -> Callable[[ops.Node], bool]:
-    """A condition for ``find`` that goes no deeper than the arguments of the operation."""
+    """Return a condition for ``find`` that goes no deeper than the arguments of the operation."""
     return lambda node: node is operation or node in operation.__children__
 
 
 def _kind(kind: dt.DataType) -> str:
-    """The name of the types that engines compare with one another without a conversion that fails.
+    """Return the name of a group of types that engines compare without a conversion that can fail.
 
-    A decimal is one of its own digits only: an integer of 64 bits does not fit most of them.
+    Decimals are a group for each number of digits: an integer of 64 bits does not fit most of them.
     """
     if kind.is_integer() or kind.is_floating():
         return "number"
@@ -184,7 +189,7 @@ def _kind(kind: dt.DataType) -> str:
 
 
 def _widens(source: dt.DataType, target: dt.DataType) -> bool:
-    """Whether a cast takes all values of one type to another."""
+    """Return whether a cast takes all values of one type to another."""
     if source.copy(nullable=True) == target.copy(nullable=True) or target.is_string():
         return not (source.is_binary() or source.is_nested() or source.is_json())
     if source.is_boolean() and target.is_integer():
@@ -197,6 +202,9 @@ def _widens(source: dt.DataType, target: dt.DataType) -> bool:
 
 
 def _constant_pattern(operation: ops.Value) -> bool:
+    """Return whether the pattern of a text search is a constant without escapes, which may be
+    invalid.
+    """
     import ibis.expr.operations as ops
 
     pattern = operation.pattern
@@ -204,23 +212,24 @@ def _constant_pattern(operation: ops.Value) -> bool:
 
 
 def _constant_places(operation: ops.Value) -> bool:
-    """Whether the places in a text are constants that are not negative."""
+    """Return whether the places in a text are constants that are not negative."""
     return all(place is None or _natural(place) for place in operation.args[1:])
 
 
 def _natural(place: ops.Node) -> bool:
+    """Return whether a place is a constant integer of at least 0."""
     import ibis.expr.operations as ops
 
     return isinstance(place, ops.Literal) and place.value is not None and place.value >= 0
 
 
 def attempted(operation: ops.Cast) -> ir.Value:
-    """A cast that gives NULL where it fails."""
+    """Return the cast in a form that gives NULL where it fails."""
     return operation.arg.to_expr().try_cast(operation.to)
 
 
 def guarded(operation: ops.Value, fits: Callable[[ir.Value], ir.BooleanValue]) -> ir.Value:
-    """The operation with its first argument NULL where that does not fit.
+    """Return the operation with NULL for its first argument where that does not fit.
 
     Args:
         operation: of one row.
@@ -234,14 +243,18 @@ def guarded(operation: ops.Value, fits: Callable[[ir.Value], ir.BooleanValue]) -
 
 
 def rounded(operation: ops.Value) -> ir.Value | None:
-    """A rounding to whole numbers, of the numbers that have one of 64 bits."""
+    """Return a rounding of floating-point numbers with NULL for those of 2^53 and more; None for
+    other operations.
+    """
     if not operation.args[0].dtype.is_floating():
         return None
     return guarded(operation, lambda number: number.abs() < 2.0**53)
 
 
 def divided(operation: ops.NumericBinary) -> ir.Value | None:
-    """A division or remainder of numbers, NULL where the divisor is 0."""
+    """Return a division or remainder of integers that is NULL where the divisor is 0; None for
+    other numbers.
+    """
     left = operation.left
     right = operation.right
     if not (left.dtype.is_integer() and right.dtype.is_integer()):
@@ -252,7 +265,9 @@ def divided(operation: ops.NumericBinary) -> ir.Value | None:
 def by_name(
     table: Mapping[str, Callable[..., ir.Value | None]], operation: ops.Value
 ) -> ir.Value | None:
-    """What an engine's table writes instead of an operation that may fail; None: it has nothing."""
+    """Return what an engine's table writes instead of an operation that may fail; None if it has
+    nothing for that operation.
+    """
     safe = table.get(type(operation).__name__)
     if safe is None:
         return None
@@ -260,7 +275,7 @@ def by_name(
 
 
 def is_extraction(operation: ops.Value) -> bool:
-    """Whether the operation gives a field of a date or time, such as its year."""
+    """Return whether the operation gives a field of a date or time, such as its year."""
     import ibis.expr.operations as ops
 
     return isinstance(operation, ops.ExtractTemporalField | ops.DayOfWeekIndex)
