@@ -312,6 +312,7 @@ def _listed_law(mechanism: DrawsAnswers, histogram: Histogram, least: int, most:
     """
 
     def draw(bits: Listing) -> str:
+        """Return the answer of a release with this source, as text."""
         return _answer_text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
 
     with only_types_of_errors(mechanism):

@@ -107,6 +107,7 @@ class EventsWorld:
             )
 
         def read(table: Table) -> Histogram:
+            """Return the histogram of a table."""
             return self._read(self._frame(table), reading)
 
         return read

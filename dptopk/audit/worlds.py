@@ -182,6 +182,7 @@ class World:
         domain: Domain = "public" if self.public else "private"
 
         def read(counts: Sequence[int]) -> Histogram:
+            """Return the histogram with these counts of the labels a, b, ..."""
             named = self.named(counts)
             labels = list(named)
             values = list(named.values())

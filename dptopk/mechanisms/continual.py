@@ -818,6 +818,7 @@ def _days_from_plain(plain: Mapping[str, Any], measured_on: Array) -> list[Strea
     count = int(plain["day"])
     names = list(map(from_plain, plain["names"]))
     finished = np.flatnonzero(measured_on < count).tolist()
+    # The noisy numbers of all labels, by the number of a measurement.
     numbers = dict(zip(finished, map(_integers, plain["measured"]), strict=True))
     days = list[StreamDay]()
     for given, (rows, counts) in zip(plain["given"], plain["days"], strict=True):

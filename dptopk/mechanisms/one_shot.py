@@ -139,11 +139,12 @@ class _FlipRace(Race):
     def _tails(
         self, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
-        """Return in floating point how much of F is known, in units of its last bit, and -ln F.
+        """Return, in floating point, a lower bound on U or E in units of its last known bit, and
+        -ln F, shape (n,) each.
 
         Args:
-            words: the first 64 bits of U, or of the position of E in its interval.
-            start: where the interval of E begins; None for a label of its own.
+            words: the first 64 bits of U, or of the position of E in its interval, shape (n,).
+            start: where the interval of E begins; None for a label of its own, whose F is U.
             width: length of that interval.
         """
         word = words.astype(np.float64)

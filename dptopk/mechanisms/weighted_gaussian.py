@@ -148,8 +148,11 @@ def _threshold(scale: float, l2: int, l0: int, delta: float) -> int:
     labels = np.minimum(l0, l2 * l2 // weights**2)
 
     def passed(T: int) -> float:
-        """Return the largest probability, over all weights, that one of a user's labels passes."""
-        own = gaussian_tails(scale, T - l2, len(weights))
-        return float(unions(own, labels).max())
+        """Return an upper bound on the probability that one of a user's own labels passes T, for
+        the worst number of labels.
+        """
+        # P[noise > T - weight] for the weights l2, l2 - 1, ...
+        chances = gaussian_tails(scale, T - l2, len(weights))
+        return float(unions(chances, labels).max())
 
     return smallest_offset(passed, delta, "delta", l2)

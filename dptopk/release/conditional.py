@@ -76,8 +76,8 @@ class Passed:
         return low, high
 
     def _may_be(self, y: int, x: int, half: float) -> bool:
-        """Return whether a true count x is large enough for the shown value y: whether y or more
-        has a probability above ``half``.
+        """Return whether a true count x is large enough for the shown value y: whether it is not
+        practically always hidden, and P[x + N >= y | shown] may exceed ``half``.
         """
         return self._shown(x) > NEVER and self.upper_tail(y, x) > half
 
