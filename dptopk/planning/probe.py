@@ -44,9 +44,6 @@ RANK_FACTORS = (1, 2, 4, 10)
 LEAST_LABELS = 3
 MOST_ROWS = 2
 MOST_LABELS = 100
-# Of labels alone, if users may touch any number of labels and this many are asked for or more: else
-# most answers are nearly exact without a look.
-LEAST_ALONE = 25
 # The share of ε for a look, and how many shapes are drawn from what it leaves open.
 PROBE_SHARE = 0.035
 SHAPES = 48
@@ -449,9 +446,9 @@ def worth_a_look(
     """Whether a probe is worth its cost for most data, by public facts only
     (docs/notes/utility.md).
     """
-    if domain != "private" or budget is None or budget.rho is not None or k > MOST_LABELS:
+    if domain != "private" or budget is None or budget.rho is not None:
         return False
-    if counts in (None, "none"):
-        return sensitivity.l0 is None and k >= LEAST_ALONE
+    if counts in (None, "none") or k > MOST_LABELS:
+        return False
     touched = sensitivity.l0 or math.inf
     return touched >= LEAST_LABELS and k < MOST_ROWS * touched

@@ -94,6 +94,7 @@ def test_shapes_fall_from_what_was_seen():
         ("auto", {"sensitivity": Sensitivity(l0=2)}, False),
         ("auto", {"domain": "public"}, False),
         ("auto", {"counts": None}, False),
+        ("auto", {"counts": None, "k": 25}, False),
         ("auto", {"k": 101}, False),
         ("auto", {"accuracy": 9.0, "delta": 1e-6}, False),
         ("auto", {"budget": Budget(rho=0.1, delta=1e-6)}, False),
