@@ -111,15 +111,15 @@ class Design:
 
     @property
     def pure(self) -> bool:
-        """Whether the design's costs compose without a δ."""
+        """Return whether the design's costs compose without a δ."""
         return self.noise != "gaussian" and not self.joint
 
     def left(self, request: Request, split: Split) -> float:
-        """The δ that is left for the composition."""
+        """Return the δ that is left for the composition."""
         return request.delta * (1 if self.joint else 1 - split.threshold)
 
     def misfit(self, request: Request) -> str:
-        """Why the design does not answer the request; "" if it does."""
+        """Return why the design does not answer the request; "" if it does."""
         threshold = self.method == "threshold"
         labels_only = self.noise == "none"
         l0 = request.sensitivity.l0
@@ -167,7 +167,7 @@ class Design:
         return next((reason for holds, reason in reasons if holds), "")
 
     def splits(self, request: Request) -> list[Split]:
-        """The divisions of the budget that are compared."""
+        """Return the divisions of the budget that are compared."""
         shares: tuple[float, ...] = (1.0,)
         if self.method != "threshold" and self.noise != "none":
             if isinstance(request.selection_share, float):
@@ -196,27 +196,34 @@ class Design:
 
 
 def _laplace(rho: float, copies: int) -> KnownLaplace:
+    """Return Laplace noise with the cost ρ in all, where one user changes ``copies`` counts."""
     return KnownLaplace(epsilon=pure_epsilon(rho / copies))
 
 
 def _gaussian(rho: float, copies: int) -> KnownGaussian:
+    """Return Gaussian noise with the cost ρ in all, where one user changes ``copies`` counts."""
     return KnownGaussian(sigma=ceil_digits(math.sqrt(copies / (2 * rho))))
 
 
 def _laplace_counts(request: Request, rho: float) -> KnownLaplace:
+    """Return Laplace noise on the k counts of a request at the cost ρ."""
     return _laplace(rho, request.touched)
 
 
 def _gaussian_counts(request: Request, rho: float) -> KnownGaussian:
+    """Return Gaussian noise on the k counts of a request at the cost ρ."""
     return _gaussian(rho, request.touched)
 
 
 def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
+    """Return centred Gaussian noise on the k counts of a request at the cost ρ."""
     return _centred_gaussian(rho, *_weights(request.k, request.touched))
 
 
 def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
-    """μ² = A/σ_Z² + B/σ_Y² at σ_Z²/σ_Y² = sqrt(A/B) (docs/notes/centred.md)."""
+    """Return centred Gaussian noise at the cost ρ. Its two deviations minimise the noise of a
+    count: μ² = A/σ_Z² + B/σ_Y² with σ_Z²/σ_Y² = sqrt(A/B) (docs/notes/centred.md).
+    """
     sigma = ceil_digits(math.sqrt((A + math.sqrt(A * B)) / (2 * rho)))
     common = KnownGaussian(sigma=ceil_digits(sigma * (B / A) ** 0.25))
     return Centred(noise=KnownGaussian(sigma=sigma), common=common, centre=centre)
@@ -250,7 +257,9 @@ def _one_box(request: Request, rho: float) -> Box:
 
 
 def _weights(labels: int, touched: int) -> tuple[Fraction, int, int]:
-    """The best centre a/b, and the sums of shift² over the Z and for Y, in units of linf."""
+    """Return the best centre a/b of centred noise, and the sums of shift² over the noises Z and for
+    Y, in units of linf.
+    """
     centre = best_centre(labels, touched)
     a = centre.numerator
     b = centre.denominator
@@ -258,7 +267,7 @@ def _weights(labels: int, touched: int) -> tuple[Fraction, int, int]:
 
 
 def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
-    """Selections of ε²/8 each, or clocks in their place."""
+    """Return k selections that cost ρ together, at ε²/8 each, or clocks in their place."""
     charged = charge_of_selections(request, split)
     epsilon = floor_digits(math.sqrt(8 * rho / request.k) * charged.gain)
     if request.domain == "public":
@@ -270,6 +279,10 @@ def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | Unkn
 
 
 def _then(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:
+    """Return a function that builds selections, with their share of ρ, and then counts with noise
+    from the rest; ``counts`` makes the noise from the request and its ρ.
+    """
+
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
         noise = counts(request, (1 - split.selection) * rho)
         counting = CountMLE(noise=noise) if request.fit else noise
@@ -295,7 +308,7 @@ def _then_box(request: Request, split: Split, rho: float) -> Mechanisms:
 
 @lru_cache(maxsize=64)
 def gaussian_rho(epsilon: float, delta: float) -> float:
-    """ρ = μ²/2 of the Gaussian with this (ε, δ), which nearly all compositions are close to."""
+    """Return ρ = μ²/2 of the Gaussian with this (ε, δ); nearly all compositions are close to it."""
     return gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2
 
 
@@ -304,15 +317,20 @@ def _labels(request: Request, split: Split, rho: float) -> Mechanisms:
 
 
 def _all(noise: Callable[[float, int], Any]) -> Callable[[Request, Split, float], Mechanisms]:
+    """Return a function that builds noise with the cost ρ on all counts of a public domain; the
+    labels are taken from the noisy counts. ``noise`` makes it from ρ and the number of counts that
+    one user changes.
+    """
     return lambda request, _, rho: (noise(rho, request.sensitivity.l0 or 1),)
 
 
 def _slots(request: Request) -> int:
-    """Copies that cover the slots and the floor."""
+    """Return how many counts one user changes among those that are looked at and the floor."""
     return request.sensitivity.touched(request.d_bar + 1) or 1
 
 
 def _threshold_delta(request: Request, split: Split) -> float:
+    """Return the part of the request's δ that is for passing the threshold."""
     return split.threshold * request.delta
 
 
@@ -517,18 +535,19 @@ DESIGNS = (
 
 
 def all_designs() -> tuple[Design, ...]:
-    """Ours, and those that were registered with mechanisms."""
+    """Return our designs, and those that were registered with mechanisms."""
     return (*DESIGNS, *registered_designs())
 
 
 def _named(name: str, domain: Domain) -> Design:
+    """Return the design with a name in a domain."""
     return next(
         design for design in all_designs() if (design.name, design.domain) == (name, domain)
     )
 
 
 def method_names() -> tuple[str, ...]:
-    """Names that ``method`` accepts: a kind of design, or one design, which may exist for each
-    domain.
+    """Return the names that ``method`` accepts: a kind of design, or one design, which may exist
+    for each domain.
     """
     return (*METHODS, *dict.fromkeys(design.name for design in all_designs()))

@@ -82,19 +82,19 @@ class BudgetItem:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """The sensitivity: what one user can change."""
+        """Return the sensitivity of the query's histogram: how much one user can change."""
         return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
 
     @property
     def inside(self) -> int:
-        """In how many of the segments one user counts."""
+        """Return in how many of the segments one user can count."""
         if self.segments_per_user is None:
             return self.segments
         return min(self.segments_per_user, self.segments)
 
 
 def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[BudgetItem, ...]:
-    """Queries from tables of a file or a request."""
+    """Return the queries that tables of a file or a request state."""
     known = {field.name for field in fields(BudgetItem)}
     for row in rows:
         unknown = sorted(set(row) - known)
@@ -152,7 +152,7 @@ class Division:
 
     @property
     def charge(self) -> Charge:
-        """The registration that pays for all of it, in any order."""
+        """Return the registration that pays for all queries, in any order."""
         return Charge.join(*(part.charge for part in self.parts))
 
     def schedule(self, days: int = 30) -> list[dict[str, Any]]:
@@ -204,28 +204,38 @@ class _Design:
     price: float  # the zCDP-like cost of everything, at scale 1
 
     def at(self, scale: float) -> tuple[Mechanism, ...]:
+        """Return the mechanisms of one answer at this scale; the larger it is, the smaller is the
+        noise.
+        """
         return tuple(mechanism.scaled(scale) for mechanism in self.base)
 
     def charge(self, scale: float) -> Charge:
+        """Return the charge of all answers to the query, in all segments, at this scale."""
         query = self.query
         labels = None if query.kind == "topk" and len(self.base) == 1 else query.k
         *selecting, counting = self.at(scale)
         charges = [mechanism.charge(query.sensitivity) for mechanism in selecting]
-        one = joined([*charges, counting.charge(query.sensitivity, labels=labels)])
+        total = joined([*charges, counting.charge(query.sensitivity, labels=labels)])
         if query.segments > 1:
-            one = segments_charge([one] * query.segments, segments_per_user=query.inside)
-        return one.times(query.times)
+            total = segments_charge([total] * query.segments, segments_per_user=query.inside)
+        return total.times(query.times)
 
     def error(self, scale: float) -> float:
+        """Return half the width of the intervals around the query's counts at this scale; 0 where
+        its mechanism has none.
+        """
         return self.at(scale)[-1].count_width(self.query.sensitivity, labels=self.query.k) or 0.0
 
     def std(self, scale: float) -> float:
+        """Return the standard deviation of the noise on a count at this scale; 0 where there are no
+        counts.
+        """
         return self.at(scale)[-1].count_noise(self.query.sensitivity, labels=self.query.k) or 0.0
 
 
 @lru_cache(maxsize=1024)
 def _design(query: BudgetItem, epsilon: float, delta: float) -> _Design:
-    """The design that is best for the query at an even part of the total."""
+    """Return the design that is best for the query at an even part of the total."""
     if query.kind == "counts":
         base: tuple[Mechanism, ...] = (KnownGaussian(sigma=10.0),)
     else:
@@ -243,8 +253,8 @@ def _design(query: BudgetItem, epsilon: float, delta: float) -> _Design:
 
 
 def _price(design: _Design, delta: float) -> float:
-    """A zCDP-like cost: the ρ whose standard conversion gives the charge's ε, its failures
-    apart.
+    """Return a cost like that of zCDP: the ρ whose standard conversion gives the ε of the charge,
+    without the charge's failures.
     """
     bare, _ = split_failure(design.charge(1.0))
     epsilon = compose(bare, delta=delta / 2).epsilon
@@ -308,7 +318,7 @@ class _Wanted:
 
     @classmethod
     def of(cls, designs: Sequence[_Design]) -> _Wanted:
-        """That of these designs and what their queries ask for."""
+        """Return the prices and limits of these designs, with what their queries ask for."""
         queries = [design.query for design in designs]
         errors = [design.query.weight * design.std(1.0) for design in designs]
         pairs = list(zip(designs, queries, strict=True))
@@ -321,23 +331,23 @@ class _Wanted:
 
     @property
     def needed(self) -> float:
-        """What the wanted accuracies and locks cost, a little more."""
+        """Return slightly more than what the wanted accuracies and locks cost."""
         return float(self.prices @ np.maximum(self.least, self.fixed) ** 2) * (1 + 1e-6)
 
     def scales(self, total: float) -> list[float]:
-        """The optimum for a total."""
+        """Return the scales with the least weighted error for a total."""
         found = _program(self.prices, self.errors, self.least, self.fixed, total)
         return [float(scale) for scale in found]
 
 
 def _plain(query: BudgetItem) -> BudgetItem:
-    """The query without what is wanted of its error: its design does not depend on that."""
+    """Return the query without its wanted error, on which its design does not depend."""
     return replace(query, name="query", weight=1.0, accuracy=None, locked=None)
 
 
 @lru_cache(maxsize=256)
 def _even(designs: tuple[_Design, ...], budget: Budget, effort: Effort) -> tuple[float, ...]:
-    """The scales of an even split of the same total."""
+    """Return the scales of an even split of the same total."""
 
     def evenly(total: float) -> list[float]:
         return [math.sqrt(total / design.price) for design in designs]
@@ -366,8 +376,8 @@ def _least(design: _Design, error: float | None) -> float:
 
 
 def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> Any:
-    """The scales that minimise Σ worth / scale within Σ price · scale² <= total; scale² is linear
-    in ρ.
+    """Return the scales that minimise Σ worth / scale within Σ price · scale² <= total; scale² is
+    linear in ρ.
     """
     import cvxpy
 
@@ -404,11 +414,12 @@ def _largest(
     needed: float,
     effort: Effort,
 ) -> list[float]:
-    """The scales at the largest total found, above ``needed``, at which everything together stays
-    within the budget.
+    """Return the scales at the largest total found, above ``needed``, at which everything together
+    stays within the budget.
 
     The bound that is best at first is asked from there on: all are upper bounds. ε grows about as
-    the square root of the total, which gives the next guess; a bracket keeps the search honest.
+    the square root of the total, which gives the next guess; a bracket makes sure that the search
+    ends.
     """
     low = needed
     high = math.inf
@@ -458,7 +469,9 @@ def _next_total(total: float, over: float, low: float, high: float, *, tried: bo
 
 
 def _composed(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound:
-    """ε by one bound, or by the best where that one does not take the charge."""
+    """Return a bound on ε: the one that is named, or the best where that one does not take the
+    charge.
+    """
     with suppress(IncompatibleCosts):
         return compose(charge, delta=delta, bound=bound, effort=effort)
     return compose(charge, delta=delta, effort=effort)
@@ -467,6 +480,7 @@ def _composed(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound
 def _divided(
     designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget
 ) -> Division:
+    """Return the division that these scales make, beside the scales of an even split."""
     charges = [design.charge(scale) for design, scale in zip(designs, scales, strict=True)]
     whole = compose(Charge.join(*charges), delta=budget.delta)
     total = sum(design.price * scale**2 for design, scale in zip(designs, scales, strict=True))

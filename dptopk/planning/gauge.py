@@ -75,7 +75,7 @@ class Kind:
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Self:
-        """The kind that ``plain`` wrote.
+        """Return the kind from what ``plain`` wrote.
 
         Raises:
             InvalidParameter: when this version has no such kind.
@@ -95,13 +95,13 @@ class Kind:
 
     @classmethod
     def usual(cls, account: Account, facts: Facts) -> Self:
-        """The kind of question that is assumed before any was asked: the top 10, at a tenth of
-        δ.
+        """Return the kind of question that is assumed before any was asked: the top 10, at a tenth
+        of δ.
         """
         return cls(Question(k=USUAL_K, delta=account.delta * USUAL_DELTA), facts)
 
     def paid(self, candidate: TopKPlan, account: Account) -> bool:
-        """Whether an account pays for a plan of this kind as it is now; nothing is spent."""
+        """Return whether an account pays for a plan of this kind as it is now; nothing is spent."""
         trial = Trial(account)
         if self.in_steps:
             return candidate.payable(trial)
@@ -115,8 +115,8 @@ class Kind:
 
 
 def kind_of(record: dict[str, Any] | None, account: Account, sensitivity: Sensitivity) -> Kind:
-    """The kind of the last question by its record; without one, or with one of another version, the
-    usual kind.
+    """Return the kind of the last question, from its record; the usual kind without a record, or
+    with one of another version.
     """
     if record is not None:
         try:
@@ -137,7 +137,7 @@ class Trial:
     account: Account
 
     def covers(self, *plans: Plan) -> bool:
-        """Whether it pays for these plans, one after the other."""
+        """Return whether the account pays for these plans, one after the other."""
         first, *then = plans
         if not then:
             return self.accepts(self.account, first.charge, first.stated)
@@ -154,18 +154,18 @@ class Trial:
 
     @staticmethod
     def accepts(account: Account, charge: Charge, stated: Budget | None) -> bool:
-        """Whether an account pays for a charge."""
+        """Return whether an account pays for a charge."""
         try:
             return account.can_spend(charge, stated)
         except IncompatibleCosts:
             return False
 
     def has(self, step: Step) -> bool:  # noqa: ARG002
-        """Nothing was answered before."""
+        """Return False: no answer is stored."""
         return False
 
     def known(self, step: Step) -> Release | None:  # noqa: ARG002
-        """Nothing was answered before."""
+        """Return None: no answer is stored."""
         return None
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
@@ -173,7 +173,7 @@ class Trial:
         raise NotImplementedError(step)
 
     def refuse(self, *charges: Charge) -> Exception:
-        """The refusal of these charges."""
+        """Return the refusal of these charges."""
         return BudgetExceeded(Charge.join(*charges), self.account.remaining())
 
 
@@ -189,7 +189,9 @@ class _LargestEpsilon:
     plans: dict[float, TopKPlan | None] = field(default_factory=dict)
 
     def accepts(self, epsilon: float) -> bool:
-        """Whether the question would be accepted at this ε; narrows the bracket."""
+        """Return whether the question would be accepted at this ε; the bracket of the search
+        becomes narrower.
+        """
         found = self.planned(epsilon)
         fits = found is not None and self.kind.paid(found, self.account)
         if fits:
@@ -199,7 +201,7 @@ class _LargestEpsilon:
         return fits
 
     def planned(self, epsilon: float) -> TopKPlan | None:
-        """The plan at this ε; None: there is none."""
+        """Return the plan at this ε; None if there is none."""
         if epsilon not in self.plans:
             budget = Budget(epsilon, self.kind.question.delta or 0.0)
             facts = replace(self.kind.facts, covers=self._covers)
@@ -221,14 +223,16 @@ class _LargestEpsilon:
         return True
 
     def estimate(self, epsilon: float) -> float | None:
-        """About the ε that fits, by the plan at this one; None: unknown."""
+        """Return an estimate of the ε that fits, from the plan at this one; None if there
+        is none.
+        """
         found = self.planned(epsilon)
         if found is None or not isinstance(self.account, Filter):
             return None
         return epsilon * self.account.growth(found.charge)
 
     def run(self) -> float:
-        """The largest ε, at most RESOLUTION of the total too small."""
+        """Return the largest ε found that fits: it is at most RESOLUTION of the total too small."""
         self.high = self.total
         if self._accepts_total():
             return self.total
@@ -264,8 +268,9 @@ class _LargestEpsilon:
                 step *= 2
 
     def _guess(self, crossing: float) -> float:
-        """The ε that is tried where a plan is estimated to fit as it is at ``crossing``: a little
-        less, since it is then likely to be accepted; or what adding up grants where that is more.
+        """Return the ε that is tried where a plan is estimated to fit as it is at ``crossing``: a
+        little less, since it is then likely to be accepted; or what adding up grants where that is
+        more.
         """
         likely = crossing - self._width(crossing) / 4
         if isinstance(self.account, Filter):
@@ -273,8 +278,8 @@ class _LargestEpsilon:
         return likely
 
     def _crossing(self) -> float | None:
-        """About the ε of a plan that is estimated to fit as it is, by the secant rule; None:
-        unknown.
+        """Return an estimate, by the secant rule, of the ε whose plan just fits; None if there is
+        none.
 
         The rule begins at the total, whose plan was made before. A plan close to the end is one
         side of the bracket, and so is asked for at once.
@@ -312,12 +317,13 @@ class _LargestEpsilon:
         return found - epsilon
 
     def _accepts_total(self) -> bool:
+        """Return whether the question would be accepted at the total itself."""
         found = self.planned(self.total)
         return found is not None and self.kind.paid(found, self.account)
 
     def _never_fits(self) -> bool:
-        """Whether no question of this kind fits, whatever its ε: its plans fail with at least half
-        of their δ, and the account has no such failures left.
+        """Return whether no question of this kind fits, whatever its ε: its plans fail with at
+        least half of their δ, and the account has no such failures left.
         """
         found = self.planned(self.total)
         if found is None:
@@ -345,12 +351,12 @@ class _LargestEpsilon:
 
 
 def epsilon_left(account: Account, kind: Kind) -> float:
-    """The largest ε at which a question of this kind is accepted now, found with the account's own
-    test; at most 1/400 of the total below it, and never above what is accepted.
+    """Return the largest ε at which a question of this kind is accepted now, found with the
+    account's own test; at most 1/400 of the total below it, and never above what is accepted.
 
-    Of segments that of the one with least, of shares that of the one with most. Where no question
-    of this kind can be planned at all, that of a pure cost in a filter, else 0. Of an account that
-    is closed nothing is left.
+    With segments it is the least of these, with shares the largest. Where no question of this kind
+    can be planned at all, a filter says what it leaves for a pure cost, and other accounts 0. Of an
+    account that is closed nothing is left.
     """
     if account.closed:
         return 0.0
@@ -369,8 +375,8 @@ def epsilon_left(account: Account, kind: Kind) -> float:
 
 
 def least_left(accounts: Collection[Account], kind: Kind) -> tuple[Account, float]:
-    """Of several accounts that have to pay for a question the one with least left for it, the first
-    of these, and its ``epsilon_left``.
+    """Return the account, of several that have to pay for a question, with the least left for it,
+    and its ``epsilon_left``; the first of these if there are several.
     """
     left = [(epsilon_left(account, kind), account) for account in accounts]
     least, account = min(left, key=itemgetter(0))

@@ -42,13 +42,17 @@ class PerSegment(Generic[P_co]):
 
     @property
     def charge(self) -> Charge:
-        """The most that all of them cost one user together; with s = 1 that of one segment."""
+        """Return the most that all answers cost one user together; the cost of one segment if a
+        user is in one.
+        """
         each = [design.charge for design in self.plans.values()]
         return segments_charge(each, segments_per_user=self.per_user)
 
     @property
     def stated(self) -> Budget | None:
-        """The (ε, δ) that the plan of one segment states, where all cost what it costs."""
+        """Return the (ε, δ) that the plan of one segment states, where all of them together cost
+        that; otherwise None.
+        """
         same = all(design.charge == self.charge for design in self.plans.values())
         if same:
             return self.each.stated
@@ -56,12 +60,14 @@ class PerSegment(Generic[P_co]):
 
     @property
     def each(self) -> P_co:
-        """The plan of the first segment, which is that of all where they have the same facts."""
+        """Return the plan of the first segment; all have the same where their facts are the
+        same.
+        """
         return next(iter(self.plans.values()))
 
     @property
     def text(self) -> str:
-        """The mechanisms, and how many segments they run on."""
+        """Return the mechanisms in words, and on how many segments they run."""
         segments = f"{len(self.plans)} segments, a user in at most {self.per_user}"
         return f"{self.each.text} in each of {segments}"
 
@@ -77,7 +83,9 @@ class PerSegment(Generic[P_co]):
     def draw(
         self, data: Mapping[Any, Histogram], rng: Generator | None, *, average: bool = False
     ) -> dict[Any, Release]:
-        """The answer of each segment; call it when the charge has been paid."""
+        """Draw the answer of each segment, and return them by name; call this when the charge has
+        been paid.
+        """
         return {
             name: Step(design, data[name], average=average).draw(rng)
             for name, design in self.plans.items()
@@ -85,17 +93,18 @@ class PerSegment(Generic[P_co]):
 
 
 def alike(each: P, names: Sequence[Any], per_user: int) -> PerSegment[P]:
-    """The same plan on segments of the same public facts."""
+    """Return the same plan for each of some segments with the same public facts."""
     return PerSegment(dict.fromkeys(names, each), per_user)
 
 
 def within(
     question: Question, facts: Facts, names: Sequence[str], per_user: int
 ) -> PerSegment[TopKPlan]:
-    """The plans whose answers cost one user the total of the question, all segments together.
+    """Return the plans of all segments whose answers cost one user together at most the total of
+    the question.
 
-    With one segment a user each has the whole total. With more, the largest ε of a few that were
-    tried.
+    With one segment a user, each has the whole total. With more, it is the largest ε of a few that
+    were tried.
 
     Raises:
         InvalidParameter: as ``plan``; for a total in ρ where a user is in several segments.
@@ -121,7 +130,7 @@ def within(
 
 
 def bound_of(plans: PerSegment[TopKPlan], delta: float) -> Bound:
-    """The guarantee of all segments together."""
+    """Return the guarantee of all segments together, an upper bound."""
     if plans.per_user == 1:
         return plans.each.bound
     return compose(plans.charge, delta=delta)

@@ -52,7 +52,9 @@ WEIGHTED_CAP = 100
 
 
 def looks(epsilon: float) -> tuple[Phase, Phase]:
-    """The two looks, for an answer of this ε; each is pure."""
+    """Return the two looks before an answer of this ε: at users by their number of labels, with
+    Laplace noise, and at the counts of a few ranks, with box noise. Both costs are pure.
+    """
     users = KnownLaplace(epsilon=floor_digits(USERS * epsilon))
     counts = Box(epsilon=floor_digits(RANKS * epsilon))
     return (
@@ -71,12 +73,12 @@ def rest_of(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
 
 
 def answer_charge(rest: Budget) -> Charge:
-    """The charge of the answer: one that covers every way."""
+    """Return the charge of the answer after the looks, which covers every way."""
     return Charge({ApproxDP(rest.epsilon, rest.delta): 1})
 
 
 def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
-    """All ways that may be taken for these families of noise on the counts."""
+    """Return all ways that may be taken for these families of noise on the counts."""
     found: list[Way] = []
     for family in families:
         for share in SHARES if family else (1.0,):
@@ -90,12 +92,14 @@ def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
 
 
 def capped_menu() -> list[Way]:
-    """The ways that show the counts under a narrow cap, where any kind of count will do."""
+    """Return the ways that show counts under a narrow cap, for questions that take any kind of
+    count.
+    """
     return [Way("threshold", 1.0, part, "capped", cap) for part in LITTLE for cap in NARROW]
 
 
 def under_of(way: Way) -> Sensitivity:
-    """The sensitivity of the histogram on which a way of the menu finds labels."""
+    """Return the sensitivity of the histogram on which a way of the menu finds labels."""
     if way.cap is None:
         return Sensitivity()
     return finding_sensitivity(way.cap, 1, weights=way.find == "weights")
@@ -115,7 +119,8 @@ class Choice:
 
 
 def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, usual: Way) -> Choice:
-    """The way with the least predicted loss by what was seen, the usual one included.
+    """Return the way with the least predicted loss by what the looks showed, the usual one
+    included.
 
     Where nothing is seen above the noise the shapes are those that are likely before a look, and
     not larger than the noise: nothing is chosen by a limit on what was seen.
@@ -140,7 +145,7 @@ def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, us
 
 
 def _scene(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget) -> Scene:
-    """What the looks leave open."""
+    """Return the shapes of the counts and of the users that the looks leave open."""
     users_look, counts_look = plan.looks
     box = counts_look.mechanism
     assert isinstance(box, Box)  # noqa: S101
@@ -154,14 +159,16 @@ def _scene(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget) ->
 
 
 def _in_order(released: Release, names: Sequence[object]) -> Array:
-    """The released counts of these labels, float64, shape (names,)."""
+    """Return the released counts of these labels, in their order, as float64, shape (names,)."""
     values = np.asarray(released.counts, dtype=np.float64).tolist()
     by_label = dict(zip(released.labels, values, strict=True))
     return np.array([by_label[name] for name in names], dtype=np.float64)
 
 
 def _families(plan: TwoPhasePlan, rest: Budget) -> tuple[Counting | None, ...]:
-    """The family of noise on the counts: the asked one, else that with less noise."""
+    """Return the family of noise on the counts: the one that was asked for, else the one with less
+    noise.
+    """
     if not plan.counted:
         return (None,)
     if plan.family is not None:
@@ -171,7 +178,9 @@ def _families(plan: TwoPhasePlan, rest: Budget) -> tuple[Counting | None, ...]:
 
 
 def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator | None) -> Release:
-    """The looks, and the answer in the way chosen by them, at the charge that was fixed before."""
+    """Take the looks, and return the answer in the way that they choose; its charge was fixed
+    before.
+    """
     assert histogram.profile is not None  # noqa: S101
     assert plan.rest is not None  # noqa: S101
     users_look, counts_look = plan.looks
@@ -194,7 +203,8 @@ def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator 
 
 
 def _plan_of(plan: TwoPhasePlan, way: Way | None, histogram: EventCounts) -> TwoPhasePlan:
-    """The plan without looks of a way, calibrated to the rest; the usual one where it cannot be.
+    """Return the plan of a way without looks, calibrated to the rest of the budget; of the usual
+    way where this one cannot be.
 
     Whether it can be depends on the question and on what was seen alone, never on the counts.
     """

@@ -70,21 +70,23 @@ class Step:
 
     @property
     def charge(self) -> Charge:
-        """The most that it can cost."""
+        """Return the most that the step can cost."""
         return self.plan.charge
 
     @property
     def stated(self) -> Budget | None:
-        """The (ε, δ) that its plan states for the charge."""
+        """Return the (ε, δ) that the plan of the step states for its charge; None if it states
+        none.
+        """
         return self.plan.stated
 
     @property
     def text(self) -> str:
-        """The step in words."""
+        """Return the step in words."""
         return self.plan.text + (" (averaged)" if self.average else "")
 
     def draw(self, rng: Generator | None) -> Release:
-        """Draw; call it when the charge has been paid.
+        """Draw the answer, and return it; call this when the charge has been paid.
 
         Raises:
             ReleaseWithheld: when it costs more than ``charge``; then the answer is lost.
@@ -99,46 +101,50 @@ class Paying(Protocol):
     """The account that a plan is paid from, asked before each draw."""
 
     def covers(self, *plans: Plan) -> bool:
-        """Whether it pays for these plans, one after the other; nothing is spent."""
+        """Return whether the account pays for these plans, one after the other; nothing is
+        spent.
+        """
 
     def has(self, step: Step) -> bool:
-        """Whether an answer to an identical step is stored, and may be given again, free."""
+        """Return whether an answer to an identical step is stored, and may be given again free of
+        charge.
+        """
 
     def known(self, step: Step) -> Release | None:
         """Return the answer that is known already, or None."""
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
-        """Give a stored answer again; or charge the step, then draw it.
+        """Return the stored answer to a step; or charge the step, draw its answer and return that.
 
         Raises:
             BudgetExceeded: nothing was charged or drawn.
         """
 
     def refuse(self, *charges: Charge) -> Exception:
-        """The error that says that these charges, one after the other, are not covered."""
+        """Return the error which says that these charges, one after the other, are not covered."""
 
 
 class PaysAll:
     """Pays for everything: a plan that was charged before, or that nobody charges."""
 
     def covers(self, *plans: Plan) -> bool:  # noqa: ARG002
-        """Always."""
+        """Return True: every plan is paid for."""
         return True
 
     def has(self, step: Step) -> bool:  # noqa: ARG002
-        """Nothing is stored."""
+        """Return False: no answer is stored."""
         return False
 
     def known(self, step: Step) -> Release | None:  # noqa: ARG002
-        """Nothing is stored."""
+        """Return None: no answer is stored."""
         return None
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
-        """Draw."""
+        """Draw the answer to a step without a charge, and return it."""
         return step.draw(rng)
 
     def refuse(self, *charges: Charge) -> Exception:
-        """Never called."""
+        """Raise NotImplementedError: this is never called, since everything is covered."""
         raise NotImplementedError(charges)
 
 
@@ -157,21 +163,23 @@ class Plan(ABC):
     @property
     @abstractmethod
     def charge(self) -> Charge:
-        """The most that a release can cost, whatever the data."""
+        """Return the most that a release can cost, whatever the data."""
 
     @property
     def stated(self) -> Budget | None:
-        """The (ε, δ) that was asked for, which the whole charge satisfies; None: none was."""
+        """Return the (ε, δ) that was asked for, which the whole charge satisfies; None if
+        none was.
+        """
         return None
 
     @property
     @abstractmethod
     def mechanisms(self) -> tuple[Mechanism, ...]:
-        """The mechanisms in the order in which they run."""
+        """Return the mechanisms in the order in which they run."""
 
     @property
     def text(self) -> str:
-        """The mechanisms in words."""
+        """Return the mechanisms in words."""
         return " then ".join(map(str, self.mechanisms))
 
     @property
@@ -197,7 +205,9 @@ class Plan(ABC):
 
     @abstractmethod
     def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:
-        """Draw the answer at the charge of the plan; ``average`` as in ``release``."""
+        """Draw the answer, which costs at most the charge of the plan, and return it; ``average``
+        as in ``release``.
+        """
 
     @abstractmethod
     def preview(self) -> Preview:
@@ -205,22 +215,24 @@ class Plan(ABC):
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
-        """Enough to draw the answer with the question alone, after everything else is lost."""
+        """Return plain values from which, with the question, the answer can be drawn when all else
+        is lost.
+        """
 
     @abstractmethod
     def revived(self, record: Mapping[str, Any]) -> Self:
-        """This plan with the phases that ``record`` wrote down.
+        """Return this plan with the phases that ``record`` wrote down.
 
         Raises:
             InvalidParameter: when they are no phases of this kind.
         """
 
     def first(self, data: Histogram) -> Step:
-        """The step that is paid for first."""
+        """Return the step that is paid for first."""
         return Step(self, data)
 
     def payable(self, paying: Paying) -> bool:
-        """Whether ``run`` would be paid for as things are; nothing is charged or drawn."""
+        """Return whether ``run`` would be paid for as things are; nothing is charged or drawn."""
         return paying.covers(self)
 
     def run(
@@ -231,13 +243,15 @@ class Plan(ABC):
         average: bool = True,
         paying: Paying | None = None,
     ) -> tuple[Plan, Release]:
-        """The plan that ran, which a look before it may decide, and its answer; as ``release``."""
+        """Return the plan that ran, which a look before it may decide, and its answer; arguments as
+        for ``release``.
+        """
         return self, self.answered(data, rng, average=average, paying=paying)
 
     def answered(
         self, data: Histogram, rng: Generator | None, *, average: bool, paying: Paying | None
     ) -> Release:
-        """The answer of a plan of one step."""
+        """Return the answer of a plan of one step, which ``paying`` pays for."""
         self.check(data)
         return (paying or PaysAll()).answer(Step(self, data, average=average), rng)
 
