@@ -173,16 +173,17 @@ class Written:
 
 
 @pytest.mark.parametrize("kind", [Race, _FlipRace])
-@pytest.mark.parametrize("rate", [Fraction(1, 10), Fraction(3)])
-@pytest.mark.parametrize("gap", [1, 7])
+@pytest.mark.parametrize("rate", [Fraction(1, 10), Fraction(1)])
+@pytest.mark.parametrize("gap", [1, 3])
 def test_the_order_turns_within_two_to_the_minus_96_of_the_formula(kind, rate, gap):
     """Of two clocks the uniform number of one is given to 128 bits. At the other's, E = e^{rate gap}
     E' by the formula, the order turns: 2^-96 above it and below it the order is already right.
     """
     rng = np.random.default_rng(11)
     one = mpmath.mpf(2) ** 128
-    for _ in range(40):
-        number = int(rng.integers(1 << 60, 1 << 63)) << 64 | int(rng.integers(1 << 62))
+    decided = 0
+    for _ in range(15):
+        number = int(rng.integers(1 << 61, 1 << 63)) << 65 | int(rng.integers(1 << 62))
         uniform = (number + mpmath.mpf("0.5")) / one
         factor = mpmath.exp(mp(rate) * gap)
         turn = uniform**factor if kind is Race else uniform / factor
@@ -194,6 +195,8 @@ def test_the_order_turns_within_two_to_the_minus_96_of_the_formula(kind, rate, g
             levels = np.array([0, gap]) if kind is Race else np.array([gap, 0])
             arrivals = race.clocks(np.arange(2), levels, gap)
             assert race.exact_order(arrivals).tolist() == order
+            decided += 1
+    assert decided >= 16
 
 
 @pytest.mark.parametrize("rate", [Fraction(1), Fraction(1, 3)])
