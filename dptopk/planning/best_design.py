@@ -185,7 +185,9 @@ def _in_rho(
     domain: Domain,
     charge_as: ChargeAs | Literal["auto"],
 ) -> OnePhase:
-    """plan_topk for a budget in ρ, by plans of totals in ε and δ."""
+    """Return the plan for a budget in ρ, by plans of totals in ε and δ; ``stated`` makes one of
+    these.
+    """
     from dptopk.planning.in_rho import plan_in_rho
 
     if domain == "private" and not budget.delta:
@@ -196,7 +198,7 @@ def _in_rho(
 
 
 def _fitting(request: Request) -> list[Design]:
-    """The designs that fit a request, at least one."""
+    """Return the designs that fit a request, at least one."""
     designs = [design for design in all_designs() if not design.misfit(request)]
     if not designs:
         raise InvalidParameter(_nothing_fits(request))
@@ -206,7 +208,7 @@ def _fitting(request: Request) -> list[Design]:
 def _repeated(
     again: Callable[..., OnePhase], budget: Budget | None, counts: Counts | None, times: int
 ) -> OnePhase:
-    """plan_topk for a number of answers, stated together at ``times`` times the δ of one."""
+    """Return the plan for a number of answers, stated together at ``times`` times the δ of one."""
     from dptopk.planning.repeated import least_total
 
     times = validate.count(times=times)
@@ -225,14 +227,16 @@ def _repeated(
 
 
 def default_d_bar(k: int) -> int:
-    """Default number of largest counts that take part in a truncated histogram: 10 k, at least
-    100.
+    """Return the default number of largest counts that take part in a truncated histogram: 10 k, at
+    least 100.
     """
     return max(10 * validate.count(k=k), 100)
 
 
 def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
-    """The candidates that may be the best on a shape, by few draws, then by more."""
+    """Return the candidates that may be the best on a shape; few draws exclude most, then more are
+    made.
+    """
     found = _hopeful(
         [
             at_budget(request, design, split)
@@ -257,8 +261,8 @@ def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
 
 
 def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
-    """The candidates that may be the best; clocks are priced only where the most that they could
-    gain is enough.
+    """Return the candidates that may be the best; clocks are priced only where the most that they
+    could gain is enough.
     """
     gain = largest_gain(request)
     priced = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
@@ -285,7 +289,7 @@ def _hopeful(found: list[Candidate], near: float) -> list[Candidate]:
 
 
 def _guess(request: Request, design: Design) -> Candidate:
-    """The best division of the budget for a design, by estimate."""
+    """Return the best division of the budget for a design, by estimate."""
     found = _divisions(request, design)
     if request.epsilon is None or not isinstance(request.shape, Shape):
         return found[0]
@@ -296,8 +300,8 @@ def _guess(request: Request, design: Design) -> Candidate:
 
 
 def _divisions(request: Request, design: Design) -> list[Candidate]:
-    """The divisions of the budget for a design, the best first; of those as good that of the lower
-    threshold.
+    """Return the divisions of the budget for a design, the best first; of equally good ones the one
+    with the lower threshold comes first.
     """
     found = list(map(partial(at_budget, request, design), design.splits(request)))
     tied = (1 + FINE) * min(map(attrgetter("criterion"), found))
@@ -312,8 +316,8 @@ def _divisions(request: Request, design: Design) -> list[Candidate]:
 
 
 def _first(fine: list[Candidate]) -> Candidate:
-    """The best; of those that are as good to the precision of a plan, the one with the least noise
-    on a count.
+    """Return the best candidate; of those that are as good to the precision of a plan, the one with
+    the least noise on a count.
     """
     least = min(found.criterion for found in fine)
     tied = [found for found in fine if found.criterion <= least * (1 + FINE)]
@@ -321,6 +325,9 @@ def _first(fine: list[Candidate]) -> Candidate:
 
 
 def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effort) -> OnePhase:
+    """Return the plan of the best candidate; its table of alternatives is made when it is asked
+    for.
+    """
     assert best.bound is not None  # noqa: S101
     if request.epsilon is None:
         epsilon = ceil_digits(best.bound.epsilon)
@@ -348,6 +355,7 @@ def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effo
 def _alternatives(
     request: Request, best: Candidate, designs: list[Design], effort: Effort
 ) -> pd.DataFrame:
+    """Return the table of all designs that fit, the best first."""
     import pandas as pd
 
     others = [_guess(request, design) for design in designs if design != best.design]
@@ -357,6 +365,7 @@ def _alternatives(
 
 
 def _row(found: Candidate, chosen: bool) -> dict[str, Any]:
+    """Return the row of a candidate in the table of alternatives."""
     assert found.bound is not None  # noqa: S101
     row = {
         "design": found.design.name,
@@ -384,7 +393,7 @@ def _row(found: Candidate, chosen: bool) -> dict[str, Any]:
 
 
 def _in_words(request: Request, best: Candidate) -> str:
-    """The division of the budget in words."""
+    """Return the division of the budget in words."""
     parts = []
     if len(best.mechanisms) > 1:
         parts.append(
@@ -404,6 +413,7 @@ def _in_words(request: Request, best: Candidate) -> str:
 
 
 def _why(request: Request, best: Candidate, compared: int) -> str:
+    """Return in words why the best candidate was taken out of ``compared`` designs."""
     if request.epsilon is None:
         return (
             f"the smallest ε of {compared} designs for 95% of the noise within "
@@ -419,7 +429,7 @@ def _why(request: Request, best: Candidate, compared: int) -> str:
 
 
 def _nothing_fits(request: Request) -> str:
-    """Why no design is left: the argument to change first."""
+    """Return in words why no design is left: the argument to change first."""
     reasons = {
         design.misfit(request) for design in all_designs() if design.domain == request.domain
     }
@@ -436,7 +446,7 @@ def _nothing_fits(request: Request) -> str:
 def _total(
     budget: Budget | None, accuracy: float | None, delta: float | None
 ) -> tuple[float | None, float | None, float]:
-    """(ε, accuracy, δ), one of the first two being None."""
+    """Return (ε, accuracy, δ), of which one of the first two is None."""
     if (budget is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of budget and accuracy")
     if accuracy is not None:

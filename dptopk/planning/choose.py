@@ -21,7 +21,7 @@ from dptopk.question import Events, Facts, Question
 
 
 def plan(question: Question, facts: Facts) -> TopKPlan:
-    """The plan of a question, by what is public.
+    """Return the plan of a question, by what is public.
 
     Where labels of events can be found under a cap and counted without it, the question is answered
     in two phases, unless a stated field asks for one.
@@ -68,12 +68,12 @@ def plan(question: Question, facts: Facts) -> TopKPlan:
 
 
 def _stated(question: Question, names: tuple[str, ...]) -> str:
-    """The first of these fields, and what it was stated as."""
+    """Return the first of these fields with its stated value, as a text."""
     return f"{names[0]}={getattr(question, names[0])!r}"
 
 
 def one_phase(question: Question, facts: Facts) -> OnePhase:
-    """The plan on one histogram, after a look where that is worth its cost."""
+    """Return the plan on one histogram, after a look where that is worth its cost."""
     options = {
         name: getattr(question, name)
         for name in ("counts", "method", "users", "effort", "selection_share", "like")
@@ -127,17 +127,17 @@ def _d_bar(question: Question, facts: Facts) -> int | None:
 
 
 def total_of(question: Question) -> dict[str, Any]:
-    """The total as plan_topk takes it: a budget, or an accuracy with its δ."""
+    """Return the total as the arguments of plan_topk: a budget, or an accuracy with its δ."""
     if question.accuracy is not None:
         return {"accuracy": question.accuracy, "delta": question.delta or 0.0}
     return {"budget": question.budget}
 
 
 def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
-    """The plan that finds labels under a cap and counts them without it.
+    """Return the plan that finds labels under a cap and counts them without it.
 
-    By a profile of users where there may be one, unless the account covers only the plan without
-    it.
+    It takes a profile of users where there may be one, unless the account covers only the plan
+    without it.
     """
     events = facts.events
     if events is None:
@@ -166,7 +166,7 @@ def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
 
 
 def _two_where_covered(question: Question, facts: Facts) -> TwoPhasePlan | None:
-    """The plan in two phases, if one fits and registered costs cover it."""
+    """Return the plan in two phases, if one fits and registered costs cover it; otherwise None."""
     with suppress(InvalidParameter):
         design = two_phases(question, facts)
         if facts.covers(design):
@@ -199,7 +199,7 @@ BUILDERS: dict[str, Callable[[Question, Facts], TopKPlan]] = {
 
 
 def revived(record: Mapping[str, Any], question: Question, facts: Facts) -> TopKPlan:
-    """The plan that a charge remembers, whatever would be planned for its question now.
+    """Return the plan that a charge remembers, whatever would be planned for its question now.
 
     Args:
         record: what ``Plan.record`` wrote. Records of the first versions name no kind: those whose

@@ -46,14 +46,14 @@ class Preview:
 
 
 def large_counts(k: int, sensitivity: Sensitivity) -> Histogram:
-    """Made-up data of k labels with large counts, to see what an answer looks like."""
+    """Return made-up data of k labels with large counts, to see what an answer looks like."""
     counts = [LARGE + (k - place) * APART for place in range(k)]
     labels = [str(place) for place in range(k)]
     return Histogram(labels, counts, sensitivity=sensitivity)
 
 
 def bar_of(release: Release) -> float | None:
-    """Half the width of the widest interval of an answer; None where it has none.
+    """Return half the width of the widest interval of an answer; None where it has none.
 
     Where more than k labels pass a threshold the intervals of the k that are shown are a little
     wider, since the others competed with them.

@@ -56,12 +56,12 @@ STDS_SEEN = 4.0
 
 
 def ranks(k: int, factors: tuple[int, ...] = RANK_FACTORS) -> tuple[int, ...]:
-    """The ranks that are looked at."""
+    """Return the ranks that are looked at."""
     return tuple(dict.fromkeys((1, *(fold * validate.count(k=k) for fold in factors))))
 
 
 def at_ranks(histogram: Histogram, k: int, factors: tuple[int, ...] = RANK_FACTORS) -> Histogram:
-    """The sorted counts at the ranks that are looked at, as a histogram of their own.
+    """Return the sorted counts at the ranks that are looked at, as a histogram of their own.
 
     Raises:
         InvalidParameter: where rows were left out, since a rank may jump where small rows were; for
@@ -105,12 +105,12 @@ class Look:
 
     @property
     def mechanism(self) -> Box:
-        """The mechanism that releases the ranks."""
+        """Return the mechanism that releases the ranks."""
         return Box(epsilon=floor_digits(self.share * self.budget.epsilon))
 
     @property
     def rest(self) -> Budget:
-        """The budget left for the answer, by basic composition."""
+        """Return the budget left for the answer, by basic composition."""
         exact = decimal(self.budget.epsilon) - decimal(self.mechanism.epsilon)
         return Budget(round_down(exact), self.budget.delta)
 
@@ -144,7 +144,7 @@ class Look:
         )
 
     def total(self, plan: OnePhase) -> OnePhase:
-        """The plan for the rest, with the guarantee of probe and answer together, by basic
+        """Return the plan for the rest, with the guarantee of probe and answer together, by basic
         composition.
         """
         spent = self.mechanism.epsilon
@@ -159,7 +159,7 @@ class Look:
         return replace(plan, budget=self.budget, bound=bound)
 
     def on(self, answer: Release, looked: Charge) -> Release:
-        """The answer, which says what was looked at and what that cost."""
+        """Return the answer with a note of what was looked at and what that cost."""
         named = ", ".join(map(str, ranks(self.k)))
         note = f"planned after a look at the counts of the ranks {named} with noise, for {looked}"
         total = joined([looked, answer.charge])
@@ -187,7 +187,7 @@ class LookedPlan(OnePhase):
 
     @classmethod
     def of(cls, look: Look, planned: partial[OnePhase]) -> LookedPlan:
-        """A look, and ``planned`` for what it leaves."""
+        """Return a look, and ``planned`` for what it leaves of the budget."""
         usual = planned(budget=look.rest, like=None)
         total = look.total(usual)
         stated = {field.name: getattr(total, field.name) for field in fields(OnePhase)}
@@ -195,21 +195,21 @@ class LookedPlan(OnePhase):
 
     @property
     def charge(self) -> Charge:
-        """The total (ε, δ)."""
+        """Return the total (ε, δ) as a charge."""
         return Charge({ApproxDP(self.budget.epsilon, self.budget.delta): 1})
 
     @property
     def text(self) -> str:
-        """The mechanisms are not known before the look."""
+        """Return words for the plan; its mechanisms are not known before the look."""
         return "a look then a plan by it"
 
     @property
     def reading(self) -> Reading:
-        """All counts: a rank that is looked at may be any."""
+        """Return that all counts are read: any may be of a rank that is looked at."""
         return Reading(self.sensitivity)
 
     def error_bar(self) -> float | None:
-        """The error bar of the plan without the look."""
+        """Return the error bar of the plan without the look."""
         return self.usual.error_bar()
 
     def check(self, histogram: Histogram, /) -> None:
@@ -218,12 +218,14 @@ class LookedPlan(OnePhase):
         at_ranks(histogram, self.k)
 
     def first(self, data: Histogram) -> Step:
-        """The look, at the sorted counts of a few ranks."""
+        """Return the look, at the sorted counts of a few ranks."""
         looked = at_ranks(data.with_sensitivity(self.sensitivity), self.k)
         return Step(Single.on(self.look.mechanism, looked, {}), looked, SORTED)
 
     def payable(self, paying: Paying) -> bool:
-        """Whether the look and a plan after it would be paid for, or a plan without a look."""
+        """Return whether the look and a plan after it would be paid for, or a plan without
+        a look.
+        """
         half = Budget(self.look.rest.epsilon, self.look.rest.delta / 2)
         sorted_counts = replace(self.sensitivity, l0=None)
         look = Single.of(self.look.mechanism, {}, sorted_counts, len(ranks(self.k)))
@@ -295,7 +297,7 @@ class LookedPlan(OnePhase):
         return None
 
     def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:
-        """The answer of ``run``, at the charge that covers every plan."""
+        """Return the answer of ``run``, at the charge that covers every plan."""
         return replace(self.run(data, rng, average=average)[1], charge=self.charge)
 
     def release(
@@ -306,7 +308,9 @@ class LookedPlan(OnePhase):
         average: bool = True,
         paying: Paying | None = None,
     ) -> Release:
-        """The answer of ``run``; not paid step by step, at the charge that covers every plan."""
+        """Return the answer of ``run``; not paid step by step, at the charge that covers every
+        plan.
+        """
         if paying is None:
             return self.draw(histogram, rng, average=average)
         return super().release(histogram, rng, average=average, paying=paying)
@@ -417,15 +421,15 @@ def likely_counts(
 
 
 def _noise(mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Generator) -> Array:
-    """Box noise in floats."""
+    """Return box noise on the counts of each rank, in floats, shape (draws, ranks)."""
     side = rng.gamma(ranks + 2, linf / mechanism.epsilon, size=(draws, 1))
     noise: Array = side * (rng.random((draws, ranks)) - rng.random((draws, 1)))
     return noise
 
 
 def _falling(counts: Array) -> Array:
-    """The nearest falling counts that are not negative: pools of neighbours that are out of order
-    take their mean.
+    """Return the nearest falling counts that are not negative: pools of neighbours that are out of
+    order take their mean.
     """
     pools: list[list[float]] = []
     for count in counts.tolist():
@@ -443,7 +447,7 @@ def _falling(counts: Array) -> Array:
 def worth_a_look(
     k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None
 ) -> bool:
-    """Whether a probe is worth its cost for most data, by public facts only
+    """Return whether a probe is worth its cost for most data, by public facts only
     (docs/notes/utility.md).
     """
     if domain != "private" or budget is None or budget.rho is not None:

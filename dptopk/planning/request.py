@@ -37,8 +37,8 @@ class Split:
     threshold: float = 0.0
 
     def beside(self) -> list[Split]:
-        """Somewhat less and somewhat more for the selections, by their odds; none where they are
-        not divided.
+        """Return two splits, with somewhat less and somewhat more for the selections, by their
+        odds; an empty list where there is no division.
         """
         if self.selection == 1:
             return []
@@ -109,34 +109,34 @@ class Request:
 
     @property
     def counted(self) -> bool:
-        """Whether the answer shows counts."""
+        """Return whether the answer shows counts."""
         return self.counts != "none"
 
     @property
     def mixture(self) -> Mixture:
-        """The shapes that designs are compared on, where no single one is given."""
+        """Return the shapes on which designs are compared where no single one is given."""
         if isinstance(self.shape, Mixture):
             return self.shape
         return references(self.k, max(self.d_bar, 10 * self.k) + 2)
 
     @property
     def touched(self) -> int:
-        """The largest number of the k labels that one user can affect."""
+        """Return the largest number of the k labels that one user can affect."""
         return self.sensitivity.touched(self.k) or self.k
 
 
 def range_epsilon(rho: float) -> float:
-    """ε of one draw of bounded range ε, which is ε²/8-zCDP."""
+    """Return the ε of one draw of bounded range ε, which is ε²/8-zCDP, for this ρ."""
     return floor_digits(math.sqrt(8 * rho))
 
 
 def pure_epsilon(rho: float) -> float:
-    """ε of one ε-DP draw, which is ε²/2-zCDP."""
+    """Return the ε of one ε-DP draw, which is ε²/2-zCDP, for this ρ."""
     return floor_digits(math.sqrt(2 * rho))
 
 
 def number_of_labels(k: int) -> int:
-    """k, if a plan may have as many: from 1 to 10^6."""
+    """Return k, if a plan may have as many labels: from 1 to 10^6."""
     return validate.count(k=k, at_most=10**6)
 
 
@@ -148,8 +148,8 @@ def total_of(
     *,
     mark: str = "",
 ) -> dict[str, Any]:
-    """A total in plain numbers as plan_topk takes it: a budget, or an accuracy with its δ; ``mark``
-    is before names.
+    """Return a total in plain numbers as the arguments of plan_topk: a budget, or an accuracy with
+    its δ; ``mark`` stands before the names in messages.
 
     Raises:
         InvalidParameter: unless exactly one of the first three is given.

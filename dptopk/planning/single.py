@@ -49,7 +49,7 @@ class Single(Plan):
         sensitivity: Sensitivity,
         domain_size: int | None,
     ) -> Self:
-        """The plan of a mechanism on a histogram of this sensitivity.
+        """Return the plan of a mechanism on a histogram of this sensitivity.
 
         Args:
             mechanism: one of ``dptopk.mechanisms``, or registered.
@@ -71,28 +71,28 @@ class Single(Plan):
 
     @classmethod
     def on(cls, mechanism: Mechanism, data: Histogram, options: Mapping[str, Any]) -> Self:
-        """The plan of a mechanism on this histogram, by what is public about it."""
+        """Return the plan of a mechanism on this histogram, by what is public about it."""
         size = data.domain_size if data.domain == "public" else None
         return cls.of(mechanism, options, data.sensitivity, size)
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
-        """The one."""
+        """Return the one mechanism, as a tuple."""
         return (self.mechanism,)
 
     @property
     def charge(self) -> Charge:
-        """The most that it costs."""
+        """Return the most that an answer costs."""
         return self.price
 
     @property
     def reading(self) -> Reading:
-        """One histogram, whole."""
+        """Return that one histogram is read, as a whole."""
         return Reading(self.sensitivity)
 
     @property
     def identity(self) -> tuple[list[Any], dict[str, list[Any]]] | None:
-        """The labels that are named; None for utilities.
+        """Return the labels that are named, by option; None where utilities are given.
 
         Utilities are computed from the data: whether they equal those of an earlier question must
         not show in what is written down, nor in whether a stored answer comes again free of charge.
@@ -112,11 +112,11 @@ class Single(Plan):
         *,
         average: bool,  # noqa: ARG002
     ) -> Release:
-        """Draw the answer."""
+        """Draw the answer, and return it."""
         return self.mechanism.release(data, rng, **self.options)
 
     def preview(self) -> Preview:
-        """The noise on as many counts as labels are named."""
+        """Return the noise on as many counts as labels are named."""
         named = map(len, self.options.values())
         together = next(named, None)
         mechanism = self.mechanism
@@ -130,16 +130,17 @@ class Single(Plan):
         )
 
     def record(self) -> dict[str, Any]:
-        """Words alone: the question names the mechanism."""
+        """Return the words alone: the question names the mechanism."""
         return {"text": self.text}
 
     def revived(self, record: Mapping[str, Any]) -> Self:  # noqa: ARG002
-        """The same plan: its question is all of it."""
+        """Return the same plan: it follows from its question alone."""
         return self
 
 
 def planned(mechanism: Mechanism | Plan, data: Histogram, options: Mapping[str, Any]) -> Plan:
-    """The plan of what may be a mechanism or a plan already, which takes no options.
+    """Return the plan of a mechanism with these options; a plan is returned as it is, and takes
+    none.
 
     Raises:
         InvalidParameter: for what is neither, and as ``Single.of``.
@@ -171,6 +172,7 @@ def _takes(mechanism: Mechanism, options: Mapping[str, Any]) -> None:
 
 
 def _plain_labels(value: Any) -> list[Any]:
+    """Return labels as a list of plain values, which can be written as JSON."""
     if value is None:
         return []
     labels = value.labels if isinstance(value, Release) else value
@@ -178,8 +180,8 @@ def _plain_labels(value: Any) -> list[Any]:
 
 
 def _read_once(name: str, value: Any) -> Any:
-    """An option read once, into an object of our own: what is charged, checked, measured and
-    written is the same.
+    """Return an option as an object of our own, read once: so what is charged, checked, measured
+    and written is the same.
     """
     if value is None or isinstance(value, Release):
         return value

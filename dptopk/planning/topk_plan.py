@@ -90,28 +90,33 @@ class TopKPlan(Plan):
 
     @property
     def charge(self) -> Charge:
-        """The most that a release of this plan can cost."""
+        """Return the most that a release of this plan can cost."""
         return joined([phase.charge for phase in self.phases])
 
     @property
     def stated(self) -> Budget | None:
-        """The total of the plan, where it is in ε and δ."""
+        """Return the total of the plan, if it is in ε and δ; otherwise None."""
         if self.budget.rho is None:
             return self.budget
         return None
 
     @property
     def fixed(self) -> bool:
-        """Whether these mechanisms run: not where a look may choose others, at the same charge."""
+        """Return whether these mechanisms run in any case: False where a look may choose others, at
+        the same charge.
+        """
         return True
 
     @property
     def identity(self) -> tuple[list[Any], dict[str, list[Any]]]:
-        """Return what tells its question from others with the same mechanisms and charge."""
+        """Return what distinguishes its question from others with the same mechanisms and charge:
+        plain values, and no options. All that changes only the rows of an answer must be among
+        them.
+        """
         return [self.k, self.counted, str(self.sensitivity)], {}
 
     def preview(self) -> Preview:
-        """Noise, thresholds, error bars and the guarantee."""
+        """Return noise, thresholds, error bars and the guarantee, for people."""
         first = self.mechanisms[0]
         last = self.mechanisms[-1]
         shown = self.counted
@@ -131,24 +136,24 @@ class TopKPlan(Plan):
         )
 
     def error_bar(self) -> float | None:
-        """Half the width of the intervals that the answer will show; None where there are none.
+        """Return half the width of the intervals that the answer will show; None where there are
+        none.
 
-        In a public domain they follow from the number of labels as well, which a plan does not
-        know.
+        In a public domain they depend on the number of labels as well, which a plan does not know.
         """
         if not self.counted or self.domain == "public":
             return None
         return self._bar_on(large_counts(self.k, self.sensitivity))
 
     def _bar_on(self, histogram: Histogram) -> float | None:
-        """The error bar of an answer on made-up data."""
+        """Return the error bar of an answer on made-up data; None if there is no such answer."""
         try:
             return bar_of(self.release(histogram))
         except InvalidParameter:  # no such answer, as with k above the rows that take part
             return None
 
     def record(self) -> dict[str, Any]:
-        """Kind, words and phases."""
+        """Return kind, words and phases as plain values."""
         phases = [
             {
                 "name": phase.name,
@@ -160,7 +165,7 @@ class TopKPlan(Plan):
         return {"kind": self.kind, "text": self.text, "phases": phases}
 
     def revived(self, record: Mapping[str, Any]) -> Self:
-        """This plan with the phases of a record."""
+        """Return this plan with the phases of a record."""
         phases = tuple(
             Phase(
                 name=phase["name"],
@@ -184,7 +189,7 @@ class TopKPlan(Plan):
 
     @abstractmethod
     def explain(self, *, confidence: float = CONFIDENCE) -> str:
-        """The plan in words: phases, noise, thresholds, the split and the total.
+        """Return the plan in words: phases, noise, thresholds, the split and the total.
 
         Args:
             confidence: of the width of the noise, and the probability with which a label of the
@@ -194,33 +199,35 @@ class TopKPlan(Plan):
     @property
     @abstractmethod
     def noise_std(self) -> float | None:
-        """Standard deviation of the noise on a released count; None where no counts are shown."""
+        """Return the standard deviation of the noise on a released count; None where no counts are
+        shown.
+        """
 
     @property
     @abstractmethod
     def threshold(self) -> int | None:
-        """The count, or the lead over the floor, that a label needs to be released; None if there
-        is no threshold.
+        """Return the count, or the lead over the floor, that a label needs to be released; None if
+        there is no threshold.
         """
 
     @abstractmethod
     def appears_at(self, probability: float = 0.5) -> int | None:
-        """The count, or the lead over the floor, at which a label appears with that probability
-        (1/2 or more); None in a public domain.
+        """Return the count, or the lead over the floor, at which a label appears with that
+        probability (1/2 or more); None in a public domain.
         """
 
     @abstractmethod
     def appearing(self) -> str:
-        """From which true count on a label appears, in words; empty in a public domain."""
+        """Return in words from which true count on a label appears; "" in a public domain."""
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
-        """The mechanisms in the order in which they run."""
+        """Return the mechanisms in the order in which they run."""
         return tuple(phase.mechanism for phase in self.phases)
 
     @property
     def epsilon(self) -> float:
-        """ε of the whole plan at the budget's δ, an upper bound."""
+        """Return ε of the whole plan at the budget's δ, an upper bound."""
         return self.bound.epsilon
 
     @property
@@ -243,20 +250,20 @@ class TopKPlan(Plan):
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about a budget that gives little protection."""
+        """Return warnings about a budget that gives little protection."""
         return budget_warnings(self.budget.epsilon, self.budget.delta, self.users)
 
     @cached_property
     def alternatives(self) -> pd.DataFrame:
-        """All designs that fit, each scaled to the same budget, best first: what they deliver and
-        what they run.
+        """Return a table of all designs that fit, each scaled to the same budget, best first: what
+        they deliver and what they run.
         """
         if self.compared is None:
             raise InvalidParameter("alternatives: only plans made by plan_topk have them")
         return self.compared()
 
     def _repr_html_(self) -> str:
-        """For notebooks: the plan in words."""
+        """Return the plan in words, for notebooks."""
         return html_lines(self.explain().splitlines())
 
     def __str__(self) -> str:
@@ -272,20 +279,23 @@ class OnePhase(TopKPlan):
 
     @property
     def noise_std(self) -> float | None:
-        """Standard deviation of the noise on a released count; None where no counts are shown."""
+        """Return the standard deviation of the noise on a released count; None where no counts are
+        shown.
+        """
         if self.counted:
             return self.mechanisms[-1].count_noise(self.sensitivity, labels=self.k)
         return None
 
     @property
     def threshold(self) -> int | None:
-        """The lead over the floor that a noisy count needs to be released; None if there is no
-        threshold.
+        """Return the lead over the floor that a noisy count needs to be released; None if there is
+        no threshold.
         """
         return self.mechanisms[0].threshold_offset(self.sensitivity)
 
     def appears_at(self, probability: float = 0.5) -> int | None:
-        """The lead over the floor at which a label appears with that probability (1/2 or more).
+        """Return the lead over the floor at which a label appears with that probability (1/2 or
+        more).
 
         The floor is the count of rank d_bar + 1, or 0 where the whole histogram takes part. None in
         a public domain.
@@ -293,16 +303,18 @@ class OnePhase(TopKPlan):
         return self.mechanisms[0].appears_at(self.sensitivity, probability=probability)
 
     def appearing(self) -> str:
-        """From which true count on a label appears, in words; empty in a public domain."""
+        """Return in words from which true count on a label appears; "" in a public domain."""
         return appearing(self.mechanisms[0], self.sensitivity)
 
     @property
     def reading(self) -> Reading:
-        """The histogram, of which a threshold over a rank needs no smaller counts."""
+        """Return that the histogram is read; a threshold over a rank needs none of the smaller
+        counts.
+        """
         return Reading(self.sensitivity, top=self.mechanisms[0].floor_rank)
 
     def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:
-        """Run the phases, one after the other."""
+        """Run the phases, one after the other, and return the answer."""
         # Noise for the plan's own sensitivity, whatever the histogram's: a finer lattice costs more
         # at some ε.
         histogram = data.with_sensitivity(self.sensitivity)
@@ -374,7 +386,7 @@ class OnePhase(TopKPlan):
             raise InvalidParameter(f"k={self.k} is more than the {public} of the public domain")
 
     def explain(self, *, confidence: float = CONFIDENCE) -> str:
-        """The plan in words: phases, noise, thresholds, the split and the total.
+        """Return the plan in words: phases, noise, thresholds, the split and the total.
 
         Args:
             confidence: of the width of the noise, and the probability with which a label of the
@@ -464,7 +476,9 @@ def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> l
 
 
 def joined(charges: Collection[Charge]) -> Charge:
-    """The charge of phases together, which look at one another's answers."""
+    """Return the charge of several phases together, each of which may depend on the answers before
+    it.
+    """
     total = Charge.join(*charges)
     adaptive = total.adaptive or len(charges) > 1
     return Charge(total.costs, delta=total.delta, adaptive=adaptive, neighbours=total.neighbours)
@@ -473,7 +487,7 @@ def joined(charges: Collection[Charge]) -> Charge:
 def phases_of(
     request: Request, mechanisms: tuple[Mechanism, ...], method: str
 ) -> tuple[Phase, ...]:
-    """The mechanisms with their names and the most they can cost."""
+    """Return the mechanisms with their names and the most that each can cost."""
     # How many labels an open-ended mechanism shows is not known before.
     any_number = mechanisms[0].open_ended or (
         mechanisms[-1].fewer_cost_more and request.domain == "private"
@@ -488,8 +502,8 @@ def phases_of(
 
 
 def shown(released: Release, k: int, counted: bool) -> Release:
-    """The k rows of the largest released counts, in their order; the counts only where they were
-    asked for.
+    """Return the k rows with the largest released counts, in their order; counts only if
+    ``counted``.
     """
     if released.counts is not None:
         order = descending(released.counts, None)
@@ -508,7 +522,7 @@ def shown(released: Release, k: int, counted: bool) -> Release:
 def appearing(
     mechanism: Mechanism, sensitivity: Sensitivity, confidence: float = CONFIDENCE
 ) -> str:
-    """From which true count on a label appears, in words; empty in a public domain."""
+    """Return in words from which true count on a label appears; "" in a public domain."""
     half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, confidence))
     if mechanism.floor_rank is None:
         needs = "needs a count of"

@@ -85,14 +85,14 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def charge(self) -> Charge:
-        """The most that a release of this plan can cost, the looks included."""
+        """Return the most that a release of this plan can cost, the looks included."""
         if self.rest is None:
             return joined([phase.charge for phase in self.phases])
         looked = [look.charge for look in self.looks]
         return joined([*looked, by_profile.answer_charge(self.rest)])
 
     def in_way(self, scaled: CalibratedWay) -> TwoPhasePlan:
-        """The same plan in another way, without looks."""
+        """Return the same plan in another way, without looks."""
         return replace(
             self,
             phases=scaled.phases,
@@ -105,7 +105,9 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def fixed(self) -> bool:
-        """Whether share and way of finding are those of the plan: not where looks choose them."""
+        """Return whether share and way of finding are those of the plan: False where looks choose
+        them.
+        """
         return not self.looks
 
     @property
@@ -116,13 +118,13 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def reading(self) -> Reading:
-        """All events, and those under the cap."""
+        """Return that all events are read, and those under the cap."""
         cap = self.under.l0 or CAPS[False]
         finding = EventsReading(cap, weights=self.weights, profile=bool(self.looks))
         return Reading(self.sensitivity, finding=finding)
 
     def _bar_on(self, histogram: Histogram) -> float | None:
-        """The error bar of the usual way, on events that the cap does not cut."""
+        """Return the error bar of the usual way, on events that the cap does not cut."""
         under = large_counts(self.k, self.under)
         usual = replace(self, looks=(), rest=None)
         return super(TwoPhasePlan, usual)._bar_on(EventCounts.beside(histogram, under))
@@ -163,22 +165,22 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def weights(self) -> bool:
-        """Whether labels are found by sums of weights."""
+        """Return whether labels are found by sums of weights."""
         return self.under.l2 is not None
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise on a count where k labels are counted; coins may find
-        more, or fewer.
+        """Return the standard deviation of the noise on a count where k labels are counted; coins
+        may find more, or fewer.
         """
         return noise_on(self.phases, self.sensitivity, self.k)
 
     @property
     def threshold(self) -> int | None:
-        """The threshold on a noisy count of the capped data for its label to be found; None for
-        coins.
+        """Return the threshold on a noisy count of the capped data for its label to be found; None
+        for coins.
 
-        With weights, of users who have no other label.
+        With weights it holds for users who have no other label.
         """
         offset = self.mechanisms[0].threshold_offset(self.under)
         if offset is None:
