@@ -107,11 +107,12 @@ def _replace(catalog: Path, text: str) -> None:
     Raises:
         InvalidParameter: if it cannot be written.
     """
-    temporary = catalog.with_name(f".{catalog.name}.{secrets.token_hex(8)}")
+    file = catalog.resolve()  # a link may lead to another disk, and stays a link
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         temporary.write_text(text, encoding="utf-8")
-        temporary.chmod(catalog.stat().st_mode & 0o777)
-        temporary.replace(catalog.resolve())
+        temporary.chmod(file.stat().st_mode & 0o777)
+        temporary.replace(file)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise InvalidParameter(f"--catalog: {catalog.name!r}: {error.strerror}") from None

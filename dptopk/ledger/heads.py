@@ -8,6 +8,7 @@ process at a time. A database may hold the head instead of a file.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -17,12 +18,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.recorded import HeadPlace
 from dptopk.ledger.sqlite_file import LedgerFile
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 if sys.platform != "win32":  # there heads are replaced without a lock
     import fcntl
@@ -199,13 +203,20 @@ def _sync_folder(folder: Path) -> None:
     """Make a file's new name in a folder durable.
 
     Otherwise a crash of the machine could bring back the former head, which the log would refuse as
-    an old one.
+    an old one. Where folders cannot be opened or synced, nothing more can be done; the errors that
+    say so are those that PostgreSQL passes over (``fsync_fname_ext`` in its fd.c).
     """
-    if sys.platform == "win32":  # where a folder cannot be opened
-        return
-    opened = os.open(folder, os.O_RDONLY)
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        if error.errno in {errno.EACCES, errno.EISDIR}:
+            return
+        raise
     try:
         os.fsync(opened)
+    except OSError as error:
+        if error.errno not in {errno.EBADF, errno.EINVAL}:
+            raise
     finally:
         os.close(opened)
 
@@ -244,27 +255,42 @@ class HeadTable:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._run(
-            "CREATE TABLE IF NOT EXISTS dptopk_head (id INTEGER PRIMARY KEY, ledger TEXT, seq "
-            "BIGINT, hash TEXT)"
-        )
+        self.read()
 
     def read(self) -> Head | None:
-        """Return the head; None if there is none."""
-        rows, _ = self._run("SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1")
+        """Return the head; None if there is none. Nothing is written."""
+        if self._lacks_file():
+            return None
+        try:
+            rows, _ = self._run("SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1")
+        except LedgerError:
+            if self._lacks_table():
+                return None
+            raise
         for ledger, seq, hash_ in rows:
             return Head.of({"ledger": ledger, "seq": seq, "hash": hash_})
         return None
 
     def swap(self, old: Head | None, new: Head) -> bool:
         """Replace the head ``old`` durably; return False if another one is there."""
-        change = (
-            "INSERT INTO dptopk_head VALUES (1, :ledger, :seq, :hash) ON CONFLICT (id) "
-            "DO UPDATE SET ledger = :ledger, seq = :seq, hash = :hash "
-            "WHERE dptopk_head.seq = :old_seq AND dptopk_head.hash = :old_hash"
-        )
-        replaced = Head(-1, "") if old is None else old  # no stored head has this number
-        _, changed = self._run(change, **asdict(new), old_seq=replaced.seq, old_hash=replaced.hash)
+        if old is None:
+            self._run(
+                "CREATE TABLE IF NOT EXISTS dptopk_head (id INTEGER PRIMARY KEY, ledger TEXT, seq "
+                "BIGINT, hash TEXT)"
+            )
+            _, changed = self._run(
+                "INSERT INTO dptopk_head VALUES (1, :ledger, :seq, :hash) ON CONFLICT (id) "
+                "DO NOTHING",
+                **asdict(new),
+            )
+        else:
+            _, changed = self._run(
+                "UPDATE dptopk_head SET ledger = :ledger, seq = :seq, hash = :hash "
+                "WHERE id = 1 AND seq = :old_seq AND hash = :old_hash",
+                **asdict(new),
+                old_seq=old.seq,
+                old_hash=old.hash,
+            )
         return changed == 1
 
     def place(self) -> HeadPlace:
@@ -277,18 +303,50 @@ class HeadTable:
         """Remove the head, which is stored elsewhere from now on."""
         self._run("DELETE FROM dptopk_head WHERE id = 1")
 
+    def _lacks_file(self) -> bool:
+        """Return whether the database is a SQLite file that does not exist: to read it makes it."""
+        import sqlalchemy as sa
+
+        try:
+            address = sa.engine.make_url(self._url)
+        except (sa.exc.SQLAlchemyError, ValueError):  # whoever opens it says more
+            return False
+        path = str(address.database)
+        if address.get_backend_name() != "sqlite" or path.startswith("file:"):  # a URI of SQLite
+            return False
+        return not Path(path).exists()
+
+    def _lacks_table(self) -> bool:
+        """Return whether the database has no table of a head."""
+        import sqlalchemy as sa
+
+        with self._connected() as connection:
+            return not sa.inspect(connection).has_table("dptopk_head")
+
     def _run(self, statement: str, **values: str | int | None) -> tuple[list[Any], int]:
         """Run a statement in a transaction of its own; return its rows, and how many rows it
         changed.
         """
         import sqlalchemy as sa
 
+        with self._connected() as connection:
+            result = connection.execute(sa.text(statement), values)
+            rows = list(result.fetchall()) if result.returns_rows else []
+            return rows, result.rowcount
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        """Give a connection with a transaction of its own.
+
+        Raises:
+            LedgerError: when the database refuses.
+        """
+        import sqlalchemy as sa
+
         try:
             # A connection for each statement: none is shared with a child process, or left open.
             with sa.create_engine(self._url, poolclass=sa.NullPool).begin() as connection:
-                result = connection.execute(sa.text(statement), values)
-                rows = list(result.fetchall()) if result.returns_rows else []
-                return rows, result.rowcount
+                yield connection
         except (sa.exc.SQLAlchemyError, ImportError, ValueError) as error:
             cause = getattr(error, "orig", None) or error
             reason = str(cause).strip().splitlines() or [type(error).__name__]

@@ -253,8 +253,11 @@ class Journal:
             return
         stored = confirmed
         while not any(self._is_latest(head) for head in stored):
-            if self._witness.swap(_first(stored), self.head()):
-                return
+            try:
+                if self._witness.swap(_first(stored), self.head()):
+                    return
+            except InvalidParameter as error:  # entries are written: no argument was refused
+                raise LedgerError(str(error)) from None
             stored = self._stored_head()  # another process has stored one meanwhile
             with self.store.transaction() as log:
                 self._confirm(log, stored)
@@ -407,7 +410,7 @@ class Journal:
             body: the details in normal form.
         """
         if self.state.witness is not None and not (self._appended or self._deciding):
-            body = body | {"witnessed": self._head_seen}
+            body = {"witnessed": self._head_seen} | body
         self._appended = True
         entry = log.append(self.state.last, kind, dataset, analyst, body)
         log.place(self.state.apply(entry))
@@ -507,6 +510,18 @@ class Journal:
         """
         former = self._witness
         stored = witness.read()
+        try:
+            self._set_witness(act, witness, reason, stored)
+        except BaseException:
+            self._witness = former
+            raise
+        if act == "move" and former is not None:
+            self._remove_former(former)
+
+    def _set_witness(
+        self, act: str, witness: HeadFile | HeadTable, reason: str, stored: Head | None
+    ) -> None:
+        """Record the new place, where ``stored`` is, and store the head there."""
         transaction = self.write() if act == "move" else self._decision()
         with transaction as log:
             if (self.state.witness is None) != (act == "attach"):
@@ -515,11 +530,20 @@ class Journal:
             refuse_broken(log, self.store.key)
             heads = [] if stored is None else [stored]
             self._confirm(log, heads)
-            body = {"act": act, "place": witness.place(), "reason": reason}
+            self._witness = witness
+            self._store_head(heads)  # nothing is recorded if that place cannot be written to
+            body: dict[str, object] = {"act": act, "place": witness.place(), "reason": reason}
+            if act != "attach":
+                # Whoever has the former place open is refused: only the new one, where the commit
+                # stores the head, names this entry.
+                seq, _ = self.state.last
+                body["witnessed"] = seq + 1
             self.append(log, "witness", "", "", body)
-        self._witness = witness
-        self._store_head(heads)
-        if act == "move" and former is not None:
+
+    def _remove_former(self, former: HeadFile | HeadTable) -> None:
+        """Remove the head at the former place, unless that is the new place by another name."""
+        left = former.read()
+        if left is not None and left.seq < self.state.witnessed:
             former.remove()
 
     def _place_again(self, log: Transaction) -> None:

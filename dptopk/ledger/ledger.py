@@ -44,6 +44,7 @@ from dptopk.ledger.migrate import Migration
 from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
 from dptopk.ledger.spends import Receipt, stated_in
+from dptopk.ledger.sqlite_file import LedgerFile
 from dptopk.ledger.verify import is_part
 
 
@@ -78,7 +79,7 @@ class Ledger(Reader):
 
     def __init__(
         self,
-        url: str | Path,
+        url: str | Path | LedgerFile,
         *,
         key: str | bytes | None = None,
         test: bool = False,
@@ -288,10 +289,11 @@ class Ledger(Reader):
         plain_text(reason=reason)
         refuse_own_head(url, head_file)
         with (
-            accepted_log(url, network) as incomplete,
-            cls(url, key=key, create=False, network=network) as ledger,
+            accepted_log(url, network) as place,
+            cls(place, key=key, create=False, network=network) as ledger,
         ):
             witness = None if head_file is None else head_of(url, head_file)
+            incomplete = isinstance(place, LedgerFile)
             lost = ledger._journal.accept_restore(witness, reason, incomplete=incomplete)
         if lost is None:
             return None
@@ -435,7 +437,7 @@ class Ledger(Reader):
                 ledger is for tests.
             once: a key of the analyst's for this charge; "": none. If it was charged before, that
                 charge's receipt is returned and nothing is written, so that a caller who lost the
-                answer can ask again; see ``asked``.
+                answer can ask again; see ``asked``. Refused with other segments.
             segments: the declared segments that the question is about, each of which pays; None:
                 all data.
             stated: the (ε, δ) that the question states for its charge, as ``Account.quote`` takes
@@ -474,6 +476,8 @@ class Ledger(Reader):
             state = self._now.dataset(dataset)
             earlier = self._charged_once(log, dataset, analyst, once)
             if earlier is not None:
+                if earlier.body.get("segments") != (None if segments is None else list(segments)):
+                    raise InvalidParameter("once: this key was charged for other segments")
                 if "segments" in earlier.body and earlier.seq < state.versioned:
                     raise InvalidParameter(
                         "version: segments of an older version were charged under this key; use a "

@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -47,6 +48,13 @@ def _stores_in_use() -> list[Store]:
     while True:
         with suppress(RuntimeError):  # the set changed while it was read
             return list(_stores)
+
+
+@contextmanager
+def no_fork() -> Iterator[None]:
+    """Let forks of other threads wait; for who locks a store while it holds an older one."""
+    with _forking:
+        yield
 
 
 def _before_fork() -> None:
@@ -277,22 +285,19 @@ def _is_database_error(error: Exception) -> bool:
 
 
 @contextmanager
-def accepted_log(url: str | Path, network: bool) -> Iterator[bool]:
-    """Read a SQLite file without the write-ahead log that it lacks; give whether it lacks one.
+def accepted_log(url: str | Path, network: bool) -> Iterator[str | Path | LedgerFile]:
+    """Give a SQLite file that lacks its write-ahead log as one that opens without; else the URL.
 
-    After an error the file counts again as lacking its log.
+    The file counts as lacking its log until something is written to it, and again when it is
+    closed. It is marked as complete if no error is raised.
     """
     file = ledger_file(str(url), network)
-    lacking = file is not None and file.lacks_log()
-    if file is None or not lacking:
-        yield False
+    if file is None or not file.lacks_log():
+        yield url
         return
-    file.set_lacking(lacking=False)
-    try:
-        yield True
-    except BaseException:
-        file.set_lacking(lacking=True)
-        raise
+    yield replace(file, without_log=True)
+    with suppress(*ERRORS):  # in use again: the last one to close it does this
+        file.settle()
 
 
 def ledger_file(url: str, network: bool) -> LedgerFile | None:

@@ -18,14 +18,14 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, normal
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.journal import Journal, refuse_broken
-from dptopk.ledger.log_store import Store, ledger_file
+from dptopk.ledger.log_store import Store, ledger_file, no_fork
 from dptopk.ledger.replay import LedgerState
 from dptopk.ledger.sqlite_file import COMPLETE, SUFFIXES, UNFINISHED, LedgerFile
 from dptopk.ledger.transaction import Transaction
@@ -69,6 +69,11 @@ class Migration:
             LedgerError: when the old ledger is not whole, not the present one, or was migrated
                 elsewhere.
         """
+        with no_fork():
+            return self._run()
+
+    def _run(self) -> Head:
+        """Return what ``run`` does."""
         with self._locked() as (log, state):
             self._refuse_unusable_name(state.about.get("id"))
             if state.retired is None:
@@ -167,6 +172,17 @@ class Migration:
         name = f".{self._new.path.name}.{ledger or 'first'}.unfinished"
         return LedgerFile(self._new.path.with_name(name), self._network, unfinished=True)
 
+    def _made(self, ledger: str | None) -> LedgerFile:
+        """Return the unfinished file of a retired ledger, which may have been made for another NEW
+        in the same folder, whose name another ledger has taken since.
+        """
+        file = self._unfinished(ledger)
+        if ledger is None or file.path.exists():
+            return file
+        for path in self._new.path.parent.glob(f".*.{ledger}.unfinished"):
+            file = replace(file, path=path)
+        return file
+
     def _copy(self, log: Transaction, state: LedgerState) -> Head:
         """Write all entries into an unfinished file, and return the head of the new log."""
         file = self._unfinished(state.about.get("id"))
@@ -200,7 +216,7 @@ class Migration:
             retired: the head of the new ledger, which the old one's last entry names.
             old: the state of the old ledger.
         """
-        file = self._unfinished(old.about.get("id"))
+        file = self._made(old.about.get("id"))
         if file.path.exists() and not self._new.path.exists():
             new = _refuse_another(file, self._key, retired)
             self._move_head(retired, old, new)
@@ -291,7 +307,10 @@ def _refuse_another(file: LedgerFile, key: bytes | None, head: Head) -> LedgerSt
     finally:
         store.close()
     if problem:
-        raise LedgerError(f"{file.path.name!r} is not the ledger that was made: {problem}")
+        raise LedgerError(
+            f"{file.path.name!r} is not the ledger that was made: {problem}; give another name in "
+            "the same folder"
+        )
     return state
 
 

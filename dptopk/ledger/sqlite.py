@@ -244,14 +244,14 @@ def _close(connections: list[sqlite3.Connection], file: LedgerFile, pid: int) ->
 
     Args:
         connections: the connections, which are removed from the list.
-        file: their file.
+        file: their file; one that was opened without the log that it needs keeps its mark.
         pid: the process that opened them; another one, a child, must not touch them.
     """
     while connections and pid == os.getpid():
         connection = connections.pop()
         ahead = False
         with suppress(*ERRORS):
-            ahead = _pragma(connection, "journal_mode") == "wal"
+            ahead = _pragma(connection, "journal_mode") == "wal" and not file.without_log
             if ahead and _pragma(connection, "journal_mode=PERSIST") == "persist":
                 _pragma(connection, f"user_version={COMPLETE}")
         connection.close()

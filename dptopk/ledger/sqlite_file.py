@@ -51,11 +51,13 @@ class LedgerFile:
         path: the path of the file, with links followed.
         network: whether the caller vouches for the locks of a network file system.
         unfinished: whether it may be a migration that is not completed.
+        without_log: whether an operator accepts the file without the write-ahead log that it needs.
     """
 
     path: Path
     network: bool = False
     unfinished: bool = False
+    without_log: bool = False
 
     @classmethod
     def at(cls, path: str | Path, *, network: bool = False) -> LedgerFile:
@@ -202,16 +204,6 @@ class LedgerFile:
         except sqlite3.Error:
             return COMPLETE
 
-    def set_lacking(self, *, lacking: bool) -> None:
-        """Mark the file as one that needs a write-ahead log, or as one that is complete without."""
-        with closing(sqlite3.connect(self.path)) as connection:
-            if lacking:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute(f"PRAGMA user_version = {NEEDS_LOG}")
-            else:
-                connection.execute("PRAGMA journal_mode = DELETE")
-                connection.execute(f"PRAGMA user_version = {COMPLETE}")
-
     def set_mark(self, mark: int) -> None:
         """Write a mark into a file without a write-ahead log."""
         with closing(sqlite3.connect(self.path)) as connection:
@@ -231,7 +223,7 @@ class LedgerFile:
             LedgerError: when commits are missing, or a migration was not completed.
         """
         until = time.monotonic() + CLOSING_SECONDS
-        lacks_log = self.lacks_log()
+        lacks_log = self.lacks_log() and not self.without_log
         while lacks_log and time.monotonic() < until:
             # The last process to close the file may be about to mark it as complete.
             time.sleep(CLOSING_SECONDS / 50)

@@ -13,12 +13,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.ledger.journal import Journal
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.sqlite import SQLite
 from dptopk.ledger.sqlite_file import NEEDS_LOG, LedgerFile
@@ -305,3 +307,23 @@ def test_several_who_close_at_once_leave_one_complete_file(path):
     assert names(path) == {"ledger.db"}
     with Ledger(path) as ledger:
         assert ledger.verify()
+
+
+def test_a_lost_log_is_accepted_with_its_entry_or_not_at_all(path):
+    """Killed in between, the file would open as a complete one, with nothing recorded."""
+    killed(path)
+    Path(f"{path}-wal").unlink()
+    child = os.fork()
+    if child == 0:
+        Journal.accept_restore = lambda *_arguments, **_options: os._exit(0)
+        with suppress(BaseException):
+            Ledger.accept_restore(path, reason="r")
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(LedgerError, match="lacks what its log"):
+        Ledger(path)
+    Ledger.accept_restore(path, reason="r")
+    with Ledger(path) as ledger:
+        assert [entry.kind for entry in ledger.entries()][-1] == "restore"
+        ledger.charge("d", "ann", ONE)
+    assert names(path) == {"ledger.db"}

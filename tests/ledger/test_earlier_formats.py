@@ -4,6 +4,7 @@ written to before its format is known.
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -441,3 +442,43 @@ def test_a_file_system_without_links_is_refused_before_the_old_ledger_is_retired
     assert {file.name for file in tmp_path.iterdir()} == files
     with Ledger(tmp_path / "old.db", head_file=tmp_path / "old.json") as ledger:
         ledger.charge("d", "ann", ONE)
+
+
+def test_two_ledgers_that_are_migrated_to_one_name_both_go_on(tmp_path, monkeypatch):
+    """The second one was retired when the first took the name: it is completed under another."""
+    _two_with_heads(tmp_path)
+    _interrupted(tmp_path, monkeypatch)
+    third, new = tmp_path / "third.db", tmp_path / "new.db"
+    Ledger.migrate(third, new, head_file=tmp_path / "third.json")
+    with pytest.raises(LedgerError, match="give another name in the same folder"):
+        Ledger.migrate(tmp_path / "old.db", new, head_file=tmp_path / "old.json")
+    other = tmp_path / "other.db"
+    Ledger.migrate(tmp_path / "old.db", other, head_file=tmp_path / "old.json")
+    for path, head in ((new, "third.json"), (other, "old.json")):
+        with Ledger(path, head_file=tmp_path / head) as ledger:
+            ledger.charge("d", "ann", ONE)
+    assert not list(tmp_path.glob(".*unfinished*"))
+
+
+def test_a_catalog_that_is_a_link_to_another_disk_is_replaced_there(tmp_path, monkeypatch):
+    _two_with_heads(tmp_path)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "folder").mkdir()
+    kept = tmp_path / "disk/catalog.toml"
+    kept.write_text(f"ledger = {json.dumps(str(tmp_path / 'old.db'))}\n")
+    link = tmp_path / "folder/catalog.toml"
+    link.symlink_to(kept)
+    replace = Path.replace
+
+    def on_one_disk(self, target):
+        if self.parent.resolve() != Path(target).parent.resolve() and target == kept:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", on_one_disk)
+    arguments = ["ledger", "migrate", str(tmp_path / "old.db"), str(tmp_path / "new.db")]
+    arguments += ["--head-file", str(tmp_path / "old.json"), "--catalog", str(link)]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert link.is_symlink()
+    assert "new.db" in kept.read_text()

@@ -392,3 +392,43 @@ def test_a_store_that_is_opened_while_a_process_forks_hides_no_other(monkeypatch
 
     monkeypatch.setattr(log_store, "_stores", Growing())
     assert log_store._stores_in_use() == ["a store"]
+
+
+FORK_BESIDE_A_MIGRATION = """
+import os, sys, threading, time
+from dptopk.ledger import migrate
+from dptopk.ledger.ledger import Ledger
+
+journal, reached, go_on = migrate.Journal, threading.Event(), threading.Event()
+
+def waiting(store):  # the store of the new file was made, and nobody has locked it
+    reached.set()
+    go_on.wait(5)
+    return journal(store)
+
+migrate.Journal = waiting
+thread = threading.Thread(target=Ledger.migrate, args=(sys.argv[1], sys.argv[2]), daemon=True)
+thread.start()
+reached.wait(10)
+
+def fork():
+    if os.fork() == 0:
+        os._exit(0)
+
+forking = threading.Thread(target=fork, daemon=True)
+forking.start()
+time.sleep(0.3)  # the fork has taken what it can, and waits for the rest
+go_on.set()
+thread.join(20)
+forking.join(20)
+print(thread.is_alive(), forking.is_alive(), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_a_fork_waits_for_a_migration_of_its_process(path):
+    """Each held a lock that the other one waited for."""
+    command = [sys.executable, "-c", FORK_BESIDE_A_MIGRATION, path, path.with_name("new.db")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.split() == ["False", "False"]

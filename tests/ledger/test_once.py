@@ -63,3 +63,14 @@ def test_a_forged_answer_is_no_answer(tmp_path, ledger):
     raw.close()
     with pytest.raises(LedgerError, match="wrong hash"):
         ledger.answer(done)
+
+
+def test_a_key_of_one_segment_pays_for_no_other(tmp_path):
+    with Ledger(tmp_path / "segments.db") as ledger:
+        ledger.create_dataset("d", budget=Budget(1.0, 0.0), segments={"region": ["eu", "us"]})
+        options = {"version": "1", "once": "key"}
+        first = ledger.charge("d", "ann", CHARGE, segments=["eu"], **options)
+        assert ledger.charge("d", "ann", CHARGE, segments=["eu"], **options) == first
+        for segments in (["us"], ["eu", "us"], None):
+            with pytest.raises(InvalidParameter, match="once: this key was charged for other"):
+                ledger.charge("d", "ann", CHARGE, segments=segments, **options)

@@ -4,12 +4,15 @@ given.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import shutil
+import sqlite3
 import stat
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +21,8 @@ from dptopk.cli.commands import app
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger import log_store
-from dptopk.ledger.heads import HeadFile
+from dptopk.ledger.heads import Head, HeadFile, HeadTable
+from dptopk.ledger.journal import Journal
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.log_store import refuse_own_head
 
@@ -162,7 +166,7 @@ def test_moving_and_replacing_are_logged(path, head, tmp_path):
             "act": "move",
             "place": {"kind": "database", "name": "sqlite"},
             "reason": "a new disk",
-            "witnessed": 4,
+            "witnessed": 5,
         }
     (tmp_path / "heads.db").unlink()
     assert grants(path, head_file=other) == 0
@@ -394,3 +398,122 @@ def test_what_is_no_head_is_not_read_to_its_end(path, head, what):
         head.write_text(" " * 20_000 + "{}")
     with pytest.raises(InvalidParameter, match="not an exported head"):
         Ledger(path, head_file=head)
+
+
+@pytest.mark.parametrize("kind", ["file", "database"])
+@pytest.mark.parametrize("act", ["move", "replace"])
+def test_whoever_waited_with_the_former_place_is_refused(path, head, monkeypatch, act, kind):
+    """A head that was read before the lock was taken, or that comes back with its disk, would go
+    on beside the new one: a copy of the ledger that one of them confirms then lacks charges.
+    """
+    new = path.with_name("new.json")
+    if kind == "database":
+        with Ledger(path, head_file=head) as ledger:
+            head = f"sqlite:///{path.with_name('heads.db')}"
+            ledger.move_witness(head, reason="r")
+    with Ledger(path, head_file=head) as running, Ledger(path, head_file=head) as owner:
+        read = Journal._stored_head
+        moved = []
+
+        def moved_meanwhile(journal):
+            heads = read(journal)
+            if journal is running._journal and not moved:
+                moved.append(True)
+                if act == "move":
+                    owner.move_witness(new, reason="r")
+                else:
+                    Ledger.replace_witness(path, new, reason="r")
+            return heads
+
+        monkeypatch.setattr(Journal, "_stored_head", moved_meanwhile)
+        with pytest.raises(LedgerError, match=r"is an old copy|is missing"):
+            running.charge("d", "ann", ONE)
+        assert moved
+        with pytest.raises(LedgerError, match=r"is an old copy|is missing"):
+            running.charge("d", "ann", ONE)
+    assert grants(path, head_file=head) == 0
+    assert grants(path, head_file=new) == TOTAL - 1
+
+
+def test_a_head_is_moved_to_where_it_is(path, head):
+    with Ledger(path, head_file=head) as ledger:
+        ledger.move_witness(head.parent / "../disk/head.json", reason="r")
+        ledger.charge("d", "ann", ONE)
+
+
+@pytest.mark.parametrize("act", ["move", "attach", "replace"])
+def test_a_place_that_cannot_be_written_to_is_refused_before_it_is_recorded(
+    path, head, bare, tmp_path, act
+):
+    nowhere = tmp_path / "no folder/head.json"
+    with pytest.raises(LedgerError, match="could not be written"):
+        if act == "move":
+            with Ledger(path, head_file=head) as ledger:
+                ledger.move_witness(nowhere, reason="r")
+        elif act == "attach":
+            Ledger.attach_witness(bare, nowhere, reason="r")
+        else:
+            Ledger.replace_witness(path, nowhere, reason="r")
+    assert grants(path, head_file=head) == TOTAL - 1
+    assert grants(bare) == TOTAL - 1
+
+
+def test_who_only_reads_makes_no_table_for_a_head(path, tmp_path):
+    place = tmp_path / "heads.db"
+    for option in ({"read_only": True}, {"create": False}):
+        with pytest.raises(LedgerError, match="is missing"):
+            Ledger(path, head_file=f"sqlite:///{place}", **option)
+        assert not place.exists()
+    with closing(sqlite3.connect(place)) as made:
+        made.execute("CREATE TABLE other (a)")
+    with pytest.raises(LedgerError, match="is missing"):
+        Ledger(path, head_file=f"sqlite:///{place}")
+    with closing(sqlite3.connect(place)) as made:
+        assert made.execute("SELECT name FROM sqlite_master").fetchall() == [("other",)]
+
+
+def test_a_head_in_a_table_that_was_removed_is_not_put_back(path, tmp_path):
+    table = HeadTable(f"sqlite:///{tmp_path / 'heads.db'}")
+    assert table.swap(None, Head(1, "a"))
+    table.remove()
+    assert not table.swap(Head(1, "a"), Head(2, "b"))
+    assert table.read() is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders cannot be opened there")
+@pytest.mark.parametrize("failing", ["open", "fsync"])
+def test_a_folder_that_cannot_be_synced_is_no_reason_to_refuse(path, head, monkeypatch, failing):
+    """Some file systems, such as those of Windows servers, cannot; each charge was then lost."""
+    real_open, real_fsync = os.open, os.fsync
+
+    def opening(name, *arguments, **options):
+        if Path(name).is_dir() and failing == "open":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real_open(name, *arguments, **options)
+
+    def syncing(file):
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real_fsync(file)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(os, "fsync", syncing)
+    with Ledger(path, head_file=head) as ledger:
+        ledger.charge("d", "ann", ONE)
+        assert json.loads(head.read_text()) == ledger.head()
+
+
+def test_a_head_that_is_damaged_while_a_charge_is_committed_is_no_mistake_of_the_charge(
+    path, head, monkeypatch
+):
+    """The charge was written: ``InvalidParameter`` says that nothing was."""
+    swap = HeadFile.swap
+
+    def damaged(self, old, new):
+        self.path.write_text("{}")
+        return swap(self, old, new)
+
+    with Ledger(path, head_file=head) as ledger:
+        monkeypatch.setattr(HeadFile, "swap", damaged)
+        with pytest.raises(LedgerError, match="not an exported head"):
+            ledger.charge("d", "ann", ONE)
