@@ -96,7 +96,7 @@ class Way:
 
     @property
     def words(self) -> str:
-        """The way in words."""
+        """Return the way in words."""
         if self.counting is None:
             counted = ""
         else:
@@ -183,7 +183,7 @@ class _Phases:
 
     @property
     def pick(self) -> float:
-        """About the ε of one selection."""
+        """Return about the ε of one selection."""
         if self.way.find == "uncapped":
             return RANGE_OF_MU * self.mu / math.sqrt(self.k)
         return RANGE_OF_MU * self.mu * math.sqrt(self.way.selecting / self.k)
@@ -198,7 +198,7 @@ class _Phases:
         return (Phase("find", mechanism, mechanism.charge(self.under)),)
 
     def selected(self, epsilon: float) -> Phase:
-        """The k selections on all events."""
+        """Return the phase of the k selections on all events, each with this ε."""
         if self.way.find == "uncapped":
             find = UnknownGumbel(k=self.k, d_bar=self.way.floor, epsilon=epsilon, delta=self.delta)
             return Phase("find", find, find.charge(self.everything))
@@ -206,12 +206,16 @@ class _Phases:
         return Phase("select", select, select.charge(self.everything))
 
     def found_with_counts(self, size: float) -> Phase:
-        """The noisy capped counts, which find labels and are shown."""
+        """Return the phase of the noisy capped counts, which find labels and are shown; ``size`` is
+        μ for one count.
+        """
         find = SparseGaussian(sigma=ceil_digits(1 / size), delta=self.delta)
         return Phase("find", find, find.charge(self.under))
 
     def counted(self, size: float) -> Phase:
-        """The counts of what was selected, on all events."""
+        """Return the phase of the counts of what was selected, on all events; ``size`` is the μ or
+        ε of the noise.
+        """
         assert self.way.counting in COUNTING  # noqa: S101
         count = COUNTING[self.way.counting](size)
         return Phase("count", count, count.charge(self.everything))
@@ -225,7 +229,7 @@ def whole_mu(budget: Budget, find: Finder) -> float:
 
 
 def size_of_counts(way: Way, budget: Budget) -> float:
-    """About the μ, or ε, of the noise on the counts that a way leaves; at least 0.
+    """Return about the μ, or ε, of the noise on the counts that a way leaves; at least 0.
 
     Args:
         way: one that counts the labels again.
@@ -238,7 +242,7 @@ def size_of_counts(way: Way, budget: Budget) -> float:
 
 
 def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
-    """About the standard deviation of the noise on each of k counts; 0 where none are shown.
+    """Return about the standard deviation of the noise on each of k counts; 0 where none are shown.
 
     Args:
         way: which one.
@@ -261,7 +265,7 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
 
 @lru_cache(maxsize=128)
 def _beside(budget: Budget, mu: float, part: float) -> float:
-    """The ε of pure noise that the budget allows beside a Gaussian with this μ.
+    """Return the ε of pure noise that the budget allows beside a Gaussian with this μ.
 
     Randomised response has the losses ±x with the chances 1/(1 + e^∓x), so the profile of both is a
     mean of two values of the Gaussian's.
@@ -287,8 +291,8 @@ def _beside(budget: Budget, mu: float, part: float) -> float:
 def _filled(
     first: tuple[Phase, ...], last: Callable[[float], Phase], budget: Budget, size: float
 ) -> tuple[tuple[Phase, ...], Bound]:
-    """The first phases, and the last one of the largest size found that the budget allows; about
-    ``size``.
+    """Return the first phases with the last one at the largest size found that the budget allows,
+    and the composition of all. The search starts at ``size``.
     """
 
     def whole(size: float) -> Charge:

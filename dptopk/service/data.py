@@ -172,7 +172,7 @@ class _EventsReading:
 
     @property
     def engine(self) -> Engine | None:
-        """The engine that reads the events; None: the one that fits the file."""
+        """Return the engine that reads the events; None stands for the one that fits the file."""
         if self.spec.engine != "spark":
             return None
         from dptopk.datasets import Spark

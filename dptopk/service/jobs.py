@@ -195,7 +195,9 @@ class Jobs:
         return bool(self._tables.change(self._updating(where, values)))
 
     def _updating(self, where: sa.ColumnElement[bool], values: JobColumns) -> sa.Update:
-        """Return the statement of ``_update``."""
+        """Return the statement that writes values, and the time, to the jobs for which ``where``
+        holds.
+        """
         update = sa.update(Tables.jobs).where(where)
         return update.values(values | {"updated": self._clock()})
 

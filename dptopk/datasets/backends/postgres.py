@@ -45,8 +45,8 @@ def _mix(*columns: ir.Value) -> ir.IntegerValue:
 
 
 def _unhashed() -> ir.StringValue:
-    """The empty list of words, made when the query is planned: else DISTINCT hashes rows, which are
-    then sorted.
+    """Return an empty list of words that is made when the query is planned. With it DISTINCT sorts
+    rows; without it, it would hash them and sort them afterwards.
     """
     return builtin("tsvectorin", ("string",), "string")("")
 

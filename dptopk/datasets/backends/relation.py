@@ -205,9 +205,14 @@ def _is_column(node: exp.Expression) -> bool:
 
 
 def _compares(node: exp.Expression, numbers: set[str]) -> bool:
-    """Return whether one column is compared with constants, without a conversion of its values."""
+    """Return whether one column is compared with constants, without a conversion of its values that
+    can fail.
+
+    TRY_CAST gives NULL for a value that it cannot convert. Other columns must be numbers, or be
+    compared with texts alone, as DuckDB would convert texts to the type of a number.
+    """
     column, *constants = node.iter_expressions()
-    kinds = {_constant(each) for each in constants}
+    kinds = {_constant(constant) for constant in constants}
     if len(kinds) != 1 or "other" in kinds:
         return False
     if type(column).__name__ == "TryCast":
