@@ -18,7 +18,11 @@ class LRUCache(Generic[Value]):
     """
 
     def __init__(self, size: int) -> None:
-        """Start without results."""
+        """Store nothing yet.
+
+        Args:
+            size: how many results stay in memory, the oldest going first.
+        """
         self._size = size
         self._held: OrderedDict[Hashable, Value] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}

@@ -210,8 +210,12 @@ class Filter(Account):
     # What is accepted
 
     def quote(self, charge: Charge, stated: Budget | None = None) -> Record:
-        """Return the prices of the charge's costs, and its statement where it is added up; with the
-        division of δ that a first charge needs.
+        """Return the prices of the charge's costs, the statement about it if its ε is added to the
+        others', and the division of δ if it is the first charge.
+
+        Args:
+            charge: what is to be spent.
+            stated: the (ε, δ) that the question states for all of its charge together.
 
         Raises:
             BudgetExceeded: when it is not covered.

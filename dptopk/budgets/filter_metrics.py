@@ -154,11 +154,11 @@ class Metric(ABC):
         return Fraction(price)
 
     @abstractmethod
-    def price(self, rest: Charge) -> Price:
+    def price(self, charge: Charge) -> Price:
         """Return the price of one cost, a finite number, rounded up.
 
         Args:
-            rest: the cost without its failure mass, as a charge of one copy.
+            charge: the cost without its failure mass, as a charge of one copy.
 
         Raises:
             IncompatibleCosts: when the method has no price for it.
@@ -181,10 +181,10 @@ class Pure(Metric):
         if decimals:
             self.terms["decimals"] = True
 
-    def price(self, rest: Charge) -> float:
+    def price(self, charge: Charge) -> float:
         """Return the cost's ε."""
         try:
-            return sum_decimals(pure_epsilons(rest))
+            return sum_decimals(pure_epsilons(charge))
         except NotApplicable as reason:
             raise IncompatibleCosts(f"a budget with delta 0 takes pure DP only: {reason}") from None
 
@@ -209,13 +209,13 @@ class Zcdp(Metric):
             return Fraction(price)
         return decimal(price)
 
-    def price(self, rest: Charge) -> Price:
+    def price(self, charge: Charge) -> Price:
         """Return the cost's ξ + ρ, of the smallest ρ known: ξ + ρα <= (ξ + ρ)α for all α > 1.
 
         Where ρ is a rational function of the cost's parameters it is computed exactly, on the
         decimals that were declared.
         """
-        ((cost, _),) = rest
+        ((cost, _),) = charge
         exact = declared_rho(cost)
         if exact is not None:
             return _written(exact)
@@ -290,12 +290,12 @@ class Renyi(Metric):
             order = best_order(epsilon, log_inverse)
         return cls(order, _capacity(epsilon, log_inverse, order))
 
-    def price(self, rest: Charge) -> float:
+    def price(self, charge: Charge) -> float:
         """Return an upper bound on the cost's ln E[e^{λL}]."""
-        moment = float(log_mgf(rest)(np.array([self.order]))[0])
+        moment = float(log_mgf(charge)(np.array([self.order]))[0])
         value = moment * (1 + 4 * LOG_MGF_ERROR)
         if not math.isfinite(value):
-            raise IncompatibleCosts(f"no Rényi bound for {rest}")
+            raise IncompatibleCosts(f"no Rényi bound for {charge}")
         return value
 
 
@@ -354,11 +354,11 @@ class Ranges(Metric):
             (capacity,) = cut.args
             return cls(prices, capacity)
 
-    def price(self, rest: Charge) -> float:
+    def price(self, charge: Charge) -> float:
         """Return the least price of a declared cost that covers this one."""
         from dptopk.budgets.registered_costs import dominates
 
-        ((cost, _),) = rest
+        ((cost, _),) = charge
         for declared, price in self.prices.items():
             if dominates(declared, cost):
                 return float(price)
@@ -391,9 +391,9 @@ class Gaussian(Metric):
         """Return the metric for a total (ε, δ)."""
         return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
 
-    def price(self, rest: Charge) -> float:
+    def price(self, charge: Charge) -> float:
         """Return the smallest μ² known to cover the cost."""
-        ((cost, _),) = rest
+        ((cost, _),) = charge
         return covering_variance(cost)
 
 
@@ -443,11 +443,11 @@ class Variance(Metric):
         """Return the metric for a total (ε, δ)."""
         return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
 
-    def price(self, rest: Charge) -> float:
+    def price(self, charge: Charge) -> float:
         """Return what a cost takes at least: 2 ρ, or the μ² of the Gaussian that takes
         its place.
         """
-        ((cost, _),) = rest
+        ((cost, _),) = charge
         counted = _one_variance(cost)
         if counted.rho is not None:
             return 2 * counted.rho
@@ -573,11 +573,11 @@ class SmallCosts(Metric):
         }
         self.what = f"the variance of small costs, each at most {largest_rho:.4g}-zCDP"
 
-    def price(self, rest: Charge) -> float:
+    def price(self, charge: Charge) -> float:
         """Return the cheaper of 2 (1 + β) ρ, where the cost is small enough, and the μ² that covers
         it.
         """
-        ((cost, _),) = rest
+        ((cost, _),) = charge
         prices: list[float] = []
         rho = zcdp_constant(cost)
         if not isinstance(cost, GaussianDP) and rho <= self.small.largest_rho:

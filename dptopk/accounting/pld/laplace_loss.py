@@ -80,8 +80,12 @@ class Laplace(LossComponent):
         return False
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """Return the pair on cells of [-ε, ε]; of several copies the product on the lattice of the
-        cells, which is exact.
+        """Return one pair for all copies: [-ε, ε] is cut into cells, the mass of each cell goes to
+        its ends, which dominates the copies (``grid.side`` = 1), or to its middle, which they
+        dominate (-1), and the copies of that law are summed without a further loss.
+
+        Args:
+            grid: the grid on which the pair will be composed with others, and the side.
         """
         cells = max(int(LISTED / math.sqrt(self.count)), FEWEST)
         if grid.side > 0:

@@ -409,15 +409,17 @@ def _no_bound(x: float) -> float:  # noqa: ARG001 - the argument of ``splitting_
 def _decayed(
     law: LossDistribution, distance: Floats, rate: float, log_factor: float
 ) -> tuple[float, float]:
-    """Return Σ a e^{-r d} (1 - e^{-d}) over the distances d > 0, times a factor, and an upper bound
-    on what the error of the masses can add to it.
+    """Return Σ a e^{-r d} (1 - e^{-d}), where a are the masses of a law, before scaling, at
+    distances d > 0, times e^{K - f}; and an upper bound on the error in it that comes from the
+    masses.
 
     Args:
-        law: the masses a.
-        distance: d of each mass.
-        rate: r.
-        log_factor: the sum is multiplied by e^{K - log_factor}.
+        law: the tilted masses a with their ln-scale K.
+        distance: d of each mass; masses at d <= 0 are left out.
+        rate: r, at least 0.
+        log_factor: f.
     """
+    # e^-745 underflows to 0; the 1e-300 below covers what is left out.
     counted = (distance > 0) & (rate * distance < 745)
     d = distance[counted]
     unit = _exp(law.log_scale - log_factor + law.log_error)

@@ -677,7 +677,11 @@ def _counts_of_classes(charge: Charge) -> dict[MomentClass, int] | None:
 
 
 def moment_class(cost: Cost) -> MomentClass | None:
-    """Return the moment class of a ZCDP or CDP cost, None for other costs."""
+    """Return the moment class of a ZCDP or CDP cost, None for other costs.
+
+    A CDP(μ, τ) cost is τ²/2-zCDP and its mean loss is at most μ, which is the class of ρ = τ²/2 and
+    ξ = min(μ - ρ, 0). The factors 1 + 1e-15 cover the rounding of the products.
+    """
     if isinstance(cost, ZCDP):
         return MomentClass(cost.rho * (1 + 1e-15), cost.xi * (1 + 1e-15))
     if isinstance(cost, CDP):

@@ -301,8 +301,12 @@ class Evaluation:
         return best
 
     def _below_with_game(self, last: ConcentratedGame, value: float) -> float:
-        """Return what the strategy reaches that plays the concentrated costs last, by
-        their game.
+        """Return a lower bound on the δ or ε asked for: what the strategy attains that plays the
+        concentrated costs last, by their game.
+
+        Args:
+            last: the game of the concentrated costs.
+            value: the upper bound, near which the strategy is evaluated.
         """
         game = self.game
         played = strategy_before(

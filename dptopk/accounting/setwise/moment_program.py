@@ -281,11 +281,11 @@ class StepProgram:
 
 
 def _geometric(low: float, high: float, number: int) -> list[float]:
-    """Return ``number`` numbers of equal ratio, from ``low`` to ``high`` or twice ``low`` if that
-    is more.
+    """Return ``number`` orders, each the same multiple of the last: from ``low`` to ``high``, or to
+    twice ``low`` if that is larger.
     """
-    found: list[float] = np.geomspace(low, max(high, 2 * low), number).tolist()
-    return found
+    orders: list[float] = np.geomspace(low, max(high, 2 * low), number).tolist()
+    return orders
 
 
 def _peaks(values: Floats, above: float) -> NDArray[np.int64]:
