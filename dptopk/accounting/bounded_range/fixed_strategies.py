@@ -153,10 +153,18 @@ class OptimumCurve(Curve):
         return x
 
     def _below(self, upper: float, delta: float) -> float | None:
-        """Return an ε slightly below the root at which δ is provably larger; 0 when none is found
-        in time.
+        """Return an ε at which the optimal δ is provably larger than the one given, a relative
+        1e-11 to 1e-3 below an upper bound on the root; 0 when none is found in time.
+
+        Args:
+            upper: the upper bound on the root.
+            delta: the δ given.
         """
-        needed = math.log(delta) * (1 - 1e-15) + 1e-15 if delta > 0 else -math.inf
+        if delta > 0:
+            # ln δ, at most 0, with its rounding added.
+            needed = math.log(delta) * (1 - 1e-15) + 1e-15
+        else:
+            needed = -math.inf
         closest = 1e-11
         for gap in (closest, 1e-9, 1e-6, 1e-3):
             if gap > closest and late():

@@ -92,8 +92,8 @@ class CharacteristicFunction:
                 (masses[rows].ravel(), place.ravel(), ends), shape=(rows.size, points.size)
             )
             basis = self._roots[(points[:, None] % self._length) * self._active % self._length]
-            # Few of a row's places are the other rows'; a real matrix times a complex one is one
-            # times pairs of reals.
+            # The laws share few places: the sums over atoms are a sparse matrix times the powers of
+            # the roots of unity, each of which is taken as a pair of reals.
             factors = (weights @ basis.view(float)).view(complex)
             error = rows.size * (atoms + 16) * EPS
             self._factor(np.multiply.reduce(factors, axis=0), count, error)

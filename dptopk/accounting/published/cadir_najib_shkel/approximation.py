@@ -38,8 +38,8 @@ ROUNDING = 1e-11
 
 
 def from_below(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
-    """The largest of the tangents of slopes -e^ε_i, mirrored: f_{ε, δ(ε)} <= f. δ is rounded up by
-    1e-11.
+    """Return a trade-off function f_{ε, δ(ε)} <= f: the largest of its tangents of slopes -e^ε_i,
+    mirrored at the diagonal. The δ's are rounded up by a relative 1e-11.
 
     Args:
         f: a symmetric trade-off function.
@@ -51,8 +51,8 @@ def from_below(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
 
 
 def from_above(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
-    """The chords between the points at which f has the slopes -e^ε_i, mirrored: at least f, a lower
-    bound on δ.
+    """Return a trade-off function that is at least f, so that its δ is a lower bound: the chords
+    between the points at which f has the slopes -e^ε_i, mirrored at the diagonal.
 
     The points (0, f(0)) and, with ε = 0, the one on the diagonal are added.
 
@@ -85,8 +85,8 @@ def compose_f_dp(
     slopes: ArrayLike | None = None,
     rtol: float = 1e-4,
 ) -> tuple[Floats, Floats]:
-    """Lower and upper bounds on the δ of ``count`` f-DP mechanisms, from ``pieces`` chords and
-    tangents a half.
+    """Return lower and upper bounds on the δ of ``count`` f-DP mechanisms, from ``pieces`` chords
+    and tangents in each half of the graph.
 
     Args:
         f: a symmetric trade-off function, strictly convex.
@@ -126,7 +126,7 @@ def compose_f_dp(
 
 
 def best_tangents(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
-    """``from_below`` with the n slopes that leave the least area (numerically).
+    """Return the ``from_below`` of n slopes, those with (numerically) the least area to f.
 
     Every tangent touches f in the middle of its segment, between t = 0 and the diagonal.
 
@@ -136,6 +136,7 @@ def best_tangents(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
     """
 
     def residual(epsilons: Floats) -> Floats:
+        """Return by how much each touching point is off the middle of its segment, relatively."""
         deltas = f.delta(epsilons)
         slopes = np.exp(epsilons)
         crossings = -np.diff(deltas) / np.diff(slopes)  # of neighbouring tangents
@@ -147,7 +148,8 @@ def best_tangents(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
 
 
 def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
-    """``from_above`` with the n - 1 inner vertices that leave the least area (numerically).
+    """Return the ``from_above`` of n - 1 inner vertices, those with (numerically) the least area to
+    f.
 
     At each vertex f is parallel to the chord between its neighbours; the outer ones are t = 0 and
     the diagonal.
@@ -158,7 +160,9 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
     """
 
     def slope_errors(epsilons: Floats) -> Floats:
-        """By how much ln of the slope of the chord between a vertex's neighbours is off its ε."""
+        """Return by how much ln of the slope of the chord between the neighbours of each vertex is
+        off its ε.
+        """
         slopes = np.append(epsilons, 0.0)
         touching = f.touch(slopes)
         # The line of slope -e^ε through (t, f(t)) meets t = 0 at 1 - δ(ε).
@@ -175,8 +179,8 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
 
 
 def spread_out(f: TradeoffFunction, pieces: int) -> Floats:
-    """Slopes ε, falling, n of them at equal steps of the affine length ∫ f''^{1/3} dt:
-    asymptotically the least area.
+    """Return n slopes ε, falling, at equal steps of the affine length ∫ f''^{1/3} dt, which leave
+    the least area asymptotically.
 
     With t(ε) the touching point it is ∫ e^{ε/3} |t'(ε)|^{2/3} dε.
 
@@ -198,7 +202,7 @@ def spread_out(f: TradeoffFunction, pieces: int) -> Floats:
 
 
 def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
-    """``from_below`` with the two slopes of Proposition 1, literally.
+    """Return the ``from_below`` of the two slopes that Proposition 1 states, taken literally.
 
     In the graph turned by 45 degrees, u = (t - f(t))/√2, from z = -f(0)/√2 to 0, the tangents at
     (t* + z)/2 and t*/2 meet at t*. Its δ's are rounded up as those of ``from_below``.
@@ -209,6 +213,7 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
     from scipy.optimize import brentq
 
     def turned(epsilon: float) -> tuple[float, float]:
+        """Return the point of slope -e^ε in the turned graph: u and the height."""
         t = float(f.touch(epsilon))
         value = float(f(f.touch(epsilon)))
         return (t - value) / math.sqrt(2), (t + value) / math.sqrt(2)
@@ -219,11 +224,13 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
         top *= 1.5
 
     def slope_at(u: float) -> float:
+        """Return the ε of the slope -e^ε of f at u <= 0 in the turned graph."""
         if u < 0:
             return float(brentq(lambda epsilon: turned(epsilon)[0] - u, 0.0, top, xtol=1e-14))
         return 0.0
 
     def gap(meeting: float) -> float:
+        """Return the difference of the heights of both tangents where they ought to meet."""
         heights = []
         for u in ((meeting + z) / 2, meeting / 2):
             epsilon = slope_at(u)
@@ -237,8 +244,8 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
 def area_between(
     f: TradeoffFunction, approximation: PiecewiseLinear, points: int = 200_001
 ) -> float:
-    """∫ |f(t) - approximation(t)| dt over [0, 1], an estimate: the trapezoid rule, points crowded
-    at t = 0 and t = 1.
+    """Estimate ∫ |f(t) - approximation(t)| dt over [0, 1] by the trapezoid rule, with points
+    crowded at t = 0 and t = 1.
 
     Args:
         f: a trade-off function.
@@ -250,6 +257,11 @@ def area_between(
 
 
 def _slopes(epsilons: ArrayLike) -> Floats:
+    """Return the distinct ε's, falling.
+
+    Raises:
+        InvalidParameter: unless they are a one-dimensional array of finite numbers >= 0.
+    """
     slopes = np.unique(np.asarray(epsilons, dtype=float))[::-1]
     if slopes.ndim != 1 or not len(slopes) or not np.isfinite(slopes).all() or slopes[-1] < 0:
         raise InvalidParameter("epsilons must be a one-dimensional array of finite numbers >= 0")
@@ -257,19 +269,24 @@ def _slopes(epsilons: ArrayLike) -> Floats:
 
 
 def _solve(residual: Callable[[Floats], Floats], guess: Floats) -> Floats:
-    """A root of the optimality conditions with falling ε > 0; the guess where none is found (it is
-    sound as well).
+    """Return ε's > 0, falling, at which the optimality conditions hold, or the guess where no root
+    is found, which is sound as well.
+
+    Args:
+        residual: maps the ε's to what the conditions are off by.
+        guess: where the search starts.
     """
     from scipy.optimize import root
 
     def guarded(logs: Floats) -> Floats:
+        """Return the residuals of ε's with these ln-differences, 1000 where they are no numbers."""
         with np.errstate(all="ignore"):
             values = residual(np.cumsum(np.exp(logs))[::-1])
         return np.where(np.isfinite(values), values, 1e3)
 
     gaps = np.diff(guess[::-1], prepend=0.0)
-    found = root(guarded, np.log(gaps), method="hybr", options={"xtol": 1e-13})
-    epsilons = np.cumsum(np.exp(found.x))[::-1]
+    solution = root(guarded, np.log(gaps), method="hybr", options={"xtol": 1e-13})
+    epsilons = np.cumsum(np.exp(solution.x))[::-1]
     best = min((guess, epsilons), key=lambda some: float(np.abs(residual(some)).max()))
     if np.isfinite(best).all():
         return best

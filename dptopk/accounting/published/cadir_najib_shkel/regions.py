@@ -44,44 +44,51 @@ class PrivacyRegion:
     constraints: tuple[Pair, ...]
 
     def __post_init__(self) -> None:
+        """Store the constraints as a tuple, and refuse those outside their ranges."""
         validate.assign(self, constraints=tuple(self.constraints))
         mixture(self.constraints)
 
     @cached_property
     def worst(self) -> RandomizedResponseMixture:
-        """The worst-case pair, a mixture of randomised responses."""
+        """Return the worst-case pair of the region, a mixture of randomised responses."""
         return mixture(self.constraints)
 
     @property
     def active(self) -> tuple[Pair, ...]:
-        """The constraints that the others do not imply, by falling ε (Assumption 1)."""
+        """Return the constraints that the others do not imply, by falling ε (Assumption 1)."""
         return self.worst.active
 
     @cached_property
     def tradeoff(self) -> PiecewiseLinear:
-        """The lower boundary, max_i f_{ε_i, δ_i}."""
+        """Return the lower boundary of the region as a trade-off function, max_i f_{ε_i, δ_i}."""
         return PiecewiseLinear.from_mixture(self.worst)
 
     def delta(self, epsilon: ArrayLike) -> Floats:
-        """δ(ε) of everything in the region, ε >= 0, any shape."""
+        """Return the largest δ(ε) of a mechanism in the region, for every ε >= 0 of an array of any
+        shape.
+        """
         return self.tradeoff.delta(epsilon)
 
     def includes(self, other: PrivacyRegion, *, rtol: float = 1e-9) -> bool:
-        """Whether the other region is a subset: whether it satisfies each active constraint of this
-        one.
+        """Return whether the other region is a subset: whether it satisfies each active constraint
+        of this one.
+
+        Args:
+            other: the region that may be a subset.
+            rtol: relative excess of a δ that is taken for rounding.
         """
         epsilons, deltas = np.array(self.active).T
         return bool((other.delta(epsilons) <= deltas * (1 + rtol) + 1e-290).all())
 
     def intersect(self, *others: PrivacyRegion) -> PrivacyRegion:
-        """The intersection with other regions; only its active constraints are kept."""
+        """Return the intersection with other regions, with its active constraints only."""
         together = [pair for region in (self, *others) for pair in region.constraints]
         return PrivacyRegion(mixture(together).active)
 
 
 def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
-    """R_k(ε, δ): the region of ``count`` adaptive mechanisms with all (ε_i, δ_i) constraints each;
-    exact, any number.
+    """Return R_k(ε, δ), the region of ``count`` adaptive mechanisms that all satisfy each (ε_i,
+    δ_i); exact, for any number of constraints.
 
     Losses whose probability underflows (below 1e-310) are left out, so that δ may be 0 where it is
     below 1e-300.
@@ -107,8 +114,8 @@ def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion
 def heterogeneous_region(
     epsilon1: float, epsilon2: float, count1: int, count2: int
 ) -> PrivacyRegion:
-    """C_{x,y}: the region of ``count1`` ε1-DP and ``count2`` ε2-DP mechanisms together, at least
-    one in all; exact.
+    """Return C_{x,y}, the exact region of ``count1`` ε1-DP and ``count2`` ε2-DP mechanisms
+    together, at least one in all.
 
     One (ε, δ) for each non-negative slope ε = ε1 (x - 2a) + ε2 (y - 2b), equal slopes merged.
 
@@ -133,9 +140,15 @@ def heterogeneous_region(
 
 
 def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
-    """The trivial bound of Remark 1: each constraint composed on its own (KOV), then intersected.
+    """Return a region that holds the exact one, the trivial bound of Remark 1: each constraint is
+    composed on its own (KOV), and the regions are intersected.
 
-    It holds the exact region. Arguments as for ``composition_region``.
+    Args:
+        constraints: pairs (ε_i, δ_i) of each mechanism, ε_i >= 0, 0 <= δ_i < 1.
+        count: the number of mechanisms k >= 1.
+
+    Raises:
+        NotApplicable: when there are too many outcomes to list.
 
     Source: Cadir-Najib-Shkel 2026, Remark 1.
     """
@@ -144,7 +157,8 @@ def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
 
 
 def total_variation(epsilon: float, delta: float) -> float:
-    """The largest total variation distance under (ε, δ)-DP, η = δ + (1 - δ)(e^ε - 1)/(e^ε + 1).
+    """Return the largest total variation distance under (ε, δ)-DP, η = δ + (1 - δ)(e^ε - 1)/(e^ε +
+    1).
 
     Args:
         epsilon: ε >= 0.
@@ -158,8 +172,8 @@ def total_variation(epsilon: float, delta: float) -> float:
 
 
 def total_variation_region(first: Pair, second: Pair, count: int) -> PrivacyRegion:
-    """The bound from (ε1, δ1) together with the total variation that (ε2, δ2) implies, cut with
-    (ε2, δ2) on its own.
+    """Return a region that holds the exact one: that of (ε1, δ1) with the total variation that (ε2,
+    δ2) implies, intersected with that of (ε2, δ2) on its own.
 
     Args:
         first: (ε1, δ1) of each mechanism, ε1 >= 0, 0 <= δ1 < 1.
@@ -173,14 +187,18 @@ def total_variation_region(first: Pair, second: Pair, count: int) -> PrivacyRegi
 
 
 def _failure(worst: RandomizedResponseMixture, count: int) -> float:
-    """Probability that one of ``count`` draws has an infinite loss."""
+    """Return the probability that at least one of ``count`` draws has an infinite loss."""
     return -math.expm1(count * math.log1p(-worst.atom))
 
 
 def _region(law: LossLaw, failure: float = 0.0) -> PrivacyRegion:
-    """The region of a law of finite losses that fails altogether with probability ``failure``."""
+    """Return the region of a law of losses.
+
+    Args:
+        law: the law of the losses, given that they are finite.
+        failure: the probability of an infinite loss.
+    """
     epsilons, deltas = law.profile()
     constraints = zip(epsilons.tolist(), (failure + (1 - failure) * deltas).tolist(), strict=True)
-    return PrivacyRegion(
-        tuple(pair for pair in constraints if pair[1] < 1)
-    )  # δ rounded to 1 says nothing
+    # A δ that is rounded to 1 says nothing.
+    return PrivacyRegion(tuple((epsilon, delta) for epsilon, delta in constraints if delta < 1))

@@ -43,16 +43,20 @@ class TradeoffFunction:
     """A trade-off function on [0, 1]."""
 
     def __call__(self, type_1: ArrayLike) -> Floats:
-        """The least type II error at a type I error in [0, 1], any shape."""
+        """Return f, the least type II error, at every type I error of an array in [0, 1] of any
+        shape.
+        """
         raise NotImplementedError
 
     def delta(self, epsilon: ArrayLike) -> Floats:
-        """δ(ε) of the f-DP guarantee for every ε >= 0 of an array of any shape: 1 + f*(-e^ε)."""
+        """Return δ(ε) = 1 + f*(-e^ε) of an f-DP mechanism, for every ε >= 0 of an array of any
+        shape.
+        """
         raise NotImplementedError
 
     def touch(self, epsilon: ArrayLike) -> Floats:
-        """A type I error at which a line of slope -e^ε touches f from below, for every ε >= 0, any
-        shape.
+        """Return a type I error at which a line of slope -e^ε touches f from below, for every ε >=
+        0 of an array of any shape.
         """
         raise NotImplementedError
 
@@ -77,11 +81,16 @@ class PiecewiseLinear(TradeoffFunction):
 
     @classmethod
     def from_masses(cls, p: ArrayLike, q: ArrayLike) -> PiecewiseLinear:
-        """The trade-off function of two distributions on finitely many outcomes, in any order.
+        """Return the trade-off function of two distributions on finitely many outcomes, in any
+        order.
+
+        Args:
+            p: the probabilities of the outcomes under P.
+            q: the probabilities of the outcomes under Q.
 
         Raises:
             InvalidParameter: unless p and q are non-negative vectors of one length that each add up
-            to 1 (to 1e-9).
+                to 1 (to 1e-9).
         """
         widths = np.asarray(p, dtype=float)
         drops = np.asarray(q, dtype=float)
@@ -102,7 +111,7 @@ class PiecewiseLinear(TradeoffFunction):
 
     @classmethod
     def from_mixture(cls, worst: RandomizedResponseMixture) -> PiecewiseLinear:
-        """The trade-off function of a mixture of randomised responses."""
+        """Return the trade-off function of a mixture of randomised responses."""
         losses, p = worst.atoms()
         finite = np.isfinite(losses)
         q_finite = p[finite][::-1]  # symmetric: a loss l under P is as likely as -l under Q
@@ -114,20 +123,20 @@ class PiecewiseLinear(TradeoffFunction):
     def from_constraints(
         cls, constraints: Iterable[tuple[float, float]] | MultiDP
     ) -> PiecewiseLinear:
-        """The largest f below which every mechanism with all these (ε, δ) constraints stays: max_i
-        f_{ε_i, δ_i}.
+        """Return max_i f_{ε_i, δ_i}, the largest f such that every mechanism with all of these (ε,
+        δ) constraints is f-DP.
         """
         return cls.from_mixture(mixture(constraints))
 
     @property
     def losses(self) -> Floats:
-        """ln(p/q) of every segment, rising, -inf and inf at the ends where an error is impossible;
-        slopes are -e^-l.
+        """Return ln(p/q) of every segment, rising: its slope is -e^-loss. It is -inf at a jump at t
+        = 0 and inf at a flat end.
         """
         return _log_ratio(self.p, self.q)
 
     def vertices(self) -> tuple[Floats, Floats]:
-        """The vertices of the graph: type I errors from 0 to 1, and f there."""
+        """Return the vertices of the graph: type I errors, rising from 0 to 1, and f at them."""
         sloped = self.p > 0
         type_1 = np.minimum(np.append(0.0, np.cumsum(self.p[sloped])), 1.0)
         type_1[-1] = 1.0
@@ -135,11 +144,15 @@ class PiecewiseLinear(TradeoffFunction):
         return type_1, np.minimum(type_2, 1.0)
 
     def __call__(self, type_1: ArrayLike) -> Floats:
-        """Linear interpolation between the vertices."""
+        """Return f at every type I error of an array, by linear interpolation between the
+        vertices.
+        """
         return np.asarray(np.interp(np.asarray(type_1, dtype=float), *self.vertices()))
 
     def delta(self, epsilon: ArrayLike) -> Floats:
-        """Σ (q - e^ε p)_+ over the segments, without cancellation."""
+        """Return δ(ε) = Σ (q - e^ε p)_+ over the segments for every ε of an array, without
+        cancellation.
+        """
         x = np.asarray(epsilon, dtype=float)
         slopes = -self.losses  # ln(q/p), falling
         flat = x.ravel()
@@ -150,14 +163,16 @@ class PiecewiseLinear(TradeoffFunction):
         return np.minimum(np.array(sums), 1.0).reshape(x.shape)
 
     def touch(self, epsilon: ArrayLike) -> Floats:
-        """The vertex at which the segments become flatter than -e^ε."""
+        """Return the type I error of the vertex from which on the segments are flatter than -e^ε,
+        for every ε of an array.
+        """
         x = np.asarray(epsilon, dtype=float)
         steeper = np.searchsorted(self.losses[self.p > 0], -x)
         return np.asarray(self.vertices()[0][steeper])
 
     def constraints(self) -> tuple[tuple[float, float], ...]:
-        """The (ε, δ) statements, by falling ε, that a symmetric f is equivalent to: one for each
-        slope <= -1.
+        """Return the (ε, δ) statements, by falling ε, that a symmetric f is equivalent to: one for
+        each slope <= -1.
 
         Segments without width state nothing finite of their own: a jump at 0 shows in every δ.
         """
@@ -166,8 +181,8 @@ class PiecewiseLinear(TradeoffFunction):
         return tuple(zip(slopes.tolist(), self.delta(slopes).tolist(), strict=True))
 
     def inverse(self) -> PiecewiseLinear:
-        """The trade-off function of the test the other way round, f^-1; f is symmetric when it
-        equals its inverse.
+        """Return f^-1, the trade-off function of the test with P and Q exchanged; f is symmetric
+        when it equals its inverse.
         """
         return PiecewiseLinear.from_masses(self.q, self.p)
 
@@ -186,27 +201,32 @@ class GaussianTradeoff(TradeoffFunction):
     mu: float
 
     def __post_init__(self) -> None:
+        """Refuse a μ that is not above 0."""
         validate.positive(mu=self.mu)
 
     def __call__(self, type_1: ArrayLike) -> Floats:
-        """Φ(Φ^-1(1 - t) - μ)."""
+        """Return f(t) = Φ(Φ^-1(1 - t) - μ) at every type I error t of an array."""
         from scipy.special import ndtr, ndtri
 
         return np.asarray(ndtr(-ndtri(np.asarray(type_1, dtype=float)) - self.mu))
 
     def touch(self, epsilon: ArrayLike) -> Floats:
-        """Φ(-ε/μ - μ/2): the type I error of the likelihood ratio test with threshold e^ε."""
+        """Return Φ(-ε/μ - μ/2) for every ε of an array: the type I error of the likelihood ratio
+        test with threshold e^ε.
+        """
         from scipy.special import ndtr
 
         return np.asarray(ndtr(-np.asarray(epsilon, dtype=float) / self.mu - self.mu / 2))
 
     @property
     def fixed_point(self) -> float:
-        """The c with f(c) = c, where the graph meets its axis: Φ(-μ/2)."""
+        """Return Φ(-μ/2), the c with f(c) = c, where the graph meets the diagonal."""
         return float(self.touch(0.0))
 
     def delta(self, epsilon: ArrayLike) -> Floats:
-        """Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2); the difference is taken in logarithms."""
+        """Return δ(ε) = Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2) for every ε of an array; the difference
+        is taken in logarithms.
+        """
         from scipy.special import log_ndtr
 
         x = np.asarray(epsilon, dtype=float)
@@ -216,14 +236,15 @@ class GaussianTradeoff(TradeoffFunction):
 
 
 def _log_ratio(p: Floats, q: Floats) -> Floats:
+    """Return ln(p/q) of each outcome; inf or -inf where one of the two is 0."""
     with np.errstate(divide="ignore"):
         logs: Floats = np.log(p) - np.log(q)
     return logs
 
 
 def mix(functions: Sequence[PiecewiseLinear], weights: Sequence[float]) -> PiecewiseLinear:
-    """The trade-off function of the mixture that picks test i with probability ``weights[i]``;
-    exact to rounding.
+    """Return the trade-off function of the mixture that picks test i with probability
+    ``weights[i]``; exact to rounding.
 
     Args:
         functions: the trade-off functions f_i.
