@@ -289,10 +289,18 @@ def _first_and_all(
 
     events = _counting(events)
     each = _user_columns(events, within)
-    drawn = _lots(source, events, bounds)
-    pairs = events.select(*each, "item", **drawn)
-    if not source.distinct:
-        pairs = pairs.distinct()
+    if events.user.type().is_integer():  # lots are made of the pairs, which are narrower
+        pairs = events.select(*each, "item")
+        if not source.distinct:
+            pairs = pairs.distinct()
+        numbered = pairs.mutate(user=pairs[each[-1]].cast(events.user.type()))
+        drawn = _lots(source, numbered, bounds)
+        pairs = numbered.select(*each, "item", **drawn)
+    else:
+        drawn = _lots(source, events, bounds)
+        pairs = events.select(*each, "item", **drawn)
+        if not source.distinct:
+            pairs = pairs.distinct()
     order = {"group_by": each, "order_by": [*drawn, "item"]}
     return pairs.mutate(
         place=ibis.row_number().over(**order),
@@ -417,9 +425,8 @@ def label_counts(
             if names is not None:
                 total = _cut(total, top, within, ties=True).join(names, "item")
                 total = total.select(*within, *sums, item=total["name"])
-            narrow = {name: total[name].cast("int32") for name in sums if name in PROFILE}
-            rows = _cut(total.mutate(**narrow), top, within).select(*keys, *sums)
-            columns = _answer_of(source, partial(source.columns, rows))
+            rows = _cut(_in_32_bits(total, sums), top, within).select(*keys, *sums)
+            columns = answer_of(source, partial(source.columns, rows))
             break
         except MemoryFull:
             if source.passes is not None or parts >= MOST_PARTS:
@@ -428,6 +435,17 @@ def label_counts(
     if progress is not None and parts == 1:
         progress(1, 1)
     return columns
+
+
+def _in_32_bits(total: ir.Table, sums: Mapping[str, str]) -> ir.Table:
+    """Return the sums with numbers of users as small integers."""
+    narrow = {name: total[name].cast("int32") for name in sums if name in PROFILE}
+    return total.mutate(**narrow)
+
+
+def counts_by_label(rows: ir.Table, sums: Mapping[str, str]) -> ir.Table:
+    """Return the columns item and ``sums`` of what each user adds to each label, as one query."""
+    return _in_32_bits(_summed(rows, ["item"], sums), sums)
 
 
 def _paired(
@@ -536,16 +554,19 @@ def codes(
         ordered: whether the rows are ordered by their text.
 
     Returns:
-        A table with the columns item (the code) and name (the text).
+        A table with the columns item (the code) and name (the text) or, if it is ordered, place
+        (the number of the row).
     """
     if source.keep is None or events[role].type().is_integer():
         return None
     texts = events.select(name=events[role]).distinct()
-    if ordered:
-        texts = texts.order_by("name")
     names = texts.mutate(item=code(source, texts["name"]))
     try:
-        if role == "item":
+        if ordered:  # codes are made again rather than sorted
+            stored = engine_table(source, NAMES, texts.order_by("name"))
+            place = stored.rowid().cast("int32")
+            names = stored.select(item=code(source, stored["name"]), place=place)
+        elif role == "item":
             names = engine_table(source, NAMES, names)
         aggregates = names.agg(names=names.count(), codes=names.item.nunique())
         (numbers,) = run_query(source, aggregates).to_pylist()
@@ -560,7 +581,7 @@ def run_query(source: OpenTable, expression: ir.Table) -> pa.Table:
     """Return the rows of an expression; an error of the engine becomes one that does not quote the
     data.
     """
-    return _answer_of(source, partial(source.run, expression))
+    return answer_of(source, partial(source.run, expression))
 
 
 def engine_table(source: OpenTable, name: str, expression: ir.Table) -> ir.Table:
@@ -571,10 +592,10 @@ def engine_table(source: OpenTable, name: str, expression: ir.Table) -> ir.Table
 
     if source.keep is None:
         return ibis.memtable(run_query(source, expression))
-    return _answer_of(source, partial(source.keep, name, expression))
+    return answer_of(source, partial(source.keep, name, expression))
 
 
-def _answer_of(source: OpenTable, action: Callable[[], Result]) -> Result:
+def answer_of(source: OpenTable, action: Callable[[], Result]) -> Result:
     """Return the result of a call to the engine; its errors become ones that do not quote
     the data.
     """

@@ -6,18 +6,21 @@ Python reads the counts in this order, and draws noise row after row as if it ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptopk.datasets.backends.base import Array, MemoryFull, OpenTable
+from dptopk.datasets.backends.base import Array, HeldCounts, MemoryFull, OpenTable
 from dptopk.datasets.bounding import (
     NAMES,
     PROFILE,
     Bounds,
+    answer_of,
     code,
     codes,
+    counts_by_label,
     counts_with_and_without_cap,
     engine_table,
     persons,
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 # only then the texts take more time than the counts.
 SAMPLE = 2**15
 MANY = 1 / 8
+# At most this many labels are read with their counts if the engine holds both.
+FEW = 2**16
 _COUNTS = "dptopk_counts"
 _ROWS = "dptopk_ranked"
 NO_CELL = -1  # the value of ``cell`` in the row of a label
@@ -46,10 +51,11 @@ def unread_counts(
     *,
     weights: bool,
     sums: Mapping[str, str],
-) -> tuple[dict[str, Array], StoredLabels] | None:
+) -> tuple[dict[str, Array], StoredLabels | None] | None:
     """Return the sums of ``label_counts`` in the order of a histogram, and the unread labels.
 
-    It is None if there are few labels, or if the engine cannot store them; the counts are then read
+    Instead of the labels there is None if few of them were read with the sums, in any order. All
+    is None if there are few labels, or if the engine cannot store them; the counts are then read
     in another way and are the same. Of a column of PROFILE for users (``above_``) only the sum has
     a meaning.
 
@@ -61,6 +67,14 @@ def unread_counts(
         sums: name of a sum -> column, as for ``label_counts``.
     """
     kind = events.item.type()
+    if source.count is not None and (kind.is_binary() or kind.is_int64()):
+        together = source.together(events)
+        profile = PROFILE.keys() <= sums.keys()
+        rows = counts_with_and_without_cap(
+            source, together, bounds, weights=weights, profile=profile
+        )
+        count = partial(source.count, counts_by_label(rows, sums))
+        return _held(partial(answer_of, source, count), sums)
     if source.store is None or source.passes is not None:
         return None
     if not (kind.is_string() or kind.is_int64()):
@@ -71,6 +85,22 @@ def unread_counts(
     except MemoryFull:  # a part of the users may still fit
         source.store(_ROWS, drop=(_ROWS, _COUNTS, NAMES)).forget()
     return None
+
+
+def _held(
+    count: Callable[[], HeldCounts | None], sums: Mapping[str, str]
+) -> tuple[dict[str, Array], StoredLabels | None] | None:
+    """Return the result of ``unread_counts`` of an engine that holds what one query has counted."""
+    held = count()
+    if held is None:
+        return None
+    if len(held) <= FEW:
+        return held.columns(), None
+    user_sums = [name for name in sums if name.startswith("above_")]
+    totals = held.totals(user_sums) if user_sums else {}
+    label_sums = [name for name in sums if name not in user_sums]
+    counts, unread = held.in_order(label_sums).columns(label_sums)
+    return counts | totals, unread
 
 
 def _are_many(source: OpenTable, events: ir.Table) -> bool:
@@ -95,20 +125,23 @@ def _counted(
     coded = events if is_uncoded else events.mutate(item=code(source, events.item))
     rows = counts_with_and_without_cap(source, coded, bounds, weights=weights, profile=False)
     profile = PROFILE.keys() <= sums.keys()
+    assert source.store is not None  # noqa: S101
+    stored = source.store(_ROWS, names=None if is_uncoded else NAMES, drop=(_COUNTS,))
     counted = engine_table(source, _COUNTS, _by_label(rows, profile=profile))
+    answer_of(source, stored.compress)
     labels = counted.filter(counted.cell == NO_CELL).drop("cell")
     if not is_uncoded:  # after the counts, which need the memory
         names = codes(source, events, "item", ordered=True)
         if names is None:
             return None
-        placed = names.select("item", place=names.rowid().cast("int32"))
-        labels = labels.join(placed, "item").drop("item").rename(item="place")
+        answer_of(source, stored.compress)
+        labels = labels.join(names, "item").drop("item").rename(item="place")
     ordered = labels.order_by(labels["count"].desc(), labels.item.asc())
     engine_table(source, _ROWS, ordered)
     users = _users(source, counted) if profile else {}
-    assert source.store is not None  # noqa: S101
-    sum_names = [name for name in labels.columns if name != "item"]
-    stored = source.store(_ROWS, names=None if is_uncoded else NAMES, drop=(_COUNTS,))
+    answer_of(source, stored.forget)
+    answer_of(source, stored.compress)
+    sum_names = [name for name in sums if not name.startswith("above_")]
     counts, unread = stored.columns(sum_names)
     return counts | users, unread
 
@@ -126,20 +159,35 @@ def _by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
     if not profile:
         sums = rows.group_by("item").agg(count=rows["value"].sum(), capped=rows.capped.sum())
         return sums.mutate(cell=ibis.literal(NO_CELL, "int16"))
-    placed = rows.select("item", "capped", place=rows.place.cast("int32"))
+    placed = _doubled(rows)
     narrow = {f"under_{cap}": placed.count(where=placed.place < cap) for cap in NARROW}
-    labels = placed.group_by("item").agg(
+    labels = placed.group_by("item", "cell").agg(
         count=placed.count(), capped=placed.capped.sum().cast("int64"), **narrow
     )
-    labels = labels.mutate(cell=ibis.literal(NO_CELL, "int16"))
-    in_32_bits = {name: labels[name].cast("int32") for name in narrow}
-    labels = labels.mutate(**in_32_bits)
-    in_cells = placed.filter(placed.place.isin(CELLS))
-    cell = in_cells.place.cast("int16")
-    users = in_cells.group_by(cell=cell).agg(count=in_cells.count())
-    zeros = {name: ibis.literal(0, labels[name].type()) for name in ("capped", *narrow)}
-    users = users.mutate(item=ibis.null(labels.item.type()), **zeros)
-    return ibis.union(labels, users.select(labels.columns))
+    return labels.mutate(**{name: labels[name].cast("int32") for name in narrow})
+
+
+def _doubled(rows: ir.Table) -> ir.Table:
+    """Return the ranked rows in small integers, with NO_CELL in a column ``cell``, and those of a
+    place in CELLS once more, with this cell and without their label.
+
+    A second query of the same rows would need all of them in memory or on disk.
+    """
+    import ibis
+
+    label = ibis.literal(NO_CELL, "int16")
+    # The engine may cast places that are in no cell too.
+    place = ibis.least(rows.place, CELLS[-1]).cast("int16")
+    both = ibis.array([label, place])
+    cells = ibis.ifelse(rows.place.isin(CELLS), both, ibis.array([label]))
+    placed = rows.select(
+        "item",
+        capped=rows.capped.cast("int16"),  # a weight, at most WEIGHT
+        place=rows.place.cast("int32"),
+        cell=cells.unnest(),
+    )
+    no_label = ibis.null(placed.item.type())
+    return placed.mutate(item=ibis.ifelse(placed.cell == NO_CELL, placed.item, no_label))
 
 
 def _users(source: OpenTable, counted: ir.Table) -> dict[str, Array]:

@@ -64,7 +64,7 @@ class StoredLabels:
         return StoredLabels(self.size, self.dtype, self._read, self._find, rows=rows)
 
     def __array__(self, dtype: np.dtype[Any] | None = None, copy: bool | None = None) -> Array:
-        labels = self._read(self.rows)
+        labels = np.empty(0, self.dtype) if len(self) == 0 else self._read(self.rows)
         return labels if dtype is None else labels.astype(dtype)
 
     def __reduce__(self) -> tuple[Callable[[Array], Array], tuple[Array]]:

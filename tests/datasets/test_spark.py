@@ -8,24 +8,33 @@ import datetime as dt
 import logging
 import shutil
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from dptopk import InvalidParameter
+from dptopk import Budget, InvalidParameter, Session
 
 if shutil.which("java") is None:
     pytest.skip("Spark needs Java, and there is no java on the PATH", allow_module_level=True)
 pytest.importorskip("pyspark", reason="Spark tests need the extra spark")
 ibis = pytest.importorskip("ibis")
 
-from dptopk.datasets import DuckDB, Spark, event_counts, events_histogram, segment_histograms  # noqa: E402
-from dptopk.datasets.backends import spark  # noqa: E402
+from dptopk.datasets import (  # noqa: E402
+    DuckDB,
+    Spark,
+    event_counts,
+    events_histogram,
+    segment_histograms,
+    unread_labels,
+)
+from dptopk.datasets.backends import spark, spark_rows  # noqa: E402
 from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
 from dptopk.datasets.warehouse import events_statement  # noqa: E402
+from dptopk.histogram.stored_labels import StoredLabels  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -363,3 +372,73 @@ def test_the_statement_of_a_warehouse_counts_as_here(session):
     assert sorted(rows(found)) == sorted(rows(same))
     assert sorted(rows(found.under_cap)) == sorted(rows(same.under_cap))
     assert found.profile.counts.tolist() == same.profile.counts.tolist()
+
+
+@contextmanager
+def set_in(session, settings):
+    before = {name: session.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            session.conf.set(name, value)
+
+
+@pytest.fixture(scope="module")
+def many(session):
+    """A frame of events of texts and integers with many labels, in four partitions."""
+    rng = np.random.default_rng(5)
+    numbers = rng.integers(-150, 150, 900)
+    odd = {4: "", 7: "a\0b", 8: "a\0a", 9: "é", 10: "Z"}
+    texts = [odd.get(number, f"i{number}") for number in numbers]
+    events = pd.DataFrame({"u": rng.integers(0, 120, 900), "text": texts, "number": numbers})
+    return session.createDataFrame(events).repartition(4)
+
+
+@pytest.mark.parametrize(
+    ("item", "options"),
+    [("text", {"weights": True, "profile": True}), ("number", {"per_label_cap": 2})],
+)
+def test_labels_that_stay_in_spark_are_those_that_are_read(many, item, options, monkeypatch):
+    asked = {"user": "u", "item": item, "labels_per_user": 3, "key": "k", **options}
+    read = event_counts(many, **asked)
+    monkeypatch.setattr(unread_labels, "FEW", 16)
+    monkeypatch.setattr(spark_rows, "BATCH", 100)
+    parted = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
+    with set_in(many.sparkSession, {**parted, "spark.sql.shuffle.partitions": "5"}):
+        unread = event_counts(many, **asked)
+    assert isinstance(unread.unread_labels, StoredLabels)
+    assert not isinstance(read.unread_labels, StoredLabels)
+    pairs = [(unread, read), (unread.under_cap, read.under_cap)]
+    pairs += [(unread.under(cap), read.under(cap)) for cap in read.narrow]
+    for one, other in pairs:
+        assert one.counts.tolist() == other.counts.tolist()
+        assert one.labels.tolist() == other.labels.tolist()
+    chosen = np.array([7, 2, 250])
+    names = read.labels[chosen].tolist()
+    assert unread.unread_labels[chosen].tolist() == names
+    others = [*names, "none", 2**70, "\ud800", None, 1.0]
+    assert unread.positions(others).tolist() == read.positions(others).tolist()
+    if read.profile is not None:
+        assert unread.profile.counts.tolist() == read.profile.counts.tolist()
+
+
+def test_a_seeded_answer_of_labels_that_stay_in_spark_reads_only_what_it_shows(many, monkeypatch):
+    asked = {"user": "u", "item": "text", "budget": Budget(epsilon=8.0, delta=1e-3)}
+    found, reads = [], []
+    labels = spark_rows.SparkRows.labels
+
+    def counted(self, rows):
+        reads.append(rows)
+        return labels(self, rows)
+
+    monkeypatch.setattr(spark_rows.SparkRows, "labels", counted)
+    for few in (1000, 16):
+        monkeypatch.setattr(unread_labels, "FEW", few)
+        session = Session.from_events(many, **asked, rng=np.random.default_rng(1))
+        found.append(session.top_k(5).to_dict())
+    assert found[0] == found[1]
+    assert reads
+    assert not any(rows is None for rows in reads)

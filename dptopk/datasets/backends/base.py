@@ -120,17 +120,45 @@ class RowStream(Protocol):
         ...
 
 
-class UnreadRows(Protocol):
-    """The rows of tables of the engine's, whose labels are read when they are asked for."""
+class HeldCounts(Protocol):
+    """Counts by label that the engine holds, computed once."""
 
-    def forget(self) -> None:
-        """Drop the tables that are not needed any more."""
+    def __len__(self) -> int:
+        """The number of labels."""
         ...
+
+    def columns(self) -> dict[str, Array]:
+        """All labels (``item``) and their counts, in any order."""
+        ...
+
+    def totals(self, names: Sequence[str]) -> dict[str, Array]:
+        """The sums of columns over all labels, each of shape (1,)."""
+        ...
+
+    def in_order(self, names: Sequence[str]) -> UnreadColumns:
+        """The labels and these counts in the order of a histogram."""
+        ...
+
+
+class UnreadColumns(Protocol):
+    """Counts in the order of a histogram, whose labels are read when they are asked for."""
 
     def columns(self, sums: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
         """Return the columns ``sums`` as arrays, and the labels, which are read later; shape
         (rows,) each.
         """
+        ...
+
+
+class UnreadRows(UnreadColumns, Protocol):
+    """The rows of tables of the engine's."""
+
+    def compress(self) -> None:
+        """Let the engine hold its tables in less memory."""
+        ...
+
+    def forget(self) -> None:
+        """Drop the tables that are not needed any more."""
         ...
 
 
@@ -156,6 +184,9 @@ class OpenTable:
             one statement.
         store: takes the names of tables that ``keep`` made, returns their rows, whose labels stay
             there until they are shown; None where labels are read with the counts.
+        count: takes an expression of counts by label, runs it once, and returns what the engine
+            then holds, of which few or all rows can be read; it may return None, as where it is
+            None.
         together: takes an expression with a column ``user``, returns it with each user's rows in
             one place, where that saves the engine later shuffles.
     """
@@ -171,6 +202,7 @@ class OpenTable:
     stream: RowStream | None = None
     distinct: bool = False
     store: Callable[..., UnreadRows] | None = None
+    count: Callable[[ir.Table], HeldCounts | None] | None = None
 
     def __enter__(self) -> OpenTable:
         return self

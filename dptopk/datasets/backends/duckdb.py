@@ -32,7 +32,7 @@ from dptopk.datasets.backends.files import (
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.datasets.backends.readable import ReadableFiles
 from dptopk.datasets.backends.spill import Spill
-from dptopk.datasets.backends.stored_rows import Holder, StoredRows
+from dptopk.datasets.backends.stored_rows import KEPT, TABLES, Holder, StoredRows
 from dptopk.datasets.backends.total import GROWING
 from dptopk.datasets.text_files import LONGEST_LINE
 from dptopk.errors import InvalidParameter
@@ -80,9 +80,9 @@ def _mix(*columns: ir.Value) -> ir.IntegerValue:
 
 
 def _keep(connection: DuckDBConnection, name: str, expression: ir.Table) -> ir.Table:
-    """Store the rows of an expression in a temporary table, and return that table."""
-    connection.con.execute(f"DROP TABLE IF EXISTS temp.{name}").fetchall()
-    return connection.create_table(name, expression, temp=True)
+    """Store the rows of an expression in a table of the connection's own, and return that table."""
+    connection.con.execute(f"DROP TABLE IF EXISTS {TABLES}.{name}").fetchall()
+    return connection.create_table(name, expression, database=TABLES)
 
 
 def _stream(
@@ -191,12 +191,14 @@ class DuckDB:
             "temp_directory": None if folder is None else str(folder),
         }
         settings = {name: value for name, value in wanted.items() if value is not None}
-        return without_data(
+        connection: DuckDBConnection = without_data(
             "engine",
             "DuckDB refused its settings",
             lambda: ibis.duckdb.connect(**settings),
             full=_full,
         )
+        connection.con.execute(f"ATTACH ':memory:' AS {KEPT} (COMPRESS)").fetchall()
+        return connection
 
     def open(
         self, table: EventTable, *, columns: Sequence[str] | None, table_name: str | None

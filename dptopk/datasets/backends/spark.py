@@ -20,6 +20,7 @@ from dptopk.datasets.backends.files import (
     well_formed,
 )
 from dptopk.datasets.backends.frames import library
+from dptopk.datasets.backends.spark_rows import SparkCounts
 from dptopk.datasets.backends.total import attempted, by_name, divided, is_extraction, rounded
 from dptopk.errors import InvalidParameter
 
@@ -122,6 +123,7 @@ class Spark:
         session = self._session(frame)
         connection = ibis.pyspark.connect(session)
         run: Callable[[ir.Table], pa.Table] = partial(_rows, session, connection)
+        count: Callable[[ir.Table], SparkCounts | None] = partial(_counts, session, connection)
         if frame is None:
             files = located(table)
             if files.kind not in _FILES:
@@ -134,9 +136,10 @@ class Spark:
                 )
             frame = opened(files.kind, lambda: _FILES[files.kind](session, files))
             run = files.steady(run)
+            count = files.steady(count)
         views = _Views(session, connection)
         found = without_data("table", "Spark could not open it", partial(views.of, frame))
-        return OpenTable(found, run, SPARK, close=views.drop, together=views.together)
+        return OpenTable(found, run, SPARK, close=views.drop, together=views.together, count=count)
 
     def _session(self, frame: SparkFrame | None) -> SparkSession:
         """Return the session of a frame, in which alone its views are found; without a frame the
@@ -164,6 +167,16 @@ def _rows(session: SparkSession, connection: SparkConnection, expression: ir.Tab
     if not hasattr(frame, "toArrow"):
         return connection.to_pyarrow(expression)
     return frame.toArrow()
+
+
+def _counts(
+    session: SparkSession, connection: SparkConnection, expression: ir.Table
+) -> SparkCounts | None:
+    """Counts by label in Spark's executors; None before Spark 4.0, which hands on no Arrow data."""
+    frame = session.sql(connection.compile(expression))
+    if not hasattr(frame, "toArrow"):
+        return None
+    return SparkCounts.of(frame)
 
 
 class _Views:

@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 # Memory that is left to DuckDB for a table of labels where its memory is limited; the rest of the
 # table is on disk.
 LEFT = 64
+# Freed memory from which on DuckDB's allocator gives it back.
+FREED = "16MiB"
 _SIZE = re.compile(r"([0-9.]+) (bytes|[KMGT]iB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _WANTED = "dptopk_wanted"
+# The connection's database of tables of our own, which a checkpoint compresses, and its schema.
+KEPT = "dptopk_kept"
+TABLES = f"{KEPT}.main"
 
 
 class Holder:
@@ -76,9 +81,9 @@ class StoredRows:
         connection: an Ibis connection to DuckDB.
         holder: of the connection; labels that are not read yet keep it open.
         memory_limit: of DuckDB, such as "4GB"; None: its own.
-        table: the temporary table; its column ``item`` has the labels, or the rows of their names.
-        names: the temporary table of names in that case, with a column ``name``.
-        drop: further temporary tables, which are not needed any more.
+        table: the table; its column ``item`` has the labels, or the rows of their names.
+        names: the table of names in that case, with a column ``name``.
+        drop: further tables, which are not needed any more.
     """
 
     connection: DuckDBConnection
@@ -92,7 +97,11 @@ class StoredRows:
     def forget(self) -> None:
         """Drop the tables that are not needed any more."""
         for name in self.drop:
-            self.connection.con.execute(f"DROP TABLE IF EXISTS temp.{name}").fetchall()
+            self.connection.con.execute(f"DROP TABLE IF EXISTS {TABLES}.{name}").fetchall()
+
+    def compress(self) -> None:
+        """Compress what all tables of the connection's own hold."""
+        self.connection.con.execute(f"CHECKPOINT {KEPT}").fetchall()
 
     def columns(self, sums: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
         """Return the values of the columns ``sums``, and labels that are read when they are asked
@@ -101,10 +110,8 @@ class StoredRows:
         Returns:
             Both of shape (rows,). The labels keep the connection open as long as they live.
         """
-        # Python is about to need the memory that DuckDB has.
-        self.forget()
         listed = ", ".join(sums)
-        counts = f"SELECT {listed} FROM temp.{self.table}"  # noqa: S608
+        counts = f"SELECT {listed} FROM {TABLES}.{self.table}"  # noqa: S608
         with self._spared():
             columns = self._rows(counts)
         kind = self.connection.con.sql(f"SELECT item FROM {self._labelled} LIMIT 0")  # noqa: S608
@@ -123,8 +130,8 @@ class StoredRows:
         statement.
         """
         if self.names is None:
-            return f"(SELECT rowid AS row, item FROM temp.{self.table})"  # noqa: S608
-        named = f"temp.{self.table} AS ranked JOIN temp.{self.names} AS named"
+            return f"(SELECT rowid AS row, item FROM {TABLES}.{self.table})"  # noqa: S608
+        named = f"{TABLES}.{self.table} AS ranked JOIN {TABLES}.{self.names} AS named"
         return (
             f"(SELECT ranked.rowid AS row, named.name AS item FROM {named} "  # noqa: S608
             "ON ranked.item = named.rowid)"
@@ -174,7 +181,7 @@ class StoredRows:
     @contextmanager
     def _spared(self) -> Iterator[None]:
         """Move the table to disk meanwhile, where memory was limited, as Python takes memory for
-        the counts.
+        the counts; what DuckDB frees goes back to the system at once.
 
         The limit comes back afterwards: labels that are shown are read by joins, which need it.
         """
@@ -186,6 +193,8 @@ class StoredRows:
         found = _SIZE.fullmatch(now)
         if found and float(found[1]) * _UNITS[found[2]] > LEFT * _UNITS["MiB"]:
             with suppress(Exception):
+                con.execute(f"SET allocator_bulk_deallocation_flush_threshold = '{FREED}'")
+                con.execute(f"SET allocator_flush_threshold = '{FREED}'")
                 con.execute(f"SET memory_limit = '{LEFT}MiB'").fetchall()
         try:
             yield

@@ -1,0 +1,180 @@
+"""Counts and labels that Spark keeps after one statement has made them: Python reads the counts,
+and of the labels those of rows that are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk.datasets.backends.base import Array, Result, gathered, without_data
+from dptopk.histogram.stored_labels import StoredLabels
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame as SparkFrame
+
+# Rows that come to Python at one time.
+BATCH = 2**20
+# A row's number: its partition, and in the last bits its place there.
+PLACE_BITS = 33
+_ROW = "dptopk_row"
+
+
+@dataclass(frozen=True)
+class SparkCounts:
+    """The counts of labels, one row a label, computed once: what is read of them later is of the
+    same state of the events.
+
+    Attributes:
+        frame: the column ``item`` and the counts, held by Spark's executors.
+    """
+
+    frame: SparkFrame
+
+    @classmethod
+    def of(cls, frame: SparkFrame) -> SparkCounts:
+        """Run the statement of a frame, and let the executors hold its rows."""
+        return cls(frame.localCheckpoint())
+
+    def __len__(self) -> int:
+        count: int = without_data("table", "Spark could not count the labels", self.frame.count)
+        return count
+
+    def columns(self) -> dict[str, Array]:
+        """All labels with their counts, in any order."""
+        return _read(lambda: gathered(self.frame.toArrow().to_reader()))
+
+    def totals(self, names: Sequence[str]) -> dict[str, Array]:
+        """The sums of columns over all labels, each of shape (1,)."""
+        functions = import_module("pyspark.sql.functions")
+        sums = [functions.sum(name).alias(name) for name in names]
+        return _read(lambda: gathered(self.frame.agg(*sums).toArrow().to_reader()))
+
+    def in_order(self, names: Sequence[str]) -> SparkRows:
+        """The labels and these counts in the order of a histogram."""
+        return _read(lambda: SparkRows.of(self.frame.select("item", *names)))
+
+
+@dataclass(frozen=True)
+class SparkRows:
+    """Labels and counts in the order of a histogram, in blocks of Spark's executors.
+
+    Attributes:
+        frame: the columns ``item``, the counts, and ``dptopk_row``: the number of the row, which is
+            larger in later rows.
+        partitions: the partitions that have rows, ascending; shape (p,).
+        starts: the first row of each of these partitions, and the number of all rows; shape
+            (p + 1,).
+    """
+
+    frame: SparkFrame
+    partitions: Array
+    starts: Array
+
+    @classmethod
+    def of(cls, counted: SparkFrame) -> SparkRows:
+        """The rows of a frame of labels and counts."""
+        functions = import_module("pyspark.sql.functions")
+        ordered = counted.orderBy(functions.desc("count"), functions.asc("item"))
+        numbered = ordered.withColumn(_ROW, functions.monotonically_increasing_id())
+        frame = numbered.localCheckpoint()
+        partition = functions.shiftright(_ROW, PLACE_BITS).alias("partition")
+        sizes = frame.groupBy(partition).agg(functions.count("*").alias("size"))
+        found = gathered(sizes.toArrow().to_reader())
+        order = np.argsort(found["partition"])
+        partitions = found["partition"][order].astype(np.int64)
+        ends = np.cumsum(found["size"][order], dtype=np.int64)
+        return cls(frame, partitions, np.concatenate([[0], ends]))
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def columns(self, names: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
+        """The counts of all rows, and labels that are read when they are asked for."""
+        columns = self._all_rows(names)
+        numbers = dict(self.frame.dtypes)["item"] == "bigint"
+        dtype: np.dtype[Any] = np.dtype(np.int64) if numbers else np.dtypes.StringDType()
+        return columns, StoredLabels(len(self), dtype, self.labels, self.places)
+
+    def labels(self, rows: Array | None) -> Array:
+        """The labels of rows, in their order; None = of all."""
+        if rows is None:
+            found = self._all_rows(["item"])["item"]
+        else:
+            found = self._joined(_ROW, self._numbers(rows), "item")["value"]
+        return found.astype(np.int64) if found.dtype.kind in "iu" else found
+
+    def places(self, labels: Sequence[Any]) -> Array:
+        """The row of each label; -1 where there is none."""
+        rows = np.full(len(labels), -1, dtype=np.int64)
+        found = self._joined("item", labels, _ROW)
+        rows[found["place"]] = self._rows_of(found["value"].astype(np.int64))
+        return rows
+
+    def _numbers(self, rows: Array) -> Array:
+        """Spark's numbers of rows."""
+        parts = np.searchsorted(self.starts, rows, side="right") - 1
+        return (self.partitions[parts] << PLACE_BITS) + (rows - self.starts[parts])
+
+    def _rows_of(self, numbers: Array) -> Array:
+        """The rows that have these numbers of Spark's."""
+        parts = np.searchsorted(self.partitions, numbers >> PLACE_BITS)
+        return self.starts[parts] + (numbers & (2**PLACE_BITS - 1))
+
+    def _joined(self, key: str, wanted: Array | Sequence[Any], value: str) -> dict[str, Array]:
+        """The values of a column in the rows whose ``key`` is wanted, and their places among these,
+        ascending.
+        """
+        import pyarrow as pa
+
+        functions = import_module("pyspark.sql.functions")
+        values = pa.array(wanted)
+        if pa.types.is_string(values.type):
+            values = values.cast(pa.binary())
+        places = pa.array(range(len(values)), pa.int64())
+        listed = pa.table({"wanted": values, "place": places})
+
+        def read() -> dict[str, Array]:
+            asked = functions.broadcast(self.frame.sparkSession.createDataFrame(listed))
+            joined = self.frame.join(asked, functions.col(key) == functions.col("wanted"))
+            chosen = joined.select("place", functions.col(value).alias("value"))
+            return gathered(chosen.toArrow().sort_by("place").to_reader())
+
+        return _read(read)
+
+    def _all_rows(self, names: Sequence[str]) -> dict[str, Array]:
+        """Columns of all rows, in order, of which a part is in Arrow's memory at one time."""
+        import pyarrow as pa
+
+        def read() -> dict[str, Array]:
+            schema = self._between(0, 0, names).schema
+            batches = self._batches(names)
+            return gathered(pa.RecordBatchReader.from_batches(schema, batches))
+
+        return _read(read)
+
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(self), BATCH):
+            end = min(start + BATCH, len(self))
+            yield from self._between(start, end, names).to_batches()
+
+    def _between(self, start: int, end: int, names: Sequence[str]) -> pa.Table:
+        """Columns of the rows from ``start`` to before ``end``, in order."""
+        functions = import_module("pyspark.sql.functions")
+        number = functions.col(_ROW)
+        if start == end:
+            wanted = self.frame.limit(0)
+        else:
+            first, last = self._numbers(np.array([start, end - 1])).tolist()
+            wanted = self.frame.where(number.between(first, last))
+        rows = wanted.select(_ROW, *names).toArrow()
+        return rows.sort_by(_ROW).drop_columns(_ROW)
+
+
+def _read(action: Callable[[], Result]) -> Result:
+    return without_data("table", "Spark could not read the labels", action)
