@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 # Ranks are counted together where counts change little, in this many groups.
 GROUPS = 40
 STEPS = 20
-CAUTION = 8
+CAUTION = 2
 LEAST_USUAL = 1e-3
 NORMAL_95 = 1.6449
 # What stands for the counts that nobody knows: power laws by their first count and exponent; power

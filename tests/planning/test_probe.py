@@ -24,7 +24,7 @@ from dptopk import (
 from dptopk.accounting.bounds import compose
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.probe import Look, LookedPlan, at_ranks, ranks, shapes, with_look
-from dptopk.planning.shape import Outcome, _averages
+from dptopk.planning.shape import Outcome, Shape, _averages
 
 TOTAL = Budget(1, 1e-6)
 
@@ -84,6 +84,25 @@ def test_shapes_fall_from_what_was_seen():
     assert np.abs(open_.counts[:, 0] - 9000).max() < 150
     assert np.median([shape.counts[9] for shape in open_.shapes]) == pytest.approx(925, abs=60)
     assert (open_.counts == shapes(seen, 10, Box(epsilon=0.5), 1, 120).counts).all()
+
+
+@pytest.mark.slow
+def test_equal_counts_that_the_usual_plan_loses_are_shown_after_a_look():
+    """Selections of five of 300 equal counts need a lead over rank 101 that none has; the caution
+    of a plan by a look is no reason to take them.
+    """
+    counts = np.full(300, 500)
+    sensitivity = Sensitivity(l0=20)
+    data = Histogram([f"x{row}" for row in range(300)], counts, sensitivity=sensitivity)
+    planned = partial(plan_topk, 5, sensitivity=sensitivity)
+    look = Look(5, TOTAL)
+    seen = look.mechanism.release(at_ranks(data, 5), np.random.default_rng(2))
+    looked = look.plan(seen, sensitivity, planned, look.rest)
+    losses = [
+        Shape.of(counts).outcome(plan.mechanisms, 5, sensitivity, True).loss
+        for plan in (looked, planned(budget=TOTAL))
+    ]
+    assert losses[0] < 0.3 * losses[1]
 
 
 @pytest.mark.parametrize(
