@@ -109,25 +109,15 @@ class Access:
         is stored.
         """
         role = validate.member(ROLES, role=role)
-        expires = _now(validate.positive(days=days))
-        name = analyst_name(analyst)
-        ident = secrets.token_hex(6)
-        secret = secrets.token_urlsafe(32)
-        salt = secrets.token_hex(16)
-        values = {
-            "id": ident,
-            "analyst": name,
-            "role": role,
-            "salt": salt,
-            "hash": _fast_hash(secret, salt),
-        }
-        row = sa.insert(Tables.tokens).values(made=_now(), expires=expires, **values)
+        token, row = _new_token(analyst_name(analyst), role, days)
         self._tables.change(row, durable=True)
-        return f"dptopk_{ident}_{secret}"
+        return token
 
     def rotate(self, analyst: str, *, days: float = DAYS) -> str:
-        """Create a token of the role of the analyst's latest one and return it; all earlier ones
-        end.
+        """Create a token of the role of the analyst's latest one and return it; all those that were
+        there before end with the same commit.
+
+        Of two calls at the same time neither ends the other one's new token.
 
         Args:
             analyst: the name of the analyst.
@@ -137,23 +127,22 @@ class Access:
             InvalidParameter: when the analyst has none.
         """
         name = analyst_name(analyst)
-        roles = [
-            row["role"] for row in self.people() if row["analyst"] == name and not row["ended"]
-        ]
-        if not roles:
+        earlier = [row for row in self.people() if row["analyst"] == name and not row["ended"]]
+        if not earlier:
             raise InvalidParameter(f"analyst: {analyst!r} has no token")
-        token = self.create(analyst, roles[-1], days=days)
-        self.revoke(analyst, keep=token_id(token))
+        token, row = _new_token(name, earlier[-1]["role"], days)
+        table = Tables.tokens
+        was_there = table.c.id.in_([row["id"] for row in earlier])
+        ending = sa.update(table).where(was_there, table.c.ended.is_(None))
+        self._tables.change(row, ending.values(ended=_now()), durable=True)
         return token
 
-    def revoke(self, analyst: str, *, keep: str = "") -> int:
-        """End all tokens of an analyst except the one whose id is ``keep``; return how many
-        ended.
-        """
+    def revoke(self, analyst: str) -> int:
+        """End all tokens of an analyst; return how many ended."""
         table = Tables.tokens
         belongs = table.c.analyst == analyst_name(analyst)
         is_valid = table.c.ended.is_(None)
-        ending = sa.update(table).where(belongs, is_valid, table.c.id != keep)
+        ending = sa.update(table).where(belongs, is_valid)
         return self._tables.change(ending.values(ended=_now()), durable=True)
 
     def people(self) -> list[dict[str, Any]]:
@@ -326,6 +315,23 @@ class Access:
             # A refused question may contain NaN and infinity, JSON may not.
             row["detail"] = json.loads(row["detail"], parse_constant=lambda _: None)
         return rows
+
+
+def _new_token(analyst: str, role: Role, days: float) -> tuple[str, sa.Insert]:
+    """Return a new token, valid for a number of days, and the statement that stores its hash."""
+    expires = _now(validate.positive(days=days))
+    ident = secrets.token_hex(6)
+    secret = secrets.token_urlsafe(32)
+    salt = secrets.token_hex(16)
+    values = {
+        "id": ident,
+        "analyst": analyst,
+        "role": role,
+        "salt": salt,
+        "hash": _fast_hash(secret, salt),
+    }
+    row = sa.insert(Tables.tokens).values(made=_now(), expires=expires, **values)
+    return f"dptopk_{ident}_{secret}", row
 
 
 def token_id(token: str) -> str:

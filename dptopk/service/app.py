@@ -111,6 +111,8 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # A redirect would be built from the request's Host, before any token is asked for.
+        redirect_slashes=False,
         separate_input_output_schemas=False,
     )
     app.state.service = service

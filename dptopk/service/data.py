@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,15 @@ class Histograms:
 
     Args:
         size: how many readings stay in memory.
+        datasets: the data sets of the catalog that is served; None: all that are asked about. A
+            question that began before the catalog was read again brings a data set of the old one,
+            perhaps with another source under the same version: it is read and not stored.
     """
 
-    def __init__(self, size: int = 32) -> None:
+    def __init__(
+        self, size: int = 32, *, datasets: Mapping[str, DatasetSpec] | None = None
+    ) -> None:
+        self._datasets = datasets
         self._read: LRUCache[HistogramOfSegment] = LRUCache(size)
 
     def get(
@@ -61,8 +68,11 @@ class Histograms:
             Unreadable: when the source cannot be read.
             DptopkError: the error that ``progress`` raises.
         """
+        reading = partial(_read, spec, version, where, segmented, progress)
+        if self._datasets is not None and self._datasets.get(spec.name) is not spec:
+            return reading()
         key = (spec.name, version, tuple(sorted(where.items())), segmented)
-        return self._read.get(key, lambda: _read(spec, version, where, segmented, progress))
+        return self._read.get(key, reading)
 
 
 def _read(

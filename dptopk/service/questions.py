@@ -322,9 +322,13 @@ class Plans:
 
     Args:
         at_most: the number of plans that are cached.
+        datasets: the data sets of the catalog that is served, as for ``Histograms``; None: all.
     """
 
-    def __init__(self, at_most: int = 256) -> None:
+    def __init__(
+        self, at_most: int = 256, *, datasets: Mapping[str, DatasetSpec] | None = None
+    ) -> None:
+        self._datasets = datasets
         self._by_fingerprint: LRUCache[Plan] = LRUCache(at_most)
 
     def get(self, spec: DatasetSpec, question: PostedQuestion) -> Plan:
@@ -333,6 +337,8 @@ class Plans:
         Raises:
             InvalidParameter: when nothing fits.
         """
+        if self._datasets is not None and self._datasets.get(spec.name) is not spec:
+            return question.prepared(spec)
         name = question.fingerprint(spec)
         return self._by_fingerprint.get(name, lambda: question.prepared(spec))
 

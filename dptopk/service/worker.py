@@ -96,9 +96,9 @@ class Service:
         used.
         """
         self.catalog = catalog
-        self.plans = Plans()
+        self.plans = Plans(datasets=catalog.datasets)
         self.pages: LRUCache[Any] = LRUCache(PAGES)
-        self.histograms = Histograms()
+        self.histograms = Histograms(datasets=catalog.datasets)
         self.answer_service = AnswerService(
             self.reports.ledger, self.histograms, self.plans, self.jobs
         )

@@ -69,13 +69,21 @@ class Client:
         token: the analyst's token, from ``dptopk ledger analyst add``.
         dataset: the data set to ask; None: the only one there is.
         patience: the number of seconds for which a question is sent again.
+        longest: the number of seconds after which an answer that is still being computed is waited
+            for no more. The question goes on at the service; the same call asks for its answer.
 
     Raises:
         InvalidParameter: on a URL that is not http or https, or a token that no header can carry.
     """
 
     def __init__(
-        self, url: str, token: str, *, dataset: str | None = None, patience: float = 60.0
+        self,
+        url: str,
+        token: str,
+        *,
+        dataset: str | None = None,
+        patience: float = 60.0,
+        longest: float = 3600.0,
     ) -> None:
         if urlsplit(validate.text(url=url)).scheme not in {"http", "https"}:
             raise InvalidParameter("url must begin with https:// or http://")
@@ -83,6 +91,7 @@ class Client:
         self._token = _header_value(token=token)
         self._dataset = dataset
         self._patience = validate.positive(patience=patience)
+        self._longest = validate.positive(longest=longest)
         self._answered: list[dict[str, Any]] = []
         # The keys of questions whose outcome is not known, by the question as JSON.
         self._unresolved_keys: dict[str, str] = {}
@@ -375,22 +384,27 @@ class Client:
         return answer
 
     def _answer(self, path: str, body: dict[str, Any], key: str) -> dict[str, Any]:
-        """Send a question with the same key until the service has an answer, or ``patience`` is
-        over; return the answer.
+        """Send a question with the same key until the service has an answer, or ``patience`` or
+        ``longest`` is over; return the answer.
         """
-        end = time.monotonic() + self._patience
+        began = time.monotonic()
+        end = began + self._patience
         pause = 0.1
         while True:
             try:
                 answer = self._dataset_call(
                     "POST", f"{path}?wait=10", body, {"Idempotency-Key": key}
                 )
-                if "entry" in answer:
+                if _is_complete(answer):
                     return answer
                 pause = 0.1
             except (ServiceError, LedgerError) as error:
                 if not _may_pass(error) or time.monotonic() + pause > end:
                     raise
+            if time.monotonic() - began > self._longest:
+                raise ServiceError(
+                    202, "unfinished", f"there was no answer within {self._longest:g} seconds"
+                )
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
 
@@ -539,6 +553,17 @@ def _stream(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict
         "delta": budget.delta,
         **calendar,
     }
+
+
+def _is_complete(answer: Mapping[str, Any]) -> bool:
+    """Return whether the service has sent an answer, or else the name of its job.
+
+    Raises:
+        ServiceError: when it is neither.
+    """
+    if "entry" in answer or "job" in answer:
+        return "entry" in answer
+    raise ServiceError(0, "unknown", "the service's answer is not understood")
 
 
 def _may_pass(error: DptopkError) -> bool:

@@ -68,8 +68,86 @@ def test_folders_above_what_is_named_are_no_columns(tmp_path):
     written(folder / "day=1" / "a.parquet")
     (folder / "a.parquet").unlink()
     (folder / "b.parquet").unlink()
-    with pytest.raises(InvalidParameter, match="'events' is called u=, as a column"):
+    with pytest.raises(InvalidParameter, match="a folder above is called u=, as a column"):
         counts(folder, item="day")
+
+
+@pytest.mark.parametrize(("above", "below"), [("U=1", "day=1"), ("i=9", "i=x")])
+def test_a_folder_above_covers_no_column(tmp_path, above, below):
+    """DuckDB read the folder above: "U" covers "u", and of two folders the upper one counts."""
+    for user in "ab":
+        written(tmp_path / above / "t" / below / f"{user}.parquet", user=user)
+    with pytest.raises(InvalidParameter, match="a folder above is called"):
+        counts(tmp_path / above / "t")
+
+
+def test_a_folder_above_is_no_column_beside_those_below(tmp_path):
+    written(tmp_path / "z=1" / "t" / "day=1" / "a.parquet")
+    with pytest.raises(InvalidParameter, match="no column 'z'"):
+        counts(tmp_path / "z=1" / "t", item="z")
+
+
+# Folders of two files of a table, and what is said of them.
+ODD_NAMES = [
+    (("k=1", "."), "k=, and of others none"),  # Spark left the second file out
+    (("k=1/m=2", "m=1/k=2"), "name them alike"),
+    (("k=1", "K=2"), "name them alike"),
+    (("k=1/k=2", "k=1/k=3"), "name a column twice"),
+    (("k=1/s/m=1", "k=1/s/m=2"), "one that is no column"),
+    (("I=1", "I=2"), "called I=, and a column of the files 'i'"),
+    *[((f"k={value}", "k=n"), "do not agree") for value in ("x=y", "a?b", "a\\b", "a\nb", "%FF")],
+    (("=1", "=2"), "do not agree"),
+]
+
+
+@pytest.mark.parametrize(("folders", "message"), ODD_NAMES)
+def test_names_of_folders_that_engines_read_differently_are_refused(tmp_path, folders, message):
+    for user, folder in zip("ab", folders, strict=True):
+        written(tmp_path / folder / "f.parquet", user=user)
+    with pytest.raises(InvalidParameter, match=message) as refused:
+        counts(tmp_path)
+    assert folders[0] not in str(refused.value)  # it may be a user's value
+
+
+def test_a_column_that_a_later_file_lacks_is_no_column(tmp_path):
+    """DuckDB failed on the second file, Spark read NULL there."""
+    written(tmp_path / "a.parquet", z=["q"])
+    written(tmp_path / "b.parquet", user="b")
+    assert counts(tmp_path) == {"x": 2}
+    assert counts(tmp_path, where=lambda t: t.i == "x") == {"x": 2}
+    with pytest.raises(InvalidParameter, match="no column 'z'"):
+        counts(tmp_path, item="z")
+
+
+def test_a_value_that_nobody_can_read_in_a_file_with_other_capitals(tmp_path):
+    written(tmp_path / "a.parquet")
+    offsets = pa.array(["ab", "cd"]).buffers()[1]
+    texts = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"ab\xff\xfe")])
+    pq.write_table(pa.table({"U": texts, "i": ["x", "x"]}), tmp_path / "b.parquet")
+    assert counts(tmp_path) == {"x": 2}
+
+
+def test_no_link_counts_a_file_twice(tmp_path):
+    """A link to its own folder was followed 40 times."""
+    written(tmp_path / "d" / "a.parquet")
+    link = tmp_path / "d" / "again"
+    link.symlink_to(".")
+    with pytest.raises(InvalidParameter, match="a folder that it is in"):
+        counts(tmp_path)
+    link.unlink()
+    (tmp_path / "latest").symlink_to("d")
+    for table in (tmp_path, tmp_path / "*" / "*.parquet"):
+        with pytest.raises(InvalidParameter, match=r"'a\.parquet' is found twice"):
+            counts(table)
+    assert counts(tmp_path / "latest") == {"x": 1}
+
+
+def test_an_escaped_pattern_is_a_file(tmp_path):
+    written(tmp_path / "[a].parquet")
+    written(tmp_path / "_[a].parquet")
+    assert counts(tmp_path / "[[]a].parquet") == {"x": 1}
+    with pytest.raises(InvalidParameter, match="there is no file"):
+        counts(tmp_path / "_[[]a].parquet")
 
 
 def test_folders_that_a_glob_finds_are_columns(tmp_path):

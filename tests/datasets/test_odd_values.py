@@ -359,6 +359,11 @@ CONSTANTS = {
         pa.array([{"a": 1}, None, None]),
         lambda t: t.s.cast("interval('s')") == 0,
     ),
+    "a number among texts": (pa.array(["5x", None, None]), lambda t: t.s.isin([5])),
+    "a day among texts": (pa.array(["x", None, None]), lambda t: t.s.isin([DAY])),
+    "a day among numbers": (pa.array([1, None, None]), lambda t: t.s.isin([DAY])),
+    "bytes among truth values": (pa.array([True, None, None]), lambda t: t.s.isin([b"x"])),
+    "a list among days": (pa.array([DAY, None, None]), lambda t: t.s.isin([[1]])),
     "a text that is no time": (
         pa.array(["01:02:03", None, "x"]),
         lambda t: t.s.cast("time") == "1",
@@ -378,10 +383,18 @@ def test_a_constant_that_is_no_value_of_its_column_is_equal_to_none(tmp_path, na
 
 
 def test_constants_of_days_and_truth_values_stay_as_they_are():
-    table = ibis.table({"day": "date", "time": "timestamp", "flag": "boolean"}, name="t")
+    table = ibis.table(
+        {"day": "date", "time": "timestamp", "flag": "boolean"}
+        | {"word": "string", "n": "int64", "price": "decimal(9, 2)"},
+        name="t",
+    )
     kept = (
         (table.day >= "2024-01-31") & (table.time < "2024-01-31 10:00:00"),
         ibis.ifelse(table.flag, "a", "b") == "a",
+        (table.word.cases(("a", 1), ("b", 2), else_=0) == 1) & (table.time >= DAY),
+        (table.n.cases((1, "a"), else_="b") == "a")
+        & (table.n < 2.5)
+        & (table.price > Decimal("1.5")),
     )
     for condition in kept:
         assert total("where", condition, POSTGRES).equals(condition)

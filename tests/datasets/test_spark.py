@@ -442,3 +442,33 @@ def test_a_seeded_answer_of_labels_that_stay_in_spark_reads_only_what_it_shows(m
     assert found[0] == found[1]
     assert reads
     assert not any(rows is None for rows in reads)
+
+
+def test_folders_of_columns_as_on_duckdb(tmp_path, session):
+    """Below different folders, with columns that some files lack: one answer on both engines."""
+    for place, folder in enumerate(("a/k=1", "k=2", "c/d/k=2", "k=[x]/sub")):
+        path = tmp_path / folder
+        path.mkdir(parents=True)
+        frame = pd.DataFrame({"u": [str(place)], "i": ["x"]} | ({"z": ["q"]} if place else {}))
+        frame.to_parquet(path / "f.parquet")
+    options = {"user": "u", "item": "k", "labels_per_user": 5}
+    found = [
+        events_histogram(tmp_path, engine=engine, **options)
+        for engine in (DuckDB(), Spark(session=session))
+    ]
+    for each in found:
+        counts = dict(zip(each.labels.tolist(), each.counts.tolist(), strict=True))
+        assert counts == {"1": 1, "2": 2, "[x]": 1}
+    with pytest.raises(InvalidParameter, match="no column 'z'"):
+        events_histogram(tmp_path, engine=Spark(session=session), **(options | {"item": "z"}))
+    (tmp_path / "f.parquet").symlink_to(tmp_path / "k=2" / "f.parquet")
+    with pytest.raises(InvalidParameter, match="found twice"):
+        events_histogram(tmp_path, engine=Spark(session=session), **options)
+    (tmp_path / "f.parquet").unlink()
+    frame.to_parquet(tmp_path / "f.parquet")  # Spark read no file but this one's folder
+    with pytest.raises(InvalidParameter, match="name them alike"):
+        events_histogram(tmp_path, engine=Spark(session=session), **options)
+    (tmp_path / "f.parquet").unlink()
+    (tmp_path / "k=2").rename(tmp_path / "k=%C3%A9")
+    with pytest.raises(InvalidParameter, match="Spark does not read"):
+        events_histogram(tmp_path, engine=Spark(session=session), **options)

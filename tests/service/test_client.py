@@ -145,6 +145,26 @@ def test_a_token_follows_no_redirect(server):
     assert refused.value.status == 302
 
 
+@pytest.mark.parametrize("answer", [{"job": "j", "stage": "reading"}, {}])
+def test_no_answer_is_waited_for_without_end(monkeypatch, answer):
+    """A question that never ended, and a proxy that answers "{}", were asked about for ever."""
+    asked = []
+
+    def call(self, method, path, body=None, headers=None):
+        asked.append(headers["Idempotency-Key"])
+        assert len(asked) < 50
+        return answer
+
+    monkeypatch.setattr(Client, "_call", call)
+    client = Client("http://a", "token", dataset="words", patience=0.3, longest=0.3)
+    with pytest.raises(ServiceError) as given_up:
+        client.top_k(3, **PART)
+    assert asked[0] in given_up.value.__notes__[0]
+    with pytest.raises(ServiceError):
+        client.top_k(3, **PART)
+    assert len(set(asked)) == 1
+
+
 def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeypatch):
     """A failure after which a charge may be there is tried again, and given up keeps its key for
     the same question.

@@ -95,6 +95,34 @@ def test_who_may_do_what(server):
         assert eve.post("/v1/datasets/words/versions", json={"version": "../x"}).status_code == 422
 
 
+def test_no_answer_is_built_from_the_host_of_a_request(server):
+    """A slash at the end was answered by a redirect to any host, before a token was asked for."""
+    with server.client(None) as stranger:
+        for path in ("/v1/datasets/", "/v1/me/", "/health/"):
+            answer = stranger.get(path, headers={"Host": "elsewhere.example"})
+            assert answer.status_code == 404
+            assert "location" not in answer.headers
+
+
+def test_two_rotations_at_once_leave_a_token(server, monkeypatch):
+    """Each ended the other one's new token, and the analyst had none."""
+    access = server.access
+    real, others = type(access).people, []
+
+    def people(self):
+        found = real(self)
+        if not others:
+            others.append(None)
+            others[0] = access.rotate("ann")
+        return found
+
+    monkeypatch.setattr(type(access), "people", people)
+    mine = access.rotate("ann")
+    access.read()
+    assert [access.person(token) is not None for token in (mine, others[0])] == [True, True]
+    assert access.person(server.tokens["ann"]) is None
+
+
 @pytest.mark.slow
 def test_tokens_end(server, monkeypatch):
     """At once for what spends, and for the rest when the last look at the table is too old."""

@@ -17,12 +17,14 @@ from dptopk.errors import LedgerError
 from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access
 from dptopk.service.app import create_app
-from dptopk.service.catalog_changes import opened
+from dptopk.service.catalog import Segmented
+from dptopk.service.catalog_changes import apply, opened
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.check import check
+from dptopk.service.questions import TopK
 from dptopk.service.tables import RELOAD, Tables
 
-from .conftest import CATALOG, Server, write_words
+from .conftest import ASKED, CATALOG, Server, write_words
 
 TOTAL = "budget = { epsilon = 4.0, delta = 1e-5 }"
 LIMIT = "limits = { bob = { epsilon = 0.4, delta = 1e-6 } }"
@@ -305,6 +307,27 @@ def test_tokens_of_older_databases_are_read(tmp_path):
     access.read()
     assert access.person(token).analyst == "ann"
     tables.close()
+
+
+def test_a_question_of_the_catalog_before_leaves_nothing_for_that_of_now(server):
+    """It stored the counts of the old source for the new one, under the same version."""
+    path, service = server.folder / "catalog.toml", server.service
+    before = service.catalog.datasets["words"]
+    text = (server.folder / "words-1.csv").read_text(encoding="utf-8")
+    moved = server.folder / "moved"
+    moved.mkdir()
+    (moved / "words-1.csv").write_text(text.replace("918273", "7"), encoding="utf-8")
+    rewritten(path, ('source = "words-', 'source = "moved/words-'))
+    apply(load_catalog(path), "the data have moved")
+    service.reload()
+    now = service.catalog.datasets["words"]
+    counts = [
+        service.histograms.get(spec, "1", {}, Segmented(), lambda *_: None)[""].counts.max()
+        for spec in (before, now)
+    ]
+    assert counts == [918273, 604513]
+    plans = [service.plans.get(spec, TopK(**ASKED)) for spec in (before, now)]
+    assert plans[0] is not plans[1]
 
 
 def test_a_catalog_is_read_again_without_a_restart(server):

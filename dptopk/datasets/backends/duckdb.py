@@ -23,11 +23,11 @@ from dptopk.datasets.backends.base import (
 )
 from dptopk.datasets.backends.files import (
     Files,
+    common_columns,
     enough,
     located,
     opened,
     refuse_array,
-    refuse_differing,
 )
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.datasets.backends.readable import ReadableFiles
@@ -418,13 +418,23 @@ def _parquet(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Ta
     """Return the rows of Parquet files, which must agree on their types. Values from the names of
     folders, such as i=01, are text, whatever other folders are called.
     """
-    refuse_differing(files.paths)
-    files.refuse_covered()
-    connection.con.execute(f"SET disabled_optimizers = '{_BY_STATISTICS}'").fetchall()
+    names = common_columns(files.paths)
+    of_folders = files.columns_of_folders(names)
+    run = connection.con.execute
+    run(f"SET disabled_optimizers = '{_BY_STATISTICS}'").fetchall()
     options = {"hive_types_autocast": False}
-    if not files.columns_of_folders:
+    if not of_folders:
         options["hive_partitioning"] = False
-    return connection.read_parquet(_exactly(files), **options)
+    found = connection.read_parquet(_exactly(files), **options)
+    wanted = {name.casefold() for name in (*names, *of_folders)}
+    columns = [name for name in found.columns if name.casefold() in wanted]
+    if len(columns) == len(found.columns):
+        return found
+    # The others are missing in some file, or the names of folders above.
+    listed = ", ".join(map(_quoted, columns))
+    every = f"SELECT {listed} FROM {_quoted(found.op().name)}"  # noqa: S608
+    run(f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {every}").fetchall()
+    return connection.table("dptopk_parquet")
 
 
 _FILES: dict[str, Callable[[DuckDBConnection, Files, str | None], ir.Table]] = {

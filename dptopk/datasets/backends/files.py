@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Arguments, Result, without_data
-from dptopk.datasets.backends.folders import fixed, is_hidden, matching, refuse_parts
+from dptopk.datasets.backends.folders import (
+    columns_of_folders,
+    fixed,
+    is_hidden,
+    matching,
+    refuse_parts,
+)
 from dptopk.datasets.text_files import (
     TextFile,
     TextFormat,
@@ -78,32 +84,41 @@ class Files:
         """Return the character that separates the cells of a line."""
         return _DELIMITERS[self.kind]
 
-    @property
-    def columns_of_folders(self) -> set[str]:
-        """Return the names of the columns that come from folder names, such as i=01, below the
-        named one.
+    def columns_of_folders(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that are the names of folders below the one that was named.
+
+        Args:
+            names: the columns of the files.
+
+        Raises:
+            InvalidParameter: for names of folders that engines do not read alike.
         """
         if self.folder is None:
-            return set()
-        folder = Path(self.folder)
-        return {name for path in self.paths for name in _keys(Path(path).relative_to(folder))}
+            return ()
+        found = columns_of_folders(self.paths, Path(self.folder))
+        of_files = {name.casefold(): name for name in names}
+        for name in found:
+            other = of_files.get(name.casefold(), name)
+            if other != name:
+                raise InvalidParameter(
+                    f"table: folders are called {name}=, and a column of the files {other!r}; "
+                    f"rename one of them"
+                )
+        if found:
+            self._refuse_covered([*names, *found])
+        return found
 
-    def refuse_covered(self) -> None:
-        """Refuse Parquet files of which a column is called as a folder above the one that was
-        named, where folders below it are columns: DuckDB would read the name of that folder.
+    def _refuse_covered(self, names: Sequence[str]) -> None:
+        """Refuse columns of these names where a folder above the one that was named is called as
+        one of them: DuckDB, where folders below are columns, would read the name of that folder.
         """
-        from pyarrow.parquet import read_schema
-
-        below = self.columns_of_folders
-        if self.folder is None or not below:
-            return
-        above = _keys(Path(self.folder).absolute() / "file") - below
-        covered = above.intersection(read_schema(self.paths[0]).names) if above else set()
-        for name in covered:
-            raise InvalidParameter(
-                f"table: a folder above {Path(self.folder).name!r} is called {name}=, as a column; "
-                f"rename it"
-            )
+        above = {} if self.folder is None else _keys(Path(self.folder))
+        for name in names:
+            if name.casefold() in above:
+                raise InvalidParameter(
+                    f"table: a folder above is called {above[name.casefold()]}=, as a column; "
+                    f"rename it"
+                )
 
     @property
     def is_text(self) -> bool:
@@ -181,9 +196,10 @@ def _copied(path: str, copy: Path, form: TextFormat, columns: Sequence[str] | No
             writer.writerow([row[place] for place in places])
 
 
-def _keys(path: Path) -> set[str]:
-    """Return the names of the columns that folders of a path state, as i in i=01."""
-    return {part.partition("=")[0] for part in path.parent.parts if "=" in part}
+def _keys(path: Path) -> dict[str, str]:
+    """Return the columns that folders of a path name, as i in i=01, by their names without case."""
+    names = [part.partition("=")[0] for part in path.parts if "=" in part]
+    return {name.casefold(): name for name in names}
 
 
 def enough(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | None:
@@ -235,22 +251,31 @@ def located(table: EventTable) -> Files:
     return Files(kind, paths, folder)
 
 
-def refuse_differing(paths: Sequence[str]) -> None:
-    """Refuse Parquet files of which two give a column, or a field of it, different types.
+def common_columns(paths: Sequence[str]) -> list[str]:
+    """Return the columns that all of these Parquet files have, by the names in the first one.
 
-    A field is known by its whole path: columns of lists or of records share the names of theirs.
+    An engine that takes the columns of one file fails on another that lacks one, or reads NULL.
+
+    Raises:
+        InvalidParameter: when two files give a column, or a field of it, different types. A field
+            is known by its whole path: columns of lists or of records share the names of theirs.
     """
     from pyarrow.parquet import ParquetFile
 
     types = dict[str, tuple[str, str]]()
-    for path in paths if len(paths) > 1 else ():
+    names = list[str]()
+    for place, path in enumerate(paths):
         with ParquetFile(path) as file:
             schema = file.schema
-            columns = [schema.column(place) for place in range(len(schema))]
+            present = file.schema_arrow.names
+            columns = [schema.column(number) for number in range(len(schema))]
         for column in columns:
             kind = (column.physical_type, str(column.logical_type))
             if types.setdefault(column.path, kind) != kind:
                 raise InvalidParameter(DIFFERING)
+        folded = {name.casefold() for name in present}
+        names = [name for name in names if name.casefold() in folded] if place else present
+    return names
 
 
 def header(path: str) -> bytes:

@@ -200,12 +200,19 @@ class ReadableFiles:
         run = self.connection.con.execute
         with ParquetFile(path) as file:
             schema = file.schema_arrow
-            stored = [name for name in names if name in schema.names]
-            doubtful = [name for name in stored if _may_be_unreadable(schema.field(name).type)]
-            self.connection.con.register("dptopk_stream", _readable_batches(file, doubtful))
+            # Another file of the folder may spell the names of columns with other capitals.
+            own = {name.casefold(): name for name in schema.names}
+            stored = {name: own[name.casefold()] for name in names if name.casefold() in own}
+            doubtful = [
+                name
+                for name, own_name in stored.items()
+                if _may_be_unreadable(schema.field(own_name).type)
+            ]
+            rows = _readable_batches(file, [stored[name] for name in doubtful])
+            self.connection.con.register("dptopk_stream", rows)
             listed = ", ".join(map(_quoted, names))
             folders = "hive_types_autocast=false"
-            if set(names) <= set(schema.names):
+            if len(stored) == len(names):
                 folders = "hive_partitioning=false"
             source = f"read_parquet($path, {folders}, file_row_number=true)"
             rest = ", ".join(_quoted(name) for name in names if name not in doubtful)

@@ -8,17 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
 from dptopk.datasets.backends.files import (
     Files,
+    common_columns,
     header,
     located,
     opened,
-    refuse_differing,
     well_formed,
 )
+from dptopk.datasets.backends.folders import base, named_folders
 from dptopk.datasets.backends.frames import library
 from dptopk.datasets.backends.spark_rows import SparkCounts
 from dptopk.datasets.backends.total import attempted, by_name, divided, is_extraction, rounded
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 
 _MAGIC = re.compile(r"[\\*?\[\]{}^]")  # letters with a meaning in patterns of Hadoop
+
+_ESCAPED_BYTE = re.compile("%[89A-Fa-f][0-9A-Fa-f]")  # of a letter that is not ASCII
 
 
 def _encode(text: ir.StringValue) -> ir.BinaryValue:
@@ -232,18 +236,55 @@ def _parquet(session: SparkSession, files: Files) -> SparkFrame:
     """Return the rows of Parquet files, which must agree on their types. Values from the names of
     folders, such as i=01, are text, whatever other folders are called.
     """
-    refuse_differing(files.paths)
+    names = common_columns(files.paths)
+    of_folders = files.columns_of_folders(names)
+    _refuse_misread(files)
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = session.conf.get(setting)
     session.conf.set(setting, "false")
-    if files.folder is None:
-        reader = session.read
-    else:
-        reader = session.read.option("basePath", files.folder)
     try:
-        return _valid_text(reader.parquet(*_exactly(files.paths)))
+        parts = [_valid_text(part) for part in _read_by_base(session, files)]
     finally:
         session.conf.set(setting, str(before))
+    wanted = list(dict.fromkeys([*names, *of_folders]))
+    columns = ["`" + name.replace("`", "``") + "`" for name in wanted]
+    return reduce(
+        lambda one, other: one.unionByName(other), [part.select(columns) for part in parts]
+    )
+
+
+def _read_by_base(session: SparkSession, files: Files) -> list[SparkFrame]:
+    """Return the frames of the files, one for each folder below which folders are columns: Spark
+    takes one such folder at a time.
+    """
+    if files.folder is None:
+        return [session.read.parquet(*_exactly(files.paths))]
+    groups = dict[str, list[str]]()
+    for path in files.paths:
+        start = base(path, Path(files.folder))
+        groups.setdefault(str(start), []).append(path)
+    return [
+        session.read.option("basePath", start).parquet(*_exactly(paths))
+        for start, paths in groups.items()
+    ]
+
+
+def _refuse_misread(files: Files) -> None:
+    """Refuse names of folders of which Spark makes other letters, or which it refuses.
+
+    Raises:
+        InvalidParameter: without the name, which may be a user's value.
+    """
+    if files.folder is None:
+        return
+    for path in files.paths:
+        for part in named_folders(path, Path(files.folder)):
+            name, _, value = part.partition("=")
+            if not value or _ESCAPED_BYTE.search(value):
+                raise InvalidParameter(
+                    f"table: Spark does not read an empty name of a folder {name}=, nor letters in "
+                    f"it that are written as %C3%A9; let DuckDB read the table"
+                )
 
 
 def _valid_text(frame: SparkFrame) -> SparkFrame:

@@ -136,15 +136,32 @@ def _alike(operation: ops.Value) -> bool:
     """Return whether the arguments are of one kind, so that the engine converts none that may not
     fit.
     """
+    return all(map(_one_kind, _groups(operation)))
+
+
+def _groups(operation: ops.Value) -> list[tuple[ops.Value, ...]]:
+    """Return the arguments of an operation in groups, of which the engine brings each to one type:
+    what is compared, and what is chosen among.
+    """
+    name = type(operation).__name__
+    if name == "IfElse":
+        return [(operation.true_expr, operation.false_null_expr)]
+    if name == "SearchedCase":
+        return [(*operation.results, operation.default)]
+    if name == "SimpleCase":
+        compared = (operation.base, *operation.cases)
+        return [compared, (*operation.results, operation.default)]
+    return [tuple(operation.__children__)]
+
+
+def _one_kind(values: tuple[ops.Value, ...]) -> bool:
+    """Return whether values that the engine brings to one type are of one kind."""
     import ibis.expr.operations as ops
 
-    arguments = operation.find(lambda node: node is not operation, filter=_direct(operation))
-    constants = {node for node in arguments if isinstance(node, ops.Literal)}
-    types = {node.dtype for node in arguments if node not in constants}
+    constants = {value for value in values if isinstance(value, ops.Literal)}
+    types = {value.dtype for value in values if value not in constants}
     if len({_kind(each) for each in types} - {"boolean", "null"}) > 1:
         return False
-    if type(operation).__name__ in ("IfElse", "SearchedCase"):  # their conditions are not compared
-        types = {each for each in types if not each.is_boolean()}
     return all(_fits(constant, each) for constant in constants for each in types)
 
 
@@ -152,7 +169,24 @@ def _fits(constant: ops.Literal, kind: dt.DataType) -> bool:
     """Return whether a constant can be compared with each value of a type, without an error."""
     if constant.dtype.is_string():
         return _spells(constant.value, kind)
-    return not (constant.dtype.is_numeric() and kind.is_interval())
+    given = constant.dtype
+    if given.is_null() or kind.is_null():
+        return True
+    if given.is_decimal() and not kind.is_decimal():
+        return False
+    return _class(given) == _class(kind)
+
+
+def _class(kind: dt.DataType) -> str:
+    """Return the name of the types of which an engine compares all values with a constant of one.
+
+    With a constant of another class it would convert each value, such as a text to a date.
+    """
+    if kind.is_numeric() or kind.is_boolean():
+        return "number"
+    if kind.is_date() or kind.is_timestamp():
+        return "moment"
+    return _kind(kind)
 
 
 def _spells(text: str | None, kind: dt.DataType) -> bool:
@@ -169,11 +203,6 @@ def _spells(text: str | None, kind: dt.DataType) -> bool:
                 return False
             return True
     return False
-
-
-def _direct(operation: ops.Value) -> Callable[[ops.Node], bool]:
-    """Return a condition for ``find`` that goes no deeper than the arguments of the operation."""
-    return lambda node: node is operation or node in operation.__children__
 
 
 def _kind(kind: dt.DataType) -> str:
