@@ -127,6 +127,13 @@ def test_a_value_that_nobody_can_read_in_a_file_with_other_capitals(tmp_path):
     assert counts(tmp_path) == {"x": 2}
 
 
+def test_a_name_that_is_needed_for_values_that_nobody_can_read_is_refused(tmp_path):
+    """Such a value in one row decided whether the table was read."""
+    written(tmp_path / "a.parquet", file_row_number=[1])
+    with pytest.raises(InvalidParameter, match="rename it"):
+        counts(tmp_path / "a.parquet")
+
+
 def test_no_link_counts_a_file_twice(tmp_path):
     """A link to its own folder was followed 40 times."""
     written(tmp_path / "d" / "a.parquet")

@@ -398,6 +398,12 @@ def test_constants_of_days_and_truth_values_stay_as_they_are():
     )
     for condition in kept:
         assert total("where", condition, POSTGRES).equals(condition)
+    for pattern in ("^(a|b)+[0-9]*[^c]?$", "a"):
+        condition = table.word.re_search(pattern)
+        assert total("where", condition, POSTGRES).equals(condition)
+    for pattern in ("(", "a**", "[b-a]", "a*+", "^*", "(?<x>a)", "a{2}{3}", "[]a]", "[[a]"):
+        with pytest.raises(InvalidParameter, match="RegexSearch may fail"):
+            total("where", table.word.re_search(pattern), POSTGRES)
     with pytest.raises(InvalidParameter, match="InValues may fail"):
         total("where", table.day.isin(["x"]), POSTGRES)
 

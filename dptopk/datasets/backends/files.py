@@ -46,6 +46,8 @@ _FORMATS = {
 _COMPRESSED = (".gz", ".zst")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _CHUNK = 2**20
+# DuckDB numbers the rows of a Parquet file under this name where some value cannot be read.
+_ROW_NUMBER = "file_row_number"
 
 
 def _state(paths: tuple[str, ...]) -> list[tuple[int, ...] | None]:
@@ -259,6 +261,7 @@ def common_columns(paths: Sequence[str]) -> list[str]:
     Raises:
         InvalidParameter: when two files give a column, or a field of it, different types. A field
             is known by its whole path: columns of lists or of records share the names of theirs.
+            Or when a column has a name that DuckDB needs.
     """
     from pyarrow.parquet import ParquetFile
 
@@ -269,6 +272,10 @@ def common_columns(paths: Sequence[str]) -> list[str]:
             schema = file.schema
             present = file.schema_arrow.names
             columns = [schema.column(number) for number in range(len(schema))]
+        if _ROW_NUMBER in map(str.casefold, present):
+            raise InvalidParameter(
+                f"table: a column is called {_ROW_NUMBER!r}, as one of DuckDB's own; rename it"
+            )
         for column in columns:
             kind = (column.physical_type, str(column.logical_type))
             if types.setdefault(column.path, kind) != kind:

@@ -41,6 +41,9 @@ _CHOOSING = frozenset((
 ))  # fmt: skip
 # With a constant pattern these are total; an escape at its end fails when a row meets it.
 _PATTERNS = frozenset(("StringSQLLike", "StringSQLILike", "RegexSearch", "RegexReplace"))
+_REGULAR = frozenset(("RegexSearch", "RegexReplace"))
+# Counts, groups with marks, brackets within brackets, and repetition of a repetition or an anchor.
+_SPECIAL = re.compile(r"[{}]|\(\?|\[\^?\]|\[[^]]*\[|[*+?]{2}|[\^$|(][*+?]")
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
 # Of a type of column: whether it is one, and how every engine reads a constant text as its value.
@@ -237,7 +240,22 @@ def _constant_pattern(operation: ops.Value) -> bool:
     import ibis.expr.operations as ops
 
     pattern = operation.pattern
-    return isinstance(pattern, ops.Literal) and "\\" not in pattern.value
+    if not isinstance(pattern, ops.Literal) or "\\" in pattern.value:
+        return False
+    return type(operation).__name__ not in _REGULAR or _is_regular(pattern.value)
+
+
+def _is_regular(pattern: str) -> bool:
+    """Whether a pattern is a regular expression for Python, and none of what engines differ in: one
+    that an engine refuses fails where a row has a value, and not where there is no such row.
+    """
+    if _SPECIAL.search(pattern):
+        return False
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _constant_places(operation: ops.Value) -> bool:
