@@ -263,26 +263,32 @@ def common_columns(paths: Sequence[str]) -> list[str]:
             is known by its whole path: columns of lists or of records share the names of theirs.
             Or when a column has a name that DuckDB needs.
     """
-    from pyarrow.parquet import ParquetFile
-
     types = dict[str, tuple[str, str]]()
     names = list[str]()
     for place, path in enumerate(paths):
-        with ParquetFile(path) as file:
-            schema = file.schema
-            present = file.schema_arrow.names
-            columns = [schema.column(number) for number in range(len(schema))]
-        if _ROW_NUMBER in map(str.casefold, present):
+        present, kinds = _parquet_columns(path)
+        for column, kind in kinds.items():
+            if types.setdefault(column, kind) != kind:
+                raise InvalidParameter(DIFFERING)
+        folded = {name.casefold() for name in present}
+        if _ROW_NUMBER in folded:
             raise InvalidParameter(
                 f"table: a column is called {_ROW_NUMBER!r}, as one of DuckDB's own; rename it"
             )
-        for column in columns:
-            kind = (column.physical_type, str(column.logical_type))
-            if types.setdefault(column.path, kind) != kind:
-                raise InvalidParameter(DIFFERING)
-        folded = {name.casefold() for name in present}
         names = [name for name in names if name.casefold() in folded] if place else present
     return names
+
+
+def _parquet_columns(path: str) -> tuple[list[str], dict[str, tuple[str, str]]]:
+    """Return the names of the columns of a Parquet file, and the type of each field by its path."""
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        schema = file.schema
+        names = list(file.schema_arrow.names)
+        columns = [schema.column(place) for place in range(len(schema))]
+    kinds = {column.path: (column.physical_type, str(column.logical_type)) for column in columns}
+    return names, kinds
 
 
 def header(path: str) -> bytes:
