@@ -31,6 +31,7 @@ from dptopk.errors import (
 )
 from dptopk.histogram.histogram import Histogram
 from dptopk.ledger.commits import Commits
+from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.spends import Receipt, Spend
@@ -210,17 +211,7 @@ class AnswerService:
         receipt = Receipt(spend.seq, spec.name, spend.analyst, spend.charge)
         question, plan = revived(spec, spend.mechanism, spend.charge)
         state = self.ledger.state(spec.name)
-        # In the new data users may be in other segments, whose accounts were not charged.
-        if spend.segments is not None and spend.seq < state.versioned:
-            raise KeyUsed(
-                "the data changed before this question was answered: take a new idempotency key"
-            )
-        # An answer drawn now would be about data that only the new budget may pay for.
-        if spend.seq <= state.renewed:
-            raise KeyUsed(
-                "the budget was renewed before this question was answered: take a new "
-                "idempotency key"
-            )
+        _refuse_other_data(spend, state)
         releases = {}
         for segment, histogram in self._read(spec, state.version, question, plan, None).items():
             try:
@@ -232,11 +223,30 @@ class AnswerService:
             if not plan.charge.includes(release.charge):
                 raise ReleaseWithheld(plan.charge, release.charge)
             releases[segment] = release
+        _refuse_other_data(spend, self.ledger.state(spec.name))  # changed while they were read
         answer = _stored(question, releases) | {"version": state.version}
         # What a segment did not use is not given back: another one may have used it.
         used = spend.charge if question.segments else releases[""].charge
         with suppress(InvalidParameter):  # raised if another worker has stored an answer
             self._answers.do(partial(self.ledger.finalize, receipt, used, answer=answer))
+
+
+def _refuse_other_data(spend: Spend, state: DatasetState) -> None:
+    """Refuse to answer a charge that did not pay for the present data.
+
+    Raises:
+        KeyUsed: if the budget, or the data of segments, were renewed since.
+    """
+    # In the new data users may be in other segments, whose accounts were not charged.
+    if spend.segments is not None and spend.seq < state.versioned:
+        raise KeyUsed(
+            "the data changed before this question was answered: take a new idempotency key"
+        )
+    # An answer drawn now would be about data that only the new budget may pay for.
+    if spend.seq <= state.renewed:
+        raise KeyUsed(
+            "the budget was renewed before this question was answered: take a new idempotency key"
+        )
 
 
 def _stored(question: PostedQuestion, releases: Mapping[str, Release]) -> dict[str, Any]:

@@ -363,3 +363,32 @@ def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(fo
             answer_service.ask(spec, "ann", "lost-key-1", question)
         assert [spend.released for spend in ledger.history("words")] == [False, True]
     tables.close()
+
+
+@pytest.mark.slow
+def test_an_answer_that_is_drawn_while_the_budget_is_renewed_is_not_given(folder, monkeypatch):
+    """Its data may be those that the new budget is for."""
+    from dptopk.service.answering import KeyUsed
+    from dptopk.service.catalog_changes import opened
+    from dptopk.service.questions import Plans, TopK, recorded
+
+    catalog = load_catalog(folder / "catalog.toml")
+    spec, question, plans = catalog.datasets["words"], TopK(**ASKED), Plans()
+    tables = Tables(catalog.access)
+    with opened(catalog, tables) as ledger:
+        plan = plans.get(spec, question)
+        ledger.charge(
+            "words", "ann", plan.charge, once="a-key-13", mechanism=recorded(question, plan)
+        )
+        answer_service = AnswerService(ledger, Histograms(), plans, Jobs(tables))
+        read = AnswerService._read
+
+        def renewed_meanwhile(*arguments):
+            ledger.renew("words", reason="another month", budget=Budget(1.0, 1e-6))
+            return read(*arguments)
+
+        monkeypatch.setattr(AnswerService, "_read", renewed_meanwhile)
+        with pytest.raises(KeyUsed, match="renewed"):
+            answer_service.ask(spec, "ann", "a-key-13", question)
+        assert [spend.released for spend in ledger.history("words")] == [False]
+    tables.close()
