@@ -48,7 +48,7 @@ def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
     rng = np.random.default_rng(SEED)
     drawn = _likely_users(noisy, scale, FINER * len(counts), rng)
     of_users, of_pairs = _lacking(drawn, k, counts)
-    order = rng.random(of_users.shape)
+    order = rng.random((len(counts), len(drawn)))
     places = np.lexsort((order, of_users * of_pairs), axis=1)[:, :1]
     more = np.take_along_axis(of_users, places, axis=1)
     together: Array = drawn[places[:, 0]] * more
