@@ -81,8 +81,14 @@ def _mix(*columns: ir.Value) -> ir.IntegerValue:
 
 def _keep(connection: DuckDBConnection, name: str, expression: ir.Table) -> ir.Table:
     """Store the rows of an expression in a table of the connection's own, and return that table."""
+    _attach_own(connection)
     connection.con.execute(f"DROP TABLE IF EXISTS {TABLES}.{name}").fetchall()
     return connection.create_table(name, expression, database=TABLES)
+
+
+def _attach_own(connection: DuckDBConnection) -> None:
+    """Let the connection have its database of tables of our own, in memory."""
+    connection.con.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {KEPT} (COMPRESS)").fetchall()
 
 
 def _stream(
@@ -197,7 +203,7 @@ class DuckDB:
             lambda: ibis.duckdb.connect(**settings),
             full=_full,
         )
-        connection.con.execute(f"ATTACH ':memory:' AS {KEPT} (COMPRESS)").fetchall()
+        _attach_own(connection)
         return connection
 
     def open(
