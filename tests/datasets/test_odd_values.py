@@ -364,6 +364,10 @@ CONSTANTS = {
     "a day among numbers": (pa.array([1, None, None]), lambda t: t.s.isin([DAY])),
     "bytes among truth values": (pa.array([True, None, None]), lambda t: t.s.isin([b"x"])),
     "a list among days": (pa.array([DAY, None, None]), lambda t: t.s.isin([[1]])),
+    "a number beyond decimals": (
+        pa.array([Decimal("1.50"), None, None], pa.decimal128(9, 2)),
+        lambda t: t.s.fill_null(Decimal("1E+20")) < 0,
+    ),
     "a text that is no time": (
         pa.array(["01:02:03", None, "x"]),
         lambda t: t.s.cast("time") == "1",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -175,9 +176,16 @@ def _fits(constant: ops.Literal, kind: dt.DataType) -> bool:
     given = constant.dtype
     if given.is_null() or kind.is_null():
         return True
-    if given.is_decimal() and not kind.is_decimal():
-        return False
+    if given.is_decimal():
+        return kind.is_decimal() and _has_room(constant.value, kind)
     return _class(given) == _class(kind)
+
+
+def _has_room(number: Decimal, kind: dt.Decimal) -> bool:
+    """Return whether a type of decimals has as many digits before the point as a number."""
+    if kind.precision is None or kind.scale is None:
+        return True
+    return number.is_finite() and abs(number) < Decimal(10) ** (kind.precision - kind.scale)
 
 
 def _class(kind: dt.DataType) -> str:
