@@ -14,7 +14,8 @@ SOURCE = "Dong-Durfee-Rogers 2020, Figure 2"
 SETTING = "ε = 1. A smaller U gives a smaller ε_g: ln δ = min over λ of -λ ε_g + Σ U(λ)."
 
 EPSILON = 1.0
-CURVES = ("Improved DRV10", "DR19", "KL-improved DR19", "General MGF")
+QUADRATIC = ("Improved DRV10", "DR19", "KL-improved DR19")
+CURVES = (*QUADRATIC, "General MGF")
 
 
 def compute(settings: RunSettings) -> Table:
@@ -26,20 +27,27 @@ def compute(settings: RunSettings) -> Table:
     from dptopk.accounting.cost_models.conversions import max_kl
     from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf
 
-    order = np.linspace(0, 10, 21 if settings.quick else 201)[1:]
+    lam = np.linspace(0, 10, 21 if settings.quick else 201)[1:]
     square = EPSILON**2
-    moments = ((square / 2, square), (square / 2, square / 4), (max_kl(EPSILON), square / 4))
-    values = [mean * order + variance * order**2 / 2 for mean, variance in moments]
-    values.append(bounded_range_log_mgf(EPSILON, order))
-    columns = dict(zip(CURVES, values, strict=True))
-    return pd.DataFrame({"order": order} | columns)
+    # The mean and the variance of each.
+    moments = {
+        "Improved DRV10": (square / 2, square),
+        "DR19": (square / 2, square / 4),
+        "KL-improved DR19": (max_kl(EPSILON), square / 4),
+    }
+    columns = {"lambda": lam}
+    for name in QUADRATIC:
+        mean, variance = moments[name]
+        columns[name] = mean * lam + variance * lam**2 / 2
+    columns["General MGF"] = bounded_range_log_mgf(EPSILON, lam)
+    return pd.DataFrame(columns)
 
 
 def plot(data: Table) -> Figure:
     """Plot all curves for λ up to 10 and, in a second panel, up to 2."""
     parts = []
     for top in (10, 2):
-        series = style.wide(data[data["order"] <= top], CURVES, "order")
+        series = style.wide(data[data["lambda"] <= top], CURVES, "lambda")
         parts.append((f"ε = 1, λ up to {top}", series))
     figure, panels = style.panels(parts, width=9, height=3.9, xlabel="λ", ylabel="U(λ)")
     style.legend_beside(panels[-1])
@@ -49,7 +57,7 @@ def plot(data: Table) -> Figure:
 def compare(data: Table) -> list[Comparison]:
     """Check that each function is smaller, hence tighter, than the one before."""
     values = data[list(CURVES)].to_numpy()
-    distance = data["order"] - 2
+    distance = data["lambda"] - 2
     two = data.iloc[distance.abs().argmin()]
     others = values[:, :-1].min(axis=1)
     smallest = (others > values[:, -1]).all()

@@ -105,7 +105,7 @@ def test_orders_of_three_mechanisms(quick):
 
 @pytest.mark.slow
 def test_moment_generating_function_at_two(quick):
-    row = quick.table("ddr-figure-2").set_index("order").loc[1.99:2.01].iloc[0]
+    row = quick.table("ddr-figure-2").set_index("lambda").loc[1.99:2.01].iloc[0]
     assert row["General MGF"] == pytest.approx(0.68675, abs=5e-6)
     assert row["Improved DRV10"] == pytest.approx(3.0)
     assert row["DR19"] == pytest.approx(1.5)

@@ -21,6 +21,11 @@ from dptopk.accounting.work import CUT_BY_TIME, late
 
 Ints = NDArray[np.int64]
 
+# Relative distances of a proven lower bound from the upper one: the smallest is tried by the
+# guessed strategy, larger ones by all.
+SMALLEST_GAP = 1e-11
+LARGER_GAPS = (1e-9, 1e-6, 1e-3)
+
 
 @dataclass(frozen=True, slots=True)
 class LogDeltaPoint:
@@ -43,6 +48,11 @@ class LogDeltaPoint:
         if math.isnan(end):
             return 0.0
         return min(end, 0.0)
+
+    @property
+    def lower(self) -> float:
+        """Return the lower end of ln δ; it may be NaN, which exceeds nothing."""
+        return self.log_value - self.error
 
 
 Value = Callable[[float], LogDeltaPoint]
@@ -92,12 +102,14 @@ class OptimumCurve(Curve):
                 return Answer(0.0, 0.0)
             point = self.everywhere(query.epsilon)
             rounding = 1e-15 * (2 - point.log_value)
-            lower = math.exp(min(point.log_value - point.error, 0.0)) * (1 - rounding)
+            lower = math.exp(min(point.lower, 0.0)) * (1 - rounding)
             return Answer(float(exp_up(point.upper)), max(lower, 0.0))
         if query.delta <= 0:
-            return Answer(self.epsilon_max, self._below(self.epsilon_max, query.delta_below))
+            lower = self._proven_lower(self.epsilon_max, query.delta_below)
+            return Answer(self.epsilon_max, lower)
         upper = self._root(_log_down(query.delta))
-        return Answer(upper, self._below(upper, query.delta_below), CUT_BY_TIME if late() else "")
+        lower = self._proven_lower(upper, query.delta_below)
+        return Answer(upper, lower, CUT_BY_TIME if late() else "")
 
     def _root(self, log_target: float) -> float:
         """Return an x with ln δ(x) <= log_target, checked against all strategies, and close to the
@@ -152,29 +164,35 @@ class OptimumCurve(Curve):
             x = newton if low < newton < high else low + (high - low) / 2
         return x
 
-    def _below(self, upper: float, delta: float) -> float | None:
-        """Return an ε at which the optimal δ is provably larger than the one given, a relative
-        1e-11 to 1e-3 below an upper bound on the root; 0 when none is found in time.
+    def _proven_lower(self, upper: float, delta: float) -> float:
+        """Return a lower bound on the smallest ε whose optimal δ is at most ``delta``: an ε a
+        little below ``upper`` at which the optimum provably exceeds ``delta``, or 0 where none is
+        found in time.
 
         Args:
-            upper: the upper bound on the root.
-            delta: the δ given.
+            upper: the upper bound on that ε.
+            delta: the δ of the question, or a larger one at which a lower bound is asked for.
         """
-        if delta > 0:
-            # ln δ, at most 0, with its rounding added.
-            needed = math.log(delta) * (1 - 1e-15) + 1e-15
-        else:
-            needed = -math.inf
-        closest = 1e-11
-        for gap in (closest, 1e-9, 1e-6, 1e-3):
-            if gap > closest and late():
+        log_delta = _log_up(delta) if delta > 0 else -math.inf
+        # Any strategy proves a lower bound; the guessed one is cheap, and usually the best.
+        x = upper * (1 - SMALLEST_GAP)
+        if self._exceeds(self.nearby, x, log_delta):
+            return x
+        for gap in LARGER_GAPS:
+            if late():
                 break
             x = upper * (1 - gap)
-            if 0 < x < self.epsilon_max:
-                point = self.nearby(x) if gap == closest else self.everywhere(x)
-                if point.log_value - point.error > needed:
-                    return x
+            if self._exceeds(self.everywhere, x, log_delta):
+                return x
         return 0.0
+
+    def _exceeds(self, value: Value, x: float, log_delta: float) -> bool:
+        """Return whether a strategy's value at x, or the optimum, is proven to be above ln δ; False
+        for an x outside (0, epsilon_max).
+        """
+        if not 0 < x < self.epsilon_max:
+            return False
+        return value(x).lower > log_delta
 
 
 def common_epsilon_curve(
@@ -228,3 +246,8 @@ def common_epsilon_curve(
 def _log_down(delta: float) -> float:
     """Return ln δ, rounded down, for 0 < δ < 1."""
     return math.log(delta) * (1 + 1e-15) - 1e-15
+
+
+def _log_up(delta: float) -> float:
+    """Return ln δ, rounded up, for 0 < δ < 1."""
+    return math.log(delta) * (1 - 1e-15) + 1e-15

@@ -49,6 +49,7 @@ SMALLEST_EPSILON = 1e-300  # beyond, ratios of e^-ε - 1, or e^-ε itself, under
 LARGEST_EPSILON = 700.0
 UNPRUNED = 32  # so few candidates are not worth pruning
 CACHED = 1 << 14  # candidates whose temporary arrays fit into the cache
+EVALUATED = 64  # candidates whose windows of the binomial law are computed at once
 
 
 def br_nonadaptive_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
@@ -105,7 +106,7 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
 
     def everywhere(x: float) -> LogDeltaPoint:
         """Return the largest value of all candidates that are not proven to be smaller."""
-        return _best(epsilon, count, x, candidates(epsilon, count, at_epsilon=x))
+        return _largest_value(epsilon, count, x, candidates(epsilon, count, at_epsilon=x))
 
     return common_epsilon_curve(epsilon, count, 0, everywhere, turning, largest, probes=9)
 
@@ -279,11 +280,18 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
     return min(low), max(high)
 
 
-def _best(epsilon: float, count: int, x: float, index: Ints) -> LogDeltaPoint:
-    """Return the largest ln G(l) of the given indices."""
+def _largest_value(epsilon: float, count: int, x: float, index: Ints) -> LogDeltaPoint:
+    """Return the ln G(l) with the largest upper end, which bounds all, among these indices.
+
+    Args:
+        epsilon: ε.
+        count: k.
+        x: ε_g.
+        index: the indices l, at least one.
+    """
     points = []
-    for begin in range(0, len(index), 64):  # blocks whose arrays stay small
-        _, point = _evaluate(epsilon, count, x, index[begin : begin + 64])
+    for begin in range(0, len(index), EVALUATED):
+        _, point = _evaluate(epsilon, count, x, index[begin : begin + EVALUATED])
         points.append(point)
     return max(points, key=lambda point: point.upper)
 

@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 
 from dptopk._internal.rounding import square_up
-from dptopk.accounting.cost_models.conversions import implied, plain
+from dptopk.accounting.cost_models.conversions import cost_with_row, implied
 from dptopk.accounting.cost_models.cost_registry import CostModel, Implied
 from dptopk.accounting.pld.log_mgf import quadratic_log_mgf, zcdp_log_mgf
 from dptopk.costs import CDP, ZCDP, Cost
@@ -36,7 +36,7 @@ def _implied(cost: Cost, notion: str) -> tuple[float, float]:
     """Return the parameters of the notion, a field of ``Implied``, that a cost implies; inf where
     none is known.
     """
-    stated = plain(cost)
+    stated = cost_with_row(cost)
     convert = getattr(implied(stated), notion) if stated else None
     if convert:
         return convert(stated)

@@ -88,13 +88,15 @@ def pure_of(cost: Cost) -> float:
     return min((epsilon for epsilon, delta in statements(cost) if delta == 0), default=math.inf)
 
 
-def plain(cost: Cost) -> Cost | None:
-    """Return a cost that this one implies and whose row of the table holds for it as it stands;
-    None when there is none.
+def cost_with_row(cost: Cost) -> Cost | None:
+    """Return a cost that this one implies and that has a row of the table; None where there is
+    none.
 
-    A cost that is known by its (ε, δ)'s is taken as ε-DP.
+    A cost that is known by its statements (ε, δ) has no row of its own: PureDP of its smallest ε at
+    δ = 0 stands for it.
     """
-    if cost_model_of(cost).statements is None:
+    has_row = cost_model_of(cost).statements is None
+    if has_row:
         return cost
     epsilon = pure_of(cost)
     if 0 < epsilon < math.inf:

@@ -46,9 +46,9 @@ def _covers_discrete(token: DiscreteGaussianDP, cost: Cost) -> bool:
     )
 
 
-def _noise(cost: GaussianDP) -> tuple[float]:
-    """Return the standard deviation 1/μ for a move of 1, rounded down: less noise is the
-    safe side.
+def _arguments(cost: GaussianDP) -> tuple[float]:
+    """Return the arguments of dp-accounting's event and distribution: the standard deviation 1/μ
+    for a move of 1, rounded down, since less noise is the safe side.
     """
     return (math.nextafter(1.0 / cost.mu, 0.0),)
 
@@ -72,8 +72,8 @@ _GAUSSIAN_MODEL = CostModel(
         GaussianLoss(math.fsum(times * cost.mu**2 for cost, times in costs.items()))
     ],
     family=lambda cost: (GaussianDP, cost.mu),
-    dp_event=event("GaussianDpEvent", _noise),
-    pld=distribution("gaussian", _noise),
+    dp_event=event("GaussianDpEvent", _arguments),
+    pld=distribution("gaussian", _arguments),
 )
 _DISCRETE_MODEL = CostModel(
     DiscreteGaussianDP,

@@ -55,14 +55,16 @@ def _epsilon(cost: LaplaceDP | DiscreteLaplaceDP) -> float:
     return ratio_up(cost.shift, cost.scale)
 
 
-def _noise(cost: LaplaceDP) -> tuple[float]:
-    """Return the scale for a shift of 1, rounded down: less noise is the safe side."""
+def _arguments(cost: LaplaceDP) -> tuple[float]:
+    """Return the arguments of dp-accounting's event and distribution: the scale for a shift of 1,
+    rounded down, since less noise is the safe side.
+    """
     return (math.nextafter(1 / _epsilon(cost), 0.0),)
 
 
-def _discrete_noise(cost: DiscreteLaplaceDP) -> tuple[float, int]:
-    """Return the arguments of dp-accounting's discrete Laplace: 1/scale, rounded up, and
-    the shift.
+def _discrete_arguments(cost: DiscreteLaplaceDP) -> tuple[float, int]:
+    """Return the arguments of dp-accounting's discrete event and distribution: 1/scale, rounded up,
+    and the shift.
     """
     return ratio_up(1, cost.scale), cost.shift
 
@@ -74,8 +76,8 @@ _LAPLACE_MODEL = CostModel(
     log_mgf=each_log_mgf(lambda cost, lam: laplace_log_mgf(_epsilon(cost), lam)),
     loss_components=lambda costs: [Laplace(_epsilon(cost), times) for cost, times in costs.items()],
     family=lambda cost: (LaplaceDP, _epsilon(cost)),
-    dp_event=event("LaplaceDpEvent", _noise),
-    pld=distribution("laplace", _noise),
+    dp_event=event("LaplaceDpEvent", _arguments),
+    pld=distribution("laplace", _arguments),
 )
 _DISCRETE_MODEL = CostModel(
     DiscreteLaplaceDP,
@@ -86,7 +88,7 @@ _DISCRETE_MODEL = CostModel(
         DiscreteLaplace(cost.scale, cost.shift, n) for cost, n in costs.items()
     ],
     family=lambda cost: ((DiscreteLaplaceDP, cost.scale), cost.shift),
-    dp_event=event("DiscreteLaplaceDpEvent", _discrete_noise),
-    pld=distribution("discrete_laplace", _discrete_noise),
+    dp_event=event("DiscreteLaplaceDpEvent", _discrete_arguments),
+    pld=distribution("discrete_laplace", _discrete_arguments),
 )
 MODELS = (_LAPLACE_MODEL, _DISCRETE_MODEL)

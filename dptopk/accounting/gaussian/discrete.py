@@ -234,6 +234,7 @@ class _ContinuousCurve(Curve):
             return Answer(upper.value, math.exp(log_lower))
         if query.delta_below <= 0:
             return Answer(upper.value, upper.value)
+        # ln δ, rounded up: at a larger δ the ε that is found is smaller.
         target = np.array([math.log(query.delta_below) * (1 - 1e-13) + 1e-13])
         inner = float(smallest_where(self.log_lower, target, np.inf)[0])
         return Answer(upper.value, min(inner * (1 - 1e-12), upper.value))

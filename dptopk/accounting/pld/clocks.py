@@ -60,7 +60,7 @@ def _log_share(kappa: float) -> float:
 
 
 def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
-    """Return an upper bound on ln E e^{λL} at each λ > 0, exact to rounding; inf from κ on.
+    """Return an upper bound on ln E e^{λL} at each λ > 0, above it by rounding only; inf from κ on.
 
     With κ as it is computed, 1 - s = (κ-λ)(κ+1+λ)/(κ(κ+1)) has no cancellation but that of two
     exact numbers.
@@ -68,11 +68,13 @@ def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
     kappa = decay(epsilon)
     if kappa == 0.0:
         return np.full_like(lam, math.inf)
-    total = (1 + kappa / (kappa + 1)) * math.exp(_log_share(kappa))
-    inside = np.minimum(lam, kappa * (1 - EPS))  # where λ >= κ the value is not used
-    s = inside / kappa * ((1 + inside) / (kappa + 1))
-    one_minus_s = (kappa - inside) / kappa * ((kappa + 1 + inside) / (kappa + 1))
-    values = np.log1p(total * (s / one_minus_s)) * (1 + 16 * EPS)
+    # B = (2κ + 1) A, the probability of a loss other than 0; (κ + 1) A is known by its logarithm.
+    not_zero = (1 + kappa / (kappa + 1)) * math.exp(_log_share(kappa))
+    # Where λ >= κ a smaller λ is put in, and the value is not used.
+    below_kappa = np.minimum(lam, kappa * (1 - EPS))
+    s = below_kappa / kappa * ((1 + below_kappa) / (kappa + 1))
+    one_minus_s = (kappa - below_kappa) / kappa * ((kappa + 1 + below_kappa) / (kappa + 1))
+    values = np.log1p(not_zero * (s / one_minus_s)) * (1 + 16 * EPS)
     return np.where(lam < kappa, values, math.inf)
 
 

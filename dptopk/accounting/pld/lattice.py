@@ -86,22 +86,25 @@ class LossDistribution:
         with np.errstate(divide="ignore"):
             return np.log(self.masses) + (self.log_scale - self.tilt * self.losses)
 
-    def pairs(self) -> Pairs:
-        """Return this product as one pair, with its errors."""
+    def as_pair(self) -> Pairs:
+        """Return this product as one pair, with its three errors."""
+        losses, log_masses = self._atoms
+        pair = pair_of(losses, log_masses)
+        return replace(pair, log_error=self.log_error, loss_error=self.shift, error=self.error)
+
+    @property
+    def _atoms(self) -> tuple[Floats, Floats]:
+        """Return the losses whose mass is positive, and the logarithms of their masses."""
         positive = self.masses > 0
-        pair = pair_of(self.losses[positive], self.log_masses[positive], log_error=self.log_error)
-        return replace(pair, loss_error=self.shift, error=self.error)
+        return self.losses[positive], self.log_masses[positive]
 
     @cached_property
     def _curve(self) -> LossCurve:
         """Return the privacy profile of the computed masses, which does not account for
         ``error``.
         """
-        positive = self.masses > 0
-        x = self.losses[positive]
-        return LossCurve(
-            x, self.log_masses[positive], log_error=self.log_error, loss_error=self.shift
-        )
+        losses, log_masses = self._atoms
+        return LossCurve(losses, log_masses, log_error=self.log_error, loss_error=self.shift)
 
     def log_unit(self, x: float) -> float:
         """Return ln F(x), where F(x) is how much a unit of tilted mass can change δ(x)."""

@@ -241,7 +241,7 @@ def summed(pair: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
     """
     total = pair
     if pair.count > 1:
-        total = product([pair], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
+        total = product([pair], step=1.0, tilt=grid.tilt * spacing, side=grid.side).as_pair()
     losses = offset + spacing * total.losses
     farthest = float(np.abs(losses).max() + offset)
     loss_error = spacing * total.loss_error + 8 * EPS * farthest

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounded_range.nonadaptive import (
-    _best,
+    _largest_value,
     br_nonadaptive_curve,
     br_nonadaptive_delta,
     br_nonadaptive_epsilon,
@@ -132,7 +132,7 @@ def test_pruning_keeps_the_maximum_among_all_candidates():
         curve = br_nonadaptive_curve(epsilon, count)
         kept = candidates(epsilon, count, at_epsilon=x)
         exact, _ = literal(epsilon, count, x) if count <= 100 else (None, None)
-        everything = _best(epsilon, count, x, np.arange(int(count - x / epsilon)))
+        everything = _largest_value(epsilon, count, x, np.arange(int(count - x / epsilon)))
         assert len(kept) < count / 3
         assert curve.everywhere(x).log_value >= everything.log_value - 1e-12
         if exact is not None:

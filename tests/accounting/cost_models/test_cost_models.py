@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from dptopk.accounting.cost_models.conversions import plain
+from dptopk.accounting.cost_models.conversions import cost_with_row
 from dptopk.accounting.cost_models.cost_registry import cost_model_of, cost_models
 from dptopk.accounting.cost_models.dominating_pairs import loss_components
 from dptopk.accounting.interop import to_dp_event
@@ -65,7 +65,7 @@ def test_the_parts_of_a_kind_agree(small, large):
         assert name == other_name
         assert size < other_size
     for cost in (small, large):
-        other = plain(cost)
+        other = cost_with_row(cost)
         if kind.log_mgf is None or other is None:
             continue
         mine = log_mgf(Charge({cost: 3}))(ORDERS)
