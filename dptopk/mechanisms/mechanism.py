@@ -214,7 +214,8 @@ class Mechanism(ABC):
         Raises:
             InvalidParameter: for parameters that the class does not take, or that are missing.
         """
-        fields_of_class = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
+        all_fields = fields(cls)  # type: ignore[arg-type]
+        fields_of_class = {field.name: field for field in all_fields if field.init}
         if not parameters.keys() <= fields_of_class.keys():
             raise InvalidParameter(
                 f"mechanism: {cls.__name__} takes {', '.join(sorted(fields_of_class))}"

@@ -376,8 +376,8 @@ def _json(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table
     lines = f"FROM read_ndjson_objects([{paths}], ignore_errors=true)"
     keys = "SELECT unnest(json_keys(json)) AS key"
     first = f"FROM (SELECT json {lines} LIMIT {_FIRST_LINES}) WHERE json_type(json) = 'OBJECT'"
-    counted = f"SELECT key, count(*) AS n FROM ({keys} {first}) WHERE key <> '' GROUP BY key"  # noqa: S608
-    names = [name for name, _ in run(f"{counted} ORDER BY n DESC, key").fetchall()]
+    counted = f"SELECT key, count(*) AS n FROM ({keys} {first}) WHERE key <> ''"  # noqa: S608
+    names = [name for name, _ in run(f"{counted} GROUP BY key ORDER BY n DESC, key").fetchall()]
     distinct = {name.casefold(): name for name in reversed(names)}
     cells = [
         f"json_extract_string(json, {_pointer(name)}) AS {_quoted(name)}"

@@ -215,9 +215,12 @@ class ReadableFiles:
             if len(stored) == len(names):
                 folders = "hive_partitioning=false"
             source = f"read_parquet($path, {folders}, file_row_number=true)"
-            rest = ", ".join(_quoted(name) for name in names if name not in doubtful)
-            others = f"SELECT file_row_number AS {_ROW}{rest and ', '}{rest} FROM {source}"  # noqa: S608
-            joined = f"SELECT {listed} FROM dptopk_stream JOIN ({others}) USING ({_ROW})"  # noqa: S608
+            rest = "".join(f", {_quoted(name)}" for name in names if name not in doubtful)
+            others = f"SELECT file_row_number AS {_ROW}{rest} FROM {source}"  # noqa: S608
+            joined = (
+                f"SELECT {listed} FROM dptopk_stream "  # noqa: S608
+                f"JOIN ({others}) USING ({_ROW})"
+            )
             run(f"INSERT INTO {_ROWS} ({listed}) {joined}", {"path": escape(path)}).fetchall()
             self.connection.con.unregister("dptopk_stream")
 
