@@ -17,7 +17,7 @@ from dptopk.datasets.events import events_histogram
 from dptopk.datasets.two_counts import event_counts
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.planning.protocol import Plan, Reading
+from dptopk.planning.protocol import Reading, reading_of
 
 MOST_TABLES = 4096  # the engine reads each of them
 Table = Places  # the numbers of rows of each user with each label, user by user
@@ -96,10 +96,7 @@ class EventsWorld:
         Raises:
             InvalidParameter: for a plan whose way is chosen by looks at users and counts.
         """
-        if isinstance(mechanism, Plan):
-            reading = mechanism.reading
-        else:
-            reading = Reading(self.sensitivity)
+        reading = reading_of(mechanism, self.sensitivity)
         if reading.finding is not None and reading.finding.profile:
             raise InvalidParameter(
                 "mechanism: the noise of its looks, for 1 and 3 per cent of ε, has too many values "

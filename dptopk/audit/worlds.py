@@ -14,7 +14,7 @@ from dptopk._internal import validate
 from dptopk._internal.choices import Domain
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.planning.protocol import Plan
+from dptopk.planning.protocol import reading_of
 
 Counts = dict[str, int]
 Places = tuple[int, ...]  # the numbers of some labels
@@ -174,7 +174,7 @@ class World:
         Raises:
             InvalidParameter: for a plan that reads events twice.
         """
-        if isinstance(mechanism, Plan) and mechanism.reading.finding is not None:
+        if reading_of(mechanism, self.sensitivity).finding is not None:
             raise InvalidParameter(
                 "world: the plan finds and counts labels of events in two phases; attest it on an "
                 "EventsWorld"

@@ -15,7 +15,7 @@ from dptopk.cli.options import Cap
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from dptopk.planning.two_phase import TwoPhasePlan
+    from dptopk.planning.topk_plan import TopKPlan
 
 
 EVENTS = "events"
@@ -103,18 +103,23 @@ def _two_phases(
     per_label_cap: int,
     find: FindBy,
     counts: Counts,
-) -> TwoPhasePlan:
-    """The plan that finds labels of events and counts them."""
-    from dptopk.costs import Budget
-    from dptopk.planning.two_phase import plan_two_phases
+) -> TopKPlan:
+    """Return the plan that finds labels of events and counts them, without a look at users."""
+    from dptopk.histogram.histogram import Sensitivity
+    from dptopk.planning.choose import plan
+    from dptopk.question import Events, Facts, Question
 
     if epsilon is None or delta is None:
         raise InvalidParameter("attest events: give --epsilon and --delta")
-    return plan_two_phases(
-        k,
-        Budget(epsilon, delta),
-        labels_per_user=labels_per_user or 1,
-        per_label_cap=per_label_cap,
+    question = Question(
+        k=k,
+        epsilon=epsilon,
+        delta=delta,
         find=find,
-        counts=None if counts == "none" else counts,
+        counts=counts,
     )
+    events = Events(
+        labels_per_user=labels_per_user or 1, per_label_cap=per_label_cap, profile=False
+    )
+    facts = Facts(sensitivity=Sensitivity(linf=per_label_cap), events=events)
+    return plan(question, facts)

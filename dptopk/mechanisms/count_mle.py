@@ -327,9 +327,9 @@ def isotonic_median(values: Array) -> Array:
     >>> isotonic_median(np.array([3, 5, -2])).tolist()
     [4.0, 4.0, 0.0]
     """
-    blocks: list[_Block] = []
+    blocks: list[_FittedBlock] = []
     for value in np.asarray(values).tolist():
-        block = _Block(float(value), value, [value])
+        block = _FittedBlock(float(value), value, [value])
         while blocks and blocks[-1].value <= block.value:
             block = _pool(blocks.pop(), block)
         blocks.append(block)
@@ -338,7 +338,7 @@ def isotonic_median(values: Array) -> Array:
     return np.maximum(fitted.astype(np.float64), 0.0)
 
 
-class _Block(NamedTuple):
+class _FittedBlock(NamedTuple):
     """A block of successive counts that ``isotonic_median`` gives one value.
 
     Attributes:
@@ -352,7 +352,7 @@ class _Block(NamedTuple):
     members: list[int]
 
 
-def _pool(before: _Block, after: _Block) -> _Block:
+def _pool(before: _FittedBlock, after: _FittedBlock) -> _FittedBlock:
     """Merge two neighbouring blocks; the value is the mean, clipped to the interval of medians.
 
     The lists of members are reused.
@@ -363,7 +363,7 @@ def _pool(before: _Block, after: _Block) -> _Block:
     low = members[(n - 1) // 2]
     high = members[n // 2]
     value = min(max(total / n, float(low)), float(high))
-    return _Block(value, total, members)
+    return _FittedBlock(value, total, members)
 
 
 def _merged(first: list[int], second: list[int]) -> list[int]:

@@ -288,3 +288,15 @@ class Plan(ABC):
             BudgetExceeded: ``paying`` does not cover it; nothing was charged.
         """
         return self.run(histogram, rng, average=average, paying=paying)[1]
+
+
+def reading_of(source: object, sensitivity: Sensitivity) -> Reading:
+    """Return what a plan reads; anything else, such as a mechanism, reads one histogram.
+
+    Args:
+        source: a plan or a mechanism.
+        sensitivity: the caps of the histogram of what is no plan.
+    """
+    if isinstance(source, Plan):
+        return source.reading
+    return Reading(sensitivity)
