@@ -624,7 +624,7 @@ def test_the_first_command_is_a_short_way(tmp_path):
     finally:
         sys.setprofile(None)
     assert result.exit_code == 0, result.output
-    assert 20 < len(seen) <= 59
+    assert 20 < len(seen) <= 60
     assert 10 < state["deepest"] <= 23
 
 
