@@ -37,8 +37,13 @@ from dptopk.budgets.filter_metrics import Metric
 from dptopk.budgets.running_totals import PURE, RunningTotals
 from dptopk.costs import ApproxDP, Budget, Charge
 
-MOST_EXTRA = Fraction(1, 5)  # of the failure part: what statements may take beyond failures
-UNSTATED = Fraction(1, 10)  # of the failure part: the δ of a statement where none was given
+# Of the failure part: what statements may take beyond failures.
+MOST_EXTRA = Fraction(1, 5)
+# Of the failure part, or of what is left of it: what a statement would take beyond failures where
+# the question states no δ.
+SHARE_WITHOUT_STATEMENT = Fraction(1, 10)
+# A way to enter a charge: its record, and its totals by that record.
+Way = tuple[Record, RunningTotals]
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Sums:
             and self.totals.sums[PURE] <= self.metrics[PURE].capacity
         )
 
-    def _within(self, name: str, request: RunningTotals) -> bool:
+    def _fits_metric(self, name: str, request: RunningTotals) -> bool:
         """Return whether a charge with these totals stays within the capacity of one metric."""
         totals = self.totals
         if totals.unpriced[name] or request.unpriced[name]:
@@ -85,7 +90,7 @@ class Sums:
         margin = 0 if self.recorded else metric.margin
         return metric.used(prices, totals.spent, request.spent) <= metric.capacity * (1 - margin)
 
-    def left(self, name: str) -> Fraction:
+    def capacity_left(self, name: str) -> Fraction:
         """Return the part of a metric's capacity that is left; 0 where it covers nothing more."""
         metric = self.metrics[name]
         if self.totals.unpriced[name]:
@@ -93,24 +98,24 @@ class Sums:
         used = metric.used(self.totals.sums[name], self.totals.spent)
         return max(metric.capacity - used, Fraction(0))
 
-    def added(self, request: RunningTotals) -> bool:
+    def fits_sum(self, request: RunningTotals) -> bool:
         """Return whether a charge with these totals stays within the sum of ε's."""
         return (
             self.adds_up
             and not request.left_sum
             and request.failures <= self.failures_left
-            and self._within(PURE, request)
+            and self._fits_metric(PURE, request)
         )
 
-    def priced(self, request: RunningTotals) -> bool:
+    def fits_by_prices(self, request: RunningTotals) -> bool:
         """Return whether a charge with these totals stays within the filter's own sum."""
         if request.failures > self.failures_left:
             return False
-        return any(self._within(name, request) for name in self.metrics if name != PURE)
+        return any(self._fits_metric(name, request) for name in self.metrics if name != PURE)
 
     def covers(self, request: RunningTotals) -> bool:
         """Return whether a charge with these totals stays within one of the sums."""
-        return self.priced(request) or self.added(request)
+        return self.fits_by_prices(request) or self.fits_sum(request)
 
 
 @dataclass(frozen=True)
@@ -127,40 +132,38 @@ class Entering:
     sums: Sums
     prices: Record | None
 
-    def records(self, stated: Budget | None) -> Iterator[tuple[Record, RunningTotals]]:
+    def records(self, stated: Budget | None) -> Iterator[Way]:
         """Yield the ways that are covered, the best first, each as a record with its totals.
 
         Args:
             stated: the (ε, δ) that the question states for its charge; None: none was stated.
         """
-        plain = self._plain()
-        inside = False
-        if plain is not None:
-            _, request = plain
-            inside = self.sums.priced(request)
+        by_prices = self._way_by_prices()
+        covered = False
+        if by_prices is not None:
+            _, request = by_prices
+            covered = self.sums.fits_by_prices(request)
         if self.sums.adds_up:
-            for record, request in self._added(plain, stated, inside=inside):
-                if self.sums.added(request):
+            for record, request in self._ways_in_sum(by_prices, stated, covered=covered):
+                if self.sums.fits_sum(request):
                     yield record, request
-        if plain is not None and inside:
-            yield self._leaving(*plain)
+        if by_prices is not None and covered:
+            yield self._closing_way(*by_prices)
 
-    def by_prices(self) -> Record | None:
+    def record_by_prices(self) -> Record | None:
         """Return the record of the charge by the prices of its costs, without a statement; None
         where it is not covered.
         """
-        plain = self._plain()
-        if plain is None:
+        by_prices = self._way_by_prices()
+        if by_prices is None:
             return None
-        record, request = self._leaving(*plain)
+        record, request = self._closing_way(*by_prices)
         if self.sums.covers(request):
             return record
         return None
 
-    def _plain(self) -> tuple[Record, RunningTotals] | None:
-        """Return the record and the totals of the charge by the prices of its costs; None where a
-        cost has no price.
-        """
+    def _way_by_prices(self) -> Way | None:
+        """Return the way by the prices of the costs; None where a cost has no price."""
         if self.prices is None:
             return None
         record = {"prices": self.prices}
@@ -170,47 +173,48 @@ class Entering:
         """Return the totals of the charge by a record."""
         return RunningTotals.of(self.charge, record, self.sums.metrics)
 
-    def _leaving(self, record: Record, request: RunningTotals) -> tuple[Record, RunningTotals]:
-        """Return the charge by its prices, as a record with its totals; it closes the sum of ε's
-        where it is not in it.
+    def _closing_way(self, record: Record, request: RunningTotals) -> Way:
+        """Return the way by prices as it is entered: with the mark that closes the sum of ε's,
+        where that is open and a cost has no ε.
         """
         if PURE not in self.sums.metrics or self.sums.totals.left_sum or not request.unpriced[PURE]:
             return record, request
         record = record | {"left": True}
         return record, self._totals_of(record)
 
-    def _added(
+    def _ways_in_sum(
         self,
-        by_prices: tuple[Record, RunningTotals] | None,
+        by_prices: Way | None,
         stated: Budget | None,
         *,
-        inside: bool,
-    ) -> Iterator[tuple[Record, RunningTotals]]:
+        covered: bool,
+    ) -> Iterator[Way]:
         """Yield the ways to enter the charge in the sum of ε's: by the ε's of its costs, and by
         statements.
 
         Args:
-            by_prices: the charge by its prices, or None.
-            stated: the (ε, δ) that the question states, or None.
-            inside: whether the charge is covered by its prices.
+            by_prices: the way by the prices of its costs; None: a cost has no price.
+            stated: the (ε, δ) that the question states; None: none was stated.
+            covered: whether the charge is covered by its prices.
         """
         pure_way = None
         if by_prices is not None:
             _, request = by_prices
             if not request.unpriced[PURE]:
                 pure_way = by_prices
-            if pure_way is not None and self._within_stated(request, stated):
+            if pure_way is not None and self._keeps_stated(request, stated):
                 yield pure_way
-                if inside:
-                    return  # as good as stated; nothing of δ is spent on less
-        for statement in self.statements(stated, inside=inside):
+                # It takes no more ε than was stated, and δ is not spent on a statement of less.
+                if covered:
+                    return
+        for statement in self.statements(stated, covered=covered):
             if self.prices is not None:
                 record = {"stated": statement_record(statement) | {"prices": self.prices}}
                 yield record, self._totals_of(record)
         if pure_way is not None:
             yield pure_way
 
-    def _within_stated(self, pure: RunningTotals, stated: Budget | None) -> bool:
+    def _keeps_stated(self, pure: RunningTotals, stated: Budget | None) -> bool:
         """Return whether the ε's of the costs add up to at most the ε that was stated."""
         if stated is None:
             return True
@@ -222,34 +226,39 @@ class Entering:
         _, failure = split_failure(self.charge, summed=True)
         return Fraction(failure) + Fraction(self.charge.delta)
 
-    def statements(self, stated: Budget | None, *, inside: bool) -> Iterator[ApproxDP]:
+    def statements(self, stated: Budget | None, *, covered: bool) -> Iterator[ApproxDP]:
         """Yield statements about all of the charge, the first choice first; each contains its
         failures.
 
         Args:
-            stated: what the question states.
-            inside: whether the charge is covered without any.
+            stated: the (ε, δ) that the question states; None: none was stated.
+            covered: whether the charge is covered by its prices, without a statement.
         """
-        delta = self._delta_to_state(stated, inside=inside)
+        delta = self._first_delta(stated, covered=covered)
         if self.failures < delta <= self.sums.failures_left:
             first = self.statement(delta, stated)
             if first is not None:
                 yield first
-        if not inside:  # the last resort: as much of ε as is left
-            last = self._filling(stated)
+        if not covered:  # the last resort: as much of ε as is left
+            last = self._statement_of_all_left(stated)
             if last is not None:
                 yield last
 
-    def _delta_to_state(self, stated: Budget | None, *, inside: bool) -> Fraction:
-        """Return the δ of the first statement: little beyond the failures where the charge is
-        covered without one, else that of the question, or a part of what is left.
+    def _first_delta(self, stated: Budget | None, *, covered: bool) -> Fraction:
+        """Return the δ at which the charge is stated first; it contains its failures unless the
+        question states less.
+
+        Args:
+            stated: the (ε, δ) that the question states; None: none was stated.
+            covered: whether the charge is covered by its prices; then the statement takes only
+                ``_extra`` beyond the failures.
         """
-        if inside:
+        if covered:
             return self.failures + self._extra(stated)
         if stated is not None:
             return Fraction(stated.delta)
         spare = self.sums.failures_left - self.failures
-        return self.failures + spare * UNSTATED
+        return self.failures + spare * SHARE_WITHOUT_STATEMENT
 
     def statement(self, delta: Fraction, stated: Budget | None = None) -> ApproxDP | None:
         """Return an (ε, δ) that all of the charge together satisfies at this δ; None where there is
@@ -264,9 +273,11 @@ class Entering:
         spare = Fraction(delta_down) - self.failures
         if not spare > 0 or not delta_down < 1:
             return None
-        bound = bounds.compose(self._bare, delta=round_down(spare), lower=False, effort="quick")
+        bound = bounds.compose(
+            self._failure_free, delta=round_down(spare), lower=False, effort="quick"
+        )
         if stated is not None and bound.epsilon > stated.epsilon:
-            bound = bounds.compose(self._bare, delta=round_down(spare), lower=False)
+            bound = bounds.compose(self._failure_free, delta=round_down(spare), lower=False)
         epsilon = bound.epsilon
         if not epsilon < math.inf:
             return None
@@ -275,7 +286,7 @@ class Entering:
             epsilon = math.nextafter(epsilon, math.inf)
         return ApproxDP(epsilon, delta_down)
 
-    def _filling(self, stated: Budget | None) -> ApproxDP | None:
+    def _statement_of_all_left(self, stated: Budget | None) -> ApproxDP | None:
         """Return the statement at all of the ε that is left, with the least δ at which it holds;
         None where it would take too much of δ.
 
@@ -287,7 +298,7 @@ class Entering:
         epsilon = room(self.sums, PURE)
         if not epsilon > 0:
             return None
-        bound = bounds.compose(self._bare, epsilon=epsilon, lower=False, effort="quick")
+        bound = bounds.compose(self._failure_free, epsilon=epsilon, lower=False, effort="quick")
         delta = round_up(self.failures + Fraction(bound.delta))
         largest_delta = self.failures + self._share_of_pool(Fraction(epsilon))
         if stated is not None:
@@ -304,7 +315,7 @@ class Entering:
         return share**3 * self.sums.failure_delta
 
     @property
-    def _bare(self) -> Charge:
+    def _failure_free(self) -> Charge:
         """Return the charge without failures and δ."""
         failure_free, _ = split_failure(self.charge)
         return Charge(
@@ -318,7 +329,7 @@ class Entering:
         pool = self.sums.failure_delta
         unused = MOST_EXTRA * pool - self.sums.totals.extra
         if stated is None:
-            wanted = UNSTATED * pool
+            wanted = SHARE_WITHOUT_STATEMENT * pool
             statement = self.statement(self.failures + wanted)
             epsilon = Fraction(0) if statement is None else Fraction(statement.epsilon)
         else:
@@ -332,7 +343,7 @@ def room(sums: Sums, name: str) -> float:
     as more.
     """
     metric = sums.metrics[name]
-    exact = sums.left(name)
+    exact = sums.capacity_left(name)
     left = float(exact)
     if metric.read(left) <= exact:
         return left

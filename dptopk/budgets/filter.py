@@ -116,9 +116,9 @@ class Filter(Account):
         options = FilterOptions.checked(method, ranges, costs, order, effort)
         fixed = (method, order, ranges, costs, failure_delta, budget.rho)
         # Whether the first charge may divide δ: nothing was said of it.
-        self._open = all(option is None for option in fixed) and budget.delta > 0
+        self._first_divides_delta = all(option is None for option in fixed) and budget.delta > 0
         # Whether it chooses the method: nothing was said of that.
-        self._undecided = all(option is None for option in (*fixed[:4], budget.rho))
+        self._first_chooses_method = all(option is None for option in (*fixed[:4], budget.rho))
         self._split: Record | None = None  # the terms of the filter that the first charge chose
         self._begun = False  # whether anything was charged
         self._wholes = 0  # the number of charges that were entered as one cost
@@ -126,8 +126,8 @@ class Filter(Account):
             with within(max_seconds):
                 self._use(options.metrics(budget, self.failure_delta))
         else:
-            self._open = terms.get("open", False)
-            self._undecided = terms.get("undecided", False)  # not in older ledgers
+            self._first_divides_delta = terms.get("open", False)
+            self._first_chooses_method = terms.get("undecided", False)  # not in older ledgers
             self._use([metric_of(metric) for metric in terms["meters"]])
 
     def _use(self, metrics: Sequence[Metric]) -> None:
@@ -148,11 +148,12 @@ class Filter(Account):
             "budget": self.budget.terms(),
             "failure_delta": self.failure_delta,
             "neighbours": self.neighbours,
+            # The metrics, by the name that ledgers have for them.
             "meters": [metric.terms for metric in self._metrics.values()],
         }
-        if self._open:
+        if self._first_divides_delta:
             terms["open"] = True
-        if self._undecided:
+        if self._first_chooses_method:
             terms["undecided"] = True
         return terms
 
@@ -228,7 +229,7 @@ class Filter(Account):
             )
         if stated is not None and (stated.rho is not None or self.budget.rho is not None):
             stated = None
-        if stated is not None and not self._within_total(stated):
+        if stated is not None and not self._at_most_total(stated):
             raise self._refusal(charge, stated)
         with self._here():
             record = self._record_of(charge, stated)
@@ -247,36 +248,37 @@ class Filter(Account):
         """
         validate.instance(Charge, charge=charge)
         with self._here():
-            record = Entering(charge, self._sums(), self._priced(charge)).by_prices()
+            entering = Entering(charge, self._sums(), self._prices_of_costs(charge))
+            record = entering.record_by_prices()
         if record is None:
             raise self._refusal(charge, None)
         return record
 
-    def _within_total(self, stated: Budget) -> bool:
+    def _at_most_total(self, stated: Budget) -> bool:
         """Return whether a question asks for no more than the total: one of more is refused,
         whatever its costs are worth at another δ.
         """
         return stated.epsilon <= self.budget.epsilon and stated.delta <= self.budget.delta
 
-    def _entered(self, charge: Charge, stated: Budget | None) -> Record | None:
+    def _best_record(self, charge: Charge, stated: Budget | None) -> Record | None:
         """Return the record of the best way to enter a charge; None where no way is covered."""
         sums = self._sums()
-        prices = self._priced(charge)
+        prices = self._prices_of_costs(charge)
         for record, _ in Entering(charge, sums, prices).records(stated):
             return record
-        return self._whole(charge, stated, sums, prices)
+        return self._record_as_whole(charge, stated, sums, prices)
 
     def _record_of(self, charge: Charge, stated: Budget | None) -> Record | None:
         """Return the record of a charge, with what a first one chooses; None where no way is
         covered.
         """
         return (
-            self._by_variance(charge, stated)
-            or self._entered(charge, stated)
-            or self._divided(charge, stated)
+            self._record_by_variance(charge, stated)
+            or self._best_record(charge, stated)
+            or self._record_by_other_division(charge, stated)
         )
 
-    def _by_variance(self, charge: Charge, stated: Budget | None) -> Record | None:
+    def _record_by_variance(self, charge: Charge, stated: Budget | None) -> Record | None:
         """Return the record of a first charge that chooses the method "variance"; None where it
         does not.
 
@@ -284,7 +286,7 @@ class Filter(Account):
         of them is chosen before any answer, the one in which more charges like the first fit.
         """
         own = next(iter(self._metrics.values()))
-        if not self._undecided or self._begun or own.name == Pure.name or not charge:
+        if not self._first_chooses_method or self._begun or own.name == Pure.name or not charge:
             return None
         epsilon = round_down(smaller_of(self.budget.epsilon))
         converted = round_down(Fraction(self.delta) - Fraction(self.failure_delta))
@@ -296,7 +298,7 @@ class Filter(Account):
             failure_delta=self.failure_delta,
             neighbours=self.neighbours,
         )
-        record = other._entered(charge, stated)
+        record = other._best_record(charge, stated)
         if record is None:
             return None
         return record | {"split": other.terms()}
@@ -305,7 +307,7 @@ class Filter(Account):
         """Return the sums of all charges so far."""
         return Sums(self._metrics, self._totals, Fraction(self.failure_delta))
 
-    def _priced(self, charge: Charge) -> Record | None:
+    def _prices_of_costs(self, charge: Charge) -> Record | None:
         """Return the prices of the costs of a charge, as a record holds them; None where one of
         them has no price.
         """
@@ -314,7 +316,7 @@ class Filter(Account):
         except IncompatibleCosts:
             return None
 
-    def _whole(
+    def _record_as_whole(
         self, charge: Charge, stated: Budget | None, sums: Sums, prices: Record | None
     ) -> Record | None:
         """Return the record of a charge that is entered as one (ε, δ) cost, for costs that have no
@@ -325,17 +327,17 @@ class Filter(Account):
             own_prices = [price for price, *_ in prices.values()]
             if None not in own_prices or own_metric in {Zcdp.name, Pure.name}:
                 return None
-        for cost in Entering(charge, sums, None).statements(stated, inside=False):
-            record = {"whole": str(cost), "prices": self._priced(Charge({cost: 1}))}
+        for cost in Entering(charge, sums, None).statements(stated, covered=False):
+            record = {"whole": str(cost), "prices": self._prices_of_costs(Charge({cost: 1}))}
             if sums.covers(RunningTotals.of(Charge({cost: 1}), record, self._metrics)):
                 return record
         return None
 
-    def _divided(self, charge: Charge, stated: Budget | None) -> Record | None:
+    def _record_by_other_division(self, charge: Charge, stated: Budget | None) -> Record | None:
         """Return the record of a first charge that divides δ otherwise: by what it needs, by what
         it states, or all for failures; None where it cannot.
         """
-        if not self._open or self._begun:
+        if not self._first_divides_delta or self._begun:
             return None
         needed = sum_up([charge.delta, split_failure(charge, summed=True)[1]])
         stated_delta = self.delta if stated is None else stated.delta
@@ -344,7 +346,7 @@ class Filter(Account):
             if not self.failure_delta < failure_delta <= self.delta:
                 continue
             other = Filter(self.budget, failure_delta=failure_delta, neighbours=self.neighbours)
-            record = other._by_variance(charge, stated) or other._entered(charge, stated)
+            record = other._record_by_variance(charge, stated) or other._best_record(charge, stated)
             if record is not None:
                 return {"split": other.terms()} | record
         return None
@@ -367,7 +369,7 @@ class Filter(Account):
                 "the deltas of questions (failure_delta)"
             )
             return BudgetExceeded(charge, self.remaining(), short)
-        if self._priced(charge) is None and not self.failure_delta:
+        if self._prices_of_costs(charge) is None and not self.failure_delta:
             return self._no_price(charge)
         if stated is not None:
             short = f"epsilon {stated.epsilon:.6g} at delta {stated.delta:.6g} does not fit"
@@ -399,7 +401,7 @@ class Filter(Account):
             return 0
         if stated is not None and (stated.rho is not None or self.budget.rho is not None):
             stated = None
-        if stated is not None and not self._within_total(stated):
+        if stated is not None and not self._at_most_total(stated):
             return 0
         trial = self.copy_of_terms()
         entered = 0
@@ -431,7 +433,7 @@ class Filter(Account):
             """Return whether the charge is entered in another way after so many more."""
             self._totals = totals_before.copy()
             self._totals.add(totals, times)
-            return self._entered(charge, stated) != record
+            return self._best_record(charge, stated) != record
 
         more = first_true(changes, 0, most - 1)
         self._totals = totals_before.copy()
@@ -463,7 +465,9 @@ class Filter(Account):
         """
         other = Filter.of_terms(record["split"])
         same = other.budget == self.budget and other.failure_delta <= self.delta
-        free = self._open or (self._undecided and other.failure_delta == self.failure_delta)
+        free = self._first_divides_delta or (
+            self._first_chooses_method and other.failure_delta == self.failure_delta
+        )
         if not free or self._begun or not same:
             raise InvalidParameter(
                 "the record of this charge divides delta again, after the first charge"
@@ -605,7 +609,9 @@ class Filter(Account):
         most left.
         """
         sums = self._sums()
-        shares = [sums.left(name) / metric.capacity for name, metric in self._metrics.items()]
+        shares = []
+        for name, metric in self._metrics.items():
+            shares.append(sums.capacity_left(name) / metric.capacity)
         return float(max(shares))
 
     def share(self) -> float:

@@ -19,7 +19,7 @@ from random import Random
 
 import pytest
 
-from dptopk.budgets.adding_up import UNSTATED, Entering, Sums
+from dptopk.budgets.adding_up import SHARE_WITHOUT_STATEMENT, Entering, Sums
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.filter_metrics import Pure, Renyi
 from dptopk.budgets.parallel import Parallel
@@ -130,8 +130,8 @@ class Rule:
             if self.opens_again:
                 taken.unpriced[PURE] = 0
                 sums = replace(sums, totals=replace(sums.totals, left=False))
-            priced = sums.priced(taken)
-            added = "stated" in record and sums.added(taken) and stated_then <= self.pool
+            priced = sums.fits_by_prices(taken)
+            added = "stated" in record and sums.fits_sum(taken) and stated_then <= self.pool
             if not priced and not added:
                 continue
             counted = taken
@@ -463,5 +463,5 @@ def test_a_statement_that_nobody_made_takes_a_part_of_the_failures_left():
     pool = Fraction(1, 10**6)
     metrics = {"pure": Pure(1.0)}
     sums = Sums(metrics, RunningTotals.of(Charge(), {}, metrics), pool)
-    cost = next(Entering(Charge({GaussianDP(0.1): 1}), sums, None).statements(None, inside=False))
-    assert cost.delta == pytest.approx(float(pool * UNSTATED), rel=1e-6)
+    cost = next(Entering(Charge({GaussianDP(0.1): 1}), sums, None).statements(None, covered=False))
+    assert cost.delta == pytest.approx(float(pool * SHARE_WITHOUT_STATEMENT), rel=1e-6)
