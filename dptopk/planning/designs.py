@@ -45,6 +45,7 @@ from dptopk.planning.shape import Shape
 from dptopk.planning.whole_answers import COUNTED_DRAWS, DRAWS, then_counts
 
 Mechanisms = tuple[Mechanism, ...]
+Build = Callable[[Request, Split, float], Mechanisms]
 NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
 SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
@@ -95,7 +96,7 @@ class Design:
     method: Literal["peel", "threshold", "whole"]
     noise: NoiseName
     domain: Domain
-    build: Callable[[Request, Split, float], Mechanisms]
+    build: Build
     whole: bool | None = None
     joint: bool = False
     additive: bool = True
@@ -230,9 +231,12 @@ def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
 
 
 def _box_counts(request: Request, rho: float) -> Box:
-    """The ε of a mean loss ε t of ρ, t the second δ of the pair, of private labels that of ε-DP.
+    """Return box noise on the k counts of a request with a mean privacy loss of ρ, which is that of
+    a Gaussian of this ρ.
 
-    Without a δ it is what Laplace noise on k counts sums to.
+    The mean loss is ε t, where t is the δ at ε = 0 of the noise's cost; counts of private labels
+    are charged as ε-DP, with t = tanh(ε/2). Without a δ the noise costs as much as Laplace noise on
+    k counts does in all.
     """
     if not request.delta:
         return _one_box(request, rho * request.k)
@@ -250,7 +254,9 @@ def _box_counts(request: Request, rho: float) -> Box:
 
 
 def _one_box(request: Request, rho: float) -> Box:
-    """The ε of ρ beside one other pure cost, whatever the labels; with a δ as beside selections."""
+    """Return box noise on the k counts of a request beside one other pure cost: it is charged as
+    ε-DP of the cost ρ, whatever the labels; with a δ it is that of ``_box_counts``.
+    """
     if request.delta:
         return _box_counts(request, rho)
     return Box(epsilon=pure_epsilon(rho))
@@ -278,12 +284,13 @@ def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | Unkn
     )
 
 
-def _then(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:
+def _then(counts: Callable[[Request, float], Any]) -> Build:
     """Return a function that builds selections, with their share of ρ, and then counts with noise
     from the rest; ``counts`` makes the noise from the request and its ρ.
     """
 
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
+        """Return the selections and the noise, which is fitted to their order where asked for."""
         noise = counts(request, (1 - split.selection) * rho)
         counting = CountMLE(noise=noise) if request.fit else noise
         return _selection(request, split, split.selection * rho), counting
@@ -292,18 +299,19 @@ def _then(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, 
 
 
 def _then_box(request: Request, split: Split, rho: float) -> Mechanisms:
-    """With a δ selections get their share of what Gaussians would have, and box noise the rest: it
-    costs less there.
+    """Return selections, and then box noise on the counts of what they selected.
+
+    With a δ selections get their share of the ρ that a Gaussian would have at this (ε, δ), and box
+    noise, which costs less there than a Gaussian of its mean loss, gets the rest of ``rho``.
     """
-    left = request.delta * (1 - split.threshold)
-    if left and request.epsilon:
-        total = gaussian_rho(request.epsilon, left)
+    composed_delta = request.delta * (1 - split.threshold)
+    if composed_delta and request.epsilon:
+        total = gaussian_rho(request.epsilon, composed_delta)
     else:
         total = rho
-    chosen = split.selection * total
-    return _selection(request, split, chosen), _box_counts(
-        request, max(rho - chosen, LEAST_COUNT_SHARE * rho)
-    )
+    rho_to_select = split.selection * total
+    rho_to_count = max(rho - rho_to_select, LEAST_COUNT_SHARE * rho)
+    return _selection(request, split, rho_to_select), _box_counts(request, rho_to_count)
 
 
 @lru_cache(maxsize=64)
@@ -312,11 +320,12 @@ def gaussian_rho(epsilon: float, delta: float) -> float:
     return gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2
 
 
-def _labels(request: Request, split: Split, rho: float) -> Mechanisms:
+def _selections_alone(request: Request, split: Split, rho: float) -> Mechanisms:
+    """Return k selections that cost ρ together; no counts are released."""
     return (_selection(request, split, rho),)
 
 
-def _all(noise: Callable[[float, int], Any]) -> Callable[[Request, Split, float], Mechanisms]:
+def _on_all_counts(noise: Callable[[float, int], Any]) -> Build:
     """Return a function that builds noise with the cost ρ on all counts of a public domain; the
     labels are taken from the noisy counts. ``noise`` makes it from ρ and the number of counts that
     one user changes.
@@ -334,20 +343,27 @@ def _threshold_delta(request: Request, split: Split) -> float:
     return split.threshold * request.delta
 
 
-def _cut_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
+def _laplace_over_floor(request: Request, split: Split, rho: float) -> Mechanisms:
+    """Return Laplace noise of the cost ρ on the d_bar largest counts, over a noisy floor."""
     epsilon = _laplace(rho, _slots(request)).epsilon
     delta = _threshold_delta(request, split)
     return (UnknownLaplace(epsilon=epsilon, d_bar=request.d_bar, delta=delta),)
 
 
-def _cut_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
+def _gaussian_over_floor(request: Request, split: Split, rho: float) -> Mechanisms:
+    """Return Gaussian noise of the cost ρ on the d_bar largest counts, over a noisy floor."""
     sigma = _gaussian(rho, _slots(request)).sigma
     delta = _threshold_delta(request, split)
     return (UnknownGaussian(sigma=sigma, d_bar=request.d_bar, delta=delta),)
 
 
-def _cut_centred(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
+def _centred_over_floor(fold: int) -> Build:
+    """Return a function that builds centred Gaussian noise of the cost ρ on the ``fold`` · k
+    largest counts, over a noisy floor.
+    """
+
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
+        """Return the mechanism; the split says which part of δ is for its threshold."""
         d_bar = fold * request.k
         sensitivity = request.sensitivity
         if sensitivity.l0 is None:
@@ -366,60 +382,67 @@ def _cut_centred(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
     return build
 
 
-def _cut_box(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
+def _box_over_floor(fold: int) -> Build:
+    """Return a function that builds box noise of the cost ρ on the ``fold`` · k largest counts,
+    over a noisy floor.
+    """
+
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
-        return (
-            UnknownBox(
-                d_bar=fold * request.k,
-                epsilon=pure_epsilon(rho),
-                delta=_threshold_delta(request, split),
-            ),
-        )
+        """Return the mechanism; the split says which part of δ is for its threshold."""
+        delta = _threshold_delta(request, split)
+        noise = UnknownBox(d_bar=fold * request.k, epsilon=pure_epsilon(rho), delta=delta)
+        return (noise,)
 
     return build
 
 
-def _whole_truncated_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
+def _truncated_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
+    """Return truncated Laplace noise of the cost ρ on all counts of a private domain."""
     epsilon = _laplace(rho, request.sensitivity.l0 or 1).epsilon
     return (TruncatedLaplace(epsilon=epsilon, delta=_threshold_delta(request, split)),)
 
 
-def _sparse(request: Request, split: Split, rho: float) -> Mechanisms:
+def _sparse_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
+    """Return Gaussian noise of the cost ρ on all counts of a private domain, over a fixed threshold
+    that shares its δ.
+    """
     sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
     return (SparseGaussian(sigma=sigma, delta=_threshold_delta(request, split)),)
 
 
-# one phase
-def _partition(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001
-    return (
-        PartitionSelection(
-            epsilon=floor_digits(_partition_epsilon(request.delta, rho)), delta=request.delta
-        ),
-    )
+def _coins(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
+    """Return coins that show labels of a private domain, at about the cost ρ and all of δ."""
+    epsilon = floor_digits(_coin_epsilon(request.delta, rho))
+    return (PartitionSelection(epsilon=epsilon, delta=request.delta),)
 
 
-def _coins_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
-    """Coins scaled to the budget, for every ρ, because finding them is slow; noise with the rest.
+def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
+    """Return coins that show labels, and then Gaussian noise on the counts of these labels.
 
-    How many labels are counted is not known before.
+    The coins are scaled to the budget, and so are the same for every ρ, because finding them is
+    slow; the noise gets the rest of ρ. How many labels are counted is not known before, so that the
+    noise is for all counts that one user changes.
     """
     delta = COIN_DELTA * request.delta
     if request.epsilon is None:
         total = rho
     else:
         total = gaussian_rho(request.epsilon, request.delta)
-    epsilon = floor_digits(_partition_epsilon(delta, split.selection * total), digits=3)
-    left = max(rho - gaussian_rho(epsilon, delta), LEAST_COUNT_SHARE * rho)
-    return PartitionSelection(epsilon=epsilon, delta=delta), _gaussian(
-        left, request.sensitivity.l0 or 1
-    )
+    epsilon = floor_digits(_coin_epsilon(delta, split.selection * total), digits=3)
+    rho_to_count = max(rho - gaussian_rho(epsilon, delta), LEAST_COUNT_SHARE * rho)
+    noise = _gaussian(rho_to_count, request.sensitivity.l0 or 1)
+    return PartitionSelection(epsilon=epsilon, delta=delta), noise
 
 
-def _partition_epsilon(delta: float, rho: float) -> float:
+def _coin_epsilon(delta: float, rho: float) -> float:
+    """Return the ε at this δ of a Gaussian with this ρ, which coins may have in its place."""
     return float(gaussian_epsilon(math.sqrt(2 * rho), delta=delta))
 
 
-def _drawn(draw: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:
+def _whole_answer(draw: Callable[[Request, float], Any]) -> Build:
+    """Return a function that builds the one mechanism of a whole answer; ``draw`` makes it from the
+    request and ρ.
+    """
     return lambda request, _, rho: (draw(request, rho),)
 
 
@@ -430,14 +453,12 @@ _COUNTS = (
     ("box", _one_box),
 )
 
-_FLOORS: tuple[
-    tuple[str, NoiseName, Callable[[int], Callable[[Request, Split, float], Mechanisms]]], ...
-] = (
-    ("centred Gaussian", "gaussian", _cut_centred),
-    ("box", "box", _cut_box),
+_FLOORS: tuple[tuple[str, NoiseName, Callable[[int], Build]], ...] = (
+    ("centred Gaussian", "gaussian", _centred_over_floor),
+    ("box", "box", _box_over_floor),
 )
 
-_PEELED: tuple[tuple[str, NoiseName, Callable[[Request, Split, float], Mechanisms]], ...] = (
+_PEELED: tuple[tuple[str, NoiseName, Build], ...] = (
     ("Laplace", "laplace", _then(_laplace_counts)),
     ("centred Gaussian", "gaussian", _then(_centred_gaussian_counts)),
     ("box", "box", _then_box),
@@ -449,14 +470,18 @@ _SHARED = {"whole": True, "joint": True}
 
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
-    Design("Laplace noise on all counts", "threshold", "laplace", "public", _all(_laplace)),
-    Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all(_gaussian)),
+    Design(
+        "Laplace noise on all counts", "threshold", "laplace", "public", _on_all_counts(_laplace)
+    ),
+    Design(
+        "Gaussian noise on all counts", "threshold", "gaussian", "public", _on_all_counts(_gaussian)
+    ),
     Design(
         "truncated Laplace on all counts",
         "threshold",
         "laplace",
         "private",
-        _whole_truncated_laplace,
+        _truncated_laplace,
         whole=True,
     ),
     Design(
@@ -464,16 +489,16 @@ DESIGNS = (
         "threshold",
         "gaussian",
         "private",
-        _sparse,
+        _sparse_gaussian,
         **_SHARED,
     ),
-    Design("coins for labels", "whole", "none", "private", _partition, additive=False, **_SHARED),
+    Design("coins for labels", "whole", "none", "private", _coins, additive=False, **_SHARED),
     Design(
         "coins for labels, then Gaussian counts",
         "peel",
         "gaussian",
         "private",
-        _coins_gaussian,
+        _coins_then_gaussian,
         coins=True,
         **_SHARED,
     ),
@@ -482,7 +507,7 @@ DESIGNS = (
         "threshold",
         "laplace",
         "private",
-        _cut_laplace,
+        _laplace_over_floor,
         whole=False,
     ),
     Design(
@@ -490,7 +515,7 @@ DESIGNS = (
         "threshold",
         "gaussian",
         "private",
-        _cut_gaussian,
+        _gaussian_over_floor,
         whole=False,
     ),
     *(
@@ -509,7 +534,7 @@ DESIGNS = (
         design
         for domain in DOMAINS
         for design in (
-            Design("Gumbel selections", "peel", "none", domain, _labels),
+            Design("Gumbel selections", "peel", "none", domain, _selections_alone),
             *(
                 _several(f"Gumbel, then {name} counts", "peel", noise, domain, build)
                 for name, noise, build in _PEELED
@@ -517,7 +542,7 @@ DESIGNS = (
         )
     ),
     *(
-        Design(name, "whole", "none", "public", _drawn(draw), additive=additive)
+        Design(name, "whole", "none", "public", _whole_answer(draw), additive=additive)
         for name, draw, additive in DRAWS
     ),
     *(
