@@ -309,6 +309,7 @@ def test_several_who_close_at_once_leave_one_complete_file(path):
         assert ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_lost_log_is_accepted_with_its_entry_or_not_at_all(path):
     """Killed in between, the file would open as a complete one, with nothing recorded."""
     killed(path)

@@ -444,6 +444,7 @@ def test_a_file_system_without_links_is_refused_before_the_old_ledger_is_retired
         ledger.charge("d", "ann", ONE)
 
 
+@pytest.mark.slow
 def test_two_ledgers_that_are_migrated_to_one_name_both_go_on(tmp_path, monkeypatch):
     """The second one was retired when the first took the name: it is completed under another."""
     _two_with_heads(tmp_path)
@@ -460,6 +461,7 @@ def test_two_ledgers_that_are_migrated_to_one_name_both_go_on(tmp_path, monkeypa
     assert not list(tmp_path.glob(".*unfinished*"))
 
 
+@pytest.mark.slow
 def test_a_catalog_that_is_a_link_to_another_disk_is_replaced_there(tmp_path, monkeypatch):
     _two_with_heads(tmp_path)
     (tmp_path / "disk").mkdir()
