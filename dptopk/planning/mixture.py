@@ -75,7 +75,7 @@ class Mixture:
     def beside(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> Mixture:
-        """The same beside what these mechanisms would lose on each shape."""
+        """Return the mixture with ``usual``: what these mechanisms would lose on each shape."""
         played = self.outcome(mechanisms, k, sensitivity, counted)
         return replace(self, usual=played.on_each)
 
@@ -90,14 +90,20 @@ class Mixture:
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
-        """Each by itself."""
+        """Return each shape by itself."""
         return tuple(Shape.of(np.repeat(counts, self.sizes)) for counts in self.counts)
 
     def outcome(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> Outcome:
-        """The means over the shapes, in closed form; simulated where a selection depends on the
-        gaps between counts.
+        """Return estimates of a design's results, as means over the shapes: in closed form, or
+        simulated where a selection depends on the gaps between counts.
+
+        Args:
+            mechanisms: those of the design, in the order in which they run.
+            k: how many labels are asked for.
+            sensitivity: that of the histogram.
+            counted: whether the answer shows counts.
         """
         first = mechanisms[0]
         last = mechanisms[-1]
@@ -119,28 +125,41 @@ class Mixture:
         return self._means(error, missed, shown @ top / k, rows)
 
     def _alone(self, rank: int | None, half: int, most: int) -> Array:
-        """The chance of each label to be above the threshold, over a fixed floor or the count of a
-        rank.
+        """Return the chance of each label to be above the threshold, shape (shapes, groups).
+
+        Args:
+            rank: the rank whose count is the floor; None: the floor is 0.
+            half: how far above the floor a count is shown with probability 1/2 or more.
+            most: the same for a probability of 95%.
         """
         from scipy.special import ndtr
 
         floor = np.zeros((len(self.counts), 1))
         present = self.counts > 0
         if rank is not None:
-            at = int(np.searchsorted(self.edges, rank)) - 1
-            floor = self.counts[:, at : at + 1] if at < len(self.sizes) else floor
+            group = int(np.searchsorted(self.edges, rank)) - 1
+            floor = self.counts[:, group : group + 1] if group < len(self.sizes) else floor
             present &= self.edges[1:] < rank
         # A count is a whole number: half a count less than the least that is shown with probability
         # 1/2 or more.
-        above = self.counts - floor - half + 0.5
+        margin = self.counts - floor - half + 0.5
         deviation = max((most - half) / NORMAL_95, 0.1)
-        chances: Array = present * ndtr(above / deviation)
+        chances: Array = present * ndtr(margin / deviation)
         return chances
 
     def _shown(
         self, alone: Array, noise: float, exceeds: Callable[[Array], Array], k: int
     ) -> Array:
-        """The chance of each label to be shown: above the threshold, and among the k largest."""
+        """Return the chance of each label to be shown, shape (shapes, groups): to be above the
+        threshold, and among the k largest.
+
+        Args:
+            alone: the chance of each to be above the threshold, shape (shapes, groups).
+            noise: the standard deviation of the noise by which the k largest are chosen; inf where
+                they are chosen at random.
+            exceeds: a function from gaps to the chance that the noise exceeds each.
+            k: how many labels are asked for.
+        """
         if math.isinf(noise):  # those above the threshold are all alike
             return alone * np.minimum(k / np.maximum(alone @ self.sizes, 1e-9), 1.0)[:, None]
         low = np.full((len(alone), 1), -20 * noise)
@@ -157,18 +176,22 @@ class Mixture:
     def _simulated(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> Outcome:
+        """Return the same as ``outcome``, from a simulation on each shape."""
         seen = [shape.outcome(mechanisms, k, sensitivity, counted) for shape in self.shapes]
         values = [(one.error, one.missed, one.recall, one.rows) for one in seen]
         return self._means(*np.array(values).T)
 
     def _means(self, error: Array, missed: Array, recall: Array, rows: Array) -> Outcome:
+        """Return the means over the shapes of what ``Outcome`` has for one, each of shape
+        (shapes,); the mean of the losses is ``mixed``.
+        """
         on_each = np.minimum(rows, 1.0) * error + missed
         losses = on_each
         # Of labels alone less than one count is next to nothing: one more than each loss is taken.
         spare = float(not error.any())
         if self.usual is not None:
-            above = np.maximum(losses / np.maximum(self.usual, LEAST_USUAL), 1.0)
-            losses = losses * above**CAUTION
+            excess = np.maximum(losses / np.maximum(self.usual, LEAST_USUAL), 1.0)
+            losses = losses * excess**CAUTION
         if self.geometric:
             mean = np.exp(np.log(losses + spare).mean()) - spare
         else:
@@ -185,13 +208,14 @@ class Mixture:
 
 @lru_cache(maxsize=16)
 def references(k: int, length: int) -> Mixture:
-    """The shapes of reference, on that many ranks, by the geometric mean: what designs are compared
-    on without data.
+    """Return the shapes of reference on ``length`` ranks, on which designs are compared without
+    data, by the geometric mean of their losses.
     """
 
     def counts(rank: Array) -> list[Array]:
-        powers = [first / rank**exponent for first, exponent in POWERS]
-        around = [at_k * (k / rank) ** exponent for at_k, exponent in AROUND_K]
-        return [*powers, *around, np.where(rank <= WIDTH * k, PLATEAU, LOW)]
+        """Return the counts of these ranks on each shape."""
+        by_first_count = [first / rank**exponent for first, exponent in POWERS]
+        by_kth_count = [at_k * (k / rank) ** exponent for at_k, exponent in AROUND_K]
+        return [*by_first_count, *by_kth_count, np.where(rank <= WIDTH * k, PLATEAU, LOW)]
 
     return Mixture.of(k, length, counts, geometric=True)

@@ -53,8 +53,8 @@ def charge_of_selections(request: Request, split: Split) -> Charged:
 
 
 def largest_gain(request: Request) -> float:
-    """About the most that clocks gain, at least 1: a selection has a variance of ε²/4, a clock of
-    ε².
+    """Return about the largest factor, at least 1, by which ε of clocks may be larger than that of
+    selections: the loss of a selection has a variance of ε²/4, that of a clock ε².
 
     Found on a grid, not proven: it decides which designs are priced, never a cost.
     """
@@ -65,6 +65,7 @@ def largest_gain(request: Request) -> float:
 
 
 def _clocks(request: Request) -> int | None:
+    """Return how many clocks one user can change; None if there is no limit."""
     if request.domain == "private":
         return special_slots(request.sensitivity, request.d_bar)
     return request.sensitivity.l0
@@ -72,7 +73,12 @@ def _clocks(request: Request) -> int | None:
 
 @lru_cache(maxsize=256)
 def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
-    """ε of clocks over ε of k selections, both composing to about (epsilon, delta)."""
+    """Return the ε of one of ``clocks`` clocks over that of one of k selections, where each of both
+    composes to about (epsilon, delta).
+
+    Raises:
+        OutOfTime: with the ratio found so far.
+    """
     mu = gaussian_mu(epsilon=epsilon, delta=delta)
     # A selection has a variance of about ε²/4, a clock of ε², and a tail e^{-x/ε} to the right.
     clock = min(mu / math.sqrt(clocks), epsilon / -math.log(delta))

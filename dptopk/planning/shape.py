@@ -47,8 +47,8 @@ class Outcome:
 
     @property
     def loss(self) -> float:
-        """The one number that is compared, in counts: the error of what is shown, and what is
-        missed, per row.
+        """Return the one number by which designs are compared, in counts: the error of a row that
+        is shown, and what is missed per label asked for.
 
         The error counts as often as an answer shows a row, at most once: an answer without rows has
         none.
@@ -72,7 +72,7 @@ class Shape:
 
     @classmethod
     def of(cls, like: Any) -> Shape:
-        """The shape of public counts, or of an answer that was released before.
+        """Return the shape of public counts, or of an answer that was released before.
 
         Args:
             like: a Histogram with a public domain, a Release with counts, or a sequence of counts.
@@ -108,12 +108,14 @@ class Shape:
 
     @classmethod
     def _sorted(cls, counts: Array) -> Shape:
+        """Return the shape of counts in any order; negative ones count as 0."""
         return cls(
             np.sort(np.maximum(np.asarray(counts, dtype=np.float64), 0.0))[::-1][:MOST_COUNTS]
         )
 
     @cached_property
     def _standard(self) -> Standard:
+        """Return the standard noise with which all designs are simulated."""
         return Standard(len(self.counts))
 
     def gap(self, k: int) -> float:
@@ -131,7 +133,16 @@ class Shape:
         counted: bool,
         draws: int = BLOCK_DRAWS,
     ) -> Outcome:
-        """Simulate a design on these counts, with fixed seeds and at least n draws."""
+        """Return estimates of a design's results on these counts, from a simulation with fixed
+        seeds.
+
+        Args:
+            mechanisms: those of the design, in the order in which they run.
+            k: how many labels are asked for.
+            sensitivity: that of the histogram.
+            counted: whether the answer shows counts.
+            draws: how many draws are made at least.
+        """
         counting = mechanisms[1] if counted and len(mechanisms) > 1 else None
         open_ended = len(mechanisms) > 1 and mechanisms[0].open_ended
         selection = mechanisms if open_ended else mechanisms[:1]
@@ -154,8 +165,14 @@ class Shape:
     def _select(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, blocks: int
     ) -> tuple[Array, Array]:
-        """For each draw the ranks of the chosen labels (-1: none), and their noisy counts; shape
-        (draws, k).
+        """Return for each draw the ranks of the chosen labels (-1: none), and their noisy counts,
+        shape (draws, k) both.
+
+        Args:
+            mechanisms: those that select; the second shows counts of what the first one finds.
+            k: how many labels are asked for.
+            sensitivity: that of the histogram.
+            blocks: how many blocks of BLOCK_DRAWS draws are made.
         """
         key = (mechanisms, k, sensitivity)
         if key not in self._seen:
@@ -170,6 +187,14 @@ class Shape:
 
 
 def _averages(squares: Array, rows: Array, missed: Array, recall: Array) -> Outcome:
+    """Return the averages over draws.
+
+    Args:
+        squares: of each draw the sum of the squared errors of the counts shown, shape (draws,).
+        rows: how many labels it shows, shape (draws,).
+        missed: as ``Outcome`` has it, shape (draws,).
+        recall: as ``Outcome`` has it, shape (draws,).
+    """
     error = math.sqrt(squares.sum() / max(rows.sum(), 1))
     sign = -1 if rows.mean() >= 1 else 1
     # What each draw adds to the loss, to the first order.
@@ -181,8 +206,8 @@ def _averages(squares: Array, rows: Array, missed: Array, recall: Array) -> Outc
 
 
 def _continued(top: Array) -> Array:
-    """Counts of a top k with the ranks below, as many as ten times k, on the power law through
-    ranks k/2 and k.
+    """Return the counts of a top k, and of the ranks below it up to 10 k + 100, which follow the
+    power law through ranks k/2 and k.
     """
     k = len(top)
     half = max(k // 2, 1)
@@ -191,5 +216,5 @@ def _continued(top: Array) -> Array:
         exponent = math.log(max(top[half - 1], last) / last) / math.log(k / half)
     else:
         exponent = 1.0
-    below = last * (k / np.arange(k + 1, 10 * k + 101)) ** max(exponent, 0.1)
-    return np.concatenate([top, below])
+    lower_counts = last * (k / np.arange(k + 1, 10 * k + 101)) ** max(exponent, 0.1)
+    return np.concatenate([top, lower_counts])

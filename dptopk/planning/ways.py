@@ -52,10 +52,12 @@ BISECTIONS = 22
 
 
 def _gaussian(size: float) -> GaussianCounts:
+    """Return centred Gaussian noise on counts with this μ."""
     return GaussianCounts(mu=size)
 
 
 def _box(size: float) -> Box:
+    """Return box noise on counts with this ε."""
     return Box(epsilon=size)
 
 
@@ -128,7 +130,8 @@ class CalibratedWay:
 def calibrated(
     way: Way, k: int, budget: Budget, under: Sensitivity, everything: Sensitivity
 ) -> CalibratedWay:
-    """Scale a way to a budget: the last phase takes all that the others leave.
+    """Return a way whose mechanisms are scaled to a budget; the last phase takes all that the
+    others leave.
 
     Args:
         way: which one.
@@ -157,7 +160,8 @@ def calibrated(
         before = (*make.first, make.selected(floor_digits(make.pick)))
         size = size_of_counts(way, budget)
         phases, bound = _filled(before, make.counted, budget, size)
-        phases[-1].mechanism.charge(everything, labels=k)  # refuses what cannot be counted
+        # Refused are counts that the mechanism cannot measure under this sensitivity.
+        phases[-1].mechanism.charge(everything, labels=k)
     return CalibratedWay(way, phases, everything if way.find == "uncapped" else under, bound)
 
 
@@ -190,7 +194,9 @@ class _Phases:
 
     @cached_property
     def first(self) -> tuple[Phase, ...]:
-        """What finds labels before they are selected; without a cap the selections find them."""
+        """Return the phase that finds labels before they are selected; none without a cap, where
+        the selections find them.
+        """
         if self.way.find == "uncapped":
             return ()
         mu = self.mu * math.sqrt(1 - self.way.selecting)
@@ -223,7 +229,9 @@ class _Phases:
 
 @lru_cache(maxsize=64)
 def whole_mu(budget: Budget, find: Finder) -> float:
-    """μ of a Gaussian that a budget allows beside the part of δ with which labels are found."""
+    """Return the μ of a Gaussian that a budget allows beside the part of δ with which labels are
+    found.
+    """
     delta = (1 - FINDING_DELTA[find]) * budget.delta
     return gaussian_mu(epsilon=budget.epsilon, delta=delta)
 
@@ -265,14 +273,20 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
 
 @lru_cache(maxsize=128)
 def _beside(budget: Budget, mu: float, part: float) -> float:
-    """Return the ε of pure noise that the budget allows beside a Gaussian with this μ.
+    """Return about the ε of pure noise that the budget allows beside a Gaussian.
 
     Randomised response has the losses ±x with the chances 1/(1 + e^∓x), so the profile of both is a
     mean of two values of the Gaussian's.
+
+    Args:
+        budget: (ε, δ) of both, and of finding labels.
+        mu: the μ of the Gaussian.
+        part: the part of δ with which labels are found.
     """
     from scipy.special import expit, log_ndtr, ndtr
 
     def profile(epsilon: float) -> float:
+        """Return the δ of the Gaussian at an ε."""
         first = float(ndtr(mu / 2 - epsilon / mu))
         return first - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
 
@@ -281,9 +295,10 @@ def _beside(budget: Budget, mu: float, part: float) -> float:
     for _ in range(BISECTIONS):
         pure = (low + high) / 2
         chance = float(expit(pure))
-        below = profile(budget.epsilon - pure)
-        above = profile(budget.epsilon + pure)
-        fits = chance * below + (1 - chance) * above <= (1 - part) * budget.delta
+        after_loss = profile(budget.epsilon - pure)
+        after_gain = profile(budget.epsilon + pure)
+        delta = chance * after_loss + (1 - chance) * after_gain
+        fits = delta <= (1 - part) * budget.delta
         low, high = (pure, high) if fits else (low, pure)
     return low
 
@@ -292,10 +307,17 @@ def _filled(
     first: tuple[Phase, ...], last: Callable[[float], Phase], budget: Budget, size: float
 ) -> tuple[tuple[Phase, ...], Bound]:
     """Return the first phases with the last one at the largest size found that the budget allows,
-    and the composition of all. The search starts at ``size``.
+    and the composition of all.
+
+    Args:
+        first: the phases before the last one.
+        last: makes the last phase from its size, a μ or ε.
+        budget: (ε, δ) of all phases.
+        size: the search starts there; 0: anywhere.
     """
 
     def whole(size: float) -> Charge:
+        """Return the charge of all phases, the last one with this size."""
         return joined([phase.charge for phase in (*first, last(size))])
 
     size = floor_digits(calibrate(whole, budget, start=size or None))

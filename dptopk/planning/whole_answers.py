@@ -26,7 +26,17 @@ OWN_DELTA = 0.9
 def _draw(
     kind: Any, scale: Callable[[float], float], *, own_delta: bool = False, **options: Any
 ) -> Draw:
+    """Return a function that builds a mechanism from a request and ρ.
+
+    Args:
+        kind: the class of the mechanism.
+        scale: from ρ to the ε of the mechanism.
+        own_delta: whether the mechanism takes the part OWN_DELTA of the request's δ.
+        options: further parameters of the mechanism.
+    """
+
     def build(request: Request, rho: float) -> Any:
+        """Return the mechanism with the cost ρ."""
         delta = {"delta": OWN_DELTA * request.delta} if own_delta else {}
         return kind(k=request.k, epsilon=scale(rho), **delta, **options)
 
@@ -56,9 +66,17 @@ COUNTED_DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
 def then_counts(
     draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...]
 ) -> Callable[..., tuple[Any, ...]]:
-    """A builder: the draw, then those counts that have the least noise for their cost."""
+    """Return a function that builds the draw, and then counts with the noise that is least for its
+    cost.
+
+    Args:
+        draw: builds the draw of labels from a request and its ρ.
+        ordered: whether the labels are drawn in order, so that counts can be fitted to it.
+        counts: the kinds of noise, each by name and as a function of a request and its ρ.
+    """
 
     def build(request: Request, split: Split, rho: float) -> tuple[Any, ...]:
+        """Return the two mechanisms, whose shares of ρ the split says."""
         usable = [each for each in counts if request.delta or each[0] != "gaussian"]
         allowed = [make for noise, make in usable if request.counts in ("auto", noise)]
         noise = min(
@@ -72,8 +90,8 @@ def then_counts(
 
 
 def _price(request: Request, noise: Any) -> float:
-    """The noise on a count times what it costs: by ρ all cost the same, without a δ the sum of the
-    ε's counts.
+    """Return the standard deviation of the noise on a count times what the noise costs: with a δ
+    all kinds cost the same ρ, without one the cost is the sum of the ε's.
     """
     std: float = noise.count_noise(request.sensitivity, labels=request.k)
     if request.delta:
