@@ -192,18 +192,27 @@ def _step_by_step(
     near_answer = certified.at(delta_left * (1 - tuning.CHECKER_ROOM), start)
     if near_answer is not None:
         proven_game, epsilon = near_answer
-        factor = _stated_game(proven_game, failure_free)
+        factor = _factor_of_game(proven_game, failure_free)
         yield _file(charge, epsilon * (1 + ABOVE_ONE_CURVE / 100), delta, [factor], 1.0, 1)
 
 
-def _stated_game(certified: CertifiedGame, concentrated: Charge) -> Entry:
-    """Return a game as a factor of a certificate, with one row of costs for each class in the
-    game's order.
+def _factor_of_game(certified: CertifiedGame, concentrated: Charge) -> Entry:
+    """Return the factor of a certificate that states a game: a row of costs for each moment class,
+    in the order of the game's classes, and what ``CertifiedGame.stated`` says of the game.
+
+    Args:
+        certified: the game with its majorants.
+        concentrated: the costs of which it is the game.
+
+    Raises:
+        NotCertified: where two costs are in one class, for a factor has one row for each.
     """
     rows: dict[MomentClass, list[Any]] = {}
     for cost, times in concentrated:
         moments = moment_class(cost)
-        if moments is None or moments in rows:
+        if moments is None:
+            raise NotCertified(f"{cost} is in no moment class")
+        if moments in rows:
             raise NotCertified("two costs of one class")
         rows[moments] = _row(cost, times)
     costs = [rows[moments] for moments in certified.game.classes]
@@ -403,20 +412,20 @@ def _size(group: CostGroup, reach: float) -> tuple[float, float]:
     return nodes, group.steps * moves
 
 
-def proven(charge: Charge, delta: float, run: Evaluation, left: float) -> Certificate:
+def proven(charge: Charge, delta: float, run: Evaluation, delta_left: float) -> Certificate:
     """Return the certificate of a run, a product of pairs.
 
     Args:
         charge: the charge that the certificate is about.
         delta: the δ of the certificate.
         run: the evaluation whose pairs are recorded.
-        left: the δ at which the product's ε is read; less than the δ of the run by the room for the
-            checker's rounding.
+        delta_left: the δ at which the product's ε is read; less than the δ of the run by the room
+            for the checker's rounding.
     """
     recorded = [_recorded(group, run.reach) for group in run.groups]
     pairs = [pair for _, pairs_of_group in recorded for pair in pairs_of_group]
     step = run.lattice_step(pairs)
-    run = replace(run, query=replace(run.query, delta=left))
+    run = replace(run, query=replace(run.query, delta=delta_left))
     best = Concentrated.best(run, pairs, step)
     entries: list[Entry] = []
     if not best.split.by_renyi.of(BoundedRange):
@@ -464,7 +473,8 @@ class Concentrated:
         game = run.game
         if self.certified_game is not None:
             last = self.certified_game.game.reach
-            return [_stated_game(self.certified_game, game.concentrated) | _ends(-last, last, step)]
+            factor = _factor_of_game(self.certified_game, game.concentrated)
+            return [factor | _ends(-last, last, step)]
         gaussian, together = self.split
         small = {cost: times for cost, times in game.concentrated if cost not in together.costs}
         entries = [_stood_for(Charge(small), cost, step, run.reach) for cost in gaussian.costs]
@@ -492,6 +502,12 @@ def _closed_forms(run: Evaluation, step: float) -> list[Entry]:
 def _stood_for(small: Charge, gaussian: Cost, step: float, reach: float) -> Entry:
     """Return small costs as the factor that the checker bounds by the Gaussian that stands for
     them.
+
+    Args:
+        small: the small costs.
+        gaussian: the Gaussian cost that stands for them (Theorem H).
+        step: the step of the lattice.
+        reach: how many standard deviations of the loss are read.
     """
     like = _closed_form(gaussian, 1, step, reach)
     return _listed("Smoothed", small) | {end: like[end] for end in ("low", "high")}
@@ -544,11 +560,12 @@ def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
         else:
             deviation = entry["mu"]
         mean = times * deviation**2 / 2
-    far = (reach + 2) * math.sqrt(times)
-    # Places of the cost's own lattice: ``far`` on either side, and 30 deviations of one noise more.
-    entry["width"] = math.ceil(2 * far * noise + 60 * noise) + 4
-    low = max(mean - far * deviation, -largest_loss)
-    high = min(mean + far * deviation, largest_loss)
+    half_width = (reach + 2) * math.sqrt(times)
+    # Places of the cost's own lattice: ``half_width`` on either side, and 30 deviations of one
+    # noise more.
+    entry["width"] = math.ceil(2 * half_width * noise + 60 * noise) + 4
+    low = max(mean - half_width * deviation, -largest_loss)
+    high = min(mean + half_width * deviation, largest_loss)
     return entry | _ends(low, high, step)
 
 
@@ -671,10 +688,10 @@ def _rows(
             with_less_money = rows[(state[0] - 1,)].extended(first, last)
             best = np.maximum(best, with_less_money * (1 + 4 * EPS))
         for move, N in zip(moves, rules.steps, strict=True):
-            left = tuple(count - taken for count, taken in zip(state, move, strict=True))
-            if left in rows:
-                around = rows[left].extended(first - N, last + N)
-                best = np.maximum(best, _stepped(around, N, rules.h))
+            state_after = tuple(count - taken for count, taken in zip(state, move, strict=True))
+            if state_after in rows:
+                values_after = rows[state_after].extended(first - N, last + N)
+                best = np.maximum(best, _stepped(values_after, N, rules.h))
         rows[state] = Layer(first, best, BEYOND_TOPS, rules.h, upper=True)
     return rows
 
@@ -686,21 +703,21 @@ def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
     return [tuple(int(i == j) for i in range(kinds)) for j in range(kinds)]
 
 
-def _stepped(around: Floats, N: int, h: float) -> Floats:
+def _stepped(values: Floats, N: int, h: float) -> Floats:
     """Return the step of a bounded range at the inner nodes, moved above what the checker computes.
 
     Args:
-        around: node values, with N more on either side.
+        values: node values, with N more on either side.
         N: the number of grid steps to ε.
         h: the grid step.
     """
-    falls = np.lib.stride_tricks.sliding_window_view(-np.diff(around), N).max(axis=-1) / h
-    inner = upper_step(around, N, h)
+    falls = np.lib.stride_tricks.sliding_window_view(-np.diff(values), N).max(axis=-1) / h
+    inner = upper_step(values, N, h)
     # Slopes are quotients by differences of e^x; a chord's ends are divided by e^ε - 1.
     width = tuning.CHECKER_LIFT * EPS / (h * -math.expm1(-N * h))
     if width > WIDEST_INTERVAL:
         raise NotCertified("a range so small that the checker's intervals say nothing")
-    lift = width * (around[: len(inner)] + falls[: len(inner)])
+    lift = width * (values[: len(inner)] + falls[: len(inner)])
     above: Floats = inner + lift + UNDERFLOW
     return above
 

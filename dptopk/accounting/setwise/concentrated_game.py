@@ -74,10 +74,10 @@ class ValueTable:
         """
         places = np.abs(nodes)
         last = len(self.values) - 1
-        beyond = self.values[last] if self.upper else 0.0
-        values = np.where(places <= last, self.values[np.minimum(places, last)], beyond)
-        left = np.minimum(nodes, 0) * self.h
-        bounds: Floats = np.where(nodes >= 0, values, -np.expm1(left) + np.exp(left) * values)
+        after_last = self.values[last] if self.upper else 0.0
+        values = np.where(places <= last, self.values[np.minimum(places, last)], after_last)
+        below_0 = np.minimum(nodes, 0) * self.h
+        bounds: Floats = np.where(nodes >= 0, values, -np.expm1(below_0) + np.exp(below_0) * values)
         return bounds
 
     @classmethod
@@ -474,53 +474,53 @@ class ConcentratedGame:
         """
         states = product(*(range(count + 1) for count in self.counts))
         programs = 0
-        for left in states:
-            firsts = sum(1 for count in left if count)
-            if left == self.counts and not whole:
+        for costs_left in states:
+            firsts = sum(1 for count in costs_left if count)
+            if costs_left == self.counts and not whole:
                 programs += firsts * tuning.LAST_PROGRAMS
             elif firsts:
-                spacing = self.spacing(left, self.classes[-1]) / 2
+                spacing = self.spacing(costs_left, self.classes[-1]) / 2
                 programs += firsts * math.ceil(self.reach / spacing)
         return tuning.WORK_PER_PROGRAM * programs
 
-    def spacing(self, left: Multiset, moments: MomentClass) -> float:
+    def spacing(self, costs_left: Multiset, moments: MomentClass) -> float:
         """Return the distance of the x's at which the programs of a step are solved at first."""
-        to_come = sum(left) - 1
+        to_come = sum(costs_left) - 1
         wider = max(1.0, self.coarseness * math.sqrt(to_come))
         return tuning.GAME_SPACING * moments.deviation * wider
 
-    def tables(self, left: Multiset) -> tuple[ValueTable, ValueTable]:
-        """Return V of a multiset from above and from below, on nodes up to the reach."""
-        if not any(left):
+    def tables(self, costs_left: Multiset) -> tuple[ValueTable, ValueTable]:
+        """Return upper and lower bounds on V of the costs still to come, up to the reach."""
+        if not any(costs_left):
             return (
                 ValueTable.of_nothing(self.h, upper=True),
                 ValueTable.of_nothing(self.h, upper=False),
             )
-        return _tables(self, left)
+        return _tables(self, costs_left)
 
-    def firsts(self, left: Multiset) -> list[tuple[MomentClass, Multiset]]:
+    def firsts(self, costs_left: Multiset) -> list[tuple[MomentClass, Multiset]]:
         """Return each class that may be played first, with the multiset that is left afterwards."""
         firsts = []
         for place, moments in enumerate(self.classes):
-            if left[place]:
-                after_first = (*left[:place], left[place] - 1, *left[place + 1 :])
+            if costs_left[place]:
+                after_first = (*costs_left[:place], costs_left[place] - 1, *costs_left[place + 1 :])
                 firsts.append((moments, after_first))
         return firsts
 
-    def programs(self, left: Multiset, moments: MomentClass) -> tuple[ProgramSolution, ...]:
+    def programs(self, costs_left: Multiset, moments: MomentClass) -> tuple[ProgramSolution, ...]:
         """Return the solutions of the programs of one class's step, from a multiset that has it,
         all over the reach.
         """
-        return _solutions(self, left, moments)
+        return _solutions(self, costs_left, moments)
 
-    def conversion(self, left: Multiset, x: Floats) -> Floats:
+    def conversion(self, costs_left: Multiset, x: Floats) -> Floats:
         """Return the upper bound on V of a multiset, at each x, by the Rényi conversion."""
 
         def log_mgf(orders: Floats) -> Floats:
             """Return an upper bound on the log-MGF of the loss of all costs."""
             parts = [
                 count * moments.log_moment(orders)
-                for moments, count in zip(self.classes, left, strict=True)
+                for moments, count in zip(self.classes, costs_left, strict=True)
             ]
             total: Floats = np.sum(parts, axis=0) * (1 + 1e-15 * len(parts))
             return total
@@ -551,21 +551,21 @@ class ConcentratedGame:
 
 
 @lru_cache(maxsize=256)
-def _tables(game: ConcentratedGame, left: Multiset) -> tuple[ValueTable, ValueTable]:
-    """Return V of a multiset from above and from below, from the tables of what is left after each
-    first cost.
+def _tables(game: ConcentratedGame, costs_left: Multiset) -> tuple[ValueTable, ValueTable]:
+    """Return upper and lower bounds on V of the costs still to come, from the tables of what is
+    left after each first cost.
     """
     nodes = np.arange(math.ceil(game.reach / game.h) + 1)
     above = np.zeros(len(nodes))
     below = np.zeros(len(nodes))
     x = nodes.astype(np.float64) * game.h
-    converted = game.conversion(left, x)
-    for moments, after_first in game.firsts(left):
+    converted = game.conversion(costs_left, x)
+    for moments, after_first in game.firsts(costs_left):
         upper, lower = game.tables(after_first)
         bounds = converted
-        for solution in game.programs(left, moments):
+        for solution in game.programs(costs_left, moments):
             bounds = np.minimum(bounds, _majorant_bounds(solution, moments, upper, x))
-            below = np.maximum(below, _attained(solution, moments, lower, nodes))
+            below = np.maximum(below, _lower_bounds(solution, moments, lower, nodes))
         above = np.maximum(above, bounds)
     return ValueTable(game.h, above, upper=True), ValueTable(game.h, below, upper=False)
 
@@ -575,6 +575,12 @@ def _majorant_bounds(
 ) -> Floats:
     """Return the upper bounds on a step at each x that the multipliers of a program prove; 1 where
     they prove nothing.
+
+    Args:
+        solution: the solution of the program.
+        moments: the class of the cost that is played.
+        upper: upper bounds on V of the costs left after it.
+        x: ε's.
     """
     compared = far_nodes(moments, upper, solution.x)
     majorant = Majorant.of(solution, moments).lifted(upper, compared)
@@ -583,26 +589,36 @@ def _majorant_bounds(
     return majorant.step(x)
 
 
-def _attained(
+def _lower_bounds(
     solution: ProgramSolution, moments: MomentClass, lower: ValueTable, nodes: Nodes
 ) -> Floats:
-    """Return what the law of a program attains at all nodes.
+    """Return lower bounds on a step at all nodes, by playing the law of a program there; 0 where
+    there is none in the class.
 
-    Near the program's x the law is also tried with its large losses moved so that what is to come
-    after them stays the same.
+    Around the program's own node the law is also tried with its large losses moved with the node,
+    so that after such a loss the game stands where it stood before (``_moved``).
+
+    Args:
+        solution: the solution of the program.
+        moments: the class of the cost that is played.
+        lower: lower bounds on V of the costs left after it.
+        nodes: 0, 1, ..., the last node.
     """
     values = np.zeros(len(nodes))
     own_node = round(solution.x / lower.h)
     law = PlayableLaw.of(solution, moments, lower.h)
     if law is not None:
         values = law.step(lower, nodes - own_node)
-    around = math.ceil(tuning.GAME_SPACING / 4 * moments.deviation / lower.h)
-    first = max(own_node - around, 0)
-    last = min(own_node + around, len(nodes) - 1)
+    # In a game that is not coarse programs are half a spacing apart (``_solutions``): up to a
+    # quarter of it no other program is nearer.
+    reach = math.ceil(tuning.GAME_SPACING / 4 * moments.deviation / lower.h)
+    first = max(own_node - reach, 0)
+    last = min(own_node + reach, len(nodes) - 1)
+    at_own_node = np.zeros(1, dtype=int)
     for node in range(first, last + 1):
         moved = PlayableLaw.of(_moved(solution, moments, node, lower.h), moments, lower.h)
         if moved is not None:
-            attained = moved.step(lower, np.zeros(1, dtype=int))
+            attained = moved.step(lower, at_own_node)
             values[node] = max(values[node], float(attained[0]))
     return values
 
@@ -612,6 +628,12 @@ def _moved(solution: ProgramSolution, moments: MomentClass, node: int, h: float)
 
     Large losses lead to the same places, with about the probability that such a loss may have; the
     others are the same losses.
+
+    Args:
+        solution: the solution of the program.
+        moments: the class of the cost that is played.
+        node: the other node.
+        h: the distance of two nodes.
     """
     by = node - round(solution.x / h)
     losses = solution.x - solution.nodes * h
@@ -632,19 +654,19 @@ def far_nodes(moments: MomentClass, value: ValueTable, x: float) -> Nodes:
 
 @lru_cache(maxsize=1024)
 def _solutions(
-    game: ConcentratedGame, left: Multiset, moments: MomentClass
+    game: ConcentratedGame, costs_left: Multiset, moments: MomentClass
 ) -> tuple[ProgramSolution, ...]:
     """Solve the programs of one class's step at nodes all over [0, reach], each starting from its
     neighbours.
     """
-    after_first = dict(game.firsts(left))[moments]
+    after_first = dict(game.firsts(costs_left))[moments]
     value, _ = game.tables(after_first)
-    spacing = game.spacing(left, moments)
+    spacing = game.spacing(costs_left, moments)
     solutions: dict[int, ProgramSolution] = {}
 
-    def solve(node: int, near: list[ProgramSolution]) -> None:
+    def solve(node: int, nearby_solutions: list[ProgramSolution]) -> None:
         """Solve the program at a node and store its solution, if the solver finds one."""
-        solution = StepProgram(moments, value, node * value.h, near).solve()
+        solution = StepProgram(moments, value, node * value.h, nearby_solutions).solve()
         if solution is not None:
             solutions[node] = solution
 
@@ -710,8 +732,8 @@ def delta_at(game: ConcentratedGame, x: float) -> Ends:
     """Return bounds on δ at ε = x."""
     above = 0.0
     below = 0.0
-    for moments, left in game.firsts(game.counts):
-        upper, lower = game.tables(left)
+    for moments, costs_left in game.firsts(game.counts):
+        upper, lower = game.tables(costs_left)
         first = _first_cost(game, moments, (upper, lower), x, [])
         above = max(above, first.bound(np.array([x]))[0])
         below = max(below, first.attained)
@@ -738,16 +760,16 @@ def _first_cost(
     moments: MomentClass,
     tables: tuple[ValueTable, ValueTable],
     x: float,
-    near: list[ProgramSolution],
+    nearby_solutions: list[ProgramSolution],
 ) -> _FirstCost:
     """Solve the program at x for a first cost of one class, and return what it proves.
 
     Args:
         game: the game.
         moments: the class of the first cost.
-        tables: V of what is left, from above and from below.
+        tables: upper and lower bounds on V of what is left.
         x: where the program is solved.
-        near: solutions at neighbouring x's.
+        nearby_solutions: solutions at neighbouring x's.
     """
     upper, lower = tables
 
@@ -755,9 +777,9 @@ def _first_cost(
         """Return the bound by the Rényi conversion, which needs no program."""
         return game.conversion(game.counts, points)
 
-    solution = StepProgram(moments, upper, x, near).solve(tuning.LAST_PROGRAMS)
+    solution = StepProgram(moments, upper, x, nearby_solutions).solve(tuning.LAST_PROGRAMS)
     if solution is None:
-        return _FirstCost(conversion, 0.0, near)
+        return _FirstCost(conversion, 0.0, nearby_solutions)
     majorant = Majorant.of(solution, moments).lifted(upper, far_nodes(moments, upper, x))
     law = PlayableLaw.of(solution, moments, game.h)
     attained = law.here(lower) if law else 0.0
@@ -772,11 +794,17 @@ def epsilon_at(game: ConcentratedGame, delta: float, delta_below: float, start: 
     From above, it is the largest over the first costs of the least x at which some majorant is at
     most δ. From below, it is an x at which a law attains more than ``delta_below``, near the upper
     one.
+
+    Args:
+        game: the game.
+        delta: δ of the upper bound.
+        delta_below: δ of the lower bound, at least ``delta``.
+        start: an upper bound on ε that is known already.
     """
     above = 0.0
     below = 0.0
-    for moments, left in game.firsts(game.counts):
-        tables = game.tables(left)
+    for moments, costs_left in game.firsts(game.counts):
+        tables = game.tables(costs_left)
         upper, last_solution = _falls_to(game, moments, tables, delta, start)
         above = max(above, upper)
         below = max(below, _attains(game, moments, tables, delta_below, upper, last_solution))
@@ -797,7 +825,7 @@ def _falls_to(
     Args:
         game: the game.
         moments: the class of the first cost.
-        tables: V of what is left, from above and from below.
+        tables: upper and lower bounds on V of what is left.
         delta: δ.
         start: an x at which V is at most δ.
     """
@@ -835,7 +863,7 @@ def _attains(
     Args:
         game: the game.
         moments: the class of the first cost.
-        tables: V of what is left, from above and from below.
+        tables: upper and lower bounds on V of what is left.
         delta: δ.
         upper: an upper bound on the answer.
         solutions: solutions of the program near ``upper``.

@@ -69,27 +69,27 @@ class GroupPair(LossComponent):
         """Return δ(x) of one copy of the pair at each x up to the last loss, without a margin for
         rounding.
         """
-        falls, beyond = self._falls_and_beyond()
+        falls, sums_beyond = self._falls_and_sums_beyond()
         right = np.searchsorted(self.losses, x)
-        fall_before = np.expm1(x - self.losses[right]) * beyond[right]
+        fall_before = np.expm1(x - self.losses[right]) * sums_beyond[right]
         profile: Floats = self.infinite + falls[right] - fall_before
         return profile
 
-    def _falls_and_beyond(self) -> tuple[Floats, Floats]:
+    def _falls_and_sums_beyond(self) -> tuple[Floats, Floats]:
         """Return, for each loss l, how far the profile falls from l to the last loss, and Σ e^{l -
         l_j} p_j over the losses l_j >= l.
 
         Both are sums of positive terms, from the last loss backwards.
         """
         gaps = np.diff(self.losses)
-        beyond = np.exp(self.log_masses)
-        falls = np.zeros(len(beyond))
+        sums_beyond = np.exp(self.log_masses)
+        falls = np.zeros(len(sums_beyond))
         for at in reversed(range(len(gaps))):
             gap = gaps[at]
-            beyond_gap = beyond[at + 1]
-            beyond[at] += beyond_gap * math.exp(-gap)
-            falls[at] = falls[at + 1] - math.expm1(-gap) * beyond_gap
-        return falls, beyond
+            sum_beyond_gap = sums_beyond[at + 1]
+            sums_beyond[at] += sum_beyond_gap * math.exp(-gap)
+            falls[at] = falls[at + 1] - math.expm1(-gap) * sum_beyond_gap
+        return falls, sums_beyond
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         """Return the finite part without the masses that are negligible under the tilt, with error
@@ -141,6 +141,12 @@ def _shortfall(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: floa
     """Return the factor, at least 1, by which the masses must be multiplied for their profile to
     reach ``values`` at every node and 1 at u = 0.
 
+    Args:
+        nodes: j of x_j = j h, rising.
+        values: upper bounds on V at the nodes.
+        masses: of the losses x_j under P, beside a mass of the last value at infinity.
+        h: the grid step.
+
     Raises:
         FloatingPointError: when no finite factor does.
     """
@@ -149,11 +155,11 @@ def _shortfall(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: floa
     centred = losses - losses[-1] / 2 - losses[0] / 2
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
         under_q = masses * np.exp(-centred)
-        beyond = _sums_from(under_q) * np.exp(centred)
+        sums_beyond = _sums_from(under_q) * np.exp(centred)
         gaps = np.diff(nodes) * h
-        falls = -np.expm1(-gaps) * beyond[1:]
+        falls = -np.expm1(-gaps) * sums_beyond[1:]
         profile = np.append(_sums_from(falls), 0.0) + values[-1]
-        at_origin = 1 / float(profile[0] + beyond[0])
+        at_origin = 1 / float(profile[0] + sums_beyond[0])
         at_nodes = float(np.max(values / profile))
     factor = max(1.0, at_nodes, at_origin)
     if not math.isfinite(factor):
@@ -190,8 +196,13 @@ def pair_of_layer(layer: Layer) -> GroupPair:
 
 @lru_cache(maxsize=64)
 def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float) -> GroupPair:
-    """Return a pair whose profile is at least V of ``count`` × BR(ε), computed with ``steps`` grid
-    steps to ε.
+    """Return a pair whose profile is at least V of equal ranges.
+
+    Args:
+        epsilon: ε.
+        count: the number of BR(ε) costs.
+        steps: the number of grid steps to ε.
+        reach: the half-width of the windows in standard deviations.
     """
     values = ladder(epsilon, steps, upper=True, reach=reach).value(count)
     return pair_of_layer(values)
@@ -243,8 +254,8 @@ def pair_of_symmetric(right: Floats, h: float) -> GroupPair:
     last = len(right) - 1
     x = np.arange(1, last + 1) * h
     swapped = np.exp(-x) * (1 - right[1:])
-    left = 1 - swapped * INWARD
-    left = np.minimum(left * (1 + 8 * ROUNDOFF), 1.0)
-    values = np.concatenate([left[::-1], right])
+    at_negative = 1 - swapped * INWARD
+    at_negative = np.minimum(at_negative * (1 + 8 * ROUNDOFF), 1.0)
+    values = np.concatenate([at_negative[::-1], right])
     nodes = np.arange(-last, last + 1)
     return pair_above(nodes, np.maximum(values, FLOOR), h)

@@ -204,12 +204,12 @@ class CertifiedGame:
         x = np.arange(math.ceil(game.reach / game.h) + 1.0) * game.h
         number = 0
         multisets = sorted(product(*(range(count + 1) for count in game.counts)), key=sum)
-        for left in multisets[1:] if whole else multisets[1:-1]:
+        for costs_left in multisets[1:] if whole else multisets[1:-1]:
             above = np.zeros(len(x))
-            steps[left] = {}
-            for moments, after_first in game.firsts(left):
+            steps[costs_left] = {}
+            for moments, after_first in game.firsts(costs_left):
                 provables = []
-                for solution in game.programs(left, moments):
+                for solution in game.programs(costs_left, moments):
                     provable = _provable(solution, moments, tables[after_first])
                     if provable is not None:
                         provables.append(provable)
@@ -217,10 +217,10 @@ class CertifiedGame:
                 if not needed:
                     return None
                 number += len(needed)
-                steps[left][moments] = needed
+                steps[costs_left][moments] = needed
                 above = np.maximum(above, bounds)
-            orders[left], above = _converted(game, left, x, above)
-            tables[left] = ValueTable(game.h, above, upper=True)
+            orders[costs_left], above = _converted(game, costs_left, x, above)
+            tables[costs_left] = ValueTable(game.h, above, upper=True)
         if number > MOST_MAJORANTS:
             return None
         return cls(game, steps, orders, tables)
@@ -262,13 +262,13 @@ class CertifiedGame:
             start: the first x that is tried.
         """
         x = start
-        near: list[ProgramSolution] = []
+        nearby_solutions: list[ProgramSolution] = []
         for _ in range(LAST_PROGRAMS):
-            solution = StepProgram(moments, value, x, near).solve()
+            solution = StepProgram(moments, value, x, nearby_solutions).solve()
             provable = None if solution is None else Provable.of(solution, moments, value)
             if solution is None or provable is None:
                 return
-            near = [solution]
+            nearby_solutions = [solution]
             points = np.linspace(max(x - moments.deviation, 0.0), x + moments.deviation / 4, 20_001)
             low_enough = np.flatnonzero(provable.majorant.step(points) <= delta)
             if not low_enough.size:
@@ -329,23 +329,29 @@ def _needed(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], F
 
 
 def _converted(
-    game: ConcentratedGame, left: Multiset, x: Floats, above: Floats
+    game: ConcentratedGame, costs_left: Multiset, x: Floats, bounds: Floats
 ) -> tuple[list[float], Floats]:
-    """Return the orders at which the Rényi conversion of a multiset is below the bounds ``above``
-    somewhere, and the least bound at each x.
+    """Return the orders at which the Rényi conversion is below the bounds somewhere, and the least
+    bound at each x.
+
+    Args:
+        game: the costs.
+        costs_left: the multiset of the costs still to come.
+        x: ε's, the nodes.
+        bounds: upper bounds on its V at each x.
     """
     orders = np.geomspace(*ORDERS)
     limits = [
         count * moments.log_moment(orders)
-        for moments, count in zip(game.classes, left, strict=True)
+        for moments, count in zip(game.classes, costs_left, strict=True)
     ]
     logs = np.sum(limits, axis=0) + orders * np.log(orders) - (1 + orders) * np.log1p(orders)
     spacing = max(round(game.classes[0].deviation / CONVERTED_SPACING / game.h), 1)
     best_places = {int(np.argmin(logs - orders * at)) for at in x[spacing::spacing].tolist()}
     better: list[float] = []
     for place in sorted(best_places):
-        bounds = np.exp(np.minimum(logs[place] - orders[place] * x, 0.0)) * (1 + ROUNDING)
-        if (bounds < above * (1 - ROUNDING)).any():
+        converted = np.exp(np.minimum(logs[place] - orders[place] * x, 0.0)) * (1 + ROUNDING)
+        if (converted < bounds * (1 - ROUNDING)).any():
             better.append(float(orders[place]))
-            above = np.minimum(above, bounds)
-    return better, above
+            bounds = np.minimum(bounds, converted)
+    return better, bounds

@@ -120,7 +120,7 @@ class StepProgram:
         moments: the class.
         value: upper bounds on V of the costs that are still to come.
         x: ε.
-        near: solutions at neighbouring x's, which tell where to begin.
+        nearby_solutions: solutions at neighbouring x's, which tell where to begin.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class StepProgram:
         moments: MomentClass,
         value: ValueFunction,
         x: float,
-        near: Iterable[ProgramSolution] = (),
+        nearby_solutions: Iterable[ProgramSolution] = (),
     ) -> None:
         """Lay out the losses, the scales of their masses, and the first columns and rows."""
         self.moments = moments
@@ -140,16 +140,16 @@ class StepProgram:
         self.nodes: Nodes = np.arange(first, last + 1)
         self.losses = x - self.nodes * self.h
         self.values = value.at(self.nodes)
-        far = np.maximum(np.abs(self.losses) - moments.mean, 0.0)
+        distances = np.maximum(np.abs(self.losses) - moments.mean, 0.0)
         # Masses of a Gaussian's order, so that the variables of the program are near 1.
-        exponents = np.minimum(far**2 / (4 * moments.rho), LARGEST_SCALE)
+        exponents = np.minimum(distances**2 / (4 * moments.rho), LARGEST_SCALE)
         self.scales = np.minimum(1.0, 2 * np.exp(-exponents))
         self.largest_order = (x + 4 * deviation) / moments.mean
-        near = list(near)
-        self.columns = self._first_columns(near)
-        self.rows = self._first_rows(near)
+        nearby_solutions = list(nearby_solutions)
+        self.columns = self._first_columns(nearby_solutions)
+        self.rows = self._first_rows(nearby_solutions)
 
-    def _first_columns(self, near: list[ProgramSolution]) -> set[int]:
+    def _first_columns(self, nearby_solutions: list[ProgramSolution]) -> set[int]:
         """Return the nodes of the first program: evenly spaced ones, and around those of the
         neighbours' solutions, both at the same values to come and at the same losses.
         """
@@ -158,25 +158,25 @@ class StepProgram:
         last = int(self.nodes[-1])
         spacing = max(round(tuning.PROGRAM_SPACING * self.moments.deviation / self.h), 1)
         columns = {*range(first, last + 1, spacing), own_node - 1, own_node, own_node + 1, last}
-        for solution in near:
+        for solution in nearby_solutions:
             moved = own_node - round(solution.x / self.h)
             for node in solution.nodes.tolist():
-                for around in range(-2, 3):
-                    columns.update((node + around, node + around + moved))
+                for shift in range(-2, 3):
+                    columns.update((node + shift, node + shift + moved))
         return {node for node in columns if first <= node <= last}
 
-    def _first_rows(self, near: list[ProgramSolution]) -> set[Constraint]:
+    def _first_rows(self, nearby_solutions: list[ProgramSolution]) -> set[Constraint]:
         """Return the constraints of the first program: some at all orders, and those around the
         orders that decide.
         """
         top = self.largest_order
         rows = {Constraint(order, False) for order in _geometric(1e-2, top, 10)}
         rows |= {Constraint(order, True) for order in _geometric(1e-2, top, 4)}
-        for solution in near:
+        for solution in nearby_solutions:
             for constraint in solution.constraints:
                 for factor in tuning.PROGRAM_NEAR:
                     rows.add(Constraint(constraint.order * factor, constraint.reversed))
-        if not near:
+        if not nearby_solutions:
             deciding_order = self.x / (2 * self.moments.rho)  # that of a Gaussian
             low = max(deciding_order / 2, 0.05)
             high = max(1.4 * deciding_order, 0.5)
@@ -257,11 +257,11 @@ class StepProgram:
         worth = float(self.values[solution.nodes - self.nodes[0]] @ solution.masses)
         first = int(self.nodes[0])
         last = int(self.nodes[-1])
-        around: set[int] = set()
+        nodes: set[int] = set()
         for place in _peaks(short, tuning.PROGRAM_TOLERANCE / 10 * worth).tolist():
             node = first + place
-            around.update((node - 1, node, node + 1))
-        return {node for node in around if first <= node <= last}
+            nodes.update((node - 1, node, node + 1))
+        return {node for node in nodes if first <= node <= last}
 
     def _violated(self, solution: ProgramSolution) -> set[Constraint]:
         """Return the constraints at the orders where the law's moments are farthest above their

@@ -153,6 +153,12 @@ def common_grid(
 
     Of the grids with ``steps`` to ``2 steps`` steps to the largest ε, the one is taken that changes
     Σ ε² least.
+
+    Args:
+        epsilons: the ε's.
+        counts: the number of costs of each.
+        steps: the least number of grid steps to the largest ε.
+        upper: whether ε's are rounded up, for upper bounds on V.
     """
     largest = max(epsilons)
     if len(epsilons) == 1:
@@ -170,6 +176,13 @@ def rounding_noise(
 ) -> float:
     """Estimate the variance that ``common_grid`` adds to the loss by rounding ε's outward, plus
     ``cell`` h² for the step of each cost.
+
+    Args:
+        epsilons: the ε's.
+        counts: the number of costs of each.
+        steps: the least number of grid steps to the largest ε.
+        cell: what a step of the recursion adds to the variance, in units of h².
+        upper: whether ε's are rounded up, for upper bounds on V.
     """
     if len(epsilons) == 1:
         return cell * (epsilons[0] / steps) ** 2 * counts[0]
@@ -190,6 +203,13 @@ def _changes(
 ) -> Floats:
     """Estimate by how much grids of ``steps`` to ``2 steps`` steps change the variance Σ ε²/4, the
     error of interpolation included; one value for each grid.
+
+    Args:
+        epsilons: the ε's.
+        counts: the number of costs of each.
+        steps: the least number of grid steps to the largest ε.
+        cell: what a step of the recursion adds to the variance, in units of h².
+        upper: whether ε's are rounded up, for upper bounds on V.
     """
     sizes = np.array(epsilons)
     times = np.array(counts, dtype=float)
@@ -203,6 +223,12 @@ def _changes(
 def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: bool) -> float:
     """Return the float closest to h with N h >= ε (``upper``) or N h <= ε (else) for every ε and
     its N, compared as rationals.
+
+    Args:
+        epsilons: the ε's.
+        steps: N of each, the number of grid steps to it.
+        h: a grid step within rounding of the one returned.
+        upper: whether the step is for upper bounds on V.
     """
     for epsilon, N in zip(epsilons, steps, strict=True):
         while upper and Fraction(h) * N < Fraction(epsilon):
@@ -243,12 +269,12 @@ class Layer:
         bounds, see the module docstring.
         """
         end = self.first + self.values.shape[-1]
-        left = np.arange(first, min(self.first, last + 1), dtype=np.int64)
-        right = np.arange(max(end, first), last + 1, dtype=np.int64)
+        before = np.arange(first, min(self.first, last + 1), dtype=np.int64)
+        after = np.arange(max(end, first), last + 1, dtype=np.int64)
         stored_from = max(first - self.first, 0)
         stored_to = max(last - self.first + 1, 0)
         stored = self.values[..., stored_from:stored_to]
-        return np.concatenate([self._left(left), stored, self._right(right)], axis=-1)
+        return np.concatenate([self._left(before), stored, self._right(after)], axis=-1)
 
     def _left(self, nodes: Nodes) -> Floats:
         """Return bounds on V at nodes to the left of the stored ones."""
@@ -323,28 +349,28 @@ class Layer:
         """
         first = self.first * self.h
         last = (self.first + len(self.values) - 1) * self.h
-        inside = np.clip(x, first, last)
-        if np.isnan(inside).any():
+        clipped = np.clip(x, first, last)
+        if np.isnan(clipped).any():
             # Of losses that are no floats nothing is known: 0 is always below.
             return np.zeros(x.shape)
-        bounds = self._below_inside(inside, above)
+        bounds = self._below_at_stored(clipped, above)
         # Outside of what is stored: no less than at its left end and than 1 - e^x, or than 0.
         nothing_left = -np.expm1(np.minimum(x, 0.0)) * INWARD
         bounds_to_the_left = np.maximum(bounds, nothing_left)
         bounds = np.where(x > last, 0.0, bounds)
         return np.where(x < first, bounds_to_the_left, bounds)
 
-    def _below_inside(self, inside: Floats, above: Layer) -> Floats:
+    def _below_at_stored(self, x: Floats, above: Layer) -> Floats:
         """Return what ``below`` returns, for x between the first and the last stored node."""
-        node = np.ceil(inside / self.h)
+        node = np.ceil(x / self.h)
         first = int(node.min())
         last = int(node.max())
         values = self.extended(first, last)
         upper = above.above(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
         at_node = values[at]
-        share = np.clip(-self._beyond(node, inside), 0.0, 1.0)
-        moved = self._moved(inside)
+        share = np.clip(-self._beyond(node, x), 0.0, 1.0)
+        moved = self._moved(x)
         rise = np.maximum(at_node - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
         fall = np.maximum(upper[at] - at_node, 0.0) * moved
         bounds = (at_node + rise) * INWARD - fall
@@ -358,12 +384,12 @@ class _FirstPlay(NamedTuple):
         part: the place of the ε in ``Rules.epsilons``.
         some: the states in which at least one such cost is left, as places in the list of states
             asked for.
-        left: for each of them, the row (in ``_Remainders``) of the state after the play.
+        rows_after: for each of them, the row (in ``_Remainders``) of the state after the play.
     """
 
     part: int
     some: NDArray[np.intp]
-    left: NDArray[np.intp]
+    rows_after: NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -452,15 +478,15 @@ def _layer_of_states(
     best = np.zeros((len(states), last - first + 1))
     for play in remainders.first_plays(states, best.shape[1]):
         check()
-        after = smaller.of_states(rows[play.left], remainders.tops[play.left])
+        after = smaller.of_states(rows[play.rows_after], remainders.tops[play.rows_after])
         values = rules.step(after, play.part, (first, last))
         # Bellman: V is the largest value over the cost that is played first.
         best[play.some] = np.maximum(best[play.some], values)
     tops = remainders.tops[states][:, None]
     # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which takes
     # many more chords.
-    beyond = np.arange(first, last + 1) >= tops
-    best[beyond] = FLOOR * rules.upper
+    worth_nothing = np.arange(first, last + 1) >= tops
+    best[worth_nothing] = FLOOR * rules.upper
     return Layer(first, best, tops, rules.h, rules.upper)
 
 
@@ -475,9 +501,9 @@ def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
     """
     parts = list(reversed(played))
     which = np.array(parts)[:, None] == np.arange(len(rules.epsilons))
-    left = np.cumsum(which, axis=0)
-    tops = (left @ np.array(rules.steps)).tolist()
-    windows = rules.windows(left).tolist()
+    states = np.cumsum(which, axis=0)
+    tops = (states @ np.array(rules.steps)).tolist()
+    windows = rules.windows(states).tolist()
     layer = rules.nothing_left()
     for part, top, window in zip(parts, tops, windows, strict=True):
         check()
@@ -523,7 +549,12 @@ class Ladder:
 
 @lru_cache(maxsize=12)
 def ladder(epsilon: float, steps: int, *, upper: bool, reach: float) -> Ladder:
-    """Return the ladder of one range, with ``steps`` grid steps to ε; it is cached for later
-    queries.
+    """Return the ladder of one range; it is cached for later queries.
+
+    Args:
+        epsilon: ε.
+        steps: the number of grid steps to ε.
+        upper: whether it bounds V from above.
+        reach: the half-width of the windows in standard deviations.
     """
     return Ladder(Rules.of({epsilon: 1}, steps, upper=upper, reach=reach))
