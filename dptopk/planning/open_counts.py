@@ -46,7 +46,7 @@ DECAYS = np.linspace(0.0, 12.0, 81)
 
 
 def looked_at(k: int) -> list[str]:
-    """The names of what is looked at."""
+    """Return the names of the values that are looked at."""
     return [f"{MEAN} {k}", *(f"rank {fold * k}" for fold in FACTORS)]
 
 
@@ -68,7 +68,9 @@ def mean_and_ranks(histogram: Histogram, k: int) -> Histogram:
 
 @lru_cache(maxsize=16)
 def _mean_of_laws(k: int) -> tuple[Array, Array]:
-    """The mean of the first k counts over the k-th, for each of EXPONENTS and of DECAYS."""
+    """Return the mean of the first k counts over the k-th, for each of EXPONENTS and each of
+    DECAYS.
+    """
     rank = np.arange(1, k + 1)
     powers = (k / rank[None, :]) ** EXPONENTS[:, None]
     decays = np.exp(DECAYS[:, None] * (1 - rank[None, :] / k))
@@ -91,31 +93,34 @@ class _Curves:
     last: Array
 
     def above(self, rank: Array, by_factors: Array) -> Array:
-        """Up to rank k: by a factor a rank where that is said, else by powers."""
+        """Return the counts of ranks up to k, shape (curves, ranks), which fall by a factor a rank
+        where ``by_factors``, shape (curves, 1), is true, else by powers.
+        """
         powers, decays = _mean_of_laws(self.k)
         over = (self.mean / self.kth)[:, 0]
         exponent = np.interp(over, powers, EXPONENTS)[:, None]
         decay = np.interp(over, decays, DECAYS)[:, None]
         power_law = self.kth * (self.k / rank) ** exponent
-        left = np.maximum(1 - rank / self.k, 0.0)
-        return np.where(by_factors, self.kth * np.exp(decay * left), power_law)
+        ranks_before_k = np.maximum(1 - rank / self.k, 0.0)
+        return np.where(by_factors, self.kth * np.exp(decay * ranks_before_k), power_law)
 
     def below(self, rank: Array, how: Array) -> Array:
-        """After rank k: up to the last rank by powers (0), by a factor a rank (1), all at once at
-        the last (2) or after rank k (3); beyond it by powers.
+        """Return the counts of ranks after k, shape (curves, ranks), which fall as ``how``, shape
+        (curves, 1), says: up to the last rank by powers (0), by a factor a rank (1), or all at once
+        at the last (2) or after rank k (3). After the last rank all fall by powers.
         """
         last_rank = FACTORS[-1] * self.k
         powers = np.log(rank / self.k) / np.log(FACTORS[-1])
         steps = (rank - self.k) / (last_rank - self.k)
-        beyond = rank >= last_rank
-        fallen = np.choose(how, [powers, steps, beyond * 1.0, (rank > self.k) * 1.0])
-        share = np.where(beyond, powers, fallen)
+        from_last = rank >= last_rank
+        fallen = np.choose(how, [powers, steps, from_last * 1.0, (rank > self.k) * 1.0])
+        share = np.where(from_last, powers, fallen)
         lower: Array = self.kth * (self.last / self.kth) ** share
         return lower
 
 
 def shapes_through(k: int, looked: Array, length: int) -> Mixture:
-    """Shapes of the counts of all events, each through the values that are looked at.
+    """Return shapes of the counts of all events, each through the values that are looked at.
 
     Args:
         k: how many labels are asked for.
@@ -132,6 +137,7 @@ def shapes_through(k: int, looked: Array, length: int) -> Mixture:
     how = rng.permutation(np.arange(number) % 4)[:, None]
 
     def counts(rank: Array) -> Array:
+        """Return the counts of these ranks, rounded to whole numbers, shape (shapes, ranks)."""
         whole = np.where(rank <= k, curves.above(rank, by_factors), curves.below(rank, how))
         return np.rint(whole)
 
@@ -139,8 +145,8 @@ def shapes_through(k: int, looked: Array, length: int) -> Mixture:
 
 
 def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Array:
-    """Means of the top k and counts of both ranks after a look, shape (number, 3): quantiles by the
-    mean.
+    """Return means of the top k and counts of both ranks as likely as they are after a look, shape
+    (number, 3): quantiles by the mean.
 
     Half of what is weighed is drawn before the look, half by its noise taken off again: so some are
     likely whether the look shows much or nothing.
@@ -153,20 +159,22 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
     """
     rng = np.random.default_rng(number)
     most = max(users, 1.0)
-    before = _drawn_before(most, rng)
-    after = seen - _noise(mechanism, rng)
-    tried = np.concatenate((before, after))
+    by_prior = _drawn_before(most, rng)
+    by_noise = seen - _noise(mechanism, rng)
+    tried = np.concatenate((by_prior, by_noise))
     tried = tried[np.argsort(tried[:, 0], kind="stable")]
     log_prior = _log_prior(tried, most)
     log_look = _log_look(seen - tried, mechanism.epsilon)
     log_weight = log_prior + log_look - np.logaddexp(log_prior, log_look)
-    below = np.exp(log_weight - log_weight.max()).cumsum()
+    cumulative = np.exp(log_weight - log_weight.max()).cumsum()
     middles = (np.arange(number) + 0.5) / number
-    return tried[np.searchsorted(below, below[-1] * middles)]
+    return tried[np.searchsorted(cumulative, cumulative[-1] * middles)]
 
 
 def _drawn_before(most: float, rng: np.random.Generator) -> Array:
-    """Means and counts as likely as they are before the look, shape (TRIED, 3)."""
+    """Return means and counts as likely as they are before the look, shape (TRIED, 3); ``most`` is
+    the most that a mean may be.
+    """
     mean = SMALL * ((most + SMALL) / SMALL) ** rng.random(TRIED) - SMALL
     kth = mean * np.exp(-rng.exponential(OVER_KTH, size=TRIED))
     falls = rng.gamma(2.0, OVER_LAST / 2, size=TRIED)
@@ -175,19 +183,19 @@ def _drawn_before(most: float, rng: np.random.Generator) -> Array:
 
 
 def _log_prior(counts: Array, most: float) -> Array:
-    """The log density of ``_drawn_before``, shape (draws, 3) -> (draws,)."""
+    """Return the log density of ``_drawn_before``, shape (draws, 3) -> (draws,)."""
     logs = np.log(np.maximum(counts, LEAST))
-    above, below = -np.diff(logs, axis=1).T
+    fall_to_kth, fall_to_last = -np.diff(logs, axis=1).T
     mean = np.maximum(counts[:, 0], 0.0)
-    falling = (above >= 0) & (below >= 0) & (counts > 0).all(axis=1) & (mean <= most)
+    falling = (fall_to_kth >= 0) & (fall_to_last >= 0) & (counts > 0).all(axis=1) & (mean <= most)
     log_mean = -np.log(mean + SMALL) - math.log(math.log((most + SMALL) / SMALL))
-    log_kth = -above / OVER_KTH - math.log(OVER_KTH) - logs[:, 1]
-    log_last = _log_fall(np.maximum(below, 0.0)) - logs[:, 2]
+    log_kth = -fall_to_kth / OVER_KTH - math.log(OVER_KTH) - logs[:, 1]
+    log_last = _log_fall(np.maximum(fall_to_last, 0.0)) - logs[:, 2]
     return np.where(falling, log_mean + log_kth + log_last, -np.inf)
 
 
 def _log_fall(fall: Array) -> Array:
-    """The log density of how far the logarithm falls from rank k to the last rank."""
+    """Return the log density of the fall of the counts' logarithm from rank k to the last rank."""
     scale = OVER_LAST / 2
     gamma = fall / scale**2 * np.exp(-fall / scale)
     ending = np.exp(-fall / ENDS) / ENDS
@@ -196,7 +204,7 @@ def _log_fall(fall: Array) -> Array:
 
 
 def _log_look(noise: Array, epsilon: float) -> Array:
-    """The log density of box noise on some counts, shape (draws, counts) -> (draws,).
+    """Return the log density of box noise on some counts, shape (draws, counts) -> (draws,).
 
     The ball of max(0, x) - min(0, x) <= 1 has the volume d + 1 in d dimensions.
     """
@@ -208,7 +216,7 @@ def _log_look(noise: Array, epsilon: float) -> Array:
 
 
 def _noise(mechanism: Box, rng: np.random.Generator) -> Array:
-    """Box noise on the three values, in floats, shape (TRIED, 3)."""
+    """Return draws of box noise on the three values, in floats, shape (TRIED, 3)."""
     values = len(FACTORS) + 1
     side = rng.gamma(values + 2, 1 / mechanism.epsilon, size=(TRIED, 1))
     noise: Array = side * (rng.random((TRIED, values)) - rng.random((TRIED, 1)))

@@ -67,47 +67,53 @@ def _lacking(drawn: Array, k: int, counts: Array) -> tuple[Array, Array]:
 
 
 def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Generator) -> Array:
-    """Users of each cell by its noisy count, shape (number, cells).
+    """Return how many users each cell may have by its noisy count, shape (number, cells).
 
-    Of numbers n as likely as 1/(n + 1) before the look, since small cells are commoner than large
-    ones, the quantiles after it, in another order for each cell.
+    Before the look a number n is taken to be as likely as 1/(n + 1), since small cells are commoner
+    than large ones; returned are the quantiles after the look, in another order for each cell.
+
+    Args:
+        noisy: the users seen, shape (cells,).
+        scale: of the Laplace noise on each.
+        number: how many draws are returned.
+        rng: orders the quantiles.
     """
-    near = np.maximum(noisy, 0.0)
-    least = np.maximum(near - FURTHEST * scale, 0.0)
-    numbers = np.linspace(least, near + FURTHEST * scale, NUMBERS).T
-    likely = np.exp(-np.abs(numbers - near[:, None]) / scale) / (numbers + 1)
-    below = likely.cumsum(axis=1)
+    seen = np.maximum(noisy, 0.0)
+    least = np.maximum(seen - FURTHEST * scale, 0.0)
+    numbers = np.linspace(least, seen + FURTHEST * scale, NUMBERS).T
+    likely = np.exp(-np.abs(numbers - seen[:, None]) / scale) / (numbers + 1)
+    cumulative = likely.cumsum(axis=1)
     quantiles = (np.arange(number) + 0.5) / number
     drawn = np.empty((number, len(CELLS)))
-    for cell, chances in enumerate(below / below[:, -1:]):
+    for cell, chances in enumerate(cumulative / cumulative[:, -1:]):
         drawn[:, cell] = np.interp(rng.permutation(quantiles), chances, numbers[cell])
     # Beyond the largest cell those of more labels are no larger: so noise on the last cells is not
     # taken for users of hundreds of labels.
     largest = int(noisy.argmax())
-    drawn = np.minimum(drawn, _falling_tail(near, scale, largest))
+    drawn = np.minimum(drawn, _falling_tail(seen, scale, largest))
     drawn[:, largest:] = np.minimum.accumulate(drawn[:, largest:], axis=1)
     return drawn
 
 
-def _falling_tail(near: Array, scale: float, largest: int) -> Array:
-    """The most users of each cell that fit the fall of those before it, shape (cells,).
+def _falling_tail(seen: Array, scale: float, largest: int) -> Array:
+    """Return the most users of each cell that fit the fall of those before it, shape (cells,).
 
     Beyond the largest cell the density of users by their number of labels falls by a power of it,
     or faster the more labels they have. The power is that of the last two cells of which more is
     seen than noise; it says nothing of cells before these.
 
     Args:
-        near: the users seen, at least 0, shape (cells,).
+        seen: the users seen, at least 0, shape (cells,).
         scale: of the noise on each.
         largest: the cell with most users.
     """
-    most = np.full(len(near), np.inf)
-    seen = near >= CERTAIN * scale
-    last = int(np.flatnonzero(seen)[-1]) if seen.any() else 0
-    if last <= largest or not seen[last - 1]:
+    most = np.full(len(seen), np.inf)
+    certain = seen >= CERTAIN * scale
+    last = int(np.flatnonzero(certain)[-1]) if certain.any() else 0
+    if last <= largest or not certain[last - 1]:
         return most
-    density = near[last - 1 : last + 1] / WIDTHS[last - 1 : last + 1]
+    density = seen[last - 1 : last + 1] / WIDTHS[last - 1 : last + 1]
     power = math.log(density[1] / density[0]) / math.log(TYPICAL[last] / TYPICAL[last - 1])
-    beyond = TYPICAL[last + 1 :] / TYPICAL[last]
-    most[last + 1 :] = density[1] * beyond ** min(power, 0.0) * WIDTHS[last + 1 :]
+    times_the_labels = TYPICAL[last + 1 :] / TYPICAL[last]
+    most[last + 1 :] = density[1] * times_the_labels ** min(power, 0.0) * WIDTHS[last + 1 :]
     return most

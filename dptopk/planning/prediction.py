@@ -68,7 +68,8 @@ class Scene:
     linf: int = 1
 
     def seen(self, way: Way) -> Array:
-        """The sums or counts on which a way finds labels, for each count, shape (shapes, groups).
+        """Return the sums or counts on which a way finds labels, for each count, shape (shapes,
+        groups).
 
         Labels and degrees are first taken to be independent: of users who have d labels each, a
         label that comes up with chance p at each of them is had by the share 1 - e^(-dp).
@@ -83,8 +84,8 @@ class Scene:
         return shifted * most * self.drawn.counts
 
     def _average(self, way: Way) -> tuple[Array, Array]:
-        """The counts, at most all users, and what a label of each adds up to under the cap on
-        average, shape (shapes, groups) both.
+        """Return the counts, at most all users, and for each count the mean of the sum that such a
+        label has under the cap, shape (shapes, groups) both.
         """
         users = spread(self.users)
         taking_part = np.minimum(LABELS, way.cap or 1)
@@ -99,22 +100,22 @@ class Scene:
 
 
 def spread(users: Array) -> Array:
-    """The users of each cell over LABELS, shape (shapes, cells) -> (shapes, labels).
+    """Return the users of each cell over LABELS, shape (shapes, cells) -> (shapes, labels).
 
     Within a cell their density follows the power law through it and its neighbours.
     """
     widths = np.diff(BOUNDS)
     middles = np.log(np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:]))
     density = np.log((users + 0.1) / widths)
-    each = np.array([np.interp(np.log(LABELS), middles, one) for one in density])
-    weights = np.exp(each) * np.gradient(LABELS)
+    log_density = np.array([np.interp(np.log(LABELS), middles, one) for one in density])
+    weights = np.exp(log_density) * np.gradient(LABELS)
     of_cell = CELL_OF[:, None] == np.arange(len(CELLS))
     spread_over: Array = weights * (users / (weights @ of_cell))[:, CELL_OF]
     return spread_over
 
 
 def losses(scene: Scene, ways: list[Way]) -> Array:
-    """The predicted loss of each way, shape (ways,): its mean over the shapes.
+    """Return the predicted loss of each way, shape (ways,): its mean over the shapes.
 
     Args:
         scene: what is known of the data.
@@ -132,14 +133,16 @@ def losses(scene: Scene, ways: list[Way]) -> Array:
 
 
 def _seen_by_each(scene: Scene, ways: list[Way]) -> list[Array]:
-    """``Scene.seen`` of each way: one array for all that look at the same sums or counts."""
+    """Return ``Scene.seen`` of each way: one array for all that look at the same sums or counts."""
     alike = {(way.find, way.cap): way for way in ways}
     seen = {source: scene.seen(way) for source, way in alike.items()}
     return [seen[way.find, way.cap] for way in ways]
 
 
 def _missed(scene: Scene, shown: Array) -> Array:
-    """What the true top k hold more than what is shown, for each row, shape (ways, shapes)."""
+    """Return how much more the true top k hold than what is shown, per label asked for, shape
+    (ways, shapes).
+    """
     drawn = scene.drawn
     top = drawn.counts @ drawn.of_top(scene.k)
     missed: Array = np.maximum(top - (shown * drawn.counts) @ drawn.sizes, 0.0) / scene.k
@@ -147,10 +150,17 @@ def _missed(scene: Scene, shown: Array) -> Array:
 
 
 def cut_off(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
-    """The root mean square of what a cap takes off the counts that are shown, shape (shapes,).
+    """Return the root mean square of what a cap takes off the counts that are shown, shape
+    (shapes,).
 
     Where few are shown they are the largest, of which it takes off most: so the mean is over what
     is shown.
+
+    Args:
+        scene: what is known of the data.
+        way: which one.
+        seen: ``scene.seen(way)``, shape (shapes, groups).
+        shown: the chance of each label to be shown, shape (shapes, groups).
     """
     if way.counting != "capped":
         return np.zeros(len(seen))
@@ -171,7 +181,7 @@ def _unlike(scene: Scene, way: Way, seen: Array) -> Array:
 
 
 def _rate(scene: Scene, way: Way) -> float:
-    """ε of one selection, over the most that one user adds to a count."""
+    """Return the ε of one selection, over the most that one user adds to a count."""
     mu = whole_mu(scene.budget, way.find)
     rate = RANGE_OF_MU * mu * math.sqrt(way.share / scene.k) / scene.linf
     if way.find == "uncapped":
@@ -180,8 +190,8 @@ def _rate(scene: Scene, way: Way) -> float:
 
 
 def _found(scene: Scene, way: Way, seen: Array) -> Array:
-    """The chance of each label to be found, shape (shapes, groups); without a cap 1 for those that
-    take part in the selections.
+    """Return the chance of each label to be found, shape (shapes, groups); without a cap it is 1
+    for those that take part in the selections.
     """
     from scipy.special import ndtr
 
@@ -189,8 +199,8 @@ def _found(scene: Scene, way: Way, seen: Array) -> Array:
     if way.find == "uncapped":
         return present * (scene.drawn.edges[1:] <= way.floor)
     middle, noise = threshold(scene, way)
-    around = np.hypot(noise, _unlike(scene, way, seen))
-    gaussian: Array = present * ndtr((seen - middle) / around)
+    deviations = np.hypot(noise, _unlike(scene, way, seen))
+    gaussian: Array = present * ndtr((seen - middle) / deviations)
     return gaussian
 
 
@@ -226,7 +236,7 @@ def threshold(scene: Scene, way: Way) -> tuple[float, float]:
 
 
 def _shown(scene: Scene, ways: list[Way], found: Array) -> Array:
-    """The chance of each label to be found and selected, shape (ways, shapes, groups).
+    """Return the chance of each label to be found and selected, shape (ways, shapes, groups).
 
     With Gumbel noise of rate r the k largest are those above a level t, each with the chance
     1 - e^(-e^(r (h - t))).
@@ -241,13 +251,15 @@ def _shown(scene: Scene, ways: list[Way], found: Array) -> Array:
 
 
 def _above(counts: Array, level: Array, rates: Array) -> Array:
-    """The chance of each count to be above a level with Gumbel noise of each rate."""
+    """Return the chance of each count to be above a level with Gumbel noise of each rate."""
     above: Array = -np.expm1(-_power(rates[:, None, None] * (counts - level)))
     return above
 
 
 def _level(scene: Scene, found: Array, rates: Array) -> Array:
-    """The level above which k of those found are on average, shape (ways, shapes, 1)."""
+    """Return the level above which k of the labels found are on average, shape (ways, shapes, 1);
+    ``found`` has their chances to be found, shape (ways, shapes, groups).
+    """
     counts = scene.drawn.counts
     margin = 20.0 / rates[:, None, None]
     low = np.zeros(found.shape[:2])[..., None] - margin
@@ -262,18 +274,24 @@ def _level(scene: Scene, found: Array, rates: Array) -> Array:
 
 
 def _over_floor(scene: Scene, way: Way, level: Array, rate: float) -> Array:
-    """The chance of each count to be above a level t and above a noisy floor, which all counts
-    share: those that it hides are missed together, and no other label is shown instead.
+    """Return the chance of each count to be above a level t and above a noisy floor, which all
+    counts share: those that it hides are missed together, and no other label is shown instead.
 
     Without noise the floor is at a, an offset above the count after those that take part. Its own
     noise e^(-r noise) has an exponential law of mean 1; where that is below u = e^(-r (t - a)) the
     floor is above t. The integral over it, with c = e^(r (h - a)) for a count h, is
     c / (1 + c) (1 - e^(-u - uc)), and uc = e^(r (h - t)).
+
+    Args:
+        scene: what is known of the data.
+        way: one without a cap; its floor is the count after those that take part.
+        level: t, shape (shapes, 1).
+        rate: r of the Gumbel noise.
     """
     delta = FINDING_DELTA[way.find] * scene.budget.delta
     drawn = scene.drawn
-    after = int(np.searchsorted(drawn.edges, way.floor + 1, side="left")) - 1
-    floor = drawn.counts[:, after : after + 1] if after < len(drawn.sizes) else 0.0
+    group = int(np.searchsorted(drawn.edges, way.floor + 1, side="left")) - 1
+    floor = drawn.counts[:, group : group + 1] if group < len(drawn.sizes) else 0.0
     offset = (math.log(way.floor) - math.log(delta)) / rate
     hidden_below = floor + scene.linf + offset
     odds = _power(rate * (drawn.counts - hidden_below))
@@ -283,6 +301,6 @@ def _over_floor(scene: Scene, way: Way, level: Array, rate: float) -> Array:
 
 
 def _power(exponent: Array) -> Array:
-    """The power of e to an exponent, which is cut where that makes no difference."""
+    """Return e to the power of an exponent, which is cut where that makes no difference."""
     cut: Array = np.exp(np.minimum(exponent, LARGEST_EXPONENT))
     return cut

@@ -65,11 +65,11 @@ def looks(epsilon: float) -> tuple[Phase, Phase]:
 
 def rest_of(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
     """Return what the looks leave of a budget, by addition: sound whatever is chosen by them."""
-    left = decimal(budget.epsilon)
+    rest = decimal(budget.epsilon)
     for phase in looked:
         for cost, times in phase.charge.of(PureDP).items():
-            left -= times * decimal(cost.epsilon)
-    return Budget(floor_digits(round_down(left), digits=9), budget.delta)
+            rest -= times * decimal(cost.epsilon)
+    return Budget(floor_digits(round_down(rest), digits=9), budget.delta)
 
 
 def answer_charge(rest: Budget) -> Charge:
