@@ -21,7 +21,9 @@ from dptopk.planning.shape import Outcome, Shape
 Array = np.ndarray[Any, Any]
 # Ranks are counted together where counts change little, in this many groups.
 GROUPS = 40
-STEPS = 20
+# Halvings of the range of counts: with 20 of them the level of large counts is off by more than
+# small noise, and designs for labels alone are compared wrongly.
+STEPS = 30
 CAUTION = 2
 LEAST_USUAL = 1e-3
 NORMAL_95 = 1.6449
