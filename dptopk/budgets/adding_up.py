@@ -344,10 +344,10 @@ def room(sums: Sums, name: str) -> float:
     """
     metric = sums.metrics[name]
     exact = sums.capacity_left(name)
-    left = float(exact)
-    if metric.read(left) <= exact:
-        return left
-    return math.nextafter(left, 0.0)
+    rounded = float(exact)
+    if metric.read(rounded) <= exact:
+        return rounded
+    return math.nextafter(rounded, 0.0)
 
 
 def statement_record(stated: ApproxDP) -> Record:

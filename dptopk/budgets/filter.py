@@ -107,11 +107,11 @@ class Filter(Account):
         self.budget = validate.instance(Budget, budget=budget)
         self.neighbours: Neighbours = validate.member(NEIGHBOURS, neighbours=neighbours)
         self.delta = budget.delta
-        aside = self.delta / 2 if failure_delta is None else failure_delta
-        self.failure_delta = validate.probability(failure_delta=aside)
+        failure_part = self.delta / 2 if failure_delta is None else failure_delta
+        self.failure_delta = validate.probability(failure_delta=failure_part)
         if self.failure_delta > self.delta:
             raise InvalidParameter(
-                f"failure_delta must be at most the budget's delta {self.delta}, got {aside}"
+                f"failure_delta must be at most the budget's delta {self.delta}, got {failure_part}"
             )
         options = FilterOptions.checked(method, ranges, costs, order, effort)
         fixed = (method, order, ranges, costs, failure_delta, budget.rho)
@@ -285,12 +285,17 @@ class Filter(Account):
         Whatever Rényi *or* Theorem H' admits would be worth twice the δ of the conversion; so one
         of them is chosen before any answer, the one in which more charges like the first fit.
         """
-        own = next(iter(self._metrics.values()))
-        if not self._first_chooses_method or self._begun or own.name == Pure.name or not charge:
+        own_metric = next(iter(self._metrics.values()))
+        if (
+            not self._first_chooses_method
+            or self._begun
+            or own_metric.name == Pure.name
+            or not charge
+        ):
             return None
         epsilon = round_down(smaller_of(self.budget.epsilon))
         converted = round_down(Fraction(self.delta) - Fraction(self.failure_delta))
-        if Variance.at(epsilon, converted).multiple(charge) <= own.multiple(charge):
+        if Variance.at(epsilon, converted).multiple(charge) <= own_metric.multiple(charge):
             return None
         other = Filter(
             self.budget,
@@ -321,6 +326,12 @@ class Filter(Account):
     ) -> Record | None:
         """Return the record of a charge that is entered as one (ε, δ) cost, for costs that have no
         price of their own on the filter's own metric; None where it cannot be.
+
+        Args:
+            charge: the most that the question can cost.
+            stated: the (ε, δ) that the question states; None: none was stated.
+            sums: the filter's, before the charge.
+            prices: of each cost, as a record holds them; None: one of them has no price.
         """
         own_metric = next(iter(self._metrics))
         if prices is not None:
@@ -354,7 +365,7 @@ class Filter(Account):
     def _refusal(self, charge: Charge, stated: Budget | None) -> DptopkError:
         """Return the error that says why a charge is not accepted, in the terms of who asked."""
         total = self.budget
-        left = self._sums().failures_left
+        failures_left = self._sums().failures_left
         if stated is not None and stated.epsilon > total.epsilon:
             short = f"epsilon {stated.epsilon:.6g} is more than the total of {total.epsilon:.6g}"
             return BudgetExceeded(charge, self.remaining(), short)
@@ -362,11 +373,11 @@ class Filter(Account):
             short = f"delta {stated.delta:.6g} is more than the total of {total.delta:.6g}"
             return BudgetExceeded(charge, self.remaining(), short)
         failures = Entering(charge, self._sums(), None).failures
-        if failures > left:
+        if failures > failures_left:
             short = (
                 f"its delta {format_upper(float(failures))} is more than the "
-                f"{format_lower(float(left))} left of the {self.failure_delta:.6g} set aside for "
-                "the deltas of questions (failure_delta)"
+                f"{format_lower(float(failures_left))} left of the {self.failure_delta:.6g} set aside "
+                "for the deltas of questions (failure_delta)"
             )
             return BudgetExceeded(charge, self.remaining(), short)
         if self._prices_of_costs(charge) is None and not self.failure_delta:

@@ -369,7 +369,15 @@ class Ranges(Metric):
 def _price_capacity(
     prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float, effort: Effort
 ) -> int:
-    """Return the largest sum of prices found with W_S(ε) <= δ, as ``price_game.capacity`` does."""
+    """Return the largest sum of prices found with W_S(ε) <= δ, as ``price_game.capacity`` does: a
+    lower bound on the largest there is.
+
+    Args:
+        prices: the declared costs with their prices.
+        epsilon: ε of the budget.
+        delta: the part of its δ that is not for failures.
+        effort: how much work the search may take.
+    """
     return price_capacity(dict(prices), epsilon, delta, Work(CAPACITY_WORK * STAGES[effort]))
 
 

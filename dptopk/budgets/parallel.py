@@ -182,11 +182,11 @@ class Parallel(Account):
 
     def remaining(self) -> Charge | str:
         """Return what every segment has left; if they differ, what each has."""
-        left = {name: part.remaining() for name, part in self.parts.items()}
+        of_segments = {name: part.remaining() for name, part in self.parts.items()}
         first = self._first.remaining()
-        if all(remainder == first for remainder in left.values()):
+        if all(remainder == first for remainder in of_segments.values()):
             return first
-        return "; ".join(f"{name}: {remainder}" for name, remainder in left.items())
+        return "; ".join(f"{name}: {remainder}" for name, remainder in of_segments.items())
 
     def shares(self) -> dict[str, float]:
         """Return the used share of each segment's account, by the reading of its ε."""

@@ -122,8 +122,8 @@ class Accountant(Account):
         with self._here():
             if Fraction(charge.delta) > self._delta_left:
                 delta_text = format_upper(charge.delta)
-                left = format_lower(float(self._delta_left))
-                short = f"its delta {delta_text} is more than the {left} that are left"
+                delta_left = format_lower(float(self._delta_left))
+                short = f"its delta {delta_text} is more than the {delta_left} that are left"
                 raise BudgetExceeded(charge, self.remaining(), self._beyond(stated) + short)
             if all(times <= self._left[cost] for cost, times in charge):
                 return {"tokens": [[str(cost), str(cost), times] for cost, times in charge]}
@@ -170,9 +170,9 @@ class Accountant(Account):
             if not any(dominates(token, cost) for token in self.registered.costs):
                 lines.append(f"{cost} is not registered, nor a cost that covers it")
                 continue
-            left = sum(n for token, n in self._left.items() if n and dominates(token, cost))
-            if left < times:
-                lines.append(f"{times}*{cost} asked for, {left} left")
+            tokens_left = sum(n for token, n in self._left.items() if n and dominates(token, cost))
+            if tokens_left < times:
+                lines.append(f"{times}*{cost} asked for, {tokens_left} left")
         return "; ".join(lines) or "the tokens left do not cover all of it at once"
 
     def apply(self, charge: Charge, record: Record) -> None:
@@ -290,13 +290,14 @@ class Accountant(Account):
 
     def shares(self) -> dict[str, float]:
         """Return the used share of each registered token and of the registered δ, in [0, 1]."""
-        left = self.remaining()
+        remaining = self.remaining()
         delta = self.registered.delta
         used = {
-            str(token): 1 - left.costs.get(token, 0) / times for token, times in self.registered
+            str(token): 1 - remaining.costs.get(token, 0) / times
+            for token, times in self.registered
         }
         if delta:
-            used["delta"] = 1 - left.delta / delta
+            used["delta"] = 1 - remaining.delta / delta
         return used
 
     def spent(self) -> Charge:

@@ -115,7 +115,14 @@ def _moved_along(
     free: Counter[Token],
     flow: Counter[tuple[Demand, Token]],
 ) -> int:
-    """Move as much as an augmenting path takes, at most what is wanted, and return how much."""
+    """Move as much as an augmenting path takes, at most what is wanted, and return how much.
+
+    Args:
+        path: the pairs d0-t0, d1-t1, ... of the path; its last token is free.
+        wanted: how many tokens the first demand wants.
+        free: how many of each token are free; changed in place.
+        flow: how many of each token every demand uses; changed in place.
+    """
     _, last = path[-1]
     tokens_given_up = _tokens_given_up(path)
     moved = min(wanted, free[last], *(flow[back] for back in tokens_given_up))

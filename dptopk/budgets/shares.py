@@ -134,8 +134,8 @@ class Shares(Account):
 
     def remaining(self) -> str:
         """Return what each share has left."""
-        left = [f"{name}: {part.remaining()}" for name, part in self.parts.items()]
-        return "; ".join(left)
+        of_shares = [f"{name}: {part.remaining()}" for name, part in self.parts.items()]
+        return "; ".join(of_shares)
 
     def shares(self) -> dict[str, float]:
         """Return the used part of each share, by the reading of its ε."""

@@ -79,8 +79,8 @@ class _Geometry:
         omega = np.exp(t)
         self.root_omega = np.sqrt(omega)
         rest_of_epsilon = (N - offsets) * h
-        self.near = omega * np.expm1(rest_of_epsilon) * self.scale  # (E - ω)/(E - 1)
-        self.far = np.expm1(t) * self.scale  # (ω - 1)/(E - 1)
+        self.near_weights = omega * np.expm1(rest_of_epsilon) * self.scale  # (E - ω)/(E - 1)
+        self.far_weights = np.expm1(t) * self.scale  # (ω - 1)/(E - 1)
 
 
 _geometry = lru_cache(maxsize=64)(_Geometry)
@@ -121,8 +121,8 @@ def _raise_to_best_chords(reached: Floats, cells: _Cells) -> None:
     places = (in_a_row + row_starts).reshape(-1)
     highest = reached.reshape(-1)
     # ``first`` of all cells in one row, moved into [0, N]; N where it is NaN.
-    within = np.fmax(np.fmin(cells.first, N), 0.0)
-    first = within.reshape(-1).astype(np.intp)
+    moved_first = np.fmax(np.fmin(cells.first, N), 0.0)
+    first = moved_first.reshape(-1).astype(np.intp)
     for offsets in (np.maximum(first, 1), np.minimum(first + 1, N)):
         np.maximum.at(highest, places + offsets, cells.best(offsets))
     some, offsets = cells.out_of_order()
@@ -154,10 +154,10 @@ class _Cells:
         intercepts = rows[:, :-1] - slopes
         R = intercepts[:, :count] - intercepts[:, N:]
         S = slopes[:, N:] - self.geometry.E * slopes[:, :count]
-        self._near = rows[:, :count].reshape(-1)
-        far = rows[:, N:-1]
-        self._far = far.reshape(-1)
-        noise = far * self.geometry.tolerance
+        self._near_values = rows[:, :count].reshape(-1)
+        far_values = rows[:, N:-1]
+        self._far_values = far_values.reshape(-1)
+        noise = far_values * self.geometry.tolerance
         # Neither is positive, as it must be where the values are convex: the best may be at either
         # end.
         neither_positive = np.maximum(R, S) <= noise
@@ -168,9 +168,9 @@ class _Cells:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = np.where(S > noise, S, 0.0) / np.where(R > noise, R, 0.0)
             self.first = np.ceil(np.log(ratio) / geometry.h)
-        inside = (self.first >= 0) & (self.first <= N)
-        self._root_of_R = np.sqrt(np.where(inside, R, 0.0)).reshape(-1)
-        self._root_of_S = np.sqrt(np.where(inside, S, 0.0)).reshape(-1)
+        best_inside = (self.first >= 0) & (self.first <= N)
+        self._root_of_R = np.sqrt(np.where(best_inside, R, 0.0)).reshape(-1)
+        self._root_of_S = np.sqrt(np.where(best_inside, S, 0.0)).reshape(-1)
 
     def best(self, offsets: NDArray[np.intp]) -> Floats:
         """Return the value of the best chord of each cell, at the node of the cell's offset."""
@@ -178,21 +178,29 @@ class _Cells:
         # is this square.
         root = np.take(self.geometry.root_omega, offsets) * self._root_of_R - self._root_of_S
         gain = root * root * self.geometry.scale
-        return self._added(gain, offsets, self._near, self._far)
+        return self._raised_by_gain(gain, offsets, self._near_values, self._far_values)
 
     def at_first_points(self, some: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
         """Return the values of the chords that end in the first points of the cells ``some``, at
         the nodes of their offsets.
         """
         gain = np.zeros(len(some))
-        return self._added(gain, offsets, self._near[some], self._far[some])
+        return self._raised_by_gain(gain, offsets, self._near_values[some], self._far_values[some])
 
-    def _added(self, gain: Floats, offsets: NDArray[np.intp], near: Floats, far: Floats) -> Floats:
-        """Return the values of chords: the weighted values at the cells' first points, plus
-        ``gain``.
+    def _raised_by_gain(
+        self, gain: Floats, offsets: NDArray[np.intp], near_values: Floats, far_values: Floats
+    ) -> Floats:
+        """Return the values of chords: the weighted values at the cells' first points, plus a gain,
+        to which they are added in place.
+
+        Args:
+            gain: by how much each chord is above the one that ends in the cells' first points.
+            offsets: how many places each node is above the first point of the chord's near cell.
+            near_values: bounds on H at the first points of the near cells, those to the left.
+            far_values: bounds on H at the first points of the far cells, N places on.
         """
-        gain += np.take(self.geometry.near, offsets) * near
-        gain += np.take(self.geometry.far, offsets) * far
+        gain += np.take(self.geometry.near_weights, offsets) * near_values
+        gain += np.take(self.geometry.far_weights, offsets) * far_values
         return gain
 
     def out_of_order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -252,9 +260,12 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
         for offset in range(block.first, block.last + 1):
             at_near = block.begin + steps - offset
             at_far = at_near + steps
-            near = values[..., at_near : at_near + nodes]
-            far = values[..., at_far : at_far + nodes]
-            chord = near * geometry.near[offset] + far * geometry.far[offset]
+            near_values = values[..., at_near : at_near + nodes]
+            far_values = values[..., at_far : at_far + nodes]
+            chord = (
+                near_values * geometry.near_weights[offset]
+                + far_values * geometry.far_weights[offset]
+            )
             np.maximum(highest, chord, out=highest)
     return out
 
@@ -295,16 +306,16 @@ def _best_offsets(values: Floats, picks: NDArray[np.intp], geometry: _Geometry) 
     """
     N = geometry.N
     nodes = picks[:, None] + N - np.arange(N + 1)
-    near = geometry.near * values[..., nodes]
-    far = geometry.far * values[..., nodes + N]
-    return (near + far).argmax(axis=-1)
+    near_values = geometry.near_weights * values[..., nodes]
+    far_values = geometry.far_weights * values[..., nodes + N]
+    return (near_values + far_values).argmax(axis=-1)
 
 
 def _offsets_around(sampled: NDArray[np.intp], N: int) -> tuple[int, int]:
     """Return the first and the last offset worth trying between samples with these best offsets."""
     # Between neighbouring samples the best offset may lie beyond both, about as far as it changes.
     changes = np.abs(np.diff(sampled))
-    beyond = max(tuning.END_SAMPLES, int(changes.max()))
-    first = int(sampled.min()) - beyond
-    last = int(sampled.max()) + beyond
+    margin = max(tuning.END_SAMPLES, int(changes.max()))
+    first = int(sampled.min()) - margin
+    last = int(sampled.max()) + margin
     return max(first, 0), min(last, N)

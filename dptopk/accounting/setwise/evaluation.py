@@ -205,11 +205,11 @@ class Evaluation:
         otherwise one that is fine enough for the masses to be split between lattice points.
         """
         game = self.game
-        own = {group.grid_step for group in self.groups}
+        group_steps = {group.grid_step for group in self.groups}
         only_single = all(group.single for group in self.groups)
         alone = not game.parts and not game.concentrated.costs
-        if len(own) == 1 and alone and only_single:
-            return own.pop()
+        if len(group_steps) == 1 and alone and only_single:
+            return group_steps.pop()
         splits = sum(part.roundings()[0] for part in game.parts)
         splits += sum(pair.count for pair in pairs)
         tolerance = tuning.SPLITTING * tuning.LATTICE_SHARE * self.tolerance

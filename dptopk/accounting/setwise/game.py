@@ -287,10 +287,10 @@ class SetwiseGame:
         curvature = 0.0
         if others.costs:
             step = 1e-3 * order
-            around = np.array([order - step, order, order + step])
-            down, middle, up = log_mgf(others)(around).tolist()
+            orders = np.array([order - step, order, order + step])
+            down, middle, up = log_mgf(others)(orders).tolist()
             if math.isinf(up):  # the last order at which exponential tails have a moment is near
-                down, middle, up = log_mgf(others)(around - step).tolist()
+                down, middle, up = log_mgf(others)(orders - step).tolist()
             curvature = max((up - 2 * middle + down) / step**2, 0.0)
         squares = math.fsum(n * epsilon * epsilon for epsilon, n in self.ranges.items())
         return squares / 4 + curvature
@@ -330,27 +330,26 @@ class SetwiseGame:
             return []
         falling = sorted(self.ranges.items(), reverse=True)
         cuts = range(min(len(falling), tuning.MOST_LEFT) + 1)
-        added = {left: self._added(falling, left) for left in cuts}
-        best_cuts = sorted(cuts, key=lambda left: added[left])[: tuning.CUTS]
+        added_variance = {exact: self._added_variance(falling, exact) for exact in cuts}
+        best_cuts = sorted(cuts, key=lambda exact: added_variance[exact])[: tuning.CUTS]
         reductions: list[Reduction] = []
-        for left in best_cuts:
-            large = dict(falling[:left])
-            small = dict(falling[left:])
+        for exact in best_cuts:
+            large = dict(falling[:exact])
+            small = dict(falling[exact:])
             game = self._reduced(large, small)
             if game is not None:
-                reductions.append(Reduction(added[left], game))
+                reductions.append(Reduction(added_variance[exact], game))
         return reductions
 
-    def _added(self, falling: list[tuple[float, int]], left: int) -> float:
-        """Estimate the variance that bounding adds if the ``left`` largest ranges are played
-        exactly.
+    def _added_variance(self, falling: list[tuple[float, int]], exact: int) -> float:
+        """Estimate the variance that bounding adds if the largest ranges are played exactly.
 
         Args:
             falling: (ε, count) of each range, the largest ε first.
-            left: how many of the largest ranges are played exactly.
+            exact: how many of the largest ranges are played exactly.
         """
-        groups = math.fsum(tuning.GROUP * epsilon**2 for epsilon, _ in falling[:left:2])
-        small = {zcdp_constant(BoundedRange(epsilon)): n for epsilon, n in falling[left:]}
+        groups = math.fsum(tuning.GROUP * epsilon**2 for epsilon, _ in falling[:exact:2])
+        small = {zcdp_constant(BoundedRange(epsilon)): n for epsilon, n in falling[exact:]}
         if not small or max(small) > LARGEST_RHO:
             return math.inf
         their_variance = 2 * math.fsum(rho * n for rho, n in small.items())

@@ -160,10 +160,10 @@ def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Float
     starts = np.flatnonzero(np.diff(cells, prepend=-np.inf))
     sizes = np.diff(starts, append=len(losses))
     first = losses[starts]
-    within = losses - np.repeat(first, sizes)
+    from_first = losses - np.repeat(first, sizes)
     total = np.add.reduceat(masses, starts)
     with np.errstate(invalid="ignore", divide="ignore"):
-        under_q = np.add.reduceat(masses * np.exp(-within), starts)
+        under_q = np.add.reduceat(masses * np.exp(-from_first), starts)
         shift = -np.log(under_q / total)
     shift = np.where(total > 0, np.maximum(shift, 0.0), 0.0)
     rounding = 8 * ROUNDOFF * (2 + sizes + np.abs(first))
@@ -285,12 +285,12 @@ class Strategy:
         """Return a lower bound on the δ that the strategy reaches at every x of a one-dimensional
         array.
         """
-        left = np.subtract.outer(x, self.atoms.losses)
+        x_left = np.subtract.outer(x, self.atoms.losses)
         if self.last is None:
-            rounded_up = left + 4 * ROUNDOFF * np.abs(left)
+            rounded_up = x_left + 4 * ROUNDOFF * np.abs(x_left)
             values = -np.expm1(np.minimum(rounded_up, 0.0)) * INWARD
         else:
-            values = self.last.below(left)
+            values = self.last.below(x_left)
         rounding = ROUNDOFF * (len(self.atoms.masses) + 8)
         total = values @ self.atoms.masses * (1 - rounding)
         return np.maximum(total - self.atoms.error(x) - FLOOR, 0.0)
@@ -378,7 +378,14 @@ def _played_first(
 ) -> Atoms:
     """Return, as atoms, the costs with dominating pairs and the ranges that are not among ``last``.
 
-    The arguments are those of ``strategy``; ``log_chernoff`` is the ln C of what is played last.
+    Args:
+        ranges: the distinct ε's of the BR costs with counts.
+        last: those of them that are played last, with counts.
+        dominated: the costs with dominating pairs.
+        order: λ of the tilt.
+        log_chernoff: the ln C of V(x) <= C e^{-λx} for the value V of what is played last.
+        variance: that of the whole loss; an estimate.
+        tolerance: relative, of ε.
     """
     first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
     parts: list[LossComponent] = loss_components(dominated)
@@ -468,13 +475,13 @@ def crossing(function: Callable[[Floats], Floats], level: float, low: float, hig
     points = high - (high - low) * _BACK
     values = function(points)
     best = 0.0
-    for left in range(3, -1, -1):
+    for rounds_left in range(3, -1, -1):
         above = np.flatnonzero(values > level)
         if not above.size:
             break
         last = int(above[-1])
         best = float(points[last])
-        if last == len(points) - 1 or not left:
+        if last == len(points) - 1 or not rounds_left:
             break
         end = float(points[last + 1])
         at_end = np.maximum(values[last + 1], level * 1e-9)
@@ -567,9 +574,9 @@ def _orders(rho: float, xi: float, loss: float) -> Floats:
     high = min(tightest * 1.7, last)
     log_ratio = max(math.log(low / 1e-6), 1.0)
     far_below = np.geomspace(1e-6, low, math.ceil(log_ratio / tuning.ORDER_STEP_FAR))
-    near = _orders_between(low, high, tuning.ORDER_STEP_NEAR)
+    around_tightest = _orders_between(low, high, tuning.ORDER_STEP_NEAR)
     far_above = _orders_between(high, last, tuning.ORDER_STEP_FAR)
-    return np.unique(np.concatenate([far_below, near, far_above]))
+    return np.unique(np.concatenate([far_below, around_tightest, far_above]))
 
 
 def _orders_between(low: float, high: float, log_step: float) -> Floats:
@@ -610,11 +617,14 @@ def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats)
 
 
 def _divergence(a: float, b: float, rest_a: float, rest_b: float, orders: Floats) -> Floats:
-    """Return Rényi divergences of order 1 + ``orders`` between two laws with two outcomes, rounded
-    up.
+    """Return upper bounds on the Rényi divergences of a law with two outcomes from another.
 
-    ``a`` and ``b`` are the logarithms of the masses of the first outcome under either law,
-    ``rest_a`` and ``rest_b`` those of the second.
+    Args:
+        a: the logarithm of the mass of the first outcome under the one law.
+        b: that under the other law.
+        rest_a: the logarithm of the mass of the second outcome under the one law.
+        rest_b: that under the other law.
+        orders: α - 1 > 0 of the divergences.
     """
     alpha = 1 + orders
     first = alpha * a - orders * b

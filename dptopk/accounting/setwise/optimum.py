@@ -198,11 +198,11 @@ class Refinement:
         note = USED_UP
         for room in work.rooms():
             self.last = math.inf  # larger groups may be better at the same tolerance
-            left = room - self._reduce(room) - self._play(room)
-            while (evaluation := self._fitting(left)) is not None:
+            work_left = room - self._reduce(room) - self._play(room)
+            while (evaluation := self._fitting(work_left)) is not None:
                 if not work.take(evaluation.work):
                     return self.answer(work.note)
-                left -= evaluation.work
+                work_left -= evaluation.work
                 before = self.gap
                 try:
                     self._evaluate(evaluation)
@@ -331,23 +331,26 @@ class Refinement:
             return (self.value - self.lower) / self.value
         return 0.0
 
-    def planned(self, tolerance: float, left: float) -> Evaluation:
-        """Return an evaluation to a tolerance, whose groups may take a share of the work that is
-        left.
+    def planned(self, tolerance: float, work_left: float) -> Evaluation:
+        """Return an evaluation to a tolerance, whose groups may take a share of the work left.
+
+        Args:
+            tolerance: relative, of ε.
+            work_left: in seconds; an estimate.
         """
-        room = tuning.GROUPS_SHARE * left
+        room = tuning.GROUPS_SHARE * work_left
         return Evaluation(
             self.game, self.query, self.order, tolerance, room, self.value, self.concentrated_game
         )
 
-    def _fitting(self, left: float) -> Evaluation | None:
+    def _fitting(self, work_left: float) -> Evaluation | None:
         """Return an evaluation that fits into the work left, to the tolerance aimed at if possible,
         in any case a good deal finer than the last one; None where there is none.
         """
-        tolerance = self.target if left > 0 else math.inf
+        tolerance = self.target if work_left > 0 else math.inf
         while tolerance < min(self.last / tuning.COARSER, tuning.COARSEST):
-            evaluation = self.planned(tolerance, left)
-            if evaluation.work <= left and evaluation.groups != self.groups:
+            evaluation = self.planned(tolerance, work_left)
+            if evaluation.work <= work_left and evaluation.groups != self.groups:
                 return evaluation
             tolerance *= tuning.COARSER
         return None

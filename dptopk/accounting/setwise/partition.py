@@ -242,23 +242,33 @@ def _banded(
     for bands in range(1, len(rising) // 2 + 1):
         for split in _splits(len(rising), bands):
             parts = [rising[begin:end] for begin, end in pairwise(split)]
-            in_bands = _bands(parts, order, work)
+            in_bands = _groups_in_time(parts, order, work)
             if in_bands is not None:
                 candidates.append(in_bands)
     return min(candidates, key=_excess)
 
 
-def _bands(parts: list[Ranges], order: float, work: float) -> list[CostGroup] | None:
-    """Return a group for each part, all of them within ``work``; None where a part takes more than
-    its share.
+def _groups_in_time(parts: list[Ranges], order: float, work: float) -> list[CostGroup] | None:
+    """Return a group for each part, whose recursions take at most ``work`` together; None where a
+    part has no prices that fit into its share.
 
-    What a band adds falls about as its work grows. The sum is least where the work of each is
-    proportional to the root of its variance.
+    What the prices of a part add to the variance of the loss is about proportional to v/w, for work
+    w and its own variance v. At a given Σ w_i the sum Σ v_i/w_i is least where w_i is proportional
+    to sqrt(v_i).
+
+    Args:
+        parts: the ranges of each group, (ε, count); at least one part has several.
+        order: λ, at which log-MGFs say what ranges are worth; a guess.
+        work: what all recursions together may take, in seconds; an estimate.
     """
-    roots = [math.sqrt(CostGroup(part).spread) if len(part) > 1 else 0.0 for part in parts]
+    roots = []
+    for part in parts:
+        # A single range has no prices, and takes no part of the work.
+        root = math.sqrt(CostGroup(part).spread) if len(part) > 1 else 0.0
+        roots.append(root)
     groups = []
     for part, root in zip(parts, roots, strict=True):
-        group = _band(part, order, work * root / sum(roots))
+        group = _group_in_time(part, order, work * root / sum(roots))
         if group is None:
             return None
         groups.append(group)
@@ -279,9 +289,14 @@ def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
     return tuple(splits)
 
 
-def _band(ranges: Ranges, order: float, most: float) -> CostGroup | None:
-    """Return a group of one range, or of several played for prices as precisely as ``most`` work
+def _group_in_time(ranges: Ranges, order: float, most: float) -> CostGroup | None:
+    """Return a group of one range, or of several played for prices, as precisely as the work
     allows; None where no prices fit.
+
+    Args:
+        ranges: (ε, count) of each.
+        order: λ, at which log-MGFs say what ranges are worth; a guess.
+        most: what the recursion may take, in seconds; an estimate.
     """
     if len(ranges) == 1:
         return CostGroup(ranges)
@@ -317,6 +332,12 @@ def _joined(groups: list[CostGroup], allowed: float, work: float, steps: int) ->
 
     The limit on the number of multisets of a group rises until the goal is met or the largest limit
     is reached; the best groups on the way are returned.
+
+    Args:
+        groups: a group for each range.
+        allowed: what a split may add to the variance of the loss; an estimate.
+        work: what the recursions of joined groups together may take, in seconds; an estimate.
+        steps: the number of grid steps to the largest ε of a joined group.
     """
     best = groups
     least = _excess(groups)
@@ -340,6 +361,12 @@ def _packed(
 ) -> list[CostGroup]:
     """Join single ranges, from the largest down, while a group has at most ``most_states``
     multisets and its work fits into ``work``.
+
+    Args:
+        groups: a group for each range.
+        most_states: the largest number of multisets of a group.
+        work: what the recursions of joined groups together may take, in seconds; an estimate.
+        steps: the number of grid steps to the largest ε of a joined group.
     """
     packed: list[CostGroup] = []
     for group in sorted(groups, key=lambda group: -group.largest):

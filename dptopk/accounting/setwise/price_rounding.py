@@ -118,8 +118,14 @@ def _chance_of_larger(epsilon: float, a: float, b: float) -> float:
 
 
 def _with_coins(masses: Floats, error: int, coin: Floats, count: int) -> tuple[Floats, int]:
-    """Return the law of a sum with ``count`` equal coins more, by repeated squaring, and its
+    """Return the law of a sum with equal coins more, by repeated squaring, and a bound on its
     relative error in roundoffs.
+
+    Args:
+        masses: the law of the sum, the probabilities of 0, 1, ...
+        error: a bound on the relative error of these, in roundoffs.
+        coin: the law of one coin, the probabilities of 0, 1, ..., each off by one roundoff at most.
+        count: the number of coins.
     """
     coin_error = 1
     for bit in range(count.bit_length()):
@@ -150,12 +156,13 @@ class Money:
     Attributes:
         first: the smallest value; smaller sums count as this one.
         masses: the probabilities of ``first``, ``first`` + 1, ...
-        beyond: the probability of a larger sum, with which everything is taken to be lost (δ = 1).
+        mass_beyond: the probability of a larger sum, with which everything is taken to be lost
+            (δ = 1).
     """
 
     first: int
     masses: Floats
-    beyond: float
+    mass_beyond: float
 
     @classmethod
     def of(
@@ -192,7 +199,7 @@ class Money:
         """
         low, high = window_of(rules, weights, self.last)
         nodes = np.arange(low, high + 1)
-        values = np.full(len(nodes), self.beyond)
+        values = np.full(len(nodes), self.mass_beyond)
         masses = (*np.zeros(self.first), *self.masses)
         for mass, layer in zip(masses, layers, strict=False):
             check()

@@ -268,7 +268,9 @@ def test_chords_from_below_are_found_near_the_largest_loss(N: int, count: int) -
         window = rules.windows(np.array([[played]]))[0].tolist()
         around, n = layer.extended(window[0] - N, window[1] + N), window[1] - window[0] + 1
         ends = np.arange(n)[:, None] + N - np.arange(N + 1)
-        best = (geometry.near * around[ends] + geometry.far * around[ends + N]).max(axis=1)
+        best = (geometry.near_weights * around[ends] + geometry.far_weights * around[ends + N]).max(
+            axis=1
+        )
         found = rules.step(layer, 0, window)
         assert found[best > 1e-12] == pytest.approx(best[best > 1e-12], rel=1e-6)
         layer = Layer(window[0], found, played * N, rules.h, upper=False)
