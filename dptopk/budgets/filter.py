@@ -374,10 +374,11 @@ class Filter(Account):
             return BudgetExceeded(charge, self.remaining(), short)
         failures = Entering(charge, self._sums(), None).failures
         if failures > failures_left:
+            delta_left = format_lower(float(failures_left))
             short = (
-                f"its delta {format_upper(float(failures))} is more than the "
-                f"{format_lower(float(failures_left))} left of the {self.failure_delta:.6g} set aside "
-                "for the deltas of questions (failure_delta)"
+                f"its delta {format_upper(float(failures))} is more than the {delta_left} left of "
+                f"the {self.failure_delta:.6g} set aside for the deltas of questions "
+                "(failure_delta)"
             )
             return BudgetExceeded(charge, self.remaining(), short)
         if self._prices_of_costs(charge) is None and not self.failure_delta:
