@@ -67,7 +67,7 @@ class Box(CountingMechanism):
             return Charge()
         self._side_power(sensitivity, labels)
         touched = sensitivity.touched(labels) or 0
-        return Charge({box_cost(self.epsilon, labels + 1, touched): 1})
+        return Charge({box_cost(self.epsilon, labels, touched): 1})
 
     def _side_power(self, sensitivity: Sensitivity, labels: int) -> int:
         """Return labels + 1, the power in the law of the side: P(m) ∝ m^power e^{-rate·m}.
@@ -132,14 +132,15 @@ class Box(CountingMechanism):
 
 
 @lru_cache(maxsize=256)
-def box_cost(epsilon: float, values: int, moved: int) -> Cost:
-    """Return the cost of box noise on ``values`` - 1 counts of which one user moves at most
-    ``moved``.
+def box_cost(epsilon: float, counts: int, moved: int) -> Cost:
+    """Return the cost of box noise on ``counts`` counts of which one user moves at most ``moved``.
 
-    The loss of a move of s counts is ±ε with the probabilities p(s) and e^{-ε}p(s), else 0; p is
-    largest at s = min(moved, values // 2). So that pair is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))),
-    the δ at ε = 0 rounded up. PureDP(ε) is returned where that pair is not below it.
+    The loss of a move of s counts is ±ε with the probabilities p(s) and e^{-ε}p(s), else 0; with
+    one value more than there are counts p is largest at s = min(moved, values // 2). So that pair
+    is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))), the δ at ε = 0 rounded up. PureDP(ε) is returned where
+    that pair is not below it.
     """
+    values = counts + 1
     pure = PureDP(epsilon)
     pure_delta_at_zero = math.tanh(epsilon / 2)
     chance_of_loss = loss_chance(epsilon, values, min(moved, values // 2))

@@ -151,7 +151,9 @@ class ContinualTopK:
         squares = sensitivity.squares(touched) * Fraction(self.measurements.energy(user))
         mu = math.sqrt(read_up(squares)) * dominating_mu(scale) * (1 + 1e-15)
         costs: dict[Cost, int] = {GaussianDP(mu): 1} if mu else {}
-        return Charge(costs, delta=self._failure(sensitivity, user), adaptive=self.days > 1)
+        return Charge(
+            costs, delta=self._failure_of_private_labels(sensitivity, user), adaptive=self.days > 1
+        )
 
     @cached_property
     def participation(self) -> Participation:
@@ -162,23 +164,29 @@ class ContinualTopK:
         """Return the scale of the integer noise of a measurement, in its own units."""
         return sensitivity.linf * self.sigma * self.measurements.unit
 
-    def _failure(self, sensitivity: Sensitivity, user: Participation) -> float:
-        """Return an upper bound on the probability that a label is ever shown which one user alone
-        has, for a user who is active on other days than the thresholds were made for.
+    def _failure_of_private_labels(self, sensitivity: Sensitivity, user: Participation) -> float:
+        """Return an upper bound on the probability that a label that one user alone has is ever
+        shown.
 
-        For users of the mechanism's own ``participation`` it is ``delta``.
+        It is ``delta`` for users of the mechanism's own ``participation``, for whom the thresholds
+        were made; for another ``user`` it is computed from these thresholds.
+
+        Raises:
+            InvalidParameter: where such a user alone can reach a threshold, or the bound is 1 or
+                more.
         """
         if not self.delta or user == self.participation:
             return self.delta
         spread, rounding = self.total_noise(sensitivity)
         largest = sensitivity.linf * user.active
-        # As in ``threshold``: one total of a·linf and a - 1 totals of 0 are the worst split.
-        lead = (self._thresholds(sensitivity) - rounding - largest) / spread
-        zeros = (user.active - 1) * _normal_tail(lead + largest / spread)
-        passes = _normal_tail(lead) + zeros
+        margin = (self._thresholds(sensitivity) - rounding - largest) / spread
+        # As in ``threshold``, with a = ``user.active``: one total of a·linf and a - 1 totals of 0
+        # are the worst split, because the normal tail is convex where no margin is below 0.
+        of_largest = _normal_tail(margin)
+        of_zeros = (user.active - 1) * _normal_tail(margin + largest / spread)
         l0 = finite_l0(sensitivity, "for private labels")
-        delta = float(passes.sum() * l0 * (1 + 1e-9) + FAR_MASS)
-        if delta >= 1 or lead.min() < 0:
+        delta = float((of_largest + of_zeros).sum() * l0 * (1 + 1e-9) + FAR_MASS)
+        if delta >= 1 or margin.min() < 0:
             raise InvalidParameter(
                 f"days_per_user={user.most} is too large for thresholds that are made for "
                 f"{self.participation.most}: plan the mechanism with this days_per_user"
@@ -303,6 +311,8 @@ class ContinualTopK:
             too large a sigma.
         """
         names = None if labels is None else as_labels(labels).tolist()
+        # Refused is a sensitivity that is not covered, and for private labels one without a
+        # threshold.
         self.charge(sensitivity, labels=None if names is None else len(names))
         if names is None:
             self.threshold(sensitivity, 1)

@@ -231,7 +231,9 @@ class CountMLE(Mechanism):
         """Raise the error that ``release`` would raise for these arguments, without drawing
         noise.
         """
-        self.charge(histogram.sensitivity, labels=len(self._rows(histogram, ranking)))
+        rows = self._rows(histogram, ranking)
+        # Refused are a sensitivity that is not covered, and more labels than the noise is for.
+        self.charge(histogram.sensitivity, labels=len(rows))
 
     def _rows(self, histogram: Histogram, ranking: Labels) -> Rows:
         """Return the rows to count, in the order of the ranking.

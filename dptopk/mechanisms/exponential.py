@@ -65,7 +65,7 @@ class Exponential(PublicSelection):
         selection_rate(self.epsilon, self.utility_range)
         if histogram.domain_size == 0:
             raise InvalidParameter("histogram has no labels to choose from")
-        self.charge(histogram.sensitivity)
+        self.charge(histogram.sensitivity)  # refuses a sensitivity that is not covered
         if utilities is not None:
             if not histogram.listed:
                 raise InvalidParameter(

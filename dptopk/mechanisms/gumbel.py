@@ -193,7 +193,7 @@ class UnknownGumbel(TopSlots, _Selections):
         """Return k × BR(ε) + δ, the most that a release can cost, or min(l0, d_bar) × Clock(ε) +
         δ; ``labels`` makes no difference because no counts are released.
         """
-        self.threshold_offset(sensitivity)
+        self.threshold_offset(sensitivity)  # refuses what has no threshold
         return self._charge(self.k, sensitivity)
 
     def _charge(self, selections: int, sensitivity: Sensitivity) -> Charge:

@@ -267,7 +267,7 @@ class PublicSelection(LabelsOnly):
         noise.
         """
         known(histogram, self, self.k)
-        self.charge(histogram.sensitivity)
+        self.charge(histogram.sensitivity)  # refuses a sensitivity that is not covered
 
     @abstractmethod
     def rows(self, histogram: Histogram, bits: Bits) -> Sequence[int] | Ints:
@@ -589,6 +589,7 @@ class CountingMechanism(Mechanism):
         noise.
         """
         rows = rows_to_count(histogram, labels, self)
+        # Refused are a sensitivity that is not covered, and more labels than the noise is for.
         self.charge(histogram.sensitivity, labels=len(rows))
 
     def release(

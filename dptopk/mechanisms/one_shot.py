@@ -85,7 +85,7 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
             absent - 1.
     """
     if bits.listing:
-        return _listed_top_k([*counts.tolist(), *[0] * absent], k, rate, bits)
+        return _enumerated_top_k([*counts.tolist(), *[0] * absent], k, rate, bits)
     race = _FlipRace(rate, None, bits)
     origin = np.int64(counts.max(initial=0))
     few = absent if absent <= _FEW_UNLISTED else 0
@@ -100,8 +100,12 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
     return first_labels(race, best, crowd, k)
 
 
-def _listed_top_k(counts: list[int], k: int, rate: Fraction, bits: Bits) -> Ints:
-    """Return the k chosen indices when all outcomes are enumerated with their probabilities."""
+def _enumerated_top_k(counts: list[int], k: int, rate: Fraction, bits: Bits) -> Ints:
+    """Draw as ``one_shot_top_k`` from a source that enumerates outcomes: it is shown lower bounds
+    on the probabilities of all answers, and says which one is drawn.
+    """
+    # rate·count + Exponential(1) = -ln(U e^{-rate·count}), where U is uniform: the k largest sums
+    # are the k smallest of these numbers.
     masses = smallest_in_order(counts, rate, k)
     answers = list(masses)
     choice = bits.choose(lambda: list(masses.values()))

@@ -153,7 +153,7 @@ class RoutedTopK(LabelsOnly):
         check_public(histogram, self, self.k, self.epsilon)
         self.at_once.check(histogram)
         self.peeling.check(histogram)
-        self.charge(histogram.sensitivity)
+        self.charge(histogram.sensitivity)  # refuses a sensitivity that is not covered
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Choose, then draw from a public, complete histogram; the note says which mechanism drew.

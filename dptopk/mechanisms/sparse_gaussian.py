@@ -56,9 +56,10 @@ class SparseGaussian(IndependentCounts):
         scale = self.counting.spread(sensitivity)
         if binds(sensitivity, n):
             # The noise of labels that others have too, and once the labels that one user alone has.
-            self.threshold_offset(sensitivity)
+            self.threshold_offset(sensitivity)  # refuses what has no threshold
             return Charge(self.counting.costs(sensitivity, n), delta=self.delta)
         cost = SparseGaussianDP(scale, sensitivity.linf, self.threshold_offset(sensitivity), n)
+        # Refused is a sigma that is too small for so many labels.
         sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
         return Charge({cost: 1})
 

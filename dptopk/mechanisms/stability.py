@@ -94,6 +94,8 @@ class StabilityTopK(LabelsOnly):
         """
         check_public(histogram, self, self.k, self.epsilon)
         rate(TEST * self.epsilon, histogram.sensitivity)
+        # Refused are a threshold beyond the range of counts, and shares of ε or δ that are too
+        # small.
         self.threshold(histogram.sensitivity)
         self.charge(histogram.sensitivity)
 
@@ -117,9 +119,9 @@ class StabilityTopK(LabelsOnly):
         bits = random_bits(rng)
         ranked = Ranked(histogram.counts, histogram.absent)
         stable = self._stable(ranked, histogram.sensitivity, bits)
-        inside = ranked.rows(list(range(stable)))
-        peeled = self._peel(histogram, inside, bits)
-        labels = drawn_labels(histogram, np.array(inside + peeled, dtype=np.int64), bits)
+        exact_set = ranked.rows(list(range(stable)))
+        peeled = self._peel(histogram, exact_set, bits)
+        labels = drawn_labels(histogram, np.array(exact_set + peeled, dtype=np.int64), bits)
         labels = (*in_label_order(labels[:stable]), *labels[stable:])
         charge = self._charge(len(peeled))
         if stable:
@@ -148,16 +150,16 @@ class StabilityTopK(LabelsOnly):
             return chosen + 1
         return 0
 
-    def _peel(self, histogram: Histogram, inside: list[int], bits: Bits) -> list[int]:
-        """Draw the indices of the rows that are missing to k, from those that are not inside."""
-        if len(inside) == self.k:
+    def _peel(self, histogram: Histogram, exact_set: list[int], bits: Bits) -> list[int]:
+        """Draw the indices of the rows that are missing to k, from those outside the exact set."""
+        if len(exact_set) == self.k:
             return []
-        listed = np.setdiff1d(np.arange(len(histogram)), inside)
+        listed = np.setdiff1d(np.arange(len(histogram)), exact_set)
         # Unlisted labels are alike: the first ones are taken.
-        unlisted_drawn = sum(row >= len(histogram) for row in inside)
+        unlisted_drawn = sum(row >= len(histogram) for row in exact_set)
         drawn = gumbel_top_k(
             histogram.counts[listed],
-            self.k - len(inside),
+            self.k - len(exact_set),
             epsilon=peeling_epsilon(self.k, self.epsilon, self.delta),
             linf=histogram.sensitivity.linf,
             bits=bits,
@@ -173,14 +175,17 @@ class StabilityTopK(LabelsOnly):
 
 
 def utilities(gaps: Ints, threshold: int) -> Ints:
-    """Return the utility of trying each size 1, ..., k: its gap, cut at twice the threshold of the
-    test, plus a bonus for each label, shape (k,).
+    """Return the utility of trying each size 1, ..., k, for the gaps after it, shape (k,): its gap,
+    cut at twice the threshold of the test, plus a bonus for each label.
 
-    The bonus depends on the size alone, and the cut gap moves by no more than the gap itself; so
-    one user moves a utility by at most linf.
+    A gap of twice the threshold fails the test only if the noise is below -threshold, so that a
+    larger one is worth no more; of two such sizes the bonus prefers the larger one. The bonus
+    depends on the size alone, and the cut gap moves by no more than the gap itself; so one user
+    moves a utility by at most linf.
     """
-    sizes = np.arange(1, gaps.size + 1)
-    return np.minimum(gaps, 2 * threshold) + sizes * threshold // gaps.size
+    k = gaps.size
+    sizes = np.arange(1, k + 1)
+    return np.minimum(gaps, 2 * threshold) + (sizes * threshold) // k
 
 
 @lru_cache(maxsize=256)

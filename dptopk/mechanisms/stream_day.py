@@ -72,8 +72,10 @@ class StreamDay:
         return self.rows
 
     def to_parts(self) -> dict[int, bytes]:
-        """Return the day as parts of bytes by their keys, each small enough for one value of a
-        database.
+        """Return the day as parts of bytes by their keys: the labels, the counts, the rows if they
+        are not the first ones, and the values of each measurement, by its number.
+
+        They are apart so that each can be a value of its own in a database, whose size is limited.
 
         Raises:
             InvalidParameter: for a label of a type that can only be written as its text.

@@ -218,8 +218,8 @@ class FromData(Mechanism):
         """Raise the error that ``release`` would raise for this histogram, without drawing
         noise.
         """
-        self.slots(histogram)
-        self.charge(histogram.sensitivity)
+        self.slots(histogram)  # refuses a histogram without the rows that are needed
+        self.charge(histogram.sensitivity)  # refuses a sensitivity that is not covered
 
 
 class TopSlots(FromData):
@@ -285,13 +285,15 @@ class ThresholdedMechanism(FromData):
 
     @final
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """Return the standard deviation of the noise on a count."""
+        """Return the standard deviation of the noise on a count, an upper bound for noise that is
+        cut.
+        """
         return self.noise_std(sensitivity)
 
     @final
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Return the standard deviation of the noise on a count; ``labels`` makes no difference
-        because d_bar or the law fixes it.
+        """Return the standard deviation of the noise on a count, an upper bound for noise that is
+        cut; ``labels`` makes no difference because d_bar, or the law alone, fixes the noise.
         """
         return self.noise_std(sensitivity)
 
@@ -462,7 +464,7 @@ class IndependentCounts(ThresholdedMechanism):
         The slots and the floor together move by at most what the user adds in all (the slot lemma),
         so that a cap on a user's total applies to them too.
         """
-        self.threshold_offset(sensitivity)
+        self.threshold_offset(sensitivity)  # refuses what has no threshold
         moving = self.moving(sensitivity)
         return Charge(self.counting.costs(sensitivity, moving), delta=self.delta)
 

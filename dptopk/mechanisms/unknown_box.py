@@ -41,16 +41,19 @@ class UnknownBox(NoisyFloorMechanism):
     noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Return one cost for the slots and the floor, + δ; ``labels`` makes no difference.
+        """Return one cost for the d_bar slots and the floor, + δ; ``labels`` makes no difference
+        because d_bar fixes the number of counts.
 
         For linf > 1 the slot of a displaced label and the floor share a move of linf, but box noise
-        rounds the two shares to its steps separately, so that l0 + 1 values move.
+        rounds the two shares to its steps separately, so that one count more than ``moving_slots``
+        moves, at most all d_bar + 1.
         """
-        self.threshold_offset(sensitivity)
+        self.threshold_offset(sensitivity)  # refuses what has no threshold
+        counts = self.floor_rank  # the slots and the floor
         moved = moving_slots(sensitivity, self.d_bar)
         if sensitivity.linf > 1:
-            moved = min(moved + 1, self.d_bar + 1)
-        return Charge({box_cost(self.epsilon, self.d_bar + 2, moved): 1}, delta=self.delta)
+            moved = min(moved + 1, counts)
+        return Charge({box_cost(self.epsilon, counts, moved): 1}, delta=self.delta)
 
     @cached_property
     def counting(self) -> Box:

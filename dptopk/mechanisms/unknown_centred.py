@@ -78,7 +78,7 @@ class UnknownCentred(NoisyFloorMechanism):
         """Return the costs of Z for the slots and the floor and of Y, + δ; ``labels`` makes no
         difference.
         """
-        self.threshold_offset(sensitivity)
+        self.threshold_offset(sensitivity)  # refuses what has no threshold
         noised = self.counting.charge(self.moved(sensitivity), labels=self.d_bar + 1)
         return Charge.join(noised, Charge(delta=self.delta))
 

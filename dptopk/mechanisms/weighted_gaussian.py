@@ -80,7 +80,7 @@ class WeightedGaussian(FromData, LabelsOnly):
         """Return one GaussianDP + δ; ``labels`` makes no difference because no counts are
         released.
         """
-        self.threshold_offset(sensitivity)
+        self.threshold_offset(sensitivity)  # refuses what has no threshold
         mu = dominating_mu(self.scale(sensitivity), sensitivity.l2 or 1)
         return Charge({GaussianDP(mu): 1}, delta=self.delta)
 

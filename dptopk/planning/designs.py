@@ -240,11 +240,10 @@ def _box_counts(request: Request, rho: float) -> Box:
     """
     if not request.delta:
         return _one_box(request, rho * request.k)
+    counts = request.k if request.domain == "public" else 1
     epsilon = math.sqrt(2 * rho)
     for _ in range(4):
-        cost = box_cost(
-            epsilon, request.k + 1 if request.domain == "public" else 2, request.touched
-        )
+        cost = box_cost(epsilon, counts, request.touched)
         if isinstance(cost, MultiDP):
             t = cost.constraints[1][1]
         else:

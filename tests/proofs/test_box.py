@@ -139,9 +139,9 @@ def test_a_smaller_chance_is_caught(k, epsilon, l0):
         > promised(replace(cost, constraints=((epsilon, zero), (0.0, 0.99 * second)))) + TOLERANCE
     ).any()
     moved = min(l0 or k, (k + 1) // 2)
-    assert (worst > promised(box_cost(epsilon, k + 5, moved)) + TOLERANCE).any()
+    assert (worst > promised(box_cost(epsilon, k + 4, moved)) + TOLERANCE).any()
     if moved > 1:
-        assert (worst > promised(box_cost(epsilon, k + 1, moved - 1)) + TOLERANCE).any()
+        assert (worst > promised(box_cost(epsilon, k, moved - 1)) + TOLERANCE).any()
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

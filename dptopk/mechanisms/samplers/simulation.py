@@ -129,13 +129,13 @@ def largest(values: Array, k: int) -> tuple[Array, Array]:
         values: shape (draws, n).
         k: how many to choose.
     """
-    first = min(k, values.shape[1])
-    chosen = np.argpartition(-values, first - 1, axis=1)[:, :first]
-    values = np.take_along_axis(values, chosen, axis=1)
-    order = np.argsort(-values, axis=1)  # the order of selection, to which counts are fitted
-    chosen = np.take_along_axis(chosen, order, axis=1)
-    values = np.take_along_axis(values, order, axis=1)
-    return np.where(np.isfinite(values), chosen, -1), values
+    number = min(k, values.shape[1])
+    unordered = np.argpartition(-values, number - 1, axis=1)[:, :number]
+    # The order of selection, to which counts are fitted.
+    order = np.argsort(-np.take_along_axis(values, unordered, axis=1), axis=1)
+    chosen = np.take_along_axis(unordered, order, axis=1)
+    chosen_values = np.take_along_axis(values, chosen, axis=1)
+    return np.where(np.isfinite(chosen_values), chosen, -1), chosen_values
 
 
 def noisy_largest(inputs: SimulationInput, noise: Noise) -> Draw:
