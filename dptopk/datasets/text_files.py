@@ -209,17 +209,18 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
                 return
             except csv.Error:
                 continue
-            if row and not is_header and not _is_too_long(row):
+            # A character has at most four bytes, so that few rows have to be encoded.
+            may_be_too_long = 4 * sum(map(len, row)) > LONGEST_LINE
+            is_too_long = may_be_too_long and _bytes_of(row) > LONGEST_LINE
+            if row and not is_header and not is_too_long:
                 empty_cells = [""] * (columns - len(row))
                 yield row[:columns] + empty_cells
             is_header = False
 
 
-def _is_too_long(row: Sequence[str]) -> bool:
-    """Return whether the cells of a row have more bytes in UTF-8 than a line may have."""
-    if 4 * sum(map(len, row)) <= LONGEST_LINE:  # a character has at most four bytes
-        return False
-    return sum(len(cell.encode(errors="replace")) for cell in row) > LONGEST_LINE
+def _bytes_of(row: Sequence[str]) -> int:
+    """Return how many bytes the cells of a row have in UTF-8."""
+    return sum(len(cell.encode(errors="replace")) for cell in row)
 
 
 _OPENING = re.compile(' ?"')
