@@ -29,7 +29,8 @@ def migrate(
     """Make a ledger of today's format with all that OLD holds; OLD is retired. Stop its users."""
     from dptopk.ledger.ledger import Ledger
 
-    text = None if catalog is None else _with_new_ledger(catalog, old, new)
+    # Before the migration, because a catalog that cannot be read or changed is refused.
+    new_catalog = "" if catalog is None else _with_new_ledger(catalog, old, new)
     head = Ledger.migrate(old, new, key=chain.secret(old), head_file=chain.head_file)
     typer.echo(
         f"{new} has all {head['seq']} entries, keys and answers. {old} can be read, and is never "
@@ -37,9 +38,9 @@ def migrate(
     )
     if chain.head_file is not None:
         typer.echo(f"The head in {Path(chain.head_file).name!r} is that of the new ledger.")
-    if catalog is not None and text is not None:
-        _replace(catalog, text)
-        typer.echo(f"{catalog.name} names it: dptopk serve {catalog.name} --check")
+    if catalog is not None:
+        _replace(catalog, new_catalog)
+        typer.echo(f"{catalog.name} names the new ledger: dptopk serve {catalog.name} --check")
 
 
 def witness(

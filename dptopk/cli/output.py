@@ -146,7 +146,7 @@ class TopKSheet(AnswerSheet):
         """Return a JSON-safe dictionary of the title block, the rows with their intervals, and the
         guarantee.
         """
-        return {"about": self.about} | as_dict(self.plan, self.release, self.confidence)
+        return {"about": self.about} | answer_as_dict(self.plan, self.release, self.confidence)
 
     def markdown(self) -> str:
         """Return the answer as Markdown: the title block, the table and the remarks."""
@@ -245,14 +245,19 @@ def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> di
     return plain
 
 
-def as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[str, object]:
-    """Return a JSON-safe dictionary of an answer with its intervals and its guarantee."""
+def answer_as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[str, object]:
+    """Return a JSON-safe dictionary of an answer: its rows with their intervals at this confidence,
+    and its guarantee, which for a budget in ρ also says what the costs take of it.
+    """
     guarantee = {
         "epsilon": plan.bound.epsilon,
         "delta": plan.budget.delta,
         "bound": plan.bound.name,
     }
-    return with_intervals(release, confidence) | {"guarantee": guarantee | dict(plan.in_rho)}
+    guarantee |= dict(plan.in_rho)  # "rho", "rho_budget", "failure_delta"; empty for one in ε
+    answer = with_intervals(release, confidence)
+    answer["guarantee"] = guarantee
+    return answer
 
 
 def with_intervals(release: Release, confidence: float) -> dict[str, object]:

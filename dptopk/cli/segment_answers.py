@@ -12,7 +12,7 @@ from rich.text import Text
 from dptopk._internal.formatting import format_upper, numbered, spreadsheet, visible
 from dptopk.accounting.registry import Bound
 from dptopk.cli.answer_sheet import AnswerSheet
-from dptopk.cli.output import TopKSheet, as_dict
+from dptopk.cli.output import TopKSheet, answer_as_dict
 from dptopk.cli.page import details
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class SegmentsSheet(AnswerSheet):
         """
         plan = self.plans.each
         segments = {
-            name: as_dict(plan, answer, self.confidence) for name, answer in self.answers.items()
+            name: answer_as_dict(plan, answer, self.confidence)
+            for name, answer in self.answers.items()
         }
         bound = self.bound
         total = {"epsilon": bound.epsilon, "delta": bound.delta, "bound": bound.name}

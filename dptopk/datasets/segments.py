@@ -157,7 +157,7 @@ def segment_histograms(  # noqa: PLR0913
         key=key,
         portable=portable,
     )
-    listed = _listed(segments)
+    listed = _distinct_segments(segments)
     if segments_per_user is None:
         s = len(listed)
     else:
@@ -281,11 +281,11 @@ def _segment_column(source: OpenTable, events: ir.Table, listed: list[Any]) -> _
     return _SegmentColumn(fitted, kept, _numbers(source, events, fitted))
 
 
-def _listed(segments: Sequence[Hashable]) -> list[Any]:
-    """Return the segments as a list.
+def _distinct_segments(segments: Sequence[Hashable]) -> list[Any]:
+    """Return the segments of a sequence as a list.
 
     Raises:
-        InvalidParameter: if it is none, is empty, or names a segment twice.
+        InvalidParameter: if it is no sequence, is empty, or names a segment twice.
     """
     if isinstance(segments, str) or not isinstance(segments, Sequence) or not segments:
         raise InvalidParameter("segments must be a list of at least one segment")

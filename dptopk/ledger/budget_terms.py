@@ -173,7 +173,7 @@ def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None
     if not is_list or not names or len(set(names)) < len(names):
         raise InvalidParameter("segments must be a list of distinct names, at least one")
     for name in (by, *names):
-        plain_text(segments=name)
+        plain_text(segments=name)  # refuses a text that cannot be shown
     return {"by": by, "names": list(names)}
 
 

@@ -67,7 +67,7 @@ def statement(
     if not stated.keys() <= set(STATED):
         raise InvalidParameter(f"about must name {', '.join(STATED)}")
     for name, text in stated.items():
-        plain_text(**{name: text})
+        plain_text(**{name: text})  # refuses a text that cannot be shown
     state = ledger.state(dataset)
     head = ledger.head()
     total = state.account.summary()

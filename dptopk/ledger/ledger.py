@@ -138,9 +138,9 @@ class Ledger(Reader):
             shares: instead of both, with ``delta``: registered costs (Charge) or a filter (Budget)
                 for each analyst. They cannot be changed later. An analyst who is not named uses the
                 share "reserve". The guarantee is for all shares together.
-            segments: such as {"region": ["eu", "us"]}: the data of one unit lie in at most one of
-                them in the data themselves, not only in a query. Each segment then has the whole
-                budget, and pays for what is asked of it and of all data.
+            segments: such as {"region": ["eu", "us"]}: all data of one unit lie in one of them, or
+                in none; it is not enough that a query uses one segment of each unit. Each segment
+                then has the whole budget, and pays for what is asked of it and of all data.
             sensitivity: the most that one unit can change in these data, and the neighbour
                 relation.
             unit: the privacy unit in words, such as "member".
@@ -154,6 +154,7 @@ class Ledger(Reader):
         terms = shared_terms_of(
             registered=registered, budget=budget, delta=delta, shares=shares, **choices
         )
+        # Refused are texts that cannot be shown.
         plain_text(name=name)
         plain_text(unit=unit)
         plain_text(version=version)
@@ -163,8 +164,14 @@ class Ledger(Reader):
             raise InvalidParameter(
                 "segments need add_remove neighbours: a replaced user may be in two segments"
             )
-        about = {"unit": unit, "version": version, "sensitivity": sensitivity.plain()}
-        body = normal(dataset={"terms": by_segment(terms, declared), "segments": declared, **about})
+        dataset = {
+            "terms": by_segment(terms, declared),
+            "segments": declared,
+            "unit": unit,
+            "version": version,
+            "sensitivity": sensitivity.plain(),
+        }
+        body = normal(dataset=dataset)
         with self._journal.write() as log:
             if name in self._now.datasets:
                 raise InvalidParameter(f"name: the dataset {name!r} already exists")
@@ -204,7 +211,7 @@ class Ledger(Reader):
         Raises:
             InvalidParameter: when that does not fit into one account: then only a renewal helps.
         """
-        plain_text(version=version)
+        plain_text(version=version)  # refuses a text that cannot be shown
         with self._journal.write() as log:
             try:
                 merged = self._now.dataset(dataset).merged()

@@ -132,8 +132,8 @@ class Transaction:
             condition += " AND analyst = ?"
             values.append(analyst)
         columns = ", ".join(_COLUMNS)
-        rows = f"SELECT {columns} FROM entries WHERE {condition}"  # noqa: S608
-        query = f"{rows} ORDER BY seq DESC LIMIT ?"
+        selection = f"SELECT {columns} FROM entries WHERE {condition}"  # noqa: S608
+        query = f"{selection} ORDER BY seq DESC LIMIT ?"
         return [Entry.read(row) for row in self.run(query, *values, at_most)]
 
     def hash_of(self, seq: int) -> str | None:

@@ -167,8 +167,8 @@ class Plan(ABC):
 
     @property
     def stated(self) -> Budget | None:
-        """Return the (ε, δ) that was asked for, which the whole charge satisfies; None if
-        none was.
+        """Return the (ε, δ) that was asked for; the whole charge satisfies it. None if no (ε, δ)
+        was asked for.
         """
         return None
 

@@ -243,7 +243,7 @@ class Access:
         size = len(canonical_json(dict(detail))) + LINE_BYTES
         return self._tables.insert(line), size
 
-    def ended(self, line: int, outcome: str) -> sa.Update:
+    def outcome_statement(self, line: int, outcome: str) -> sa.Update:
         """Return the statement that writes the outcome of a question into its line."""
         table = Tables.audit
         return sa.update(table).where(table.c.number == line).values(outcome=outcome)

@@ -162,16 +162,20 @@ class Jobs:
         """
         self._refuse_unmoved(ident, self._move(ident, "charging"))
 
-    def end(self, ident: str, stage: str, code: str = "", message: str = "") -> sa.Update:
-        """Return the statement that ends a job as "done", or as "failed" unless another worker has
-        done it.
+    def end_statement(self, ident: str, stage: str, code: str = "", message: str = "") -> sa.Update:
+        """Return the statement, not yet run, that ends a job as ``stage``, "done" or "failed".
+
+        It changes no row if the job may not move there: one that another worker has ended as "done"
+        does not become "failed" (MOVES). How far this worker has shown the job's progress is
+        forgotten at once.
         """
         self._shown.pop(ident, None)
-        return self._moving(ident, stage, {"code": code, "message": message})
+        return self._move_statement(ident, stage, {"code": code, "message": message})
 
     def cancel(self, ident: str) -> bool:
         """Call a job off, unless it may have been charged; return whether it is called off."""
-        return bool(self._tables.change(self._moving(ident, "cancelled", {}), durable=True))
+        statement = self._move_statement(ident, "cancelled", {})
+        return bool(self._tables.change(statement, durable=True))
 
     def beat(self, idents: Sequence[str]) -> None:
         """Write that a worker still answers these jobs."""
@@ -181,20 +185,20 @@ class Jobs:
         """Move a job to a stage and set further columns; return False if no move leads there from
         its stage.
         """
-        return bool(self._tables.change(self._moving(ident, stage, values or {})))
+        return bool(self._tables.change(self._move_statement(ident, stage, values or {})))
 
-    def _moving(self, ident: str, stage: str, values: JobColumns) -> sa.Update:
+    def _move_statement(self, ident: str, stage: str, values: JobColumns) -> sa.Update:
         """Return the statement of ``_move``, which changes no row if no move leads to the stage."""
         may_move = (Tables.jobs.c.id == ident) & _among(MOVES[stage])
-        return self._updating(may_move, values | {"stage": stage})
+        return self._update_statement(may_move, values | {"stage": stage})
 
     def _update(self, where: sa.ColumnElement[bool], values: JobColumns) -> bool:
         """Set columns, and the time, of the rows that meet a condition; return whether
         there are any.
         """
-        return bool(self._tables.change(self._updating(where, values)))
+        return bool(self._tables.change(self._update_statement(where, values)))
 
-    def _updating(self, where: sa.ColumnElement[bool], values: JobColumns) -> sa.Update:
+    def _update_statement(self, where: sa.ColumnElement[bool], values: JobColumns) -> sa.Update:
         """Return the statement that writes values, and the time, to the jobs for which ``where``
         holds.
         """

@@ -383,10 +383,14 @@ def metrics(service: Worker, person: Admin) -> str:  # noqa: ARG001
 
 
 def reply(value: Any) -> Response:
-    """Return an answer in JSON; numbers that are not finite become null."""
+    """Return an answer in JSON; numbers that are not finite become null, and halves of surrogate
+    pairs, which UTF-8 has no bytes for, question marks.
+    """
     dump = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
         text = dump(value)
     except ValueError:  # a number is not finite
-        text = dump(json.loads(json.dumps(value), parse_constant=lambda _: None))
+        with_constants = json.dumps(value)
+        with_nulls = json.loads(with_constants, parse_constant=lambda _: None)
+        text = dump(with_nulls)
     return Response(text.encode("utf-8", "replace"), media_type="application/json")

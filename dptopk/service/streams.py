@@ -184,7 +184,8 @@ class StreamService:
         """Charge a stream or answer a day, unless that was done before; return the ledger's record
         of it.
         """
-        question.put(self.service, spec, analyst_name(analyst))
+        analyst = analyst_name(analyst)
+        question.put(self.service, spec, analyst)
         spend = self.known(spec, analyst, key, question)
         assert spend is not None  # noqa: S101 - put has written it
         return spend

@@ -299,13 +299,15 @@ class Service:
         finally:
             self._hold()
             self.metrics.question(spec.name, ending.outcome)
-            changes: list[Any] = [self.access.ended(line, ending.outcome)]
+            changes: list[Any] = [self.access.outcome_statement(line, ending.outcome)]
             if ending.written:
                 changes.append(self.tables.add(Tables.usage, person.analyst, ending.written))
             else:
                 changes.append(self.access.add_logged(person.analyst, size))
             if ending.stage != "cancelled":  # whoever called it off wrote that already
-                changes.append(self.jobs.end(job, ending.stage, ending.code, ending.message))
+                changes.append(
+                    self.jobs.end_statement(job, ending.stage, ending.code, ending.message)
+                )
             self.tables.change(*changes)
 
     def running(self, analyst: str, dataset: str, key: str) -> bool:

@@ -117,7 +117,7 @@ def check_mechanism(
 def _accepts(mechanism: Mechanism, sensitivity: Sensitivity) -> bool:
     """Return whether the mechanism has a charge under a sensitivity."""
     try:
-        mechanism.charge(sensitivity, labels=LABELS)
+        mechanism.charge(sensitivity, labels=LABELS)  # refuses a sensitivity it does not cover
     except InvalidParameter:
         return False
     return True

@@ -31,6 +31,8 @@ from dptopk.testing.mismatches import (
 # upper bounds.
 WIDE = 0.03
 WIDE_TAIL = 1.35
+# By how much the chance of a swap may be stated too large, as an upper bound.
+WIDE_SWAP = 1.3
 BLOCKS = 24  # blocks of draws of a simulation
 
 
@@ -264,17 +266,16 @@ def swapped(subject: Subject) -> Mismatches:
     mechanism = subject.mechanism
     sensitivity = subject.sensitivity
     noise = subject.noise(2)
-    if mechanism.swap_chance(sensitivity, 1.0) is None:
-        return
-    if not math.isfinite(noise):
+    if not math.isfinite(noise):  # there is no gap of the size of the noise
         return
     gap = max(round(1.2 * noise), 1)
-    stated = float(mechanism.swap_chance(sensitivity, gap) or 0.0)
+    stated = mechanism.swap_chance(sensitivity, gap)
+    if stated is None:  # the mechanism states no chance
+        return
     swaps = _swaps(subject, gap)
     observed = swaps.mean()
     error = _margin(swaps)
-    # The statement may be an upper bound, up to 30% too large.
-    if not observed - error <= stated <= observed * 1.3 + error:
+    if not observed - error <= stated <= observed * WIDE_SWAP + error:
         yield Mismatch("swap_chance", shortly(stated), f"{shortly(observed)} are swapped")
 
 

@@ -146,7 +146,7 @@ def test_no_order_of_two_workers_says_cancelled_of_what_may_be_charged(two):
                 assert refused == off
                 charged = charged or not refused
             else:
-                jobs._tables.change(jobs.end(job, act))
+                jobs._tables.change(jobs.end_statement(job, act))
             assert not (off and charged), order
             assert (jobs.find(job).stage == "cancelled") == off
 
@@ -170,7 +170,7 @@ def test_jobs_of_killed_workers_end(two, clock):
     assert not other.cancel("charging")  # its worker may only be slow
     other.start("charging", "ann", "words")
     assert other.find("charging").stage == "charging"
-    other._tables.change(other.end("charging", "done"))
+    other._tables.change(other.end_statement("charging", "done"))
     clock[0] += 1.0 + KEPT_SECONDS  # what was called off stays so
     other.start("next", "ann", "words")
     assert other.find("charging") is None
