@@ -126,7 +126,7 @@ def contributions(
         return _under_total(_ranked(source, events, bounds, within), bounds, within)
     if bounds.labels_per_user is not None:
         ranked = _ranked(source, events, bounds, within)
-        if "nth" in ranked.columns:  # counts from 1
+        if "nth" in ranked.columns:  # the place from 1, see ``_first_by_sorting``
             under_cap = ranked.nth <= bounds.labels_per_user
         else:
             under_cap = ranked.place < bounds.labels_per_user
@@ -140,7 +140,7 @@ def contributions(
 def _under_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
     """Return the ranked labels of each user, up to Δ of them and up to the total of their values.
 
-    The value of the label at which the total is reached is cut to what is left of it.
+    The value of the label at which the total is reached is cut to the rest of the total.
     """
     import ibis
 
@@ -148,8 +148,8 @@ def _under_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.
         group_by=_user_columns(ranked, within), order_by=ranked.place, preceding=None, following=0
     )
     summed = ranked.mutate(running_sum=ranked.value.sum().over(up_to_here))
-    before = summed.running_sum - summed.value
-    with_left = summed.mutate(left=bounds.total_per_user - before)
+    sum_before = summed.running_sum - summed.value
+    with_left = summed.mutate(left=bounds.total_per_user - sum_before)
     under_total = with_left.filter(with_left.left > 0)
     under_total = under_total.mutate(value=ibis.least(with_left.value, with_left.left))
     if bounds.labels_per_user is None:
@@ -288,20 +288,20 @@ def _first_and_all(
     import ibis
 
     events = _counting(events)
-    each = _user_columns(events, within)
+    user = _user_columns(events, within)
     if events.user.type().is_integer():  # lots are made of the pairs, which are narrower
-        pairs = events.select(*each, "item")
+        pairs = events.select(*user, "item")
         if not source.distinct:
             pairs = pairs.distinct()
-        numbered = pairs.mutate(user=pairs[each[-1]].cast(events.user.type()))
+        numbered = pairs.mutate(user=pairs[user[-1]].cast(events.user.type()))
         drawn = _lots(source, numbered, bounds)
-        pairs = numbered.select(*each, "item", **drawn)
+        pairs = numbered.select(*user, "item", **drawn)
     else:
         drawn = _lots(source, events, bounds)
-        pairs = events.select(*each, "item", **drawn)
+        pairs = events.select(*user, "item", **drawn)
         if not source.distinct:
             pairs = pairs.distinct()
-    order = {"group_by": each, "order_by": [*drawn, "item"]}
+    order = {"group_by": user, "order_by": [*drawn, "item"]}
     return pairs.mutate(
         place=ibis.row_number().over(**order),
         labels=pairs.count().over(ibis.window(**order, preceding=None, following=None)),
@@ -321,32 +321,53 @@ def _lots(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.C
 def _first_events(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> ir.Table:
-    """Return ``_ranked`` if a label counts once, by one window over the events and without
-    grouping.
+    """Return ``_ranked`` if a label counts once, without grouping: one row for each pair of a user
+    and a label, perhaps with the column ``nth`` of ``_first_by_sorting``.
+    """
+    import ibis
+
+    events = _counting(events)
+    user = _user_columns(events, within)
+    drawn = _lots(source, events, bounds)
+    # Only the columns that are needed are sorted, and not the users' texts.
+    events = events.select(*user, "item", **drawn)
+    order = [*drawn, "item"]
+    if source.distinct:  # each pair is one row already
+        place = ibis.row_number().over(group_by=user, order_by=order)
+        return events.mutate(place=place, value=1)
+    if source.backend.unhashed is not None:
+        marked = events.select(*user, *order, unhashed=source.backend.unhashed())
+        return _first_by_sorting(marked, user, order)
+    return _first_of_equal_ranks(events, user, order)
+
+
+def _first_by_sorting(events: ir.Table, user: list[str], order: list[str]) -> ir.Table:
+    """Return the distinct rows with their ``place`` in the order of the user, from 0, and ``nth``,
+    the same from 1, which ``contributions`` compares with the limit.
+
+    A column of ``events`` that cannot be hashed makes DISTINCT sort the rows, in the order in which
+    they are numbered next. They are numbered by a running count, because PostgreSQL stops a window
+    early at a limit on one, but not at a limit on row_number() - 1, which is what Ibis writes for a
+    number from 0.
+    """
+    import ibis
+
+    pairs = events.distinct()
+    up_to_here = ibis.window(group_by=user, order_by=order, preceding=None, following=0)
+    numbered = pairs.mutate(nth=pairs.count().over(up_to_here))
+    return numbered.mutate(place=numbered.nth - 1, value=1)
+
+
+def _first_of_equal_ranks(events: ir.Table, user: list[str], order: list[str]) -> ir.Table:
+    """Return the first row of each pair of a user and a label, with its ``place`` in the order of
+    the user, from 0, by one window over the events.
 
     In the order by hash and item the rows of one label are peers. So ``dense_rank`` numbers the
     labels, and only the first row of each label has the same ``rank`` and ``row_number``.
     """
     import ibis
 
-    events = _counting(events)
-    each = _user_columns(events, within)
-    drawn = _lots(source, events, bounds)
-    # Only the columns that are needed are sorted, and not the users' texts.
-    events = events.select(*each, "item", **drawn)
-    order = {"group_by": each, "order_by": [*drawn, "item"]}
-    if source.distinct:
-        return events.mutate(place=ibis.row_number().over(**order), value=1)
-    if source.backend.unhashed is not None:
-        unhashed = source.backend.unhashed()
-        events = events.select(*each, *drawn, "item", unhashed=unhashed).distinct()
-        # Ibis would write row_number() - 1, at whose limit PostgreSQL does not stop; it stops at
-        # that of a running count.
-        numbered = events.mutate(
-            nth=events.count().over(ibis.window(**order, preceding=None, following=0))
-        )
-        return numbered.mutate(place=numbered.nth - 1, value=1)
-    window = ibis.window(**order)
+    window = ibis.window(group_by=user, order_by=order)
     place = ibis.dense_rank().over(window)
     label = ibis.rank().over(window)
     row = ibis.row_number().over(window)
