@@ -128,8 +128,8 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     first = -c - reach
     last = reach
     terms = partial(_laplace_terms, rate, other, m, c)
-    beyond = laplace_tail(rate, last + c)
-    passes_beyond, _ = _any_of(m, np.array(beyond))
+    mass_beyond = laplace_tail(rate, last + c)
+    passes_beyond, _ = _any_of(m, np.array(mass_beyond))
     above = laplace_tail(other, last) * float(passes_beyond)
     outside = laplace_tail(other, -first) + above
     return _certified(log_concave_sum(terms, first, last) + outside, union)
@@ -155,11 +155,11 @@ def _laplace_survival(rate: float, x: Array) -> tuple[Array, Array]:
     """
     q = math.exp(-rate)
     distance = np.maximum(x + 1, 0)
-    right = np.exp(-rate * distance)
-    left = np.exp(rate * np.minimum(x, 0))
-    survival = np.where(x >= -1, right, 1 + q - left)
+    falling = np.exp(-rate * distance)
+    rising = np.exp(rate * np.minimum(x, 0))
+    survival = np.where(x >= -1, falling, 1 + q - rising)
     survival /= 1 + q
-    falls = rate * left / ((1 + q) * np.maximum(survival, 0.1))
+    falls = rate * rising / ((1 + q) * np.maximum(survival, 0.1))
     return survival, np.where(x >= -1, rate, falls)
 
 
@@ -182,8 +182,8 @@ def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = No
     first = -math.ceil(likeliest) - reach
     last = reach
     sums = _gaussian_lattice_sum if scale <= SUMMED_SCALE else _gaussian_block_sum
-    beyond = gaussian_tail(scale, last + c)
-    passes_beyond, _ = _any_of(m, np.array(beyond))
+    mass_beyond = gaussian_tail(scale, last + c)
+    passes_beyond, _ = _any_of(m, np.array(mass_beyond))
     above = gaussian_tail(other, last) * float(passes_beyond)
     outside = gaussian_tail(other, -first) + above
     return _certified(sums(scale, other, m, c, first, last) + outside, union)

@@ -133,8 +133,8 @@ def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any
         terms = number + max(64, math.ceil(10 * scale))
         n = np.arange(first + 1, first + terms, dtype=np.float64)
         from_the_end = density(n, scale)[::-1].cumsum()
-        beyond = from_the_end[::-1][:number]
-        sums = beyond + integral(float(n[-1]))
+        listed = from_the_end[::-1][:number]
+        sums = listed + integral(float(n[-1]))
     else:
         cuts = np.arange(first, first + number)
         starts = np.where(cuts >= scale, cuts + 0.5, cuts)
@@ -203,13 +203,13 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
     wide = scale * math.sqrt(2)
     narrow = scale / math.sqrt(2)
     if scale >= 3:
-        beyond = _half_sum(wide, c) * theta(narrow)
-        return tail_up(beyond / theta(scale) ** 2)
+        beyond_c = _half_sum(wide, c) * theta(narrow)
+        return tail_up(beyond_c / theta(scale) ** 2)
     d = np.arange(c + 1, c + 161, dtype=np.float64)
     weights = np.where(d % 2 == 0, theta(narrow), theta(narrow, 0.5))
     listed = float((density(d, wide) * weights).sum())
-    beyond = _half_sum(wide, c + 160) * theta(narrow)
-    return tail_up((listed + beyond) / theta(scale) ** 2)
+    beyond_c = _half_sum(wide, c + 160) * theta(narrow)
+    return tail_up((listed + beyond_c) / theta(scale) ** 2)
 
 
 def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
@@ -225,8 +225,8 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     n = np.arange(innermost, bound + 1, step, dtype=np.float64)
     edge = step * float(density(n, scale).sum())
     outermost = float(density(np.float64(bound), scale))
-    inside = theta(scale) - 2 * _half_sum(scale, bound)
-    total = max(inside, 1 + 2 * bound * outermost)
+    mass_inside = theta(scale) - 2 * _half_sum(scale, bound)
+    total = max(mass_inside, 1 + 2 * bound * outermost)
     return tail_up(edge / total)
 
 

@@ -438,8 +438,9 @@ class _CompositionQuery:
         if self.delta is not None:
             delta = validate.probability(delta=self.delta)
             validate.assign(self, delta=delta)
-            left = _rest_delta(delta, charge.delta, failure)
-            query = replace(query, delta=left, attained=_delta_below(delta, charge.delta, attained))
+            delta_left = _rest_delta(delta, charge.delta, failure)
+            delta_attained = _delta_below(delta, charge.delta, attained)
+            query = replace(query, delta=delta_left, attained=delta_attained)
         elif self.epsilon is not None:
             epsilon = validate.nonnegative(epsilon=self.epsilon)
             validate.assign(self, epsilon=epsilon)
@@ -495,8 +496,8 @@ class _CompositionQuery:
             return refusal
         valid = spec.valid_in(self.failure_free)
         if self.interaction not in valid:
-            inside = " (the charge is adaptive inside)" if self.failure_free.adaptive else ""
-            return f"valid only in {' and '.join(valid)}, asked for {self.interaction}{inside}"
+            note = " (the charge is adaptive inside)" if self.failure_free.adaptive else ""
+            return f"valid only in {' and '.join(valid)}, asked for {self.interaction}{note}"
         return ""
 
     def ask(self, spec: BoundSpec) -> Bound:

@@ -271,11 +271,11 @@ class _RootBrackets:
             return middle
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             secant = self.low + width * (self.at_low / (self.at_low - self.at_high))
-        inside = np.isfinite(secant) & (secant > self.low) & (secant < self.high)
+        in_bracket = np.isfinite(secant) & (secant > self.low) & (secant < self.high)
         # Nudge past the root, alternating sides, so that both ends close in.
         nudge = width * 1e-3 * (1 if step % 3 == 0 else -1)
         nudged = np.clip(secant + nudge, self.low + width * 1e-6, self.high - width * 1e-6)
-        return np.where(inside, nudged, middle)
+        return np.where(in_bracket, nudged, middle)
 
     def narrowed(
         self, middle: Floats, at_middle: Floats, unfinished: NDArray[np.bool_]

@@ -44,19 +44,19 @@ def compare(data: Table) -> list[Comparison]:
     curves = regions_plot.at(data, t)
     mixture = curves.pop(MIXTURE)
     union = np.minimum(*curves.values())
-    beyond = (union - mixture).max()
-    short = (mixture - union).max()
+    excess = (union - mixture).max()
+    shortfall = (mixture - union).max()
     return [
         Comparison(
             "mixture includes the union",
             "not always",
-            f"misses it by up to {short:.3f}",
-            bool(short > 0),
+            f"misses it by up to {shortfall:.3f}",
+            bool(shortfall > 0),
         ),
         Comparison(
             "union includes the mixture",
             "not always",
-            f"passes it by up to {beyond:.3f}",
-            bool(beyond > 0),
+            f"passes it by up to {excess:.3f}",
+            bool(excess > 0),
         ),
     ]

@@ -35,11 +35,11 @@ def write_report(outcomes: Sequence[ExperimentResult], path: Path, settings: Run
     titles = {outcome.experiment.name: escape(outcome.experiment.title) for outcome in outcomes}
     items = [f'<li><a href="#{name}">{title}</a></li>' for name, title in titles.items()]
     quick = ", quick run: few points and trials" if settings.quick else ""
-    about = (
+    description = (
         f"Version {dptopk.__version__}, seed {settings.seed}{quick}. Each figure is made of "
         f"the table below it."
     )
-    head = f"<p>{about}</p><ul>{''.join(items)}</ul>"
+    head = f"<p>{description}</p><ul>{''.join(items)}</ul>"
     page = html_page("dptopk experiments", [head, *map(_section, outcomes)])
     partial = path.with_name(path.name + ".partial")
     partial.write_text(page, encoding="utf-8")

@@ -193,7 +193,7 @@ def test_the_last_anchor_is_never_below_the_largest_range(epsilons):
     for steps in (np.array([3, 5, 7]), np.array([8, 13, 20]), np.array([11, 19, 31])):
         last_step = int(steps[-1])
         for h in (largest / last_step, largest / last_step * (1 + 1e-13), largest / 2.9):
-            _, _, levels = price_rounding._judged(band, steps, h)
+            _, _, levels = price_rounding._candidate_at(band, steps, h)
             last = Fraction(levels.scale) * Fraction(largest)
             assert last >= last_step * Fraction(h)
             assert last > Fraction(largest)

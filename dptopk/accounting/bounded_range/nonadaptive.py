@@ -250,14 +250,15 @@ def _moments(z: Floats) -> tuple[Floats, Floats]:
         r2 = (r2 + 1) * small / (j + 1)
         r3 = (r3 + 1) * small / (j + 2)
     integral = (r2 + 1) * small**2 / 2
-    near_log = np.log(integral) - np.maximum(small, 0.0)
-    near_mean = (r3 + 1) / (r2 + 1) / 3
+    series_log = np.log(integral) - np.maximum(small, 0.0)
+    series_mean = (r3 + 1) / (r2 + 1) / 3
     large = np.where(np.abs(z) < 1, 1.0, z)
     decay = np.exp(-np.maximum(large, 0.0))
     r2 = np.exp(np.minimum(large, 0.0)) - (1 + large) * decay  # both times e^{-max(z, 0)}
-    far_mean = 1 / large - large / 2 * decay / r2
-    near = np.abs(z) < 1
-    return np.where(near, near_log, np.log(r2)), np.where(near, near_mean, far_mean)
+    closed_mean = 1 / large - large / 2 * decay / r2
+    by_series = np.abs(z) < 1
+    log_r2 = np.where(by_series, series_log, np.log(r2))
+    return log_r2, np.where(by_series, series_mean, closed_mean)
 
 
 def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:

@@ -148,15 +148,15 @@ def _refined(
     best: Bracket | None = None
     scale = math.inf
     for room in query.work.rooms():
-        left = room
+        work_left = room
         while best is None or not _narrow(best, scale, query):
-            finer = effort.finer(scale, left)
+            finer = effort.finer(scale, work_left)
             if finer is None or (best is not None and best.points > MOST_GRID_POINTS / 2):
                 break
             amount = effort.amount(finer)
             if not query.work.take(amount):
                 return best, scale
-            left = left - amount
+            work_left = work_left - amount
             scale = finer
             bracket = _bracket(charge, parts, _scaled(first, scale), query)
             best = bracket if best is None else best.tightened(bracket)
@@ -199,12 +199,12 @@ class _GridWork:
         """
         return self.listing + WORK_PER_PLACE * self.places / scale
 
-    def finer(self, scale: float, left: float) -> float | None:
+    def finer(self, scale: float, work_left: float) -> float | None:
         """Return the next scale after ``scale``: half of it, or what the work that is left allows;
         None where it allows none.
         """
         for candidate in SCALES:
-            fits = candidate < scale and self.amount(candidate) <= left
+            fits = candidate < scale and self.amount(candidate) <= work_left
             if fits and candidate >= min(1.0, scale / 2):
                 return candidate
         return None

@@ -177,8 +177,8 @@ def _profile(x: Floats, mu: float) -> Floats:
     and s |x + t| is at most the logarithm of the sum, in size, plus s ln(1/s) < 1.
     """
     values = gaussian_log_delta(mu, epsilon=np.abs(x))
-    left = np.minimum(x, -math.ulp(0.0))  # where x >= 0 this is not used
+    below_0 = np.minimum(x, -math.ulp(0.0))  # where x >= 0 this is not used
     with np.errstate(under="ignore"):
-        at_negative = np.log(-np.expm1(left) + np.exp(left + values))
+        at_negative = np.log(-np.expm1(below_0) + np.exp(below_0 + values))
     at_negative += EPS * (2 * np.abs(at_negative) + 8)
     return np.where(x < 0, np.minimum(at_negative, 0.0), values)

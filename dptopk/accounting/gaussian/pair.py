@@ -48,12 +48,12 @@ def _mills_slope(x: Floats) -> Floats:
     where the difference cancels, by the asymptotic series.
     """
     # 1 - x R(x) = x^-2 - 3 x^-4 + 15 x^-6 - ..., an alternating asymptotic series.
-    far = np.maximum(x, FAR) ** -2.0
-    series = np.zeros_like(far)
-    term = far
+    inverse_square = np.maximum(x, FAR) ** -2.0
+    series = np.zeros_like(inverse_square)
+    term = inverse_square
     for k in range(TERMS):
         series = series + term
-        term = -term * (2 * k + 3) * far
+        term = -term * (2 * k + 3) * inverse_square
     return np.where(x < FAR, 1 - x * _mills(np.minimum(x, FAR)), series)
 
 

@@ -165,6 +165,6 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
     series = np.zeros_like(v)
     for j in range(12, 0, -1):
         series = (series + 1 / (2 * j + 1)) * v**2
-    near = (x - mean) * v + 2 * x * v * series
-    far = x * np.log(x / mean) + mean - x
-    return np.where(np.abs(v) < 0.1, near, far)
+    by_series = (x - mean) * v + 2 * x * v * series
+    by_logarithm = x * np.log(x / mean) + mean - x
+    return np.where(np.abs(v) < 0.1, by_series, by_logarithm)

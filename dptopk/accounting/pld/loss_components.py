@@ -323,9 +323,9 @@ def _gauss_legendre(
     widths = np.diff(cells) / parts
     narrow = step <= NARROW_CELL * finest
     nodes, weights = np.polynomial.legendre.leggauss(2 if narrow else 5)
-    within = (np.arange(parts)[:, None] + (1 + nodes) / 2).ravel()
-    losses = (cells[:-1, None] + widths[:, None] * within).ravel()
-    of_cells = np.repeat(np.maximum(widths, 1e-300), within.size)
+    shares_of_part = (np.arange(parts)[:, None] + (1 + nodes) / 2).ravel()
+    losses = (cells[:-1, None] + widths[:, None] * shares_of_part).ravel()
+    of_cells = np.repeat(np.maximum(widths, 1e-300), shares_of_part.size)
     return losses, np.tile(weights, parts * widths.size) * of_cells
 
 

@@ -134,10 +134,10 @@ class LossCurve(Curve):
 
     def _without_tail(self, delta: Floats) -> Floats:
         """Return what the tail leaves of each δ, rounded down; -1 where it leaves nothing."""
-        left = np.where(delta > self._tail, np.nextafter(delta - self._tail, 0), -1.0)
+        delta_left = np.where(delta > self._tail, np.nextafter(delta - self._tail, 0), -1.0)
         if self._tail:
-            return np.where(left >= 0, left, -1.0)
-        return np.maximum(left, 0.0)
+            return np.where(delta_left >= 0, delta_left, -1.0)
+        return np.maximum(delta_left, 0.0)
 
     def _crossings(self, log_delta: Floats, side: int) -> Floats:
         """Return where the curve, moved up (``side`` = 1) or down (-1) by its error, falls to each

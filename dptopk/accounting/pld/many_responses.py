@@ -89,10 +89,10 @@ def _geometric_sums(logs: Floats, width: int, usable: NDArray[np.bool_]) -> Floa
     """Return, for each block of ``width`` terms, the sum of the geometric sequence through the
     terms at its ends; blocks that are not ``usable`` have no meaningful sum.
     """
-    left = logs[:-1]
-    ratio = (logs[1:] - left) / width  # of neighbouring terms, a logarithm
+    first_terms = logs[:-1]
+    ratio = (logs[1:] - first_terms) / width  # of neighbouring terms, a logarithm
     ratio = np.where(usable & (np.abs(ratio) > 1e-300), ratio, -1e-300)
-    sums: Floats = np.exp(left) * np.expm1(width * ratio) / np.expm1(ratio)
+    sums: Floats = np.exp(first_terms) * np.expm1(width * ratio) / np.expm1(ratio)
     return sums
 
 

@@ -42,8 +42,8 @@ def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     e, g = _arguments(epsilon, at_epsilon)
     low = np.minimum(g, e)
     first = np.where(low >= e / 2, _x(e / 2, e, low), _y((e + low) / 3, e, low))
-    within = first + _z((2 * e + low) / 3, e, low)
-    return _rounded(np.where(g < e, within, _beyond(e, g)))
+    below_epsilon = first + _z((2 * e + low) / 3, e, low)
+    return _rounded(np.where(g < e, below_epsilon, _delta_from_epsilon(e, g)))
 
 
 def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
@@ -64,7 +64,7 @@ def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     # The best t >= ε_g for y + z, as min(ε_g, ε/2) is the best t <= ε_g for x.
     t = np.maximum(low, e / 2)
     below = np.maximum(_x(np.minimum(low, e / 2), e, low), _y(t, e, low) + _z(t, e, low))
-    return _rounded(np.where(g < e, below, _beyond(e, g)))
+    return _rounded(np.where(g < e, below, _delta_from_epsilon(e, g)))
 
 
 def _arguments(epsilon: float, at_epsilon: ArrayLike) -> tuple[float, Floats]:
@@ -120,7 +120,7 @@ def _z(t: float | Floats, e: float, g: Floats) -> Floats:
     return (1 - _rr(e)) * _q(t, e) * _square(e + (g - t) / 2, e)
 
 
-def _beyond(e: float, g: Floats) -> Floats:
+def _delta_from_epsilon(e: float, g: Floats) -> Floats:
     """Return δ at each ε_g >= ε."""
     y = np.clip(g - e, 0, 2 * e)
     t = (y + e) / 3

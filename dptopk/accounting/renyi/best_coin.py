@@ -76,8 +76,10 @@ def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
         raise _refusal(epsilon, delta, labels)
     epsilon = min(epsilon, MOST_EPSILON)
     try:
-        plain = _best_plain(epsilon, delta, labels)
-        best = min([plain, *_played(epsilon, delta, plain)], key=_half)
+        coin_by_divergences = _best_by_divergences(epsilon, delta, labels)
+        best = min(
+            [coin_by_divergences, *_coins_by_game(epsilon, delta, coin_by_divergences)], key=_half
+        )
         coin_chances(best.order, best.divergence, best.first)  # raises where it has too many levels
     except InvalidParameter as reason:
         raise _refusal(epsilon, delta, labels) from reason
@@ -106,13 +108,15 @@ def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
     )
 
 
-def _played(epsilon: float, delta: float, plain: LabelCoinsDP) -> list[LabelCoinsDP]:
+def _coins_by_game(
+    epsilon: float, delta: float, coin_by_divergences: LabelCoinsDP
+) -> list[LabelCoinsDP]:
     """Return, as a list of one, the coin of the largest divergence that the game allows at an order
-    near that of ``plain``; an empty list where the game is too large to be played.
+    near that of ``coin_by_divergences``; an empty list where the game is too large to be played.
     """
-    labels = plain.labels
-    order = _plain(1 + LOWER * (plain.order - 1))
-    first = _plain(OWN * delta / labels)
+    labels = coin_by_divergences.labels
+    order = _short_decimal(1 + LOWER * (coin_by_divergences.order - 1))
+    first = _short_decimal(OWN * delta / labels)
 
     def above(every: int) -> Callable[[float], float]:
         """Return by how much ln δ is above what is allowed, as a function of the divergence, where
@@ -126,13 +130,13 @@ def _played(epsilon: float, delta: float, plain: LabelCoinsDP) -> list[LabelCoin
 
         return excess
 
-    levels = len(coin_chances(order, plain.divergence, first).shown)
-    if above(levels)(plain.divergence) == math.inf:
+    levels = len(coin_chances(order, coin_by_divergences.divergence, first).shown)
+    if above(levels)(coin_by_divergences.divergence) == math.inf:
         return []
     every = max(min(levels // THROUGH, SKIP), 1)
     slope = labels * (order - 1)
     rise = math.nan
-    start = START * plain.divergence
+    start = START * coin_by_divergences.divergence
     if every > 1:
         _, start, rise = _crossing(above(every), start, slope, rise, -MISSED, WITHIN)
     divergence, _, _ = _crossing(above(1), start, slope, rise, -UNSPENT / 2, UNSPENT / 2)
@@ -172,7 +176,7 @@ def _crossing(
     previous_value = 0.0
     stride = NEXT
     for _ in range(GAMES):
-        place = _plain(place)
+        place = _short_decimal(place)
         value = above(place)
         if value <= 0:
             low = max(low, place)
@@ -199,7 +203,7 @@ def _crossing(
 
 
 @lru_cache(maxsize=256)
-def _best_plain(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
+def _best_by_divergences(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
     """Return the coin of the best order by added divergences, to a few per cent, by halving steps
     of ln(order - 1).
 
@@ -232,7 +236,7 @@ def _best_plain(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
 
 def _order(epsilon: float, delta: float, place: float) -> float:
     """Return the order at a place of ``ORDERS``: 1 + e^place ln(1/δ)/ε."""
-    return _plain(1 + math.exp(place) * math.log(1 / delta) / epsilon)
+    return _short_decimal(1 + math.exp(place) * math.log(1 / delta) / epsilon)
 
 
 def _by_divergences(
@@ -255,7 +259,9 @@ def _by_divergences(
     total_divergence = epsilon + excess / (order - 1)
     divergence = (1 - CHORDS) * total_divergence / labels
     if divergence > 0:
-        return LabelCoinsDP(order, _plain(divergence), _plain(own_share * delta / labels), labels)
+        return LabelCoinsDP(
+            order, _short_decimal(divergence), _short_decimal(own_share * delta / labels), labels
+        )
     return None
 
 
@@ -270,6 +276,6 @@ def _half(coin: LabelCoinsDP) -> float:
     return len(shown) - 1 - float((shown[-1] - 0.5) / (shown[-1] - shown[-2]))
 
 
-def _plain(value: float) -> float:
+def _short_decimal(value: float) -> float:
     """Round to six digits, so that a coin can be written down exactly."""
     return float(f"{value:.5e}")

@@ -173,9 +173,9 @@ def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
         step: the distance of two nodes.
         cells: the number of cells from 0 on.
     """
-    left = math.ceil(LEFTWARDS * cells)
+    cells_below_0 = math.ceil(LEFTWARDS * cells)
     levels = len(pair.P)
-    x: Floats = step * np.arange(-left, cells + 1.0)
+    x: Floats = step * np.arange(-cells_below_0, cells + 1.0)
     revealed, expected = _round(pair, len(x), step)
     # A row for each level from which on the user may still play. In front: H(0) = 1, for the cell
     # that ends at the first node; at the end, a cell without a slope.
@@ -189,7 +189,7 @@ def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
             np.maximum(played[level], played[level + 1], out=played[level])
         np.minimum(played, 1.0, out=nodes[:, 1:-1])
         nodes[:, -1] = nodes[:, -2]
-    upper: Floats = outward(nodes[0, left + 1 : -1], 1e-10)
+    upper: Floats = outward(nodes[0, cells_below_0 + 1 : -1], 1e-10)
     return np.minimum(upper, 1.0)
 
 
@@ -244,12 +244,12 @@ def _cells_after(moved: Floats, size: int, step: float) -> tuple[Ints, Floats]:
     """
     cells = np.floor(moved)
     # Rather too near the left end, where V is larger.
-    within = np.maximum(moved - cells - PLACE * (8 + np.abs(moved)), 0)
-    share = np.clip(np.expm1(within * step) / math.expm1(step) * (1 - PLACE), 0, 1)
+    part_of_cell = np.maximum(moved - cells - PLACE * (8 + np.abs(moved)), 0)
+    share = np.clip(np.expm1(part_of_cell * step) / math.expm1(step) * (1 - PLACE), 0, 1)
     cell = np.clip(np.arange(size) + cells, -1, size - 1)
     # Beyond the first node u is compared with the first node's.
-    beyond = (moved + np.arange(size)) * step
-    share = np.where(cell < 0, np.exp(np.minimum(beyond, 0.0)) * (1 - PLACE), share)
+    from_first_node = (moved + np.arange(size)) * step
+    share = np.where(cell < 0, np.exp(np.minimum(from_first_node, 0.0)) * (1 - PLACE), share)
     return cell.astype(np.intp), share
 
 

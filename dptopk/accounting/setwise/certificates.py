@@ -259,18 +259,20 @@ def _of_one_curve(
     if len(epsilons) == len(failure_free.costs):
         total = sum((Fraction(cost.epsilon) * n for cost, n in epsilons.items()), Fraction(0))
         if total < LARGEST_FLOAT:
-            yield _file(charge, round_up(total), delta, [_listed("Basic", failure_free)], 1.0, 1)
+            yield _file(
+                charge, round_up(total), delta, [_factor_of_list("Basic", failure_free)], 1.0, 1
+            )
     if not delta_left:
         return
     entries: list[tuple[float, Entry]] = []
     room = delta_left * (1 - tuning.CHECKER_ROOM)
     curves = {
         "Renyi": renyi_curve(log_mgf(failure_free), pure_sum(failure_free)),
-        "Smoothed": _smoothed(failure_free),
+        "Smoothed": _curve_of_one_gaussian(failure_free),
     }
     for kind, curve in curves.items():
         if curve is not None:
-            entries.append((_epsilon_of(curve, room), _listed(kind, failure_free)))
+            entries.append((_epsilon_of(curve, room), _factor_of_list(kind, failure_free)))
     if delta_left >= SMALLEST_DELTA:
         entries += [(aim, entry) for entry in _exact(failure_free)]
     for epsilon, entry in entries:
@@ -304,7 +306,7 @@ def _exact(failure_free: Charge) -> Iterator[Entry]:
             yield {name: value for name, value in entry.items() if name not in {"low", "high"}}
 
 
-def _smoothed(failure_free: Charge) -> Curve | None:
+def _curve_of_one_gaussian(failure_free: Charge) -> Curve | None:
     """Return the profile of the Gaussian of Theorem H for all costs; None where the theorem does
     not apply or μ is too large for the checker.
     """
@@ -422,7 +424,7 @@ def proven(charge: Charge, delta: float, run: Evaluation, delta_left: float) -> 
         delta_left: the δ at which the product's ε is read; less than the δ of the run by the room
             for the checker's rounding.
     """
-    recorded = [_recorded(group, run.reach) for group in run.groups]
+    recorded = [_factor_of_group(group, run.reach) for group in run.groups]
     pairs = [pair for _, pairs_of_group in recorded for pair in pairs_of_group]
     step = run.lattice_step(pairs)
     run = replace(run, query=replace(run.query, delta=delta_left))
@@ -477,10 +479,12 @@ class Concentrated:
             return [factor | _ends(-last, last, step)]
         gaussian, together = self.split
         small = {cost: times for cost, times in game.concentrated if cost not in together.costs}
-        entries = [_stood_for(Charge(small), cost, step, run.reach) for cost in gaussian.costs]
+        entries = [
+            _factor_of_small(Charge(small), cost, step, run.reach) for cost in gaussian.costs
+        ]
         if together.costs:
             last = run.concentrated(step, together).losses[-1]
-            entries.append(_listed("Renyi", together) | _ends(-last, last, step))
+            entries.append(_factor_of_list("Renyi", together) | _ends(-last, last, step))
         return entries
 
 
@@ -495,11 +499,11 @@ def _closed_forms(run: Evaluation, step: float) -> list[Entry]:
     listed = [*others.items(), *_one_gaussian(gaussian).items()]
     entries = [_closed_form(cost, times, step, run.reach) for cost, times in listed]
     if game.stand_in is not None:
-        entries.append(_stood_for(game.small, game.stand_in, step, run.reach))
+        entries.append(_factor_of_small(game.small, game.stand_in, step, run.reach))
     return entries
 
 
-def _stood_for(small: Charge, gaussian: Cost, step: float, reach: float) -> Entry:
+def _factor_of_small(small: Charge, gaussian: Cost, step: float, reach: float) -> Entry:
     """Return small costs as the factor that the checker bounds by the Gaussian that stands for
     them.
 
@@ -510,7 +514,7 @@ def _stood_for(small: Charge, gaussian: Cost, step: float, reach: float) -> Entr
         reach: how many standard deviations of the loss are read.
     """
     like = _closed_form(gaussian, 1, step, reach)
-    return _listed("Smoothed", small) | {end: like[end] for end in ("low", "high")}
+    return _factor_of_list("Smoothed", small) | {end: like[end] for end in ("low", "high")}
 
 
 def _one_gaussian(charge: Charge) -> Mapping[Cost, int]:
@@ -569,8 +573,8 @@ def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
     return entry | _ends(low, high, step)
 
 
-def _listed(kind: str, charge: Charge) -> Entry:
-    """Return costs that are bounded together as a factor that lists them."""
+def _factor_of_list(kind: str, charge: Charge) -> Entry:
+    """Return costs that are bounded together as a factor of that kind, which lists them."""
     return {"kind": kind, "costs": [_row(cost, times) for cost, times in charge]}
 
 
@@ -582,16 +586,16 @@ def _row(cost: Cost, times: int) -> list[Any]:
     return [cost.symbol, *parameters, times]
 
 
-def _recorded(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
+def _factor_of_group(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
     """Return a group of ranges as a factor, with node values of everything that may be left, and
     the pairs that these make.
     """
     if group.levels:
-        return _recorded_prices(group, group.levels, reach)
-    return _recorded_multisets(group, reach)
+        return _factor_of_prices(group, group.levels, reach)
+    return _factor_of_multisets(group, reach)
 
 
-def _recorded_prices(
+def _factor_of_prices(
     group: CostGroup, levels: RoundingLevels, reach: float
 ) -> tuple[Entry, list[GroupPair]]:
     """Return a group that is played for prices as a factor, and the pair that its node values make.
@@ -602,7 +606,7 @@ def _recorded_prices(
     law = Money.of(group.ranges, rules, levels.weights)
     states: list[State] = [(money,) for money in range(law.last + 1)]
     windows = np.array([window_of(rules, levels.weights, money) for (money,) in states])
-    stated, rows = _stated_rows(rules, states, windows, levels.weights)
+    stated, rows = _stated_values(rules, states, windows, levels.weights)
     entry: Entry = {
         "kind": "BR",
         "ranges": group.ranges,
@@ -612,7 +616,7 @@ def _recorded_prices(
     return entry | stated, [law.pair(rules, levels.weights, rows.values())]
 
 
-def _recorded_multisets(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
+def _factor_of_multisets(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
     """Return a group without prices as a factor, and the pairs that its node values make.
 
     Its states are the multisets that may be left: of a single range the numbers up to the size of
@@ -627,13 +631,13 @@ def _recorded_multisets(group: CostGroup, reach: float) -> tuple[Entry, list[Gro
     largest, _ = max(sizes)
     states = sorted(product(*(range(n + 1) for n in largest)), key=sum)
     windows = rules.windows(np.array(states))
-    stated, rows = _stated_rows(rules, states, windows, ())
+    stated, rows = _stated_values(rules, states, windows, ())
     entry: Entry = {"kind": "BR", "ranges": group.ranges, "weights": [], "parts": sizes}
     pairs = [replace(pair_of_layer(rows[size]), count=times) for size, times in sizes]
     return entry | stated, pairs
 
 
-def _stated_rows(
+def _stated_values(
     rules: Rules, states: list[State], windows: NDArray[np.int64], weights: Sequence[int]
 ) -> tuple[Entry, dict[State, Layer]]:
     """Return the node values of all states as a certificate states them, and as layers.
@@ -651,7 +655,7 @@ def _stated_rows(
     if windows.max() * rules.h > LARGEST_LOSS:
         raise NotCertified(f"a loss above {LARGEST_LOSS:g}")
     rows = {
-        state: replace(row, values=_shortened(row.values, sum(state)))
+        state: replace(row, values=_short_values(row.values, sum(state)))
         for state, row in _rows(rules, states, windows.tolist(), weights).items()
     }
     nodes = np.concatenate([row.values for row in rows.values()])
@@ -691,7 +695,7 @@ def _rows(
             state_after = tuple(count - taken for count, taken in zip(state, move, strict=True))
             if state_after in rows:
                 values_after = rows[state_after].extended(first - N, last + N)
-                best = np.maximum(best, _stepped(values_after, N, rules.h))
+                best = np.maximum(best, _step_above_checker(values_after, N, rules.h))
         rows[state] = Layer(first, best, BEYOND_TOPS, rules.h, upper=True)
     return rows
 
@@ -703,7 +707,7 @@ def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
     return [tuple(int(i == j) for i in range(kinds)) for j in range(kinds)]
 
 
-def _stepped(values: Floats, N: int, h: float) -> Floats:
+def _step_above_checker(values: Floats, N: int, h: float) -> Floats:
     """Return the step of a bounded range at the inner nodes, moved above what the checker computes.
 
     Args:
@@ -722,7 +726,7 @@ def _stepped(values: Floats, N: int, h: float) -> Floats:
     return above
 
 
-def _shortened(values: Floats, depth: int) -> Floats:
+def _short_values(values: Floats, depth: int) -> Floats:
     """Halve the digits of node values for the file. They are rounded up by at most half of the
     factor by which a state exceeds those before it.
     """

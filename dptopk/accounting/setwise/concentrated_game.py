@@ -149,7 +149,7 @@ class Majorant:
         largest_shortfall = float(short.max())
         raised = self
         if largest_shortfall > 0:
-            raised = self._raised(short, moments)
+            raised = self._with_more(short, moments)
         factors = [chord_factor(-exponent, value.h) for exponent in self.exponents.tolist()]
         chords = np.array(factors)
         raised = replace(raised, slope=slope, weights=raised.weights * chords)
@@ -167,7 +167,7 @@ class Majorant:
             return None
         return raised
 
-    def _raised(self, short: Floats, moments: Floats) -> Majorant:
+    def _with_more(self, short: Floats, moments: Floats) -> Majorant:
         """Return F plus what is missing at the nodes: a constant, or a share of the moments,
         whichever costs less at x.
 
@@ -283,9 +283,9 @@ class PlayableLaw:
         masses[place] -= part
         losses = solution.x - nodes * h
         if moments.centred:
-            played = _played_centred(losses, masses, moments)
+            played = _largest_centred_share(losses, masses, moments)
         else:
-            played = _played(losses, masses, moments)
+            played = _largest_share(losses, masses, moments)
         if not played > 0:
             return None
         return cls(solution.x, nodes, masses * played, 1 - played)
@@ -311,7 +311,7 @@ class PlayableLaw:
         return max(total * (1 - 1e-13) - LAW_ERROR, 0.0)
 
 
-def _played(losses: Floats, masses: Floats, moments: MomentClass) -> float:
+def _largest_share(losses: Floats, masses: Floats, moments: MomentClass) -> float:
     """Return the largest share of a law with which all its moments hold, the rest being no loss.
 
     The moments are checked at orders between which ln E[e^{λL}], which is convex, lies below its
@@ -338,12 +338,12 @@ def _played(losses: Floats, masses: Floats, moments: MomentClass) -> float:
     return share
 
 
-def _played_centred(losses: Floats, masses: Floats, moments: MomentClass) -> float:
+def _largest_centred_share(losses: Floats, masses: Floats, moments: MomentClass) -> float:
     """Return the largest share tried with which a law, the rest being no loss, is subgaussian about
     its mean in both directions, and its means are at most those of the class.
 
-    ln M(λ) <= λm + λ²ρ, both convex, is checked on orders of both signs as in ``_played``, and
-    about 0 by (ln M)'' <= E[L² e^{|λL|}] / M <= 2ρ.
+    ln M(λ) <= λm + λ²ρ, both convex, is checked on orders of both signs as in ``_largest_share``,
+    and about 0 by (ln M)'' <= E[L² e^{|λL|}] / M <= 2ρ.
     """
     forth = _centred_shares(losses, masses, moments)
     back = _centred_shares(-losses, masses * np.exp(-losses), moments)
@@ -596,7 +596,7 @@ def _lower_bounds(
     there is none in the class.
 
     Around the program's own node the law is also tried with its large losses moved with the node,
-    so that after such a loss the game stands where it stood before (``_moved``).
+    so that after such a loss the game stands where it stood before (``_solution_at``).
 
     Args:
         solution: the solution of the program.
@@ -616,14 +616,16 @@ def _lower_bounds(
     last = min(own_node + reach, len(nodes) - 1)
     at_own_node = np.zeros(1, dtype=int)
     for node in range(first, last + 1):
-        moved = PlayableLaw.of(_moved(solution, moments, node, lower.h), moments, lower.h)
+        moved = PlayableLaw.of(_solution_at(solution, moments, node, lower.h), moments, lower.h)
         if moved is not None:
             attained = moved.step(lower, at_own_node)
             values[node] = max(values[node], float(attained[0]))
     return values
 
 
-def _moved(solution: ProgramSolution, moments: MomentClass, node: int, h: float) -> ProgramSolution:
+def _solution_at(
+    solution: ProgramSolution, moments: MomentClass, node: int, h: float
+) -> ProgramSolution:
     """Return the solution of a program, adapted to another node.
 
     Large losses lead to the same places, with about the probability that such a loss may have; the

@@ -219,7 +219,7 @@ class SetwiseGame:
         order = 1.0
         for _ in range(tuning.ZOOMS):
             grid = np.exp(np.linspace(low, high, orders))
-            values = self._converted(grid, query)
+            values = self._by_orders(grid, query)
             at = int(np.nanargmin(values))
             best = min(best, float(values[at]))
             order = float(grid[at])
@@ -238,7 +238,7 @@ class SetwiseGame:
                 raise OverflowError("a loss that has no moment")
         return start
 
-    def _converted(self, grid: Floats, query: Query) -> Floats:
+    def _by_orders(self, grid: Floats, query: Query) -> Floats:
         """Return, for each order λ of ``grid``, an upper bound on ln δ at the query's ε, or on ε at
         its δ.
         """
@@ -336,7 +336,7 @@ class SetwiseGame:
         for exact in best_cuts:
             large = dict(falling[:exact])
             small = dict(falling[exact:])
-            game = self._reduced(large, small)
+            game = self._game_with_stand_in(large, small)
             if game is not None:
                 reductions.append(Reduction(added_variance[exact], game))
         return reductions
@@ -355,7 +355,7 @@ class SetwiseGame:
         their_variance = 2 * math.fsum(rho * n for rho, n in small.items())
         return groups + concentrated_gaussian(small) - their_variance
 
-    def _reduced(
+    def _game_with_stand_in(
         self, ranges: Mapping[float, int], small: Mapping[float, int]
     ) -> SetwiseGame | None:
         """Return the game in which one Gaussian stands for the ranges ``small``, or None.

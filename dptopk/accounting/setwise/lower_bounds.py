@@ -82,17 +82,17 @@ class Atoms:
         pairs = [pair for part in parts for pair in part.pairs(grid)]
         smooth = any(isinstance(part, GaussianLoss) for part in parts)
         if not smooth and _few_sums(pairs):
-            return cls._listed(pairs, grid, log_chernoff)
+            return cls._of_all_sums(pairs, grid, log_chernoff)
         law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
         log_masses = law.log_masses
         positive = law.masses > 0
         losses = law.losses[positive] - law.shift
         masses = np.exp(log_masses[positive] - law.log_error - 64 * ROUNDOFF)
         log_error = math.log(law.error) + law.log_scale + log_chernoff + law.log_error + 1e-9
-        return cls(*_merged(losses, masses, merge), log_error, law.tilt)
+        return cls(*_merged_outcomes(losses, masses, merge), log_error, law.tilt)
 
     @classmethod
-    def _listed(cls, pairs: Sequence[Pairs], grid: Grid, log_chernoff: float) -> Atoms:
+    def _of_all_sums(cls, pairs: Sequence[Pairs], grid: Grid, log_chernoff: float) -> Atoms:
         """Return all sums of the losses of a few small pairs as atoms, without rounding to a grid.
 
         The arguments are those of ``of``; ``grid`` gives the tilt only.
@@ -149,7 +149,7 @@ def _all_sums(losses: Floats, log_masses: Floats, pair: Pairs) -> tuple[Floats, 
     return losses, log_masses
 
 
-def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Floats]:
+def _merged_outcomes(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Floats]:
     """Merge neighbouring outcomes into one, in cells of a width; return the losses and the masses
     that are left.
 

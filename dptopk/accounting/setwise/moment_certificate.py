@@ -213,13 +213,13 @@ class CertifiedGame:
                     provable = _provable(solution, moments, tables[after_first])
                     if provable is not None:
                         provables.append(provable)
-                needed, bounds = _needed(provables, x)
+                needed, bounds = _least_majorants(provables, x)
                 if not needed:
                     return None
                 number += len(needed)
                 steps[costs_left][moments] = needed
                 above = np.maximum(above, bounds)
-            orders[costs_left], above = _converted(game, costs_left, x, above)
+            orders[costs_left], above = _orders_of_conversion(game, costs_left, x, above)
             tables[costs_left] = ValueTable(game.h, above, upper=True)
         if number > MOST_MAJORANTS:
             return None
@@ -241,7 +241,9 @@ class CertifiedGame:
         last: dict[MomentClass, list[Provable]] = {}
         epsilon = 0.0
         for moments, after_first in self.game.firsts(self.game.counts):
-            candidates = list(self._near(moments, self.tables[after_first], delta, start))
+            candidates = list(
+                self._majorants_near_answer(moments, self.tables[after_first], delta, start)
+            )
             if not candidates:
                 return None
             best, provable = min(candidates, key=lambda candidate: candidate[0])
@@ -249,7 +251,7 @@ class CertifiedGame:
             epsilon = max(epsilon, best)
         return replace(self, steps={**self.steps, self.game.counts: last}), epsilon
 
-    def _near(
+    def _majorants_near_answer(
         self, moments: MomentClass, value: ValueTable, delta: float, start: float
     ) -> Iterator[tuple[float, Provable]]:
         """Yield majorants near the x at which the step is δ, each with the least x at which it is
@@ -318,7 +320,7 @@ def _provable(
     return Provable.of(again, moments, value) or provable
 
 
-def _needed(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:
+def _least_majorants(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:
     """Return the majorants that are the least somewhere, and the least bound at each x."""
     if not provables:
         return [], np.ones(len(x))
@@ -328,7 +330,7 @@ def _needed(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], F
     return needed, bounds.min(axis=0)
 
 
-def _converted(
+def _orders_of_conversion(
     game: ConcentratedGame, costs_left: Multiset, x: Floats, bounds: Floats
 ) -> tuple[list[float], Floats]:
     """Return the orders at which the Rényi conversion is below the bounds somewhere, and the least

@@ -189,12 +189,12 @@ class StepProgram:
         """
         solution = None
         for _ in range(rounds):
-            solution = self._solved()
-            if solution is None or not self._extended(solution):
+            solution = self._solution()
+            if solution is None or not self._extend(solution):
                 break
         return solution
 
-    def _solved(self) -> ProgramSolution | None:
+    def _solution(self) -> ProgramSolution | None:
         """Return the solution of the program with the present losses and orders; None where the
         solver fails.
         """
@@ -236,12 +236,12 @@ class StepProgram:
             weights=weights[active] * np.exp(-np.minimum(limits[active], LARGEST_EXPONENT)),
         )
 
-    def _extended(self, solution: ProgramSolution) -> bool:
+    def _extend(self, solution: ProgramSolution) -> bool:
         """Add the losses and orders at which the solution violates a constraint most; return
         whether there were any.
         """
         columns = self.columns | self._better_losses(solution)
-        rows = self.rows | self._violated(solution)
+        rows = self.rows | self._violated_constraints(solution)
         extended = len(columns) > len(self.columns) or len(rows) > len(self.rows)
         self.columns = columns
         self.rows = rows
@@ -263,7 +263,7 @@ class StepProgram:
             nodes.update((node - 1, node, node + 1))
         return {node for node in nodes if first <= node <= last}
 
-    def _violated(self, solution: ProgramSolution) -> set[Constraint]:
+    def _violated_constraints(self, solution: ProgramSolution) -> set[Constraint]:
         """Return the constraints at the orders where the law's moments are farthest above their
         limits.
         """

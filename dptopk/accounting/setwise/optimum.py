@@ -91,19 +91,19 @@ class SetwiseCurve(SetwiseGame, Curve):
         if query.epsilon is not None and query.epsilon >= self.top:
             return Answer(0.0, 0.0)
         if len(self.ranges) > tuning.MOST_RANGES:
-            return self._merged(query)
+            return self._by_rounded_ranges(query)
         search = Refinement(self, query)
         partly_smoothed = self.smoothed is not None and self.smoothed.by_renyi.costs
         if search.value <= FLOOR or not (self.ranges or self.dominated.costs or partly_smoothed):
             return search.by_conversion()
         return search.run()
 
-    def _merged(self, query: Query) -> Answer:
+    def _by_rounded_ranges(self, query: Query) -> Answer:
         """Answer for very many different ranges, which are rounded up to fewer for an upper bound
         and down for a lower one.
         """
         rounded_up = SetwiseCurve(
-            _rounded(self.ranges, upper=True), self.dominated, self.concentrated
+            _rounded_ranges(self.ranges, upper=True), self.dominated, self.concentrated
         )
         above = rounded_up.answer(replace(query, lower=False)).value
         value, order = self.chernoff(query)
@@ -114,15 +114,15 @@ class SetwiseCurve(SetwiseGame, Curve):
             value = min(value, reduced.above())
         below = 0.0
         if query.lower and value > FLOOR:
-            below = self._merged_below(query, order, value)
+            below = self._lower_by_rounded_ranges(query, order, value)
         note = "" if value - below <= query.rtol * value else AS_FINE_AS_IT_GETS
         return Answer(value, below if below > 0 else None, note)
 
-    def _merged_below(self, query: Query, order: float, value: float) -> float:
+    def _lower_by_rounded_ranges(self, query: Query, order: float, value: float) -> float:
         """Return the lower bound on the answer for very many different ranges; ``value`` is the
         upper one.
         """
-        ranges = _rounded(self.ranges, upper=False)
+        ranges = _rounded_ranges(self.ranges, upper=False)
         rounded_down = SetwiseCurve(ranges, self.dominated, self.concentrated)
         played = Evaluation(rounded_down, query, order, tuning.LOOSEST, 0.0, value)
         below = max(played.below(value), self._by_responses(query))
@@ -396,7 +396,7 @@ class Refinement:
         return Answer(self.value, self.lower if self.lower > 0 else None, note)
 
 
-def _rounded(ranges: Mapping[float, int], *, upper: bool) -> dict[float, int]:
+def _rounded_ranges(ranges: Mapping[float, int], *, upper: bool) -> dict[float, int]:
     """Round the ranges to about MOST_RANGES different ones.
 
     Ranges whose ratio is at most the MOST_RANGES-th root of the ratio of all are rounded to the

@@ -149,9 +149,9 @@ def partition(
     grid_work = work if several else math.inf
     candidates = []
     for steps in tuning.STEPS_JOINED if several else tuning.STEPS_JOINED[-1:]:
-        groups = _joined(single, for_split, joined_work, steps)
-        groups = _priced(groups, ranges, for_split, joined_work)
-        groups = _banded(groups, ranges, about_order, for_split, joined_work)
+        groups = _joined_groups(single, for_split, joined_work, steps)
+        groups = _groups_for_prices(groups, ranges, for_split, joined_work)
+        groups = _groups_of_neighbours(groups, ranges, about_order, for_split, joined_work)
         candidates.append(_fine_enough(groups, for_grids, grid_work))
     return min(candidates, key=lambda groups: max(_excess(groups), for_split) + _noise(groups))
 
@@ -179,7 +179,7 @@ def _excess_of_part(group: CostGroup) -> float:
     return tuning.GROUP * group.largest**2 / few
 
 
-def _priced(
+def _groups_for_prices(
     groups: list[CostGroup], ranges: Mapping[float, int], allowed: float, work: float
 ) -> list[CostGroup]:
     """Return groups of rounded ranges that are played for prices, if they are better than
@@ -220,7 +220,7 @@ def _as_wide_as(ratio: float, ranges: Mapping[float, int]) -> list[Ranges]:
     return [tuple(sorted(band.items())) for band in bands]
 
 
-def _banded(
+def _groups_of_neighbours(
     groups: list[CostGroup], ranges: Mapping[float, int], order: float, allowed: float, work: float
 ) -> list[CostGroup]:
     """Return groups of two or three neighbouring ranges, played for prices of their own, if they
@@ -326,7 +326,9 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[CostGroup
     return groups
 
 
-def _joined(groups: list[CostGroup], allowed: float, work: float, steps: int) -> list[CostGroup]:
+def _joined_groups(
+    groups: list[CostGroup], allowed: float, work: float, steps: int
+) -> list[CostGroup]:
     """Join neighbouring ranges into groups that are solved exactly, until the split adds at most
     ``allowed``.
 
@@ -347,7 +349,7 @@ def _joined(groups: list[CostGroup], allowed: float, work: float, steps: int) ->
     else:
         more = tuning.MORE_STATES**3
     while least > allowed and most <= tuning.MOST_STATES:
-        packed = _packed(groups, most, work, steps)
+        packed = _packed_groups(groups, most, work, steps)
         excess = _excess(packed)
         if excess < least:
             best = packed
@@ -356,7 +358,7 @@ def _joined(groups: list[CostGroup], allowed: float, work: float, steps: int) ->
     return best
 
 
-def _packed(
+def _packed_groups(
     groups: list[CostGroup], most_states: float, work: float, steps: int
 ) -> list[CostGroup]:
     """Join single ranges, from the largest down, while a group has at most ``most_states``

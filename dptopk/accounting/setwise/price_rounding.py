@@ -297,7 +297,7 @@ def _candidates(band: _Band) -> Iterator[_Candidate]:
         last_but_one = int(steps[-2])
         for h in {epsilon / n for epsilon in epsilons for n in steps.tolist()}:
             if last_but_one * h < largest <= last * h * (1 + 1e-12):
-                yield _judged(band, steps, h)
+                yield _candidate_at(band, steps, h)
 
 
 def _steps_of_levels(band: _Band) -> Iterator[NDArray[np.int64]]:
@@ -342,7 +342,7 @@ class _Coins(NamedTuple):
         return cls(paid, np.unique(np.concatenate([above, below[~no_coin]])))
 
 
-def _judged(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate:
+def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate:
     """Return the levels ``steps`` · h with prices 1, 2, 3, ..., without those that no coin shows,
     with their work and noise.
     """

@@ -274,9 +274,11 @@ class Layer:
         stored_from = max(first - self.first, 0)
         stored_to = max(last - self.first + 1, 0)
         stored = self.values[..., stored_from:stored_to]
-        return np.concatenate([self._left(before), stored, self._right(after)], axis=-1)
+        return np.concatenate(
+            [self._bounds_to_the_left(before), stored, self._bounds_to_the_right(after)], axis=-1
+        )
 
-    def _left(self, nodes: Nodes) -> Floats:
+    def _bounds_to_the_left(self, nodes: Nodes) -> Floats:
         """Return bounds on V at nodes to the left of the stored ones."""
         if not len(nodes):
             return self.values[..., :0]
@@ -294,7 +296,7 @@ class Layer:
         chord = origin - (origin - edge) * growth * INWARD
         return np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
 
-    def _right(self, nodes: Nodes) -> Floats:
+    def _bounds_to_the_right(self, nodes: Nodes) -> Floats:
         """Return bounds on V at nodes to the right of the stored ones."""
         if not self.upper:
             return np.zeros((*self.values.shape[:-1], len(nodes)))
@@ -318,23 +320,23 @@ class Layer:
         at = node.astype(int) - first
         at_node = values[at]
         at_next = values[at + 1]
-        share = np.clip(self._beyond(node, x), 0.0, 1.0)
+        share = np.clip(self._share_of_cell(node, x), 0.0, 1.0)
         chord = at_node - (at_node - at_next) * share
         fall = np.maximum(values[at - 1] - at_next, 0)
-        return chord * (1 + 4 * ROUNDOFF) + fall * self._moved(x)
+        return chord * (1 + 4 * ROUNDOFF) + fall * self._rounding_of_share(x)
 
     def delta(self, epsilon: float) -> float:
         """Return an upper bound on δ at one ε. The layer must be an upper one."""
         return float(self.above(np.array([epsilon]))[0])
 
-    def _beyond(self, node: Floats, x: Floats) -> Floats:
+    def _share_of_cell(self, node: Floats, x: Floats) -> Floats:
         """Return how far e^x lies beyond e^{node · h}, as a share of the cell to the right of the
         node.
         """
         share: Floats = np.expm1(x - node * self.h) / math.expm1(self.h)
         return share
 
-    def _moved(self, x: NDArray[Any]) -> Floats:
+    def _rounding_of_share(self, x: NDArray[Any]) -> Floats:
         """Return a bound on how far rounding moves x within a cell, as a share of the cell."""
         return 64 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
 
@@ -369,8 +371,8 @@ class Layer:
         upper = above.above(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
         at_node = values[at]
-        share = np.clip(-self._beyond(node, x), 0.0, 1.0)
-        moved = self._moved(x)
+        share = np.clip(-self._share_of_cell(node, x), 0.0, 1.0)
+        moved = self._rounding_of_share(x)
         rise = np.maximum(at_node - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
         fall = np.maximum(upper[at] - at_node, 0.0) * moved
         bounds = (at_node + rise) * INWARD - fall

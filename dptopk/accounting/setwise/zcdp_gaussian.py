@@ -190,10 +190,10 @@ class DominatingGaussian(Curve):
         value = above.value
         if query.epsilon is not None:
             return Answer(value)
-        lower = self._attained(query.delta_below, value)
+        lower = self._attained_epsilon(query.delta_below, value)
         return Answer(value, lower if lower > 0 else None)
 
-    def _attained(self, delta: float, upper: float) -> float:
+    def _attained_epsilon(self, delta: float, upper: float) -> float:
         """Return an ε that some mechanisms attain at ``delta``: ZCDP and Gaussian costs played as
         Gaussians, or many copies of one pure or bounded-range cost as randomised response (of ε/2
         for ε-BR); 0 for other charges.

@@ -29,7 +29,7 @@ H = MOMENTS.deviation / 12
 NOTHING = ValueTable.of_nothing(H, upper=True)
 
 
-def _solved(x, moments=MOMENTS, value=NOTHING):
+def _solution(x, moments=MOMENTS, value=NOTHING):
     found = StepProgram(moments, value, x).solve()
     nodes = np.arange(
         math.floor(-3 * moments.deviation / H), math.ceil((x + 7 * moments.deviation) / H) + 1
@@ -55,7 +55,7 @@ def _above_chords(majorant, value) -> bool:
 
 @pytest.mark.parametrize("deviations", [0.0, 0.7, 2.0, 4.3])
 def test_a_lifted_majorant_is_above_v_everywhere(deviations) -> None:
-    _, majorant = _solved(round(deviations * 12) * H)
+    _, majorant = _solution(round(deviations * 12) * H)
     assert _above_chords(majorant, NOTHING)
 
 
@@ -63,7 +63,7 @@ def test_multipliers_that_are_not_lifted_are_not() -> None:
     """A smaller weight, as a solver's error would leave it, is caught by the comparison above and
     mended by ``lifted``.
     """
-    found, majorant = _solved(24 * H)
+    found, majorant = _solution(24 * H)
     small = replace(majorant, weights=majorant.weights * 0.99)
     assert not _above_chords(small, NOTHING)
     wrong = Majorant.of(replace(found, weights=found.weights * 0.9), MOMENTS)
@@ -108,7 +108,7 @@ def _moments_hold(law, cost, h) -> bool:
 @pytest.mark.parametrize("cost", [ZCDP(RHO), ZCDP(RHO, xi=0.02), CDP(0.02, math.sqrt(2 * RHO))])
 def test_a_playable_law_is_in_the_class(deviations, cost) -> None:
     moments = moment_class(cost)
-    found, _ = _solved(round(deviations * 12) * H, moments)
+    found, _ = _solution(round(deviations * 12) * H, moments)
     law = PlayableLaw.of(found, moments, H)
     assert law is not None
     assert _moments_hold(law, cost, H)
@@ -116,8 +116,8 @@ def test_a_playable_law_is_in_the_class(deviations, cost) -> None:
 
 def test_a_law_as_the_program_leaves_it_is_not(monkeypatch) -> None:
     """Only its mixture with no loss at all is."""
-    found, _ = _solved(36 * H)
-    monkeypatch.setattr(concentrated_game, "_played", lambda *_: 1.0)
+    found, _ = _solution(36 * H)
+    monkeypatch.setattr(concentrated_game, "_largest_share", lambda *_: 1.0)
     law = PlayableLaw.of(found, MOMENTS, H)
     assert not _moments_hold(law, ZCDP(RHO), H)
 

@@ -14,7 +14,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.curves import Query
 from dptopk.accounting.setwise.evaluation import Evaluation
 from dptopk.accounting.setwise.optimum import SetwiseCurve
-from dptopk.accounting.setwise.partition import CostGroup, _packed
+from dptopk.accounting.setwise.partition import CostGroup, _packed_groups
 from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
@@ -205,7 +205,7 @@ def test_several_ranges_of_twenty_costs_at_normal_effort(
 def test_joined_ranges_are_all_there_and_fit_into_the_work(work: float) -> None:
     alone = [CostGroup(((epsilon, 20),)) for epsilon in (0.02, 0.03, 0.04, 0.06, 0.08, 0.1)]
     for most in (4.0, 441.0, 9261.0, 40_000.0):
-        packed = _packed(alone, most, work, 16)
+        packed = _packed_groups(alone, most, work, 16)
         assert [one for group in packed for one in group.ranges] == [one.ranges[0] for one in alone]
         joined = [group for group in packed if not group.single]
         assert sum(group.work for group in joined) <= work * (1 + 1e-12)
