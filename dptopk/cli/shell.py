@@ -281,8 +281,8 @@ class Guided(Command):
 
 @contextmanager
 def progress() -> Iterator[Any]:
-    """Give progress bars on standard error; they are shown on a terminal only, and removed at the
-    end.
+    """Open progress bars on standard error for a ``with`` block; they are shown on a terminal only,
+    and removed at the end of the block.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -71,8 +71,8 @@ def _is_same_file(path: Path, other: Path) -> bool:
 
 @contextmanager
 def _temporary_file(out: Path) -> Iterator[Path]:
-    """Give a new, empty file in the folder of ``out``, with an unpredictable name; it is deleted at
-    the end.
+    """Yield, for a ``with`` block, a new, empty file in the folder of ``out`` with an unpredictable
+    name; it is deleted at the end of the block.
     """
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(8)}.part")
     no_link = getattr(os, "O_NOFOLLOW", 0)
@@ -86,8 +86,8 @@ def _temporary_file(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(out: Path) -> Iterator[Path]:
-    """Give a new file in the folder of ``out`` that replaces ``out`` when the block ends without an
-    error.
+    """Yield, for a ``with`` block, a new file in the folder of ``out``, which replaces ``out`` when
+    the block ends without an error.
     """
     with _temporary_file(out) as temporary:
         yield temporary
@@ -96,8 +96,8 @@ def replacing(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def opened(out: Path | None) -> Iterator[IO[str]]:
-    """Give a text file to write to: standard output, or a file that appears as ``out`` when the
-    block ends without an error.
+    """Open a text file to write to for a ``with`` block: standard output, or a file that appears as
+    ``out`` when the block ends without an error.
     """
     if out is None:
         yield sys.stdout

@@ -118,7 +118,9 @@ def make_events(
 
 @contextmanager
 def _whole_or_nothing(path: Path) -> Iterator[Path]:
-    """Give a temporary file that replaces the path at the end, and is removed after any failure."""
+    """Yield a temporary file for a ``with`` block; it replaces the path at the end of the block,
+    and is removed after any failure.
+    """
     unfinished = path.with_name(path.name + ".partial")
     try:
         yield unfinished

@@ -336,7 +336,7 @@ class HeadTable:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """Give a connection with a transaction of its own.
+        """Open a connection with a transaction of its own for a ``with`` block.
 
         Raises:
             LedgerError: when the database refuses.

@@ -348,7 +348,8 @@ class Journal:
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """Give a transaction on the newest state with the write lock; it is committed durably.
+        """Open a transaction on the newest state, with the write lock, for a ``with`` block; it is
+        committed durably.
 
         Inside another one it is a part of that: the entries of all parts are committed at the end,
         or none of them.
@@ -370,7 +371,7 @@ class Journal:
 
     @contextmanager
     def _write(self) -> Iterator[Transaction]:
-        """Give the outermost transaction of ``write``, and store the head after its commit."""
+        """Open the outermost transaction of ``write``, and store the head after its commit."""
         self.refresh()
         self._appended = False
         self._broken = False
@@ -487,7 +488,7 @@ class Journal:
 
     @contextmanager
     def _decision(self) -> Iterator[Transaction]:
-        """Give a transaction of an operator who decides about the head, which may be missing."""
+        """Open a transaction of an operator who decides about the head, which may be missing."""
         self._deciding = True
         try:
             with self.write() as log:

@@ -168,7 +168,8 @@ class Store:
 
     @contextmanager
     def transaction(self, purpose: Purpose = "read") -> Iterator[Transaction]:
-        """One transaction; it commits durably at the end and rolls back on any error.
+        """Open a transaction for a ``with`` block; it commits durably at the end of the block, and
+        rolls back on any error.
 
         Args:
             purpose: "read", "write", or "create" (the tables); the latter two first take a lock
@@ -286,7 +287,8 @@ def _is_database_error(error: Exception) -> bool:
 
 @contextmanager
 def accepted_log(url: str | Path, network: bool) -> Iterator[str | Path | LedgerFile]:
-    """Give a SQLite file that lacks its write-ahead log as one that opens without; else the URL.
+    """Yield, for a ``with`` block, a SQLite file that lacks its write-ahead log as one that opens
+    without; the URL if none is lacking.
 
     The file counts as lacking its log until something is written to it, and again when it is
     closed. It is marked as complete if no error is raised.

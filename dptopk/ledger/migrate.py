@@ -74,21 +74,24 @@ class Migration:
 
     def _run(self) -> Head:
         """Return what ``run`` does."""
-        with self._locked() as (log, state):
+        with self._locked_old_log() as (log, state):
             self._refuse_unusable_name(state.about.get("id"))
             if state.retired is None:
                 self._refuse_existing()
                 head = self._copy(log, state)
                 self._refuse_no_links(state.about.get("id"))
                 log.append(state.last, "retired", "", "", normal(retired={"to": asdict(head)}))
-        with self._locked() as (_, state):
+        with self._locked_old_log() as (_, state):
             retired = Head.of(state.retired or {})
             self._complete(retired, state)
         return retired
 
     @contextmanager
-    def _locked(self) -> Iterator[tuple[Transaction, LedgerState]]:
-        """Give the old log under its write lock, and its state, folded from the first entry."""
+    def _locked_old_log(self) -> Iterator[tuple[Transaction, LedgerState]]:
+        """Hold the write lock of the old log for a ``with`` block; yield the log and its state,
+        folded from the first entry.
+        """
+        # ``earlier``: the old log may have an earlier format, which nothing else may write to.
         store = Store(self._old, key=self._key, create=False, network=self._network, earlier=True)
         try:
             with store.transaction("write") as log:

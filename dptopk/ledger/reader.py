@@ -58,7 +58,8 @@ class Reader:
 
     @contextmanager
     def _reading(self, *datasets: str) -> Iterator[Transaction]:
-        """Give a transaction on the newest state, which nobody in this process changes meanwhile.
+        """Open a transaction on the newest state, which nobody in this process changes during the
+        ``with`` block.
 
         Raises:
             InvalidParameter: when one of these data sets is not in the ledger.

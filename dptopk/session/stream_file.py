@@ -147,8 +147,8 @@ class StreamFile:
 
     @contextmanager
     def turn(self) -> Iterator[Turn]:
-        """Give one transaction: what is written in it is durable when it ends, and after an error
-        nothing of it is there.
+        """Open a transaction for a ``with`` block: what is written in it is durable when it ends,
+        and after an error nothing of it is there.
         """
         with self._store.transaction("write") as log:
             yield Turn(log.run)

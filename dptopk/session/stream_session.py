@@ -257,7 +257,7 @@ class StreamSession:
 
     @contextmanager
     def _turn(self) -> Iterator[Turn]:
-        """Give a transaction on the file, in which the file and the ledger have the answers of the
+        """Open a transaction on the file, in which the file and the ledger have the answers of the
         same days.
 
         A day that the file has and the ledger does not, because a process was cut off in between,
